@@ -1,0 +1,1 @@
+"""Turns the SLO file into Prometheus recording and alerting rules."""

@@ -1,0 +1,1 @@
+"""The lab: the command line, the native runner and the simulated engine."""

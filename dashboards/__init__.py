@@ -1,0 +1,1 @@
+"""Generates Grafana dashboards from the same names and the same SLO file."""

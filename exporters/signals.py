@@ -1,0 +1,275 @@
+"""Every series and label that any room writes or reads, declared once; imports only the standard library."""
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+
+class Kind(Enum):
+    """The type of a series, as Prometheus names it."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Label(StrEnum):
+    """Every label name."""
+
+    MODEL = "model"
+    CLASS = "class"
+    TENANT = "tenant"
+    STREAM = "stream"
+    OUTCOME = "outcome"
+    PHASE = "phase"
+    SLO = "slo"
+    ENGINE = "engine"
+    RANK = "rank"
+    ENGINE_TYPE = "engine_type"
+    VERSION = "version"
+    REVISION = "revision"
+    SETTING = "setting"
+    VALUE = "value"
+    OLD = "old"
+    NEW = "new"
+    REASON = "reason"
+    PROCESS = "process"
+    WINDOW = "window"
+    SEVERITY = "severity"
+    TIER = "tier"
+
+
+class Outcome(StrEnum):
+    """What became of a request: exactly one of these."""
+
+    OK = "ok"
+    CLIENT_ABORT = "client_abort"
+    TIMEOUT_FIRST_TOKEN = "timeout_first_token"  # noqa: S105 - a label value, no secret
+    TIMEOUT_IDLE = "timeout_idle"
+    TRUNCATED = "truncated"
+    UPSTREAM_ERROR = "upstream_error"
+    UPSTREAM_UNREACHABLE = "upstream_unreachable"
+    REJECTED = "rejected"
+    CLIENT_ERROR = "client_error"
+
+
+class Phase(StrEnum):
+    """Where a request in flight is: before or after its first token."""
+
+    WAITING = "waiting"
+    STREAMING = "streaming"
+
+
+class Verdict(StrEnum):
+    """How one SLO judged one request; `ABANDONED` is no event."""
+
+    GOOD = "good"
+    BAD = "bad"
+    ABANDONED = "abandoned"
+
+
+OTHER = "other"
+"""The label value for any model, class or tenant that is not in its bounded list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One exposed family: name, type, help, labels, and for a histogram its upper bounds without +Inf."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[Label, ...] = ()
+    bounds: tuple[float, ...] = ()
+
+    @property
+    def bucket(self) -> str:
+        return f"{self.name}_bucket"
+
+    @property
+    def sum(self) -> str:
+        return f"{self.name}_sum"
+
+    @property
+    def count(self) -> str:
+        return f"{self.name}_count"
+
+
+def _counter(name: str, text: str, *labels: Label) -> Signal:
+    return Signal(name, Kind.COUNTER, text, labels)
+
+
+def _gauge(name: str, text: str, *labels: Label) -> Signal:
+    return Signal(name, Kind.GAUGE, text, labels)
+
+
+def _histogram(name: str, text: str, bounds: tuple[float, ...], *labels: Label) -> Signal:
+    return Signal(name, Kind.HISTOGRAM, text, labels, bounds)
+
+
+# Waits of users span a cached chat turn to a queue that has collapsed; thresholds of the SLO file are added at start.
+WAIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0)
+GAP_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
+WHOLE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+TOKENS = (1.0, 8.0, 32.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0)
+
+_M, _C, _T, _S, _E = Label.MODEL, Label.CLASS, Label.TENANT, Label.SLO, Label.ENGINE
+
+# What was asked, and what became of it.
+REQUESTS = _counter(
+    "llm_requests_total", "Requests that have ended, by outcome.", _M, _C, Label.OUTCOME, _T, Label.STREAM
+)
+IN_FLIGHT = _gauge(
+    "llm_requests_in_flight", "Requests open now: waiting before, streaming after the first token.", _M, _C, Label.PHASE
+)
+OLDEST_WAIT = _gauge(
+    "llm_oldest_wait_seconds", "Age of the oldest open request that has no first token, 0 when there is none.", _M, _C
+)
+TTFT = _histogram(
+    "llm_time_to_first_token_seconds", "Streams: first token minus arrival of the request.", WAIT_SECONDS, _M, _C
+)
+TPOT = _histogram(
+    "llm_time_per_output_token_seconds",
+    "Streams: (last minus first token) / (completion tokens - 1).",
+    GAP_SECONDS,
+    _M,
+    _C,
+)
+INTER_CHUNK = _histogram(
+    "llm_inter_chunk_seconds", "Gaps between output chunks; a chunk may carry several tokens.", GAP_SECONDS, _M, _C
+)
+DURATION = _histogram(
+    "llm_request_duration_seconds", "Arrival to end, streams and unary.", WHOLE_SECONDS, _M, _C, Label.OUTCOME
+)
+QUEUE = _histogram("llm_request_queue_seconds", "The engine's own queue time, finished requests.", WAIT_SECONDS, _M, _C)
+PREFILL = _histogram(
+    "llm_request_prefill_seconds", "The engine's own time from scheduled to first token.", WAIT_SECONDS, _M, _C
+)
+DECODE = _histogram(
+    "llm_request_decode_seconds", "The engine's own time from first to last token.", WHOLE_SECONDS, _M, _C
+)
+
+# Tokens, as `usage` reports them.
+PROMPT_TOKENS = _counter("llm_prompt_tokens_total", "Prompt tokens of ended requests.", _M, _C, _T)
+COMPLETION_TOKENS = _counter(
+    "llm_completion_tokens_total", "Completion tokens of ended requests, tokens before an abort included.", _M, _C, _T
+)
+CACHED_TOKENS = _counter(
+    "llm_cached_prompt_tokens_total", "Prompt tokens that the engine took from its prefix cache.", _M, _C, _T
+)
+REQUEST_PROMPT_TOKENS = _histogram("llm_request_prompt_tokens", "Prompt tokens per request.", TOKENS, _M, _C)
+REQUEST_COMPLETION_TOKENS = _histogram(
+    "llm_request_completion_tokens", "Completion tokens per request.", TOKENS, _M, _C, Label.OUTCOME
+)
+
+# What the SLOs say of it.
+SLO_EVENTS = _counter("llm_slo_events_total", "Requests that an SLO has judged good or bad.", _M, _C, _S, _T)
+SLO_BAD = _counter("llm_slo_bad_events_total", "Requests that an SLO has judged bad.", _M, _C, _S, _T)
+SLO_ABANDONED = _counter(
+    "llm_slo_abandoned_total", "Requests whose client left before the SLO could judge; no event.", _M, _C, _S, _T
+)
+GOODPUT_EVENTS = _counter("llm_goodput_events_total", "Requests with at least one verdict.", _M, _C, _T)
+GOODPUT_REQUESTS = _counter("llm_goodput_requests_total", "Requests good for all their SLOs.", _M, _C, _T)
+GOODPUT_TOKENS = _counter("llm_goodput_tokens_total", "Completion tokens of good requests.", _M, _C, _T)
+
+# The engine's own state, one vocabulary over all engines.
+ENGINE_UP = _gauge("llm_engine_up", "1 when the engine answered the last scrape.", _E)
+ENGINE_INFO = _gauge("llm_engine_info", "What the engine says it is.", _E, Label.ENGINE_TYPE, Label.VERSION)
+ENGINE_START_TIME = _gauge("llm_engine_start_time_seconds", "Unix time at which the engine process started.", _E)
+ENGINE_SCRAPE_ERRORS = _counter(
+    "llm_engine_scrape_errors_total", "Scrapes of the engine that failed.", _E, Label.REASON
+)
+ENGINE_RUNNING = _gauge("llm_engine_requests_running", "Requests in the engine's running batch.", _E, Label.RANK, _M)
+ENGINE_WAITING = _gauge("llm_engine_requests_waiting", "Requests in the engine's waiting queue.", _E, Label.RANK, _M)
+ENGINE_KV_USAGE = _gauge("llm_engine_kv_cache_usage_ratio", "KV cache in use, 0 to 1.", _E, Label.RANK, _M)
+ENGINE_KV_CAPACITY = _gauge("llm_engine_kv_cache_capacity_tokens", "Tokens that the KV cache holds.", _E, Label.RANK)
+ENGINE_PREEMPTIONS = _counter(
+    "llm_engine_preemptions_total", "Running requests put back into the queue.", _E, Label.RANK, _M
+)
+ENGINE_CACHE_QUERIES = _counter(
+    "llm_engine_prefix_cache_queries_tokens_total", "Prompt tokens looked up in the prefix cache.", _E, Label.RANK, _M
+)
+ENGINE_CACHE_HITS = _counter(
+    "llm_engine_prefix_cache_hits_tokens_total", "Prompt tokens found in the prefix cache.", _E, Label.RANK, _M
+)
+ENGINE_PROMPT_TOKENS = _counter(
+    "llm_engine_prompt_tokens_total", "Prompt tokens by the engine's count.", _E, Label.RANK, _M
+)
+ENGINE_GENERATION_TOKENS = _counter(
+    "llm_engine_generation_tokens_total", "Generated tokens by the engine's count.", _E, Label.RANK, _M
+)
+ENGINE_SPEC_DRAFTED = _counter(
+    "llm_engine_spec_decode_drafted_tokens_total", "Tokens proposed by speculative decoding.", _E, Label.RANK, _M
+)
+ENGINE_SPEC_ACCEPTED = _counter(
+    "llm_engine_spec_decode_accepted_tokens_total", "Proposed tokens that were accepted.", _E, Label.RANK, _M
+)
+ENGINE_CONFIG_INFO = _gauge(
+    "llm_engine_config_info", "Hash of all that can be seen of the engine's configuration.", _E, Label.REVISION
+)
+ENGINE_SETTING_INFO = _gauge(
+    "llm_engine_setting_info", "One visible setting of the engine.", _E, Label.SETTING, Label.VALUE
+)
+ENGINE_CONFIG_CHANGE = _gauge(
+    "llm_engine_config_change_timestamp_seconds",
+    "Unix time at which a setting changed; draw it with useValueForTime.",
+    _E,
+    Label.SETTING,
+    Label.OLD,
+    Label.NEW,
+)
+
+# The sidecar on itself.
+SIDECAR_BUILD = _gauge("llm_sidecar_build_info", "The running version.", Label.VERSION)
+SIDECAR_DROPPED = _counter(
+    "llm_sidecar_dropped_records_total", "Records given up because the exporter was away too long.", Label.PROCESS
+)
+SIDECAR_RESTARTS = _counter("llm_sidecar_restarts_total", "Restarts of a child process.", Label.PROCESS)
+SIDECAR_LOOP_LAG = _gauge(
+    "llm_sidecar_loop_lag_seconds", "How late the event loop ran, worst of the last second.", Label.PROCESS
+)
+SIDECAR_UNMETERED = _counter(
+    "llm_sidecar_unmetered_requests_total", "Requests forwarded although metering failed.", Label.REASON
+)
+SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", Label.REASON)
+SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Batches that the request log could not take.")
+SIDECAR_CONNECTIONS = _gauge("llm_sidecar_client_connections", "Open client connections.", Label.PROCESS)
+
+SIGNALS: tuple[Signal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Signal))
+"""All of the above, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One series that a recording rule writes."""
+
+    name: str
+    help: str
+    labels: tuple[Label, ...]
+
+
+# Counts are recorded beside ratios: a budget from a mean of ratios is wrong under uneven load.
+SLO_EVENTS_IN = Recorded("llm_slo:events:increase", "SLO events in a window.", (_M, _C, _S, Label.WINDOW))
+SLO_BAD_IN = Recorded("llm_slo:bad_events:increase", "Bad SLO events in a window.", (_M, _C, _S, Label.WINDOW))
+SLO_ERROR_RATIO = Recorded(
+    "llm_slo:error_ratio", "Bad events over events in a window; absent without traffic.", (_M, _C, _S, Label.WINDOW)
+)
+SLO_BURN_RATE = Recorded(
+    "llm_slo:burn_rate", "Error ratio over (1 - objective): 1 spends the budget exactly.", (_M, _C, _S, Label.WINDOW)
+)
+SLO_BUDGET_LEFT = Recorded(
+    "llm_slo:budget_remaining_ratio", "1 is an untouched budget of the period, below 0 is overspent.", (_M, _C, _S)
+)
+SLO_OBJECTIVE = Recorded("llm_slo:objective_ratio", "The objective, 0 to 1.", (_C, _S))
+SLO_THRESHOLD = Recorded("llm_slo:threshold_seconds", "The threshold of a latency SLO.", (_C, _S))
+GOODPUT_EVENTS_IN = Recorded("llm_goodput:events:increase", "Judged requests in a window.", (_M, _C, Label.WINDOW))
+GOODPUT_REQUESTS_IN = Recorded("llm_goodput:requests:increase", "Good requests in a window.", (_M, _C, Label.WINDOW))
+GOODPUT_RATIO = Recorded(
+    "llm_goodput:ratio", "Good over judged requests in a window; absent without traffic.", (_M, _C, Label.WINDOW)
+)
+
+RECORDED: tuple[Recorded, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Recorded))
+"""All recorded series, in order."""
+
+REQUEST_CLASS_HEADER = "x-request-class"
+REQUEST_START_HEADER = "x-request-start"
+"""`t=<unix seconds>`: when the sender meant to send, so that waiting before the sidecar counts."""

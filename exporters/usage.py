@@ -1,0 +1,5 @@
+"""What the person at the keyboard has to mend, as one exception that never becomes a traceback."""
+
+
+class UsageError(Exception):
+    """A wrong flag, file or environment: the command line prints the text and exits with 2."""

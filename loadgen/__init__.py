@@ -1,0 +1,1 @@
+"""Offers open-loop mixed traffic and reports what became of each request."""
