@@ -1,0 +1,133 @@
+"""What a relay tells the exporter: numbered records that are kept until acknowledged, and a snapshot of what is open.
+
+On the wire each message is a 4-byte big-endian length and a msgpack array. Times are seconds; `None` is "not known".
+"""
+
+import msgspec
+
+from exporters.signals import Outcome, Verdict
+
+
+class Hello(msgspec.Struct, array_like=True, tag="hello"):
+    """The first message of a relay: which process it is and which life of it."""
+
+    process: str
+    life: str
+
+
+class Finished(msgspec.Struct, array_like=True, tag="finished"):
+    """One request that has ended; everything the request log and the series need."""
+
+    time: float  # unix, at time zero
+    request_id: str
+    model: str
+    request_class: str
+    tenant: str
+    endpoint: str
+    stream: bool
+    status: int | None
+    outcome: Outcome
+    metered: bool
+    e2e: float
+    trace_id: str | None = None
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    prompt_sha256: str | None = None
+    upload: float | None = None
+    ttft: float | None = None
+    ttft_answer: float | None = None
+    tpot: float | None = None
+    itl_p50: float | None = None
+    itl_p95: float | None = None
+    queue: float | None = None
+    prefill: float | None = None
+    decode: float | None = None
+    wait_at_least: float | None = None
+    slo: dict[str, Verdict] = {}
+    counted: list[str] = []  # SLOs whose verdict an earlier `Judged` has already reported
+    goodput: bool | None = None
+    goodput_counted: bool = False
+    gap_counts: list[int] = []  # per bound of the inter-chunk histogram, +Inf last, not cumulative
+    gap_sum: float = 0.0
+    unparsed: str | None = None
+    unmetered: str | None = None
+
+
+class Judged(msgspec.Struct, array_like=True, tag="judged"):
+    """Verdicts that fell while the request was still open, so that a hung engine burns budget while it hangs."""
+
+    model: str
+    request_class: str
+    tenant: str
+    slo: dict[str, Verdict]
+    goodput_lost: bool  # the first bad verdict of the request: it can no longer be good
+
+
+Record = Finished | Judged
+
+
+class Batch(msgspec.Struct, array_like=True, tag="batch"):
+    """Records numbered `first`, `first + 1`, ... within the relay's life."""
+
+    first: int
+    records: list[Record]
+
+
+class OpenRequests(msgspec.Struct, array_like=True):
+    """Open requests of one model and class; `oldest_zero` is the time zero (monotonic) of the longest wait."""
+
+    model: str
+    request_class: str
+    waiting: int
+    streaming: int
+    oldest_zero: float | None
+
+
+class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
+    """The relay's state now; the newest one replaces all before it, so it needs no number."""
+
+    open: list[OpenRequests]
+    loop_lag: float
+    connections: int
+    dropped: int
+    draining: bool
+
+
+class Ack(msgspec.Struct, array_like=True, tag="ack"):
+    """The exporter has everything up to and including this number."""
+
+    last: int
+
+
+FromRelay = Hello | Batch | Snapshot
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def frame(message: Hello | Batch | Snapshot | Ack) -> bytes:
+    """One message as it goes over the socket."""
+    payload = _encoder.encode(message)
+    return len(payload).to_bytes(4, "big") + payload
+
+
+class Frames:
+    """Cuts a byte stream back into payloads."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        data = self._held + data
+        payloads, start = [], 0
+        while len(data) - start >= 4:
+            end = start + 4 + int.from_bytes(data[start : start + 4], "big")
+            if end > len(data):
+                break
+            payloads.append(data[start + 4 : end])
+            start = end
+        self._held = data[start:]
+        return payloads

@@ -1,0 +1,1 @@
+"""The relay process: bytes through, times and verdicts out."""

@@ -1,0 +1,35 @@
+"""The answers that the relay gives by itself, as JSON errors in OpenAI's shape."""
+
+import json
+from http import HTTPStatus
+
+TYPES = {
+    400: "invalid_request_error",
+    403: "permission_error",
+    413: "invalid_request_error",
+    426: "invalid_request_error",
+}
+
+
+def error(status: int, message: str, code: str, *, close: bool) -> bytes:
+    """A whole HTTP/1.1 response; `code` is one word that a program can match."""
+    body = json.dumps(
+        {
+            "error": {
+                "message": f"vllm-slo: {message}",
+                "type": TYPES.get(status, "upstream_error"),
+                "param": None,
+                "code": code,
+            }
+        }
+    ).encode()
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+        "content-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n"
+        f"connection: {'close' if close else 'keep-alive'}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

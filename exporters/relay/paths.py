@@ -1,0 +1,58 @@
+"""Which paths are measured, which pass through and which are refused."""
+
+import posixpath
+from collections.abc import Iterable
+from enum import Enum
+from urllib.parse import unquote, urlsplit
+
+METERED = frozenset({"/v1/chat/completions", "/v1/completions"})
+
+# Inference and model paths of the engines; everything else (/metrics, /sleep, /v1/load_lora_adapter, whatever comes
+# next) acts on the engine itself and must be allowed by name.
+PASSED = frozenset(
+    {
+        "/v1/models",
+        "/v1/embeddings",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/rerank",
+        "/v2/rerank",
+        "/v1/score",
+        "/rerank",
+        "/score",
+        "/tokenize",
+        "/detokenize",
+        "/health",
+        "/ping",
+        "/version",
+    }
+)
+PASSED_BELOW = ("/v1/audio/", "/v1/models/")
+
+
+class Route(Enum):
+    """What happens to a request by its path."""
+
+    METERED = "metered"
+    PASSED = "passed"
+    REFUSED = "refused"
+
+
+def normal(target: str) -> str:
+    """The path that an engine would see: decoded, dot segments and double slashes gone, no query."""
+    relative = target.startswith("/")  # else the absolute form, http://host/path
+    path = target.split("?", 1)[0].split("#", 1)[0] if relative else urlsplit(target).path
+    path = posixpath.normpath("/" + unquote(path).lstrip("/"))
+    return path if path.startswith("/") else "/"
+
+
+def route(target: str, allowed: Iterable[str] = ()) -> Route:
+    """Where a request line's target leads; `allowed` adds exact paths."""
+    if target in METERED:
+        return Route.METERED
+    path = normal(target)
+    if path in METERED:
+        return Route.METERED
+    if path in PASSED or path in allowed or path.startswith(PASSED_BELOW):
+        return Route.PASSED
+    return Route.REFUSED

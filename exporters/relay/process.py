@@ -1,0 +1,59 @@
+"""The relay process: takes the listening socket from the supervisor and serves until told to drain."""
+
+import asyncio
+import gc
+import itertools
+import socket
+import sys
+from pathlib import Path
+
+import uvloop
+
+from exporters import slos
+from exporters.records import Hello
+from exporters.relay.relay import Relay
+from exporters.relay.sender import Sender
+from exporters.sidecar.config import ChildConfig, read_child_config, stop_event
+
+FLUSH_PATIENCE = 5.0
+
+
+async def serve(config: ChildConfig) -> None:
+    """Relay until SIGTERM or SIGINT, then drain: stop accepting, let open requests end, flush the records."""
+    loop = asyncio.get_running_loop()
+    sender = Sender(config.records_path, Hello(config.process, config.life), loop)
+    numbers = itertools.count(1)
+    relay = Relay(
+        config.sidecar,
+        slos.load(Path(config.sidecar.slos)),
+        sender,
+        loop,
+        salt=config.salt,
+        new_request_id=lambda: f"{config.life}-{next(numbers):x}",
+    )
+    stop = stop_event(loop)
+    listening = socket.socket(fileno=config.socket_fds[0])
+    server = await loop.create_server(relay.client, sock=listening, backlog=4096)
+    sender.start()
+    relay.start()
+    # Requests make no cycles worth a frequent collection, and a full one stalls every stream.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    await stop.wait()
+    server.close()
+    relay.drain()
+    until = loop.time() + config.sidecar.drain
+    while relay.open_requests and loop.time() < until:
+        await asyncio.sleep(0.05)
+    relay.close()
+    await sender.close(FLUSH_PATIENCE)
+
+
+def main() -> int:
+    uvloop.run(serve(read_child_config()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

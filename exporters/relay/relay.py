@@ -1,0 +1,149 @@
+"""What all requests of one relay process share: the pool, the SLO file, who is open, what has to be told."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+
+from exporters.records import Finished, OpenRequests, Snapshot
+from exporters.relay.client import ClientConnection
+from exporters.relay.exchange import Exchange
+from exporters.relay.sender import Sender
+from exporters.relay.upstream import UpstreamPool, origin
+from exporters.sidecar.bounds import gap_bounds
+from exporters.sidecar.config import SidecarConfig
+from exporters.signals import Outcome, Phase
+from exporters.slos import SloFile
+
+TELL_SECONDS = 0.05
+SNAPSHOT_SECONDS = 0.25
+
+
+class Relay:
+    """The state of a relay process and its two clocks: one tells records, one tells what is open."""
+
+    def __init__(
+        self,
+        config: SidecarConfig,
+        slos: SloFile,
+        sender: Sender,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        salt: bytes,
+        new_request_id: Callable[[], str],
+    ) -> None:
+        self.config = config
+        self.slos = slos
+        self.loop = loop
+        self.salt = salt
+        self.new_request_id = new_request_id
+        self.pool = UpstreamPool(origin(config.upstream), loop)
+        self.gap_bounds = gap_bounds(slos)
+        self.connections: set[ClientConnection] = set()
+        self.judged: set[Exchange] = set()
+        self.draining = False
+        self._sender = sender
+        self._open: set[Exchange] = set()
+        self._lag = 0.0
+        self._told_failure = False
+        self._ticks = 0
+        self._next_tick = 0.0
+
+    def start(self) -> None:
+        self._next_tick = self.loop.time() + TELL_SECONDS
+        self.loop.call_at(self._next_tick, self._tick)
+
+    @property
+    def open_requests(self) -> int:
+        return len(self._open)
+
+    def client(self) -> ClientConnection:
+        return ClientConnection(self)
+
+    def opened(self, exchange: Exchange) -> None:
+        self._open.add(exchange)
+
+    def ended(self, exchange: Exchange, record: Finished) -> None:
+        self._open.discard(exchange)
+        self.judged.discard(exchange)
+        self._sender.outbox.add(record)
+
+    def metering_failed(self, error: Exception) -> None:
+        """Said once in full; after that the series counts them."""
+        if not self._told_failure:
+            self._told_failure = True
+            where = error.__traceback__
+            while where is not None and where.tb_next is not None:
+                where = where.tb_next
+            place = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else "?"
+            print(f"relay: metering failed, forwarding unmetered: {error!r} at {place}", file=sys.stderr, flush=True)
+
+    def drain(self) -> None:
+        """Let open requests finish and take no further ones."""
+        self.draining = True
+        for connection in list(self.connections):
+            connection.drain()
+        self._tell()
+        self._snapshot()
+
+    def close(self) -> None:
+        """End what is still open, with its record."""
+        for exchange in list(self._open):
+            exchange.cut(Outcome.UPSTREAM_ERROR, "the sidecar is shutting down")
+        self.pool.close()
+
+    def _tick(self) -> None:
+        now = self.loop.time()
+        self._lag = max(self._lag, now - self._next_tick)
+        self._tell()
+        self._ticks += 1
+        if self._ticks % round(SNAPSHOT_SECONDS / TELL_SECONDS) == 0:
+            self._cut_the_late()
+            self._snapshot()
+            self.pool.retire()
+        self._next_tick = max(self._next_tick + TELL_SECONDS, now)
+        self.loop.call_at(self._next_tick, self._tick)
+
+    def _tell(self) -> None:
+        if self.judged:
+            for exchange in self.judged:
+                if (judged := exchange.early_verdicts()) is not None:
+                    self._sender.outbox.add(judged)
+            self.judged.clear()
+        self._sender.flush()
+
+    def _cut_the_late(self) -> None:
+        first, idle = self.config.cut_first_token, self.config.cut_idle
+        if first is None and idle is None:
+            return
+        now = time.monotonic()
+        for exchange in list(self._open):
+            if first is not None and exchange.phase is Phase.WAITING and now - exchange.zero > first:
+                exchange.cut(Outcome.TIMEOUT_FIRST_TOKEN, f"no first token within {first:g} s")
+            elif idle is not None and now - exchange.last_byte_at > idle:
+                exchange.cut(Outcome.TIMEOUT_IDLE, f"no byte from the engine for {idle:g} s")
+
+    def _snapshot(self) -> None:
+        by_kind: dict[tuple[str, str], OpenRequests] = {}
+        for exchange in self._open:
+            if exchange.meter is None:
+                continue
+            kind = exchange.model, exchange.request_class
+            row = by_kind.get(kind)
+            if row is None:
+                row = by_kind[kind] = OpenRequests(*kind, waiting=0, streaming=0, oldest_zero=None)
+            if exchange.phase is Phase.STREAMING:
+                row.streaming += 1
+            else:
+                row.waiting += 1
+                row.oldest_zero = exchange.zero if row.oldest_zero is None else min(row.oldest_zero, exchange.zero)
+        self._sender.snapshot(
+            Snapshot(
+                open=list(by_kind.values()),
+                loop_lag=self._lag,
+                connections=len(self.connections),
+                dropped=self._sender.outbox.dropped,
+                draining=self.draining,
+            )
+        )
+        self._lag = 0.0

@@ -1,0 +1,124 @@
+"""Sends records to the exporter in numbered batches and keeps each until it is acknowledged."""
+
+import asyncio
+from collections import deque
+from typing import cast
+
+import msgspec
+
+from exporters.records import Ack, Batch, Frames, Hello, Record, Snapshot, frame
+
+KEPT_RECORDS = 200_000
+"""Records kept while the exporter is away; the oldest are given up beyond it, and counted."""
+
+BATCH_RECORDS = 500
+RECONNECT_SECONDS = 0.1
+
+_decode_ack = msgspec.msgpack.Decoder(Ack).decode
+
+
+class Outbox:
+    """Numbers records and remembers the unacknowledged ones; no socket in here."""
+
+    def __init__(self, limit: int = KEPT_RECORDS) -> None:
+        self._limit = limit
+        self._kept: deque[Record] = deque()
+        self._first = 1  # the number of the oldest kept record
+        self._unsent = 1  # the number of the next one to send
+        self.dropped = 0
+
+    def add(self, record: Record) -> None:
+        self._kept.append(record)
+        if len(self._kept) > self._limit:
+            self._kept.popleft()
+            self._first += 1
+            self._unsent = max(self._unsent, self._first)
+            self.dropped += 1
+
+    def batches(self) -> list[Batch]:
+        """What has not been sent on this connection, now taken as sent."""
+        end = self._first + len(self._kept)
+        start = self._unsent - self._first
+        self._unsent = end
+        if start == len(self._kept):
+            return []
+        records = list(self._kept)[start:] if start else list(self._kept)
+        return [
+            Batch(end - len(records) + offset, records[offset : offset + BATCH_RECORDS])
+            for offset in range(0, len(records), BATCH_RECORDS)
+        ]
+
+    def acknowledged(self, last: int) -> None:
+        while self._kept and self._first <= last:
+            self._kept.popleft()
+            self._first += 1
+
+    def connection_lost(self) -> None:
+        """What was sent and not acknowledged must be sent again."""
+        self._unsent = self._first
+
+    @property
+    def unacknowledged(self) -> int:
+        return len(self._kept)
+
+
+class Sender(asyncio.Protocol):
+    """Keeps a connection to the exporter's socket and moves the outbox over it."""
+
+    def __init__(self, path: str, hello: Hello, loop: asyncio.AbstractEventLoop) -> None:
+        self.outbox = Outbox()
+        self._path = path
+        self._hello = hello
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._frames = Frames()
+        self._closing = False
+        self._retry: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._retry = self._loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        while not self._closing:
+            try:
+                await self._loop.create_unix_connection(lambda: self, self._path)
+            except OSError:
+                await asyncio.sleep(RECONNECT_SECONDS)
+            else:
+                return
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._frames = Frames()
+        self._transport.write(frame(self._hello))
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        for payload in self._frames.feed(data):
+            self.outbox.acknowledged(_decode_ack(payload).last)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.outbox.connection_lost()
+        if not self._closing:
+            self._retry = self._loop.create_task(self._connect())
+
+    def flush(self) -> None:
+        """Send what is new."""
+        if self._transport is not None:
+            for batch in self.outbox.batches():
+                self._transport.write(frame(batch))
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        if self._transport is not None:
+            self._transport.write(frame(snapshot))
+
+    async def close(self, patience: float) -> None:
+        """Flush and wait up to `patience` seconds until everything is acknowledged."""
+        self.flush()
+        until = self._loop.time() + patience
+        while self.outbox.unacknowledged and self._loop.time() < until:
+            await asyncio.sleep(0.01)
+        self._closing = True
+        if self._transport is not None:
+            self._transport.close()

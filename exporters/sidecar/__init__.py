@@ -1,0 +1,1 @@
+"""The sidecar as a whole: its command, its supervisor and its exporter process."""

@@ -1,0 +1,179 @@
+"""Starts the exporter and the relays, restarts what dies, and drains in the right order."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from exporters.sidecar.config import ChildConfig, SidecarConfig, write_child_config
+from exporters.usage import UsageError
+
+EXPORTER = "exporter"
+RESTART_PAUSE = 0.2
+LONGEST_PAUSE = 5.0
+SETTLED = 10.0
+"""A child that lived this many seconds is started again at once; one that keeps dying waits longer each time."""
+
+STOP_PATIENCE = 10.0
+BACKLOG = 4096
+
+
+def address(text: str, flag: str) -> tuple[str, int]:
+    """Read `HOST:PORT` or `:PORT`.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"{flag}: {text!r} is no address; write HOST:PORT, such as 127.0.0.1:8001")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:PORT` asks for every interface
+
+
+def listen(text: str, flag: str, *, shared: bool = False) -> socket.socket:
+    """A listening socket, made before any child starts so that a busy port is said at once.
+
+    Raises:
+        UsageError: the address cannot be listened on.
+    """
+    host, port = address(text, flag)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise UsageError(f"{flag}: cannot listen on {text}: {(error.strerror or str(error)).lower()}") from error
+    return listening
+
+
+class Child:
+    """One child process over all its lives."""
+
+    def __init__(self, name: str, module: str, sockets: tuple[socket.socket, ...]) -> None:
+        self.name = name
+        self.module = module
+        self.sockets = sockets
+        self.lives = 0
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self, config: ChildConfig) -> asyncio.subprocess.Process:
+        fds = tuple(listening.fileno() for listening in self.sockets)
+        self.lives += 1
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            self.module,
+            stdin=asyncio.subprocess.PIPE,
+            pass_fds=fds,
+            start_new_session=True,  # ctrl-c reaches the supervisor alone, which drains in order
+        )
+        self.process = process
+        if process.stdin is not None:
+            with contextlib.suppress(ConnectionError):  # died already: its exit status says so
+                process.stdin.write(write_child_config(config))
+                await process.stdin.drain()
+        return process
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(number)
+
+
+class Supervisor:
+    """The children, their sockets, and the order in which they go."""
+
+    def __init__(self, config: SidecarConfig) -> None:
+        self._config = config
+        self._salt = secrets.token_bytes(16)
+        self._stopping = asyncio.Event()
+        self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-")
+        self._records_path = str(Path(self._folder.name) / "records.sock")
+        pages = listen(config.metrics, "--metrics")
+        records = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        records.bind(self._records_path)
+        records.listen(128)
+        # With SO_REUSEPORT each relay has a queue of its own; held open here, it outlives a relay that dies.
+        relays = [listen(config.listen, "--listen", shared=config.workers > 1) for _ in range(config.workers)]
+        self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (pages, records))
+        self._relays = [
+            Child(f"relay-{n}", "exporters.relay.process", (listening,)) for n, listening in enumerate(relays)
+        ]
+
+    @property
+    def _children(self) -> list[Child]:
+        return [self._exporter, *self._relays]
+
+    async def run(self) -> int:
+        """Supervise until SIGTERM or SIGINT; 0 when all children ended well."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._exporter.signal(signal.SIGHUP))
+        watches = {child.name: loop.create_task(self._watch(child)) for child in self._children}
+        try:
+            self._say()
+            await self._stopping.wait()
+            for relay in self._relays:
+                relay.signal(signal.SIGTERM)
+                for listening in relay.sockets:
+                    listening.close()
+            await self._ended([watches[relay.name] for relay in self._relays], self._config.drain + STOP_PATIENCE)
+            self._exporter.signal(signal.SIGTERM)
+            await self._ended([watches[EXPORTER]], STOP_PATIENCE)
+        finally:
+            for child in self._children:
+                child.signal(signal.SIGKILL)
+            self._folder.cleanup()
+        return 0
+
+    def _say(self) -> None:
+        config = self._config
+        print(
+            f"vllm-slo sidecar: relaying {config.listen} -> {config.upstream}, metrics on {config.metrics}/metrics",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    async def _ended(self, watches: list[asyncio.Task[None]], patience: float) -> None:
+        await asyncio.wait(watches, timeout=patience)
+
+    async def _watch(self, child: Child) -> None:
+        pause = RESTART_PAUSE
+        while True:
+            born = time.monotonic()
+            life = f"{child.name}-{time.time_ns():x}"
+            process = await child.start(
+                ChildConfig(
+                    sidecar=self._config,
+                    process=child.name,
+                    life=life,
+                    restarts={other.name: max(0, other.lives - 1) for other in self._children},
+                    salt=self._salt,
+                    records_path=self._records_path,
+                    socket_fds=tuple(listening.fileno() for listening in child.sockets),
+                )
+            )
+            code = await process.wait()
+            if self._stopping.is_set():
+                return
+            how = f"by signal {-code}" if code < 0 else f"with status {code}"
+            print(f"vllm-slo sidecar: {child.name} ended {how}; starting it again", file=sys.stderr, flush=True)
+            pause = RESTART_PAUSE if time.monotonic() - born > SETTLED else min(2 * pause, LONGEST_PAUSE)
+            await asyncio.sleep(pause)
+
+
+async def supervise(config: SidecarConfig) -> int:
+    """Run the sidecar of `config` until told to stop."""
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    return await Supervisor(config).run()

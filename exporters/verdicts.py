@@ -1,0 +1,238 @@
+"""Judges one request against the SLOs of its class: each verdict falls once, as soon as it is certain."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from exporters.signals import Outcome, Verdict
+from exporters.slos import Measure, Rejected, Slo, Unary
+
+_STREAM_ONLY = frozenset({Measure.TTFT, Measure.TPOT, Measure.ITL_P95})
+_SEVERAL_TOKENS = frozenset({Measure.TPOT, Measure.ITL_P95})
+_DEADLINE = frozenset({Measure.TTFT, Measure.E2E})
+# Without a first token these could stay undecided for as long as a hung engine hangs.
+_BAD_WITHOUT_FIRST_TOKEN = frozenset({Measure.TPOT, Measure.ITL_P95, Measure.DECODE, Measure.AVAILABILITY})
+
+SERVER_FAULT = frozenset(
+    {
+        Outcome.TIMEOUT_FIRST_TOKEN,
+        Outcome.TIMEOUT_IDLE,
+        Outcome.TRUNCATED,
+        Outcome.UPSTREAM_ERROR,
+        Outcome.UPSTREAM_UNREACHABLE,
+    }
+)
+"""Outcomes that are bad for every SLO still undecided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a request ended: times on the judge's clock, engine times in seconds, None for what is not known."""
+
+    at: float
+    outcome: Outcome
+    last_chunk: float | None = None
+    completion_tokens: int | None = None
+    queue: float | None = None
+    prefill: float | None = None
+    decode: float | None = None
+
+
+class Judge:
+    """The SLOs of one request, fed with the moments of its life in order of time (monotonic seconds).
+
+    Each method returns the verdicts that fall by it, as (SLO name, verdict).
+    """
+
+    __slots__ = (
+        "_first",
+        "_first_by",
+        "_gaps",
+        "_late_by_slo",
+        "_max_tokens",
+        "_open",
+        "_zero",
+        "verdicts",
+        "watches_chunks",
+    )
+
+    def __init__(
+        self,
+        slos: Iterable[Slo],
+        *,
+        zero: float,
+        first_token_timeout: float,
+        stream: bool,
+        n: int = 1,
+        max_tokens: int | None = None,
+    ) -> None:
+        self.verdicts: dict[str, Verdict] = {}
+        self._zero = zero
+        self._first: float | None = None
+        self._first_by = zero + first_token_timeout
+        self._max_tokens = max_tokens
+        self._gaps = 0
+        self._late_by_slo: dict[str, int] = {}
+        self._open: dict[str, tuple[Slo, Measure]] = {}
+        several = n == 1 and (max_tokens is None or max_tokens >= 2)
+        for slo in slos:
+            measure = slo.measure
+            if not stream and measure in _STREAM_ONLY:
+                if slo.unary is Unary.SKIP:
+                    continue
+                measure = Measure.E2E
+            elif measure in _SEVERAL_TOKENS and not several:
+                continue
+            self._open[slo.name] = slo, measure
+        self.watches_chunks = any(measure in _SEVERAL_TOKENS for _, measure in self._open.values())
+        """Whether `chunk` can decide anything, so that the relay may leave the call out."""
+
+    def deadline(self) -> float | None:
+        """When `clock` should next be called: just after it a verdict is certain."""
+        times = [
+            self._zero + slo.threshold
+            for slo, measure in self._open.values()
+            if measure in _DEADLINE and slo.threshold is not None
+        ]
+        if self._first is None and any(m in _BAD_WITHOUT_FIRST_TOKEN for _, m in self._open.values()):
+            times.append(self._first_by)
+        return min(times, default=None)
+
+    def clock(self, at: float) -> list[tuple[str, Verdict]]:
+        """Time has come to `at`: bad is what has missed its deadline."""
+        waiting_too_long = self._first is None and at > self._first_by
+        return self._settle(
+            (name, Verdict.BAD)
+            for name, (slo, measure) in self._open.items()
+            if (measure in _DEADLINE and slo.threshold is not None and at > self._zero + slo.threshold)
+            or (waiting_too_long and measure in _BAD_WITHOUT_FIRST_TOKEN)
+        )
+
+    def first_token(self, at: float) -> list[tuple[str, Verdict]]:
+        """The first chunk that carries output has arrived."""
+        fallen = self.clock(at)
+        self._first = at
+        return fallen + self._settle(
+            (name, Verdict.GOOD) for name, (_, measure) in self._open.items() if measure is Measure.TTFT
+        )
+
+    def chunk(self, at: float, gap: float) -> list[tuple[str, Verdict]]:
+        """A later output chunk has arrived, `gap` seconds after the one before it.
+
+        Bad is what the tokens still allowed by `max_tokens` can no longer repair. An itl_p95 of N gaps (nearest
+        rank) exceeds the threshold when more than N // 20 of them do, and N is at most max_tokens - 1.
+        """
+        self._gaps += 1
+        lost: list[tuple[str, Verdict]] = []
+        for name, (slo, measure) in self._open.items():
+            if measure is Measure.ITL_P95 and slo.threshold is not None and gap > slo.threshold:
+                late = self._late_by_slo[name] = self._late_by_slo.get(name, 0) + 1
+                if self._max_tokens is not None and late > max(self._gaps, self._max_tokens - 1) // 20:
+                    lost.append((name, Verdict.BAD))
+            elif (
+                measure is Measure.TPOT
+                and slo.threshold is not None
+                and self._max_tokens is not None
+                and self._first is not None
+                and at - self._first > slo.threshold * (self._max_tokens - 1)
+            ):
+                lost.append((name, Verdict.BAD))
+        return self._settle(lost) if lost else lost
+
+    def ended(self, ending: Ending) -> list[tuple[str, Verdict]]:
+        """The request is over: every SLO still open is judged, abandoned or found to have no signal."""
+        fallen = self.clock(ending.at)
+        fallen += self._settle(
+            (name, verdict)
+            for name, (slo, measure) in self._open.items()
+            if (verdict := self._last_word(slo, measure, ending)) is not None
+        )
+        self._open.clear()
+        return fallen
+
+    def _last_word(self, slo: Slo, measure: Measure, ending: Ending) -> Verdict | None:
+        match ending.outcome:
+            case Outcome.OK:
+                return self._when_ok(slo, measure, ending)
+            case Outcome.CLIENT_ABORT:
+                return Verdict.ABANDONED
+            case Outcome.CLIENT_ERROR:
+                return None
+            case Outcome.REJECTED:
+                return Verdict.BAD if slo.rejected is Rejected.BAD else None
+            case _:
+                return Verdict.BAD
+
+    def _when_ok(self, slo: Slo, measure: Measure, ending: Ending) -> Verdict | None:
+        if slo.threshold is None or measure is Measure.E2E:  # e2e: `clock` has already seen to the late ones
+            return Verdict.GOOD
+        if measure is Measure.ITL_P95:
+            late = self._late_by_slo.get(slo.name, 0)
+            return None if self._gaps == 0 else _verdict(good=late <= self._gaps // 20)
+        value: float | None
+        match measure:
+            case Measure.TPOT:
+                value = self._time_per_token(ending)
+            case Measure.QUEUE:
+                value = ending.queue
+            case Measure.PREFILL:
+                value = ending.prefill
+            case Measure.DECODE:
+                value = ending.decode
+            case _:  # ttft: still open only when there was no output at all
+                value = None
+        return None if value is None else _verdict(good=value <= slo.threshold)
+
+    def _time_per_token(self, ending: Ending) -> float | None:
+        tokens = ending.completion_tokens
+        if self._first is None or ending.last_chunk is None or tokens is None or tokens < 2:
+            return None
+        return (ending.last_chunk - self._first) / (tokens - 1)
+
+    def _settle(self, fallen: Iterable[tuple[str, Verdict]]) -> list[tuple[str, Verdict]]:
+        settled = list(fallen)
+        for name, verdict in settled:
+            del self._open[name]
+            self.verdicts[name] = verdict
+        return settled
+
+
+def _verdict(*, good: bool) -> Verdict:
+    return Verdict.GOOD if good else Verdict.BAD
+
+
+def goodput(verdicts: Iterable[Verdict]) -> bool | None:
+    """Whether a request counts as good: good for all SLOs that judged it; None when none did (no event)."""
+    judged = [verdict for verdict in verdicts if verdict is not Verdict.ABANDONED]
+    return all(verdict is Verdict.GOOD for verdict in judged) if judged else None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A whole request after the fact; times in seconds since its time zero, `gaps` between its output chunks."""
+
+    stream: bool
+    ending: Ending
+    n: int = 1
+    max_tokens: int | None = None
+    first_token: float | None = None
+    gaps: Sequence[float] = ()
+
+
+def judge_story(slos: Iterable[Slo], first_token_timeout: float, story: Story) -> dict[str, Verdict]:
+    """The verdicts of a request that has ended, as a live judge would have given them."""
+    judge = Judge(
+        slos,
+        zero=0.0,
+        first_token_timeout=first_token_timeout,
+        stream=story.stream,
+        n=story.n,
+        max_tokens=story.max_tokens,
+    )
+    if story.first_token is not None:
+        judge.first_token(story.first_token)
+        at = story.first_token
+        for gap in story.gaps:
+            at += gap
+            judge.chunk(at, gap)
+    judge.ended(story.ending)
+    return judge.verdicts
