@@ -48,10 +48,16 @@ class Relay:
         self._told_failure = False
         self._ticks = 0
         self._next_tick = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         self._next_tick = self.loop.time() + TELL_SECONDS
-        self.loop.call_at(self._next_tick, self._tick)
+        self._timer = self.loop.call_at(self._next_tick, self._tick)
+
+    def stop(self) -> None:
+        """No further ticks."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     @property
     def open_requests(self) -> int:
@@ -102,7 +108,7 @@ class Relay:
             self._snapshot()
             self.pool.retire()
         self._next_tick = max(self._next_tick + TELL_SECONDS, now)
-        self.loop.call_at(self._next_tick, self._tick)
+        self._timer = self.loop.call_at(self._next_tick, self._tick)
 
     def _tell(self) -> None:
         if self.judged:

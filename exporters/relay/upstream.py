@@ -1,6 +1,7 @@
 """Connections to the engine: a pool of idle ones, and the parser that turns a response into calls on its exchange."""
 
 import asyncio
+import os
 import ssl
 import time
 from collections.abc import Callable
@@ -82,6 +83,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._sized = False
         self._complete = False
+        self._head_complete = False
+        self._keep_alive = False
         self.answered = False
         """Whether a byte of a response has come."""
 
@@ -128,7 +131,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self._exchange is not exchange:  # the exchange gave up while it was handed the body
             return
         self._exchange = None
-        if not self._head_only and self._parser.should_keep_alive():
+        if self._keep_alive and not self._head_only:
             self._pool.put_back(self)
         else:
             self.transport.close()
@@ -140,7 +143,7 @@ class UpstreamConnection(asyncio.Protocol):
         if exchange is None:
             return
         at = time.monotonic()
-        if self.answered and not self._sized and exc is None and self._headers:
+        if self.answered and not self._sized and exc is None and self._head_complete:
             exchange.on_end(at)  # the close is the end of such a body
         else:
             exchange.on_lost(at)
@@ -167,6 +170,9 @@ class UpstreamConnection(asyncio.Protocol):
         if status < 200:  # 100 Continue and the like are between the engine and us
             self._headers, self._reason = [], b""
             return
+        self._head_complete = True
+        # Asked here, because the parser forgets the framing once the message is complete.
+        self._keep_alive = self._parser.should_keep_alive()
         names = {name for name, _ in self._headers}
         bodiless = self._head_only or status in {204, 304}
         self._sized = bodiless or b"content-length" in names or b"transfer-encoding" in names
@@ -217,7 +223,7 @@ class UpstreamPool:
             except TimeoutError:
                 failed(f"no connection within {CONNECT_SECONDS:g} s")
             except OSError as error:
-                failed((error.strerror or str(error)).lower())
+                failed((os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)).lower())
             else:
                 made(connection)
 

@@ -1,0 +1,271 @@
+"""Every row of outcome x moment x signal, on a clock that is handed in."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.signals import Outcome, Verdict
+from exporters.slos import Measure, Rejected, Slo, Unary
+from exporters.verdicts import Ending, Judge, Story, goodput, judge_story
+
+FIRST_TOKEN_TIMEOUT = 60.0
+MAX_TOKENS = 41  # 40 gaps, of which two may be late
+THRESHOLDS = {
+    Measure.TTFT: 5.0,
+    Measure.TPOT: 0.1,
+    Measure.ITL_P95: 0.25,
+    Measure.E2E: 30.0,
+    Measure.QUEUE: 1.0,
+    Measure.PREFILL: 1.0,
+    Measure.DECODE: 20.0,
+    Measure.AVAILABILITY: None,
+}
+
+
+def slo(measure: Measure, *, unary: Unary = Unary.SKIP, rejected: Rejected = Rejected.BAD) -> Slo:
+    return Slo("it", ("any",), measure, THRESHOLDS[measure], 0.95, unary, rejected)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What has happened to a request by the time it ends; seconds since time zero."""
+
+    end: float
+    first_token: float | None = None
+    gaps: tuple[float, ...] = ()
+
+
+MOMENTS = {
+    "waiting": Moment(end=1),
+    "past the ttft deadline": Moment(end=10),
+    "past first_token_timeout": Moment(end=61),
+    "streaming well": Moment(end=2, first_token=1, gaps=(0.05,) * 10),
+    "streaming after a late first token": Moment(end=11, first_token=10, gaps=(0.05,) * 10),
+    "too many late gaps": Moment(end=4, first_token=1, gaps=(0.3,) * 3 + (0.05,) * 20),
+    "too slow for its tokens": Moment(end=6.5, first_token=1, gaps=(0.2,) * 25),
+    "past the e2e deadline": Moment(end=31, first_token=1, gaps=(0.05,) * 10),
+}
+OUTCOMES = (
+    Outcome.OK,
+    Outcome.CLIENT_ABORT,
+    Outcome.TIMEOUT_FIRST_TOKEN,
+    Outcome.TIMEOUT_IDLE,
+    Outcome.TRUNCATED,
+    Outcome.UPSTREAM_ERROR,
+    Outcome.UPSTREAM_UNREACHABLE,
+    Outcome.REJECTED,
+    Outcome.CLIENT_ERROR,
+)
+# One letter an outcome, in the order above: good, bad, abandoned, - for no event.
+UNDECIDED_NO_SIGNAL = "-abbbbbb-"
+UNDECIDED_MET = "gabbbbbb-"
+BAD, GOOD = "b" * 9, "g" * 9
+EXPECTED: dict[Measure, dict[str, str]] = {
+    Measure.TTFT: {
+        "waiting": UNDECIDED_NO_SIGNAL,
+        "past the ttft deadline": BAD,
+        "past first_token_timeout": BAD,
+        "streaming well": GOOD,
+        "streaming after a late first token": BAD,
+        "too many late gaps": GOOD,
+        "too slow for its tokens": GOOD,
+        "past the e2e deadline": GOOD,
+    },
+    Measure.TPOT: {
+        "waiting": UNDECIDED_NO_SIGNAL,
+        "past the ttft deadline": UNDECIDED_NO_SIGNAL,
+        "past first_token_timeout": BAD,
+        "streaming well": UNDECIDED_MET,
+        "streaming after a late first token": UNDECIDED_MET,
+        "too many late gaps": UNDECIDED_MET,
+        "too slow for its tokens": BAD,
+        "past the e2e deadline": UNDECIDED_MET,
+    },
+    Measure.ITL_P95: {
+        "waiting": UNDECIDED_NO_SIGNAL,
+        "past the ttft deadline": UNDECIDED_NO_SIGNAL,
+        "past first_token_timeout": BAD,
+        "streaming well": UNDECIDED_MET,
+        "streaming after a late first token": UNDECIDED_MET,
+        "too many late gaps": BAD,
+        "too slow for its tokens": UNDECIDED_MET,
+        "past the e2e deadline": UNDECIDED_MET,
+    },
+    Measure.E2E: {
+        **dict.fromkeys(MOMENTS, UNDECIDED_MET),
+        "past first_token_timeout": BAD,
+        "past the e2e deadline": BAD,
+    },
+    # The engine's own times are known only when it has finished; waiting alone is not yet queueing.
+    Measure.QUEUE: dict.fromkeys(MOMENTS, UNDECIDED_MET),
+    Measure.PREFILL: dict.fromkeys(MOMENTS, UNDECIDED_MET),
+    Measure.DECODE: {**dict.fromkeys(MOMENTS, UNDECIDED_MET), "past first_token_timeout": BAD},
+    Measure.AVAILABILITY: {**dict.fromkeys(MOMENTS, UNDECIDED_MET), "past first_token_timeout": BAD},
+}
+LETTERS = {"g": Verdict.GOOD, "b": Verdict.BAD, "a": Verdict.ABANDONED, "-": None}
+ROWS = [
+    pytest.param(measure, moment, outcome, LETTERS[letter], id=f"{measure}: {outcome} when {moment}")
+    for measure, by_moment in EXPECTED.items()
+    for moment, letters in by_moment.items()
+    for outcome, letter in zip(OUTCOMES, letters, strict=True)
+]
+
+
+def story(moment: Moment, outcome: Outcome, *, stream: bool = True, n: int = 1, max_tokens: int = MAX_TOKENS) -> Story:
+    first = moment.first_token
+    return Story(
+        stream=stream,
+        n=n,
+        max_tokens=max_tokens,
+        first_token=first,
+        gaps=moment.gaps,
+        ending=Ending(
+            at=moment.end,
+            outcome=outcome,
+            last_chunk=None if first is None else first + sum(moment.gaps),
+            completion_tokens=None if first is None else 1 + len(moment.gaps),
+            queue=0.5,
+            prefill=0.5,
+            decode=10.0,
+        ),
+    )
+
+
+def judged(what: Slo, of: Story) -> Verdict | None:
+    return judge_story([what], FIRST_TOKEN_TIMEOUT, of).get(what.name)
+
+
+def test_the_table_holds_every_outcome_moment_and_signal() -> None:
+    assert set(OUTCOMES) == set(Outcome)
+    assert set(EXPECTED) == set(Measure)
+    assert all(set(by_moment) == set(MOMENTS) for by_moment in EXPECTED.values())
+
+
+@pytest.mark.parametrize("measure,moment,outcome,expected", ROWS)
+def test_a_verdict_falls_as_defined(measure: Measure, moment: str, outcome: Outcome, expected: Verdict | None) -> None:
+    assert judged(slo(measure), story(MOMENTS[moment], outcome)) is expected
+
+
+@pytest.mark.parametrize("measure", [Measure.TTFT, Measure.TPOT, Measure.ITL_P95])
+@pytest.mark.parametrize(
+    "outcome,end,expected",
+    [
+        pytest.param(Outcome.OK, 0.09, Verdict.GOOD, id="in time"),
+        pytest.param(Outcome.OK, 31.0, Verdict.BAD, id="late"),
+        pytest.param(Outcome.UPSTREAM_ERROR, 0.05, Verdict.BAD, id="failed"),
+        pytest.param(Outcome.CLIENT_ABORT, 0.05, Verdict.ABANDONED, id="left"),
+    ],
+)
+def test_a_unary_request_is_judged_by_its_whole_time_only_where_the_slo_says_so(
+    measure: Measure, outcome: Outcome, end: float, expected: Verdict
+) -> None:
+    unary = story(Moment(end=end), outcome, stream=False)
+    assert judged(slo(measure), unary) is None
+    assert judged(slo(measure, unary=Unary.E2E), unary) is expected
+
+
+@pytest.mark.parametrize("measure", [Measure.TPOT, Measure.ITL_P95])
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize(
+    "n,max_tokens", [pytest.param(2, MAX_TOKENS, id="two choices"), pytest.param(1, 1, id="one token")]
+)
+def test_a_signal_that_a_request_cannot_have_makes_no_event(
+    measure: Measure, outcome: Outcome, n: int, max_tokens: int
+) -> None:
+    assert judged(slo(measure), story(MOMENTS["past first_token_timeout"], outcome, n=n, max_tokens=max_tokens)) is None
+
+
+@pytest.mark.parametrize("measure", [Measure.TPOT, Measure.ITL_P95])
+def test_one_token_of_many_allowed_has_no_time_between_tokens(measure: Measure) -> None:
+    assert judged(slo(measure), story(Moment(end=2, first_token=1), Outcome.OK)) is None
+
+
+@pytest.mark.parametrize("measure", [Measure.QUEUE, Measure.PREFILL, Measure.DECODE])
+def test_an_engine_time_that_is_not_known_makes_no_event(measure: Measure) -> None:
+    known = story(MOMENTS["streaming well"], Outcome.OK)
+    unknown = Story(stream=True, ending=Ending(at=2, outcome=Outcome.OK), first_token=1, gaps=known.gaps)
+    assert judged(slo(measure), unknown) is None
+
+
+@pytest.mark.parametrize("measure", list(Measure))
+def test_a_rejection_makes_no_event_where_the_slo_excludes_it(measure: Measure) -> None:
+    assert judged(slo(measure, rejected=Rejected.EXCLUDE), story(MOMENTS["waiting"], Outcome.REJECTED)) is None
+
+
+def test_the_threshold_itself_is_still_good() -> None:
+    assert judged(slo(Measure.TTFT), story(Moment(end=9, first_token=5.0), Outcome.OK)) is Verdict.GOOD
+    assert judged(slo(Measure.E2E), story(Moment(end=30.0), Outcome.OK)) is Verdict.GOOD
+
+
+def live_judge(*measures: Measure) -> Judge:
+    slos = [Slo(measure, ("any",), measure, THRESHOLDS[measure], 0.95) for measure in measures]
+    return Judge(slos, zero=100.0, first_token_timeout=FIRST_TOKEN_TIMEOUT, stream=True, max_tokens=MAX_TOKENS)
+
+
+def test_a_hung_engine_burns_budget_while_it_hangs() -> None:
+    judge = live_judge(Measure.TTFT, Measure.AVAILABILITY, Measure.ITL_P95)
+    assert judge.deadline() == 105.0
+    assert judge.clock(105.0) == []
+    assert judge.clock(105.001) == [("ttft", Verdict.BAD)]
+    assert judge.deadline() == 160.0
+    assert sorted(judge.clock(160.001)) == [("availability", Verdict.BAD), ("itl_p95", Verdict.BAD)]
+    assert judge.deadline() is None
+
+
+def test_a_good_first_token_is_told_when_it_comes_and_not_at_the_end() -> None:
+    judge = live_judge(Measure.TTFT, Measure.AVAILABILITY)
+    assert judge.first_token(101.0) == [("ttft", Verdict.GOOD)]
+    assert judge.deadline() is None
+    assert judge.ended(Ending(at=102.0, outcome=Outcome.OK)) == [("availability", Verdict.GOOD)]
+
+
+def test_late_gaps_are_bad_as_soon_as_max_tokens_can_no_longer_repair_them() -> None:
+    judge = live_judge(Measure.ITL_P95)
+    judge.first_token(101.0)
+    assert judge.chunk(101.3, 0.3) == []
+    assert judge.chunk(101.6, 0.3) == []
+    assert judge.chunk(101.9, 0.3) == [("itl_p95", Verdict.BAD)]
+    assert judge.ended(Ending(at=102.0, outcome=Outcome.OK)) == []
+
+
+GAPS = st.lists(st.sampled_from([0.01, 0.2, 0.26, 0.9]), max_size=MAX_TOKENS - 1)
+
+
+@given(gaps=GAPS, first=st.floats(0, 70), outcome=st.sampled_from(OUTCOMES), rest=st.floats(0, 10))
+def test_a_verdict_falls_once_and_an_early_one_is_what_the_whole_story_gives(
+    gaps: list[float], first: float, outcome: Outcome, rest: float
+) -> None:
+    judge = live_judge(*Measure)
+    fallen = judge.first_token(100 + first)
+    at = 100 + first
+    for gap in gaps:
+        at += gap
+        fallen += judge.clock(at)
+        fallen += judge.chunk(at, gap)
+    tokens = 1 + len(gaps)
+    fallen += judge.ended(Ending(at + rest, outcome, last_chunk=at, completion_tokens=tokens))
+    names = [name for name, _ in fallen]
+    assert len(names) == len(set(names))
+    assert dict(fallen) == judge.verdicts
+    if outcome is Outcome.OK and gaps:
+        late = sorted(gaps)[-(-len(gaps) * 95 // 100) - 1] > 0.25
+        hung = first > FIRST_TOKEN_TIMEOUT
+        assert judge.verdicts["itl_p95"] is (Verdict.BAD if late or hung else Verdict.GOOD)
+        mean = (at - (100 + first)) / (tokens - 1)
+        if abs(mean - 0.1) > 1e-9:
+            assert judge.verdicts["tpot"] is (Verdict.BAD if mean > 0.1 or hung else Verdict.GOOD)
+
+
+@pytest.mark.parametrize(
+    "verdicts,good",
+    [
+        pytest.param([], None, id="no verdict, no event"),
+        pytest.param([Verdict.ABANDONED], None, id="abandoned is no verdict"),
+        pytest.param([Verdict.GOOD, Verdict.ABANDONED], True, id="good for all that judged"),
+        pytest.param([Verdict.GOOD, Verdict.BAD], False, id="one bad is enough"),
+    ],
+)
+def test_goodput_counts_requests_good_for_all_their_slos(verdicts: list[Verdict], good: bool | None) -> None:
+    assert goodput(verdicts) is good
