@@ -1,5 +1,7 @@
 """Event streams, cut at any byte."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ EVENT = st.sampled_from([ROLE, content("a"), content("ü€"), b": ping\n\n", b"
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     marks = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
-    return [data[start:end] for start, end in zip(marks, marks[1:], strict=False)]
+    return [data[start:end] for start, end in itertools.pairwise(marks)]
 
 
 def meter(*, takes_usage: bool) -> Meter:

@@ -1,0 +1,47 @@
+"""The label set of `vllm:cache_config_info`, in which a flip of a flag can be seen from outside."""
+
+from compose.simulator.settings import Settings
+
+
+def cache_config(settings: Settings) -> dict[str, str]:
+    """The labels of `vllm:cache_config_info` at 0.33, spelled as Python spells the values."""
+    size = settings.num_gpu_blocks * settings.block_size
+    return {
+        "_block_size_resolved": "True",
+        "block_size": str(settings.block_size),
+        "cache_dtype": "auto",
+        "cache_hit_alignment_tokens": "None",
+        "effective_attention_block_size": str(settings.block_size),
+        "enable_mamba_shared_prefix_checkpoint": "False",
+        "enable_prefix_caching": str(settings.enable_prefix_caching),
+        "engine": "0",
+        "gpu_memory_utilization": "0.92",
+        "hash_block_size": "None",
+        "is_attention_free": "False",
+        "kv_cache_dtype_skip_layers": "[]",
+        "kv_cache_layout": "None",
+        "kv_cache_max_concurrency": str(size / settings.max_model_len),
+        "kv_cache_memory_bytes": "None",
+        "kv_cache_size_tokens": str(size),
+        "kv_offloading_backend": "native",
+        "kv_offloading_size": "None",
+        "kv_sharing_fast_prefill": "False",
+        "mamba_block_size": "None",
+        "mamba_cache_dtype": "auto",
+        "mamba_cache_mode": "none",
+        "mamba_page_size_padded": "None",
+        "mamba_ssm_cache_dtype": "auto",
+        "num_cpu_blocks": "None",
+        "num_gpu_blocks": str(settings.num_gpu_blocks),
+        "num_gpu_blocks_override": str(settings.num_gpu_blocks),
+        "prefix_cache_retention_interval": "0",
+        "prefix_caching_hash_algo": "sha256",
+        "prefix_match_unit": "None",
+        "replayssm_buffer_len": "16",
+        "skip_page_size_padded": "None",
+        "sliding_window": "None",
+        "swa_bounded_replay": "True",
+        "use_kda_recoverssm": "False",
+        "use_replayssm": "False",
+        "user_specified_block_size": "True",
+    }

@@ -1,0 +1,114 @@
+"""`vllm-slo simulate`: flags in, a simulated vLLM on a port until it is told to stop."""
+
+import argparse
+import asyncio
+import signal
+from typing import Any
+
+import uvloop
+
+from compose.simulator.lives import Simulator, SimulatorConfig, announce
+from compose.simulator.presets import DEFAULT_PRESET, PRESETS, Preset
+from compose.simulator.settings import NAMES, SWITCHES, SettingsError, change, of_preset
+from exporters.usage import UsageError
+
+_HELP = {
+    "max_num_seqs": "requests in the running batch at most",
+    "max_num_batched_tokens": "tokens computed in one step at most",
+    "num_gpu_blocks": "blocks of the KV cache",
+    "block_size": "tokens in a block",
+    "max_model_len": "tokens of prompt and answer together at most",
+    "enable_prefix_caching": "reuse the blocks of prompts that begin alike (default: on)",
+    "enable_chunked_prefill": "let a prompt be computed in several steps (default: on)",
+    "seed": "of all draws: answer lengths and texts",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags, which are named as vLLM's own."""
+    parser.add_argument(
+        "--listen", default="127.0.0.1:8000", metavar="HOST:PORT", help="where to serve (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--preset",
+        default=DEFAULT_PRESET,
+        metavar="NAME",
+        help=f"card and model: {', '.join(PRESETS)} (default: %(default)s)",
+    )
+    parser.add_argument("--model", metavar="NAME", help="name the model is served under (default: the preset's)")
+    for name in NAMES:
+        flag = f"--{name.replace('_', '-')}"
+        if name in SWITCHES:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=_HELP[name])
+        else:
+            parser.add_argument(flag, type=int, metavar="N", help=_HELP[name])
+    parser.add_argument(
+        "--restart-seconds",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="how long the port stays closed after POST /simulator/config (default: %(default)s)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    config = configuration(args)
+    uvloop.run(_serve(config))
+    return 0
+
+
+def configuration(args: argparse.Namespace) -> SimulatorConfig:
+    """The configuration that the flags ask for, or one message with all that is wrong with them."""
+    preset = _preset(args.preset)
+    host, port = _address(args.listen)
+    changes: dict[str, Any] = {name: getattr(args, name) for name in NAMES if getattr(args, name) is not None}
+    try:
+        settings = change(of_preset(preset), changes)
+    except SettingsError as error:
+        raise UsageError("\n".join(_as_flag(mistake) for mistake in error.mistakes)) from error
+    if not 0 <= args.restart_seconds < float("inf"):
+        raise UsageError(f"--restart-seconds: {args.restart_seconds} is no time; take 0 or more")
+    return SimulatorConfig(
+        host=host,
+        port=port,
+        preset=preset,
+        model=args.model or preset.model,
+        settings=settings,
+        restart_seconds=args.restart_seconds,
+    )
+
+
+async def _serve(config: SimulatorConfig) -> None:
+    simulator = Simulator(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, simulator.stop)
+    running = asyncio.ensure_future(simulator.run())
+    listening = asyncio.ensure_future(simulator.listening.wait())
+    both: tuple[asyncio.Future[Any], ...] = (running, listening)
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    if listening.done():
+        announce(config, simulator.port)
+    else:
+        listening.cancel()
+    await running
+
+
+def _as_flag(mistake: str) -> str:
+    name, _, text = mistake.partition(":")
+    return f"--{name.replace('_', '-')}:{text}"
+
+
+def _preset(name: str) -> Preset:
+    if name not in PRESETS:
+        raise UsageError(f"--preset: there is no {name!r}; there are {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"--listen: {text!r} is no HOST:PORT, such as 127.0.0.1:8000")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:8000` asks for every interface

@@ -1,0 +1,114 @@
+"""What a card does with a model, as numbers with their sources: memory traffic, arithmetic and KV capacity."""
+
+from dataclasses import dataclass
+
+BF16_BYTES = 2
+BLOCK_SIZE = 16  # vLLM's default on CUDA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """One card serving one model, and the flags it is served with unless others are given."""
+
+    name: str
+    model: str
+    weight_bytes: float  # read once a step
+    kv_bytes_per_token: float  # read once a step for each token of context
+    flop_per_token: float
+    memory_bytes_per_second: float
+    flop_per_second: float  # dense peak of the data sheet
+    efficiency: float  # share of that peak which large matrix products reach
+    overhead_seconds: float  # a step's scheduling, launches and sampling
+    num_gpu_blocks: int
+    max_num_seqs: int = 128
+    max_num_batched_tokens: int = 2048
+    max_model_len: int = 8192
+
+    def step_seconds(self, *, tokens: int, context: int) -> float:
+        """How long a step takes that computes `tokens` and attends over `context` cached tokens in all.
+
+        The roofline: a step's matrix products wait for the weights or for the arithmetic, whichever takes longer;
+        attention reads the KV cache on top. Attention's own arithmetic is left out, so very long prompts come out fast.
+        """
+        weights = self.weight_bytes / self.memory_bytes_per_second
+        arithmetic = tokens * self.flop_per_token / (self.flop_per_second * self.efficiency)
+        attention = context * self.kv_bytes_per_token / self.memory_bytes_per_second
+        return self.overhead_seconds + max(weights, arithmetic) + attention
+
+
+def _kv_bytes(*, layers: int, kv_heads: int, head_size: int) -> float:
+    """A key and a value for each layer and KV head."""
+    return 2 * layers * kv_heads * head_size * BF16_BYTES
+
+
+# From the model's config.json: 48 layers, 8 KV heads of 128, so 196,608 B a token; 14 G parameters (the embedding
+# does no arithmetic) at 2 B and 2 flop each.
+_QWEN_14B_WEIGHTS = 28e9
+_QWEN_14B_FLOP = 28e9
+_QWEN_14B_KV = _kv_bytes(layers=48, kv_heads=8, head_size=128)
+_QWEN_14B_BLOCKS = 3562  # 57k tokens, what 48 GB leave beside the weights; the H200 recording was held to the same
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            name="rtx6000ada-qwen2.5-14b",
+            model="Qwen/Qwen2.5-14B-Instruct",
+            weight_bytes=_QWEN_14B_WEIGHTS,
+            kv_bytes_per_token=_QWEN_14B_KV,
+            flop_per_token=_QWEN_14B_FLOP,
+            # Data sheet: 960 GB/s GDDR6, 364 TFLOPS dense bf16. A decode step is thus 29 ms of weights.
+            memory_bytes_per_second=960e9,
+            flop_per_second=364e12,
+            # Assumed, not measured: prefill on this card is power-bound. Gives 6,500 prompt tokens/s.
+            efficiency=0.5,
+            overhead_seconds=0.0015,
+            num_gpu_blocks=_QWEN_14B_BLOCKS,
+        ),
+        Preset(
+            name="h200-qwen2.5-14b",
+            model="Qwen/Qwen2.5-14B-Instruct",
+            weight_bytes=_QWEN_14B_WEIGHTS,
+            kv_bytes_per_token=_QWEN_14B_KV,
+            flop_per_token=_QWEN_14B_FLOP,
+            # Data sheet: 4.8 TB/s HBM3e, 989 TFLOPS dense bf16.
+            memory_bytes_per_second=4.8e12,
+            flop_per_second=989e12,
+            efficiency=0.5,  # assumed
+            overhead_seconds=0.004,  # assumed: the host takes longer than the card's share of such a small step
+            num_gpu_blocks=_QWEN_14B_BLOCKS,
+        ),
+        Preset(
+            name="t4-qwen2.5-0.5b",
+            model="Qwen/Qwen2.5-0.5B-Instruct",
+            # config.json: 24 layers, 2 KV heads of 64; 0.49 G parameters, fp16 because a T4 has no bf16.
+            weight_bytes=0.99e9,
+            kv_bytes_per_token=_kv_bytes(layers=24, kv_heads=2, head_size=64),
+            flop_per_token=0.99e9,
+            # Data sheet: 320 GB/s GDDR6, 65 TFLOPS fp16 (at 70 W it holds far less, hence the efficiency).
+            memory_bytes_per_second=320e9,
+            flop_per_second=65e12,
+            efficiency=0.3,  # assumed
+            overhead_seconds=0.006,  # assumed: two slow host cores are typical beside a T4
+            # 15 GB x 0.9 less weights and 1.5 GB of activations, over 196,608 B a block, is 56,000.
+            num_gpu_blocks=56_000,
+        ),
+        Preset(
+            name="toy",
+            model="toy",
+            # No hardware: a 1 ms step, 20k prompt tokens/s and little KV, so that tests of other rooms take no time.
+            weight_bytes=1e6,
+            kv_bytes_per_token=100,
+            flop_per_token=1e6,
+            memory_bytes_per_second=1e9,
+            flop_per_second=2e10,
+            efficiency=1.0,
+            overhead_seconds=0.0,
+            num_gpu_blocks=1024,
+            max_num_seqs=64,
+            max_num_batched_tokens=512,
+            max_model_len=4096,
+        ),
+    )
+}
+DEFAULT_PRESET = "rtx6000ada-qwen2.5-14b"

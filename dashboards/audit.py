@@ -1,0 +1,170 @@
+"""Finds every query of a dashboard's file and judges what a live Prometheus answers to it."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from dashboards.live import Answer, Prometheus
+from dashboards.style import MAY_BE_EMPTY
+from dashboards.variables import UnknownVariableError, expand, intervals, step_of
+from exporters.usage import UsageError
+
+_LABEL_VALUES = re.compile(r"\s*label_values\(\s*(?:(?P<series>.+?)\s*,)?\s*(?P<label>\w+)\s*\)\s*", re.DOTALL)
+
+# Enough to overlap the network with the work, too few to be a load on a server that also evaluates the alerts.
+_AT_ONCE = 2
+
+
+class Way(StrEnum):
+    """How Grafana would ask."""
+
+    RANGE = "range"
+    INSTANT = "instant"
+    LABEL_VALUES = "label values"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One query of a dashboard, still with its variables, and why it may rightly be empty."""
+
+    dashboard: str
+    panel: str
+    ref: str
+    expression: str
+    way: Way
+    values: Mapping[str, str]
+    may_be_empty: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The time range to ask about, unix seconds, and how often the targets are scraped."""
+
+    start: float
+    end: float
+    scrape_interval: float = 15.0
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A check and what came of it."""
+
+    check: Check
+    answer: Answer
+
+    def fails(self, *, strict: bool) -> bool:
+        return bool(self.answer.error) or (self.answer.samples == 0 and (strict or not self.check.may_be_empty))
+
+    @property
+    def verdict(self) -> str:
+        if self.answer.error:
+            return f"failed: {self.answer.error}"
+        if self.answer.samples:
+            return "ok"
+        if self.check.may_be_empty:
+            return f"empty, may be: {self.check.may_be_empty}"
+        return "empty: only NaN" if self.answer.series else "empty"
+
+
+def audit(checks: Iterable[Check], prometheus: Prometheus, span: Span) -> list[Finding]:
+    """Run every check.
+
+    Raises:
+        UsageError: nothing answers at the server's address.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(lambda check: Finding(check, _ask(check, prometheus, span)), checks))
+
+
+def read_dashboards(folder: Path) -> list[Check]:
+    """The checks of every dashboard in a folder.
+
+    Raises:
+        UsageError: there is none, or a file is no dashboard.
+    """
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise UsageError(f"{folder}: holds no dashboard; write one with: vllm-slo dashboards render --out {folder}")
+    found: list[Check] = []
+    for path in files:
+        try:
+            tree = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path}: cannot be read as JSON: {error}") from error
+        if not isinstance(tree, dict) or "panels" not in tree:
+            raise UsageError(f"{path}: is no dashboard of the classic schema: it has no panels")
+        found += checks_of(tree)
+    return found
+
+
+def checks_of(tree: Mapping[str, Any]) -> Iterator[Check]:
+    """Every query of a dashboard in the order in which Grafana shows them: variables, annotations, panels."""
+    title = str(tree.get("title", ""))
+    variables = tree.get("templating", {}).get("list", [])
+    values = {str(variable["name"]): _chosen(variable) for variable in variables}
+    for variable in variables:
+        if variable["type"] == "query" and _is_prometheus(variable):
+            text = variable["query"]["query"] if isinstance(variable["query"], dict) else variable["query"]
+            yield Check(title, f"variable {variable['name']}", "", text, Way.LABEL_VALUES, values)
+    for events in tree.get("annotations", {}).get("list", []):
+        text = events.get("target", {}).get("expr") or events.get("expr")
+        if text and _is_prometheus(events):
+            # an annotation marks events, so none of them is as right an answer as ten
+            reason = "no such event in this time"
+            yield Check(title, f"annotation {events['name']}", "", text, Way.RANGE, values, reason)
+    for panel in _panels(tree["panels"]):
+        reason = str(panel.get("description", "")).partition(MAY_BE_EMPTY)[2].rstrip(".")
+        for target in panel.get("targets", []):
+            if target.get("expr") and _is_prometheus(target if "datasource" in target else panel):
+                way = Way.INSTANT if target.get("instant") and not target.get("range") else Way.RANGE
+                yield Check(
+                    title, str(panel.get("title", "")), target.get("refId", ""), target["expr"], way, values, reason
+                )
+
+
+def _panels(panels: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for panel in panels:
+        yield panel
+        yield from _panels(panel.get("panels", []))  # a collapsed row keeps its panels inside
+
+
+def _chosen(variable: Mapping[str, Any]) -> str:
+    """The value of a variable when everything is selected, else the one that the file has chosen."""
+    if variable.get("includeAll"):
+        return str(variable.get("allValue") or ".*")
+    value = variable.get("current", {}).get("value", "")
+    return "|".join(value) if isinstance(value, list) else str(value)
+
+
+def _is_prometheus(asked: Mapping[str, Any]) -> bool:
+    source = asked.get("datasource")
+    return source is None or (isinstance(source, dict) and source.get("type", "prometheus") == "prometheus")
+
+
+def _ask(check: Check, prometheus: Prometheus, span: Span) -> Answer:
+    try:
+        text = expand(check.expression, {**check.values, **intervals(span.seconds, span.scrape_interval)})
+    except UnknownVariableError as error:
+        return Answer(0, 0, 0.0, str(error))
+    times = {"start": f"{span.start:.3f}", "end": f"{span.end:.3f}"}
+    match check.way:
+        case Way.RANGE:
+            step = f"{step_of(span.seconds, span.scrape_interval):g}"
+            return prometheus.ask("/api/v1/query_range", {"query": text, **times, "step": step})
+        case Way.INSTANT:
+            return prometheus.ask("/api/v1/query", {"query": text, "time": times["end"]})
+        case Way.LABEL_VALUES:
+            wanted = _LABEL_VALUES.fullmatch(text)
+            if wanted is None:
+                return Answer(0, 0, 0.0, f"{text!r} is no label_values(series, label)")
+            series = {"match[]": wanted["series"]} if wanted["series"] else {}
+            return prometheus.ask(f"/api/v1/label/{wanted['label']}/values", {**series, **times})

@@ -1,0 +1,101 @@
+"""Puts panels, variables and annotations on a page, and mends in one place what the SDK leaves out."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import TypeAlias
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards.style import DATASOURCE, query
+from exporters.signals import Label, Recorded, Signal
+
+Panel: TypeAlias = Builder[model.Panel]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A question, and the panels that answer it from left to right; a line of them is 24 columns wide."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+def choose_datasource() -> dashboard.DatasourceVariable:
+    return dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
+
+
+def choose(label: Label, series: Signal | Recorded) -> dashboard.QueryVariable:
+    """A variable named as the label, over its values in `series`; all of them at first."""
+    # 5 is a classic query, kept as text
+    values: dict[str, object] = {
+        "qryType": 5,
+        "query": f"label_values({series.name}, {label})",
+        "refId": f"Variable-{label}",
+    }
+    return (
+        dashboard.QueryVariable(str(label))
+        .label(label.capitalize())
+        .datasource(DATASOURCE)
+        .query(values)
+        .definition(str(values["query"]))
+        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(model.VariableSort.NATURAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .all_value(".*")
+        .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
+    )
+
+
+def events(
+    name: str, expression: str, *, title: str, text: str, tags: Iterable[Label], step: str
+) -> dashboard.AnnotationQuery:
+    """Annotations whose time is the query's value, in milliseconds."""
+    target = query(expression, "").ref_id("Anno")
+    return (
+        dashboard.AnnotationQuery()
+        .name(name)
+        .datasource(DATASOURCE)
+        .enable(True)
+        .icon_color("purple")
+        .target(target)
+        .expr(expression)  # older releases read the query here, newer ones in `target`
+        .step(step)
+        .title_format(title)
+        .text_format(text)
+        .tag_keys(",".join(tags))
+        .use_value_for_time(True)
+    )
+
+
+def arrange(page: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboard:
+    """Place the rows top-down and give what the SDK leaves out: refIds, and ids that other rows cannot shift."""
+    for row in rows:
+        page.with_row(dashboard.Row(row.title))
+        for panel in row.panels:
+            page.with_panel(panel)
+    built = page.build()
+    row_number = position = 0
+    for placed in built.panels or []:
+        if isinstance(placed, model.RowPanel):
+            row_number, position = row_number + 1, 0
+        placed.id_val = 100 * row_number + position
+        position += 1
+        if isinstance(placed, model.Panel):
+            for letter, target in zip(ascii_uppercase, placed.targets or [], strict=False):
+                target.ref_id = letter  # type: ignore[attr-defined] # the SDK's base class of queries declares no field
+    return built
+
+
+def to_json(page: model.Dashboard) -> str:
+    """The dashboard as a file: the same dashboard gives the same bytes."""
+    tree = json.loads(json.dumps(page, cls=JSONEncoder))
+    # The SDK always writes `placement`, which hides the switch of an annotation or a link in a menu.
+    for item in [*tree.get("annotations", {}).get("list", []), *tree.get("links", [])]:
+        item.pop("placement", None)
+    return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

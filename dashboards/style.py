@@ -1,0 +1,111 @@
+"""House defaults: every panel has a unit, a description, a datasource, and looks and reads like its neighbours."""
+
+from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.models import common as looks
+from grafana_foundation_sdk.models import dashboard as model
+
+from exporters.signals import Label
+
+DATASOURCE = looks.DataSourceRef(type_val="prometheus", uid="${datasource}")
+SELECTED = {Label.MODEL: "$model", Label.CLASS: "$class"}
+"""What the variables at the top have chosen; the values are patterns."""
+
+MAY_BE_EMPTY = "May be empty: "
+"""Opens the sentence of a description that says when no data is no fault; `dashboards audit` reads it."""
+
+NO_TRAFFIC = "no traffic"
+GOOD, WARN, BAD, PLAIN = "green", "orange", "red", "text"
+
+
+def query(expression: str, legend: str, *, instant: bool = False) -> prometheus.Dataquery:
+    target = prometheus.Dataquery().expr(expression).legend_format(legend).datasource(DATASOURCE)
+    return target.instant() if instant else target.range()
+
+
+def thresholds(base: str, *steps: tuple[float, str]) -> dashboard.ThresholdsConfig:
+    """`base` below the first step, then each colour from its value on."""
+    return (
+        dashboard.ThresholdsConfig()
+        .mode(model.ThresholdsMode.ABSOLUTE)
+        .steps([model.Threshold(None, base), *(model.Threshold(value, colour) for value, colour in sorted(steps))])
+    )
+
+
+def colour_by(mode: model.FieldColorModeId) -> dashboard.FieldColor:
+    return dashboard.FieldColor().mode(mode)
+
+
+def describe(question: str, reading: str, *, may_be_empty: str | None = None) -> str:
+    return f"{question} {reading}" + (f" {MAY_BE_EMPTY}{may_be_empty}." if may_be_empty else "")
+
+
+def figure(title: str, description: str, unit: str, width: int, height: int = 7) -> stat.Panel:
+    """The last value of each series, large."""
+    return (
+        stat.Panel()
+        .title(title)
+        .description(description)
+        .datasource(DATASOURCE)
+        .unit(unit)
+        .span(width)
+        .height(height)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .text_mode(looks.BigValueTextMode.VALUE_AND_NAME)
+        .graph_mode(looks.BigValueGraphMode.NONE)
+        .color_mode(looks.BigValueColorMode.VALUE)
+        .thresholds(thresholds(PLAIN))
+    )
+
+
+def bars(title: str, description: str, unit: str, width: int, height: int = 7) -> bargauge.Panel:
+    """The last value of each series as a bar."""
+    return (
+        bargauge.Panel()
+        .title(title)
+        .description(description)
+        .datasource(DATASOURCE)
+        .unit(unit)
+        .span(width)
+        .height(height)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .orientation(looks.VizOrientation.HORIZONTAL)
+        .display_mode(looks.BarGaugeDisplayMode.BASIC)
+    )
+
+
+def graph(title: str, description: str, unit: str, width: int, height: int = 9) -> timeseries.Panel:
+    """Lines over time from zero up; the legend lists the last and the greatest value."""
+    return (
+        timeseries.Panel()
+        .title(title)
+        .description(description)
+        .datasource(DATASOURCE)
+        .unit(unit)
+        .span(width)
+        .height(height)
+        .min(0)
+        .line_width(1)
+        .fill_opacity(0)
+        .show_points(looks.VisibilityMode.NEVER)
+        # by name: a class keeps its colour from panel to panel
+        .color_scheme(colour_by(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+        .legend(
+            common.VizLegendOptions()
+            .show_legend(True)
+            .display_mode(looks.LegendDisplayMode.TABLE)
+            .placement(looks.LegendPlacement.BOTTOM)
+            .calcs(["lastNotNull", "max"])
+        )
+        .tooltip(common.VizTooltipOptions().mode(looks.TooltipDisplayMode.MULTI).sort(looks.SortOrder.DESCENDING))
+    )
+
+
+def with_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> timeseries.Panel:
+    """Draw each value as a dashed line across the panel."""
+    dashed = common.GraphThresholdsStyleConfig().mode(looks.GraphThresholdsStyleMode.DASHED)
+    return panel.thresholds(thresholds("transparent", *lines)).thresholds_style(dashed)
+
+
+def stacked(panel: timeseries.Panel) -> timeseries.Panel:
+    stack = common.StackingConfig().mode(looks.StackingMode.NORMAL).group("A")
+    return panel.stacking(stack).fill_opacity(40).line_width(0)

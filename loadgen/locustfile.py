@@ -1,0 +1,38 @@
+"""For plain Locust, `locust -f loadgen/locustfile.py`: the same load with Locust's own web page, set by VLLM_SLO_*.
+
+Every start makes a folder of its own under VLLM_SLO_OUT. One process offers all of it: with --master and --workers,
+Locust gives the one user to one worker.
+"""
+
+import os
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from locust import events
+
+from exporters.usage import UsageError
+from loadgen.load import Load
+from loadgen.settings import from_environment
+from loadgen.user import OpenLoop
+
+
+class Mix(OpenLoop):
+    """Offers the scenario of VLLM_SLO_SCENARIO."""
+
+    def load(self) -> Load:
+        settings = from_environment(os.environ, self.host)
+        folder = settings.out / datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+        return Load(replace(settings, out=folder), self.environment.events.request.fire)
+
+
+def _check_before_the_page_opens(environment: Any, **_: Any) -> None:
+    try:
+        from_environment(os.environ, environment.host)
+    except UsageError as error:
+        print(f"vllm-slo load: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+events.init.add_listener(_check_before_the_page_opens)  # type: ignore[no-untyped-call]

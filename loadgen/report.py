@@ -1,0 +1,117 @@
+"""Shows the figures of a run as tables: what was offered, what became of it, how long it took, how much was good."""
+
+from collections.abc import Callable, Sequence
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from loadgen.figures import Figures, Summary
+from loadgen.record import Fate, Run
+
+_LEGEND = (
+    "TTFT of streams, from the time the request was due; ∞: that share got no first token.\n"
+    "*median over requests of their own 95th percentile of gaps. lag: sent later than due, by this generator's fault."
+)
+WIDE = 160  # columns when the output is no terminal: a table that is folded cannot be read
+FOLDED = 140  # columns below which one table no longer holds all figures
+
+
+def _others(row: Figures) -> str:
+    return ", ".join(f"{name} {count}" for name, count in row.outcomes.items() if name != Fate.OK) or "-"
+
+
+Columns = list[tuple[str, Callable[[Figures], str]]]
+_NOT_OK = "not ok"
+_COUNTS: Columns = [
+    ("offered", lambda row: str(row.offered)),
+    ("ok", lambda row: str(row.ok)),
+    (_NOT_OK, _others),
+    ("goodput", lambda row: percent(row.goodput)),
+]
+_TIMES: Columns = [
+    ("TTFT p50", lambda row: _first_token(row, row.ttft.p50)),
+    ("p95", lambda row: _first_token(row, row.ttft.p95)),
+    ("p99", lambda row: _first_token(row, row.ttft.p99)),
+    ("no token", lambda row: str(row.without_first_token)),
+    ("ITL p95*", lambda row: spell(row.itl_p95.p50)),
+    ("lag p99", lambda row: spell(row.send_lag.p99)),
+]
+_TOKENS: Columns = [
+    ("in", lambda row: str(row.prompt_tokens)),
+    ("cached", lambda row: str(row.cached_tokens)),
+    ("out", lambda row: str(row.completion_tokens)),
+]
+
+
+def show(run: Run, result: Summary, console: Console) -> None:
+    """Print the whole report."""
+    if not console.is_terminal:
+        console.width = max(console.width, WIDE)
+    console.print(render(run, result, narrow=console.width < FOLDED))
+
+
+def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType:
+    """The whole report; `narrow` gives each class two lines of figures in two tables, for 80 columns."""
+    blocks = dict(result.phases) if len(result.phases) > 1 else {}
+    blocks["whole run"] = (*result.classes, result.total)
+    columns = [_COUNTS + _TOKENS, _TIMES] if narrow else [_COUNTS + _TIMES + _TOKENS]
+    return Group(
+        Text(f"{run.scenario}, seed {run.seed}, {run.target}, {run.model}: {run.ended} after {run.seconds:.0f} s"),
+        *(_table(name, rows, which) for name, rows in blocks.items() for which in columns),
+        Text(_LEGEND),
+        _slos(run, result),
+        *(Text(f"! {warning}", style="bold yellow") for warning in result.warnings),
+    )
+
+
+def _table(title: str, rows: Sequence[Figures], columns: Columns) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
+    table.add_column("class", no_wrap=True)
+    for heading, _ in columns:
+        table.add_column(heading, justify="left" if heading == _NOT_OK else "right", no_wrap=heading != _NOT_OK)
+    for row in rows:
+        table.add_row(row.name, *(cell(row) for _, cell in columns))
+    return table
+
+
+def _first_token(row: Figures, value: float | None) -> str:
+    return "∞" if value is None and row.streams else spell(value)
+
+
+def _slos(run: Run, result: Summary) -> Table:
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for heading in ("class", "SLO", "condition"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("objective", "met", "bad", "judged"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result.classes:
+        for slo in run.slos:
+            if (met := row.slos.get(slo.name)) is None:
+                continue
+            share = 1 - met.bad / met.events if met.events else None
+            condition = slo.signal if slo.threshold is None else f"{slo.signal} <= {slo.threshold:g} s"
+            table.add_row(
+                row.name,
+                slo.name,
+                condition,
+                percent(slo.objective),
+                Text(percent(share), style="red" if share is not None and share < slo.objective else "green"),
+                str(met.bad),
+                str(met.events),
+            )
+    return table
+
+
+def spell(seconds: float | None) -> str:
+    """A duration at a glance: three figures, in ms below a second."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.3g} ms" if seconds >= 0.001 else f"{seconds * 1000:.2f} ms"
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{share * 100:.4g} %"

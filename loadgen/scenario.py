@@ -1,0 +1,166 @@
+"""A scenario file: which classes of request are mixed in which shares, in which phases, at which rate."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from exporters.usage import UsageError
+from exporters.yamlfile import Node, Reader, nearest, open_yaml, parse_yaml
+from loadgen.arrivals import Phase
+
+SHIPPED = Path(__file__).parent / "scenarios"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A whole number of tokens, drawn evenly from `least` to `most`, both included."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One class of request: its weight in the mix, the tokens of its own prompt and those it lets the engine write.
+
+    With `document`, one of the corpus goes before its own prompt, which is then the question about it.
+    """
+
+    name: str
+    share: float
+    prompt_tokens: Span
+    output_tokens: Span
+    document: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """All of the file; times in seconds, `corpus` the tokens of each shared document."""
+
+    name: str
+    description: str
+    seed: int
+    timeout: float
+    stream_share: float
+    chat_share: float
+    corpus: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+    phases: tuple[Phase, ...]
+
+
+def find(name: str) -> Path:
+    """The file that `name` means: a path, or the name of a scenario that comes with the program.
+
+    Raises:
+        UsageError: there is none.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    shipped = SHIPPED / f"{name}.yaml"
+    if path.name == name and shipped.is_file():
+        return shipped
+    names = sorted(file.stem for file in SHIPPED.glob("*.yaml"))
+    raise UsageError(f"{name}: is neither a file nor a scenario that comes with the program; {nearest(name, names)}")
+
+
+def load(path: Path) -> Scenario:
+    """Read a scenario.
+
+    Raises:
+        FileError: every mistake in the file.
+        UsageError: the file cannot be read.
+    """
+    return _parse(open_yaml(path))
+
+
+def loads(text: str, source: str = "scenario.yaml") -> Scenario:
+    """Read a scenario from text; raises as `load` does."""
+    return _parse(parse_yaml(text, source))
+
+
+_KEYS = ("name", "description", "seed", "timeout", "stream_share", "chat_share", "corpus", "classes", "phases")
+
+
+def _parse(reader: Reader) -> Scenario:
+    root = reader.node()
+    keys = root.fields(_KEYS, required=("name", "classes", "phases"))
+    corpus = _corpus(keys.get("corpus"))
+    scenario = Scenario(
+        name=(keys["name"].name() or "") if "name" in keys else "",
+        description=(keys["description"].text() or "") if "description" in keys else "",
+        seed=int((keys["seed"].number(least=0, whole=True) or 0) if "seed" in keys else 0),
+        timeout=(keys["timeout"].duration() or 180.0) if "timeout" in keys else 180.0,
+        stream_share=_fraction(keys.get("stream_share"), 0.9),
+        chat_share=_fraction(keys.get("chat_share"), 0.9),
+        corpus=corpus,
+        shapes=_shapes(keys.get("classes"), has_corpus=bool(corpus)),
+        phases=_phases(keys.get("phases")),
+    )
+    reader.finish()
+    return scenario
+
+
+def _fraction(node: Node | None, default: float) -> float:
+    if node is None:
+        return default
+    value = node.number(least=0)
+    if value is not None and value > 1:
+        node.problem(f"{node.shown()} is no share; write a number from 0 to 1")
+    return default if value is None else value
+
+
+def _corpus(node: Node | None) -> tuple[int, ...]:
+    sizes = [item.number(least=1, whole=True) for item in node.items()] if node else []
+    return tuple(int(size) for size in sizes if size is not None)
+
+
+def _shapes(node: Node | None, *, has_corpus: bool) -> tuple[Shape, ...]:
+    shapes: list[Shape] = []
+    needed = ("share", "prompt_tokens", "output_tokens")
+    for name, item in node.entries() if node else []:
+        keys = item.fields((*needed, "document"), required=needed)
+        if any(shape.name == name for shape in shapes):
+            item.problem(f"{name!r} is given twice; keep one")
+        document = bool(keys["document"].boolean()) if "document" in keys else False
+        if document and not has_corpus:
+            keys["document"].problem("there is no corpus to draw a document from; add one, such as corpus: [800, 3500]")
+        shapes.append(
+            Shape(
+                name=name,
+                share=(keys["share"].number(least=0) or 0.0) if "share" in keys else 0.0,
+                prompt_tokens=_span(keys.get("prompt_tokens")),
+                output_tokens=_span(keys.get("output_tokens")),
+                document=document,
+            )
+        )
+    if node and not node.reader.problems and not any(shape.share > 0 for shape in shapes):
+        node.problem("no class has a share above 0, so nothing would be sent; give one a share, such as share: 1")
+    return tuple(shapes)
+
+
+def _span(node: Node | None) -> Span:
+    if node is None:
+        return Span(1, 1)
+    keys = node.fields(("min", "max"), required=("min", "max"))
+    least = keys["min"].number(least=1, whole=True) if "min" in keys else None
+    most = keys["max"].number(least=1, whole=True) if "max" in keys else None
+    if least is None or most is None:
+        return Span(1, 1)
+    if most < least:
+        keys["max"].problem(f"{int(most)} is below the min of {int(least)}; exchange them")
+    return Span(int(least), int(most))
+
+
+def _phases(node: Node | None) -> tuple[Phase, ...]:
+    phases: list[Phase] = []
+    for item in node.items() if node else []:
+        keys = item.fields(("name", "duration", "rate"), required=("name", "duration", "rate"))
+        name = keys["name"].name() if "name" in keys else None
+        if name and any(phase.name == name for phase in phases):
+            keys["name"].problem(f"{name!r} is the name of an earlier phase; names must differ")
+        duration = keys["duration"].duration() if "duration" in keys else None
+        rate = keys["rate"].number(least=0) if "rate" in keys else None
+        phases.append(Phase(name or "", duration or 0.0, rate or 0.0))
+    if node and not phases and not node.reader.problems:
+        node.problem("names no phase; write at least one, such as {name: steady, duration: 2m, rate: 4}")
+    return tuple(phases)

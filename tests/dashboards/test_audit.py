@@ -1,0 +1,292 @@
+"""The audit against a small fake Prometheus over a real socket."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from compose.cli import main
+from dashboards.audit import Check, Finding, Way, checks_of
+from dashboards.command import GENERATED
+from dashboards.live import Answer
+
+Ask = Callable[[str, dict[str, str]], tuple[int, Any]]
+
+
+class FakePrometheus:
+    """Answers as `answer` says and remembers what it was asked."""
+
+    def __init__(self, answer: Ask) -> None:
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                url = urlsplit(self.path)
+                fake.asked.append((url.path, dict(parse_qsl(url.query))))
+                status, body = answer(*fake.asked[-1])
+                payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(payload)))
+                self.end_headers()
+                self.wfile.write(payload)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def prometheus() -> Iterator[Callable[[Ask], FakePrometheus]]:
+    started: list[FakePrometheus] = []
+
+    def start(answer: Ask) -> FakePrometheus:
+        started.append(FakePrometheus(answer))
+        return started[-1]
+
+    yield start
+    for fake in started:
+        fake.close()
+
+
+def found(path: str, value: str = "1") -> tuple[int, Any]:
+    """One series with two samples, in the shape that `path` asks for."""
+    if path == "/api/v1/query_range":
+        data: Any = {"resultType": "matrix", "result": [{"metric": {}, "values": [[0, value], [15, value]]}]}
+    elif path == "/api/v1/query":
+        data = {"resultType": "vector", "result": [{"metric": {}, "value": [0, value]}]}
+    else:
+        data = ["siso", "lilo"]
+    return 200, {"status": "success", "data": data}
+
+
+def nothing(path: str) -> tuple[int, Any]:
+    status, answer = found(path)
+    answer["data"] = [] if isinstance(answer["data"], list) else {**answer["data"], "result": []}
+    return status, answer
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that cuts no cell of the table."""
+    monkeypatch.setenv("COLUMNS", "220")
+
+
+def run(url: str, *flags: str) -> int:
+    return main(["dashboards", "audit", "--prometheus", url, *flags])
+
+
+def row(text: str, panel: str) -> str:
+    (line,) = [line for line in text.splitlines() if panel in line]
+    return line
+
+
+@pytest.mark.usefixtures("wide")
+def test_when_every_query_has_data_all_is_well(
+    prometheus: Callable[[Ask], FakePrometheus], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = prometheus(lambda path, _: found(path))
+    assert run(fake.url) == 0
+    printed = capsys.readouterr().out
+    queries = [*checks_of(json.loads((GENERATED / "slo-overview.json").read_text(encoding="utf-8")))]
+    assert len(fake.asked) == len(queries)
+    assert f"{len(queries)} queries, 0 empty or failing" in printed
+    assert [cell.strip() for cell in row(printed, "Burn rate").split("│")[1:-1]][:5] == [
+        "SLO overview",
+        "Burn rate",
+        "A",
+        "1",
+        "2",
+    ]
+
+
+def test_a_query_is_asked_as_grafana_would_ask_it_with_every_variable_filled_in(
+    prometheus: Callable[[Ask], FakePrometheus],
+) -> None:
+    fake = prometheus(lambda path, _: found(path))
+    assert run(fake.url, "--from", "1000", "--to", "1600", "--scrape-interval", "1s") == 0
+    asked = {path: [given for where, given in fake.asked if where == path] for path, _ in fake.asked}
+    assert {"match[]": "llm_requests_in_flight", "start": "1000.000", "end": "1600.000"} in asked[
+        "/api/v1/label/class/values"
+    ]
+    assert {(given["start"], given["end"], given["step"]) for given in asked["/api/v1/query_range"]} == {
+        ("1000.000", "1600.000", "2")
+    }
+    assert {given["time"] for given in asked["/api/v1/query"]} == {"1600.000"}
+    queries = [given["query"] for way in ("query", "query_range") for given in asked[f"/api/v1/{way}"]]
+    assert not [query for query in queries if "$" in query]
+    assert [query for query in queries if '{model=~".*",class=~".*"}[600000ms]' in query]
+
+
+@pytest.mark.usefixtures("wide")
+def test_an_empty_panel_fails_the_audit(
+    prometheus: Callable[[Ask], FakePrometheus], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_burn_rate(path: str, given: dict[str, str]) -> tuple[int, Any]:
+        return nothing(path) if "burn_rate" in given.get("query", "") else found(path)
+
+    assert run(prometheus(no_burn_rate).url) == 1
+    printed = capsys.readouterr().out
+    assert row(printed, "Burn rate").split("│")[-2].strip() == "empty"
+    assert "1 empty or failing" in printed
+
+
+def test_an_empty_variable_fails_the_audit(prometheus: Callable[[Ask], FakePrometheus]) -> None:
+    assert run(prometheus(lambda path, _: nothing(path) if "label" in path else found(path)).url) == 1
+
+
+@pytest.mark.usefixtures("wide")
+def test_a_panel_of_only_nan_is_empty_because_nothing_is_drawn(
+    prometheus: Callable[[Ask], FakePrometheus], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_first_token(path: str, given: dict[str, str]) -> tuple[int, Any]:
+        return found(path, "NaN" if "histogram_quantile" in given.get("query", "") else "1")
+
+    assert run(prometheus(no_first_token).url) == 1
+    assert row(capsys.readouterr().out, "TTFT p50 in range").split("│")[-2].strip() == "empty: only NaN"
+
+
+@pytest.mark.usefixtures("wide")
+def test_what_may_rightly_be_empty_says_why_and_fails_only_when_asked_to(
+    prometheus: Callable[[Ask], FakePrometheus], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def quiet(path: str, given: dict[str, str]) -> tuple[int, Any]:
+        asked = given.get("query", "")
+        return nothing(path) if "ALERTS" in asked or "config_change" in asked else found(path)
+
+    fake = prometheus(quiet)
+    assert run(fake.url) == 0
+    printed = capsys.readouterr().out
+    assert "empty, may be: nothing fires" in row(printed, "Firing alerts")
+    assert "empty, may be: no such event in this time" in row(printed, "annotation Config flips")
+    assert run(fake.url, "--strict") == 1
+    assert "2 empty or failing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "status, body, verdict",
+    [
+        pytest.param(400, {"status": "error", "error": "parse error"}, "failed: parse error", id="a refused query"),
+        pytest.param(502, b"<html>", "failed: HTTP 502 Bad Gateway", id="a proxy's own page"),
+        pytest.param(200, b"<html>", "failed: the answer is not that of a Prometheus", id="another server"),
+    ],
+)
+@pytest.mark.usefixtures("wide")
+def test_a_failing_query_fails_the_audit_and_says_why(
+    prometheus: Callable[[Ask], FakePrometheus],
+    capsys: pytest.CaptureFixture[str],
+    status: int,
+    body: Any,
+    verdict: str,
+) -> None:
+    def broken(path: str, given: dict[str, str]) -> tuple[int, Any]:
+        return (status, body) if "ALERTS" in given.get("query", "") else found(path)
+
+    assert run(prometheus(broken).url) == 1
+    assert verdict in row(capsys.readouterr().out, "Firing alerts")
+
+
+def test_a_prometheus_that_does_not_answer_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as bound:  # bound but not listening: the port is ours and refuses
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        assert run(url) == 2
+    assert capsys.readouterr().err == (
+        f"vllm-slo: cannot reach Prometheus at {url}: connection refused; "
+        "give the address of its web page to --prometheus, such as http://127.0.0.1:9090\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        pytest.param(
+            ["--prometheus", "localhost:9090"],
+            "--prometheus: 'localhost:9090' is no web address; write one such as http://127.0.0.1:9090",
+            id="no scheme",
+        ),
+        pytest.param(["--range", "soon"], "--range: 'soon' is no duration; write one such as 15m", id="no duration"),
+        pytest.param(
+            ["--to", "noon"],
+            "--to: 'noon' is no time; write unix seconds or ISO 8601, such as 2026-01-31T12:00:00+00:00",
+            id="no time",
+        ),
+        pytest.param(
+            ["--from", "2026-01-31T12:00:00+00:00", "--to", "1000"],
+            "--from: is not before --to; give the earlier time to --from",
+            id="backwards",
+        ),
+    ],
+)
+def test_a_wrong_flag_is_one_message(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("http://127.0.0.1:9", *flags) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
+
+
+def test_a_folder_without_dashboards_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("http://127.0.0.1:9", "--dashboards", str(tmp_path)) == 2
+    assert capsys.readouterr().err == (
+        f"vllm-slo: {tmp_path}: holds no dashboard; write one with: vllm-slo dashboards render --out {tmp_path}\n"
+    )
+
+
+def test_a_file_that_is_no_dashboard_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "other.json").write_text('{"spec": {}}')
+    assert run("http://127.0.0.1:9", "--dashboards", str(tmp_path)) == 2
+    assert capsys.readouterr().err == (
+        f"vllm-slo: {tmp_path / 'other.json'}: is no dashboard of the classic schema: it has no panels\n"
+    )
+
+
+def test_what_render_writes_audit_reads(
+    tmp_path: Path, prometheus: Callable[[Ask], FakePrometheus], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dashboards", "render", "--out", str(tmp_path / "new")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'new' / 'slo-overview.json'}\n"
+    assert run(prometheus(lambda path, _: found(path)).url, "--dashboards", str(tmp_path / "new")) == 0
+
+
+def test_panels_inside_collapsed_rows_are_audited_and_other_datasources_are_not() -> None:
+    page = {
+        "title": "T",
+        "panels": [
+            {
+                "type": "row",
+                "panels": [
+                    {"title": "in", "targets": [{"refId": "A", "expr": "up", "instant": True}]},
+                    {"title": "logs", "datasource": {"type": "loki"}, "targets": [{"refId": "A", "expr": "{a=1}"}]},
+                ],
+            }
+        ],
+    }
+    assert list(checks_of(page)) == [Check("T", "in", "A", "up", Way.INSTANT, {})]
+
+
+def test_a_query_with_an_unknown_variable_fails_without_being_asked(
+    tmp_path: Path, prometheus: Callable[[Ask], FakePrometheus]
+) -> None:
+    page = {"title": "T", "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up[$nope]"}]}]}
+    (tmp_path / "page.json").write_text(json.dumps(page))
+    fake = prometheus(lambda path, _: found(path))
+    assert run(fake.url, "--dashboards", str(tmp_path)) == 1
+    assert fake.asked == []
+
+
+def test_a_failure_is_never_excused_by_what_may_be_empty() -> None:
+    check = Check("T", "P", "A", "up", Way.INSTANT, {}, may_be_empty="nothing fires")
+    assert Finding(check, Answer(0, 0, 0.0, "boom")).fails(strict=False)

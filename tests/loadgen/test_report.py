@@ -1,0 +1,118 @@
+"""The report fits where it is shown, and says how a figure is meant."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from exporters.signals import Verdict
+from exporters.usage import UsageError
+from loadgen.arrivals import Phase
+from loadgen.figures import summary
+from loadgen.record import Fate, Objective, Record, Run, read_records, read_run
+from loadgen.report import FOLDED, percent, render, show, spell
+
+RUN = Run(
+    scenario="mixed",
+    seed=67,
+    target="http://127.0.0.1:8000",
+    model="m",
+    rate_scale=1,
+    timeout=180,
+    phases=[Phase("calm", 1, 1), Phase("busy", 1, 1)],
+    classes=["siso"],
+    slos=[Objective("ttft", "ttft", 5.0, 0.95), Objective("availability", "availability", None, 0.995)],
+    versions={},
+    ended="completed",
+    seconds=2,
+)
+
+
+def record(number: int, phase: str, outcome: Fate, ttft: float | None) -> Record:
+    good = outcome is Fate.OK
+    return Record(
+        request_class="siso",
+        phase=phase,
+        request_id=str(number),
+        endpoint="/v1/completions",
+        stream=True,
+        outcome=outcome,
+        due=float(number),
+        closed=number + 1.0,
+        ttft=ttft,
+        asked_prompt_tokens=100_000,
+        max_tokens=1,
+        prompt_tokens=100_000,
+        completion_tokens=20_000,
+        cached_tokens=90_000,
+        send_lag=0.001,
+        slo={"ttft": Verdict.GOOD if good else Verdict.BAD},
+        good=good,
+    )
+
+
+RECORDS = [
+    *(record(n, "calm", Fate.OK, 0.25) for n in range(6)),
+    *(record(n, "busy", Fate.UPSTREAM_ERROR, None) for n in range(4)),
+]
+
+
+def shown(width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    narrow = width < FOLDED
+    console.print(render(RUN, summary(RECORDS, RUN.classes, ["calm", "busy"]), narrow=narrow))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, FOLDED, 160])
+def test_nothing_is_cut_off_at(width: int) -> None:
+    text = shown(width)
+    assert "…" not in text
+    assert all(len(line) <= width for line in text.splitlines())
+    words = ("calm", "busy", "whole run", "upstream_error 4", "100 %", "60 %", "250 ms", "1000000", "200000", "900000")
+    assert [word for word in words if word not in text] == []
+
+
+def test_a_quantile_that_no_stream_reached_is_infinite() -> None:
+    line = next(line for line in shown(160).split("whole run")[1].splitlines() if "siso" in line)
+    assert line.split()[:14] == "siso 10 6 upstream_error 4 60 % 250 ms ∞ ∞ 4 - 1 ms".split()[:14]  # noqa: SIM905
+
+
+def test_a_report_of_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refusal:
+        read_run(tmp_path)
+    assert str(refusal.value) == f"{tmp_path}: is no result of a load run: run.json cannot be read"
+    (tmp_path / "requests.jsonl").write_text("{}\n")
+    with pytest.raises(UsageError) as refusal:
+        read_records(tmp_path)
+    assert str(refusal.value) == (
+        f"{tmp_path / 'requests.jsonl'}:1: is no record of a request: Object missing required field `class`"
+    )
+
+
+def test_output_that_is_no_terminal_is_wide() -> None:
+    console = Console(file=io.StringIO(), width=40)
+    show(RUN, summary(RECORDS, RUN.classes, ["calm"]), console)
+    assert console.width == 160
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (None, "-"),
+        (0.00042, "0.42 ms"),
+        (0.0123, "12.3 ms"),
+        (0.25, "250 ms"),
+        (0.9999, "1 s"),
+        (2.345, "2.35 s"),
+        (180.4, "180 s"),
+    ],
+)
+def test_a_duration_is_spelled(seconds: float | None, text: str) -> None:
+    assert spell(seconds) == text
+
+
+def test_a_share_is_spelled() -> None:
+    assert (percent(None), percent(0.995), percent(2 / 3)) == ("-", "99.5 %", "66.67 %")

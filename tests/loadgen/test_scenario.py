@@ -1,0 +1,83 @@
+"""A scenario is read whole, and all of its mistakes are reported at once."""
+
+from pathlib import Path
+
+import pytest
+
+from exporters.usage import UsageError
+from exporters.yamlfile import FileError
+from loadgen import scenario
+from loadgen.arrivals import Phase
+from loadgen.scenario import Shape, Span
+
+SMALL = """
+name: small
+classes:
+  chat: {share: 2, prompt_tokens: {min: 10, max: 20}, output_tokens: {min: 5, max: 5}}
+phases: [{name: steady, duration: 1m30s, rate: 2.5}]
+"""
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    found = scenario.loads(SMALL)
+    assert found == scenario.Scenario(
+        name="small",
+        description="",
+        seed=0,
+        timeout=180.0,
+        stream_share=0.9,
+        chat_share=0.9,
+        corpus=(),
+        shapes=(Shape("chat", 2.0, Span(10, 20), Span(5, 5), document=False),),
+        phases=(Phase("steady", 90.0, 2.5),),
+    )
+
+
+def test_every_mistake_is_reported_in_one_run() -> None:
+    wrong = Path(__file__).parent / "invalid" / "scenario.yaml"
+    with pytest.raises(FileError) as refusal:
+        scenario.loads(wrong.read_text())
+    assert f"{refusal.value}\n" == wrong.with_suffix(".txt").read_text()
+
+
+@pytest.mark.parametrize(
+    "before, after, message",
+    [
+        pytest.param(
+            "share: 2",
+            "share: 0",
+            "scenario.yaml:4:3: classes: no class has a share above 0, so nothing would be sent; "
+            "give one a share, such as share: 1",
+            id="no share",
+        ),
+        pytest.param(
+            "[{name: steady, duration: 1m30s, rate: 2.5}]",
+            "[]",
+            "scenario.yaml:5:9: phases: names no phase; write at least one, such as {name: steady, duration: 2m, "
+            "rate: 4}",
+            id="no phase",
+        ),
+    ],
+)
+def test_a_scenario_that_offers_nothing_is_refused(before: str, after: str, message: str) -> None:
+    with pytest.raises(FileError) as refusal:
+        scenario.loads(SMALL.replace(before, after))
+    assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in scenario.SHIPPED.glob("*.yaml")))
+def test_a_shipped_scenario_is_found_by_its_name(name: str) -> None:
+    assert scenario.load(scenario.find(name)).name == name
+
+
+def test_the_demo_has_a_baseline_and_an_overload() -> None:
+    phases = scenario.load(scenario.find("demo")).phases
+    assert [(phase.name, phase.duration) for phase in phases] == [("baseline", 60), ("overload", 300)]
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UsageError) as refusal:
+        scenario.find("mixd")
+    assert str(refusal.value) == (
+        "mixd: is neither a file nor a scenario that comes with the program; did you mean 'mixed'?"
+    )

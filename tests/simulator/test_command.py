@@ -1,0 +1,86 @@
+"""The command line: flags in, one message or a clean exit out."""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from compose.cli import main
+from compose.simulator.command import configuration, configure
+
+PROGRAM = [sys.executable, "-c", "from compose.cli import main; raise SystemExit(main())", "simulate"]
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    return parser.parse_args(words)
+
+
+def test_flags_go_over_the_preset() -> None:
+    words = "--preset toy --listen :9 --model m --max-num-seqs 3 --no-enable-prefix-caching --seed 5 --block-size 8"
+    config = configuration(parsed(*words.split()))
+    assert (config.host, config.port, config.model, config.preset.name) == ("0.0.0.0", 9, "m", "toy")
+    settings = config.settings
+    assert (settings.max_num_seqs, settings.enable_prefix_caching, settings.seed, settings.block_size) == (
+        3,
+        False,
+        5,
+        8,
+    )
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        pytest.param("--listen nowhere", "--listen: 'nowhere' is no HOST:PORT, such as 127.0.0.1:8000", id="listen"),
+        pytest.param(
+            "--preset h100",
+            "--preset: there is no 'h100'; there are rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, t4-qwen2.5-0.5b, toy",
+            id="preset",
+        ),
+        pytest.param(
+            "--restart-seconds -1", "--restart-seconds: -1.0 is no time; take 0 or more", id="restart seconds"
+        ),
+        pytest.param(
+            "--preset toy --max-num-seqs 0 --seed -1",
+            "--max-num-seqs: 0 is not a whole number from 1\n--seed: -1 is not a whole number from 0",
+            id="all wrong settings at once",
+        ),
+    ],
+)
+def test_a_wrong_flag_is_one_message_and_exit_2(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", *words.split()]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
+
+
+def test_a_switch_can_be_set_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = parsed()
+    monkeypatch.setattr(arguments, "enable_prefix_caching", "false")  # as the command line hands it over
+    assert configuration(arguments).settings.enable_prefix_caching is False
+
+
+def test_a_busy_port_is_one_message_and_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["simulate", "--preset", "toy", "--listen", f"127.0.0.1:{port}"]) == 2
+    assert capsys.readouterr().err == (
+        f"vllm-slo: cannot listen on 127.0.0.1:{port}: address already in use; choose another with --listen\n"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_signal_ends_it_with_0_after_one_line_that_says_it_is_simulated(number: signal.Signals) -> None:
+    command = [*PROGRAM, "--preset", "toy", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."}) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        process.send_signal(number)
+        rest = process.stderr.read()
+        assert process.wait(10) == 0
+    assert line.startswith("vllm-slo simulate: a SIMULATED vLLM serves toy as preset toy on http://127.0.0.1:")
+    assert rest == ""
