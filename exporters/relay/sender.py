@@ -1,6 +1,7 @@
 """Sends records to the exporter in numbered batches and keeps each until it is acknowledged."""
 
 import asyncio
+import itertools
 from collections import deque
 from typing import cast
 
@@ -8,7 +9,7 @@ import msgspec
 
 from exporters.records import Ack, Batch, Frames, Hello, Record, Snapshot, frame
 
-KEPT_RECORDS = 200_000
+KEPT_RECORDS = 50_000
 """Records kept while the exporter is away; the oldest are given up beyond it, and counted."""
 
 BATCH_RECORDS = 500
@@ -42,7 +43,7 @@ class Outbox:
         self._unsent = end
         if start == len(self._kept):
             return []
-        records = list(self._kept)[start:] if start else list(self._kept)
+        records = list(itertools.islice(self._kept, start, None))
         return [
             Batch(end - len(records) + offset, records[offset : offset + BATCH_RECORDS])
             for offset in range(0, len(records), BATCH_RECORDS)
