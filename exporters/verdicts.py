@@ -1,7 +1,8 @@
 """Judges one request against the SLOs of its class: each verdict falls once, as soon as it is certain."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 from exporters.signals import Outcome, Verdict
 from exporters.slos import Measure, Rejected, Slo, Unary
@@ -31,6 +32,7 @@ class Ending:
     at: float
     outcome: Outcome
     last_chunk: float | None = None
+    gaps: int = 0  # between output chunks
     completion_tokens: int | None = None
     queue: float | None = None
     prefill: float | None = None
@@ -46,13 +48,13 @@ class Judge:
     __slots__ = (
         "_first",
         "_first_by",
-        "_gaps",
         "_late_by_slo",
         "_max_tokens",
         "_open",
         "_zero",
+        "late_after",
+        "late_gap",
         "verdicts",
-        "watches_chunks",
     )
 
     def __init__(
@@ -70,7 +72,6 @@ class Judge:
         self._first: float | None = None
         self._first_by = zero + first_token_timeout
         self._max_tokens = max_tokens
-        self._gaps = 0
         self._late_by_slo: dict[str, int] = {}
         self._open: dict[str, tuple[Slo, Measure]] = {}
         several = n == 1 and (max_tokens is None or max_tokens >= 2)
@@ -83,8 +84,10 @@ class Judge:
             elif measure in _SEVERAL_TOKENS and not several:
                 continue
             self._open[slo.name] = slo, measure
-        self.watches_chunks = any(measure in _SEVERAL_TOKENS for _, measure in self._open.values())
-        """Whether `chunk` can decide anything, so that the relay may leave the call out."""
+        self.late_gap = min(self._thresholds(Measure.ITL_P95), default=inf)
+        """`chunk` decides nothing for a gap up to this, so that the relay may leave the call out ..."""
+        self.late_after = inf
+        """... unless the chunk arrives after this time."""
 
     def deadline(self) -> float | None:
         """When `clock` should next be called: just after it a verdict is certain."""
@@ -111,22 +114,23 @@ class Judge:
         """The first chunk that carries output has arrived."""
         fallen = self.clock(at)
         self._first = at
+        if self._max_tokens is not None:
+            self.late_after = at + min(self._thresholds(Measure.TPOT), default=inf) * (self._max_tokens - 1)
         return fallen + self._settle(
             (name, Verdict.GOOD) for name, (_, measure) in self._open.items() if measure is Measure.TTFT
         )
 
-    def chunk(self, at: float, gap: float) -> list[tuple[str, Verdict]]:
-        """A later output chunk has arrived, `gap` seconds after the one before it.
+    def chunk(self, at: float, gap: float, gaps: int) -> list[tuple[str, Verdict]]:
+        """A later output chunk has arrived, `gap` seconds after the one before it; `gaps` counts this one too.
 
         Bad is what the tokens still allowed by `max_tokens` can no longer repair. An itl_p95 of N gaps (nearest
         rank) exceeds the threshold when more than N // 20 of them do, and N is at most max_tokens - 1.
         """
-        self._gaps += 1
         lost: list[tuple[str, Verdict]] = []
         for name, (slo, measure) in self._open.items():
             if measure is Measure.ITL_P95 and slo.threshold is not None and gap > slo.threshold:
                 late = self._late_by_slo[name] = self._late_by_slo.get(name, 0) + 1
-                if self._max_tokens is not None and late > max(self._gaps, self._max_tokens - 1) // 20:
+                if self._max_tokens is not None and late > max(gaps, self._max_tokens - 1) // 20:
                     lost.append((name, Verdict.BAD))
             elif (
                 measure is Measure.TPOT
@@ -167,7 +171,7 @@ class Judge:
             return Verdict.GOOD
         if measure is Measure.ITL_P95:
             late = self._late_by_slo.get(slo.name, 0)
-            return None if self._gaps == 0 else _verdict(good=late <= self._gaps // 20)
+            return None if ending.gaps == 0 else _verdict(good=late <= ending.gaps // 20)
         value: float | None
         match measure:
             case Measure.TPOT:
@@ -187,6 +191,11 @@ class Judge:
         if self._first is None or ending.last_chunk is None or tokens is None or tokens < 2:
             return None
         return (ending.last_chunk - self._first) / (tokens - 1)
+
+    def _thresholds(self, wanted: Measure) -> list[float]:
+        return [
+            slo.threshold for slo, measure in self._open.values() if measure is wanted and slo.threshold is not None
+        ]
 
     def _settle(self, fallen: Iterable[tuple[str, Verdict]]) -> list[tuple[str, Verdict]]:
         settled = list(fallen)
@@ -231,8 +240,8 @@ def judge_story(slos: Iterable[Slo], first_token_timeout: float, story: Story) -
     if story.first_token is not None:
         judge.first_token(story.first_token)
         at = story.first_token
-        for gap in story.gaps:
+        for number, gap in enumerate(story.gaps, 1):
             at += gap
-            judge.chunk(at, gap)
-    judge.ended(story.ending)
+            judge.chunk(at, gap, number)
+    judge.ended(replace(story.ending, gaps=len(story.gaps)))
     return judge.verdicts

@@ -89,6 +89,14 @@ class Meter:
         """A read of an event stream; returns what goes to the client, which is all but our own usage event."""
         if self.overflow:
             return data
+        if (
+            data.startswith(b"data: {")
+            and data.count(b"\n") == 2
+            and data.endswith(b"}\n\n")
+            and not self._splitter.held
+        ):
+            # One read, one event: how vLLM sends them, and the path that each token takes.
+            return b"" if self._json(data[6:-2], at) and self._takes_usage else data
         events = self._splitter.feed(data)
         if not self._takes_usage:
             for event in events:
@@ -168,6 +176,7 @@ class Meter:
                     at=at,
                     outcome=outcome,
                     last_chunk=self.last_at,
+                    gaps=len(self.gaps),
                     completion_tokens=self.completion_tokens,
                     queue=seconds(self.engine.queue_time_ms),
                     prefill=seconds(self.engine.time_to_first_token_ms),
@@ -206,37 +215,34 @@ class Meter:
     def _event(self, event: bytes, at: float) -> bool:
         """Read one event; True when it is the usage event and nothing else."""
         data = sse.payload(event)
-        if not data:
-            return False
         if data == sse.DONE:
             self._done = True
             return False
+        return bool(data) and self._json(data, at)
+
+    def _json(self, data: bytes, at: float) -> bool:
+        """Read one JSON event; True when it is the usage event and nothing else."""
         try:
             read = sse.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False  # not the shape of a completion: forwarded, and nothing to count
         if read.output:
-            self._output(read, at)
+            last = self.last_at
+            self.last_at = at
+            self.chunks += 1
+            if self.answer_at is None and read.answer:
+                self.answer_at = at
+            if last is None:
+                self.first_at = at
+                self.tell(self.judge.first_token(at))
+            elif self._one_choice:
+                gap = at - last
+                self.gaps.append(gap)
+                self.gap_counts[bisect_left(self._gap_bounds, gap)] += 1
+                if gap > self.judge.late_gap or at > self.judge.late_after:
+                    self.tell(self.judge.chunk(at, gap, len(self.gaps)))
         self._read(read)
         return read.usage is not None and not read.choices
-
-    def _output(self, read: sse.Event, at: float) -> None:
-        last = self.last_at
-        self.last_at = at
-        self.chunks += 1
-        if self.answer_at is None and read.answer:
-            self.answer_at = at
-        if last is None:
-            self.first_at = at
-            self.tell(self.judge.first_token(at))
-            return
-        if not self._one_choice:
-            return
-        gap = at - last
-        self.gaps.append(gap)
-        self.gap_counts[bisect_left(self._gap_bounds, gap)] += 1
-        if self.judge.watches_chunks:
-            self.tell(self.judge.chunk(at, gap))
 
     def _read(self, read: sse.Event) -> None:
         if read.usage is not None:
@@ -245,8 +251,10 @@ class Meter:
             self.cached_tokens = read.usage.cached_tokens
         if read.metrics is not None:
             self.engine = read.metrics
-        self.finish_reason = read.finish_reason or self.finish_reason
-        self._error = self._error or read.failed
+        if (reason := read.finish_reason) is not None:
+            self.finish_reason = reason
+        if read.failed:
+            self._error = True
 
 
 def seconds(milliseconds: float | None) -> float | None:

@@ -224,9 +224,10 @@ def test_a_good_first_token_is_told_when_it_comes_and_not_at_the_end() -> None:
 def test_late_gaps_are_bad_as_soon_as_max_tokens_can_no_longer_repair_them() -> None:
     judge = live_judge(Measure.ITL_P95)
     judge.first_token(101.0)
-    assert judge.chunk(101.3, 0.3) == []
-    assert judge.chunk(101.6, 0.3) == []
-    assert judge.chunk(101.9, 0.3) == [("itl_p95", Verdict.BAD)]
+    assert judge.late_gap == 0.25
+    assert judge.chunk(101.3, 0.3, 1) == []
+    assert judge.chunk(101.6, 0.3, 2) == []
+    assert judge.chunk(101.9, 0.3, 3) == [("itl_p95", Verdict.BAD)]
     assert judge.ended(Ending(at=102.0, outcome=Outcome.OK)) == []
 
 
@@ -240,12 +241,13 @@ def test_a_verdict_falls_once_and_an_early_one_is_what_the_whole_story_gives(
     judge = live_judge(*Measure)
     fallen = judge.first_token(100 + first)
     at = 100 + first
-    for gap in gaps:
+    for number, gap in enumerate(gaps, 1):
         at += gap
         fallen += judge.clock(at)
-        fallen += judge.chunk(at, gap)
+        if gap > judge.late_gap or at > judge.late_after:  # as the relay does: other chunks decide nothing
+            fallen += judge.chunk(at, gap, number)
     tokens = 1 + len(gaps)
-    fallen += judge.ended(Ending(at + rest, outcome, last_chunk=at, completion_tokens=tokens))
+    fallen += judge.ended(Ending(at + rest, outcome, last_chunk=at, gaps=len(gaps), completion_tokens=tokens))
     names = [name for name, _ in fallen]
     assert len(names) == len(set(names))
     assert dict(fallen) == judge.verdicts
