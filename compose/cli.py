@@ -32,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Observability and SLO alerting for vLLM.",
-        epilog=f"Every flag can also be set in the environment: --listen as VLLM_SLO_LISTEN. "
+        epilog="Every flag can also be set in the environment: --listen as VLLM_SLO_LISTEN; one that can be repeated "
+        "takes a list with commas. "
         f"'{PROGRAM} COMMAND --help' explains one command.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -81,5 +82,6 @@ def _defaults_from_environment(parser: argparse.ArgumentParser) -> None:
         if isinstance(action, argparse._StoreTrueAction):  # noqa: SLF001
             parser.set_defaults(**{action.dest: value.lower() in {"1", "true", "yes"}})
         else:
-            parser.set_defaults(**{action.dest: value})
+            repeatable = isinstance(action, argparse._AppendAction)  # noqa: SLF001
+            parser.set_defaults(**{action.dest: value.split(",") if repeatable else value})
             action.required = False

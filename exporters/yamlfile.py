@@ -64,7 +64,7 @@ def spell_duration(seconds: float) -> str:
 
 def nearest(word: str, words: Iterable[str]) -> str:
     """A closing `did you mean` when one of `words` is close, else the list of them."""
-    options = list(words)
+    options = [str(option) for option in words]  # names may be members of an enum
     close = difflib.get_close_matches(word, options, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(options)}"
 

@@ -1,0 +1,84 @@
+"""Prometheus rule groups as values, and their YAML, the same bytes for the same groups."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import yaml
+
+from exporters.signals import Recorded
+from exporters.yamlfile import spell_duration
+
+HEADER = """\
+# Made by `vllm-slo alerts render` from the SLO file; change that file and render again.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A rule that writes a series."""
+
+    series: Recorded
+    expr: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A rule that fires; `wait` and `hold` in seconds (`for` and `keep_firing_for`)."""
+
+    name: str
+    expr: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    wait: float = 0.0
+    hold: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RuleGroup:
+    """Rules that are evaluated in order, every `interval` seconds."""
+
+    name: str
+    interval: float
+    rules: tuple[Recording | Alert, ...]
+
+
+def to_yaml(groups: Iterable[RuleGroup]) -> str:
+    """A rule file for Prometheus 2.42 and later: no labels on groups, which 2.x refuses."""
+    document = {
+        "groups": [
+            {"name": g.name, "interval": spell_duration(g.interval), "rules": [_plain(rule) for rule in g.rules]}
+            for g in groups
+        ]
+    }
+    return HEADER + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
+
+
+def _plain(rule: Recording | Alert) -> dict[str, object]:
+    match rule:
+        case Recording(series, expr, labels):
+            return {"record": series.name, "expr": expr, **({"labels": dict(labels)} if labels else {})}
+        case Alert():
+            return {
+                "alert": rule.name,
+                "expr": rule.expr,
+                **({"for": spell_duration(rule.wait)} if rule.wait else {}),
+                **({"keep_firing_for": spell_duration(rule.hold)} if rule.hold else {}),
+                "labels": dict(rule.labels),
+                "annotations": dict(rule.annotations),
+            }
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, so that an expression reads as it was written."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_multi_representer(str, _text)  # names that are members of a StrEnum

@@ -1,0 +1,135 @@
+"""Recorded counts add up, whatever the traffic does."""
+
+import pytest
+
+from alerts.rules import render
+from exporters.slos import load, loads
+from exporters.yamlfile import spell_duration
+from tests.rules.promtool import ROOT, Case, Pace, Promtool, counter
+
+SHIPPED = load(ROOT / "alerts/slos.yaml")
+LABELS = 'class="siso",model="org/m",slo="ttft"'
+
+
+def test_promtool_takes_the_rules_of_both_files(promtool: Promtool, pace: Pace) -> None:
+    assert "SUCCESS" in promtool.check(render(pace.spec))
+
+
+def test_the_budget_weighs_by_traffic_where_a_mean_of_ratios_would_be_far_off(promtool: Promtool) -> None:
+    """An hour busy at 0 % errors, then an hour at 2 % of that traffic with half of it bad: truly 0.0098."""
+    pace = Pace(SHIPPED)
+    spent = f'llm_slo:error_ratio{{{LABELS},window="{spell_duration(SHIPPED.period)}"}}'
+    series = pace.judged((2, 0, 0), (12, 600, 0), (12, 12, 0.5), (4, 0, 0))
+    true = (240 * 12 * 0.5 * 12 / 12) / (240 * 600 + 240 * 12)
+    assert true == pytest.approx(0.0098, rel=0.01)
+    at = pace.seconds(29)
+    promtool.test(
+        [
+            Case(SHIPPED, series, pace.step)
+            .gives(
+                at,
+                f"abs({spent} / {true} - 1) < bool 0.05",
+                {"{" + LABELS + f', window="{spell_duration(SHIPPED.period)}"}}': 1},
+            )
+            .gives(at, f"abs(1 - llm_slo:budget_remaining_ratio - {true / 0.05}) < bool 0.01", {"{" + LABELS + "}": 1})
+        ]
+    )
+
+
+def test_steps_chain_so_that_every_event_is_in_exactly_one(promtool: Promtool, pace: Pace) -> None:
+    """Bursts at odd moments: the period's count is what the counter has grown by."""
+    scrapes = pace.scrapes(1)
+    events = [(0, 2 * scrapes), (7, 1), (0, scrapes // 2), (100, 1), (0, 3 * scrapes), (1, scrapes), (0, 3 * scrapes)]
+    grown = sum(growth * count for growth, count in events)
+    period = spell_duration(pace.spec.period)
+    series = pace.counted(events, [(0, 11 * scrapes)])
+    at = pace.seconds(11)
+    promtool.test(
+        [
+            Case(pace.spec, series, pace.step).gives(
+                at,
+                f'abs(llm_slo:events:increase{{window="{period}"}} - {grown}) < bool 0.01 * {grown}',
+                {f'{{{LABELS}, window="{period}"}}': 1},
+            )
+        ]
+    )
+
+
+def test_a_counter_that_starts_again_loses_no_more_than_what_was_not_scraped(promtool: Promtool, pace: Pace) -> None:
+    n = pace.scrapes(12)
+    before, after = counter((10, n), start=1000), counter((10, n), start=0)
+    series = {f'llm_slo_events_total{{{LABELS},tenant="other"}}': f"{before} {after}"}
+    series[f'llm_slo_bad_events_total{{{LABELS},tenant="other"}}'] = f"{before} {after}"
+    period = spell_duration(pace.spec.period)
+    promtool.test(
+        [
+            Case(pace.spec, series, pace.step).gives(
+                pace.seconds(24),
+                f'abs(llm_slo:events:increase{{window="{period}"}} / {20 * n} - 1) < bool 0.03',
+                {f'{{{LABELS}, window="{period}"}}': 1},
+            )
+        ]
+    )
+
+
+def test_sidecars_and_tenants_are_added_up(promtool: Promtool, pace: Pace) -> None:
+    series = {
+        **pace.judged((24, 10, 0.1), more=',instance="a:1"'),
+        **pace.judged((24, 30, 0.3), more=',instance="b:1"'),
+    }
+    window = spell_duration(12 * pace.step)
+    promtool.test(
+        [
+            Case(pace.spec, series, pace.step).gives(
+                pace.seconds(24),
+                f'round(llm_slo:error_ratio{{window="{window}"}}, 0.001)',
+                {f'{{{LABELS}, window="{window}"}}': 0.25},
+            )
+        ]
+    )
+
+
+def test_without_traffic_ratios_are_absent_and_never_nan(promtool: Promtool, pace: Pace) -> None:
+    quiet = pace.judged((40, 0, 0), start=0)
+    quiet |= {
+        f'llm_goodput_{kind}_total{{model="org/m",class="siso",tenant="other"}}': "0x100000"
+        for kind in ("events", "requests")
+    }
+    at = pace.seconds(40)
+    names = ("llm_slo:error_ratio", "llm_slo:burn_rate", "llm_goodput:ratio", "llm_slo:budget_remaining_ratio")
+    case = Case(pace.spec, quiet, pace.step)
+    for name in names:
+        case.gives(at, name, {})
+    promtool.test([case])
+
+
+def test_objectives_and_thresholds_are_series_for_panels_to_draw(promtool: Promtool, pace: Pace) -> None:
+    case = Case(pace.spec, {}, pace.step)
+    case.gives(
+        pace.seconds(2),
+        "llm_slo:threshold_seconds{slo='itl'}",
+        {
+            'llm_slo:threshold_seconds{class="silo", slo="itl"}': 0.25,
+            'llm_slo:threshold_seconds{class="lilo", slo="itl"}': 0.25,
+        },
+    )
+    case.gives(
+        pace.seconds(2),
+        "llm_slo:objective_ratio{slo='ttft',class='siso'}",
+        {
+            'llm_slo:objective_ratio{class="siso", slo="ttft"}': 0.95,
+        },
+    )
+    promtool.test([case])
+
+
+def test_the_committed_rules_are_what_the_slo_file_gives() -> None:
+    committed = ROOT / "alerts/generated/rules.yaml"
+    assert committed.read_text() == render(SHIPPED), "run: make generate"
+
+
+def test_rules_grow_with_slos_and_not_with_models_or_tenants() -> None:
+    """Each window has four counts and three ratios; each SLO adds a constant or two a class and four tiers."""
+    text = (ROOT / "alerts/slos.yaml").read_text()
+    more = text.replace("allow: []", "allow: [a, b, c, d]")
+    assert render(loads(more)) == render(SHIPPED)
