@@ -29,7 +29,10 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     outcome: Outcome
     metered: bool
     e2e: float
-    trace_id: str | None = None
+    trace_id: str | None = None  # the client's, or ours where spans are made
+    span_id: str | None = None  # our span; None when no span is wanted
+    parent_span_id: str | None = None  # the client's span
+    parent_sampled: bool | None = None
     finish_reason: str | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None

@@ -232,6 +232,10 @@ SIDECAR_UNMETERED = _counter(
 )
 SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", Label.REASON)
 SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Batches that the request log could not take.")
+SIDECAR_EXPORTED_SPANS = _counter("llm_sidecar_exported_spans_total", "Spans that the trace collector has taken.")
+SIDECAR_DROPPED_SPANS = _counter(
+    "llm_sidecar_dropped_spans_total", "Spans given up because the trace collector is down or slow.", Label.REASON
+)
 SIDECAR_CONNECTIONS = _gauge("llm_sidecar_client_connections", "Open client connections.", Label.PROCESS)
 
 SIGNALS: tuple[Signal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Signal))

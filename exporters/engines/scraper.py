@@ -129,6 +129,8 @@ class Scraper:
             return await fetching
         except aiohttp.ClientResponseError:
             errors["status"] += 1
-        except (aiohttp.ClientError, OSError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError:
+            errors["parse"] += 1
+        except (aiohttp.ClientError, OSError) as error:
             errors["timeout" if isinstance(error, TimeoutError) else "connection"] += 1
         return None

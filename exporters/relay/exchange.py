@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from exporters.records import Finished, Judged
-from exporters.relay import answers, question
+from exporters.relay import answers, question, trace_context
 from exporters.relay.meter import Meter, seconds
-from exporters.relay.paths import Route, normal
+from exporters.relay.paths import Route, forwarded, normal
 from exporters.relay.upstream import Header, UpstreamConnection
 from exporters.signals import (
     OTHER,
@@ -110,6 +110,11 @@ class Exchange:
             given = relay.new_request_id()
             head.headers.append((b"x-request-id", given.encode()))
         self.request_id = given
+        self._caller = trace_context.caller(head.headers)
+        self._span: trace_context.OwnSpan | None = None
+        if relay.config.otlp is not None and route is Route.METERED:
+            self._span = trace_context.own_span(self._caller)
+            head.headers = trace_context.forwarded(head.headers, self._caller, self._span)
         self.offered = False
         """Whether the whole request has come in, so that it counts."""
 
@@ -158,7 +163,10 @@ class Exchange:
         if self._asked is None:
             self._unparsed = "not_understood"
         elif self._takes_usage():
-            body = question.with_usage(body)
+            try:
+                body = question.with_usage(body)
+            except (msgspec.DecodeError, UnicodeDecodeError):  # bytes that `read` had no need to look at
+                self._asked, self._unparsed = None, "not_understood"
         self._body = [body]
         self._body_size = len(body)
         self._start_measuring(self._asked)
@@ -341,12 +349,11 @@ class Exchange:
 
     def _upstream_head(self) -> bytes:
         head, origin = self.head, self._relay.pool.origin
-        target = head.target
-        if normal(target) != target.split("?", 1)[0]:
-            # What was matched against the allow-list is what the engine gets.
-            _, mark, query = target.partition("?")
-            target = normal(target) + mark + query
-        lines = [f"{head.method} {origin.prefix}{target} HTTP/1.1\r\nhost: {origin.authority}\r\n".encode("latin-1")]
+        lines = [
+            f"{head.method} {origin.prefix}{forwarded(head.target)} HTTP/1.1\r\nhost: {origin.authority}\r\n".encode(
+                "latin-1"
+            )
+        ]
         named = _named_by_connection(head.headers)
         metered = self._route is Route.METERED
         for name, value in head.headers:
@@ -500,6 +507,13 @@ class Exchange:
             unparsed=self._unparsed,
             unmetered=self._unmetered,
         )
+        if self._caller is not None:
+            record.trace_id = self._caller.trace_id
+            record.parent_span_id = self._caller.span_id
+            record.parent_sampled = self._caller.sampled
+        if self._span is not None:
+            record.trace_id = self._span.trace_id
+            record.span_id = self._span.span_id
         if asked is not None:
             record.max_tokens = asked.max_tokens
             record.temperature = asked.temperature

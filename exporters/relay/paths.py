@@ -3,7 +3,7 @@
 import posixpath
 from collections.abc import Iterable
 from enum import Enum
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 METERED = frozenset({"/v1/chat/completions", "/v1/completions"})
 
@@ -40,10 +40,23 @@ class Route(Enum):
 
 def normal(target: str) -> str:
     """The path that an engine would see: decoded, dot segments and double slashes gone, no query."""
-    relative = target.startswith("/")  # else the absolute form, http://host/path
-    path = target.split("?", 1)[0].split("#", 1)[0] if relative else urlsplit(target).path
+    if target.startswith("/"):
+        path = target.split("?", 1)[0].split("#", 1)[0]
+    else:  # the absolute form, http://host/path
+        try:
+            path = urlsplit(target).path
+        except ValueError:
+            return "/"
     path = posixpath.normpath("/" + unquote(path).lstrip("/"))
     return path if path.startswith("/") else "/"
+
+
+def forwarded(target: str) -> str:
+    """The target that the engine gets: the path that was matched, and no byte that could end the request line."""
+    if normal(target) == target.split("?", 1)[0]:
+        return target
+    _, mark, query = target.partition("?")
+    return quote(normal(target), safe="/:@!$&'()*+,;=") + mark + query
 
 
 def route(target: str, allowed: Iterable[str] = ()) -> Route:

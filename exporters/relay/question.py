@@ -1,11 +1,16 @@
 """Reads of a request body what measuring needs, and asks the engine for usage where the client did not."""
 
 import hashlib
+from typing import Annotated
 
 import msgspec
 
 CHARACTERS_PER_TOKEN = 4
 """Before usage is known, prompt tokens are estimated as decoded text characters / 4; images are not counted."""
+
+
+# JSON knows no bounds, records and spans do: a number beyond them is not understood, rather than stuck on its way.
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Part(msgspec.Struct):
@@ -23,12 +28,12 @@ class _StreamOptions(msgspec.Struct):
 class _Body(msgspec.Struct):
     model: str = ""
     messages: list[_Message] = []
-    prompt: str | list[str | int | list[int]] | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
+    prompt: str | list[str | _Int | list[_Int]] | None = None
+    max_tokens: _Int | None = None
+    max_completion_tokens: _Int | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    n: int | None = None
+    n: _Int | None = None
     temperature: float | None = None
 
 
@@ -59,7 +64,8 @@ def read(body: bytes, salt: bytes) -> Question | None:
     return Question(
         model=asked.model,
         prompt_tokens=_prompt_tokens(asked),
-        max_tokens=asked.max_completion_tokens if asked.max_tokens is None else asked.max_tokens,
+        # where both are given, vLLM goes by the newer name
+        max_tokens=asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens,
         stream=bool(asked.stream),
         asks_usage=bool(options and options.include_usage),
         n=asked.n or 1,

@@ -2,10 +2,14 @@
 
 import argparse
 import asyncio
+import os
 from pathlib import Path
+
+from opentelemetry.util.re import parse_env_headers
 
 from exporters import slos
 from exporters.relay.upstream import origin
+from exporters.sidecar import otlp
 from exporters.sidecar.config import SidecarConfig
 from exporters.sidecar.request_log import RequestLog
 from exporters.sidecar.supervisor import supervise
@@ -67,6 +71,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DURATION",
         help="how long open requests may finish on SIGTERM (default %(default)s)",
     )
+    parser.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="send a span per request to this collector: http://HOST:4318 (HTTP/protobuf) or grpc://HOST:4317, "
+        "https:// and grpcs:// with TLS (default: no spans)",
+    )
+    parser.add_argument(
+        "--otlp-header",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="send this header along, over those of OTEL_EXPORTER_OTLP_HEADERS (repeatable)",
+    )
+    parser.add_argument(
+        "--otlp-semconv",
+        default=otlp.Semconv.V1_44.value,
+        metavar="VERSION",
+        help="version of the GenAI attribute names: 1.36 or 1.44 (default %(default)s)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -78,9 +101,6 @@ def run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.slos)
     slos.load(path)
     log = Path(arguments.request_log).absolute() if arguments.request_log else None
-    if log is not None:
-        RequestLog(log).close()
-    drain = _duration(arguments.drain, "--drain")
     config = SidecarConfig(
         upstream=arguments.upstream,
         slos=str(path.absolute()),
@@ -92,17 +112,35 @@ def run(arguments: argparse.Namespace) -> int:
         allow_paths=tuple(arguments.allow_path),
         models=tuple(arguments.model),
         inject_usage=not arguments.no_inject_usage,
-        cut_first_token=_duration(arguments.cut_first_token, "--cut-first-token"),
-        cut_idle=_duration(arguments.cut_idle, "--cut-idle"),
-        drain=0.0 if drain is None else drain,
+        cut_first_token=_duration_or_never(arguments.cut_first_token, "--cut-first-token"),
+        cut_idle=_duration_or_never(arguments.cut_idle, "--cut-idle"),
+        drain=0.0 if arguments.drain == "0" else _duration(arguments.drain, "--drain"),
+        otlp=_collector(arguments),
     )
+    if log is not None:
+        RequestLog(log).close()
     return asyncio.run(supervise(config))
 
 
-def _duration(text: str | None, flag: str) -> float | None:
-    if text is None or text == "never":
+def _collector(arguments: argparse.Namespace) -> otlp.Collector | None:
+    if arguments.otlp is None:
+        if arguments.otlp_header:
+            raise UsageError("--otlp-header: there is no collector to send it to; add --otlp URL")
         return None
-    seconds = 0.0 if text == "0" else duration(text)
+    standard = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+    return otlp.Collector(
+        url=otlp.url(arguments.otlp),
+        headers=otlp.headers(arguments.otlp_header, parse_env_headers(standard, liberal=True)),
+        semconv=otlp.semconv(arguments.otlp_semconv),
+    )
+
+
+def _duration_or_never(text: str | None, flag: str) -> float | None:
+    return None if text is None or text == "never" else _duration(text, flag)
+
+
+def _duration(text: str, flag: str) -> float:
+    seconds = duration(text)
     if seconds is None:
         raise UsageError(f"{flag}: {text!r} is no duration; write a number with a unit, such as 250ms, 30s or 10m")
     return seconds

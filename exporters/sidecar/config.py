@@ -6,6 +6,8 @@ import sys
 
 import msgspec
 
+from exporters.sidecar.otlp import Collector
+
 
 class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of `vllm-slo sidecar`, read once by the command; times in seconds."""
@@ -23,6 +25,7 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     cut_first_token: float | None = None
     cut_idle: float | None = 600.0
     drain: float = 30.0
+    otlp: Collector | None = None  # None: no spans, and trace headers pass untouched
 
 
 class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):

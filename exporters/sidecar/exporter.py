@@ -8,18 +8,22 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client.core import Metric
 
 from exporters import signals, slos
 from exporters.engines.scraper import Scraper
-from exporters.sidecar.config import ChildConfig, read_child_config, stop_event
+from exporters.sidecar.config import ChildConfig, SidecarConfig, read_child_config, stop_event
 from exporters.sidecar.inbox import Inbox, RelayConnection
 from exporters.sidecar.pages import application
 from exporters.sidecar.request_log import RequestLog
 from exporters.sidecar.requests import RequestSeries
 from exporters.sidecar.tally import counter, gauge
+
+if TYPE_CHECKING:
+    from exporters.sidecar.traces import Traces
 
 
 class Exporter:
@@ -34,16 +38,35 @@ class Exporter:
             self.series.add_model(model)
         self.scraper = Scraper(sidecar.upstream, sidecar.engine_metrics, spec.scrape_interval, self._models)
         self.log = RequestLog(Path(sidecar.request_log)) if sidecar.request_log else None
-        self.inbox = Inbox(self.series, self.log, lambda: self.scraper.state.watch.revision)
+        self.traces = _traces(sidecar)
+        self.inbox = Inbox(
+            self.series,
+            self.log,
+            lambda: self.scraper.state.watch.revision,
+            None if self.traces is None else self.traces.add,
+        )
 
     def collect(self) -> Iterator[Metric]:
         """All families of the sidecar."""
         yield from self.series.collect(time.monotonic())
         yield from self.scraper.state.collect()
         yield gauge(signals.SIDECAR_BUILD, [((version("vllm-slo"),), 1.0)])
-        restarts = self._config.restarts.items()
-        yield counter(signals.SIDECAR_RESTARTS, [((process,), float(count)) for process, count in restarts])
+        before, since = self._config.restarts, self.inbox.restarts
+        yield counter(
+            signals.SIDECAR_RESTARTS,
+            [((process,), float(count + since.get(process, 0))) for process, count in before.items()],
+        )
         yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.inbox.log_errors))])
+        if self.traces is not None:
+            yield from self.traces.collect()
+
+    def reopen_log(self) -> None:
+        """Follow a rotation of the request log, where there is one."""
+        if self.log is not None:
+            try:
+                self.log.reopen()
+            except OSError as error:
+                print(f"exporter: request log: {error}; keeping the old file", file=sys.stderr, flush=True)
 
     def why_not_ready(self) -> str | None:
         """What keeps traffic away. The engine is not asked: while it is down the relay answers with a clear 502."""
@@ -60,13 +83,20 @@ class Exporter:
             self.series.add_model(model)
 
 
+def _traces(config: SidecarConfig) -> "Traces | None":
+    if config.otlp is None:
+        return None
+    from exporters.sidecar.traces import traces  # noqa: PLC0415 - the SDK and gRPC, for those who trace only
+
+    return traces(config.otlp, config.upstream)
+
+
 async def serve(config: ChildConfig) -> None:
     """Run until SIGTERM; SIGHUP reopens the request log."""
     loop = asyncio.get_running_loop()
     exporter = Exporter(config)
     stop = stop_event(loop)
-    if exporter.log is not None:
-        loop.add_signal_handler(signal.SIGHUP, exporter.log.reopen)
+    loop.add_signal_handler(signal.SIGHUP, exporter.reopen_log)  # also without a log: unhandled, it would kill
     pages_fd, records_fd = config.socket_fds
     records = await loop.create_unix_server(
         lambda: RelayConnection(exporter.inbox), sock=socket.socket(fileno=records_fd)
@@ -81,6 +111,8 @@ async def serve(config: ChildConfig) -> None:
     await runner.cleanup()
     if exporter.log is not None:
         exporter.log.close()
+    if exporter.traces is not None:
+        exporter.traces.close()
 
 
 def main() -> int:

@@ -14,16 +14,30 @@ from exporters.sidecar.requests import RequestSeries
 _decode = msgspec.msgpack.Decoder(FromRelay).decode
 
 
+RETRY_SECONDS = 1.0
+"""A batch that the log could not take is asked for again after this."""
+
+
 class Inbox:
     """What is known of each relay's life: the last number taken."""
 
-    def __init__(self, series: RequestSeries, log: RequestLog | None, revision: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        series: RequestSeries,
+        log: RequestLog | None,
+        revision: Callable[[], str | None],
+        trace: Callable[[Finished], None] | None = None,
+    ) -> None:
         self._series = series
         self._log = log
         self._revision = revision
+        self._trace = trace
         self._taken: dict[str, int] = {}
         self.log_errors = 0
         self.connected: set[str] = set()
+        self._lives: dict[str, str] = {}
+        self.restarts: dict[str, int] = {}
+        """Relays that have come back with another life, since this exporter started."""
 
     def take(self, life: str, batch: Batch) -> int | None:
         """Keep what is new of a batch; the number to acknowledge, or None when the log could not take it."""
@@ -40,12 +54,17 @@ class Inbox:
                 return None
         for _, record in numbered:
             self._series.record(record)
+            if self._trace is not None and isinstance(record, Finished):
+                self._trace(record)
         last = batch.first + len(batch.records) - 1
         self._taken[life] = max(taken, last)
         return last
 
     def hello(self, hello: Hello) -> None:
         self.connected.add(hello.process)
+        if self._lives.setdefault(hello.process, hello.life) != hello.life:
+            self._lives[hello.process] = hello.life
+            self.restarts[hello.process] = self.restarts.get(hello.process, 0) + 1
 
     def snapshot(self, process: str, snapshot: Snapshot) -> None:
         self._series.snapshot(process, snapshot)
@@ -62,12 +81,15 @@ class RelayConnection(asyncio.Protocol):
         self._inbox = inbox
         self._frames = Frames()
         self._hello: Hello | None = None
+        self._refused = False
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:  # an acknowledgement of what comes after a refused batch would count for that batch too
+            return
         for payload in self._frames.feed(data):
             message = _decode(payload)
             if isinstance(message, Hello):
@@ -81,7 +103,9 @@ class RelayConnection(asyncio.Protocol):
             elif (last := self._inbox.take(self._hello.life, message)) is not None:
                 self._transport.write(frame(Ack(last)))
             else:
-                asyncio.get_running_loop().call_later(1.0, self._transport.abort)
+                self._refused = True
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._transport.abort)
+                return
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._hello is not None:

@@ -1,5 +1,7 @@
 """The request log: one JSON object a line, each request once, whatever restarts in between."""
 
+import contextlib
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,9 @@ class RequestLog:
         self._path = path
         self._prompts: dict[str, None] = {}
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab")
+            with contextlib.suppress(FileExistsError):  # a file where a folder should be: `open` says it better
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab", buffering=0)  # a buffer would keep what a full disk has refused
             self.seen = self._recover()
         except OSError as error:
             raise UsageError(
@@ -43,7 +46,7 @@ class RequestLog:
         """Append the records in one write; on return the kernel has them, so that a killed process loses none.
 
         Raises:
-            OSError: the disk did not take them.
+            OSError: the disk did not take them; then none of them is in the file.
         """
         new = [(number, record) for number, record in numbered if number > self.seen.get(life, 0)]
         if not new:
@@ -52,17 +55,30 @@ class RequestLog:
             _encode(line(record, f"{life}:{number}", revision, repeat=self._repeats(record))) + b"\n"
             for number, record in new
         ]
-        self._file.write(b"".join(lines))
-        self._file.flush()
+        self._append(b"".join(lines))
         self.seen[life] = new[-1][0]
 
     def reopen(self) -> None:
-        """Follow a rotation: the path may name a new file."""
+        """Follow a rotation: the path may name a new file.
+
+        Raises:
+            OSError: it cannot be opened; the old file stays in use.
+        """
+        file = self._path.open("ab", buffering=0)
         self._file.close()
-        self._file = self._path.open("ab")
+        self._file = file
 
     def close(self) -> None:
         self._file.close()
+
+    def _append(self, data: bytes) -> None:
+        before = os.fstat(self._file.fileno()).st_size
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError:
+            os.ftruncate(self._file.fileno(), before)  # a full disk takes a part: the whole will come again
+            raise
 
     def _repeats(self, record: Finished) -> bool | None:
         """Whether the same prompt has been seen lately; bounded, so an old one counts as new."""

@@ -69,7 +69,6 @@ class Child:
 
     async def start(self, config: ChildConfig) -> asyncio.subprocess.Process:
         fds = tuple(listening.fileno() for listening in self.sockets)
-        self.lives += 1
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -153,6 +152,7 @@ class Supervisor:
         while True:
             born = time.monotonic()
             life = f"{child.name}-{time.time_ns():x}"
+            child.lives += 1
             process = await child.start(
                 ChildConfig(
                     sidecar=self._config,
@@ -164,13 +164,17 @@ class Supervisor:
                     socket_fds=tuple(listening.fileno() for listening in child.sockets),
                 )
             )
+            if self._stopping.is_set():  # the order to stop came while it was being started
+                child.signal(signal.SIGTERM)
             code = await process.wait()
             if self._stopping.is_set():
                 return
             how = f"by signal {-code}" if code < 0 else f"with status {code}"
             print(f"vllm-slo sidecar: {child.name} ended {how}; starting it again", file=sys.stderr, flush=True)
             pause = RESTART_PAUSE if time.monotonic() - born > SETTLED else min(2 * pause, LONGEST_PAUSE)
-            await asyncio.sleep(pause)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+                return
 
 
 async def supervise(config: SidecarConfig) -> int:
