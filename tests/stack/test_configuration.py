@@ -1,0 +1,278 @@
+"""The container lab as configuration: what must hold of it can be read, so this needs no Docker.
+
+Grafana's part is held here and nowhere else where its image cannot be pulled.
+"""
+
+import argparse
+import fnmatch
+import json
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from compose import localise, services
+from compose.ports import Ports, free_ports
+from compose.runfolder import RunFolder
+from exporters.sidecar import command as sidecar_command
+
+ROOT = Path(__file__).parents[2]
+ROOM = ROOT / "compose"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+DOCKERFILE = (ROOM / "Dockerfile").read_text(encoding="utf-8")
+
+
+class Overlay(yaml.SafeLoader):
+    """Knows Compose's `!override`, by which a file replaces what it would add to."""
+
+
+def _override(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    return loader.construct_mapping(node, deep=True)
+
+
+Overlay.add_constructor("!override", _override)
+
+
+def read(path: Path) -> Any:
+    return yaml.load(path.read_text(encoding="utf-8"), Overlay)  # noqa: S506 - a SafeLoader with one tag more
+
+
+LAB = read(ROOM / "compose.yaml")
+GPU = read(ROOM / "compose.gpu.yaml")
+SERVICES: dict[str, dict[str, Any]] = LAB["services"]
+DAEMONS = [name for name in SERVICES if name != "rules"]
+EVERY = pytest.mark.parametrize("name", SERVICES)
+
+
+def environment(service: dict[str, Any]) -> dict[str, str]:
+    values: dict[str, str] = service.get("environment", {})
+    return values
+
+
+def mounts(name: str) -> list[tuple[str, str, str]]:
+    """Source, target and mode of each."""
+    parts = [str(mount).split(":") for mount in SERVICES[name].get("volumes", [])]
+    return [(part[0], part[1], part[2] if len(part) > 2 else "rw") for part in parts]
+
+
+def test_docker_compose_in_the_clone_finds_the_lab() -> None:
+    settings = dict(line.split("=", 1) for line in (ROOT / ".env").read_text().splitlines() if not line.startswith("#"))
+    assert settings == {"COMPOSE_FILE": "compose/compose.yaml"}
+    assert (ROOT / settings["COMPOSE_FILE"]).is_file()
+
+
+@EVERY
+def test_ports_are_published_on_loopback_only(name: str) -> None:
+    for port in SERVICES[name].get("ports", []):
+        assert re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z]+_PORT:-\d+\}:\d+", port), port
+
+
+def test_the_published_ports_are_those_of_the_native_lab() -> None:
+    published = {
+        match["variable"].lower(): (int(match["here"]), int(match["there"]))
+        for service in SERVICES.values()
+        for port in service.get("ports", [])
+        for match in [re.search(r"\{(?P<variable>\w+)_PORT:-(?P<here>\d+)\}:(?P<there>\d+)", port)]
+        if match
+    }
+    native = Ports()
+    assert published == {
+        **{
+            name: (getattr(native, name),) * 2 for name in ("relay", "sidecar", "prometheus", "alertmanager", "grafana")
+        },
+        "locust": (8089, 8089),
+    }
+
+
+def test_the_engine_is_published_nowhere_and_only_the_sidecar_shares_its_network() -> None:
+    assert "ports" not in SERVICES["simulator"]
+    assert SERVICES["simulator"]["networks"] == ["engine"]
+    assert [name for name in SERVICES if "engine" in SERVICES[name].get("networks", [])] == ["simulator", "sidecar"]
+
+
+@EVERY
+def test_images_are_pinned(name: str) -> None:
+    assert re.fullmatch(r"[a-z/-]+:v?\d+\.\d+\.\d+", SERVICES[name]["image"])
+
+
+def test_our_image_carries_the_version_of_the_project() -> None:
+    ours = {service["image"] for service in SERVICES.values() if service["image"].startswith("vllm-slo:")}
+    assert ours == {f"vllm-slo:{PROJECT['project']['version']}"}
+
+
+@EVERY
+def test_no_container_has_rights_it_does_not_need(name: str) -> None:
+    service = SERVICES[name]
+    assert re.fullmatch(r"[1-9]\d*:\d+", service["user"])
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not {"privileged", "cap_add", "pid", "devices"} & service.keys()
+    assert service["mem_limit"]
+    assert service["pids_limit"]
+
+
+@pytest.mark.parametrize("name", DAEMONS)
+def test_every_daemon_says_whether_it_is_healthy_and_comes_back(name: str) -> None:
+    check = SERVICES[name]["healthcheck"]
+    assert check["test"][0] == "CMD"
+    assert check["start_period"]
+    assert SERVICES[name]["restart"] == "unless-stopped"
+
+
+@EVERY
+def test_a_service_waits_until_what_it_needs_is_healthy(name: str) -> None:
+    for needed, how in SERVICES[name].get("depends_on", {}).items():
+        done = "service_completed_successfully" if needed == "rules" else "service_healthy"
+        assert how == {"condition": done}, needed
+
+
+@EVERY
+def test_bind_mounts_are_in_the_clone_and_read_only_and_volumes_are_declared(name: str) -> None:
+    for source, target, mode in mounts(name):
+        if source.startswith("."):
+            assert (ROOM / source).exists(), source
+            assert mode == "ro", target
+        else:
+            assert source in LAB["volumes"]
+
+
+def test_the_addresses_in_the_configuration_files_are_those_of_the_services() -> None:
+    there = {name: urlsplit(f"//{address}") for name, address in localise.CONTAINER.items()}
+    assert {address.hostname for address in there.values()} <= SERVICES.keys()
+    sidecar = environment(SERVICES["sidecar"])
+    assert sidecar["VLLM_SLO_UPSTREAM"] == f"http://{localise.CONTAINER['engine']}"
+    assert environment(SERVICES["simulator"])["VLLM_SLO_LISTEN"] == f"0.0.0.0:{there['engine'].port}"
+    assert sidecar["VLLM_SLO_LISTEN"] == f"0.0.0.0:{there['relay'].port}"
+    assert sidecar["VLLM_SLO_METRICS"] == f"0.0.0.0:{there['sidecar'].port}"
+    assert f"--listen=0.0.0.0:{there['webhook'].port}" in SERVICES["webhook"]["command"]
+    assert environment(SERVICES["locust"])["LOCUST_HOST"] == f"http://{localise.CONTAINER['relay']}"
+
+
+@pytest.mark.parametrize("name", ["rules", "sidecar", "locust"])
+def test_one_slo_file_judges_alerts_and_grades(name: str) -> None:
+    assert ("./slos.yaml", "/etc/vllm-slo/slos.yaml", "ro") in mounts(name)
+    said = json.dumps([SERVICES[name].get("entrypoint"), environment(SERVICES[name])])
+    assert "/etc/vllm-slo/slos.yaml" in said
+
+
+def test_settings_of_the_sidecar_are_flags_that_it_has() -> None:
+    parser = argparse.ArgumentParser()
+    sidecar_command.configure(parser)
+    flags = {f"VLLM_SLO_{action.dest.upper()}" for action in parser._actions}
+    assert environment(SERVICES["sidecar"]).keys() <= flags
+
+
+def test_prometheus_reads_the_rules_where_they_are_made() -> None:
+    (made,) = re.findall(r"> (\S+)$", SERVICES["rules"]["entrypoint"][-1])
+    (folder,) = [target for source, target, _ in mounts("prometheus") if source == "rules"]
+    assert SERVICES["rules"]["working_dir"] in [target for source, target, _ in mounts("rules") if source == "rules"]
+    patterns = read(localise.PROMETHEUS)["rule_files"]
+    assert any(fnmatch.fnmatchcase(f"{folder}/{made}", pattern) for pattern in patterns)
+
+
+def test_grafana_finds_its_data_source() -> None:
+    source = read(localise.GRAFANA / "datasources" / "prometheus.yaml")
+    assert source["apiVersion"] == 1
+    (prometheus,) = source["datasources"]
+    assert prometheus["type"] == "prometheus"
+    assert prometheus["url"] == f"http://{localise.CONTAINER['prometheus']}"
+    assert prometheus["uid"]
+    interval = read(localise.PROMETHEUS)["global"]["scrape_interval"]
+    assert prometheus["jsonData"]["timeInterval"] == interval == read(localise.ROOM / "slos.yaml")["scrape_interval"]
+
+
+def test_grafana_finds_the_generated_dashboards_and_shows_them_to_anybody() -> None:
+    provisioned = read(localise.GRAFANA / "dashboards" / "vllm-slo.yaml")
+    assert provisioned["apiVersion"] == 1
+    (provider,) = provisioned["providers"]
+    targets = {target: source for source, target, _ in mounts("grafana")}
+    generated = (ROOM / targets[provider["options"]["path"]]).resolve()
+    boards = [json.loads(path.read_text(encoding="utf-8")) for path in generated.glob("*.json")]
+    assert boards
+    for board in boards:
+        assert board["uid"]
+        variables = {variable["name"]: variable for variable in board["templating"]["list"]}
+        assert variables["datasource"]["query"] == "prometheus"
+    assert (ROOM / targets["/etc/grafana/provisioning"]).resolve() == localise.GRAFANA
+
+
+def test_grafana_has_the_settings_of_the_native_lab_and_no_way_to_log_in(tmp_path: Path) -> None:
+    config = services.LabConfig(folder=RunFolder(tmp_path), ports=free_ports())
+    native = services.grafana_server(config, "/usr/sbin/grafana").env or {}
+    wanted = {
+        name: value
+        for name, value in native.items()
+        if name.startswith("GF_") and name not in os.environ and not name.startswith(("GF_PATHS_", "GF_SERVER_"))
+    }
+    settings = environment(SERVICES["grafana"])
+    assert wanted.items() <= settings.items()
+    assert settings["GF_AUTH_BASIC_ENABLED"] == "false"
+    assert settings["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+
+
+def test_the_image_is_made_in_two_stages_from_the_lock_file() -> None:
+    assert re.findall(r"^FROM (.+)$", DOCKERFILE, re.MULTILINE) == ["${PYTHON} AS build", "${PYTHON}"]
+    assert re.search(r"^ARG PYTHON=python:\d+\.\d+\.\d+-slim-bookworm$", DOCKERFILE, re.MULTILINE)
+    assert "--require-hashes --requirement requirements.lock" in DOCKERFILE
+    assert "--no-build-isolation --no-deps ." in DOCKERFILE
+    assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", DOCKERFILE, re.MULTILINE)
+    assert "http" not in DOCKERFILE  # no index is named
+
+
+def test_the_image_holds_every_package_and_none_of_the_tools_of_development() -> None:
+    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert re.findall(r"^COPY (\w+) \1$", DOCKERFILE, re.MULTILINE) == packages
+    tools = {re.split(r"[><=~]", tool)[0] for tool in PROJECT["dependency-groups"]["dev"]}
+    removed = re.search(r"uninstall --quiet --yes \\\n(.+)$", DOCKERFILE, re.MULTILINE)
+    assert removed
+    assert set(removed[1].split()) == tools | {"pip"}
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert let_in == {*packages, "pyproject.toml", "requirements.lock", "README.md", "LICENSE"}
+
+
+def test_on_a_gpu_vllm_takes_the_place_of_the_simulator() -> None:
+    overlay = GPU["services"]
+    vllm = overlay["vllm"]
+    assert overlay["simulator"]["profiles"]  # so that `up` does not start it
+    assert overlay["sidecar"]["environment"] == {"VLLM_SLO_UPSTREAM": "http://vllm:8000"}
+    assert overlay["sidecar"]["depends_on"] == {"vllm": {"condition": "service_healthy"}}
+    assert re.fullmatch(r"vllm/vllm-openai:v\d+\.\d+\.\d+", vllm["image"])
+    for flag in ("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-request-id-headers"):
+        assert flag in vllm["command"].split()
+    assert "ports" not in vllm
+    assert vllm["networks"] == ["engine"]
+    assert vllm["cap_drop"] == ["ALL"]
+    assert vllm["healthcheck"]["start_period"] == "30m"
+
+
+@pytest.mark.parametrize(
+    "files, engine",
+    [
+        pytest.param([], "simulator", id="the lab"),
+        pytest.param(["-f", "compose/compose.yaml", "-f", "compose/compose.gpu.yaml"], "vllm", id="on a GPU"),
+    ],
+)
+def test_compose_itself_finds_no_fault(files: list[str], engine: str) -> None:
+    docker = shutil.which("docker")
+    if not docker or subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode:
+        pytest.skip("Docker's command with Compose v2 is not installed")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("COMPOSE_", "VLLM_"))}
+    run = subprocess.run(
+        [docker, "compose", *files, "config", "--services"],
+        cwd=ROOT,
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert run.returncode == 0, run.stderr
+    assert set(run.stdout.split()) == (SERVICES.keys() - {"simulator"}) | {engine}
