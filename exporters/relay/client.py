@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 import httptools
 
 from exporters.relay import answers
-from exporters.relay.exchange import Exchange, Head
+from exporters.relay.exchange import Exchange
+from exporters.relay.heads import Head, Header
 from exporters.relay.paths import route
-from exporters.relay.upstream import Header
 
 if TYPE_CHECKING:
     from exporters.relay.relay import Relay

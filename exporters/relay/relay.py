@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from exporters.records import Finished, OpenRequests, Snapshot
+from exporters.relay.account import Account
 from exporters.relay.client import ClientConnection
 from exporters.relay.exchange import Exchange
 from exporters.relay.sender import Sender
@@ -40,7 +41,7 @@ class Relay:
         self.pool = UpstreamPool(origin(config.upstream), loop)
         self.gap_bounds = gap_bounds(slos)
         self.connections: set[ClientConnection] = set()
-        self.judged: set[Exchange] = set()
+        self.judged: set[Account] = set()
         self.draining = False
         self._sender = sender
         self._open: set[Exchange] = set()
@@ -71,7 +72,7 @@ class Relay:
 
     def ended(self, exchange: Exchange, record: Finished) -> None:
         self._open.discard(exchange)
-        self.judged.discard(exchange)
+        self.judged.discard(exchange.account)
         self._sender.outbox.add(record)
 
     def metering_failed(self, error: Exception) -> None:
@@ -112,8 +113,8 @@ class Relay:
 
     def _tell(self) -> None:
         if self.judged:
-            for exchange in self.judged:
-                if (judged := exchange.early_verdicts()) is not None:
+            for account in self.judged:
+                if (judged := account.early_verdicts()) is not None:
                     self._sender.outbox.add(judged)
             self.judged.clear()
         self._sender.flush()
@@ -124,7 +125,7 @@ class Relay:
             return
         now = time.monotonic()
         for exchange in list(self._open):
-            if first is not None and exchange.phase is Phase.WAITING and now - exchange.zero > first:
+            if first is not None and exchange.account.phase is Phase.WAITING and now - exchange.account.zero > first:
                 exchange.cut(Outcome.TIMEOUT_FIRST_TOKEN, f"no first token within {first:g} s")
             elif idle is not None and now - exchange.last_byte_at > idle:
                 exchange.cut(Outcome.TIMEOUT_IDLE, f"no byte from the engine for {idle:g} s")
@@ -132,17 +133,18 @@ class Relay:
     def _snapshot(self) -> None:
         by_kind: dict[tuple[str, str], OpenRequests] = {}
         for exchange in self._open:
-            if exchange.meter is None:
+            account = exchange.account
+            if not account.metered:
                 continue
-            kind = exchange.model, exchange.request_class
+            kind = account.model, account.request_class
             row = by_kind.get(kind)
             if row is None:
                 row = by_kind[kind] = OpenRequests(*kind, waiting=0, streaming=0, oldest_zero=None)
-            if exchange.phase is Phase.STREAMING:
+            if account.phase is Phase.STREAMING:
                 row.streaming += 1
             else:
                 row.waiting += 1
-                row.oldest_zero = exchange.zero if row.oldest_zero is None else min(row.oldest_zero, exchange.zero)
+                row.oldest_zero = account.zero if row.oldest_zero is None else min(row.oldest_zero, account.zero)
         self._sender.snapshot(
             Snapshot(
                 open=list(by_kind.values()),

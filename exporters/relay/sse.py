@@ -1,6 +1,7 @@
 """Cuts a server-sent event stream into events without changing a byte, and reads what each one carries."""
 
 import re
+from typing import Annotated
 
 import msgspec
 
@@ -9,17 +10,21 @@ _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
 _LINE = re.compile(rb"\r\n|\n|\r")
 
 
+# Bounded, because the records that carry them have 64 bits.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
 class CachedDetails(msgspec.Struct):
     """`usage.prompt_tokens_details`."""
 
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class Usage(msgspec.Struct):
     """The engine's own token counts."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: CachedDetails | None = None
 
     @property

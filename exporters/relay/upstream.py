@@ -11,14 +11,13 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from exporters.relay.heads import Header
 from exporters.usage import UsageError
 
 IDLE_SECONDS = 4.0
 """Idle connections retire before uvicorn, which vLLM serves with, closes them at 5 s under our next request."""
 
 CONNECT_SECONDS = 10.0
-
-Header = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,3 +95,9 @@ def test_the_payload_of_an_event_is_its_data(event: bytes, data: bytes) -> None:
 def test_a_chunk_is_output_when_any_choice_carries_any(event: bytes, output: bool, answer: bool) -> None:
     read = decode(event)
     assert (read.output, read.answer) == (output, answer)
+
+
+def test_a_count_that_no_record_can_hold_is_no_usage() -> None:
+    ours = meter(takes_usage=False)
+    ours.stream(b'data: {"choices":[],"usage":{"prompt_tokens":99999999999999999999,"completion_tokens":1}}\n\n', 1.0)
+    assert ours.prompt_tokens is None
