@@ -122,7 +122,7 @@ IN_FLIGHT = _gauge(
     "llm_requests_in_flight", "Requests open now: waiting before, streaming after the first token.", _M, _C, Label.PHASE
 )
 OLDEST_WAIT = _gauge(
-    "llm_oldest_wait_seconds", "Age of the oldest open request that has no first token, 0 when there is none.", _M, _C
+    "llm_oldest_wait_seconds", "Age of the oldest open stream that has no first token, 0 when there is none.", _M, _C
 )
 TTFT = _histogram(
     "llm_time_to_first_token_seconds", "Streams: first token minus arrival of the request.", WAIT_SECONDS, _M, _C

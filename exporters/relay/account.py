@@ -60,6 +60,11 @@ class Account:
     def phase(self) -> Phase:
         return Phase.WAITING if self._meter is None or self._meter.first_at is None else Phase.STREAMING
 
+    @property
+    def awaits_first_token(self) -> bool:
+        """Whether a first token is still to come; a unary answer has none to see, however well it is getting on."""
+        return self._asked is not None and self._asked.stream and self.phase is Phase.WAITING
+
     def start(self, asked: Question | None, body_size: int, *, takes_usage: bool = False) -> None:
         """Time zero. `asked` is None where the body is not parsed; then its size in bytes gives the class."""
         now = time.monotonic()

@@ -144,6 +144,7 @@ class Relay:
                 row.streaming += 1
             else:
                 row.waiting += 1
+            if account.awaits_first_token:
                 row.oldest_zero = account.zero if row.oldest_zero is None else min(row.oldest_zero, account.zero)
         self._sender.snapshot(
             Snapshot(

@@ -1,0 +1,245 @@
+"""`vllm-slo demo`: an SLO burns, a page arrives, a flag is flipped, the alert resolves, and the figures are checked."""
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from compose import closing, interrupt, logged, ports, story, truth
+from compose.lab import Lab, running
+from compose.live import Screen, terminal
+from compose.native import Child, ServiceFailedError
+from compose.promapi import QueryError
+from compose.prometheus_tools import Tools, find_tools
+from compose.runfolder import RunFolder
+from compose.services import OURS, LabConfig
+from compose.story import Check, Times
+from compose.up import add_place_flags
+from dashboards.slo_overview import flip_query
+from dashboards.truth import truth_queries
+from dashboards.variables import expand, intervals
+from exporters import signals, slos
+from exporters.sidecar.bounds import bounds
+from exporters.slos import SloFile
+from loadgen import record, scenario
+
+_T = TypeVar("_T")
+
+SCENARIO = "demo"
+_SHOW_PAGE = 60.0  # the page stands for a while, as it would at night
+_AFTER_RESOLVED = 30.0
+_AFTER_FLIP = 120.0  # at least: the window after the flip must hold enough requests to speak of
+_EMPTY_WITHIN = 20.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_place_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when every promise was kept, 1 when one was not or a service failed."""
+    chosen = scenario.find(SCENARIO)
+    config = LabConfig(
+        folder=RunFolder(Path(arguments.dir).absolute()),
+        ports=ports.parse_ports(arguments.ports),
+        simulator=("--no-enable-prefix-caching",),
+        scenario=str(chosen),
+        # The story stops the load; the last phase must outlast it.
+        load=("--duration", "15m", "--grace", "30s"),
+    )
+    spec = slos.load(config.slos)
+    baseline = scenario.load(chosen).phases[0].duration
+    screen = Screen(terminal())
+    try:
+        checks = interrupt.run(_demo(config, spec, find_tools(), screen, baseline))
+    except interrupt.InterruptedBySignalError as stopped:
+        screen.say(f"{stopped}: everything has been stopped")
+        return stopped.exit_code
+    except (ServiceFailedError, QueryError) as error:
+        print(f"vllm-slo: {error}", file=sys.stderr)
+        return 1
+    broken = sum(not check.kept for check in checks)
+    screen.console.print(closing.promises(checks))
+    _where_next(screen, config)
+    screen.say(
+        f"{broken} of {len(checks)} promises broken" if broken else f"all {len(checks)} promises kept",
+        "bold red" if broken else "bold green",
+    )
+    return 1 if broken else 0
+
+
+async def _demo(config: LabConfig, spec: SloFile, tools: Tools, screen: Screen, baseline: float) -> list[Check]:
+    screen.say("the lab starts: a simulated vLLM, prefix caching off, behind the sidecar; Prometheus, Alertmanager")
+    async with running(config, spec, tools, screen.say, screen.arrived) as lab:
+        load = await lab.offer(str(config.scenario))
+        return await lab.during(_tell(lab, load, screen, baseline))
+
+
+async def _tell(lab: Lab, load: Child, screen: Screen, baseline: float) -> list[Check]:
+    following = asyncio.ensure_future(screen.follow(lab))
+    try:
+        times = await _play(lab, load, screen, baseline)
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+    return await _judge(lab, times, screen)
+
+
+async def _play(lab: Lab, load: Child, screen: Screen, baseline: float) -> Times:
+    """The story itself, up to the end of the load."""
+    inbox = lab.inbox.notifications
+    began = await _load_start(lab)
+    overload = began + baseline
+    screen.say(f"1. baseline: {baseline:.0f} s of load that the engine carries", "bold")
+    await _until(overload)
+    screen.say("2. overload: more than the engine can prefill without a prefix cache; users wait", "bold")
+    page = await _appears(lambda: story.page_arrived(inbox, overload), story.PAGE_WITHIN)
+    if page is None:
+        screen.say(f"no page within {story.PAGE_WITHIN:.0f} s; the story goes on to show where it ends", "bold red")
+    else:
+        screen.say(f"3. the page is at the webhook, {page.arrived - overload:.0f} s after the overload began", "bold")
+        for key, value in sorted(page.annotations.items()):
+            screen.say(f"   {key}: {value}")
+        await asyncio.sleep(_SHOW_PAGE)
+    flip = time.time()
+    screen.say(f"4. the remedy: {story.SETTING} is flipped on; the engine restarts with it", "bold")
+    await _flip(lab)
+    screen.say("   whoever was waiting has failed with the restart: expect availability to page for it as well")
+    resolved = await _appears(lambda: story.resolved_at(inbox, flip), story.RESOLVED_WITHIN)
+    if resolved is None:
+        screen.say(f"not resolved within {story.RESOLVED_WITHIN:.0f} s", "bold red")
+    else:
+        screen.say(
+            f"5. the alert is resolved, {resolved - flip:.0f} s after the flip; the load is still the same", "bold"
+        )
+        await _until(max(resolved + _AFTER_RESOLVED, flip + _AFTER_FLIP))
+    stop = time.time()
+    screen.say("6. the load stops; what is open may end", "bold")
+    await load.stop()
+    return Times(began, overload, flip, stop)
+
+
+async def _judge(lab: Lab, times: Times, screen: Screen) -> list[Check]:
+    folder, spec = lab.config.folder, lab.spec
+    classes = [each.name for each in spec.classes]
+    await _settled(lab)
+    requests = logged.read(folder.request_log)
+    windows = times.windows
+    figures = {name: logged.figures(requests, classes, window) for name, window in windows.items()}
+    screen.console.print(closing.before_and_after(figures, {name: each.seconds for name, each in windows.items()}))
+    siso = {name: story.of_class(figures, name, story.PAGE["class"]) for name in windows}
+    inbox = lab.inbox.notifications
+    now = time.time()
+    dashboard = await _dashboard(lab, times.load - 2, now)
+    compared = truth.compare(
+        dashboard,
+        truth.of_log(requests),
+        truth.of_load(record.read_records(folder.load)),
+        classes,
+        bounds(signals.TTFT, spec),
+    )
+    (folder.root / "truth.json").write_bytes(msgspec.json.format(msgspec.json.encode(compared)))
+    return [
+        story.goodput_falls(siso["baseline"], siso["overload"]),
+        story.tokens_stay(
+            await _engine_tokens(lab, windows["baseline"]), await _engine_tokens(lab, windows["overload"])
+        ),
+        story.page_in_time(inbox, times.overload),
+        story.resolved_in_time(inbox, times.flip),
+        story.recovers(siso["overload"], siso["after flip"]),
+        story.flip_drawn(await lab.prometheus.query(flip_query(), now), times.flip),
+        *truth.checks(compared),
+        await _audit(lab, times),
+    ]
+
+
+async def _load_start(lab: Lab) -> float:
+    """The moment from which the load generator counts; it first asks the relay for the model's name."""
+    while True:
+        with contextlib.suppress(OSError, msgspec.DecodeError):  # not there, or half written
+            run_ = msgspec.json.decode((lab.config.folder.load / record.RUN).read_bytes(), type=record.Run)
+            if run_.start:
+                return run_.start
+        await asyncio.sleep(0.2)
+
+
+async def _flip(lab: Lab) -> None:
+    url = lab.config.upstream + "/simulator/config"
+    async with lab.http.post(url, json={story.SETTING: True}) as response:
+        response.raise_for_status()
+
+
+async def _settled(lab: Lab) -> None:
+    """Waits until Prometheus has seen the last request end, so that its counters hold everything."""
+    last, give_up = -1.0, time.monotonic() + _EMPTY_WITHIN
+    while time.monotonic() < give_up:
+        await asyncio.sleep(1.5)
+        open_ = await lab.prometheus.query(f"sum({signals.IN_FLIGHT.name})")
+        ended = await lab.prometheus.query(f"sum({signals.REQUESTS.name})")
+        count = ended[0].value if ended else -1.0
+        if open_ and open_[0].value == 0 and count == last:
+            return
+        last = count
+
+
+async def _dashboard(lab: Lab, start: float, end: float) -> dict[str, dict[str, float]]:
+    values = {**intervals(end - start, lab.spec.scrape_interval), "model": ".*", "class": ".*"}
+    return {
+        name: {key: value for key, value in found.items() if value == value}  # noqa: PLR0124 - NaN is no traffic
+        for name, expression in truth_queries().items()
+        for found in [await lab.prometheus.by_class(expand(expression, values), end)]
+    }
+
+
+async def _engine_tokens(lab: Lab, window: logged.Window) -> float:
+    """Tokens/s by the engine's own counters; 0 without any."""
+    length = f"{window.seconds:.0f}s"
+    parts = (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_GENERATION_TOKENS)
+    found = await lab.prometheus.query(" + ".join(f"sum(rate({each.name}[{length}]))" for each in parts), window.end)
+    return found[0].value if found else 0.0
+
+
+async def _audit(lab: Lab, times: Times) -> Check:
+    """The audit as a user would run it, at the moment before the load stopped: panels of "now" are then not empty."""
+    flags = ("--from", f"{times.load:.0f}", "--to", f"{times.stop:.0f}", "--scrape-interval", "1s")
+    process = await asyncio.create_subprocess_exec(
+        *(*OURS, "dashboards", "audit", "--prometheus", lab.config.ports.url("prometheus"), *flags),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    (lab.config.folder.logs / "audit.log").write_bytes(output)
+    lines = output.decode(errors="replace").strip().splitlines()
+    return story.panels_filled(process.returncode or 0, lines[-1] if lines else "it said nothing")
+
+
+async def _until(moment: float) -> None:
+    await asyncio.sleep(max(0.0, moment - time.time()))
+
+
+async def _appears(look: Callable[[], _T | None], within: float) -> _T | None:
+    give_up = time.monotonic() + within
+    while (found := look()) is None and time.monotonic() < give_up:
+        await asyncio.sleep(0.2)
+    return found
+
+
+def _where_next(screen: Screen, config: LabConfig) -> None:
+    root = config.folder.root
+    for text in (
+        f"requests, one a line:      {config.folder.request_log}",
+        f"what reached the webhook:  {config.folder.pages}",
+        f"the load's own report:     vllm-slo load report {config.folder.load}",
+        f"truth check, every class:  {root / 'truth.json'}",
+        f"dashboard audit:           {config.folder.logs / 'audit.log'}",
+        "the lab, to look around:   vllm-slo up",
+    ):
+        screen.say(text)

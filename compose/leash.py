@@ -1,0 +1,26 @@
+"""Becomes another program that gets SIGTERM when its parent dies, however it dies; run as a script, never imported."""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+def main() -> None:
+    """Arguments: the parent's process id, then the program and its arguments."""
+    parent, program = int(sys.argv[1]), sys.argv[2:]
+    if sys.platform == "linux":  # elsewhere a runner that is killed -9 leaves its children behind
+        # SIGTERM, not SIGKILL: a child with children of its own must be able to stop them.
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it died before the line above
+        sys.exit(143)
+    try:
+        os.execvp(program[0], program)  # noqa: S606 - to become the program is the point
+    except OSError as error:
+        sys.exit(f"{program[0]}: cannot be started: {(error.strerror or str(error)).lower()}")
+
+
+if __name__ == "__main__":
+    main()

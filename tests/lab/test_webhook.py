@@ -1,0 +1,88 @@
+"""What Alertmanager sends, and what the receiver makes of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from compose.ports import HOST, free_ports
+from compose.webhook import Inbox, Notification, PayloadError, parse, serving
+
+ALERT = {
+    "status": "firing",
+    "labels": {"alertname": "LLMErrorBudgetBurn", "class": "siso", "slo": "ttft", "severity": "page"},
+    "annotations": {"summary": "siso burns"},
+    "startsAt": "2026-01-31T12:00:00Z",
+    "endsAt": "0001-01-01T00:00:00Z",
+    "generatorURL": "http://prometheus:9090/graph",
+    "fingerprint": "abc",
+}
+
+
+def delivery(*alerts: dict[str, Any], **other: Any) -> bytes:
+    payload = {"version": "4", "groupKey": "{}", "receiver": "page", "status": "firing", "alerts": alerts}
+    return json.dumps(payload | other).encode()
+
+
+def test_a_delivery_is_read_alert_by_alert() -> None:
+    resolved = ALERT | {"status": "resolved"}
+    first, second = parse(delivery(ALERT, resolved), arrived=12.5)
+    assert (first.status, second.status) == ("firing", "resolved")
+    assert first.arrived == 12.5
+    assert first.receiver == "page"
+    assert first.has(**{"class": "siso", "slo": "ttft", "severity": "page"})
+    assert not first.has(**{"class": "liso"})
+
+
+@pytest.mark.parametrize(
+    "body, message",
+    [
+        pytest.param(b"hello", "no notification of Alertmanager: JSON is malformed: ", id="not JSON"),
+        pytest.param(
+            b'{"version": "4", "receiver": "page"}',
+            "no notification of Alertmanager: Object missing required field `alerts`",
+            id="no alerts",
+        ),
+        pytest.param(
+            delivery(ALERT, version="5"),
+            "no notification of Alertmanager: version '5' is not known; expected '4'",
+            id="another version",
+        ),
+    ],
+)
+def test_what_is_no_delivery_is_refused_in_words(body: bytes, message: str) -> None:
+    with pytest.raises(PayloadError) as caught:
+        parse(body, arrived=0)
+    assert str(caught.value).startswith(message)
+
+
+def test_an_alert_that_a_later_delivery_repeats_counts_once(tmp_path: Path) -> None:
+    told: list[Notification] = []
+    inbox = Inbox(tmp_path / "pages.jsonl", told.append)
+    inbox.take(delivery(ALERT), 1.0)
+    inbox.take(delivery(ALERT, ALERT | {"labels": {"alertname": "Other"}}), 2.0)
+    inbox.take(delivery(ALERT | {"status": "resolved"}), 3.0)
+    assert [(each.name, each.status, each.arrived) for each in told] == [
+        ("LLMErrorBudgetBurn", "firing", 1.0),
+        ("Other", "firing", 2.0),
+        ("LLMErrorBudgetBurn", "resolved", 3.0),
+    ]
+    assert inbox.notifications == told
+    lines = [json.loads(line) for line in (tmp_path / "pages.jsonl").read_text().splitlines()]
+    assert [line["arrived"] for line in lines] == [1.0, 2.0, 3.0]
+
+
+async def test_over_http_any_path_takes_a_delivery_and_refuses_the_rest(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path / "pages.jsonl", lambda _: None)
+    ports = free_ports()
+    async with serving(inbox, HOST, ports.webhook), aiohttp.ClientSession(ports.url("webhook")) as http:
+        async with http.get("/healthz") as response:
+            assert response.status == 200
+        async with http.post("/page", data=delivery(ALERT)) as response:
+            assert response.status == 200
+        async with http.post("/page", data=b"{}") as response:
+            assert response.status == 400
+            assert "missing required field" in await response.text()
+    assert [each.name for each in inbox.notifications] == ["LLMErrorBudgetBurn"]
