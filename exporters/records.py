@@ -81,7 +81,7 @@ class Batch(msgspec.Struct, array_like=True, tag="batch"):
 
 
 class OpenRequests(msgspec.Struct, array_like=True):
-    """Open requests of one model and class; `oldest_zero` is the time zero (monotonic) of the longest waiting stream."""
+    """Open requests of a model and class; `oldest_zero` is the time zero (monotonic) of the longest waiting stream."""
 
     model: str
     request_class: str
