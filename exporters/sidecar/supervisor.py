@@ -75,7 +75,9 @@ class Child:
             self.module,
             stdin=asyncio.subprocess.PIPE,
             pass_fds=fds,
-            start_new_session=True,  # ctrl-c reaches the supervisor alone, which drains in order
+            # Ctrl-c reaches the supervisor alone, which drains in order. Not a session: Linux would schedule it against
+            # all others as a whole, and beside an engine that spins on the same cores a relay stalls for seconds.
+            process_group=0,
         )
         self.process = process
         if process.stdin is not None:

@@ -1,0 +1,87 @@
+"""An engine over a real socket: metrics, models, version and short answers, each as a test wants it."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+
+DATA = Path(__file__).parent / "data"
+CACHING_ON = (DATA / "vllm-prefix-caching-on.txt").read_text()
+CACHING_OFF = (DATA / "vllm-prefix-caching-off.txt").read_text()
+
+
+@dataclass
+class Engine:
+    """What the engine shows; tests change the fields while it runs."""
+
+    metrics: str | bytes = CACHING_ON
+    metrics_status: int = 200
+    metrics_wait: float = 0.0
+    models: tuple[str, ...] = ("tiny",)
+    models_body: str | None = None
+    version: str | None = "0.32.0"
+    may_finish: asyncio.Event = field(default_factory=asyncio.Event)
+    """A stream gives one chunk, waits for this, and ends."""
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def metrics_page(self, _: web.Request) -> web.Response:
+        await asyncio.sleep(self.metrics_wait)
+        body = self.metrics.encode() if isinstance(self.metrics, str) else self.metrics
+        return web.Response(
+            status=self.metrics_status, body=body, headers={"content-type": "text/plain; charset=utf-8"}
+        )
+
+    async def models_page(self, _: web.Request) -> web.Response:
+        listed = json.dumps({"data": [{"id": model} for model in self.models]})
+        return web.Response(text=self.models_body or listed, content_type="application/json")
+
+    async def version_page(self, _: web.Request) -> web.Response:
+        return web.Response(status=404) if self.version is None else web.json_response({"version": self.version})
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        usage = {"prompt_tokens": 3, "completion_tokens": 2}
+        if not asked.get("stream"):
+            return web.json_response(
+                {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "usage": usage}
+            )
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+        await self.may_finish.wait()
+        await response.write(b'data: {"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}]}\n\n')
+        await response.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+
+@contextlib.asynccontextmanager
+async def serving(engine: Engine) -> AsyncIterator[Engine]:
+    """Serve on `engine.port`, or on a free one that it then names."""
+    app = web.Application()
+    app.add_routes(
+        [
+            web.get("/metrics", engine.metrics_page),
+            web.get("/v1/models", engine.models_page),
+            web.get("/version", engine.version_page),
+            web.post("/v1/chat/completions", engine.chat),
+        ]
+    )
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", engine.port, reuse_address=True)
+    await site.start()
+    engine.port = runner.addresses[0][1]
+    try:
+        yield engine
+    finally:
+        await runner.cleanup()

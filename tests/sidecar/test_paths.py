@@ -1,0 +1,163 @@
+"""Which paths are measured, which pass and which are refused, however they are spelled."""
+
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.relay.paths import METERED, PASSED, Route, forwarded, normal, route
+
+METERED_TARGETS = [
+    *sorted(METERED),
+    "/v1/chat/completions/",
+    "/v1/chat/completions?api-version=2024-10-21",
+    "/v1/chat/completions#top",
+    "//v1/chat/completions",
+    "/v1//chat///completions",
+    "/v1/./chat/completions",
+    "/v1/models/../chat/completions",
+    "/v1/%63hat/completions",
+    "/v1%2fchat%2Fcompletions",
+    "http://gateway.example/v1/chat/completions?x=1",
+    "HTTP://gateway.example:80/v1/completions",
+]
+PASSED_TARGETS = [
+    *sorted(PASSED),
+    "/v1/models/org/model",
+    "/v1/models/some%20name",
+    "/v1/audio/transcriptions",
+    "/v1/audio/speech?format=wav",
+    "/v1/../health",
+    "/metrics/../health",
+    "http://gateway.example/v1/models",
+]
+REFUSED_TARGETS = [
+    "/",
+    "",
+    "*",
+    "?",
+    "gateway.example:443",
+    "/metrics",
+    "/%6detrics",
+    "/%6Detrics?x=1",
+    "//metrics",
+    "/v1/../metrics",
+    "/v1/models/../../metrics",
+    "/v1/models/%2e%2e/%2e%2e/metrics",
+    "/v1/models/..%2f..%2fmetrics",
+    "/health/../metrics",
+    "http://gateway.example/metrics",
+    "http://gateway.example/v1/models/../../metrics",
+    "http://[",
+    "http://[::1/v1/models",
+    "/v1/load_lora_adapter",
+    "/v1/unload_lora_adapter",
+    "/server_info",
+    "/sleep",
+    "/wake_up",
+    "/reset_prefix_cache",
+    "/docs",
+    "/openapi.json",
+    "/v1",
+    "/v1/audio",
+    "/v1/modelsx",
+    "/V1/chat/completions",
+    "/v1/chat/completions/x",
+    "/v1/chat/completions%3fx",
+    "/v1/chat/completions%00",
+    "/v1/chat/completions;x",
+]
+
+
+@pytest.mark.parametrize("target", METERED_TARGETS)
+def test_inference_is_metered(target: str) -> None:
+    assert route(target) is Route.METERED
+
+
+@pytest.mark.parametrize("target", PASSED_TARGETS)
+def test_the_other_inference_and_model_paths_pass(target: str) -> None:
+    assert route(target) is Route.PASSED
+
+
+@pytest.mark.parametrize("target", REFUSED_TARGETS)
+def test_everything_else_is_refused(target: str) -> None:
+    assert route(target) is Route.REFUSED
+
+
+def test_an_allowed_path_passes_exactly_as_it_is_named() -> None:
+    assert route("/%6detrics?x", ["/metrics"]) is Route.PASSED
+    assert route("/metrics/x", ["/metrics"]) is Route.REFUSED
+    assert route("/metric", ["/metrics"]) is Route.REFUSED
+
+
+@pytest.mark.parametrize(
+    "target, sent",
+    [
+        ("/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/models?a=%20b&c", "/v1/models?a=%20b&c"),
+        ("//v1/./models/?a=%20b&c", "/v1/models?a=%20b&c"),
+        ("/v1/models/some%20name", "/v1/models/some%20name"),
+        ("/v1/models/%E2%82%AC", "/v1/models/%E2%82%AC"),
+        ("/v1/models/a%25b", "/v1/models/a%25b"),
+        ("/v1/models/a%3Fb", "/v1/models/a%3Fb"),
+        ("/v1/models/org%2Fname", "/v1/models/org/name"),
+        ("http://gateway.example/v1/models?a", "/v1/models?a"),
+        (
+            "/v1/models/x%20HTTP/1.1%0d%0ahost:%20x%0d%0a%0d%0aPOST%20/sleep",
+            "/v1/models/x%20HTTP/1.1%0D%0Ahost:%20x%0D%0A%0D%0APOST%20/sleep",
+        ),
+    ],
+)
+def test_the_engine_gets_the_path_that_was_matched(target: str, sent: str) -> None:
+    assert forwarded(target) == sent
+
+
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            "/",
+            "//",
+            ".",
+            "..",
+            "%2e",
+            "%2f",
+            "%252e",
+            "%0d%0a",
+            "%20",
+            "%00",
+            "%ff",
+            "v1",
+            "models",
+            "metrics",
+            "é",
+            "?",
+            "#",
+        ]
+    ),
+    max_size=12,
+)
+
+
+@given(PIECES)
+def test_what_is_forwarded_leads_where_the_target_led_and_cannot_end_the_request_line(pieces: list[str]) -> None:
+    target = "/" + "".join(pieces)
+    path = forwarded(target).split("?", 1)[0]
+    assert route(path) is route(target)
+    assert normal(path) == normal(target)
+    assert not set(path) & set(" \r\n\0")
+
+
+@given(PIECES)
+def test_a_normal_path_has_no_dot_segment_and_no_double_slash(pieces: list[str]) -> None:
+    path = normal("/" + "".join(pieces))
+    assert path.startswith("/")
+    assert "//" not in path
+    assert not {".", ".."} & set(path.split("/"))
+
+
+@given(st.text(alphabet="/%2eEfF.metrics", max_size=30))
+def test_a_path_that_the_engine_decodes_to_metrics_never_passes(text: str) -> None:
+    target = "/" + text
+    if unquote(target).rstrip("/") == "/metrics":
+        assert route(target) is Route.REFUSED
