@@ -11,7 +11,7 @@ import aiohttp
 
 from alerts.rules import render
 from compose import services
-from compose.native import Child, Family
+from compose.native import USUAL_SECONDS, Child, Family, Service
 from compose.ports import HOST, refuse_busy
 from compose.promapi import PrometheusApi
 from compose.prometheus_tools import Tools
@@ -97,12 +97,18 @@ async def _start(family: Family, config: LabConfig, tools: Tools, http: aiohttp.
         where = (child.service.ready or "").rpartition("/")[0].removesuffix("/-").removesuffix("/api")
         say(f"{child.service.name} is up at {where} ({time.monotonic() - began:.1f} s)")
 
-    waits = [asyncio.ensure_future(wait(await family.start(each))) for each in services.services(config, tools)]
-    try:
-        await asyncio.gather(*waits)
-    finally:
-        for each in waits:
-            each.cancel()
+    async def begin(these: list[Service]) -> None:
+        waits = [asyncio.ensure_future(wait(await family.start(each))) for each in these]
+        try:
+            await asyncio.gather(*waits)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    order = services.services(config, tools)
+    # What takes minutes comes first and alone, or the lab would open with a page that the engine is down.
+    await begin([each for each in order if each.within > USUAL_SECONDS])
+    await begin([each for each in order if each.within <= USUAL_SECONDS])
     if services.grafana() is None:
         say(
             "no grafana on PATH, so no dashboards are drawn; their queries: "

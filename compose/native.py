@@ -15,6 +15,7 @@ import aiohttp
 
 LEASH = Path(__file__).with_name("leash.py")
 _LOG_LINES = 15
+USUAL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class Service:
     name: str
     command: tuple[str, ...]
     ready: str | None = None
-    within: float = 60.0  # seconds from its start to the first 200
+    within: float = USUAL_SECONDS  # from its start to the first 200
     cwd: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     may_end: bool = False  # a load that has run its course is no failure
@@ -156,7 +157,9 @@ class Family:
                 stderr=asyncio.subprocess.STDOUT,
                 cwd=service.cwd,
                 env={**os.environ, **service.env},
-                start_new_session=True,  # a ctrl-c at the terminal reaches the runner only, which stops them in order
+                # A ctrl-c at the terminal reaches the runner only, which stops all in order. Not a session: Linux would
+                # schedule each against all others as a whole, and beside an engine that spins they stall for seconds.
+                process_group=0,
             )
         child = Child(service, process, path)
         self.children.append(child)

@@ -72,7 +72,8 @@ def test_a_shipped_scenario_is_found_by_its_name(name: str) -> None:
 
 def test_the_demo_has_a_baseline_and_an_overload() -> None:
     phases = scenario.load(scenario.find("demo")).phases
-    assert [(phase.name, phase.duration) for phase in phases] == [("baseline", 60), ("overload", 300)]
+    assert [phase.name for phase in phases] == ["baseline", "overload"]
+    assert phases[1].rate > 4 * phases[0].rate
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

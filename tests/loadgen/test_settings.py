@@ -61,8 +61,12 @@ def test_flags_change_the_scenario() -> None:
     found = settings.from_arguments(
         parsed("demo", *LOCAL, "--seed", "7", "--duration", "2m", "--rate-scale", "0.5", "--grace", "3s")
     )
-    rates = [phase.rate for phase in found.scenario.phases]
-    assert found.phases == (Phase("baseline", 60, rates[0] / 2), Phase("overload", 60, rates[1] / 2))
+    first, second = found.scenario.phases
+    rest = 120 - first.duration
+    assert found.phases == (
+        Phase("baseline", first.duration, first.rate / 2),
+        Phase("overload", rest, second.rate / 2),
+    )
     assert (found.seed, found.length, found.grace, found.check) == (7, 120, 3, True)
 
 
