@@ -32,6 +32,7 @@ class LabConfig:
     simulator: tuple[str, ...] = ()
     scenario: str | None = None
     load: tuple[str, ...] = ()
+    otlp: str | None = None
 
     @property
     def upstream(self) -> str:
@@ -89,7 +90,7 @@ def vllm_cpu(config: LabConfig, made: VllmCpu) -> Service:
     ports = config.ports
     return Service(
         name=engine.NAME,
-        command=engine.command(made, HOST, ports.engine),
+        command=engine.command(made, HOST, ports.engine, config.otlp),
         ready=ports.url("engine") + "/health",
         within=engine.START_SECONDS,
         env=engine.environment(made),
@@ -107,6 +108,8 @@ def sidecar(config: LabConfig) -> Service:
         "--request-log": str(config.folder.request_log),
         "--drain": "5s",  # the load has ended before; what is still open would be open for minutes
     }
+    if config.otlp is not None:
+        flags["--otlp"] = config.otlp
     return Service(
         name="sidecar",
         command=(*OURS, "sidecar", *_words(flags)),

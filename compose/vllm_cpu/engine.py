@@ -30,11 +30,12 @@ SWITCHES = (
 )
 
 
-def command(made: VllmCpu, host: str, port: int) -> tuple[str, ...]:
+def command(made: VllmCpu, host: str, port: int, otlp: str | None = None) -> tuple[str, ...]:
     """Behind `nice`: it takes every core it gets, and what measures it must not wait for it."""
     server = (str(made.python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(made.model))
     flags = (word for flag in FLAGS.items() for word in flag)
-    return ("nice", "-n", "10", *server, "--host", host, "--port", str(port), *flags, *SWITCHES)
+    traces = () if otlp is None else ("--otlp-traces-endpoint", otlp)
+    return ("nice", "-n", "10", *server, "--host", host, "--port", str(port), *flags, *SWITCHES, *traces)
 
 
 def environment(made: VllmCpu) -> Mapping[str, str]:
@@ -42,6 +43,7 @@ def environment(made: VllmCpu) -> Mapping[str, str]:
         "PATH": f"{made.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONPATH": "",  # ours must not shadow what its own environment holds
         "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+        "OTEL_SERVICE_NAME": NAME,  # or its spans come from an unknown service
         "VLLM_NO_USAGE_STATS": "1",  # the lab reaches nothing outside this machine
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",

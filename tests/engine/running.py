@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from compose.ports import SERVICES, Ports, free_ports
 from compose.services import OURS
+from tests.traces.collectors import Got, grpc_receiver
 
 START_SECONDS = 1200.0  # the first run installs
 UP = tuple(f"{name} is up at" for name in ("vllm-cpu", "sidecar", "prometheus"))
@@ -26,6 +27,7 @@ class Lab:
 
     ports: Ports
     folder: Path
+    collector: Got
 
     def engine(self) -> "Page":
         return Page.of(self.ports.url("engine") + "/metrics")
@@ -87,11 +89,17 @@ class Change:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Lab]:
-    """The lab, up; what it says goes to `folder`/said."""
-    lab = Lab(free_ports(), folder / "lab")
+    """The lab, up, with a collector for its spans; what it says goes to `folder`/said."""
+    with grpc_receiver() as collector:
+        yield from _running(folder, collector)
+
+
+def _running(folder: Path, collector: Got) -> Iterator[Lab]:
+    lab = Lab(free_ports(), folder / "lab", collector)
     ports = ",".join(f"{name}={getattr(lab.ports, name)}" for name in SERVICES)
     said = folder / "said"
     command = [*OURS, "up", "--engine", "vllm-cpu", "--no-load", "--ports", ports, "--dir", str(lab.folder)]
+    command += ["--otlp", collector.url]
     with said.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
         try:
             give_up = time.monotonic() + START_SECONDS

@@ -5,12 +5,14 @@ import os
 import shutil
 import statistics
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from compose.localise import ROOM
 from compose.services import DASHBOARDS, OURS
@@ -18,6 +20,7 @@ from compose.vllm_cpu.engine import MODEL, NAME
 from exporters.signals import Outcome
 from tests.engine.client import Seen, mixed, offer
 from tests.engine.running import Change, Lab, running
+from tests.traces.collectors import attributes
 
 pytestmark = pytest.mark.engine
 
@@ -184,6 +187,42 @@ def test_our_ttft_is_never_below_the_engines_and_little_above_it(mix: Evidence) 
     assert len(above) >= 50
     assert min(above) >= 0
     assert statistics.median(above) < 20
+
+
+def test_the_engines_span_hangs_under_ours_and_tells_the_same_times(lab: Lab, mix: Evidence) -> None:
+    spans = [span for span in await_spans(lab, len(mix.finished)) if span.name != "queue"]
+    ours = {span.span_id: attributes(span) for span in spans if "vllm_slo.outcome" in attributes(span)}
+    theirs = {span.parent_span_id: span for span in spans if span.name == "llm_request"}
+    finished = {key: told_ for key, told_ in ours.items() if told_["vllm_slo.outcome"] == Outcome.OK}
+    assert len(finished) >= len(mix.finished)
+    assert finished.keys() <= theirs.keys()
+    traces = {span.span_id: span.trace_id for span in spans}
+    lines = {line["trace_id"]: line for _, line in mix.finished}
+    compared = 0
+    for key in finished:
+        engine, line = attributes(theirs[key]), lines.get(theirs[key].trace_id.hex())
+        assert theirs[key].trace_id == traces[key]
+        if line is not None:
+            compared += 1
+            assert engine["gen_ai.usage.completion_tokens"] == line["completion_tokens"]
+            assert engine["gen_ai.latency.time_in_queue"] * 1000 == pytest.approx(line["queue_ms"], abs=5)
+    assert compared == len(mix.finished)
+
+
+def await_spans(lab: Lab, count: int) -> list[Span]:
+    """What the collector has, once each finished request has both spans; both senders wait seconds to fill a batch."""
+    give_up = time.monotonic() + 30
+    while time.monotonic() < give_up:
+        spans = lab.collector.spans
+        if (
+            sum(span.name == "llm_request" for span in spans)
+            >= count
+            <= sum(attributes(span).get("vllm_slo.outcome") == Outcome.OK for span in spans)
+        ):
+            break
+        time.sleep(0.5)
+    time.sleep(6)  # what belongs to the last ones
+    return lab.collector.spans
 
 
 def test_nothing_is_left_open_lost_or_not_understood(lab: Lab, mix: Evidence, leavers: Evidence) -> None:

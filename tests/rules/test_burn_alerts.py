@@ -18,8 +18,8 @@ def test_a_tier_fires_above_its_factor_not_below_and_ends_with_its_short_window(
     tier = next(t for t in tiers(pace.spec.period) if t.name == name)
     limit = tier.bad_ratio(pace.spec.slos[0])
     long, short = tier.long / pace.step, tier.short / pace.step
-    above = pace.judged((long, 100, round(1.06 * limit, 4)), (2 * short + 3, 100, 0))
-    below = pace.judged((long, 100, round(0.94 * limit, 4)))
+    above = pace.judged((long, 10_000, round(1.06 * limit, 4)), (2 * short + 3, 10_000, 0))
+    below = pace.judged((long, 10_000, round(0.94 * limit, 4)))
     fired, over = pace.seconds(long), pace.seconds(long + short + 2)
     firing = f'ALERTS{{alertname="{BURN}",alertstate="firing",tier="{name}"'
     whole = (

@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,9 +104,9 @@ class _Servicer(TraceServiceServicer):
         return ExportTraceServiceResponse()
 
 
-@contextlib.asynccontextmanager
-async def grpc_collector(port: int = 0) -> AsyncIterator[Got]:
-    """OTLP over gRPC."""
+@contextlib.contextmanager
+def grpc_receiver(port: int = 0) -> Iterator[Got]:
+    """OTLP over gRPC, on threads of its own."""
     server = grpc.server(ThreadPoolExecutor(2))
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
     got = Got(f"grpc://127.0.0.1:{bound}")
@@ -115,7 +115,14 @@ async def grpc_collector(port: int = 0) -> AsyncIterator[Got]:
     try:
         yield got
     finally:
-        await asyncio.to_thread(server.stop(None).wait)
+        server.stop(None).wait()
+
+
+@contextlib.asynccontextmanager
+async def grpc_collector(port: int = 0) -> AsyncIterator[Got]:
+    """The same beside tests that run on a loop."""
+    with grpc_receiver(port) as got:
+        yield got
 
 
 @contextlib.asynccontextmanager
