@@ -5,6 +5,7 @@ from grafana_foundation_sdk.models import common as looks
 from grafana_foundation_sdk.models import units
 
 from alerts.promql import select
+from alerts.tiers import Severity, tiers
 from dashboards import style
 from dashboards.selected import PER_CLASS, goodput_ratio, selected
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, SELECTED, WARN, describe, query
@@ -50,7 +51,7 @@ def goodput_now(spec: SloFile) -> stat.Panel:
 
 def burn_rate(spec: SloFile) -> timeseries.Panel:
     """Is the budget spent faster than it may be? Windows are whatever the rules record."""
-    factors = page_factors()
+    factors = _page_factors(spec)
     text = describe(
         "Is the error budget spent faster than it may be?",
         "At 1 (orange) the budget lasts exactly the period of "
@@ -121,9 +122,9 @@ def goodput(spec: SloFile) -> timeseries.Panel:
     )
 
 
-def page_factors() -> tuple[float, ...]:
-    """The burn rates that page: 2 % of the budget in period/720 and 5 % in period/120."""
-    return tuple(round(share * parts, 12) for share, parts in ((0.05, 120), (0.02, 720)))
+def _page_factors(spec: SloFile) -> tuple[float, ...]:
+    """The burn rates that page, rising, before any tier is rescaled for a low objective."""
+    return tuple(sorted(tier.factor for tier in tiers(spec.period) if tier.severity is Severity.PAGE))
 
 
 def _goodput_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
