@@ -18,6 +18,9 @@ from exporters.signals import Kind
 IDENTITY_SECONDS = 30.0
 """How often models and version are asked for although nothing seems to have changed."""
 
+AWAY_SECONDS = 1.0
+"""How often an engine that does not answer is looked for."""
+
 REASONS = ("connection", "timeout", "status", "parse")
 
 
@@ -77,7 +80,9 @@ class Scraper:
         async with aiohttp.ClientSession(timeout=self._timeout) as session:
             while True:
                 await self.scrape(session)
-                due = max(due + self._interval, loop.time())
+                # A model's name must be known before its first requests end, or they count as `other`.
+                interval = self._interval if self.state.up else min(self._interval, AWAY_SECONDS)
+                due = max(due + interval, loop.time())
                 await asyncio.sleep(due - loop.time())
 
     async def scrape(self, session: aiohttp.ClientSession) -> None:

@@ -32,7 +32,7 @@ class ClientConnection(asyncio.Protocol):
         self._current: Exchange | None = None
         self._waiting: deque[_Pipelined] = deque()
         self._reading_held = False
-        self._refused: tuple[int, str, str] | None = None
+        self._refused = False
         self._start_message()
 
     # asyncio.Protocol
@@ -42,7 +42,7 @@ class ClientConnection(asyncio.Protocol):
         self._relay.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused is not None:
+        if self._refused:
             return
         try:
             self._parser.feed_data(data)
@@ -96,6 +96,11 @@ class ClientConnection(asyncio.Protocol):
         hosts = sum(1 for name, _ in self._headers if name == b"host")
         if hosts > 1 or (hosts == 0 and not old_client):
             raise _RefusedError(400, "a request needs exactly one Host header", "bad_host")
+        codings = [value.strip().lower() for name, value in self._headers if name == b"transfer-encoding"]
+        if codings not in ([], [b"chunked"]):
+            raise _RefusedError(400, "the only transfer-encoding of a request is chunked", "bad_transfer_encoding")
+        if self._parser.should_upgrade():
+            raise _RefusedError(426, "protocol upgrades are not relayed", "upgrade_not_supported")
         head = Head(
             method=self._parser.get_method().decode("latin-1"),
             target=self._target.decode("latin-1"),
@@ -144,7 +149,7 @@ class ClientConnection(asyncio.Protocol):
 
     def exchange_over(self, *, reusable: bool) -> None:
         self._current = None
-        if not reusable:
+        if not reusable or self._refused:
             self._transport.close()
         elif self._waiting:
             self._relay.loop.call_soon(self._next)
@@ -178,10 +183,14 @@ class ClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _refuse(self, status: int, message: str, code: str) -> None:
-        self._refused = status, message, code
-        if self._current is None:
+        """Nothing more can be read from this client; what it has asked before is still answered."""
+        self._refused = True
+        self._waiting.clear()
+        if self._current is not None and self._receiving is self._current:
+            self._current.refuse(status, message, code)
+        elif self._current is None:
             self._transport.write(answers.error(status, message, code, close=True))
-        self._transport.close()
+            self._transport.close()
 
 
 class _Pipelined:

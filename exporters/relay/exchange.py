@@ -112,6 +112,10 @@ class Exchange:
         self._offer(asked, takes_usage=takes_usage)
         self._acquire()
 
+    def refuse(self, status: int, message: str, code: str) -> None:
+        """The rest of the request makes no sense."""
+        self._fail(status, Outcome.CLIENT_ERROR, message, code, time.monotonic())
+
     def client_gone(self) -> None:
         """The client has closed: the engine must stop working for it."""
         self._end(Outcome.CLIENT_ABORT, time.monotonic())

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from exporters.sidecar.traces import Traces
 
 
+RELAYS_PATIENCE = 5.0
+"""Beyond the drain, how long a stopping exporter stays for relays that are still connected."""
+
+
 class Exporter:
     """Joins the inbox, the engine's scraper and the pages."""
 
@@ -106,6 +110,10 @@ async def serve(config: ChildConfig) -> None:
     await web.SockSite(runner, socket.socket(fileno=pages_fd)).start()
     scraping = loop.create_task(exporter.scraper.run())
     await stop.wait()
+    # Told to stop all at once, by systemd or by the supervisor's death, the relays still have records to hand over.
+    until = loop.time() + config.sidecar.drain + RELAYS_PATIENCE
+    while exporter.inbox.connected and loop.time() < until:
+        await asyncio.sleep(0.02)
     scraping.cancel()
     records.close()
     await runner.cleanup()

@@ -151,13 +151,32 @@ async def test_a_stream_that_outlives_the_drain_is_ended_with_its_record(tmp_pat
         assert json.loads(running.log.read_text())["outcome"] == "upstream_error"
 
 
-async def test_a_killed_supervisor_leaves_no_child_behind(tmp_path: Path) -> None:
+async def test_a_killed_supervisor_leaves_no_child_behind_and_a_complete_log(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
         assert await running.ask("one") == 200
         pids = [pid for pid in (running.exporter, running.relay) if pid is not None]
         assert len(pids) == 2
         running.process.kill()
         await until(lambda: _all_gone(pids), 3)
+        assert await running.logged() == ["one"]
+
+
+async def test_sigterm_to_every_process_at_once_still_lets_an_open_stream_finish_and_logs_it(tmp_path: Path) -> None:
+    """What systemd does to a service."""
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        body = {"model": "tiny", "messages": [], "stream": True}
+        headers = {"x-request-id": "open"}
+        pids = [pid for pid in (running.exporter, running.relay) if pid is not None]
+        assert len(pids) == 2
+        async with running.session.post(f"{running.url}/v1/chat/completions", json=body, headers=headers) as stream:
+            await stream.content.readuntil(b"\n\n")
+            for pid in (running.process.pid, *pids):
+                os.kill(pid, signal.SIGTERM)
+            await until(lambda: _turned_away(running))
+            engine.may_finish.set()
+            assert (await stream.content.read()).endswith(b"data: [DONE]\n\n")
+        assert await running.ended() == 0
+        assert await running.logged() == ["open"]
 
 
 async def _all_gone(pids: list[int]) -> bool:

@@ -125,12 +125,12 @@ async def refused(*words: str) -> tuple[int | None, str]:
 
 
 async def test_an_address_that_cannot_be_listened_on_is_refused(slos: str, busy: int) -> None:
-    free = f"127.0.0.1:{free_port()}"
+    free = [f"127.0.0.1:{free_port()}" for _ in range(4)]  # each its own: they run side by side
     runs = await asyncio.gather(
-        refused("--slos", slos, "--listen", f"127.0.0.1:{busy}", "--metrics", free),
-        refused("--slos", slos, "--listen", free, "--metrics", f"127.0.0.1:{busy}"),
-        refused("--slos", slos, "--listen", "localhost", "--metrics", free),
-        refused("--slos", slos, "--listen", free, "--metrics", "127.0.0.1:99999"),
+        refused("--slos", slos, "--listen", f"127.0.0.1:{busy}", "--metrics", free[0]),
+        refused("--slos", slos, "--listen", free[1], "--metrics", f"127.0.0.1:{busy}"),
+        refused("--slos", slos, "--listen", "localhost", "--metrics", free[2]),
+        refused("--slos", slos, "--listen", free[3], "--metrics", "127.0.0.1:99999"),
     )
     assert list(runs) == [
         (2, f"vllm-slo: --listen: cannot listen on 127.0.0.1:{busy}: address already in use\n"),
