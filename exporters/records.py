@@ -7,6 +7,10 @@ import msgspec
 
 from exporters.signals import Outcome, Verdict
 
+TOO_LARGE, NOT_UNDERSTOOD = "too_large", "not_understood"
+UNPARSED = (TOO_LARGE, NOT_UNDERSTOOD)
+"""Why a request's body was not parsed."""
+
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """The first message of a relay: which process it is and which life of it."""

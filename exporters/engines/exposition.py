@@ -25,8 +25,8 @@ VLLM: dict[Signal, tuple[str, ...]] = {
 CACHE_CONFIG = "vllm:cache_config_info"
 START_TIME = "process_start_time_seconds"
 
-# Labels of cache_config_info that name the rank, or are set by the hardware at each start rather than by anybody.
-_NOT_SETTINGS = frozenset({"engine", "kv_cache_max_concurrency"})
+# Labels of cache_config_info that name the rank, or come out of profiling the memory at each start: nobody set them.
+_NOT_SETTINGS = frozenset({"engine", "kv_cache_max_concurrency", "kv_cache_size_tokens", "num_gpu_blocks"})
 
 
 @dataclass(slots=True)

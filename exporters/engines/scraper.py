@@ -71,7 +71,7 @@ class Scraper:
         self._on_models = on_models
         self._identified_at = float("-inf")
         self._timeout = aiohttp.ClientTimeout(total=max(interval, 2.0))
-        self.state = EngineState(urlsplit(upstream).netloc)
+        self.state = EngineState(urlsplit(upstream).netloc.rpartition("@")[2])  # no credentials in a label
 
     async def run(self) -> None:
         """Scrape for ever, each interval once."""

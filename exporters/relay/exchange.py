@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from exporters.records import NOT_UNDERSTOOD, TOO_LARGE
 from exporters.relay import answers, heads, question
 from exporters.relay.account import Account
 from exporters.relay.heads import Head, Header
@@ -84,7 +85,7 @@ class Exchange:
                 self._client.hold_body(hold=True)
         elif self._body_size > PARSED_LIMIT:
             self._streams_body = True
-            self.account.unparsed = "too_large"
+            self.account.unparsed = TOO_LARGE
             self._offer(None)
             self._acquire()
 
@@ -106,7 +107,7 @@ class Exchange:
             except (msgspec.DecodeError, UnicodeDecodeError):  # bytes that `read` had no need to look at
                 asked, takes_usage = None, False
         if asked is None:
-            self.account.unparsed = "not_understood"
+            self.account.unparsed = NOT_UNDERSTOOD
         self._body = [body]
         self._body_size = len(body)
         self._offer(asked, takes_usage=takes_usage)

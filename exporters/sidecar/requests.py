@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 
 from exporters import signals
-from exporters.records import Finished, Judged, Record, Snapshot
+from exporters.records import UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.bounds import bounds
 from exporters.sidecar.tally import Counter, Histogram, counter, families, gauge
 from exporters.signals import OTHER, Label, Outcome, Phase, Signal, Verdict
@@ -49,6 +49,8 @@ class RequestSeries:
         self._spread = {signal: Histogram(signal, bounds(signal, slos)) for signal in _HISTOGRAMS}
         self._snapshots: dict[str, Snapshot] = {}
         self.add_model(OTHER)
+        for reason in UNPARSED:
+            self._count[signals.SIDECAR_UNPARSED].born((reason,))
 
     @property
     def models(self) -> frozenset[str]:

@@ -113,11 +113,11 @@ def test_few_but_bad_requests_raise_a_ticket_and_nothing_else(promtool: Promtool
 
 def test_a_page_says_who_burns_how_fast_and_where_to_look(promtool: Promtool) -> None:
     pace = Pace(load(ROOT / "alerts/slos.yaml"))
-    fast_page_only = pace.judged((900, 100, 0), (11, 100, 1))
+    fast_page_only = pace.judged((900, 100, 0), (12, 100, 1))
     promtool.test(
         [
             Case(pace.spec, fast_page_only, pace.step).says(
-                pace.seconds(911),
+                pace.seconds(912),
                 BURN,
                 {
                     "severity": "page",
@@ -128,9 +128,9 @@ def test_a_page_says_who_burns_how_fast_and_where_to_look(promtool: Promtool) ->
                     "window": "1h",
                 },
                 {
-                    "summary": "siso requests to org/m burn the error budget of ttft 18.3 times too fast",
+                    "summary": "siso requests to org/m burn the error budget of ttft 20.0 times too fast",
                     "description": "The objective is ttft within 5s for 95 %. Over the last 1h, siso requests to org/m "
-                    "have missed it 18.3 times as often as a budget of 30d allows, and the last 5m are no better. A "
+                    "have missed it 20.0 times as often as a budget of 30d allows, and the last 5m are no better. A "
                     "page at 14.4 times: 72 % bad events where 5 % are allowed, 2 % of the budget gone in 1h. Needs 50 "
                     "events and 10 bad ones in 1h.",
                     "runbook_url": "alerts/runbooks/LLMErrorBudgetBurn.md",

@@ -36,8 +36,6 @@ def test_two_recorded_pages_differ_in_the_settings_that_were_changed() -> None:
         "block_size": ("32", "64"),
         "effective_attention_block_size": ("32", "64"),
         "enable_prefix_caching": ("True", "False"),
-        "kv_cache_size_tokens": ("3072", "32768"),
-        "num_gpu_blocks": ("96", "512"),
         "num_gpu_blocks_override": ("96", "512"),
     }
 
