@@ -7,21 +7,20 @@ from alerts.burn import promise, rescaled
 from alerts.rule import Alert
 from alerts.rules import render, rules
 from alerts.wording import Links
-from exporters.slos import SloFile, load
+from exporters.slos import SHIPPED, SloFile, load
 from exporters.usage import UsageError
 from exporters.yamlfile import spell_duration
 
-SLO_FILE = Path("alerts/slos.yaml")
 OUT = Path("alerts/generated")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = actions.add_parser("check", help="read an SLO file and name every mistake in it")
-    check.add_argument("file", nargs="?", type=Path, default=SLO_FILE, help="the SLO file (default: %(default)s)")
+    check.add_argument("file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
     check.set_defaults(run=_check)
     make = actions.add_parser("render", help="write the Prometheus rules of an SLO file")
-    make.add_argument("--slos", type=Path, default=SLO_FILE, help="the SLO file (default: %(default)s)")
+    make.add_argument("--slos", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
     make.add_argument(
         "--out", default=str(OUT), metavar="DIR", help="folder for rules.yaml, - for standard output (%(default)s)"
     )

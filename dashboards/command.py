@@ -9,22 +9,22 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.table import Table
 
-import alerts
 from dashboards import slo_overview
 from dashboards.audit import Finding, Span, audit, read_dashboards
 from dashboards.live import Prometheus
-from exporters.slos import load
+from exporters.slos import SHIPPED, load
 from exporters.usage import UsageError
 from exporters.yamlfile import duration
 
 GENERATED = Path(__file__).parent / "generated"
-SLOS = Path(alerts.__file__).parent / "slos.yaml"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(metavar="ACTION", required=True)
     render = commands.add_parser("render", help="write the dashboards' files", description="Write Grafana dashboards.")
-    render.add_argument("--slos", type=Path, default=SLOS, metavar="FILE", help="SLO file (default: the one shipped)")
+    render.add_argument(
+        "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the one shipped)"
+    )
     render.add_argument(
         "--out", type=Path, default=Path("dashboards/generated"), metavar="DIR", help="default: %(default)s"
     )

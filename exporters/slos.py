@@ -10,6 +10,9 @@ from pathlib import Path
 from exporters.signals import OTHER
 from exporters.yamlfile import Node, Reader, nearest, number, open_yaml, parse_yaml
 
+SHIPPED = Path(__file__).resolve().parents[1] / "alerts" / "slos.yaml"
+"""The SLO file that comes with the program, in a checkout and in an installation."""
+
 
 class Measure(StrEnum):
     """What an SLO judges; each is defined in README under "What is measured"."""

@@ -10,8 +10,6 @@ from exporters.usage import UsageError
 from exporters.yamlfile import duration
 from loadgen import arrivals, scenario, target
 
-SLOS = Path(__file__).parent.parent / "alerts" / "slos.yaml"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -38,7 +36,9 @@ class Settings:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="URL", required=True, help="the sidecar or engine, http://127.0.0.1:8000")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for requests.jsonl, run.json, summary.json")
-    parser.add_argument("--slos", metavar="FILE", default=str(SLOS), help="SLO file that grades (default: the shipped)")
+    parser.add_argument(
+        "--slos", metavar="FILE", default=str(slos.SHIPPED), help="SLO file that grades (default: the shipped)"
+    )
     parser.add_argument("--seed", type=_whole, metavar="N", help="instead of the scenario's")
     parser.add_argument("--model", metavar="NAME", help="instead of the first that /v1/models names")
     parser.add_argument("--duration", type=_seconds, metavar="5m", help="cut off, or draw out the last phase")

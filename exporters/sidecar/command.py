@@ -16,8 +16,6 @@ from exporters.sidecar.supervisor import supervise
 from exporters.usage import UsageError
 from exporters.yamlfile import duration
 
-DEFAULT_SLOS = "alerts/slos.yaml"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
@@ -31,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="H:P",
         help="where /metrics, /healthz and /readyz are (default %(default)s)",
     )
-    parser.add_argument("--slos", default=DEFAULT_SLOS, metavar="FILE", help="the SLO file (default %(default)s)")
+    parser.add_argument(
+        "--slos", default=str(slos.SHIPPED), metavar="FILE", help="the SLO file (default: the one that is shipped)"
+    )
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="relay processes (default %(default)s)")
     parser.add_argument("--request-log", metavar="FILE", help="append one JSON line per request here")
     parser.add_argument(

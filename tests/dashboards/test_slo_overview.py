@@ -6,10 +6,10 @@ import pytest
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards import slo_overview
-from dashboards.command import GENERATED, SLOS
+from dashboards.command import GENERATED
 from dashboards.page import to_json
 from dashboards.truth import truth_queries
-from exporters.slos import SloFile, load, loads
+from exporters.slos import SHIPPED, SloFile, load, loads
 
 COMMITTED = GENERATED / "slo-overview.json"
 LAB = Path(__file__).parents[2] / "compose" / "slos.yaml"
@@ -27,7 +27,7 @@ slos:
 
 @pytest.fixture(scope="module")
 def spec() -> SloFile:
-    return load(SLOS)
+    return load(SHIPPED)
 
 
 def panel(page: dict[str, Any], title: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The report tells the truth of the records: nobody vanishes, and survivors do not flatter."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,9 @@ from loadgen.answer import Answer
 from loadgen.figures import Met, Quantiles, figures, quantiles, summary
 from loadgen.judging import recorded
 from loadgen.record import Fate, Record
-from loadgen.settings import SLOS
 from loadgen.workload import CHAT, Planned
 
-SHIPPED = slos.load(Path(SLOS))
+SHIPPED = slos.load(slos.SHIPPED)
 
 
 def record(**changes: Any) -> Record:
