@@ -1,5 +1,7 @@
 """House defaults: every panel has a unit, a description, a datasource, and looks and reads like its neighbours."""
 
+from typing import TypeVar
+
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.models import common as looks
 from grafana_foundation_sdk.models import dashboard as model
@@ -15,6 +17,9 @@ MAY_BE_EMPTY = "May be empty: "
 
 NO_TRAFFIC = "no traffic"
 GOOD, WARN, BAD, PLAIN = "green", "orange", "red", "text"
+
+
+_Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, timeseries.Panel)
 
 
 def query(expression: str, legend: str, *, instant: bool = False) -> prometheus.Dataquery:
@@ -39,16 +44,15 @@ def describe(question: str, reading: str, *, may_be_empty: str | None = None) ->
     return f"{question} {reading}" + (f" {MAY_BE_EMPTY}{may_be_empty}." if may_be_empty else "")
 
 
+def _framed(panel: _Panel, title: str, description: str, unit: str, width: int, height: int) -> _Panel:
+    """What every panel has, whatever it draws."""
+    return panel.title(title).description(description).datasource(DATASOURCE).unit(unit).span(width).height(height)
+
+
 def figure(title: str, description: str, unit: str, width: int, height: int = 7) -> stat.Panel:
     """The last value of each series, large."""
     return (
-        stat.Panel()
-        .title(title)
-        .description(description)
-        .datasource(DATASOURCE)
-        .unit(unit)
-        .span(width)
-        .height(height)
+        _framed(stat.Panel(), title, description, unit, width, height)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .text_mode(looks.BigValueTextMode.VALUE_AND_NAME)
         .graph_mode(looks.BigValueGraphMode.NONE)
@@ -60,13 +64,7 @@ def figure(title: str, description: str, unit: str, width: int, height: int = 7)
 def bars(title: str, description: str, unit: str, width: int, height: int = 7) -> bargauge.Panel:
     """The last value of each series as a bar."""
     return (
-        bargauge.Panel()
-        .title(title)
-        .description(description)
-        .datasource(DATASOURCE)
-        .unit(unit)
-        .span(width)
-        .height(height)
+        _framed(bargauge.Panel(), title, description, unit, width, height)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .orientation(looks.VizOrientation.HORIZONTAL)
         .display_mode(looks.BarGaugeDisplayMode.BASIC)
@@ -76,13 +74,7 @@ def bars(title: str, description: str, unit: str, width: int, height: int = 7) -
 def graph(title: str, description: str, unit: str, width: int, height: int = 9) -> timeseries.Panel:
     """Lines over time from zero up; the legend lists the last and the greatest value."""
     return (
-        timeseries.Panel()
-        .title(title)
-        .description(description)
-        .datasource(DATASOURCE)
-        .unit(unit)
-        .span(width)
-        .height(height)
+        _framed(timeseries.Panel(), title, description, unit, width, height)
         .min(0)
         .line_width(1)
         .fill_opacity(0)

@@ -205,6 +205,11 @@ class Judge:
         return settled
 
 
+def nearest_rank(ordered: Sequence[float], percent: int) -> float:
+    """The smallest value with at least `percent` % of all at or below it: the percentile of itl_p95."""
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
 def _verdict(*, good: bool) -> Verdict:
     return Verdict.GOOD if good else Verdict.BAD
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from exporters.signals import Verdict
-from loadgen.judging import nearest_rank
+from exporters.verdicts import nearest_rank
 from loadgen.record import Fate, Record
 
 LATE = 0.05  # seconds: from a send lag of this size on, figures show the generator as well as the server

@@ -1,10 +1,8 @@
 """From the plan and the answer of one request to its record, judged by the SLO file as the sidecar would."""
 
-from collections.abc import Sequence
-
 from exporters.signals import Verdict
 from exporters.slos import SloFile
-from exporters.verdicts import Ending, Story, goodput, judge_story
+from exporters.verdicts import Ending, Story, goodput, judge_story, nearest_rank
 from loadgen.answer import Answer
 from loadgen.record import Fate, Record
 from loadgen.workload import Planned
@@ -91,11 +89,6 @@ def _verdicts(
             ),
         ),
     )
-
-
-def nearest_rank(ordered: Sequence[float], percent: int) -> float:
-    """The smallest value with at least `percent` % of all at or below it."""
-    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
 def _micro(seconds: float) -> float:

@@ -46,8 +46,6 @@ class ClientConnection(asyncio.Protocol):
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._refuse(426, "protocol upgrades are not relayed", "upgrade_not_supported")
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, _RefusedError):
                 self._refuse(*error.__context__.args)

@@ -9,7 +9,7 @@ import msgspec
 
 from exporters.relay import sse
 from exporters.signals import Outcome, Verdict
-from exporters.verdicts import Ending, Judge
+from exporters.verdicts import Ending, Judge, nearest_rank
 
 HELD_AHEAD = 64 * 1024
 """An unfinished event is held back up to here while a usage event has to be taken out; those are far smaller."""
@@ -259,8 +259,3 @@ class Meter:
 
 def seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
-
-
-def nearest_rank(ordered: Sequence[float], percent: int) -> float:
-    """The smallest value with at least `percent` % of all at or below it."""
-    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]

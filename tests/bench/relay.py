@@ -24,7 +24,7 @@ from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 from rich.console import Console
 from rich.table import Table
 
-from exporters.sidecar.supervisor import listen
+from tests.sidecar.running import free_port
 
 PACE = 0.02
 CHUNK = b'data: {"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":" word"}}]}\n\n'
@@ -145,11 +145,6 @@ async def measure(port: int, pid: int, streams: int, seconds: float) -> float:
     if carried < 0.9 * streams / PACE:
         print(f"  only {carried:.0f} of {streams / PACE:.0f} chunks/s were carried: a weak figure", file=sys.stderr)
     return cost * 1e6
-
-
-def free_port() -> int:
-    with listen("127.0.0.1:0", "bench") as probe:
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

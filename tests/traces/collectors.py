@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,6 +28,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.relay.scripted import DONE, END, SLOS, STREAM_HEAD, USAGE, chunk, content
+from tests.sidecar.running import free_port
 
 
 @dataclass
@@ -243,9 +243,3 @@ async def until(holds: Callable[[], Any], seconds: float = 10) -> None:
             if await found if asyncio.iscoroutine(found) else found:
                 return
             await asyncio.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -10,11 +10,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.trace import get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from tests.sidecar.running import free_port
 from tests.traces.collectors import (
     Got,
     attributes,
     engine,
-    free_port,
     grpc_collector,
     http_collector,
     sidecar,
