@@ -1,88 +1,80 @@
-"""Maps an engine's own families to our vocabulary, by one table."""
+"""Takes an exposition apart, in the text format 0.0.4 or OpenMetrics: the samples wanted, and what was unusable."""
 
-from collections.abc import Iterable, Mapping
+import math
+from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass, field
 
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.parser import text_fd_to_metric_families
 
-from exporters import signals
-from exporters.signals import Label, Signal
+Labels = tuple[tuple[str, str], ...]
 
-# Sample names of vLLM, newest first: the first one present is read, so that two spellings never count twice.
-VLLM: dict[Signal, tuple[str, ...]] = {
-    signals.ENGINE_RUNNING: ("vllm:num_requests_running",),
-    signals.ENGINE_WAITING: ("vllm:num_requests_waiting",),
-    # "perc" in vLLM means 0 to 1
-    signals.ENGINE_KV_USAGE: ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-    signals.ENGINE_PREEMPTIONS: ("vllm:num_preemptions_total",),
-    signals.ENGINE_CACHE_QUERIES: ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
-    signals.ENGINE_CACHE_HITS: ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
-    signals.ENGINE_PROMPT_TOKENS: ("vllm:prompt_tokens_total",),
-    signals.ENGINE_GENERATION_TOKENS: ("vllm:generation_tokens_total",),
-    signals.ENGINE_SPEC_DRAFTED: ("vllm:spec_decode_num_draft_tokens_total",),
-    signals.ENGINE_SPEC_ACCEPTED: ("vllm:spec_decode_num_accepted_tokens_total",),
-}
-CACHE_CONFIG = "vllm:cache_config_info"
-START_TIME = "process_start_time_seconds"
-
-# Labels of cache_config_info that name the rank, or come out of profiling the memory at each start: nobody set them.
-_NOT_SETTINGS = frozenset({"engine", "kv_cache_max_concurrency", "kv_cache_size_tokens", "num_gpu_blocks"})
+LONGEST_LINE = 16 * 1024
+"""vLLM's longest is 2 KiB; the parser's time grows with the square of the number of labels."""
 
 
 @dataclass(slots=True)
-class Reading:
-    """One scrape of an engine in our words: values by (rank, model), its settings and its start time (unix)."""
+class Page:
+    """One exposition: samples by plain name and labels, the names of all families, faults by reason."""
 
-    values: dict[Signal, dict[tuple[str, str], float]] = field(default_factory=dict)
-    settings: dict[str, str] = field(default_factory=dict)
-    start_time: float | None = None
-    kv_capacity: dict[str, float] = field(default_factory=dict)
-    engine_type: str = "unknown"
+    samples: dict[str, dict[Labels, float]] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def of(self, name: str) -> dict[Labels, float]:
+        return self.samples.get(plain(name), {})
+
+    def has(self, name: str) -> bool:
+        return plain(name) in self.names
 
 
-def read(text: str) -> Reading:
-    """Read one exposition in the text format 0.0.4.
+def take_apart(text: str, wanted: Container[str]) -> Page:
+    """Read what can be read, line by line: one bad line costs that line.
 
     Raises:
-        ValueError: the text is no exposition.
+        ValueError: no line is a sample.
     """
-    samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            samples.setdefault(sample.name, []).append((sample.labels, sample.value))
-    reading = Reading(engine_type="vllm" if any(name.startswith("vllm:") for name in samples) else "unknown")
-    for signal, names in VLLM.items():
-        found = next((samples[name] for name in names if name in samples), None)
-        if found is not None:
-            reading.values[signal] = _by_rank_and_model(found)
-    for labels, _ in samples.get(CACHE_CONFIG, ()):
-        rank = labels.get("engine", "0")
-        reading.settings.update({key: value for key, value in labels.items() if key not in _NOT_SETTINGS})
-        capacity = _capacity(labels)
-        if capacity is not None:
-            reading.kv_capacity[rank] = capacity
-    starts = [value for _, value in samples.get(START_TIME, ())]
-    reading.start_time = max(starts, default=None)
-    return reading
+    page, good = Page(), False
+    *lines, half = text.split("\n")
+    if half.strip() and half != "# EOF":  # which needs no newline; a sample cut off may look like a smaller number
+        page.faults["line"] += 1
+    for line in lines:
+        if line.startswith("#"):
+            page.names.update(plain(name) for name in line.split()[2:3])
+        elif line.strip():
+            try:
+                name, labels, value = _sample(line)
+            except ValueError:
+                page.faults["line"] += 1
+                continue
+            good = True
+            page.names.add(name)
+            if name in wanted:
+                _keep(page, name, labels, value)
+    if page.faults["line"] and not good:
+        raise ValueError("no line is a sample")
+    return page
 
 
-def _by_rank_and_model(found: Iterable[tuple[Mapping[str, str], float]]) -> dict[tuple[str, str], float]:
-    values: dict[tuple[str, str], float] = {}
-    for labels, value in found:
-        key = labels.get("engine", "0"), labels.get("model_name", signals.OTHER)
-        values[key] = values.get(key, 0.0) + value
-    return values
+def plain(name: str) -> str:
+    """A name as all pages have it: in OpenMetrics, Python's client library writes vllm_ where its text has vllm: ."""
+    return name.replace(":", "_")
 
 
-def _capacity(labels: Mapping[str, str]) -> float | None:
-    """Tokens that the KV cache holds: stated since vLLM 0.2x, else blocks x block size."""
-    try:
-        if "kv_cache_size_tokens" in labels:
-            return float(labels["kv_cache_size_tokens"])
-        return float(labels["num_gpu_blocks"]) * float(labels["block_size"])
-    except (KeyError, ValueError):
-        return None
+def _sample(line: str) -> tuple[str, Labels, float]:
+    if len(line) > LONGEST_LINE or "\ufffd" in line:
+        raise ValueError("too long, or not UTF-8")
+    # One line a call: the parser gives up at the first bad line. It reads OpenMetrics' lines too, exemplars and all.
+    (family,) = text_fd_to_metric_families((line,))  # type: ignore[arg-type]  # any iterable of lines will do
+    (sample,) = family.samples
+    return plain(sample.name), tuple(sorted(sample.labels.items())), sample.value
 
 
-LABELS_OF_VALUES = (Label.ENGINE, Label.RANK, Label.MODEL)
-"""The labels of every signal in the table above, in this order."""
+def _keep(page: Page, name: str, labels: Labels, value: float) -> None:
+    samples = page.samples.setdefault(name, {})
+    if not (math.isfinite(value) and value >= 0):
+        page.faults["value"] += 1
+    elif labels in samples:
+        page.faults["duplicate"] += 1
+    else:
+        samples[labels] = value

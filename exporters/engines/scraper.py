@@ -1,83 +1,66 @@
-"""Looks at one engine at an interval: its /metrics, its models and version, and what it shows of its configuration."""
+"""Looks at one engine at an interval: its metrics, its models and version, what it shows of its configuration."""
 
 import asyncio
+import json
+import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from collections.abc import Callable
+from typing import Any
 
 import aiohttp
-from prometheus_client.core import Metric
 
-from exporters import signals
-from exporters.engines.exposition import LABELS_OF_VALUES, VLLM, Reading, read
-from exporters.engines.flips import ConfigWatch
-from exporters.sidecar.tally import counter, gauge
-from exporters.signals import Kind
+from exporters.engines.reading import Reading, read
+from exporters.engines.state import EngineState
+from exporters.engines.targets import Target
 
 IDENTITY_SECONDS = 30.0
 """How often models and version are asked for although nothing seems to have changed."""
 
+IDENTITY_PATIENCE = 1.0
+"""How long each of them may hold up the next look."""
+
+HUNG_SECONDS = 5.0
+"""When to ask again what did not answer in that time: at once would slow down every look."""
+
 AWAY_SECONDS = 1.0
 """How often an engine that does not answer is looked for."""
 
-REASONS = ("connection", "timeout", "status", "parse")
+LARGEST_PAGE = 8 * 1024 * 1024
+"""Bytes, decompressed; one rank of vLLM is 60 KiB. Half a page would be worse than none: its counters seem to fall."""
+
+# OpenMetrics is read too (vLLM's Rust frontend knows nothing else) but not asked for: Python's client library looks at
+# no q, and writes vllm_ there for vllm: .
+_ACCEPT = {"accept": "text/plain;version=0.0.4, */*;q=0.1"}
 
 
-@dataclass(slots=True)
-class EngineState:
-    """What the last scrapes have found of one engine."""
-
-    name: str
-    up: bool = False
-    reading: Reading = field(default_factory=Reading)
-    version: str | None = None
-    models: tuple[str, ...] = ()
-    errors: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
-    watch: ConfigWatch = field(default_factory=ConfigWatch)
-
-    def collect(self) -> Iterator[Metric]:
-        """The engine's families; what is not known is absent, not zero."""
-        name, reading, watch = self.name, self.reading, self.watch
-        yield gauge(signals.ENGINE_UP, [((name,), float(self.up))])
-        yield counter(signals.ENGINE_SCRAPE_ERRORS, [((name, reason), float(n)) for reason, n in self.errors.items()])
-        if self.up:
-            for signal in VLLM:
-                if (values := reading.values.get(signal)) is None:
-                    continue
-                assert signal.labels == LABELS_OF_VALUES  # noqa: S101 - the table's own promise
-                family = counter if signal.kind is Kind.COUNTER else gauge
-                yield family(signal, [((name, rank, model), value) for (rank, model), value in values.items()])
-            yield gauge(signals.ENGINE_KV_CAPACITY, [((name, r), v) for r, v in reading.kv_capacity.items()])
-            if reading.start_time is not None:
-                yield gauge(signals.ENGINE_START_TIME, [((name,), reading.start_time)])
-            yield gauge(signals.ENGINE_INFO, [((name, reading.engine_type, self.version or "unknown"), 1.0)])
-        if watch.revision is not None:
-            yield gauge(signals.ENGINE_CONFIG_INFO, [((name, watch.revision), 1.0)])
-            yield gauge(signals.ENGINE_SETTING_INFO, [((name, *item), 1.0) for item in sorted(watch.settings.items())])
-        changes = watch.changes.values()
-        yield gauge(signals.ENGINE_CONFIG_CHANGE, [((name, c.setting, c.old, c.new), c.at) for c in changes])
+class TooLargeError(ValueError):
+    """A page beyond `LARGEST_PAGE`."""
 
 
 class Scraper:
     """Keeps an `EngineState` fresh; a slow or broken engine only makes it stale."""
 
     def __init__(
-        self, upstream: str, metrics_url: str | None, interval: float, on_models: Callable[[tuple[str, ...]], None]
+        self,
+        target: Target,
+        interval: float,
+        on_models: Callable[[tuple[str, ...]], None],
+        tls: ssl.SSLContext,
     ) -> None:
-        self._upstream = upstream.rstrip("/")
-        self._metrics_url = metrics_url or f"{self._upstream}/metrics"
+        self._target = target
         self._interval = interval
         self._on_models = on_models
-        self._identified_at = float("-inf")
+        self._tls = tls
+        self._identify_at = 0.0
         self._timeout = aiohttp.ClientTimeout(total=max(interval, 2.0))
-        self.state = EngineState(urlsplit(upstream).netloc.rpartition("@")[2])  # no credentials in a label
+        self.state = EngineState(target.name)
 
     async def run(self) -> None:
         """Scrape for ever, each interval once."""
         loop = asyncio.get_running_loop()
         due = loop.time()
-        async with aiohttp.ClientSession(timeout=self._timeout) as session:
+        connector = aiohttp.TCPConnector(ssl=self._tls)
+        async with aiohttp.ClientSession(timeout=self._timeout, connector=connector) as session:
             while True:
                 await self.scrape(session)
                 # A model's name must be known before its first requests end, or they count as `other`.
@@ -88,19 +71,18 @@ class Scraper:
     async def scrape(self, session: aiohttp.ClientSession) -> None:
         """One look; a failure is counted and makes the engine `down`."""
         state, started = self.state, self.state.reading.start_time
-        text = await self._counted(self._text(session, self._metrics_url))
-        if text is None:
+        reading = await self._look(session)
+        if isinstance(reading, str):
+            state.errors[reading] += 1
             state.up = False
+            if reading == "status" and time.monotonic() > self._identify_at:
+                await self._identify(session)  # it serves: an engine may show metrics only where a flag asks for them
             return
-        try:
-            reading = read(text)
-        except ValueError:
-            state.errors["parse"] += 1
-            state.up = False
-            return
+        for reason in +reading.faults:
+            state.errors[reason] += 1  # looks, not lines: a page of garbage is one event
         came_up = not state.up or reading.start_time != started
-        state.reading = reading
-        if came_up or time.monotonic() - self._identified_at > IDENTITY_SECONDS:
+        state.reading, state.good_at = reading, time.monotonic()
+        if came_up or time.monotonic() > self._identify_at:
             await self._identify(session)
         settings = dict(reading.settings)
         if state.version is not None:
@@ -108,34 +90,56 @@ class Scraper:
         state.watch.observe(settings, reading.start_time, time.time())
         state.up = True
 
+    async def _look(self, session: aiohttp.ClientSession) -> Reading | str:
+        """What the metrics page says, or the reason why not."""
+        try:
+            body = await _fetch(session, self._target.metrics)
+            # A bad byte costs its line. Beside the loop: a page of 1,500 samples takes 20 ms, the largest a second.
+            return await asyncio.to_thread(read, body.decode(errors="replace"))
+        except aiohttp.ClientResponseError:
+            return "status"
+        except aiohttp.ClientPayloadError:
+            return "payload"
+        except TimeoutError:
+            return "timeout"
+        except (aiohttp.ClientError, OSError):
+            return "connection"
+        except TooLargeError:
+            return "size"
+        except ValueError:
+            return "parse"
+
     async def _identify(self, session: aiohttp.ClientSession) -> None:
         """Ask for the models and the version; an engine that has neither page keeps what was known."""
-        self._identified_at = time.monotonic()
-        try:
-            async with session.get(f"{self._upstream}/v1/models") as response:
-                if response.status == 200:
-                    listed = await response.json(content_type=None)
-                    self.state.models = tuple(str(model["id"]) for model in listed["data"])
-                    self._on_models(self.state.models)
-            async with session.get(f"{self._upstream}/version") as response:
-                if response.status == 200:
-                    self.state.version = str((await response.json(content_type=None))["version"])
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError):
-            self._identified_at = float("-inf")  # half an answer: ask again at the next scrape
+        self._identify_at = time.monotonic() + IDENTITY_SECONDS
+        engine = self.state.reading.engine
+        path, field = engine.version_page if engine is not None else ("/version", "version")
 
-    async def _text(self, session: aiohttp.ClientSession, url: str) -> str:
-        async with session.get(url) as response:
-            response.raise_for_status()
-            return await response.text()
+        def models(told: Any) -> None:
+            self.state.models = tuple(str(model["id"]) for model in told["data"])
+            self._on_models(self.state.models)
 
-    async def _counted(self, fetching: Awaitable[str]) -> str | None:
-        errors = self.state.errors
-        try:
-            return await fetching
-        except aiohttp.ClientResponseError:
-            errors["status"] += 1
-        except UnicodeDecodeError:
-            errors["parse"] += 1
-        except (aiohttp.ClientError, OSError) as error:
-            errors["timeout" if isinstance(error, TimeoutError) else "connection"] += 1
-        return None
+        def version(told: Any) -> None:
+            self.state.version = str(told[field])
+
+        for url, take in ((self._target.models, models), (f"{self._target.itself}{path}", version)):
+            try:
+                async with asyncio.timeout(IDENTITY_PATIENCE):
+                    take(json.loads(await _fetch(session, url)))
+            except aiohttp.ClientResponseError:
+                pass  # no such page
+            except TimeoutError:
+                self._identify_at = time.monotonic() + HUNG_SECONDS
+            except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, RecursionError):
+                self._identify_at = 0.0  # half an answer: ask again at the next scrape
+
+
+async def _fetch(session: aiohttp.ClientSession, url: str) -> bytes:
+    async with session.get(url, headers=_ACCEPT) as response:
+        response.raise_for_status()
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > LARGEST_PAGE:
+                raise TooLargeError(url)
+        return bytes(body)

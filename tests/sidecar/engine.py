@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,10 +28,11 @@ class Engine:
     may_finish: asyncio.Event = field(default_factory=asyncio.Event)
     """A stream gives one chunk, waits for this, and ends."""
     port: int = 0
+    tls: ssl.SSLContext | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     async def metrics_page(self, _: web.Request) -> web.Response:
         await asyncio.sleep(self.metrics_wait)
@@ -78,10 +80,12 @@ async def serving(engine: Engine) -> AsyncIterator[Engine]:
     )
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", engine.port, reuse_address=True)
+    site = web.TCPSite(runner, "127.0.0.1", engine.port, reuse_address=True, ssl_context=engine.tls)
     await site.start()
     engine.port = runner.addresses[0][1]
     try:
         yield engine
     finally:
         await runner.cleanup()
+        if engine.tls is not None:  # a handshake that was broken off closes its socket some turns of the loop later
+            await asyncio.sleep(0.05)

@@ -1,32 +1,21 @@
-"""An engine's own metrics read into our words, from recorded pages of vLLM 0.32."""
+"""An exposition taken apart: what is good of it is used, what is not is counted."""
 
 import contextlib
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters import signals
-from exporters.engines.exposition import LABELS_OF_VALUES, VLLM, read
-from exporters.signals import Kind
+from exporters.engines.exposition import LONGEST_LINE
+from exporters.engines.reading import read
+from exporters.engines.state import FAILED, UNUSABLE, EngineState
 from tests.sidecar.engine import CACHING_OFF, CACHING_ON
 
-KEY = ("0", "tiny")
-
-
-def test_a_recorded_page_of_vllm_gives_these_values() -> None:
-    reading = read(CACHING_ON)
-    assert reading.values == {
-        signals.ENGINE_RUNNING: {KEY: 0.0},
-        signals.ENGINE_WAITING: {KEY: 0.0},
-        signals.ENGINE_KV_USAGE: {KEY: 0.0},
-        signals.ENGINE_PREEMPTIONS: {KEY: 2.0},
-        signals.ENGINE_CACHE_QUERIES: {KEY: 7039.0},
-        signals.ENGINE_CACHE_HITS: {KEY: 928.0},
-        signals.ENGINE_PROMPT_TOKENS: {KEY: 7039.0},
-        signals.ENGINE_GENERATION_TOKENS: {KEY: 13331.0},
-    }
-    assert (reading.engine_type, reading.start_time, reading.kv_capacity) == ("vllm", 1795226696.52, {"0": 3072.0})
+RUNNING = 'vllm:num_requests_running{engine="0",model_name="m"}'
+GOOD = 'vllm:num_requests_waiting{engine="0",model_name="m"} 4\n'
+BUCKET = "vllm:time_to_first_token_seconds_bucket"
 
 
 def test_two_recorded_pages_differ_in_the_settings_that_were_changed() -> None:
@@ -40,19 +29,12 @@ def test_two_recorded_pages_differ_in_the_settings_that_were_changed() -> None:
     }
 
 
-def test_the_rank_is_no_setting() -> None:
+def test_where_an_engine_runs_is_no_setting() -> None:
     assert "engine" not in read(CACHING_ON).settings
-
-
-@pytest.mark.parametrize(
-    "signal, newer, older",
-    [(signal, names[0], names[1]) for signal, names in VLLM.items() if len(names) > 1],
-    ids=lambda value: getattr(value, "name", ""),
-)
-def test_of_two_spellings_present_at_once_only_the_newer_counts(signal: signals.Signal, newer: str, older: str) -> None:
-    both = f'{older}{{model_name="m"}} 5\n{newer}{{model_name="m"}} 3\n'
-    assert read(both).values == {signal: {("0", "m"): 3.0}}
-    assert read(f'{older}{{model_name="m"}} 5\n').values == {signal: {("0", "m"): 5.0}}
+    on_ray = (
+        'ray_vllm_cache_config_info{block_size="16",engine="0",ReplicaId="a1",NodeAddress="10.0.0.1",WorkerId="w"} 1\n'
+    )
+    assert read(on_ray).settings == {"block_size": "16"}
 
 
 def test_ranks_and_models_stay_apart() -> None:
@@ -77,22 +59,80 @@ def test_the_size_of_the_kv_cache_is_read_or_worked_out_or_absent(labels: str, t
     assert read(f"vllm:cache_config_info{{{labels}}} 1\n").kv_capacity == tokens
 
 
-def test_an_engine_that_shows_nothing_of_ours_has_no_values_at_all() -> None:
-    reading = read("# TYPE other_thing gauge\nother_thing 1\n")
-    assert (reading.values, reading.settings, reading.start_time, reading.engine_type) == ({}, {}, None, "unknown")
+@pytest.mark.parametrize(
+    "bad, faults",
+    [
+        pytest.param("vllm:num_requests_running{engine=\n", {"line": 1}, id="half a line"),
+        pytest.param(f"{RUNNING} \n", {"line": 1}, id="no value"),
+        pytest.param(f"{RUNNING} seven\n", {"line": 1}, id="a value that is no number"),
+        pytest.param(f"{RUNNING} 12", {"line": 1}, id="cut off, perhaps within the number"),
+        pytest.param(f'{RUNNING[:-3]}\ufffd"}} 3\n', {"line": 1}, id="a label that was no UTF-8"),
+        pytest.param(f'{RUNNING[:-3]}{"m" * LONGEST_LINE}"}} 3\n', {"line": 1}, id="a line without end"),
+        pytest.param("<p>\n<p>\n", {"line": 2}, id="two lines of HTML"),
+        pytest.param(f"{RUNNING} NaN\n", {"value": 1}, id="no number"),
+        pytest.param(f"{RUNNING} +Inf\n", {"value": 1}, id="without bound"),
+        pytest.param(f"{RUNNING} -1\n", {"value": 1}, id="less than nothing"),
+        pytest.param(f'{BUCKET}{{le="1"}} 1\n', {"histogram": 1}, id="a histogram without +Inf"),
+        pytest.param(f'{BUCKET}{{le="1"}} 2\n{BUCKET}{{le="+Inf"}} 1\n', {"histogram": 1}, id="a histogram that falls"),
+        pytest.param(f'{BUCKET}{{le="wide"}} 1\n', {"histogram": 1}, id="a bound that is no number"),
+        pytest.param(f"{BUCKET} 1\n", {"histogram": 1}, id="a bucket without a bound"),
+    ],
+)
+def test_what_is_bad_costs_itself_alone_and_is_counted(bad: str, faults: dict[str, int]) -> None:
+    reading = read(GOOD + bad)
+    assert reading.values == {signals.ENGINE_WAITING: {("0", "m"): 4.0}}
+    assert reading.distributions == {}
+    assert +reading.faults == Counter(faults)
+    assert set(faults) <= set(UNUSABLE)
 
 
-@pytest.mark.parametrize("text", ["<html>not found</html>\n", "vllm:num_requests_running{ 3\n", "a b\n"])
+def test_a_sample_given_twice_counts_once() -> None:
+    reading = read(f"{RUNNING} 3\n{RUNNING} 5\n")
+    assert reading.values == {signals.ENGINE_RUNNING: {("0", "m"): 3.0}}
+    assert +reading.faults == {"duplicate": 1}
+
+
+def test_the_end_mark_of_openmetrics_needs_no_newline() -> None:
+    assert not read(f"{GOOD}# EOF").faults
+
+
+def test_what_nobody_reads_may_hold_anything() -> None:
+    """SGLang's `fwd_occupancy` is NaN unless a timer is on."""
+    assert not +read(f"{GOOD}sglang:fwd_occupancy NaN\nother -1\nother -1\n").faults
+
+
+def test_a_type_that_is_not_that_of_the_samples_changes_nothing() -> None:
+    assert read(f"# TYPE vllm:num_requests_waiting histogram\n{GOOD}").values == read(GOOD).values
+
+
+def test_a_page_without_any_sample_is_an_exposition_of_nothing() -> None:
+    assert (read("").values, read("# TYPE a gauge\n").engine_type) == ({}, "unknown")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<html>not found</html>\n",
+        "vllm:num_requests_running{ 3\n",
+        "a b\n",
+        "\ufffd\ufffd\x00",
+        '[{"iterLatencyMS": 12.5}]\n',
+        f"{RUNNING} 12",
+    ],
+)
 def test_what_is_no_exposition_is_a_value_error(text: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="no line is a sample"):
         read(text)
 
 
 LINES = st.lists(
     st.one_of(
-        st.text(alphabet='ab_:{}="\\,# 0.1e+NaInf\t', max_size=30),
+        st.text(alphabet='ab_:{}="\\,# 0.1e+NaInf\t\x00\u2028', max_size=30),
         st.sampled_from(CACHING_ON.splitlines()),
         st.sampled_from(["# TYPE", "# HELP a", "# TYPE a histogram", "# EOF", 'a{b="c"', "a{} 1 2 3"]),
+        st.sampled_from(
+            [f'{BUCKET}{{le="{bound}"}} {count}' for bound in ("1", "x", "+Inf", "NaN") for count in (0, 5)]
+        ),
     ),
     max_size=8,
 )
@@ -101,14 +141,5 @@ LINES = st.lists(
 @given(LINES)
 def test_whatever_a_page_holds_it_is_read_or_refused(lines: list[str]) -> None:
     with contextlib.suppress(ValueError):
-        read("\n".join(lines) + "\n")
-
-
-def test_every_signal_of_the_table_has_the_labels_that_the_scraper_fills_in() -> None:
-    assert {signal.labels for signal in VLLM} == {LABELS_OF_VALUES}
-
-
-def test_counters_are_read_from_samples_that_are_counters() -> None:
-    assert {
-        (signal.kind is Kind.COUNTER, name.endswith("_total")) for signal, names in VLLM.items() for name in names
-    } == {(True, True), (False, False)}
+        reading = read("\n".join(lines) + "\n")
+        assert set(reading.faults) <= set(EngineState("e").errors) == {*FAILED, *UNUSABLE}

@@ -1,14 +1,32 @@
-"""The scraper against a small engine over a real socket."""
+"""The scraper against small engines over real sockets."""
 
+import asyncio
+import contextlib
+import gzip
+import json
 import socket
+import ssl
 import time
-from collections.abc import AsyncIterator
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
-from exporters.engines.scraper import Scraper
+from compose.cli import main
+from exporters import signals
+from exporters.engines.fleet import Fleet
+from exporters.engines.flips import revision
+from exporters.engines.scraper import LARGEST_PAGE, Scraper
+from exporters.engines.state import FAILED, UNUSABLE, collect
+from exporters.engines.targets import Target, targets
+from exporters.usage import UsageError
+from tests.contract.made import PAGES
 from tests.sidecar.engine import CACHING_OFF, CACHING_ON, Engine, serving
+from tests.sidecar.running import sidecar
 
 GAUGES_OF_A_RUNNING_ENGINE = {
     "llm_engine_requests_running",
@@ -16,8 +34,12 @@ GAUGES_OF_A_RUNNING_ENGINE = {
     "llm_engine_kv_cache_usage_ratio",
     "llm_engine_kv_cache_capacity_tokens",
     "llm_engine_start_time_seconds",
+    "llm_engine_signal_exposed",
+    "llm_engine_token_counts_live",
     "llm_engine_info",
 }
+NO_ERRORS = dict.fromkeys((*FAILED, *UNUSABLE), 0)
+TLS = ssl.create_default_context()
 
 
 @pytest.fixture
@@ -26,14 +48,15 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-def scraper_of(engine: Engine, models: list[str] | None = None, metrics_url: str | None = None) -> Scraper:
-    return Scraper(engine.url, metrics_url, 1.0, (models if models is not None else []).extend)
+def scraper_of(engine: Engine, models: list[str] | None = None, metrics: Sequence[str] = ()) -> Scraper:
+    (target,) = targets(engine.url, metrics)
+    return Scraper(target, 1.0, (models if models is not None else []).extend, TLS)
 
 
 def exposed(scraper: Scraper) -> dict[str, dict[str, float]]:
     """Samples by name; rows by the values of their labels, the engine's address left out."""
     found: dict[str, dict[str, float]] = {}
-    for family in scraper.state.collect():
+    for family in collect([scraper.state], scraper.state.good_at or 0.0):
         for sample in family.samples:
             assert sample.labels["engine"] == scraper.state.name
             row = " ".join(value for label, value in sample.labels.items() if label != "engine")
@@ -57,9 +80,11 @@ async def test_a_look_at_an_engine_shows_its_state_in_our_words(session: aiohttp
     settings = found.pop("llm_engine_setting_info")
     assert settings["enable_prefix_caching True"] == settings["version 0.32.0"] == 1
     assert revision is not None
+    there = found.pop("llm_engine_signal_exposed")
+    assert (there["llm_engine_requests_running"], there["llm_engine_time_to_first_token_seconds"]) == (1, 0)
     assert found == {
         "llm_engine_up": {"": 1.0},
-        "llm_engine_scrape_errors_total": {"connection": 0, "timeout": 0, "status": 0, "parse": 0},
+        "llm_engine_scrape_errors_total": NO_ERRORS,
         "llm_engine_requests_running": {"0 tiny": 0.0},
         "llm_engine_requests_waiting": {"0 tiny": 0.0},
         "llm_engine_kv_cache_usage_ratio": {"0 tiny": 0.0},
@@ -70,6 +95,8 @@ async def test_a_look_at_an_engine_shows_its_state_in_our_words(session: aiohttp
         "llm_engine_generation_tokens_total": {"0 tiny": 13331.0},
         "llm_engine_kv_cache_capacity_tokens": {"0": 3072.0},
         "llm_engine_start_time_seconds": {"": 1795226696.52},
+        "llm_engine_last_good_scrape_age_seconds": {"": 0.0},
+        "llm_engine_token_counts_live": {"": 1.0},
         "llm_engine_info": {"vllm 0.32.0": 1.0},
         "llm_engine_config_info": {revision: 1.0},
     }
@@ -79,7 +106,7 @@ async def test_before_any_look_the_engine_is_down_and_nothing_else_is_claimed() 
     scraper = scraper_of(Engine(port=1))
     assert exposed(scraper) == {
         "llm_engine_up": {"": 0.0},
-        "llm_engine_scrape_errors_total": {"connection": 0, "timeout": 0, "status": 0, "parse": 0},
+        "llm_engine_scrape_errors_total": NO_ERRORS,
     }
 
 
@@ -107,6 +134,8 @@ async def test_an_engine_that_goes_down_loses_its_gauges_and_gets_them_back(sess
     [
         pytest.param({"metrics": "<html>it works</html>\n"}, "parse", id="a page that is no exposition"),
         pytest.param({"metrics": b"\xff\xfe\x00"}, "parse", id="bytes that are no text"),
+        pytest.param({"metrics": PAGES["tgi"].rstrip()[-20:]}, "parse", id="the end of a line"),
+        pytest.param({"metrics": b"\n" * (LARGEST_PAGE + 1)}, "size", id="a page without end"),
         pytest.param({"metrics_status": 404}, "status", id="no such page"),
         pytest.param({"metrics_status": 500}, "status", id="a failing page"),
         pytest.param({"metrics_wait": 5.0}, "timeout", id="no answer in time"),
@@ -191,6 +220,293 @@ async def test_a_models_page_of_another_shape_keeps_the_engine_up_and_is_asked_a
 
 async def test_the_metrics_page_may_be_elsewhere(session: aiohttp.ClientSession) -> None:
     async with serving(Engine()) as pages, serving(Engine(metrics="", metrics_status=404)) as engine:
-        scraper = scraper_of(engine, metrics_url=f"{pages.url}/metrics")
+        scraper = scraper_of(engine, metrics=[f"{pages.url}/metrics"])
         await scraper.scrape(session)
+    assert (scraper.state.up, scraper.state.name) == (True, f"127.0.0.1:{pages.port}")
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
+PAGE = CACHING_ON.encode()
+
+
+def packed(body: bytes, encoding: bytes = b"gzip") -> bytes:
+    return HEAD + b"Content-Encoding: " + encoding + b"\r\n\r\n" + body
+
+
+@contextlib.asynccontextmanager
+async def answering(answer: bytes, *, hangs: bool = False) -> AsyncIterator[Target]:
+    """A server that gives these bytes to whoever asks and closes; or hangs after half of them."""
+    over = asyncio.Event()
+    handlers = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.append(asyncio.current_task())
+        with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer[: len(answer) // 2] if hangs else answer)
+            if hangs:
+                await over.wait()
+            writer.close()
+            await writer.wait_closed()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield Target("e", f"{url}/metrics", url, f"{url}/v1/models")
+        over.set()
+        await asyncio.gather(*filter(None, handlers))
+
+
+async def looked_at(target: Target, session: aiohttp.ClientSession) -> Scraper:
+    scraper = Scraper(target, 1.0, lambda _: None, TLS)
+    await scraper.scrape(session)
+    return scraper
+
+
+@pytest.mark.parametrize(
+    "answer, reason",
+    [
+        pytest.param(HEAD + b"Content-Length: 9999\r\n\r\n" + PAGE, "payload", id="shorter than it said"),
+        pytest.param(HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nvllm:", "payload", id="a chunk that breaks off"),
+        pytest.param(packed(b"no gzip at all"), "payload", id="bad compression"),
+        pytest.param(packed(gzip.compress(b"\n" * 50_000_000)), "size", id="50 MB that were 50 kB compressed"),
+        pytest.param(b"\x16\x03\x01 this is TLS", "status", id="no HTTP"),
+        pytest.param(b"", "connection", id="nothing"),
+        pytest.param(
+            HEAD + b"Content-Type: text/html\r\n\r\n<!doctype html>\n<p>502</p>\n", "parse", id="a page of HTML"
+        ),
+        pytest.param(b"HTTP/1.1 302 Found\r\nLocation: http://[\r\n\r\n", "connection", id="sent on to nowhere"),
+    ],
+)
+async def test_an_answer_that_is_no_page_is_counted_by_its_reason(
+    session: aiohttp.ClientSession, answer: bytes, reason: str
+) -> None:
+    async with answering(answer) as target:
+        scraper = await looked_at(target, session)
+    assert errors(scraper) == {reason: 1}
+    assert not scraper.state.up
+
+
+@pytest.mark.parametrize(
+    "answer, faults",
+    [
+        pytest.param(HEAD + b"\r\n" + PAGE, {}, id="without a content type"),
+        pytest.param(HEAD + b"Content-Type: application/json\r\n\r\n" + PAGE, {}, id="of the wrong content type"),
+        pytest.param(HEAD + b"Content-Type: text/plain; charset=utf-16\r\n\r\n" + PAGE, {}, id="of the wrong charset"),
+        pytest.param(packed(gzip.compress(PAGE)), {}, id="gzip"),
+        pytest.param(packed(zlib.compress(PAGE), b"deflate"), {}, id="deflate"),
+        pytest.param(packed(gzip.compress(PAGE)[:-300]), {"line": 1}, id="gzip that breaks off"),
+        pytest.param(HEAD + b"\r\n" + PAGE[:-300], {"line": 1}, id="a page that breaks off"),
+        pytest.param(HEAD + b"\r\n" + PAGE + b"}{\n\xff 1\n" * 9, {"line": 1}, id="lines of garbage"),
+    ],
+)
+async def test_what_is_good_of_a_page_is_used_and_a_look_counts_once(
+    session: aiohttp.ClientSession, answer: bytes, faults: dict[str, int]
+) -> None:
+    async with answering(answer) as target:
+        scraper = await looked_at(target, session)
+    assert errors(scraper) == faults
     assert scraper.state.up
+    assert exposed(scraper)["llm_engine_requests_running"] == {"0 tiny": 0.0}
+
+
+@dataclass
+class Counted(Engine):
+    """Counts how often its metrics are asked for."""
+
+    looks: int = 0
+
+    async def metrics_page(self, request: web.Request) -> web.Response:
+        self.looks += 1
+        return await super().metrics_page(request)
+
+
+async def test_an_engine_is_asked_once_an_interval_however_many_read() -> None:
+    interval, reads = 0.1, 0
+    engine = Counted()
+    async with serving(engine):
+        fleet = Fleet(targets(engine.url, ()), interval, lambda _: None, TLS)
+        began = time.monotonic()
+        running = asyncio.ensure_future(fleet.run())
+        while engine.looks < 4:
+            list(fleet.collect())
+            reads += 1
+            await asyncio.sleep(0.001)
+        running.cancel()
+    assert time.monotonic() - began >= 3 * interval
+    assert reads > 10 * engine.looks
+
+
+async def test_while_an_engine_hangs_the_others_are_looked_at_and_all_can_be_read() -> None:
+    async with answering(HEAD + b"\r\n" + PAGE, hangs=True) as hanging, serving(Engine()) as well:
+        (prompt,) = targets(well.url, ())
+        fleet = Fleet([hanging, prompt], 0.05, lambda _: None, TLS)
+        running = asyncio.ensure_future(fleet.run())
+        began = time.monotonic()
+        while (seen := fleet.states[1].good_at) is None or seen < began + 0.2:  # several intervals
+            await asyncio.sleep(0.01)
+            list(fleet.collect())
+        running.cancel()
+    assert [state.up for state in fleet.states] == [False, True]
+    assert time.monotonic() - began < 1.5
+
+
+async def test_the_age_of_the_last_good_look_grows_while_looks_fail(session: aiohttp.ClientSession) -> None:
+    engine = Engine()
+    async with serving(engine):
+        scraper = scraper_of(engine)
+        await scraper.scrape(session)
+    await scraper.scrape(session)
+    good_at = scraper.state.good_at
+    assert good_at is not None
+    ages = [family for family in collect([scraper.state], good_at + 7) if family.name == signals.ENGINE_SCRAPE_AGE.name]
+    assert [sample.value for family in ages for sample in family.samples] == [pytest.approx(7.0)]
+
+
+async def test_a_version_page_that_hangs_holds_up_no_look(
+    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporters.engines.scraper.IDENTITY_PATIENCE", 0.1)
+    async with answering(HEAD + b"\r\n{}", hangs=True) as hanging, serving(Engine()) as engine:
+        target = Target("e", f"{engine.url}/metrics", hanging.itself, hanging.models)
+        scraper = await looked_at(target, session)
+        assert scraper.state.up
+        began = time.monotonic()
+        await scraper.scrape(session)
+    assert time.monotonic() - began < 0.1  # it is not asked again at once
+
+
+async def test_an_engine_without_metrics_is_down_and_its_models_are_known(session: aiohttp.ClientSession) -> None:
+    models: list[str] = []
+    async with serving(Engine(metrics_status=404)) as engine:
+        scraper = scraper_of(engine, models)
+        await scraper.scrape(session)
+        await scraper.scrape(session)
+    assert (scraper.state.up, models) == (False, ["tiny"])
+
+
+async def test_an_engine_behind_a_gateway_that_is_down_tells_its_version(session: aiohttp.ClientSession) -> None:
+    async with serving(Engine()) as engine, answering(b"") as gateway:
+        target = Target("e", f"{engine.url}/metrics", engine.url, gateway.models)
+        scraper = await looked_at(target, session)
+    assert exposed(scraper)["llm_engine_info"] == {"vllm 0.32.0": 1.0}
+
+
+@pytest.mark.parametrize(
+    "page, path, told",
+    [
+        pytest.param("tgi", "/info", '{"version": "3.3.7"}', id="TGI"),
+        pytest.param("llama.cpp", "/props", '{"build_info": "b7000-00dc805"}', id="llama.cpp"),
+    ],
+)
+async def test_a_version_is_asked_for_where_the_engine_tells_it(
+    session: aiohttp.ClientSession, page: str, path: str, told: str
+) -> None:
+    app = web.Application()
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text={"/metrics": PAGES[page], path: told}[request.path])
+
+    app.add_routes([web.get("/metrics", answer), web.get(path, answer)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    (target,) = targets(f"http://127.0.0.1:{runner.addresses[0][1]}", ())
+    scraper = await looked_at(target, session)
+    await runner.cleanup()
+    assert scraper.state.version == json.loads(told).popitem()[1]
+
+
+@pytest.mark.parametrize("page", ["tgi", "llama.cpp"])
+async def test_an_engine_that_names_no_model_has_the_only_one_that_is_listed(
+    session: aiohttp.ClientSession, page: str
+) -> None:
+    async with serving(Engine(metrics=PAGES[page])) as engine:
+        scraper = scraper_of(engine)
+        await scraper.scrape(session)
+        assert list(exposed(scraper)["llm_engine_requests_running"]) == ["0 tiny"]
+        scraper.state.models = ("one", "two")
+    assert list(exposed(scraper)["llm_engine_requests_running"]) == ["0 other"]
+
+
+async def test_the_revision_of_several_engines_is_that_of_all() -> None:
+    fleet = Fleet(targets("http://gateway", ["http://a/metrics", "http://b/metrics"]), 1.0, lambda _: None, TLS)
+    assert fleet.revision is None
+    for state, block_size in zip(fleet.states, ("16", "32"), strict=True):
+        state.watch.observe({"block_size": block_size}, None, 1.0)
+    assert fleet.revision == revision({"a": revision({"block_size": "16"}), "b": revision({"block_size": "32"})})
+
+
+def test_an_engine_is_called_by_where_its_metrics_are() -> None:
+    assert targets("http://u:8000/v1x/", ()) == (
+        Target("u:8000", "http://u:8000/v1x/metrics", "http://u:8000/v1x", "http://u:8000/v1x/v1/models"),
+    )
+    assert targets("http://u:8000", ["http://me:secret@u:9000/prometheus/metrics"]) == (
+        Target("u:9000", "http://me:secret@u:9000/prometheus/metrics", "http://u:8000", "http://u:8000/v1/models"),
+    )
+    models = "http://gateway/v1/models"
+    assert targets("http://gateway", ["https://a/metrics", "http://b/1/metrics?x=y", "http://b/2/metrics"]) == (
+        Target("a", "https://a/metrics", "https://a", models),
+        Target("b/1/metrics", "http://b/1/metrics?x=y", "http://b", models),
+        Target("b/2/metrics", "http://b/2/metrics", "http://b", models),
+    )
+
+
+@pytest.mark.parametrize(
+    "metrics, message",
+    [
+        pytest.param(
+            ["engine:8000"],
+            "--engine-metrics: 'engine:8000' is no address; write http://host:port/metrics",
+            id="no http",
+        ),
+        pytest.param(
+            ["http:///metrics"],
+            "--engine-metrics: 'http:///metrics' is no address; write http://host:port/metrics",
+            id="no host",
+        ),
+        pytest.param(
+            ["http://a:80000/metrics"],
+            "--engine-metrics: 'http://a:80000/metrics' is no address: Port out of range 0-65535; write "
+            "http://host:port/metrics",
+            id="no such port",
+        ),
+        pytest.param(
+            ["http://a/metrics", "http://b/metrics", "http://a/metrics"],
+            "--engine-metrics: 'http://a/metrics' is given twice; name each engine once",
+            id="twice",
+        ),
+        pytest.param(
+            ["http://a/metrics?engine=1", "http://a/metrics?engine=2"],
+            "--engine-metrics: 'http://a/metrics?engine=1' and another would both be called 'a/metrics'; "
+            "give them other paths",
+            id="one name",
+        ),
+    ],
+)
+def test_pages_that_cannot_be_told_apart_or_reached_are_refused(metrics: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        targets("http://gateway", metrics)
+    assert str(refused.value) == message
+
+
+async def test_a_sidecar_shows_every_engine_behind_a_gateway_though_one_of_them_hangs(tmp_path: Path) -> None:
+    async with (
+        serving(Engine()) as one,
+        serving(Engine(version="0.33.0")) as two,
+        serving(Engine(metrics_wait=9)) as hung,
+    ):
+        flags = [word for engine in (one, two, hung) for word in ("--engine-metrics", f"{engine.url}/metrics")]
+        async with sidecar(tmp_path, one.url, *flags) as running:
+            for engine, up in ((one, 1), (two, 1), (hung, 0)):
+                await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", up)
+            began = time.monotonic()
+            shown = await running.samples()
+            assert time.monotonic() - began < 1
+            assert shown[f"llm_engine_info{{127.0.0.1:{two.port},vllm,0.33.0}}"] == 1
+
+
+def test_a_sidecar_refuses_a_page_without_address(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--engine-metrics", "engine:8000"]) == 2
+    assert capsys.readouterr().err == (
+        "vllm-slo: --engine-metrics: 'engine:8000' is no address; write http://host:port/metrics\n"
+    )

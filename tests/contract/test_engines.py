@@ -1,0 +1,194 @@
+"""What the sidecar exposes for the page of each engine and version."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from exporters import signals
+from exporters.engines.reading import Distribution, read
+from exporters.engines.rows import Row
+from exporters.engines.support import support
+from exporters.engines.table import ENGINES, SIGNALS, VLLM
+from exporters.signals import Kind
+from tests.contract.golden import GOLDEN, exposed
+from tests.contract.made import PAGES, RECORDED, VLLM_VERSIONS, vllm
+
+README = Path(__file__).parents[2] / "exporters" / "engines" / "README.md"
+MODEL = "org/model"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_gives_what_was_read_and_agreed_to(name: str) -> None:
+    assert exposed(read(PAGES[name])) == (GOLDEN / f"{name}.prom").read_text()
+
+
+def test_no_golden_result_is_left_over() -> None:
+    assert {path.name for path in GOLDEN.iterdir()} == {f"{name}.prom" for name in PAGES}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_holds_anything_unusable(name: str) -> None:
+    assert not +read(PAGES[name]).faults
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "ray-serve-llm"])  # which names a counter twice
+def test_the_same_page_in_openmetrics_gives_the_same(name: str) -> None:
+    page = PAGES[name]
+
+    class Parsed(Collector):
+        def collect(self) -> list[Metric]:
+            return list(text_string_to_metric_families(page))
+
+    registry = CollectorRegistry()
+    registry.register(Parsed())
+    text = generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]  # it has no annotations
+    assert text.endswith("# EOF\n")
+    assert exposed(read(text)) == exposed(read(page))
+
+
+@pytest.mark.parametrize("openmetrics", [False, True], ids=["text", "openmetrics"])
+def test_when_series_were_created_and_exemplars_are_nobodys_counts(openmetrics: bool) -> None:
+    registry = CollectorRegistry()
+    labels = {"model_name": MODEL, "engine": "0"}
+    Counter("vllm:prompt_tokens", "Tokens.", labels, registry=registry).labels(**labels).inc(7, {"trace_id": "a # {b"})
+    ttft = Histogram("vllm:time_to_first_token_seconds", "TTFT.", labels, registry=registry, buckets=(0.5, 1.0))
+    ttft.labels(**labels).observe(0.7, {"trace_id": "a1"})
+    page = (generate_openmetrics if openmetrics else generate_latest)(registry).decode()
+    assert "_created" in page
+    assert ("# {" in page) is openmetrics
+    reading = read(page)
+    assert reading.values == {signals.ENGINE_PROMPT_TOKENS: {("0", MODEL): 7.0}}
+    assert reading.distributions == {
+        signals.ENGINE_TTFT: {("0", MODEL): Distribution(((0.5, 0.0), (1.0, 1.0), (float("inf"), 1.0)), 0.7)}
+    }
+
+
+def as_numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+@pytest.mark.parametrize("version", VLLM_VERSIONS)
+def test_the_versions_in_the_table_are_those_of_the_recorded_families(version: str) -> None:
+    recorded = {name for name, family in RECORDED["families"].items() if version in family["in"].split()}
+    for row in VLLM.rows:
+        for family in row.families:
+            since, until = as_numbers(family.since or "0"), as_numbers(family.until or "999")
+            name = family.name.removeprefix("vllm:")
+            there = bool({name, name.removesuffix("_total")} & recorded)
+            assert there is (since <= as_numbers(version) <= until), family.name
+
+
+TWO_NAMES = [
+    pytest.param(row.signal, newer.name, older.name, id=f"{engine.type} {newer.name} {older.name}")
+    for engine in ENGINES
+    for row in engine.rows
+    for newer, older in zip(row.families, row.families[1:], strict=False)
+    if row.signal.kind is not Kind.HISTOGRAM and newer.name.startswith(engine.marks)
+]
+
+
+@pytest.mark.parametrize("signal, newer, older", TWO_NAMES)
+def test_of_two_names_present_at_once_only_the_newer_counts(signal: signals.Signal, newer: str, older: str) -> None:
+    assert list(read(f"{newer} 3\n{older} 5\n").values[signal].values()) == [3.0]
+    assert list(read(f"# TYPE {newer} untyped\n{older} 5\n").values[signal].values()) == [5.0]
+
+
+def test_data_parallel_ranks_stay_apart() -> None:
+    reading = read(vllm("0.33.0", ranks=3))
+    for signal, values in reading.values.items():
+        assert list(values) == [("0", MODEL), ("1", MODEL), ("2", MODEL)], signal.name
+    assert reading.kv_capacity == {"0": 16000.0, "1": 16000.0, "2": 16000.0}
+
+
+def test_copies_by_process_are_one_rank_and_the_largest_is_taken() -> None:
+    page = "".join(
+        f'vllm:{name}{{engine="0",model_name="m",pid="{pid}"}} {value}\n'
+        for name, values in (("num_requests_running", (3, 5)), ("kv_cache_usage_perc", (0.25, 0.75)))
+        for pid, value in enumerate(values)
+    )
+    reading = read(page)
+    assert reading.values == {signals.ENGINE_RUNNING: {("0", "m"): 5.0}, signals.ENGINE_KV_USAGE: {("0", "m"): 0.75}}
+
+
+def test_counts_by_process_are_parts_of_one_count() -> None:
+    page = "".join(f'vllm:prompt_tokens_total{{engine="0",model_name="m",pid="{pid}"}} {pid}\n' for pid in (7, 8))
+    assert read(page).values == {signals.ENGINE_PROMPT_TOKENS: {("0", "m"): 15.0}}
+
+
+def test_histograms_of_one_rank_are_added_at_the_bounds_that_they_share() -> None:
+    page = "".join(
+        f'vllm:time_to_first_token_seconds_bucket{{pid="{pid}",le="{bound}"}} {count}\n'
+        for pid, buckets in enumerate(({"0.1": 1, "1": 2, "+Inf": 4}, {"0.5": 10, "1.0": 20, "+Inf": 30}))
+        for bound, count in buckets.items()
+    )
+    assert read(page).distributions[signals.ENGINE_TTFT] == {
+        ("0", "other"): Distribution(((1.0, 22.0), (float("inf"), 34.0)), None)
+    }
+
+
+def test_a_counter_that_a_restart_has_reset_is_shown_as_it_is() -> None:
+    before, after = (read(f'vllm:prompt_tokens_total{{engine="0",model_name="m"}} {value}\n') for value in (900, 12))
+    assert before.values[signals.ENGINE_PROMPT_TOKENS] == {("0", "m"): 900.0}
+    assert after.values[signals.ENGINE_PROMPT_TOKENS] == {("0", "m"): 12.0}
+
+
+@pytest.mark.parametrize("row", VLLM.rows, ids=lambda row: row.signal.name)
+def test_a_family_that_has_vanished_is_absent_and_said_to_be(row: Row) -> None:
+    names = "|".join(family.name for family in row.families)
+    page = re.sub(rf"(?m)^(# \w+ )?({names})(_bucket|_count|_sum)?[ {{].*\n", "", PAGES["vllm-0.11.0"])
+    before, after = read(PAGES["vllm-0.11.0"]), read(page)
+    assert before.exposed - after.exposed == {row.signal}
+    assert not re.search(rf"(?m)^{row.signal.name}(_count)?{{", exposed(after))
+
+
+def test_a_counter_with_labels_is_exposed_before_its_first_event() -> None:
+    page = "# TYPE sglang:cached_tokens_total counter\nsglang:num_queue_reqs 0\n"
+    reading = read(page)
+    assert signals.ENGINE_CACHE_HITS in reading.exposed
+    assert signals.ENGINE_CACHE_HITS not in reading.values
+
+
+def test_the_engine_inside_a_worker_of_dynamo_says_more_than_dynamo() -> None:
+    assert read(PAGES["dynamo"] + PAGES["vllm-0.33.0"]).engine_type == "vllm"
+
+
+def test_what_names_no_engine_is_unknown_and_exposes_nothing_of_ours() -> None:
+    reading = read("# TYPE other_thing gauge\nother_thing 1\n")
+    assert (reading.engine_type, reading.values, reading.exposed) == ("unknown", {}, frozenset())
+
+
+def test_several_engines_share_each_family() -> None:
+    lines = exposed(read(PAGES["vllm-0.33.0"]), read(PAGES["tgi"])).splitlines()
+    assert {'llm_engine_up{engine="e0"} 1.0', 'llm_engine_up{engine="e1"} 1.0'} <= set(lines)
+    assert len(lines) == len(set(lines))
+
+
+def test_every_signal_of_an_engine_may_be_asked_for_by_name() -> None:
+    assert {row.signal for engine in ENGINES for row in engine.rows} | {signals.ENGINE_KV_CAPACITY} == set(SIGNALS)
+
+
+def test_counters_come_from_what_only_grows_and_histograms_from_histograms() -> None:
+    """A gauge of ours must not come from a counter of theirs, nor the other way round."""
+    for name, page in PAGES.items():
+        types = {line.split()[2]: line.split()[3] for line in page.splitlines() if line.startswith("# TYPE")}
+        for row in next(engine for engine in ENGINES if engine.type == read(page).engine_type).rows:
+            for family in row.families:
+                kind = types.get(family.name) or types.get(family.name.removesuffix("_sum"))
+                expected = {row.signal.kind.value} | ({"histogram"} if family.name.endswith("_sum") else set())
+                assert kind is None or kind in expected, (name, family.name)
+
+
+def test_the_readme_says_what_the_table_says() -> None:
+    assert f"## Who has what\n\n{support()}\n## Adding an engine\n" in README.read_text()
+
+
+def test_a_gauge_of_the_client_library_is_read_as_it_is() -> None:
+    registry = CollectorRegistry()
+    Gauge("vllm:num_requests_running", "R.", ["model_name"], registry=registry).labels('a"b\\c\nd').set(2)
+    assert read(generate_latest(registry).decode()).values[signals.ENGINE_RUNNING] == {("0", 'a"b\\c\nd'): 2.0}
