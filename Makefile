@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROOMS := exporters alerts dashboards loadgen compose tests
 
-.PHONY: setup demo test stack-test engine-test check format generate lock bench clean
+.PHONY: setup demo test stack-test engine-test check format generate lock bench fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -50,8 +50,19 @@ lock:
 	uv pip compile pyproject.toml --extra lab --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements.lock
 
+# What the sidecar costs beside nginx and others. make bench BENCH="--measure spread --rounds 3"; BENCH=--help tells more.
 bench: setup
-	$(BIN)/python -m tests.bench.relay
+	$(BIN)/python -m tests.bench.relay $(BENCH)
+
+# Spoiled requests, answers and event streams against the relay's parsers. A fault found comes with its reproducer.
+fuzz: MINUTES ?= 10
+fuzz: setup
+	$(BIN)/python -m tests.fuzz.run --minutes $(MINUTES)
+
+# A real sidecar under 200 open streams and faults: memory, descriptors and gauges must not grow, and the log must add up.
+soak: MINUTES ?= 20
+soak: setup
+	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis

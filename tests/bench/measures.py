@@ -1,0 +1,154 @@
+"""What is measured of every proxy, in rounds: each round measures each of them once, so that drift hits all alike."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tests.bench.generators import Generators, Load, Reading
+from tests.bench.proxies import Running
+from tests.bench.results import Quantity, Result
+
+WARMUP = 2.0  # half of it to start the streams, half to settle
+BUSY = 0.9  # of a core: from there on the load tool may be what is measured
+MERGED = 0.05  # of the chunks
+
+Show = Callable[[Reading, Reading | None], float]
+"""What a reading says, beside that of the engine asked directly where it is needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How long and how hard; from the command line."""
+
+    rounds: int
+    seconds: float
+    streams: int
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A load and what is read from it."""
+
+    title: str
+    load: Load
+    shows: dict[str, Show]
+    beside_direct: bool = False
+
+
+def log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def streams(effort: Effort, count: int, *, tick: bool) -> Load:
+    """Streams that outlast what is measured."""
+    pace = 20_000
+    tokens = int((effort.seconds + WARMUP) * 1e6 / pace) + 100
+    return Load(connections=count, seconds=effort.seconds, warmup=WARMUP, tokens=tokens, pace=pace, tick=int(tick))
+
+
+def cpu_per_chunk(reading: Reading, _: Reading | None) -> float:
+    return reading.proxy_cpu / max(1, reading.chunks) * 1e6
+
+
+def percentile(what: str, which: str) -> Show:
+    return lambda reading, _: reading.milliseconds(what, which)
+
+
+CHUNKS: dict[str, Show] = {
+    "CPU per chunk, µs": cpu_per_chunk,
+    "inter-chunk p99, ms": percentile("gap", "p99"),
+    "chunk delay p50, ms": percentile("delay", "p50"),
+    "chunk delay p99, ms": percentile("delay", "p99"),
+    "chunks/s": lambda reading, _: reading.chunks / reading.counts["seconds"],
+}
+
+
+def spread(effort: Effort) -> Measure:
+    return Measure(
+        f"spread: {effort.streams} streams, a chunk each 20 ms, each at its own phase",
+        streams(effort, effort.streams, tick=False),
+        CHUNKS,
+    )
+
+
+def tick(effort: Effort) -> Measure:
+    count = max(1, effort.streams * 2 // 5)
+    return Measure(f"tick: {count} streams on one shared 20 ms tick", streams(effort, count, tick=True), CHUNKS)
+
+
+def ttft(effort: Effort) -> Measure:
+    """Short streams with pauses, so that nothing waits for a core."""
+
+    def added(which: str) -> Show:
+        return lambda reading, direct: (
+            reading.milliseconds("ttft", which) - (direct.milliseconds("ttft", which) if direct else 0.0)
+        )
+
+    return Measure(
+        "ttft: time to first token beyond the engine's own, 10 connections that pause",
+        Load(connections=10, seconds=effort.seconds, warmup=1.0, tokens=4, pace=5000, think=30_000),
+        {"added p50, ms": added("p50"), "added p90, ms": added("p90")},
+        beside_direct=True,
+    )
+
+
+def unary(effort: Effort) -> Measure:
+    return Measure(
+        "unary: whole answers, 64 connections that ask without a pause",
+        Load(connections=64, seconds=effort.seconds, warmup=1.0),
+        {
+            "requests/s": lambda reading, _: reading.per_second,
+            "CPU per request, µs": lambda reading, _: reading.proxy_cpu / max(1, reading.counts["requests"]) * 1e6,
+            "duration p50, ms": percentile("duration", "p50"),
+            "duration p99, ms": percentile("duration", "p99"),
+        },
+    )
+
+
+OF_ALL = {"spread": spread, "tick": tick, "ttft": ttft, "unary": unary}
+
+
+def measure(measure: Measure, effort: Effort, proxies: list[Running], generators: Generators) -> Result:
+    log(measure.title)
+    values: dict[str, dict[str, list[float]]] = {name: {proxy.name: [] for proxy in proxies} for name in measure.shows}
+    weak: Counter[str] = Counter()
+    for number in range(1, effort.rounds + 1):
+        direct = generators.measure(measure.load, generators.engine_port) if measure.beside_direct else None
+        for proxy in proxies:
+            load = replace(measure.load, connections=min(measure.load.connections, proxy.most_connections))
+            reading = generators.measure(load, proxy.port, proxy.pid)
+            for name, show in measure.shows.items():
+                values[name][proxy.name].append(show(reading, direct))
+            said = ", ".join(f"{name} {seen[proxy.name][-1]:.3g}" for name, seen in values.items())
+            log(f"  round {number}, {proxy.name}: {said}{remember(weak, proxy.name, load, reading)}")
+            if load != measure.load:
+                weak[f"{proxy.name}: with {load.connections} connections only, as many as it bears"] += 1
+    return Result(measure.title, [Quantity(*one) for one in values.items()], notes(weak, effort.rounds))
+
+
+def weaknesses(load: Load, reading: Reading) -> list[str]:
+    """Why a reading says less than it seems to."""
+    seconds = reading.counts["seconds"]
+    endless = load.tokens and not load.think
+    reasons = {
+        "fewer chunks carried than offered: saturated": endless and reading.chunks < 0.95 * load.offered * seconds,
+        "chunks came merged, which cost less than each alone": reading.counts["merged"] > MERGED * reading.chunks,
+        "the load's core was full, so the proxy may do more than this": reading.load_cpu > BUSY * seconds,
+        "other processes used these cores as well": reading.disturbed,
+        "requests failed": reading.counts["errors"],
+        "answers were cut short": reading.counts["short"],
+    }
+    return [reason for reason, holds in reasons.items() if holds]
+
+
+def remember(weak: Counter[str], who: str, load: Load, reading: Reading) -> str:
+    """Count what is weak, and say it for the log."""
+    found = weaknesses(load, reading)
+    weak.update(f"{who}: {reason}" for reason in found)
+    return "".join(f"; weak: {reason}" for reason in found)
+
+
+def notes(weak: Counter[str], rounds: int) -> list[str]:
+    return [f"{note} ({seen} of {rounds} rounds)" for note, seen in weak.items()]

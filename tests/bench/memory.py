@@ -1,0 +1,64 @@
+"""Does the relay's memory stay where it is, with many streams open and ever more requests behind it?"""
+
+from tests.bench import machine
+from tests.bench.generators import CannotMeasureError, Generators, Load
+from tests.bench.measures import Effort, log
+from tests.bench.proxies import OURS, Running
+from tests.bench.results import Quantity, Result
+from tests.sidecar.running import children
+
+STREAMS = 2000
+HOLD = Load(connections=STREAMS, seconds=86_400, warmup=8, tokens=1_000_000, pace=1_000_000)
+SETTLED = 100  # requests, after which all is loaded that loads late
+
+
+def measure(effort: Effort, proxies: list[Running], generators: Generators) -> Result:
+    """Each proxy through all stages; of ours, the relay process and the whole tree."""
+    title = f"memory (PSS): {STREAMS:,} streams open, then whole answers beside them"
+    log(title)
+    columns: dict[str, list[float]] = {}
+    weak = []
+    for proxy in proxies:
+        assert proxy.pid
+        relay = children(proxy.pid).get("exporters.relay.process") if proxy.name == OURS else None
+        watched = {f"{proxy.name}, all processes" if relay else proxy.name: machine.tree(proxy.pid)}
+        if relay:
+            watched[f"{OURS}, relay"] = [relay]
+
+        def note(stage: str, watched: dict[str, list[int]] = watched) -> None:
+            for name, pids in watched.items():
+                try:
+                    columns.setdefault(name, []).append(sum(machine.memory_mb(pid) for pid in pids))
+                except OSError as error:
+                    raise CannotMeasureError(f"{name}: a process ended before {stage}") from error
+                log(f"  {name}, {stage}: {columns[name][-1]:.1f} MB")
+
+        generators.read(_unary(SETTLED), proxy.port)
+        note("idle")
+        with generators.holding(HOLD, proxy.port) as held:
+            note(f"{STREAMS:,} streams open")
+            behind = 0
+            for stage in stages(effort.requests):
+                reading = generators.read(_unary(stage - behind), proxy.port)
+                behind = stage
+                note(f"{stage:,} requests")
+                if reading.failed:
+                    weak.append(f"{proxy.name}, up to {stage:,} requests: {reading.failed} failed")
+        if held["open"] != STREAMS or held["errors"] or held["short"]:
+            weak.append(f"{proxy.name}: {held['open']} streams open at the end, {held['errors']} errors")
+    names = ["idle", f"{STREAMS:,} streams open", *(f"... and {stage:,} requests" for stage in stages(effort.requests))]
+    return Result(
+        title,
+        [Quantity(f"{name}, MB", {one: [seen[at]] for one, seen in columns.items()}) for at, name in enumerate(names)],
+        weak,
+    )
+
+
+def stages(most: int) -> list[int]:
+    """10,000 and on in powers of ten up to the most, which is the last."""
+    powers = [10**power for power in range(4, 12) if 10**power < most]
+    return [*powers, most]
+
+
+def _unary(requests: int) -> Load:
+    return Load(connections=64, seconds=86_400, requests=requests)

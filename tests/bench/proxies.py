@@ -1,0 +1,151 @@
+"""How each proxy is started in front of the engine, on the core of what is measured."""
+
+import contextlib
+import http.client
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench import machine
+from tests.bench.generators import CannotMeasureError
+from tests.sidecar.running import ROOT, command, environment, free_port
+
+ASK = b'{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"ready?"}]}'
+OURS = "vllm-slo"
+NGINX = """
+worker_processes 1; worker_rlimit_nofile 16384; pid {folder}/nginx.pid; error_log {folder}/nginx.log; daemon off;
+events {{ worker_connections 8192; }}
+http {{
+  access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
+  uwsgi_temp_path {folder}; scgi_temp_path {folder};
+  keepalive_requests 1000000000;
+  upstream engine {{ server 127.0.0.1:{upstream}; keepalive 1024; keepalive_requests 1000000000; }}
+  server {{
+    listen 127.0.0.1:{port} backlog=4096;
+    location / {{
+      proxy_pass http://engine; proxy_http_version 1.1; proxy_set_header Connection "";
+      proxy_buffering off; tcp_nodelay on;
+    }}
+  }}
+}}
+"""
+SLOS = """
+version: 1
+period: 30d
+classes: [{name: all}]
+slos:
+  - {name: ttft, classes: [all], signal: ttft, threshold: 5s, objective: 95%}
+  - {name: itl, classes: [all], signal: itl_p95, threshold: 250ms, objective: 95%}
+  - {name: availability, classes: [all], signal: availability, objective: 99%}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a proxy is told: where its files may lie, where the engine is, where it listens and shows its metrics."""
+
+    folder: Path
+    upstream: int
+    port: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """One kind of proxy; `most_connections` is what can be put on one core of it at all."""
+
+    name: str
+    command: Callable[[Place], list[str]]
+    most_connections: int = sys.maxsize
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A proxy that answers; the engine itself, asked directly, has no process of its own here."""
+
+    name: str
+    port: int
+    pid: int | None = None
+    pages: int = 0
+    most_connections: int = sys.maxsize
+
+
+def sidecar(*words: str, slos: str = SLOS, name: str = OURS) -> Proxy:
+    """Ours with all metering and the request log on."""
+
+    def start(place: Place) -> list[str]:
+        (place.folder / f"{place.port}.yaml").write_text(slos)
+        flags = {
+            "--upstream": f"http://127.0.0.1:{place.upstream}",
+            "--listen": f"127.0.0.1:{place.port}",
+            "--metrics": f"127.0.0.1:{place.pages}",
+            "--slos": str(place.folder / f"{place.port}.yaml"),
+            "--request-log": str(place.folder / f"{place.port}.jsonl"),
+        }
+        return command(*(word for flag in flags.items() for word in flag), *words)
+
+    return Proxy(name, start)
+
+
+def nginx() -> Proxy | None:
+    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    if not program:
+        return None
+
+    def start(place: Place) -> list[str]:
+        config = place.folder / "nginx.conf"
+        config.write_text(NGINX.format(folder=place.folder, upstream=place.upstream, port=place.port))
+        return [program, "-c", str(config)]
+
+    return Proxy("nginx", start)
+
+
+def plain() -> Proxy:
+    return Proxy(
+        "aiohttp", lambda place: [sys.executable, "-m", "tests.bench.plain", str(place.port), str(place.upstream)]
+    )
+
+
+@contextlib.contextmanager
+def running(proxy: Proxy, folder: Path, upstream: int, cores: frozenset[int]) -> Iterator[Running]:
+    """Started and seen to answer; what it says goes into a file, whose end is shown if it does not."""
+    place = Place(folder, upstream, free_port(), free_port())
+    said = folder / f"{proxy.name}.said"
+    words = proxy.command(place)
+    with said.open("wb") as output, machine.pinned(cores):
+        process = subprocess.Popen(
+            words, cwd=ROOT, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment()
+        )
+    try:
+        if not _answers(process, place.port):
+            raise CannotMeasureError(f"{proxy.name} did not start to answer; it said:\n{said.read_text()[-2000:]}")
+        yield Running(proxy.name, place.port, process.pid, place.pages, proxy.most_connections)
+    finally:
+        below = machine.tree(process.pid)[1:]
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            for pid in (process.pid, *below):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+            process.wait()
+
+
+def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
+    until = time.monotonic() + 60  # LiteLLM takes half a minute on a slow core
+    while time.monotonic() < until and process.poll() is None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        headers = {"content-type": "application/json", "authorization": "Bearer sk-bench"}
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection.request("POST", "/v1/chat/completions", ASK, headers)
+            if connection.getresponse().status == 200:
+                return True
+        connection.close()
+        time.sleep(0.2)
+    return False

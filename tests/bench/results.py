@@ -1,0 +1,61 @@
+"""What was measured, as tables: the median of the rounds, the median ratio to the peer, the lowest and the highest."""
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One row: what each proxy showed in each round."""
+
+    name: str
+    values: Mapping[str, list[float]]
+
+    def ratio(self, proxy: str, peer: str) -> float:
+        """Machines drift: only values of one round are compared."""
+        pairs = zip(self.values[proxy], self.values[peer], strict=True)
+        return statistics.median([ours / theirs if theirs else math.nan for ours, theirs in pairs])
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one measure gave; the first proxy is the peer that the others are set against."""
+
+    title: str
+    quantities: list[Quantity]
+    notes: list[str] = field(default_factory=list)
+
+    def show(self, console: Console) -> None:
+        peer, *others = self.quantities[0].values
+        table = Table()
+        table.add_column(f"ratios to {peer}", no_wrap=True)
+        for proxy in (peer, *others):
+            table.add_column(proxy, justify="right")
+        for quantity in self.quantities:
+            cells = [
+                _spread(
+                    values, f"  x{_short(quantity.ratio(one, peer))}" if one != peer and peer in quantity.values else ""
+                )
+                if (values := quantity.values.get(one))
+                else ""
+                for one in (peer, *others)
+            ]
+            table.add_row(quantity.name, *cells)
+        console.print(self.title, table, sep="\n", soft_wrap=True)
+        for note in self.notes:
+            console.print(f"  weak: {note}", soft_wrap=True)
+        console.print()
+
+
+def _spread(values: list[float], ratio: str = "") -> str:
+    low, middle, high = (_short(value) for value in (min(values), statistics.median(values), max(values)))
+    return f"{middle}{ratio}" + (f"\n{low}..{high}" if len(values) > 1 else "")
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,91 @@
+"""Does a scrape of a great many series stall the streams?"""
+
+import contextlib
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.bench.generators import CannotMeasureError, Generators
+from tests.bench.measures import Effort, log, notes, remember, streams
+from tests.bench.proxies import OURS, Proxy, Running, sidecar
+from tests.bench.results import Quantity, Result
+
+CLASSES, TENANTS, MODELS = 11, 20, 3  # give some 50,000 series
+EVERY = 2.0  # seconds
+
+
+def crowded() -> Proxy:
+    """The sidecar with an SLO file of many classes and tenants."""
+    names = ", ".join(f"c{number}" for number in range(CLASSES))
+    slos = (
+        "version: 1\nperiod: 30d\n"
+        f"tenants: {{header: x-tenant, allow: [{', '.join(f't{number}' for number in range(TENANTS))}]}}\n"
+        f"classes: [{', '.join(f'{{name: c{number}}}' for number in range(CLASSES))}]\n"
+        "slos:\n"
+        f"  - {{name: ttft, classes: [{names}], signal: ttft, threshold: 5s, objective: 95%}}\n"
+        f"  - {{name: availability, classes: [{names}], signal: availability, objective: 99%}}\n"
+    )
+    models = [f"model-{number}" for number in range(1, MODELS)]  # beside the engine's own
+    return sidecar(*(word for model in models for word in ("--model", model)), slos=slos)
+
+
+def measure(effort: Effort, peer: Running, ours: Running, generators: Generators) -> Result:
+    """In turn: the peer, ours left alone, ours scraped."""
+    still, scraped = f"{OURS}, not scraped", f"{OURS}, scraped"
+    shown = {
+        "chunk delay p99": ("delay", "p99"),
+        "chunk delay max": ("delay", "max"),
+        "inter-chunk p99": ("gap", "p99"),
+    }
+    log(f"scrape: {effort.streams} streams, while many series are read or not")
+    load = streams(effort, effort.streams, tick=False)
+    values: dict[str, dict[str, list[float]]] = {name: {peer.name: [], still: [], scraped: []} for name in shown}
+    took: list[float] = []
+    weak: Counter[str] = Counter()
+    for number in range(1, effort.rounds + 1):
+        for column, proxy in {peer.name: peer, still: ours, scraped: ours}.items():
+            with scraping(ours.pages, took) if column == scraped else contextlib.nullcontext():
+                reading = generators.measure(load, proxy.port, proxy.pid)
+            for name, (what, which) in shown.items():
+                values[name][column].append(reading.milliseconds(what, which))
+            said = ", ".join(f"{name} {seen[column][-1]:.3g} ms" for name, seen in values.items())
+            log(f"  round {number}, {column}: {said}{remember(weak, column, load, reading)}")
+    delays = values["chunk delay p99"]
+    more = [one - other for one, other in zip(delays[scraped], delays[still], strict=True)]
+    quantities = [Quantity(f"{name}, ms", seen) for name, seen in values.items()]
+    quantities.append(Quantity("chunk delay p99, more, ms", {scraped: more}))
+    quantities.append(Quantity("a scrape takes, s", {scraped: took}))
+    series = sum(not line.startswith(b"#") for line in page(ours.pages).splitlines())
+    title = f"scrape: {series:,} series read each {EVERY:.0f} s, or not; {effort.streams} streams, a chunk each 20 ms"
+    return Result(title, quantities, notes(weak, effort.rounds))
+
+
+def page(port: int) -> bytes:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            return bytes(answer.read())
+    except OSError as error:
+        raise CannotMeasureError(f"{OURS}: its metrics page did not answer: {error}") from error
+
+
+@contextlib.contextmanager
+def scraping(port: int, took: list[float]) -> Iterator[None]:
+    """Read the page time and again, until the end of what is done meanwhile."""
+    done = threading.Event()
+
+    def scrape() -> None:
+        while not done.wait(EVERY):
+            began = time.monotonic()
+            page(port)
+            took.append(time.monotonic() - began)
+
+    with ThreadPoolExecutor(1) as pool:
+        scraper = pool.submit(scrape)
+        try:
+            yield
+        finally:
+            done.set()
+        scraper.result()

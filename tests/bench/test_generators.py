@@ -1,0 +1,76 @@
+"""The two C programs agree with each other, so that what the bench says of a proxy is of the proxy."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.generators import Generators, Load, generators
+from tests.bench.machine import cores
+from tests.sidecar.running import ROOT, free_port
+
+pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no cc to compile the bench's load with")
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generators]:
+    with generators(tmp_path_factory.mktemp("bench"), free_port(), cores()) as started:
+        yield started
+
+
+def counted(load: Generators, **flags: Any) -> dict[str, Any]:
+    flags = {"connections": 10, "seconds": 20, "requests": 30} | flags
+    return load.measure(Load(**flags), load.engine_port).counts
+
+
+@pytest.mark.parametrize("tick", [pytest.param(0, id="spread"), pytest.param(1, id="on one tick")])
+def test_every_chunk_of_every_stream_arrives(load: Generators, tick: int) -> None:
+    counts = counted(load, tokens=25, pace=1000, tick=tick)
+    assert (counts["requests"], counts["chunks"], counts["errors"], counts["short"]) == (30, 30 * 25, 0, 0)
+    seen = [counts[name]["count"] for name in ("delay", "gap", "ttft", "duration")]
+    assert seen == [30 * 25, 30 * 24, 30, 30]
+
+
+def test_streams_keep_the_pace_that_was_asked_for(load: Generators) -> None:
+    counts = counted(load, tokens=21, pace=2000, tick=1, requests=10)
+    assert counts["duration"]["p50"] > 19 * 2000
+
+
+def test_a_stream_that_the_engine_cuts_is_counted_as_short_and_not_as_a_request(load: Generators) -> None:
+    counts = counted(load, tokens=25, pace=1000, cut=5)
+    assert (counts["requests"], counts["chunks"], counts["errors"], counts["short"]) == (0, 30 * 5, 0, 30)
+
+
+def test_whole_answers_are_counted_one_by_one(load: Generators) -> None:
+    counts = counted(load, requests=500)
+    assert (counts["requests"], counts["chunks"], counts["errors"], counts["short"]) == (500, 0, 0, 0)
+
+
+def test_what_refuses_the_connection_is_an_error(load: Generators) -> None:
+    counts = load.measure(Load(connections=3, seconds=20, requests=3), free_port()).counts
+    assert (counts["requests"], counts["errors"], counts["short"]) == (0, 3, 0)
+
+
+def test_a_load_that_is_held_says_at_its_end_how_many_streams_were_open(load: Generators) -> None:
+    with load.holding(Load(connections=7, seconds=60, warmup=0.2, tokens=10_000), load.engine_port) as counts:
+        assert not counts
+    assert (counts["open"], counts["errors"], counts["short"]) == (7, 0, 0)
+
+
+def test_without_a_compiler_it_says_what_to_install_and_exits_2(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.relay"],
+        cwd=ROOT,
+        env={"PATH": str(tmp_path)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "no C compiler: the load is made by two small C programs; on Debian: apt-get install gcc libc6-dev",
+    )
