@@ -5,11 +5,14 @@ On the wire each message is a 4-byte big-endian length and a msgpack array. Time
 
 import msgspec
 
-from exporters.signals import Outcome, Verdict
+from exporters.signals import OTHER, Outcome, Verdict
 
 TOO_LARGE, NOT_UNDERSTOOD = "too_large", "not_understood"
 UNPARSED = (TOO_LARGE, NOT_UNDERSTOOD)
 """Why a request's body was not parsed."""
+
+UNMETERED = ("AttributeError", "IndexError", "KeyError", "RecursionError", "TypeError", "ValueError", OTHER)
+"""The exception that ended the metering of a request, as the series names it; the record has its full name."""
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
@@ -62,6 +65,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     gap_sum: float = 0.0
     unparsed: str | None = None
     unmetered: str | None = None
+    paused: float = 0.0  # while the client did not read; in no latency but e2e
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

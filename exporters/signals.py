@@ -22,6 +22,7 @@ class Label(StrEnum):
     OUTCOME = "outcome"
     PHASE = "phase"
     SLO = "slo"
+    INSTANCE = "instance"  # of Prometheus: which sidecar was scraped
     ENGINE = "engine"
     RANK = "rank"
     ENGINE_TYPE = "engine_type"
@@ -31,6 +32,7 @@ class Label(StrEnum):
     VALUE = "value"
     OLD = "old"
     NEW = "new"
+    SIGNAL = "signal"
     REASON = "reason"
     PROCESS = "process"
     WINDOW = "window"
@@ -112,7 +114,7 @@ GAP_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 
 WHOLE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 TOKENS = (1.0, 8.0, 32.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0)
 
-_M, _C, _T, _S, _E = Label.MODEL, Label.CLASS, Label.TENANT, Label.SLO, Label.ENGINE
+_M, _C, _T, _S, _E, _W = Label.MODEL, Label.CLASS, Label.TENANT, Label.SLO, Label.ENGINE, Label.WINDOW
 
 # What was asked, and what became of it.
 REQUESTS = _counter(
@@ -176,7 +178,14 @@ ENGINE_UP = _gauge("llm_engine_up", "1 when the engine answered the last scrape.
 ENGINE_INFO = _gauge("llm_engine_info", "What the engine says it is.", _E, Label.ENGINE_TYPE, Label.VERSION)
 ENGINE_START_TIME = _gauge("llm_engine_start_time_seconds", "Unix time at which the engine process started.", _E)
 ENGINE_SCRAPE_ERRORS = _counter(
-    "llm_engine_scrape_errors_total", "Scrapes of the engine that failed.", _E, Label.REASON
+    "llm_engine_scrape_errors_total", "Scrapes of the engine that failed or held something unusable.", _E, Label.REASON
+)
+ENGINE_SCRAPE_AGE = _gauge("llm_engine_last_good_scrape_age_seconds", "Time since the engine's metrics were read.", _E)
+ENGINE_SIGNAL_EXPOSED = _gauge(
+    "llm_engine_signal_exposed", "1 when the engine's metrics can give the series named by `signal`.", _E, Label.SIGNAL
+)
+ENGINE_COUNTS_LIVE = _gauge(
+    "llm_engine_token_counts_live", "1 when the engine counts tokens as it works, 0 when at a request's end.", _E
 )
 ENGINE_RUNNING = _gauge("llm_engine_requests_running", "Requests in the engine's running batch.", _E, Label.RANK, _M)
 ENGINE_WAITING = _gauge("llm_engine_requests_waiting", "Requests in the engine's waiting queue.", _E, Label.RANK, _M)
@@ -203,6 +212,33 @@ ENGINE_SPEC_DRAFTED = _counter(
 ENGINE_SPEC_ACCEPTED = _counter(
     "llm_engine_spec_decode_accepted_tokens_total", "Proposed tokens that were accepted.", _E, Label.RANK, _M
 )
+# The engine's own latencies, in its own bounds; what each engine means by them: exporters/engines/README.md.
+ENGINE_TTFT = _histogram(
+    "llm_engine_time_to_first_token_seconds", "Time to first token by the engine's clock.", (), _E, Label.RANK, _M
+)
+ENGINE_INTER_TOKEN = _histogram(
+    "llm_engine_inter_token_seconds", "Gaps between outputs by the engine's clock.", (), _E, Label.RANK, _M
+)
+ENGINE_TPOT = _histogram(
+    "llm_engine_time_per_output_token_seconds",
+    "Mean time per output token of each request by the engine's clock.",
+    (),
+    _E,
+    Label.RANK,
+    _M,
+)
+ENGINE_DURATION = _histogram(
+    "llm_engine_request_duration_seconds", "Duration of requests by the engine's clock.", (), _E, Label.RANK, _M
+)
+ENGINE_QUEUE = _histogram(
+    "llm_engine_request_queue_seconds", "Time of requests in the engine's queue.", (), _E, Label.RANK, _M
+)
+ENGINE_PREFILL = _histogram(
+    "llm_engine_request_prefill_seconds", "Time of requests from scheduled to first token.", (), _E, Label.RANK, _M
+)
+ENGINE_DECODE = _histogram(
+    "llm_engine_request_decode_seconds", "Time of requests from first to last token.", (), _E, Label.RANK, _M
+)
 ENGINE_CONFIG_INFO = _gauge(
     "llm_engine_config_info", "Hash of all that can be seen of the engine's configuration.", _E, Label.REVISION
 )
@@ -223,6 +259,12 @@ SIDECAR_BUILD = _gauge("llm_sidecar_build_info", "The running version.", Label.V
 SIDECAR_DROPPED = _counter(
     "llm_sidecar_dropped_records_total", "Records given up because the exporter was away too long.", Label.PROCESS
 )
+SIDECAR_LOST = _counter(
+    "llm_sidecar_lost_requests_total",
+    "Metered requests without a record because their relay died: those open in its last snapshot, usually less than "
+    "0.3 s old; those of a relay that dies while the exporter is away are not known.",
+    Label.PROCESS,
+)
 SIDECAR_RESTARTS = _counter("llm_sidecar_restarts_total", "Restarts of a child process.", Label.PROCESS)
 SIDECAR_LOOP_LAG = _gauge(
     "llm_sidecar_loop_lag_seconds", "How late the event loop ran, worst of the last second.", Label.PROCESS
@@ -231,6 +273,9 @@ SIDECAR_UNMETERED = _counter(
     "llm_sidecar_unmetered_requests_total", "Requests forwarded although metering failed.", Label.REASON
 )
 SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", Label.REASON)
+SIDECAR_CERTIFICATE_EXPIRY = _gauge(
+    "llm_sidecar_certificate_expiry_timestamp_seconds", "When the certificate that clients are shown ends."
+)
 SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Batches that the request log could not take.")
 SIDECAR_EXPORTED_SPANS = _counter("llm_sidecar_exported_spans_total", "Spans that the trace collector has taken.")
 SIDECAR_DROPPED_SPANS = _counter(
@@ -269,6 +314,39 @@ GOODPUT_EVENTS_IN = Recorded("llm_goodput:events:increase", "Judged requests in 
 GOODPUT_REQUESTS_IN = Recorded("llm_goodput:requests:increase", "Good requests in a window.", (_M, _C, Label.WINDOW))
 GOODPUT_RATIO = Recorded(
     "llm_goodput:ratio", "Good over judged requests in a window; absent without traffic.", (_M, _C, Label.WINDOW)
+)
+GOODPUT_OBJECTIVE = Recorded(
+    "llm_goodput:objective_ratio", "The share of requests good for all their SLOs that must be met if each is.", (_C,)
+)
+
+# A tenant's share of the counts above, in the windows of the pages; only where the SLO file asks for it.
+_TENANT_SLO = (_M, _C, _S, _T, _W)
+TENANT_EVENTS_IN = Recorded("llm_slo_tenant:events:increase", "SLO events of a tenant in a window.", _TENANT_SLO)
+TENANT_BAD_IN = Recorded("llm_slo_tenant:bad_events:increase", "Bad SLO events of a tenant in a window.", _TENANT_SLO)
+TENANT_BURN_RATE = Recorded("llm_slo_tenant:burn_rate", "Burn rate by the events of one tenant.", _TENANT_SLO)
+
+REQUESTS_IN = Recorded("llm_requests:increase", "Ended requests in a window.", (Label.INSTANCE, _C, Label.OUTCOME, _W))
+
+# What a class or a model is compared with: its own last week.
+TOKENS_IN = Recorded(
+    "llm_completion_tokens:increase", "Completion tokens in a window; absent without any.", (_M, _C, _W)
+)
+TOKENS_MEDIAN = Recorded(
+    "llm_completion_tokens:weekly_median", "Completion tokens of the median busy step of the last week.", (_M, _C)
+)
+ENGINE_PROMPT_TOKENS_IN = Recorded("llm_engine_prompt_tokens:increase", "Prompt tokens in a window, if any.", (_M, _W))
+ENGINE_CACHE_HITS_IN = Recorded(
+    "llm_engine_prefix_cache_hits_tokens:increase", "Prompt tokens found in the prefix cache in a window.", (_M, _W)
+)
+CACHE_WEEKLY_RATIO = Recorded(
+    "llm_engine_prefix_cache:weekly_hit_ratio", "Share of last week's prompt tokens found in the prefix cache.", (_M,)
+)
+
+COLD_START = Recorded(
+    "llm_engine:cold_start", "1 while an engine starts, and until it is warm.", (Label.INSTANCE, Label.ENGINE)
+)
+PAGE_HELD = Recorded(
+    "llm_slo:page_held", "Bad events of the last step, if all were at engines that start: no page.", (_M, _C, _S)
 )
 
 RECORDED: tuple[Recorded, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Recorded))

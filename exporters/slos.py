@@ -109,12 +109,14 @@ class Tenants:
 
 @dataclass(frozen=True, slots=True)
 class Alerting:
-    """Guards against paging on a handful of requests; counts of events on a tier's long window."""
+    """Guards against needless pages; counts are of events on a tier's long window."""
 
     min_events_page: int = 50
     min_events_ticket: int = 100
     min_bad: int = 10
     per_tenant: bool = False
+    cold_start: float = 300.0
+    """Seconds for which pages are held back while an engine starts, and again once it answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ class SloFile:
 
         `prompt_tokens` may be an estimate; a missing `max_tokens` counts as long output.
         """
-        if header in self.class_names and header is not None:
+        if header is not None and header in self.class_names:
             return header
         longest = float("inf") if max_tokens is None else max_tokens
         return next((c.name for c in self.classes if c.fits(prompt_tokens, longest)), OTHER)
@@ -209,8 +211,10 @@ def _parse(reader: Reader) -> SloFile:
         tenants=_tenants(keys.get("tenants")),
         classes=classes,
         slos=_slos(keys.get("slos"), [c.name for c in classes]),
-        alerting=_alerting(keys.get("alerting")),
+        alerting=_alerting(keys.get("alerting"), period),
     )
+    if file.alerting.per_tenant and not file.tenants.allow:
+        keys["alerting"].problem("per_tenant has no tenant to tell apart; name some in tenants.allow or write false")
     reader.finish()
     return file
 
@@ -321,11 +325,11 @@ def _tenants(node: Node | None) -> Tenants:
     return Tenants((header or "x-tenant").lower(), tuple(name for name in allow if name and name != OTHER))
 
 
-def _alerting(node: Node | None) -> Alerting:
-    default = Alerting()
+def _alerting(node: Node | None, period: float) -> Alerting:
+    default = Alerting(cold_start=min(Alerting().cold_start, round(period / 8640, 3)))  # a lab has shorter windows
     if node is None:
         return default
-    keys = node.fields(("min_events", "min_bad", "per_tenant"))
+    keys = node.fields(("min_events", "min_bad", "per_tenant", "cold_start"))
     counts = keys["min_events"].fields(("page", "ticket")) if "min_events" in keys else {}
 
     def count(place: Node | None, fallback: int) -> int:
@@ -337,4 +341,5 @@ def _alerting(node: Node | None) -> Alerting:
         min_events_ticket=count(counts.get("ticket"), default.min_events_ticket),
         min_bad=count(keys.get("min_bad"), default.min_bad),
         per_tenant=bool(keys["per_tenant"].boolean()) if "per_tenant" in keys else False,
+        cold_start=(keys["cold_start"].duration() if "cold_start" in keys else None) or default.cold_start,
     )

@@ -39,6 +39,54 @@ class Ending:
     decode: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Charges:
+    """The SLOs that can judge one kind of request, and what follows from their thresholds."""
+
+    slos: dict[str, tuple[Slo, Measure]]
+    late_gap: float
+    """`Judge.chunk` decides nothing for a gap up to this (seconds) ..."""
+    tpot: float
+    """... nor for a chunk within this many seconds per token of `max_tokens`."""
+    deadline: float
+    """Seconds from time zero to the first threshold that time alone can miss."""
+    awaits_first_token: bool
+    """Whether `first_token_timeout` decides any of them."""
+
+
+def several_tokens(n: int, max_tokens: int | None) -> bool:
+    """Whether there can be a time between tokens: the chunks of several choices interleave."""
+    return n == 1 and (max_tokens is None or max_tokens >= 2)
+
+
+def charges(slos: Iterable[Slo], *, stream: bool, several: bool) -> Charges:
+    """What a request is judged by; `several` as `several_tokens` has it."""
+    judged: dict[str, tuple[Slo, Measure]] = {}
+    for slo in slos:
+        measure = slo.measure
+        if not stream and measure in _STREAM_ONLY:
+            if slo.unary is Unary.SKIP:
+                continue
+            measure = Measure.E2E
+        elif measure in _SEVERAL_TOKENS and not several:
+            continue
+        judged[slo.name] = slo, measure
+
+    def least(*wanted: Measure) -> float:
+        return min(
+            (s.threshold for s, measure in judged.values() if measure in wanted and s.threshold is not None),
+            default=inf,
+        )
+
+    return Charges(
+        judged,
+        late_gap=least(Measure.ITL_P95),
+        tpot=least(Measure.TPOT),
+        deadline=least(*_DEADLINE),
+        awaits_first_token=any(measure in _BAD_WITHOUT_FIRST_TOKEN for _, measure in judged.values()),
+    )
+
+
 class Judge:
     """The SLOs of one request, fed with the moments of its life in order of time (monotonic seconds).
 
@@ -50,7 +98,9 @@ class Judge:
         "_first_by",
         "_late_by_slo",
         "_max_tokens",
+        "_next",
         "_open",
+        "_tpot",
         "_zero",
         "late_after",
         "late_gap",
@@ -58,14 +108,7 @@ class Judge:
     )
 
     def __init__(
-        self,
-        slos: Iterable[Slo],
-        *,
-        zero: float,
-        first_token_timeout: float,
-        stream: bool,
-        n: int = 1,
-        max_tokens: int | None = None,
+        self, charges: Charges, *, zero: float, first_token_timeout: float, max_tokens: int | None = None
     ) -> None:
         self.verdicts: dict[str, Verdict] = {}
         self._zero = zero
@@ -73,41 +116,32 @@ class Judge:
         self._first_by = zero + first_token_timeout
         self._max_tokens = max_tokens
         self._late_by_slo: dict[str, int] = {}
-        self._open: dict[str, tuple[Slo, Measure]] = {}
-        several = n == 1 and (max_tokens is None or max_tokens >= 2)
-        for slo in slos:
-            measure = slo.measure
-            if not stream and measure in _STREAM_ONLY:
-                if slo.unary is Unary.SKIP:
-                    continue
-                measure = Measure.E2E
-            elif measure in _SEVERAL_TOKENS and not several:
-                continue
-            self._open[slo.name] = slo, measure
-        self.late_gap = min(self._thresholds(Measure.ITL_P95), default=inf)
+        self._open = charges.slos.copy()
+        self._next = zero + charges.deadline
+        if charges.awaits_first_token:
+            self._next = min(self._next, self._first_by)
+        self._tpot = charges.tpot
+        self.late_gap = charges.late_gap
         """`chunk` decides nothing for a gap up to this, so that the relay may leave the call out ..."""
         self.late_after = inf
         """... unless the chunk arrives after this time."""
 
     def deadline(self) -> float | None:
         """When `clock` should next be called: just after it a verdict is certain."""
-        times = [
-            self._zero + slo.threshold
-            for slo, measure in self._open.values()
-            if measure in _DEADLINE and slo.threshold is not None
-        ]
-        if self._first is None and any(m in _BAD_WITHOUT_FIRST_TOKEN for _, m in self._open.values()):
-            times.append(self._first_by)
-        return min(times, default=None)
+        return None if self._next == inf else self._next
 
     def clock(self, at: float) -> list[tuple[str, Verdict]]:
         """Time has come to `at`: bad is what has missed its deadline."""
+        if at <= self._next:
+            return []
         waiting_too_long = self._first is None and at > self._first_by
         return self._settle(
-            (name, Verdict.BAD)
-            for name, (slo, measure) in self._open.items()
-            if (measure in _DEADLINE and slo.threshold is not None and at > self._zero + slo.threshold)
-            or (waiting_too_long and measure in _BAD_WITHOUT_FIRST_TOKEN)
+            [
+                (name, Verdict.BAD)
+                for name, (slo, measure) in self._open.items()
+                if (measure in _DEADLINE and slo.threshold is not None and at > self._zero + slo.threshold)
+                or (waiting_too_long and measure in _BAD_WITHOUT_FIRST_TOKEN)
+            ]
         )
 
     def first_token(self, at: float) -> list[tuple[str, Verdict]]:
@@ -115,10 +149,9 @@ class Judge:
         fallen = self.clock(at)
         self._first = at
         if self._max_tokens is not None:
-            self.late_after = at + min(self._thresholds(Measure.TPOT), default=inf) * (self._max_tokens - 1)
-        return fallen + self._settle(
-            (name, Verdict.GOOD) for name, (_, measure) in self._open.items() if measure is Measure.TTFT
-        )
+            self.late_after = at + self._tpot * (self._max_tokens - 1)
+        in_time = [(name, Verdict.GOOD) for name, (_, measure) in self._open.items() if measure is Measure.TTFT]
+        return fallen + self._settle(in_time)
 
     def chunk(self, at: float, gap: float, gaps: int) -> list[tuple[str, Verdict]]:
         """A later output chunk has arrived, `gap` seconds after the one before it; `gaps` counts this one too.
@@ -145,11 +178,11 @@ class Judge:
     def ended(self, ending: Ending) -> list[tuple[str, Verdict]]:
         """The request is over: every SLO still open is judged, abandoned or found to have no signal."""
         fallen = self.clock(ending.at)
-        fallen += self._settle(
-            (name, verdict)
-            for name, (slo, measure) in self._open.items()
-            if (verdict := self._last_word(slo, measure, ending)) is not None
-        )
+        for name, (slo, measure) in self._open.items():
+            verdict = self._last_word(slo, measure, ending)
+            if verdict is not None:
+                self.verdicts[name] = verdict
+                fallen.append((name, verdict))
         self._open.clear()
         return fallen
 
@@ -192,17 +225,17 @@ class Judge:
             return None
         return (ending.last_chunk - self._first) / (tokens - 1)
 
-    def _thresholds(self, wanted: Measure) -> list[float]:
-        return [
-            slo.threshold for slo, measure in self._open.values() if measure is wanted and slo.threshold is not None
-        ]
-
-    def _settle(self, fallen: Iterable[tuple[str, Verdict]]) -> list[tuple[str, Verdict]]:
-        settled = list(fallen)
-        for name, verdict in settled:
+    def _settle(self, fallen: list[tuple[str, Verdict]]) -> list[tuple[str, Verdict]]:
+        for name, verdict in fallen:
             del self._open[name]
             self.verdicts[name] = verdict
-        return settled
+        self._next = inf
+        for slo, measure in self._open.values():
+            if measure in _DEADLINE and slo.threshold is not None:
+                self._next = min(self._next, self._zero + slo.threshold)
+            elif self._first is None and measure in _BAD_WITHOUT_FIRST_TOKEN:
+                self._next = min(self._next, self._first_by)
+        return fallen
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:
@@ -235,11 +268,9 @@ class Story:
 def judge_story(slos: Iterable[Slo], first_token_timeout: float, story: Story) -> dict[str, Verdict]:
     """The verdicts of a request that has ended, as a live judge would have given them."""
     judge = Judge(
-        slos,
+        charges(slos, stream=story.stream, several=several_tokens(story.n, story.max_tokens)),
         zero=0.0,
         first_token_timeout=first_token_timeout,
-        stream=story.stream,
-        n=story.n,
         max_tokens=story.max_tokens,
     )
     if story.first_token is not None:

@@ -1,20 +1,23 @@
 """What is known of one request: its class, its clock, its verdicts, and at the end its record."""
 
-import asyncio
 import time
+from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from exporters.records import Finished, Judged
 from exporters.relay import trace_context
-from exporters.relay.heads import Head
+from exporters.relay.even import EvenStream
+from exporters.relay.http1 import Head
 from exporters.relay.meter import Meter, seconds
-from exporters.relay.paths import normal
 from exporters.relay.question import CHARACTERS_PER_TOKEN, Question
 from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
-from exporters.verdicts import Judge, goodput
+from exporters.verdicts import Judge, goodput, several_tokens
 
 if TYPE_CHECKING:
     from exporters.relay.relay import Relay
+
+_REQUEST_CLASS, _REQUEST_START = REQUEST_CLASS_HEADER.encode(), REQUEST_START_HEADER.encode()
 
 START_AT_MOST_AGO = 600.0
 """A sender's x-request-start older than this many seconds is a wrong clock, not a wait."""
@@ -23,12 +26,40 @@ START_AT_MOST_AGO = 600.0
 class Account:
     """One request's account. A fault in measuring must never cost a user the answer: it is told once and counted."""
 
-    def __init__(self, relay: "Relay", head: Head, *, metered: bool) -> None:
+    __slots__ = (
+        "_arrived",
+        "_asked",
+        "_began",
+        "_caller",
+        "_counted",
+        "_goodput_counted",
+        "_head",
+        "_meter",
+        "_metered",
+        "_over",
+        "_path",
+        "_relay",
+        "_span",
+        "_unmetered",
+        "_untold",
+        "deadline",
+        "model",
+        "offered",
+        "request_class",
+        "request_id",
+        "takes_usage",
+        "unparsed",
+        "zero",
+    )
+
+    def __init__(self, relay: "Relay", head: Head, path: str, *, metered: bool) -> None:
         self._relay = relay
         self._head = head
+        self._path = path
         self._metered = metered
         self._began = self._arrived = self.zero = time.monotonic()
-        self._deadline: asyncio.TimerHandle | None = None
+        self.deadline = inf
+        """When `deadline_passed` should be called: after it, a verdict is certain."""
         self._asked: Question | None = None
         self._meter: Meter | None = None
         self._unmetered: str | None = None
@@ -37,11 +68,13 @@ class Account:
         self._goodput_counted = False
         self._over = False
         self.unparsed: str | None = None
+        self.takes_usage = False
+        """Whether the usage event was asked for by us alone and stays here."""
         self.model = ""
         self.request_class = OTHER
         self.offered = False
         """Whether the request has come in as far as it must to count."""
-        given = head.get("x-request-id")
+        given = head.get(b"x-request-id")
         if given is None:
             given = relay.new_request_id()
             head.headers.append((b"x-request-id", given.encode()))
@@ -69,37 +102,57 @@ class Account:
         """Time zero. `asked` is None where the body is not parsed; then its size in bytes gives the class."""
         now = time.monotonic()
         self.offered = True
+        self.takes_usage = takes_usage
         self._asked = asked
         self._arrived = self.zero = now
         slos = self._relay.slos
-        if slos.trust_request_start and (waited := _waited(self._head.get(REQUEST_START_HEADER))) is not None:
+        if slos.trust_request_start and (waited := _waited(self._head.get(_REQUEST_START))) is not None:
             self.zero = now - waited
-        if not self._metered:
-            return
+        if self._metered:
+            try:
+                self._meter = self._metering(asked, body_size)
+                self._arm()
+            except Exception as error:  # noqa: BLE001 - as in observe
+                self._fail_open(error)
+
+    def _metering(self, asked: Question | None, body_size: int) -> Meter:
+        slos = self._relay.slos
         max_tokens = asked.max_tokens if asked else None
         n = asked.n if asked else 1
         self.request_class = slos.classify(
-            self._head.get(REQUEST_CLASS_HEADER),
+            self._head.get(_REQUEST_CLASS),
             asked.prompt_tokens if asked else self._declared_size(body_size) / CHARACTERS_PER_TOKEN,
             max_tokens,
         )
         self.model = asked.model if asked else ""
-        self._meter = Meter(
-            Judge(
-                slos.slos_of(self.request_class),
-                zero=self.zero,
-                first_token_timeout=slos.first_token_timeout,
-                stream=bool(asked and asked.stream),
-                n=n,
-                max_tokens=max_tokens,
-            ),
+        charges = self._relay.charges(
+            self.request_class, stream=bool(asked and asked.stream), several=several_tokens(n, max_tokens)
+        )
+        return Meter(
+            Judge(charges, zero=self.zero, first_token_timeout=slos.first_token_timeout, max_tokens=max_tokens),
             zero=self.zero,
             one_choice=n == 1,
-            gap_bounds=self._relay.gap_bounds,
-            takes_usage=takes_usage,
+            takes_usage=self.takes_usage,
             on_verdicts=self._fallen,
         )
-        self._arm()
+
+    def even(self, send: Callable[[bytes], None]) -> EvenStream | None:
+        """What forwards and counts the chunks of a stream that has shown its pattern, if the next read begins one."""
+        meter = self._meter
+        if meter is None or self._unmetered is not None or meter.pattern is None or not meter.between_events:
+            return None
+        return EvenStream(meter.pattern, meter, send, self._fail_open)
+
+    def client_reads(self, *, reads: bool) -> None:
+        """A client that does not read holds the engine up: that time is not the engine's."""
+        if self._meter is not None:
+            (self._meter.resume if reads else self._meter.pause)(time.monotonic())
+
+    @property
+    def last_output_at(self) -> float:
+        """When the last output arrived, or time zero."""
+        meter = self._meter
+        return self.zero if meter is None or meter.last_at is None else meter.last_at + meter.paused
 
     def observe(self, pieces: list[bytes], at: float, *, event_stream: bool) -> list[bytes]:
         """Pieces of the response's body; returns what goes to the client."""
@@ -142,13 +195,6 @@ class Account:
     def close(self, outcome: Outcome, status: int | None, at: float, *, event_stream: bool) -> Finished:
         """The request is over: the last verdicts fall."""
         self._over = True
-        if self._deadline is not None:
-            self._deadline.cancel()
-        if self._meter is not None:
-            try:
-                self._meter.finish(outcome, at)
-            except Exception as error:  # noqa: BLE001 - as in observe
-                self._fail_open(error)
         asked = self._asked
         record = Finished(
             time=time.time() - (time.monotonic() - self.zero),
@@ -156,7 +202,7 @@ class Account:
             model=self.model,
             request_class=self.request_class,
             tenant=self._tenant(),
-            endpoint=normal(self._head.target)[:256],
+            endpoint=self._path[:256],
             stream=event_stream or bool(asked and asked.stream),
             status=status,
             outcome=outcome,
@@ -172,7 +218,12 @@ class Account:
             record.temperature = asked.temperature
             record.prompt_sha256 = asked.prompt_sha256
         if self._meter is not None:
-            self._add_measured(record, self._meter)
+            try:
+                self._meter.finish(outcome, at)
+                self._add_measured(record, self._meter)
+            except Exception as error:  # noqa: BLE001 - as in observe
+                self._fail_open(error)
+                record.unmetered = self._unmetered
         return record
 
     def _add_trace(self, record: Finished) -> None:
@@ -192,7 +243,7 @@ class Account:
         record.queue = seconds(meter.engine.queue_time_ms)
         record.prefill = seconds(meter.engine.time_to_first_token_ms)
         record.decode = seconds(meter.engine.generation_time_ms)
-        for name, value in meter.latencies().items():
+        for name, value in meter.latencies(self._relay.gap_bounds).items():
             setattr(record, name, value)
         if record.stream and meter.first_at is None:
             record.wait_at_least = record.e2e
@@ -200,24 +251,24 @@ class Account:
         record.counted = self._counted
         record.goodput = goodput(meter.judge.verdicts.values())
         record.goodput_counted = self._goodput_counted
+        record.paused = meter.paused
 
     def _declared_size(self, body_size: int) -> int:
-        declared = self._head.get("content-length") or ""
-        return int(declared) if declared.isdigit() else body_size
+        return self._head.length or body_size
 
     def _tenant(self) -> str:
         tenants = self._relay.slos.tenants
-        return tenants.bounded(self._head.get(tenants.header))
+        return tenants.bounded(self._head.get(tenants.header.encode()))
 
     def _arm(self) -> None:
-        """Wake when the next verdict would be certain."""
         deadline = self._meter.judge.deadline() if self._meter else None
-        # A millisecond later: the deadline itself is still in time.
-        self._deadline = None if deadline is None else self._relay.loop.call_at(deadline + 0.001, self._deadline_passed)
+        self.deadline = inf if deadline is None else deadline
+        self._relay.next_deadline = min(self._relay.next_deadline, self.deadline)
 
-    def _deadline_passed(self) -> None:
-        if self._meter is not None and not self._over:
-            self._meter.tell(self._meter.judge.clock(time.monotonic()))
+    def deadline_passed(self, now: float) -> None:
+        """Time alone makes a verdict certain."""
+        if self._meter is not None:
+            self._meter.tell(self._meter.judge.clock(now))
             self._arm()
 
     def _fallen(self, fallen: list[tuple[str, Verdict]]) -> None:

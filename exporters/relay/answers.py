@@ -6,13 +6,15 @@ from http import HTTPStatus
 TYPES = {
     400: "invalid_request_error",
     403: "permission_error",
+    408: "invalid_request_error",
     413: "invalid_request_error",
     426: "invalid_request_error",
+    431: "invalid_request_error",
 }
 
 
-def error(status: int, message: str, code: str, *, close: bool) -> bytes:
-    """A whole HTTP/1.1 response; `code` is one word that a program can match."""
+def error(status: int, message: str, code: str, *, close: bool, bodiless: bool = False) -> bytes:
+    """A whole HTTP/1.1 response, `bodiless` to a HEAD; `code` is one word that a program can match."""
     body = json.dumps(
         {
             "error": {
@@ -29,7 +31,7 @@ def error(status: int, message: str, code: str, *, close: bool) -> bytes:
         f"content-length: {len(body)}\r\n"
         f"connection: {'close' if close else 'keep-alive'}\r\n\r\n"
     )
-    return head.encode() + body
+    return head.encode() if bodiless else head.encode() + body
 
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -1,131 +1,97 @@
 """A client's connection: requests in, one at a time, and their answers out."""
 
 import asyncio
-from collections import deque
+import socket
+import struct
+import time
 from typing import TYPE_CHECKING, cast
 
-import httptools
-
-from exporters.relay import answers
+from exporters.relay import answers, http1
 from exporters.relay.exchange import Exchange
-from exporters.relay.heads import Head, Header
-from exporters.relay.paths import route
 
 if TYPE_CHECKING:
     from exporters.relay.relay import Relay
 
-MAX_HEAD = 64 * 1024
-"""Bytes of a request line and its headers."""
+PIPELINED = 64 * 1024
+"""Bytes of further requests that are kept while one is being answered; reading on shows when the client has gone."""
 
-
-class _RefusedError(Exception):
-    """A request that must not be forwarded: status, message, code."""
+LINGER_SECONDS = 2.0
+"""A client in the middle of sending loses our last answer to a reset unless we go on reading for a moment."""
 
 
 class ClientConnection(asyncio.Protocol):
-    """Parses requests; a pipelined one waits until the answer before it is out."""
+    """Takes requests off what arrives; a pipelined one waits until the answer before it is out."""
+
+    __slots__ = (
+        "_body",
+        "_body_held",
+        "_current",
+        "_deaf",
+        "_heard_at",
+        "_held",
+        "_reading",
+        "_receiving",
+        "_relay",
+        "_searched",
+        "_transport",
+        "_unwritten",
+        "_unwritten_since",
+        "writable",
+    )
 
     def __init__(self, relay: "Relay") -> None:
         self._relay = relay
         self._transport: asyncio.Transport
-        self._parser = httptools.HttpRequestParser(self)
+        self._held = b""  # what has arrived and is not part of a request yet
+        self._searched = 0  # bytes of it that hold no end of a head
         self._current: Exchange | None = None
-        self._waiting: deque[_Pipelined] = deque()
-        self._reading_held = False
-        self._refused = False
-        self._start_message()
+        self._receiving: Exchange | None = None  # the current one, while its body is coming in
+        self._body: http1.Body
+        self._body_held = False
+        self._reading = True
+        self._deaf = False  # whatever else arrives is no request of ours to answer
+        self._heard_at = time.monotonic()
+        self._unwritten = 0
+        self._unwritten_since = 0.0
+        self.writable = True
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        # A write goes out at once, and what the kernel does not take holds the engine back. Not 0: for uvloop's TLS
+        # an empty buffer would then be full.
+        self._transport.set_write_buffer_limits(high=1, low=0)
         self._relay.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._deaf:
             return
+        self._heard_at = time.monotonic()
+        self._held = self._held + data if self._held else data
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            if isinstance(error.__context__, _RefusedError):
-                self._refuse(*error.__context__.args)
-            else:
-                self._refuse(400, f"the request is no valid HTTP: {str(error).lower()}", "bad_request")
+            self._work()
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave the client waiting
+            self._relay.exchange_failed(error)
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._relay.connections.discard(self)
-        self._waiting.clear()
+        self._deaf = True
+        self._held = b""
         if self._current is not None:
             self._current.client_gone()
 
     def pause_writing(self) -> None:
+        self.writable = False
+        self._unwritten, self._unwritten_since = self._transport.get_write_buffer_size(), time.monotonic()
         if self._current is not None:
             self._current.client_writable(writable=False)
 
     def resume_writing(self) -> None:
+        self.writable = True
         if self._current is not None:
             self._current.client_writable(writable=True)
-
-    # httptools
-
-    def _start_message(self) -> None:
-        self._target = b""
-        self._headers: list[Header] = []
-        self._head_size = 0
-        self._in_trailers = False
-        self._receiving: Exchange | _Pipelined | None = None
-
-    def on_message_begin(self) -> None:
-        self._start_message()
-
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-        self._count(len(url))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_trailers:  # httptools hands trailers in here, after the body
-            return
-        self._count(len(name) + len(value))
-        self._headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        self._in_trailers = True
-        old_client = self._parser.get_http_version() == "1.0"
-        hosts = sum(1 for name, _ in self._headers if name == b"host")
-        if hosts > 1 or (hosts == 0 and not old_client):
-            raise _RefusedError(400, "a request needs exactly one Host header", "bad_host")
-        codings = [value.strip().lower() for name, value in self._headers if name == b"transfer-encoding"]
-        if codings not in ([], [b"chunked"]):
-            raise _RefusedError(400, "the only transfer-encoding of a request is chunked", "bad_transfer_encoding")
-        if self._parser.should_upgrade():
-            raise _RefusedError(426, "protocol upgrades are not relayed", "upgrade_not_supported")
-        head = Head(
-            method=self._parser.get_method().decode("latin-1"),
-            target=self._target.decode("latin-1"),
-            headers=self._headers,
-            old_client=old_client,
-            keep_alive=self._parser.should_keep_alive(),
-        )
-        if self._current is not None:
-            self._receiving = _Pipelined(head)
-            self._waiting.append(self._receiving)
-            self._transport.pause_reading()
-        else:
-            self._receiving = self._begin(head)
-
-    def on_body(self, body: bytes) -> None:
-        if self._receiving is not None:
-            self._receiving.body(body)
-
-    def on_message_complete(self) -> None:
-        receiving, self._receiving = self._receiving, None
-        if receiving is not None:
-            receiving.body_complete()
-
-    def _count(self, size: int) -> None:
-        self._head_size += size
-        if self._head_size > MAX_HEAD:
-            raise _RefusedError(431, f"the request's head is larger than {MAX_HEAD} bytes", "head_too_large")
 
     # For the exchange.
 
@@ -133,74 +99,129 @@ class ClientConnection(asyncio.Protocol):
         self._transport.write(data)
 
     def abort(self) -> None:
-        self._current = None
+        self._current = self._receiving = None
+        self._deaf = True
         self._transport.abort()
 
+    def reset(self) -> None:
+        """End so that a client for whom the close is the end of the answer does not take this one for it."""
+        taken = self._transport.get_extra_info("socket")
+        if taken is not None:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.abort()
+
     def hold_body(self, *, hold: bool) -> None:
-        if hold == self._reading_held or self._transport.is_closing():
-            return
-        self._reading_held = hold
-        if hold:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+        """The engine is slower than the upload."""
+        self._body_held = hold
+        self._read_or_hold()
 
     def exchange_over(self, *, reusable: bool) -> None:
-        self._current = None
-        if not reusable or self._refused:
-            self._transport.close()
-        elif self._waiting:
-            self._relay.loop.call_soon(self._next)
+        midway, self._current, self._receiving, self._body_held = self._receiving is not None, None, None, False
+        if not reusable:
+            self._close(midway=midway)
+        elif self._held:
+            self._relay.loop.call_soon(self._work)
         elif self._relay.draining:
             self._transport.close()
+
+    # For the relay.
 
     def drain(self) -> None:
         """No further request on this connection."""
         if self._current is None:
             self._transport.close()
 
-    def _begin(self, head: Head) -> Exchange:
-        exchange = self._current = Exchange(self._relay, self, head, route(head.target, self._relay.config.allow_paths))
-        if any(name == b"expect" for name, _ in head.headers):
-            self._transport.write(answers.CONTINUE)
-        exchange.head_complete()
-        return exchange
+    def look_at_the_clock(self, now: float) -> None:
+        """End what has waited too long for this client."""
+        config = self._relay.config
+        awaited = (self._current is None or self._receiving is not None) and self._reading
+        if awaited and config.client_idle is not None and now - self._heard_at > config.client_idle:
+            if self._held or self._receiving:
+                self._refuse(408, f"no byte of the request for {config.client_idle:g} s", "request_timeout")
+            else:
+                self._transport.close()
+        elif not self.writable and config.cut_stalled_client is not None:
+            unwritten = self._transport.get_write_buffer_size()
+            if unwritten < self._unwritten:
+                self._unwritten, self._unwritten_since = unwritten, now
+            elif now - self._unwritten_since > config.cut_stalled_client:
+                self._transport.abort()
 
-    def _next(self) -> None:
-        if not self._waiting or self._transport.is_closing():
-            return
-        waited = self._waiting.popleft()
-        exchange = self._begin(waited.head)
-        if self._receiving is waited:
+    # Inside.
+
+    def _work(self) -> None:
+        """Take from what is held as much as can be taken now."""
+        while self._held and not self._deaf:
+            if self._receiving is not None:
+                self._receive(self._receiving)
+            elif self._current is not None or not self._begin():
+                break
+        self._read_or_hold()
+
+    def _begin(self) -> bool:
+        """Start on the next request, if its head is in."""
+        while self._held.startswith(b"\r\n"):  # empty lines before a request are none: RFC 9112, section 2.2
+            self._held, self._searched = self._held[2:], 0
+        held, limit = self._held, self._relay.config.max_head
+        try:
+            end = http1.head_end(held, "request", self._searched)
+            if (end or len(held)) > limit:
+                self._refuse(431, f"the request's head is larger than {limit} bytes", "head_too_large")
+                return False
+            if not end:
+                self._searched = len(held)
+                return False
+            head = http1.request(held[:end])
+        except http1.BadHttpError as error:
+            self._refuse(error.status, error.message, error.code)
+            return False
+        self._held, self._searched = held[end:], 0
+        exchange = self._current = Exchange(self._relay, self, head)
+        if head.chunked or head.length:
             self._receiving = exchange
-        for piece in waited.pieces:
+            self._body = http1.Chunks() if head.chunked else http1.Sized(head.length)
+        exchange.begin()
+        if self._receiving is exchange and not self._held and b"expect" in head.fields:
+            self._transport.write(answers.CONTINUE)
+        return True
+
+    def _receive(self, exchange: Exchange) -> None:
+        body = self._body
+        pieces = body.feed(self._held)
+        self._held = body.rest
+        for piece in pieces:
             exchange.body(piece)
-        if waited.complete:
+        if self._receiving is not exchange:  # it was answered before its end
+            return
+        if body.broken:
+            self._refuse(400, "the request's body is not framed as chunks are", "bad_chunk")
+        elif body.done:
+            self._receiving = None
             exchange.body_complete()
-        if not self._waiting:
-            self._transport.resume_reading()
 
     def _refuse(self, status: int, message: str, code: str) -> None:
-        """Nothing more can be read from this client; what it has asked before is still answered."""
-        self._refused = True
-        self._waiting.clear()
-        if self._current is not None and self._receiving is self._current:
+        """Nothing more can be read from this client."""
+        if self._current is not None:
             self._current.refuse(status, message, code)
-        elif self._current is None:
+        else:
             self._transport.write(answers.error(status, message, code, close=True))
+            self._close(midway=True)
+
+    def _close(self, *, midway: bool) -> None:
+        self._deaf = True
+        self._held = b""
+        if midway and self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._read_or_hold()
+            self._relay.loop.call_later(LINGER_SECONDS, self._transport.abort)
+        else:
             self._transport.close()
 
-
-class _Pipelined:
-    """A request that came before the answer to the one ahead of it; reading is held meanwhile."""
-
-    def __init__(self, head: Head) -> None:
-        self.head = head
-        self.pieces: list[bytes] = []
-        self.complete = False
-
-    def body(self, data: bytes) -> None:
-        self.pieces.append(data)
-
-    def body_complete(self) -> None:
-        self.complete = True
+    def _read_or_hold(self) -> None:
+        read = not self._body_held and len(self._held) <= PIPELINED
+        if read != self._reading and not self._transport.is_closing():
+            self._reading = read
+            if read:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()

@@ -1,13 +1,9 @@
-"""The heads of requests and responses, as they come in and as they go on: hop-by-hop headers stay where they belong."""
-
-from dataclasses import dataclass
+"""The heads of requests and responses as they go on: hop-by-hop headers stay where they belong."""
 
 import msgspec
 
+from exporters.relay.http1 import Head, Header, Reply, tokens
 from exporters.relay.paths import forwarded
-
-Header = tuple[bytes, bytes]
-"""A name in lower case and its value."""
 
 _HOP_BY_HOP = frozenset(
     {
@@ -24,41 +20,31 @@ _HOP_BY_HOP = frozenset(
 )
 # Set by whoever writes the head, from what it knows of the body and of the peer.
 _OURS = frozenset({b"host", b"content-length", b"expect"})
+_STOPPED = _HOP_BY_HOP | _OURS
+_STOPPED_WITH_ENCODING = _STOPPED | {b"accept-encoding"}
 
 
-class Head(msgspec.Struct):
-    """A request's line and headers."""
-
-    method: str
-    target: str
-    headers: list[Header]
-    old_client: bool  # HTTP/1.0
-    keep_alive: bool
-
-    def get(self, name: str) -> str | None:
-        wanted = name.encode()
-        return next((value.decode("latin-1") for key, value in self.headers if key == wanted), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct):
     """A response's head for the client, and what it promises of the body."""
 
     data: bytes
     event_stream: bool
     chunked: bool
+    delimited: bool
+    """Whether the client can tell the end of the body from anything but the close."""
     reusable: bool
-    """Whether the client can tell the end of the body, so that the connection can carry another request."""
+    """Whether the connection can carry another request."""
 
 
 def request_head(head: Head, authority: str, prefix: str, framing: Header | None, *, identity: bool) -> bytes:
     """The request's head for the engine; `identity` asks for a body that can be read on the way."""
-    lines = [f"{head.method} {prefix}{forwarded(head.target)} HTTP/1.1\r\nhost: {authority}\r\n".encode("latin-1")]
-    named = _named_by_connection(head.headers)
-    for name, value in head.headers:
-        if name in _HOP_BY_HOP or name in _OURS or name in named or (identity and name == b"accept-encoding"):
-            continue
-        lines.append(b"%s: %s\r\n" % (name, value))
+    stopped = _STOPPED_WITH_ENCODING if identity else _STOPPED
+    if b"connection" in head.fields:
+        stopped = stopped | tokens(head.headers)
+    lines = [
+        f"{head.method} {prefix}{forwarded(head.target)} HTTP/1.1\r\nhost: {authority}\r\n".encode(),
+        *[b"%s: %s\r\n" % header for header in head.headers if header[0] not in stopped],
+    ]
     if identity:
         lines.append(b"accept-encoding: identity\r\n")
     if framing is not None:
@@ -67,21 +53,23 @@ def request_head(head: Head, authority: str, prefix: str, framing: Header | None
     return b"".join(lines)
 
 
-def answer(request: Head, status: int, reason: bytes, headers: list[Header], *, last: bool) -> Answer:
-    """The engine's response head for this client; `last` closes the connection after it."""
-    named = _named_by_connection(headers)
-    lines = [b"HTTP/1.1 %d %s\r\n" % (status, reason)]
-    length: bytes | None = None
-    event_stream = chunked = False
-    for name, value in headers:
-        if name == b"content-length":
-            length = value
-        elif name not in _HOP_BY_HOP and name not in named:
-            if name == b"content-type":
-                event_stream = value.startswith(b"text/event-stream")
-            lines.append(b"%s: %s\r\n" % (name, value))
-    bodiless = request.method == "HEAD" or status in {204, 304}
-    if length is not None and status != 204:
+def answer(request: Head, reply: Reply, *, shortens_streams: bool, last: bool) -> Answer:
+    """The engine's response head for this client; `last` closes the connection after it.
+
+    `shortens_streams` says that an event will be taken out of an event stream, whose length is then not to be promised.
+    """
+    stopped = _STOPPED
+    if b"connection" in reply.fields:
+        stopped = stopped | tokens(reply.headers)
+    event_stream = reply.fields.get(b"content-type", b"").startswith(b"text/event-stream")
+    length = None if event_stream and shortens_streams else reply.fields.get(b"content-length")
+    bodiless = request.method == "HEAD" or reply.status in {204, 304}
+    lines = [
+        b"HTTP/1.1 %d %s\r\n" % (reply.status, reply.reason),
+        *[b"%s: %s\r\n" % header for header in reply.headers if header[0] not in stopped],
+    ]
+    chunked = False
+    if length is not None and reply.status != 204:
         lines.append(b"content-length: %s\r\n" % length)
     elif not bodiless and not request.old_client:
         chunked = True
@@ -93,10 +81,4 @@ def answer(request: Head, status: int, reason: bytes, headers: list[Header], *, 
     elif request.old_client:
         lines.append(b"connection: keep-alive\r\n")
     lines.append(b"\r\n")
-    return Answer(b"".join(lines), event_stream, chunked, reusable)
-
-
-def _named_by_connection(headers: list[Header]) -> set[bytes]:
-    return {
-        token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")
-    } - _OURS
+    return Answer(b"".join(lines), event_stream, chunked, delimited, reusable)

@@ -1,13 +1,15 @@
 """Measures one request from the bytes of its response: first token, gaps, usage, the engine's times, the outcome."""
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from exporters.relay import sse
+from exporters.relay.even import Pattern, learn
 from exporters.signals import Outcome, Verdict
 from exporters.verdicts import Ending, Judge, nearest_rank
 
@@ -17,20 +19,27 @@ HELD_AHEAD = 64 * 1024
 UNARY_LIMIT = 8 * 1024 * 1024
 """A unary response, or one event, is copied for reading up to here; a larger one passes unread."""
 
+PATTERNS_TRIED = 16
+"""A stream whose chunks differ in more than their text is not looked at for a pattern again after this many."""
+
 Fallen = list[tuple[str, Verdict]]
 
 
 class Meter:
-    """One request being answered. Times are monotonic seconds, handed in; bytes go through `stream` or `unary`."""
+    """One request being answered. Times are monotonic seconds, handed in; bytes go through `stream` or `unary`.
+
+    While a client that does not read holds the engine's answer up, the meter's clock stands still.
+    """
 
     __slots__ = (
         "_ahead",
         "_body",
         "_done",
         "_error",
-        "_gap_bounds",
         "_on_verdicts",
         "_one_choice",
+        "_patterns_left",
+        "_paused_at",
         "_splitter",
         "_takes_usage",
         "_tokens_known",
@@ -41,11 +50,12 @@ class Meter:
         "engine",
         "finish_reason",
         "first_at",
-        "gap_counts",
         "gaps",
         "judge",
         "last_at",
         "overflow",
+        "pattern",
+        "paused",
         "prompt_tokens",
         "zero",
     )
@@ -56,7 +66,6 @@ class Meter:
         *,
         zero: float,
         one_choice: bool,
-        gap_bounds: Sequence[float],
         takes_usage: bool,
         on_verdicts: Callable[[Fallen], None],
     ) -> None:
@@ -67,14 +76,18 @@ class Meter:
         self.last_at: float | None = None
         self.chunks = 0
         self.gaps = array("d")
-        self.gap_counts = [0] * (len(gap_bounds) + 1)
         self.prompt_tokens: int | None = None
         self.completion_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.engine = sse.EngineTimes()
         self.finish_reason: str | None = None
         self.overflow = False
-        self._gap_bounds = gap_bounds
+        self.pattern: Pattern | None = None
+        """What the chunks of this stream have in common, once one has shown it."""
+        self.paused = 0.0
+        """Seconds for which the client has held the answer up."""
+        self._paused_at: float | None = None
+        self._patterns_left = PATTERNS_TRIED
         self._one_choice = one_choice  # with n > 1 the choices' chunks interleave: no gap, no time per token
         self._takes_usage = takes_usage
         self._on_verdicts = on_verdicts
@@ -115,6 +128,34 @@ class Meter:
             self._ahead = len(held)
         self._check_size()
         return b"".join(out) if len(out) != 1 else out[0]
+
+    def output(self, at: float) -> None:
+        """A chunk that is known to carry the one choice's next text, after its first."""
+        at -= self.paused
+        gap = at - self.last_at  # type: ignore[operator]  # a pattern is learnt from a chunk with output
+        self.last_at = at
+        self.chunks += 1
+        self.gaps.append(gap)
+        judge = self.judge
+        if gap > judge.late_gap or at > judge.late_after:
+            self.tell(judge.chunk(at, gap, len(self.gaps)))
+
+    @property
+    def between_events(self) -> bool:
+        """Whether the next byte begins an event."""
+        return not self._splitter.held and not self.overflow
+
+    def pause(self, at: float) -> None:
+        """The client does not read, so the engine's answer is held back."""
+        if self._paused_at is None:
+            self._paused_at = at
+
+    def resume(self, at: float) -> None:
+        if self._paused_at is not None:
+            if self.last_at is not None:  # what had been on its way when the pause began has set the clock already
+                self._paused_at = max(self._paused_at, self.last_at + self.paused)
+            self.paused += at - self._paused_at
+            self._paused_at = None
 
     def stream_end(self, at: float) -> bytes:
         """The last bytes of an event stream that did not close its last event."""
@@ -185,7 +226,7 @@ class Meter:
             )
         )
 
-    def latencies(self) -> dict[str, Any]:
+    def latencies(self, gap_bounds: Sequence[float]) -> dict[str, Any]:
         """The record's times in seconds: ttft, ttft_answer, tpot, itl_p50, itl_p95 and the histogram of gaps."""
         if self.first_at is None or self.last_at is None:
             return {}
@@ -203,8 +244,9 @@ class Meter:
             ordered = sorted(self.gaps)
             found["itl_p50"] = nearest_rank(ordered, 50)
             found["itl_p95"] = nearest_rank(ordered, 95)
-            found["gap_counts"] = self.gap_counts
-            found["gap_sum"] = sum(self.gaps)
+            edges = [0, *(bisect_right(ordered, bound) for bound in gap_bounds), len(ordered)]
+            found["gap_counts"] = [upper - lower for lower, upper in pairwise(edges)]
+            found["gap_sum"] = sum(ordered)
         return found
 
     def _check_size(self) -> None:
@@ -227,20 +269,25 @@ class Meter:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False  # not the shape of a completion: forwarded, and nothing to count
         if read.output:
-            last = self.last_at
-            self.last_at = at
-            self.chunks += 1
             if self.answer_at is None and read.answer:
-                self.answer_at = at
-            if last is None:
-                self.first_at = at
-                self.tell(self.judge.first_token(at))
+                self.answer_at = at - self.paused
+            if self.last_at is None:
+                self.first_at = self.last_at = at - self.paused
+                self.chunks = 1
+                self.tell(self.judge.first_token(self.last_at))
             elif self._one_choice:
-                gap = at - last
-                self.gaps.append(gap)
-                self.gap_counts[bisect_left(self._gap_bounds, gap)] += 1
-                if gap > self.judge.late_gap or at > self.judge.late_after:
-                    self.tell(self.judge.chunk(at, gap, len(self.gaps)))
+                self.output(at)
+            else:
+                self.last_at = at - self.paused
+                self.chunks += 1
+            if (
+                self._patterns_left
+                and self._one_choice
+                and (learnt := learn(data, read)) is not None
+                and learnt != self.pattern
+            ):
+                self._patterns_left -= 1
+                self.pattern = learnt
         self._read(read)
         return read.usage is not None and not read.choices
 

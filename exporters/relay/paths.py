@@ -40,6 +40,8 @@ class Route(Enum):
 
 def normal(target: str) -> str:
     """The path that an engine would see: decoded, dot segments and double slashes gone, no query."""
+    if target in METERED:
+        return target
     if target.startswith("/"):
         path = target.split("?", 1)[0].split("#", 1)[0]
     else:  # the absolute form, http://host/path
@@ -53,16 +55,15 @@ def normal(target: str) -> str:
 
 def forwarded(target: str) -> str:
     """The target that the engine gets: the path that was matched, and no byte that could end the request line."""
-    if normal(target) == target.split("?", 1)[0]:
+    path, mark, query = target.partition("?")
+    matched = normal(target)
+    if matched == path:
         return target
-    _, mark, query = target.partition("?")
-    return quote(normal(target), safe="/:@!$&'()*+,;=") + mark + query
+    return quote(matched, safe="/:@!$&'()*+,;=") + mark + query
 
 
 def route(target: str, allowed: Iterable[str] = ()) -> Route:
     """Where a request line's target leads; `allowed` adds exact paths."""
-    if target in METERED:
-        return Route.METERED
     path = normal(target)
     if path in METERED:
         return Route.METERED

@@ -3,8 +3,11 @@
 import asyncio
 import gc
 import itertools
+import signal
 import socket
+import ssl
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import uvloop
@@ -14,13 +17,16 @@ from exporters.records import Hello
 from exporters.relay.relay import Relay
 from exporters.relay.sender import Sender
 from exporters.sidecar.config import ChildConfig, read_child_config, stop_event
+from exporters.usage import UsageError
 
 FLUSH_PATIENCE = 5.0
+HANDSHAKE_PATIENCE = 10.0
 
 
 async def serve(config: ChildConfig) -> None:
     """Relay until SIGTERM or SIGINT, then drain: stop accepting, let open requests end, flush the records."""
     loop = asyncio.get_running_loop()
+    tls = _tls(config, loop)
     sender = Sender(config.records_path, Hello(config.process, config.life), loop)
     numbers = itertools.count(1)
     relay = Relay(
@@ -33,7 +39,13 @@ async def serve(config: ChildConfig) -> None:
     )
     stop = stop_event(loop)
     listening = socket.socket(fileno=config.socket_fds[0])
-    server = await loop.create_server(relay.client, sock=listening, backlog=4096)
+    server = await loop.create_server(
+        relay.client,
+        sock=listening,
+        backlog=4096,
+        ssl=tls,
+        ssl_handshake_timeout=None if tls is None else HANDSHAKE_PATIENCE,
+    )
     sender.start()
     relay.start()
     # Requests make no cycles worth a frequent collection, and a full one stalls every stream.
@@ -50,8 +62,33 @@ async def serve(config: ChildConfig) -> None:
     await sender.close(FLUSH_PATIENCE)
 
 
+def _tls(config: ChildConfig, loop: asyncio.AbstractEventLoop) -> ssl.SSLContext | None:
+    """What clients are shown; SIGHUP reads its files again."""
+    certificate = config.sidecar.certificate
+    if certificate is None:
+        return None
+    context = certificate.context()
+
+    def reload() -> None:
+        try:
+            ends = datetime.fromtimestamp(certificate.load_into(context), UTC)
+        except UsageError as error:
+            said = f"{error}; keeping the old certificate"
+        else:
+            said = f"certificate read again, it ends on {ends:%Y-%m-%d %H:%M:%S} UTC"
+        print(f"{config.process}: {said}", file=sys.stderr, flush=True)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    return context
+
+
 def main() -> int:
-    uvloop.run(serve(read_child_config()))
+    config = read_child_config()
+    try:
+        uvloop.run(serve(config))
+    except UsageError as error:  # a file was right when the sidecar started, and is wrong at this restart
+        print(f"{config.process}: {error}", file=sys.stderr, flush=True)
+        return 1
     return 0
 
 

@@ -41,6 +41,10 @@ _decode = msgspec.json.Decoder(_Body).decode
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for bytes that are no JSON of a sane depth."""
+
+
 class Question(msgspec.Struct, frozen=True):
     """A parsed request; `prompt_tokens` is an estimate."""
 
@@ -58,7 +62,7 @@ def read(body: bytes, salt: bytes) -> Question | None:
     """What the body asks for, or None when it is not the JSON that these endpoints take."""
     try:
         asked = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         return None
     options = asked.stream_options
     return Question(
@@ -78,7 +82,7 @@ def with_usage(body: bytes) -> bytes:
     """The same body with `stream_options.include_usage` on; every other value keeps its bytes.
 
     Raises:
-        msgspec.DecodeError: the body is no JSON object.
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: the body is no JSON object of a sane depth.
     """
     fields = _decode_raw(body)
     options: dict[str, msgspec.Raw] = {}

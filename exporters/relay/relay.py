@@ -4,6 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
+from math import inf
 
 from exporters.records import Finished, OpenRequests, Snapshot
 from exporters.relay.account import Account
@@ -15,9 +16,12 @@ from exporters.sidecar.bounds import gap_bounds
 from exporters.sidecar.config import SidecarConfig
 from exporters.signals import Outcome, Phase
 from exporters.slos import SloFile
+from exporters.verdicts import Charges, charges
 
 TELL_SECONDS = 0.05
 SNAPSHOT_SECONDS = 0.25
+CLOCK_SECONDS = 1.0
+"""Between looks for clients that have gone quiet; their limits are far longer."""
 
 
 class Relay:
@@ -38,15 +42,18 @@ class Relay:
         self.loop = loop
         self.salt = salt
         self.new_request_id = new_request_id
-        self.pool = UpstreamPool(origin(config.upstream), loop)
+        self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop)
         self.gap_bounds = gap_bounds(slos)
         self.connections: set[ClientConnection] = set()
         self.judged: set[Account] = set()
+        self.next_deadline = inf
+        """The earliest time after which a verdict on an open request is certain."""
+        self._charges: dict[tuple[str, bool, bool], Charges] = {}
         self.draining = False
         self._sender = sender
         self._open: set[Exchange] = set()
         self._lag = 0.0
-        self._told_failure = False
+        self._said: set[str] = set()
         self._ticks = 0
         self._next_tick = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -67,6 +74,14 @@ class Relay:
     def client(self) -> ClientConnection:
         return ClientConnection(self)
 
+    def charges(self, name: str, *, stream: bool, several: bool) -> Charges:
+        """What a request of a class is judged by; made once for each kind."""
+        kind = name, stream, several
+        found = self._charges.get(kind)
+        if found is None:
+            found = self._charges[kind] = charges(self.slos.slos_of(name), stream=stream, several=several)
+        return found
+
     def opened(self, exchange: Exchange) -> None:
         self._open.add(exchange)
 
@@ -76,14 +91,22 @@ class Relay:
         self._sender.outbox.add(record)
 
     def metering_failed(self, error: Exception) -> None:
-        """Said once in full; after that the series counts them."""
-        if not self._told_failure:
-            self._told_failure = True
+        """A request goes on unmetered."""
+        self._say_once("metering failed, forwarding unmetered", error)
+
+    def exchange_failed(self, error: Exception) -> None:
+        """A request could not go on."""
+        self._say_once("a request was given up", error)
+
+    def _say_once(self, what: str, error: Exception) -> None:
+        """In full the first time; after that the series count them."""
+        if what not in self._said:
+            self._said.add(what)
             where = error.__traceback__
             while where is not None and where.tb_next is not None:
                 where = where.tb_next
             place = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else "?"
-            print(f"relay: metering failed, forwarding unmetered: {error!r} at {place}", file=sys.stderr, flush=True)
+            print(f"relay: {what}: {error!r} at {place}", file=sys.stderr, flush=True)
 
     def drain(self) -> None:
         """Let open requests finish and take no further ones."""
@@ -102,14 +125,30 @@ class Relay:
     def _tick(self) -> None:
         now = self.loop.time()
         self._lag = max(self._lag, now - self._next_tick)
+        self._judge_the_late()
         self._tell()
         self._ticks += 1
         if self._ticks % round(SNAPSHOT_SECONDS / TELL_SECONDS) == 0:
             self._cut_the_late()
             self._snapshot()
             self.pool.retire()
+        if self._ticks % round(CLOCK_SECONDS / TELL_SECONDS) == 0:
+            now = time.monotonic()
+            for connection in list(self.connections):
+                connection.look_at_the_clock(now)
         self._next_tick = max(self._next_tick + TELL_SECONDS, now)
         self._timer = self.loop.call_at(self._next_tick, self._tick)
+
+    def _judge_the_late(self) -> None:
+        now = time.monotonic()
+        if now > self.next_deadline:
+            self.next_deadline = inf
+            for exchange in self._open:
+                account = exchange.account
+                if now > account.deadline:
+                    account.deadline_passed(now)
+                else:
+                    self.next_deadline = min(self.next_deadline, account.deadline)
 
     def _tell(self) -> None:
         if self.judged:
@@ -127,7 +166,7 @@ class Relay:
         for exchange in list(self._open):
             if first is not None and exchange.account.phase is Phase.WAITING and now - exchange.account.zero > first:
                 exchange.cut(Outcome.TIMEOUT_FIRST_TOKEN, f"no first token within {first:g} s")
-            elif idle is not None and now - exchange.last_byte_at > idle:
+            elif idle is not None and now - exchange.silent_since > idle:
                 exchange.cut(Outcome.TIMEOUT_IDLE, f"no byte from the engine for {idle:g} s")
 
     def _snapshot(self) -> None:

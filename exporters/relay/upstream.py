@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
-import httptools
-
-from exporters.relay.heads import Header
+from exporters.relay import http1
+from exporters.relay.http1 import Reply
+from exporters.sidecar.tls import SYSTEM, Trust, words
 from exporters.usage import UsageError
 
 IDLE_SECONDS = 4.0
 """Idle connections retire before uvicorn, which vLLM serves with, closes them at 5 s under our next request."""
 
-CONNECT_SECONDS = 10.0
+_REPLY_BEGINS = b"HTTP/1."
+
+MAX_REPLY_HEAD = 256 * 1024
+"""Bytes of an engine's status line and headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,11 @@ class Origin:
         return f"{host}:{self.port}"
 
 
-def origin(url: str) -> Origin:
+def origin(url: str, trust: Trust = SYSTEM) -> Origin:
     """Read `http://host:port[/prefix]`.
 
     Raises:
-        UsageError: the address is not of this form.
+        UsageError: the address is not of this form, or what to trust cannot be read.
     """
     try:
         parts = urlsplit(url)
@@ -48,153 +51,196 @@ def origin(url: str) -> Origin:
         raise UsageError(f"--upstream: {url!r} is no address: {error}; write http://host:port") from error
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise UsageError(f"--upstream: {url!r} is no address; write http://host:port or https://host:port")
-    tls = ssl.create_default_context() if parts.scheme == "https" else None
+    tls = trust.context() if parts.scheme == "https" else None
     return Origin(parts.hostname, port or (443 if tls else 80), tls, parts.path.rstrip("/"))
 
 
 class Answered(Protocol):
     """The exchange that a response belongs to; `at` is monotonic seconds."""
 
-    def on_head(self, status: int, reason: bytes, headers: list[Header]) -> None: ...
-    def on_body(self, pieces: list[bytes], at: float) -> None: ...
-    def on_end(self, at: float) -> None: ...
+    def on_read(self, reply: Reply | None, pieces: list[bytes], at: float, *, ended: bool) -> None: ...
     def on_broken(self, at: float) -> None: ...
+    def on_fault(self, error: Exception, at: float) -> None: ...
     def on_lost(self, at: float) -> None: ...
     def on_writable(self, *, writable: bool) -> None: ...
+
+    def even(self) -> Callable[[bytes], bool] | None:
+        """What takes the next read of a body in chunks, if it can; None where each must be looked into."""
 
 
 class UpstreamConnection(asyncio.Protocol):
     """One connection to the engine; it serves one exchange at a time."""
 
+    __slots__ = (
+        "_body",
+        "_even",
+        "_exchange",
+        "_head_only",
+        "_held",
+        "_keep_alive",
+        "_paused",
+        "_pool",
+        "answered",
+        "idle_since",
+        "reused",
+        "transport",
+        "unwritten",
+    )
+
     def __init__(self, pool: "UpstreamPool") -> None:
         self._pool = pool
         self.transport: asyncio.Transport
-        self._parser = httptools.HttpResponseParser(self)
         self._exchange: Answered | None = None
         self._head_only = False
-        self._reset()
-        self.reused = False
-        self.idle_since = 0.0
-
-    def _reset(self) -> None:
-        self._reason = b""
-        self._headers: list[Header] = []
-        self._pieces: list[bytes] = []
-        self._sized = False
-        self._complete = False
-        self._head_complete = False
+        self._held = b""  # of a head that has not ended
+        self._body: http1.Body | None = None
+        self._even: Callable[[bytes], bool] | None = None
         self._keep_alive = False
+        self._paused = False
         self.answered = False
         """Whether a byte of a response has come."""
+        self.unwritten = False
+        """Whether a part of the request is still in our memory."""
+        self.reused = False
+        self.idle_since = 0.0
 
     def begin(self, exchange: Answered, *, head_only: bool) -> None:
         self._exchange = exchange
         self._head_only = head_only
-        self._reset()
+        self._body = None
+        self.answered = False
 
     def abandon(self) -> None:
         """Nobody waits for the response: close at once, so that the engine stops working on it."""
-        self._exchange = None
+        self._exchange = self._even = None
         self.transport.abort()
+
+    def pause(self, *, pause: bool) -> None:
+        """Stop or go on reading the response."""
+        if pause != self._paused and not self.transport.is_closing():
+            self._paused = pause
+            if pause:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        # A write goes out at once, and what the kernel does not take is known to be unwritten. Not 0: for uvloop's TLS
+        # an empty buffer would then be full.
+        self.transport.set_write_buffer_limits(high=1, low=0)
 
     def data_received(self, data: bytes) -> None:
+        even = self._even
+        if even is not None and even(data):
+            return
         exchange = self._exchange
         if exchange is None:  # bytes that nobody asked for: what follows could not be told apart
             self.transport.abort()
             return
         at = time.monotonic()
+        self._even = None
         self.answered = True
         try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._flush(exchange, at)
+            self._read(exchange, data, at)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave the client waiting
+            self._exchange = None
+            self.transport.abort()
+            exchange.on_fault(error, at)
+
+    def _read(self, exchange: Answered, data: bytes, at: float) -> None:
+        reply: Reply | None = None
+        try:
+            if self._body is None:
+                reply, data = self._head(data)
+        except http1.BadHttpError:
+            self._break(exchange, at)
+            return
+        body = self._body
+        if body is None:
+            return
+        pieces = body.feed(data)
+        if body.done and self._exchange is exchange:
+            self._finish(clean=not body.rest)
+        exchange.on_read(reply, pieces, at, ended=body.done)
+        if body.broken:
+            self._break(exchange, at)
+        elif not body.done and isinstance(body, http1.Chunks) and body.between:
+            self._even = exchange.even()
+
+    def _head(self, data: bytes) -> tuple[Reply | None, bytes]:
+        """The head, if it has ended, and what came after it."""
+        data = self._held + data
+        if not data.startswith(_REPLY_BEGINS[: len(data)]):
+            raise http1.BadHttpError("another protocol")
+        while end := http1.head_end(data, "response"):
+            reply = http1.reply(data[:end], head_only=self._head_only)
+            data = data[end:]
+            if reply.status >= 200:
+                break
+            if reply.status == 101:
+                raise http1.BadHttpError("an upgrade that nobody asked for")
+        else:  # 100 Continue and the like are between the engine and us
+            if len(data) > MAX_REPLY_HEAD:
+                raise http1.BadHttpError("an endless head")
+            self._held = data
+            return None, b""
+        self._held = b""
+        self._keep_alive = reply.keep_alive and (reply.chunked or reply.length is not None)
+        if reply.chunked:
+            self._body = http1.Chunks()
+        elif reply.length is not None:
+            self._body = http1.Sized(reply.length)
+        else:
+            self._body = http1.UntilClose()
+        return reply, data
+
+    def _break(self, exchange: Answered, at: float) -> None:
+        if self._exchange is exchange:
             self._exchange = None
             self.transport.abort()
             exchange.on_broken(at)
-            return
-        self._flush(exchange, at)
-        if self._complete:
-            self._finish(exchange, at)
 
-    def _flush(self, exchange: Answered, at: float) -> None:
-        if self._pieces:
-            pieces, self._pieces = self._pieces, []
-            exchange.on_body(pieces, at)
-
-    def _finish(self, exchange: Answered, at: float) -> None:
-        if self._exchange is not exchange:  # the exchange gave up while it was handed the body
-            return
+    def _finish(self, *, clean: bool) -> None:
+        """The response is whole: the connection is free for another."""
         self._exchange = None
-        if self._keep_alive and not self._head_only:
+        # What we have not finished writing would be read as the next request.
+        if self._keep_alive and clean and not self.unwritten and not self._head_only:
+            self.pause(pause=False)
             self._pool.put_back(self)
         else:
             self.transport.close()
-        exchange.on_end(at)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.forget(self)
-        exchange, self._exchange = self._exchange, None
+        exchange, self._exchange, self._even = self._exchange, None, None
         if exchange is None:
             return
         at = time.monotonic()
-        if self.answered and not self._sized and exc is None and self._head_complete:
-            exchange.on_end(at)  # the close is the end of such a body
+        if exc is None and isinstance(self._body, http1.UntilClose):
+            exchange.on_read(None, [], at, ended=True)  # the close is the end of such a body
         else:
             exchange.on_lost(at)
 
     def pause_writing(self) -> None:
+        self.unwritten = True
         if self._exchange:
             self._exchange.on_writable(writable=False)
 
     def resume_writing(self) -> None:
+        self.unwritten = False
         if self._exchange:
             self._exchange.on_writable(writable=True)
-
-    # httptools
-
-    def on_status(self, status: bytes) -> None:
-        self._reason += status
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._complete:
-            self._headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status < 200:  # 100 Continue and the like are between the engine and us
-            self._headers, self._reason = [], b""
-            return
-        self._head_complete = True
-        # Asked here, because the parser forgets the framing once the message is complete.
-        self._keep_alive = self._parser.should_keep_alive()
-        names = {name for name, _ in self._headers}
-        bodiless = self._head_only or status in {204, 304}
-        self._sized = bodiless or b"content-length" in names or b"transfer-encoding" in names
-        if self._exchange:
-            self._exchange.on_head(status, self._reason, self._headers)
-        if bodiless:  # the parser would wait for the body that the headers describe
-            self._head_only = True
-            self._complete = True
-
-    def on_body(self, body: bytes) -> None:
-        if not self._complete:
-            self._pieces.append(body)
-
-    def on_message_complete(self) -> None:
-        if self._parser.get_status_code() >= 200:
-            self._complete = True
 
 
 class UpstreamPool:
     """Hands out connections to one origin, newest idle one first."""
 
-    def __init__(self, origin: Origin, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, origin: Origin, connect_timeout: float, loop: asyncio.AbstractEventLoop) -> None:
         self.origin = origin
+        self._connect_timeout = connect_timeout
         self._loop = loop
         self._idle: list[UpstreamConnection] = []
         self._connecting: set[asyncio.Task[None]] = set()
@@ -215,12 +261,14 @@ class UpstreamPool:
 
         async def attempt() -> None:
             try:
-                async with asyncio.timeout(CONNECT_SECONDS):
+                async with asyncio.timeout(self._connect_timeout):
                     _, connection = await self._loop.create_connection(
                         lambda: UpstreamConnection(self), self.origin.host, self.origin.port, ssl=self.origin.tls
                     )
             except TimeoutError:
-                failed(f"no connection within {CONNECT_SECONDS:g} s")
+                failed(f"no connection within {self._connect_timeout:g} s")
+            except ssl.SSLError as error:
+                failed(words(error))
             except OSError as error:
                 failed((os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)).lower())
             else:

@@ -3,88 +3,157 @@
 import argparse
 import asyncio
 import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from opentelemetry.util.re import parse_env_headers
 
 from exporters import slos
+from exporters.engines.targets import targets
 from exporters.relay.upstream import origin
 from exporters.sidecar import otlp
 from exporters.sidecar.config import SidecarConfig
+from exporters.sidecar.credentials import Credentials
 from exporters.sidecar.request_log import RequestLog
 from exporters.sidecar.supervisor import supervise
+from exporters.sidecar.tls import SYSTEM, Certificate, Trust
 from exporters.usage import UsageError
 from exporters.yamlfile import duration
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--upstream", required=True, metavar="URL", help="the engine, such as http://127.0.0.1:8000")
-    parser.add_argument(
+    relay = parser.add_argument_group("relay")
+    relay.add_argument("--upstream", required=True, metavar="URL", help="the engine, such as http://127.0.0.1:8000")
+    relay.add_argument(
+        "--upstream-ca",
+        metavar="FILE",
+        help="authorities that the engine's certificate is checked against, in PEM (default: the system's)",
+    )
+    relay.add_argument("--upstream-insecure", action="store_true", help="do not check the engine's certificate at all")
+    relay.add_argument(
         "--listen", default="127.0.0.1:8001", metavar="H:P", help="where clients connect (default %(default)s)"
     )
-    parser.add_argument(
-        "--metrics",
-        default="127.0.0.1:9464",
-        metavar="H:P",
-        help="where /metrics, /healthz and /readyz are (default %(default)s)",
+    relay.add_argument(
+        "--tls-cert",
+        metavar="FILE",
+        help="serve clients with TLS: the certificate and its chain, in PEM; SIGHUP reads it again",
     )
-    parser.add_argument(
-        "--slos", default=str(slos.SHIPPED), metavar="FILE", help="the SLO file (default: the one that is shipped)"
-    )
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="relay processes (default %(default)s)")
-    parser.add_argument("--request-log", metavar="FILE", help="append one JSON line per request here")
-    parser.add_argument(
-        "--engine-metrics", metavar="URL", help="the engine's metrics page (default: the upstream's /metrics)"
-    )
-    parser.add_argument(
+    relay.add_argument("--tls-key", metavar="FILE", help="the key of --tls-cert, in PEM")
+    relay.add_argument(
         "--allow-path",
         action="append",
         default=[],
         metavar="PATH",
         help="relay this path too; by default only inference and model paths pass (repeatable)",
     )
-    parser.add_argument(
+    relay.add_argument("--workers", type=int, default=1, metavar="N", help="relay processes (default %(default)s)")
+
+    limits = parser.add_argument_group("limits", "DURATION as 250ms, 30s or 10m; SIZE as 64KiB or 256MiB")
+    limits.add_argument(
+        "--max-head",
+        default="64KiB",
+        metavar="SIZE",
+        help="refuse a request whose line and headers are larger, with 431 (default %(default)s)",
+    )
+    limits.add_argument(
+        "--max-body",
+        default="256MiB",
+        metavar="SIZE",
+        help="refuse a larger request body, with 413, or 'never' (default %(default)s)",
+    )
+    limits.add_argument(
+        "--connect-timeout",
+        default="10s",
+        metavar="DURATION",
+        help="give the engine up, with 502, when it has not accepted a connection by then (default %(default)s)",
+    )
+    limits.add_argument(
+        "--client-idle",
+        default="75s",
+        metavar="DURATION",
+        help="close a connection that has sent no byte of its next request for this, with 408 where one has "
+        "begun, or 'never' (default %(default)s)",
+    )
+    limits.add_argument(
+        "--cut-stalled-client",
+        default="5m",
+        metavar="DURATION",
+        help="give up a client that has taken no byte of its answer for this, or 'never' (default %(default)s)",
+    )
+    limits.add_argument(
+        "--cut-first-token", metavar="DURATION", help="end a request without a first token after this (default: never)"
+    )
+    limits.add_argument(
+        "--cut-idle",
+        default="10m",
+        metavar="DURATION",
+        help="end a request whose engine has been silent for this, or 'never' (default %(default)s)",
+    )
+    limits.add_argument(
+        "--drain",
+        default="30s",
+        metavar="DURATION",
+        help="how long open requests may finish on SIGTERM (default %(default)s)",
+    )
+
+    measuring = parser.add_argument_group("measuring")
+    measuring.add_argument(
+        "--slos", default=str(slos.SHIPPED), metavar="FILE", help="the SLO file (default: the one that is shipped)"
+    )
+    measuring.add_argument(
         "--model",
         action="append",
         default=[],
         metavar="NAME",
         help="a model name to show; the engine's /v1/models adds to these (repeatable)",
     )
-    parser.add_argument(
+    measuring.add_argument(
         "--no-inject-usage",
         action="store_true",
         help="do not ask the engine for usage where the client did not; tokens of such streams are then unknown",
     )
-    parser.add_argument(
-        "--cut-first-token", metavar="DURATION", help="end a request without a first token after this (default: never)"
+    measuring.add_argument("--request-log", metavar="FILE", help="append one JSON line per request here")
+    measuring.add_argument(
+        "--engine-metrics",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="the engine's metrics page; once for each engine behind a gateway (default: the upstream's /metrics)",
     )
-    parser.add_argument(
-        "--cut-idle",
-        default="10m",
-        metavar="DURATION",
-        help="end a request whose engine has been silent for this, or 'never' (default %(default)s)",
+
+    metrics = parser.add_argument_group("metrics")
+    metrics.add_argument(
+        "--metrics",
+        default="127.0.0.1:9464",
+        metavar="H:P",
+        help="where /metrics, /healthz and /readyz are (default %(default)s)",
     )
-    parser.add_argument(
-        "--drain",
-        default="30s",
-        metavar="DURATION",
-        help="how long open requests may finish on SIGTERM (default %(default)s)",
+    metrics.add_argument(
+        "--metrics-auth-file",
+        metavar="FILE",
+        help="who may see them: 'bearer TOKEN' or 'basic USER:PASSWORD' on each line; /healthz and /readyz stay open "
+        "(default: everybody)",
     )
-    parser.add_argument(
+
+    traces = parser.add_argument_group("traces")
+    traces.add_argument(
         "--otlp",
         metavar="URL",
         help="send a span per request to this collector: http://HOST:4318 (HTTP/protobuf) or grpc://HOST:4317, "
         "https:// and grpcs:// with TLS (default: no spans)",
     )
-    parser.add_argument(
+    traces.add_argument(
         "--otlp-header",
         action="append",
         default=[],
         metavar="NAME=VALUE",
         help="send this header along, over those of OTEL_EXPORTER_OTLP_HEADERS (repeatable)",
     )
-    parser.add_argument(
+    traces.add_argument(
         "--otlp-semconv",
         default=otlp.Semconv.V1_44.value,
         metavar="VERSION",
@@ -97,21 +166,34 @@ def run(arguments: argparse.Namespace) -> int:
     """Check everything that can be wrong, then supervise."""
     if arguments.workers < 1:
         raise UsageError(f"--workers: {arguments.workers} relays cannot serve; use 1 or more")
-    origin(arguments.upstream)
+    trust = _trust(arguments)
+    origin(arguments.upstream, trust)
+    targets(arguments.upstream, arguments.engine_metrics)
+    certificate = _certificate(arguments)
+    if arguments.metrics_auth_file:
+        Credentials(arguments.metrics_auth_file).read()
     path = Path(arguments.slos)
     slos.load(path)
     log = Path(arguments.request_log).absolute() if arguments.request_log else None
     config = SidecarConfig(
         upstream=arguments.upstream,
+        trust=trust,
         slos=str(path.absolute()),
         listen=arguments.listen,
+        certificate=certificate,
         metrics=arguments.metrics,
+        metrics_auth_file=arguments.metrics_auth_file,
         workers=arguments.workers,
         request_log=str(log) if log else None,
-        engine_metrics=arguments.engine_metrics,
+        engine_metrics=tuple(arguments.engine_metrics),
         allow_paths=tuple(arguments.allow_path),
         models=tuple(arguments.model),
         inject_usage=not arguments.no_inject_usage,
+        max_head=_size(arguments.max_head, "--max-head"),
+        max_body=None if arguments.max_body == "never" else _size(arguments.max_body, "--max-body"),
+        connect_timeout=_duration(arguments.connect_timeout, "--connect-timeout"),
+        client_idle=_duration_or_never(arguments.client_idle, "--client-idle"),
+        cut_stalled_client=_duration_or_never(arguments.cut_stalled_client, "--cut-stalled-client"),
         cut_first_token=_duration_or_never(arguments.cut_first_token, "--cut-first-token"),
         cut_idle=_duration_or_never(arguments.cut_idle, "--cut-idle"),
         drain=0.0 if arguments.drain == "0" else _duration(arguments.drain, "--drain"),
@@ -119,7 +201,43 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if log is not None:
         RequestLog(log).close()
+    for warning in _warnings(arguments):
+        print(f"vllm-slo sidecar: warning: {warning}", file=sys.stderr, flush=True)
     return asyncio.run(supervise(config))
+
+
+def _trust(arguments: argparse.Namespace) -> Trust:
+    trust = Trust(ca=arguments.upstream_ca, insecure=arguments.upstream_insecure)
+    if trust == SYSTEM:
+        return trust
+    flag = "--upstream-ca" if trust.ca else "--upstream-insecure"
+    if trust.ca and trust.insecure:
+        raise UsageError("--upstream-insecure: nothing would be checked against --upstream-ca; leave out one of them")
+    if not any(url.startswith("https:") for url in (arguments.upstream, *arguments.engine_metrics)):
+        raise UsageError(f"{flag}: {arguments.upstream} is reached without TLS; write https:// or leave out {flag}")
+    trust.context()
+    return trust
+
+
+def _certificate(arguments: argparse.Namespace) -> Certificate | None:
+    cert, key = arguments.tls_cert, arguments.tls_key
+    if not cert and not key:
+        return None
+    if not key:
+        raise UsageError("--tls-cert: there is no key for it; add --tls-key FILE")
+    if not cert:
+        raise UsageError("--tls-key: there is no certificate for it; add --tls-cert FILE")
+    certificate = Certificate(cert=cert, key=key)
+    certificate.check()
+    return certificate
+
+
+def _warnings(arguments: argparse.Namespace) -> Iterator[str]:
+    if arguments.upstream_insecure:
+        yield "--upstream-insecure: THE ENGINE'S CERTIFICATE IS NOT CHECKED; whoever answers in its place reads all"
+    for flag, path in (("--metrics-auth-file", arguments.metrics_auth_file), ("--tls-key", arguments.tls_key)):
+        if path and Path(path).stat().st_mode & stat.S_IROTH:
+            yield f"{flag}: every user of this machine can read {path}; chmod o-r {path}"
 
 
 def _collector(arguments: argparse.Namespace) -> otlp.Collector | None:
@@ -135,12 +253,19 @@ def _collector(arguments: argparse.Namespace) -> otlp.Collector | None:
     )
 
 
+def _size(text: str, flag: str) -> int:
+    match = re.fullmatch(r"([1-9][0-9]*)(|KiB|MiB|GiB)", text)
+    if match is None:
+        raise UsageError(f"{flag}: {text!r} is no size; write bytes or a number with a unit, such as 64KiB or 256MiB")
+    return int(match[1]) * 1024 ** ("", "KiB", "MiB", "GiB").index(match[2])
+
+
 def _duration_or_never(text: str | None, flag: str) -> float | None:
     return None if text is None or text == "never" else _duration(text, flag)
 
 
 def _duration(text: str, flag: str) -> float:
     seconds = duration(text)
-    if seconds is None:
+    if not seconds:
         raise UsageError(f"{flag}: {text!r} is no duration; write a number with a unit, such as 250ms, 30s or 10m")
     return seconds

@@ -7,21 +7,30 @@ import sys
 import msgspec
 
 from exporters.sidecar.otlp import Collector
+from exporters.sidecar.tls import SYSTEM, Certificate, Trust
 
 
 class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of `vllm-slo sidecar`, read once by the command; times in seconds."""
 
     upstream: str
+    trust: Trust = SYSTEM
     slos: str
     listen: str
+    certificate: Certificate | None = None  # None: clients connect without TLS
     metrics: str
+    metrics_auth_file: str | None = None  # a path: its secrets are in the exporter's memory alone
     workers: int = 1
     request_log: str | None = None
-    engine_metrics: str | None = None
+    engine_metrics: tuple[str, ...] = ()  # none: the upstream's own
     allow_paths: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     inject_usage: bool = True
+    max_head: int = 64 * 1024  # bytes of a request line and its headers
+    max_body: int | None = 256 * 1024 * 1024  # bytes
+    connect_timeout: float = 10.0
+    client_idle: float | None = 75.0  # without a byte of the request that is awaited
+    cut_stalled_client: float | None = 300.0  # without taking a byte of the answer
     cut_first_token: float | None = None
     cut_idle: float | None = 600.0
     drain: float = 30.0

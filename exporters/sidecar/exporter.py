@@ -1,6 +1,7 @@
 """The exporter process: whatever may be slow lives here, so that a scrape can never stall a stream."""
 
 import asyncio
+import contextlib
 import signal
 import socket
 import sys
@@ -14,13 +15,16 @@ from aiohttp import web
 from prometheus_client.core import Metric
 
 from exporters import signals, slos
-from exporters.engines.scraper import Scraper
+from exporters.engines.fleet import Fleet
+from exporters.engines.targets import targets
 from exporters.sidecar.config import ChildConfig, SidecarConfig, read_child_config, stop_event
+from exporters.sidecar.credentials import Credentials
 from exporters.sidecar.inbox import Inbox, RelayConnection
 from exporters.sidecar.pages import application
 from exporters.sidecar.request_log import RequestLog
 from exporters.sidecar.requests import RequestSeries
 from exporters.sidecar.tally import counter, gauge
+from exporters.usage import UsageError
 
 if TYPE_CHECKING:
     from exporters.sidecar.traces import Traces
@@ -31,7 +35,7 @@ RELAYS_PATIENCE = 5.0
 
 
 class Exporter:
-    """Joins the inbox, the engine's scraper and the pages."""
+    """Joins the inbox, the scrapers of the engines and the pages."""
 
     def __init__(self, config: ChildConfig) -> None:
         sidecar = config.sidecar
@@ -40,29 +44,57 @@ class Exporter:
         self.series = RequestSeries(spec)
         for model in sidecar.models:
             self.series.add_model(model)
-        self.scraper = Scraper(sidecar.upstream, sidecar.engine_metrics, spec.scrape_interval, self._models)
+        tls = sidecar.trust.context()
+        engines = targets(sidecar.upstream, sidecar.engine_metrics)
+        self.engines = Fleet(engines, spec.scrape_interval, self._models, tls)
+        self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
+        self._certificate_expiry: float | None = None
+        self.read_files()
         self.log = RequestLog(Path(sidecar.request_log)) if sidecar.request_log else None
         self.traces = _traces(sidecar)
         self.inbox = Inbox(
             self.series,
             self.log,
-            lambda: self.scraper.state.watch.revision,
+            lambda: self.engines.revision,
             None if self.traces is None else self.traces.add,
         )
 
     def collect(self) -> Iterator[Metric]:
         """All families of the sidecar."""
         yield from self.series.collect(time.monotonic())
-        yield from self.scraper.state.collect()
+        yield from self.engines.collect()
         yield gauge(signals.SIDECAR_BUILD, [((version("vllm-slo"),), 1.0)])
         before, since = self._config.restarts, self.inbox.restarts
         yield counter(
             signals.SIDECAR_RESTARTS,
             [((process,), float(count + since.get(process, 0))) for process, count in before.items()],
         )
+        lost = self.inbox.lost
+        yield counter(
+            signals.SIDECAR_LOST,
+            [((process,), float(lost.get(process, 0))) for process in before if process != self._config.process],
+        )
         yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.inbox.log_errors))])
+        if self._certificate_expiry is not None:
+            yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._certificate_expiry)])
         if self.traces is not None:
             yield from self.traces.collect()
+
+    def reload(self) -> None:
+        """Follow what has changed on disk."""
+        self.reopen_log()
+        self.read_files()
+
+    def read_files(self) -> None:
+        """Take who may see the pages, and when the certificate ends; what is wrong is said and changes nothing."""
+        if self.credentials is not None:
+            try:
+                self.credentials.read()
+            except UsageError as error:
+                print(f"exporter: {error}; nothing of this file is used", file=sys.stderr, flush=True)
+        if self._config.sidecar.certificate is not None:
+            with contextlib.suppress(UsageError):  # said by the relays
+                self._certificate_expiry = self._config.sidecar.certificate.check()
 
     def reopen_log(self) -> None:
         """Follow a rotation of the request log, where there is one."""
@@ -96,19 +128,20 @@ def _traces(config: SidecarConfig) -> "Traces | None":
 
 
 async def serve(config: ChildConfig) -> None:
-    """Run until SIGTERM; SIGHUP reopens the request log."""
+    """Run until SIGTERM; SIGHUP reopens the request log and reads certificate and credentials again."""
     loop = asyncio.get_running_loop()
     exporter = Exporter(config)
     stop = stop_event(loop)
-    loop.add_signal_handler(signal.SIGHUP, exporter.reopen_log)  # also without a log: unhandled, it would kill
+    loop.add_signal_handler(signal.SIGHUP, exporter.reload)  # also without such files: unhandled, it would kill
     pages_fd, records_fd = config.socket_fds
     records = await loop.create_unix_server(
         lambda: RelayConnection(exporter.inbox), sock=socket.socket(fileno=records_fd)
     )
-    runner = web.AppRunner(application(exporter.collect, exporter.why_not_ready), access_log=None)
+    pages = application(exporter.collect, exporter.why_not_ready, exporter.credentials)
+    runner = web.AppRunner(pages, access_log=None)
     await runner.setup()
     await web.SockSite(runner, socket.socket(fileno=pages_fd)).start()
-    scraping = loop.create_task(exporter.scraper.run())
+    scraping = loop.create_task(exporter.engines.run())
     await stop.wait()
     # Told to stop all at once, by systemd or by the supervisor's death, the relays still have records to hand over.
     until = loop.time() + config.sidecar.drain + RELAYS_PATIENCE
@@ -124,7 +157,11 @@ async def serve(config: ChildConfig) -> None:
 
 
 def main() -> int:
-    asyncio.run(serve(read_child_config()))
+    try:
+        asyncio.run(serve(read_child_config()))
+    except UsageError as error:  # a file was right when the sidecar started, and is wrong at this restart
+        print(f"exporter: {error}", file=sys.stderr, flush=True)
+        return 1
     return 0
 
 

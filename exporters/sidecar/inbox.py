@@ -38,6 +38,9 @@ class Inbox:
         self._lives: dict[str, str] = {}
         self.restarts: dict[str, int] = {}
         """Relays that have come back with another life, since this exporter started."""
+        self._left_open: dict[str, int] = {}
+        self.lost: dict[str, int] = {}
+        """Requests that were open in relays which came back with another life."""
 
     def take(self, life: str, batch: Batch) -> int | None:
         """Keep what is new of a batch; the number to acknowledge, or None when the log could not take it."""
@@ -62,16 +65,21 @@ class Inbox:
 
     def hello(self, hello: Hello) -> None:
         self.connected.add(hello.process)
+        left_open = self._left_open.pop(hello.process, 0)
         if self._lives.setdefault(hello.process, hello.life) != hello.life:
             self._lives[hello.process] = hello.life
             self.restarts[hello.process] = self.restarts.get(hello.process, 0) + 1
+            self.lost[hello.process] = self.lost.get(hello.process, 0) + left_open
 
     def snapshot(self, process: str, snapshot: Snapshot) -> None:
         self._series.snapshot(process, snapshot)
 
     def gone(self, process: str) -> None:
+        """The connection has ended; only the relay's next hello tells whether the relay has, too."""
         self.connected.discard(process)
-        self._series.forget(process)
+        snapshot = self._series.forget(process)
+        if snapshot is not None and not snapshot.draining:  # one that drains sends a record of each request
+            self._left_open[process] = sum(row.waiting + row.streaming for row in snapshot.open)
 
 
 class RelayConnection(asyncio.Protocol):

@@ -4,9 +4,15 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
+
+from exporters.sidecar.credentials import Credentials
+
+OPEN_PAGES = {"/healthz", "/readyz"}
+"""Pages that need no credential: a kubelet has none."""
 
 
 class _Collected(Collector):
@@ -19,8 +25,25 @@ class _Collected(Collector):
         return self._families
 
 
-def application(collect: Callable[[], Iterable[Metric]], why_not_ready: Callable[[], str | None]) -> web.Application:
+def application(
+    collect: Callable[[], Iterable[Metric]],
+    why_not_ready: Callable[[], str | None],
+    credentials: Credentials | None = None,
+) -> web.Application:
     """The pages; `why_not_ready` says in words what keeps traffic away, or None."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("authorization", "")
+        if credentials is None or request.path in OPEN_PAGES or credentials.admit(given):
+            return await handler(request)
+        challenges = credentials.challenges
+        wanted = " or ".join(f"'Authorization: {challenge.split()[0]} ...'" for challenge in challenges)
+        text = f"vllm-slo: this page needs {wanted} with a credential of --metrics-auth-file\n"
+        response = web.Response(status=401, text=text)
+        for challenge in challenges:
+            response.headers.add("www-authenticate", challenge)
+        return response
 
     async def metrics(request: web.Request) -> web.Response:
         registry = CollectorRegistry()
@@ -41,7 +64,7 @@ def application(collect: Callable[[], Iterable[Metric]], why_not_ready: Callable
     async def index(_: web.Request) -> web.Response:
         return web.Response(text="vllm-slo sidecar\n/metrics\n/healthz\n/readyz\n")
 
-    app = web.Application()
+    app = web.Application(middlewares=[guard])
     app.add_routes(
         [web.get("/", index), web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)]
     )

@@ -143,6 +143,7 @@ def line(record: Finished, number: str, revision: str | None, *, repeat: bool | 
         "prefill_ms": _ms(record.prefill),
         "decode_ms": _ms(record.decode),
         "wait_ms_at_least": _ms(record.wait_at_least),
+        "client_paused_ms": _ms(record.paused or None),
         "slo": record.slo,
         "config_revision": revision,
         "record": number,

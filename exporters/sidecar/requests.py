@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 
 from exporters import signals
-from exporters.records import UNPARSED, Finished, Judged, Record, Snapshot
+from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.bounds import bounds
 from exporters.sidecar.tally import Counter, Histogram, counter, families, gauge
 from exporters.signals import OTHER, Label, Outcome, Phase, Signal, Verdict
@@ -51,6 +51,8 @@ class RequestSeries:
         self.add_model(OTHER)
         for reason in UNPARSED:
             self._count[signals.SIDECAR_UNPARSED].born((reason,))
+        for reason in UNMETERED:
+            self._count[signals.SIDECAR_UNMETERED].born((reason,))
 
     @property
     def models(self) -> frozenset[str]:
@@ -80,9 +82,9 @@ class RequestSeries:
     def snapshot(self, process: str, snapshot: Snapshot) -> None:
         self._snapshots[process] = snapshot
 
-    def forget(self, process: str) -> None:
-        """The relay has gone, and what was open in it with it."""
-        self._snapshots.pop(process, None)
+    def forget(self, process: str) -> Snapshot | None:
+        """The relay has gone, and what was open in it with it: its last snapshot, if it sent one."""
+        return self._snapshots.pop(process, None)
 
     def snapshots(self) -> dict[str, Snapshot]:
         return dict(self._snapshots)
@@ -166,7 +168,8 @@ class RequestSeries:
         if record.unparsed is not None:
             count[signals.SIDECAR_UNPARSED].add((record.unparsed,))
         if record.unmetered is not None:
-            count[signals.SIDECAR_UNMETERED].add((record.unmetered,))
+            reason = record.unmetered if record.unmetered in UNMETERED else OTHER
+            count[signals.SIDECAR_UNMETERED].add((reason,))
         untold = {slo: verdict for slo, verdict in record.slo.items() if slo not in record.counted}
         self._verdicts(*kind, record.tenant, untold)
         if record.goodput is not None and not record.goodput_counted:

@@ -36,25 +36,33 @@ def address(text: str, flag: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:PORT` asks for every interface
 
 
-def listen(text: str, flag: str, *, shared: bool = False) -> socket.socket:
-    """A listening socket, made before any child starts so that a busy port is said at once.
+def listen(text: str, flag: str, count: int = 1) -> list[socket.socket]:
+    """Listening sockets on one port, made before any child starts so that a busy port is said at once.
+
+    The first is bound and listens without SO_REUSEPORT, which another sidecar on this port makes impossible; only then
+    does it let the others in. Whichever of two sidecars comes second is refused, however close they start.
 
     Raises:
         UsageError: the address cannot be listened on.
     """
     host, port = address(text, flag)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    made: list[socket.socket] = []
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind((host, port))
-        listening.listen(BACKLOG)
+        for _ in range(count):
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            made.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if len(made) > 1:
+                for each in (made[0], listening):
+                    each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listening.bind((host, port))
+            listening.listen(BACKLOG)
     except OSError as error:
-        listening.close()
+        for each in made:
+            each.close()
         raise UsageError(f"{flag}: cannot listen on {text}: {(error.strerror or str(error)).lower()}") from error
-    return listening
+    return made
 
 
 class Child:
@@ -98,14 +106,15 @@ class Supervisor:
         self._config = config
         self._salt = secrets.token_bytes(16)
         self._stopping = asyncio.Event()
+        self._drained = asyncio.Event()
         self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-")
         self._records_path = str(Path(self._folder.name) / "records.sock")
-        pages = listen(config.metrics, "--metrics")
+        (pages,) = listen(config.metrics, "--metrics")
         records = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         records.bind(self._records_path)
         records.listen(128)
         # With SO_REUSEPORT each relay has a queue of its own; held open here, it outlives a relay that dies.
-        relays = [listen(config.listen, "--listen", shared=config.workers > 1) for _ in range(config.workers)]
+        relays = listen(config.listen, "--listen", config.workers)
         self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (pages, records))
         self._relays = [
             Child(f"relay-{n}", "exporters.relay.process", (listening,)) for n, listening in enumerate(relays)
@@ -120,7 +129,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        loop.add_signal_handler(signal.SIGHUP, lambda: self._exporter.signal(signal.SIGHUP))
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         watches = {child.name: loop.create_task(self._watch(child)) for child in self._children}
         try:
             self._say()
@@ -130,6 +139,7 @@ class Supervisor:
                 for listening in relay.sockets:
                     listening.close()
             await self._ended([watches[relay.name] for relay in self._relays], self._config.drain + STOP_PATIENCE)
+            self._drained.set()
             self._exporter.signal(signal.SIGTERM)
             await self._ended([watches[EXPORTER]], STOP_PATIENCE)
         finally:
@@ -140,17 +150,27 @@ class Supervisor:
 
     def _say(self) -> None:
         config = self._config
+        tls = "" if config.certificate is None else " (TLS)"
         print(
-            f"vllm-slo sidecar: relaying {config.listen} -> {config.upstream}, metrics on {config.metrics}/metrics",
+            f"vllm-slo sidecar: relaying {config.listen}{tls} -> {config.upstream}, "
+            f"metrics on {config.metrics}/metrics",
             file=sys.stderr,
             flush=True,
         )
+
+    def _reload(self) -> None:
+        self._exporter.signal(signal.SIGHUP)
+        if self._config.certificate is not None:  # the only file that relays follow
+            for relay in self._relays:
+                relay.signal(signal.SIGHUP)
 
     async def _ended(self, watches: list[asyncio.Task[None]], patience: float) -> None:
         await asyncio.wait(watches, timeout=patience)
 
     async def _watch(self, child: Child) -> None:
         pause = RESTART_PAUSE
+        # A relay would find nothing to do while the others drain; without an exporter their last records would be lost.
+        over = self._drained if child is self._exporter else self._stopping
         while True:
             born = time.monotonic()
             life = f"{child.name}-{time.time_ns():x}"
@@ -166,16 +186,21 @@ class Supervisor:
                     socket_fds=tuple(listening.fileno() for listening in child.sockets),
                 )
             )
-            if self._stopping.is_set():  # the order to stop came while it was being started
+            if over.is_set():  # the order to stop came while it was being started
                 child.signal(signal.SIGTERM)
             code = await process.wait()
-            if self._stopping.is_set():
+            # The exporter ends well when told to stop from outside, as all are by systemd, and no relay is connected.
+            if over.is_set() or (self._stopping.is_set() and code == 0):
                 return
             how = f"by signal {-code}" if code < 0 else f"with status {code}"
             print(f"vllm-slo sidecar: {child.name} ended {how}; starting it again", file=sys.stderr, flush=True)
-            pause = RESTART_PAUSE if time.monotonic() - born > SETTLED else min(2 * pause, LONGEST_PAUSE)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause)
+            if self._stopping.is_set():  # the relays wait for it, though not for long
+                await asyncio.sleep(RESTART_PAUSE)
+            else:
+                pause = RESTART_PAUSE if time.monotonic() - born > SETTLED else min(2 * pause, LONGEST_PAUSE)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), pause)
+            if over.is_set():
                 return
 
 

@@ -135,6 +135,10 @@ class RawClient:
         async with asyncio.timeout(5):
             return await self.reader.readuntil(mark)
 
+    async def some(self) -> bytes:
+        async with asyncio.timeout(5):
+            return await self.reader.read(1 << 20)
+
     async def rest(self) -> bytes:
         async with asyncio.timeout(5):
             return await self.reader.read()
@@ -207,8 +211,8 @@ async def staged(tmp_path: Path, script: Script | None, **settings: object) -> A
         upstream.close()
     slos_path = tmp_path / "slos.yaml"
     slos_path.write_text(SLOS)
+    settings = {"upstream": f"http://127.0.0.1:{upstream_port}", **settings}
     config = SidecarConfig(
-        upstream=f"http://127.0.0.1:{upstream_port}",
         slos=str(slos_path),
         listen="",
         metrics="",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from exporters.relay.meter import HELD_AHEAD, Meter
 from exporters.relay.sse import Splitter, decode, payload
 from exporters.signals import Outcome
-from exporters.verdicts import Judge
+from exporters.verdicts import Judge, charges
 from tests.relay.scripted import DONE, ROLE, USAGE, content
 
 LINE_ENDS = st.sampled_from([b"\n", b"\r\n"])
@@ -22,8 +22,8 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 def meter(*, takes_usage: bool) -> Meter:
-    judge = Judge([], zero=0, first_token_timeout=60, stream=True)
-    return Meter(judge, zero=0, one_choice=True, gap_bounds=(1.0,), takes_usage=takes_usage, on_verdicts=lambda _: None)
+    judge = Judge(charges([], stream=True, several=True), zero=0, first_token_timeout=60)
+    return Meter(judge, zero=0, one_choice=True, takes_usage=takes_usage, on_verdicts=lambda _: None)
 
 
 @given(st.lists(EVENT, max_size=8), LINE_ENDS, st.lists(st.integers(0, 10_000), max_size=40))

@@ -24,6 +24,9 @@ classes:
 slos:
   - {name: availability, classes: [all], signal: availability, objective: 99%}
 """
+PATIENCE = aiohttp.ClientTimeout(total=20)
+"""For one request, so that a relay which hangs fails a test instead of stopping them all."""
+
 START = "import sys; from compose.cli import main; from exporters.sidecar import supervisor; "
 QUICK_RESTARTS = "supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 0.1; "
 RUN = "sys.exit(main())"
@@ -175,7 +178,7 @@ async def sidecar(
         )
     pids: set[int] = set()
     try:
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession(timeout=PATIENCE) as session:
             running = Running(process, session, port, metrics_port, log, said)
             await until(running.ready)
             yield running

@@ -110,6 +110,7 @@ def test_a_line_has_every_field_in_the_order_that_is_documented(tmp_path: Path) 
         ("prefill_ms", 200.0),
         ("decode_ms", 300.0),
         ("wait_ms_at_least", None),
+        ("client_paused_ms", None),
         ("slo", {"ttft": "good", "availability": "abandoned"}),
         ("config_revision", "0123456789ab"),
         ("record", "life:4"),

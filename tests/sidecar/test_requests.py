@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.core import Metric
 
 from exporters import signals
-from exporters.records import Judged, OpenRequests, Record, Snapshot
+from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
 from exporters.sidecar.bounds import bounds, gap_bounds
 from exporters.sidecar.requests import RequestSeries
 from exporters.signals import Kind, Label, Outcome, Phase, Signal, Verdict
@@ -191,10 +191,13 @@ def test_a_model_that_is_added_is_counted_under_its_name_from_then_on() -> None:
 
 
 def test_unparsed_and_unmetered_requests_are_counted_by_reason() -> None:
-    fed = Fed(finished(unparsed="too_large"), finished(unmetered="KeyError"), finished(unmetered="KeyError"))
+    odd = finished(unmetered="SomeLibraryError")
+    fed = Fed(finished(unparsed="too_large"), finished(unmetered="KeyError"), finished(unmetered="KeyError"), odd)
     rows = values(fed.series.collect(NOW))
     assert rows["llm_sidecar_unparsed_requests_total", frozenset({("reason", "too_large")})] == 1
-    assert rows["llm_sidecar_unmetered_requests_total", frozenset({("reason", "KeyError")})] == 2
+    name = "llm_sidecar_unmetered_requests_total"
+    unmetered = {dict(labels)["reason"]: value for (sample, labels), value in rows.items() if sample == name}
+    assert unmetered == {**dict.fromkeys(UNMETERED, 0), "KeyError": 2, "other": 1}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.sidecar.engine import Engine, serving
 from tests.sidecar.openmetrics import parse_openmetrics
-from tests.sidecar.running import QUICK_RESTARTS, RUN, START, Running, alive, free_port, sidecar, until
+from tests.sidecar.running import Running, alive, free_port, sidecar, until
 
 OK = "llm_requests_total{all,tiny,ok,false,other}"
 
@@ -58,44 +58,6 @@ async def test_without_an_engine_it_starts_says_502_and_recovers_by_itself(tmp_p
             await running.shows(up, 1)
             assert await running.ask("back") == 200
             await running.shows(OK, 1)
-
-
-async def test_an_exporter_killed_five_times_costs_no_request_and_no_line_of_the_log(tmp_path: Path) -> None:
-    async with (
-        serving(Engine()) as engine,
-        sidecar(tmp_path, engine.url, code=START + QUICK_RESTARTS + RUN) as running,
-    ):
-        asked: list[str] = []
-        statuses: set[int] = set()
-        over = asyncio.Event()
-
-        async def trickle() -> None:
-            while not over.is_set():
-                asked.append(f"r-{len(asked)}")
-                statuses.add(await running.ask(asked[-1]))
-                await asyncio.sleep(0.01)
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(trickle())
-            for _ in range(5):
-                await asyncio.sleep(0.1)
-                exporter = running.exporter
-                assert exporter is not None
-                os.kill(exporter, signal.SIGKILL)
-                await _replaced(running, exporter)
-            over.set()
-        assert statuses == {200}
-        assert (await running.samples())["llm_sidecar_restarts_total{exporter}"] == 5
-        assert await running.stop() == 0
-        assert len(asked) > 50
-        assert sorted(await running.logged()) == sorted(asked)
-
-
-async def _replaced(running: Running, gone: int) -> None:
-    async def holds() -> bool:
-        return running.exporter not in {None, gone} and await running.ready()
-
-    await until(holds)
 
 
 async def test_a_relay_that_is_killed_is_started_again_and_counted(tmp_path: Path) -> None:

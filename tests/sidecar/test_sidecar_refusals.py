@@ -73,6 +73,16 @@ def busy() -> Iterator[int]:
             id="a number without a unit",
         ),
         pytest.param(
+            ["--max-body", "256MB"],
+            "--max-body: '256MB' is no size; write bytes or a number with a unit, such as 64KiB or 256MiB",
+            id="a size in a unit of another kind",
+        ),
+        pytest.param(
+            ["--max-head", "never"],
+            "--max-head: 'never' is no size; write bytes or a number with a unit, such as 64KiB or 256MiB",
+            id="a head without limit",
+        ),
+        pytest.param(
             ["--slos", "nowhere/slos.yaml"],
             "nowhere/slos.yaml: cannot be read: no such file or directory",
             id="no SLO file",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exporters.signals import Outcome, Verdict
 from exporters.slos import Measure, Rejected, Slo, Unary
-from exporters.verdicts import Ending, Judge, Story, goodput, judge_story
+from exporters.verdicts import Ending, Judge, Story, charges, goodput, judge_story
 
 FIRST_TOKEN_TIMEOUT = 60.0
 MAX_TOKENS = 41  # 40 gaps, of which two may be late
@@ -201,7 +201,12 @@ def test_the_threshold_itself_is_still_good() -> None:
 
 def live_judge(*measures: Measure) -> Judge:
     slos = [Slo(measure, ("any",), measure, THRESHOLDS[measure], 0.95) for measure in measures]
-    return Judge(slos, zero=100.0, first_token_timeout=FIRST_TOKEN_TIMEOUT, stream=True, max_tokens=MAX_TOKENS)
+    return Judge(
+        charges(slos, stream=True, several=True),
+        zero=100.0,
+        first_token_timeout=FIRST_TOKEN_TIMEOUT,
+        max_tokens=MAX_TOKENS,
+    )
 
 
 def test_a_hung_engine_burns_budget_while_it_hangs() -> None:

@@ -1,0 +1,311 @@
+"""HTTP/1.1 read strictly: what two programs could read in two ways is no HTTP here. No sockets in this module.
+
+RFC 9112 throughout; where it leaves a choice between repairing and refusing (bare LF, folded headers, several lengths,
+a length beside chunks), this refuses: each has been a way to smuggle a request past a proxy.
+"""
+
+import re
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+Header = tuple[bytes, bytes]
+"""A name in lower case and its value."""
+
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_TEXT = rb"[\t\x20-\x7e\x80-\xff]*+"
+_FIELDS = rb"((?:%s:%s\r\n)*+)" % (_TOKEN, _TEXT)
+_REQUEST = re.compile(rb"(%s) ([!-~]++) HTTP/1\.([01])\r\n%s\r\n" % (_TOKEN, _FIELDS)).fullmatch
+_RESPONSE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (%s))?\r\n%s\r\n" % (_TEXT, _FIELDS)).fullmatch
+_FIELD = re.compile(rb"([^:\r\n]++):[\t ]*+((?:[^\t\r\n ]++(?:[\t ]++(?!\r))?+)*+)[\t ]*+\r\n")
+_TRAILER_BLOCK = re.compile(rb"%s\r\n" % _FIELDS).match
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)(?:[\t ]*+;%s)?+\r\n" % _TEXT).match
+_LENGTH = re.compile(rb"[0-9]{1,18}+").fullmatch
+# What no head can contain, wherever it goes on: a control character, or half a line end.
+_HOPELESS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)").search
+
+MAX_LINE = 1024
+"""Bytes of a chunk's size line, its extensions included."""
+
+MAX_TRAILERS = 16 * 1024
+
+
+class BadHttpError(Exception):
+    """A head that cannot be read in one way only, or that asks for what is not relayed: status, message, code."""
+
+    def __init__(self, message: str, status: int = 400, code: str = "bad_request") -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.code = code
+
+
+class Head(msgspec.Struct):
+    """A request's line and headers, and the framing of the body that follows."""
+
+    method: str
+    target: str
+    headers: list[Header]
+    fields: dict[bytes, bytes]  # the first of each name
+    old_client: bool  # HTTP/1.0
+    keep_alive: bool
+    length: int  # of the body in bytes, where it does not come in chunks
+    chunked: bool
+
+    def get(self, name: bytes) -> str | None:
+        value = self.fields.get(name)
+        return None if value is None else value.decode("latin-1")
+
+
+class Reply(msgspec.Struct):
+    """A response's line and headers, and the framing of its body."""
+
+    status: int
+    reason: bytes
+    headers: list[Header]
+    fields: dict[bytes, bytes]
+    keep_alive: bool
+    length: int | None  # None: until the connection closes, unless it comes in chunks
+    chunked: bool
+
+
+class Body(Protocol):
+    """Takes a body off what arrives: `feed` gives the pieces, `rest` is what came after its end."""
+
+    done: bool
+    broken: bool
+    rest: bytes
+
+    def feed(self, data: bytes) -> list[bytes]: ...
+
+
+def head_end(data: bytes, of: str, searched: int = 0) -> int:
+    """Where the head of a request or response ends, blank line included; 0 when it has not. `searched` bytes are known.
+
+    Raises:
+        BadHttpError: however it goes on, it is no head.
+    """
+    end = data.find(b"\r\n\r\n", max(0, searched - 3))
+    if end >= 0:
+        return end + 4
+    if _HOPELESS(data, max(0, searched - 1)):
+        raise BadHttpError(f"the {of} is no valid HTTP: a control character or a bare line end in its head")
+    return 0
+
+
+def request(block: bytes) -> Head:
+    """Read a request's head, blank line included.
+
+    Raises:
+        BadHttpError: it is not valid, or its framing is ambiguous.
+    """
+    match = _REQUEST(block)
+    if match is None:
+        raise BadHttpError("the request is no valid HTTP: its line or one of its headers is malformed")
+    method, target, version, lines = match.groups()
+    headers, fields = _headers(lines)
+    old_client = version == b"0"
+    if b"host" not in fields and not old_client:
+        raise BadHttpError("a request needs exactly one Host header", code="bad_host")
+    if len(fields) != len(headers):
+        fields = dict(reversed(headers))
+        _refuse_repeated(headers)
+    length, chunked = 0, False
+    coding, declared = fields.get(b"transfer-encoding"), fields.get(b"content-length")
+    if coding is not None:
+        if coding.lower() != b"chunked" or old_client:
+            raise BadHttpError("the only transfer-encoding of a request is chunked", code="bad_transfer_encoding")
+        if declared is not None:
+            raise BadHttpError("a request has a content-length or a transfer-encoding, never both", code="bad_framing")
+        chunked = True
+    elif declared is not None:
+        if not _LENGTH(declared):
+            raise BadHttpError("content-length is a plain number of bytes", code="bad_content_length")
+        length = int(declared)
+    connection = tokens(headers) if b"connection" in fields else ()
+    if method == b"CONNECT" or (b"upgrade" in connection and b"upgrade" in fields):
+        raise BadHttpError("protocol upgrades and tunnels are not relayed", 426, "upgrade_not_supported")
+    return Head(
+        method.decode(),
+        target.decode(),
+        headers,
+        fields,
+        old_client,
+        b"keep-alive" in connection if old_client else b"close" not in connection,
+        length,
+        chunked,
+    )
+
+
+def reply(block: bytes, *, head_only: bool) -> Reply:
+    """Read a response's head, blank line included; `head_only` says that it answers a HEAD.
+
+    Raises:
+        BadHttpError: it is not valid, or its framing is ambiguous.
+    """
+    match = _RESPONSE(block)
+    if match is None:
+        raise BadHttpError("no valid HTTP/1.1 response")
+    version, code, reason, lines = match.groups()
+    status = int(code)
+    headers, fields = _headers(lines)
+    if len(fields) != len(headers):
+        fields = dict(reversed(headers))
+        if len({value for name, value in headers if name == b"content-length"}) > 1:
+            raise BadHttpError("several content-lengths")
+    connection = tokens(headers) if b"connection" in fields else ()
+    keep_alive = b"keep-alive" in connection if version == b"0" else b"close" not in connection
+    length: int | None = None
+    chunked = False
+    coding, declared = fields.get(b"transfer-encoding"), fields.get(b"content-length")
+    if declared is not None and not _LENGTH(declared):
+        raise BadHttpError("content-length is no number")
+    if head_only or status < 200 or status in {204, 304}:
+        length = 0
+    elif coding is not None:
+        if coding.lower() != b"chunked" or declared is not None:
+            raise BadHttpError("an ambiguous framing")
+        chunked = True
+    elif declared is not None:
+        length = int(declared)
+    return Reply(status, reason or b"", headers, fields, keep_alive, length, chunked)
+
+
+class Sized:
+    """A body of a known number of bytes."""
+
+    __slots__ = ("_left", "broken", "done", "rest")
+
+    def __init__(self, length: int) -> None:
+        self._left = length
+        self.done = length == 0
+        self.broken = False
+        self.rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        left = self._left - len(data)
+        if left < 0:
+            data, self.rest = data[:left], data[left:]
+            left = 0
+        self._left = left
+        self.done = left == 0
+        return [data] if data else []
+
+
+class UntilClose:
+    """A body that ends with its connection."""
+
+    __slots__ = ("broken", "done", "rest")
+
+    def __init__(self) -> None:
+        self.done = self.broken = False
+        self.rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        return [data] if data else []
+
+
+class _Step(Enum):
+    """What comes next in a body in chunks."""
+
+    SIZE, DATA, DATA_END, TRAILERS = range(4)
+
+
+class Chunks:
+    """A body in chunks; extensions and trailers are checked and dropped."""
+
+    __slots__ = ("_held", "_left", "_step", "broken", "done", "rest")
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._left = 0  # bytes of the chunk that are still to come
+        self._step = _Step.SIZE
+        self.done = self.broken = False
+        self.rest = b""
+
+    @property
+    def between(self) -> bool:
+        """Whether the next byte begins a chunk."""
+        return self._step == _Step.SIZE and not self._held and not self.broken
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The pieces of data in it; nothing more once the body is `done` or `broken`."""
+        if self._held:
+            data, self._held = self._held + data, b""
+        pieces: list[bytes] = []
+        at = 0
+        while at < len(data):
+            step = self._step
+            if step is _Step.SIZE:
+                line = _CHUNK_SIZE(data, at)
+                went = at if line is None else self._begin(data, line, pieces)
+                self.broken = line is None and (data.find(b"\n", at) >= 0 or len(data) - at > MAX_LINE)
+            elif step is _Step.DATA:
+                went = self._data(data, at, pieces)
+            elif step is _Step.DATA_END:
+                went = self._data_end(data, at)
+            else:
+                went = self._trailers(data, at)
+            if self.done or self.broken:
+                self.rest = data[went:]
+                break
+            if went == at:  # a line that is not complete
+                self._held = data[at:]
+                break
+            at = went
+        return pieces
+
+    # Each step takes what it can from `data[at:]` and returns where it stopped.
+
+    def _begin(self, data: bytes, line: re.Match[bytes], pieces: list[bytes]) -> int:
+        size, start = int(line[1], 16), line.end()
+        if size and data.startswith(b"\r\n", start + size):  # all of it is here
+            pieces.append(data[start : start + size])
+            return start + size + 2
+        self._left = size
+        self._step = _Step.DATA if size else _Step.TRAILERS
+        return start
+
+    def _data(self, data: bytes, at: int, pieces: list[bytes]) -> int:
+        piece = data[at : at + self._left]
+        pieces.append(piece)
+        self._left -= len(piece)
+        if self._left == 0:
+            self._step = _Step.DATA_END
+        return at + len(piece)
+
+    def _data_end(self, data: bytes, at: int) -> int:
+        if data.startswith(b"\r\n", at):
+            self._step = _Step.SIZE
+            return at + 2
+        self.broken = data[at : at + 2] != b"\r"
+        return at
+
+    def _trailers(self, data: bytes, at: int) -> int:
+        block = _TRAILER_BLOCK(data, at)
+        if block is not None:
+            self.done = True
+            return block.end()
+        self.broken = data.find(b"\r\n\r\n", at) >= 0 or len(data) - at > MAX_TRAILERS
+        return at
+
+
+def _headers(lines: bytes) -> tuple[list[Header], dict[bytes, bytes]]:
+    headers = [(name.lower(), value) for name, value in _FIELD.findall(lines)]
+    return headers, dict(headers)
+
+
+def _refuse_repeated(headers: list[Header]) -> None:
+    names = [name for name, _ in headers]
+    if names.count(b"host") > 1:
+        raise BadHttpError("a request needs exactly one Host header", code="bad_host")
+    if names.count(b"content-length") > 1 or names.count(b"transfer-encoding") > 1:
+        raise BadHttpError("content-length and transfer-encoding may each come once", code="bad_framing")
+
+
+def tokens(headers: list[Header]) -> set[bytes]:
+    """What the Connection headers name."""
+    return {
+        token.strip(b" \t").lower() for name, value in headers if name == b"connection" for token in value.split(b",")
+    }

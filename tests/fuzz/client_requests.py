@@ -1,0 +1,228 @@
+"""Spoiled requests: what reaches the engine is one request for each one counted, as a strict parser reads it, too."""
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+import h11
+
+from exporters.relay import exchange
+from tests.fuzz.mutate import cut, spoiled
+from tests.fuzz.wire import Bench, Wire, hand, read_response, settle
+from tests.relay.scripted import CHAT, END, UNARY, chunk, post
+
+CHUNKED = b"POST /v1/%s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+CORPUS = (
+    post(UNARY, close=False),
+    post(CHAT, close=False),
+    post(CHAT, path="/v1/completions?x=1", headers="x-request-class: long\r\n"),
+    post(UNARY, path="/v1/embeddings", headers="expect: 100-continue\r\n", close=False),
+    CHUNKED % b"completions" + chunk(UNARY[:20]) + chunk(UNARY[20:]) + END,
+    CHUNKED % b"embeddings" + chunk(b"a" * 90) + chunk(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n") + END,
+    CHUNKED % b"responses" + chunk(b"{}") + b"0\r\nx-trailer: 1\r\n\r\n",
+    post(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}", path="/tokenize", close=False),
+    b"\r\nGET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n",
+    b"GET /health HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",
+    b"HEAD /v1/models HTTP/1.1\r\nhost: x\r\nx-request-id: one\r\n\r\n",
+    b"HEAD /metrics HTTP/1.1\r\nhost: x\r\n\r\n",
+    b"GET http://x/v1/models HTTP/1.1\r\nhost: x\r\n\r\n",
+    b"DELETE /sleep HTTP/1.1\r\nhost: x\r\n\r\n",
+    b"OPTIONS * HTTP/1.1\r\nhost: x\r\n\r\n",
+)
+WORDS = (
+    *(
+        b"content-length: " + of
+        for of in b"0|2|5|90|300|+5|-5|0x5|05|5, 5|5 5|4294967296|18446744073709551616".split(b"|")
+    ),
+    *(b"transfer-encoding: " + of for of in (b"chunked", b"Chunked", b"identity", b"gzip, chunked", b"chunked,")),
+    *(b"connection: " + of for of in (b"close", b"keep-alive", b"upgrade", b"content-length, host")),
+    *b"content-length|transfer-encoding|host|host: y|upgrade: h2c|expect: 100-continue|chunked".split(b"|"),
+    *b"GET|HEAD|POST|CONNECT|PRI|HTTP/1.1|HTTP/1.0|HTTP/2.0|/v1/models|/../metrics|0\r\n\r\n|%0d%0a".split(b"|"),
+    *b"\r\n\r\n|\r\n|\n|\r|\0| |\t|:|;x=y|\x0b|\x80|\xff".split(b"|"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Bytes of a client as they are read, how soon the engine answers, and from which size bodies stream through."""
+
+    pieces: list[bytes]
+    patience: float
+    parsed_limit: int
+
+
+def case(dice: random.Random) -> Case:
+    pieces = cut(dice, spoiled(dice, CORPUS, WORDS), b"\r\n\r\n")
+    return Case(pieces, dice.choice((0.0, 0.5, 0.9)), dice.choice((60, exchange.PARSED_LIMIT)))
+
+
+@dataclass
+class Request:
+    """One request as a strict parser reads it."""
+
+    method: str
+    target: str
+    body: bytearray = field(default_factory=bytearray)
+    whole: bool = False
+
+
+class Engine:
+    """A strict server at the end of one of the relay's wires; it answers when told to."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
+        self._fed = 0
+        self._begun_at = 0
+        self.requests: list[Request] = []
+
+    def read(self) -> None:
+        """Take what the relay has written; bytes beyond the one request in hand are a smuggled one."""
+        if len(self._wire.sent) == self._fed:
+            return
+        self._http.receive_data(bytes(self._wire.sent[self._fed :]))
+        self._fed = len(self._wire.sent)
+        while True:
+            event = self._http.next_event()
+            if isinstance(event, h11.Request):
+                head = bytes(self._wire.sent[self._begun_at :]).partition(b"\r\n\r\n")[0].lower()
+                framing = head.count(b"\r\ncontent-length:") + head.count(b"\r\ntransfer-encoding:")
+                assert framing <= 1, "framed twice"
+                assert head.count(b"\r\nhost:") == 1, "hosts"
+                self.requests.append(Request(event.method.decode(), event.target.decode()))
+            elif isinstance(event, h11.Data):
+                self.requests[-1].body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                self.requests[-1].whole = True
+            else:
+                break
+        assert not self._http.trailing_data[0], "more than one request at once"
+
+    async def answer(self) -> bool:
+        """Answer the request in hand, if it is whole; whether there was one."""
+        if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.SEND_RESPONSE}:
+            return False
+        body = b"" if self.requests[-1].method == "HEAD" else b"ok"
+        data = self._http.send(h11.Response(status_code=200, headers=[("content-length", "2")])) or b""
+        if body:
+            data += self._http.send(h11.Data(data=body)) or b""
+        data += self._http.send(h11.EndOfMessage()) or b""
+        self._begun_at = self._fed
+        if self._http.our_state is h11.DONE:
+            self._http.start_next_cycle()
+        hand(self._wire, data)
+        await settle()
+        return True
+
+
+async def check(case: Case) -> bool:
+    """Give a relay the case; whether a whole request came through.
+
+    Raises:
+        AssertionError: a property does not hold; any other exception is one, too.
+    """
+    limit, exchange.PARSED_LIMIT = exchange.PARSED_LIMIT, case.parsed_limit
+    try:
+        forwarded = await _forwarded(case, case.pieces)
+        whole = await _forwarded(case, [b"".join(case.pieces)])
+        assert whole == forwarded, "by the cut"
+        return bool(forwarded)
+    finally:
+        exchange.PARSED_LIMIT = limit
+
+
+async def _forwarded(case: Case, pieces: list[bytes]) -> list[Request]:
+    """The whole requests that the engine gets when the client's bytes come in these pieces."""
+    bench = Bench()
+    dice = random.Random(len(pieces))  # noqa: S311 - the same case is answered in the same way
+    engines: list[Engine] = []
+
+    async def work(*, eager: bool) -> None:
+        """Let the engine read, and answer when it will."""
+        busy = True
+        while busy:
+            await settle()
+            engines.extend(Engine(wire) for wire in bench.pool.wires[len(engines) :])
+            for engine in engines:
+                engine.read()
+            busy = False
+            if eager or dice.random() >= case.patience:
+                for engine in engines:
+                    busy = await engine.answer() or busy
+
+    written_by_its_end: int | None = None
+    coming = deque(pieces)
+    while coming and not bench.client.is_closing():
+        if bench.client.is_reading():
+            hand(bench.client, coming.popleft())
+            await work(eager=False)
+            if bench.client.ended and written_by_its_end is None:
+                written_by_its_end = bench.written
+        else:
+            await work(eager=True)
+            assert bench.client.is_reading() or bench.client.is_closing(), "reading held for ever"
+    await work(eager=True)
+    forwarded = [request for engine in engines for request in engine.requests]
+    offered = bench.relay.offered
+    _answered_in_order(bench)
+    assert written_by_its_end in {None, bench.written}, "forwarded after a refusal"
+    bench.client.lose()
+    await settle()
+    assert len(bench.records) == len(offered), "records"
+    assert len(forwarded) == sum(one._sent_head for one in offered), "forwarded and counted"
+    _reads_alike(b"".join(case.pieces), bench, engines)
+    return [request for request in forwarded if request.whole]
+
+
+def _answered_in_order(bench: Bench) -> None:
+    """The client can read one answer for each request and one more for a refusal, and then nothing."""
+    methods = [one._head.method for one in bench.relay.offered]
+    data = bytes(bench.client.sent)
+    for method in [*methods, "POST"]:
+        if not data:
+            break
+        read = read_response(data, method, ended=bench.client.ended == "in order")
+        assert read.wrong is None, read.wrong
+        if not read.whole:
+            assert read.status is not None, "no answer"
+            assert bench.client.ended or read.status == 100, "an answer without an end"
+            break
+        data = read.rest
+    else:
+        assert not data, "more answers than requests"
+
+
+def _strictly(data: bytes) -> list[Request]:
+    """The requests that a strict parser finds before the first thing that it does not like."""
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
+    parser.receive_data(data)
+    found: list[Request] = []
+    try:
+        while (event := parser.next_event()) is not h11.NEED_DATA:
+            if isinstance(event, h11.Request):
+                found.append(Request(event.method.decode(), event.target.decode()))
+            elif isinstance(event, h11.Data):
+                found[-1].body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                found[-1].whole = True
+                parser.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
+                parser.send(h11.EndOfMessage())
+                parser.start_next_cycle()
+            else:
+                break
+    except (h11.RemoteProtocolError, h11.LocalProtocolError):
+        pass
+    return found
+
+
+def _reads_alike(data: bytes, bench: Bench, engines: list[Engine]) -> None:
+    """As far as both understand the client, they see the same requests."""
+    forwarded = iter(request for engine in engines for request in engine.requests)
+    for ours, strict in zip(bench.relay.offered, _strictly(data), strict=False):
+        assert (ours._head.method, ours._head.target) == (strict.method, strict.target), "another request"
+        if not ours._sent_head:
+            continue
+        request = next(forwarded)
+        assert request.method == strict.method, "another method"
+        if request.whole and strict.whole and b'"include_usage":true' not in request.body:
+            assert request.body == strict.body, "another body"

@@ -1,0 +1,146 @@
+"""Spoiled answers: the client reads HTTP, gets an end only where there was one, and the request has one outcome."""
+
+import random
+from dataclasses import dataclass
+
+from exporters.signals import Outcome
+from tests.fuzz.event_streams import BARE_CR, without_usage
+from tests.fuzz.event_streams import WORDS as EVENT_WORDS
+from tests.fuzz.mutate import cut, spoiled
+from tests.fuzz.wire import Bench, Read, hand, read_response, settle
+from tests.relay.scripted import CHAT, CHAT_WITH_USAGE, DONE, END, ROLE, STREAM_HEAD, UNARY, USAGE, chunk, content, post
+
+REQUESTS = (
+    post(UNARY, close=False),
+    post(UNARY),
+    post(CHAT, close=False),
+    post(CHAT_WITH_USAGE, close=False),
+    post(CHAT.replace(b"{", b'{"n":2,', 1), close=False),
+    post(CHAT, close=False).replace(b"HTTP/1.1", b"HTTP/1.0"),
+    b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n",
+    b"GET /v1/models HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",
+    b"HEAD /v1/models HTTP/1.1\r\nhost: x\r\n\r\n",
+    b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf",
+)
+STREAM = ROLE + content("a") + content("b", "stop") + USAGE + DONE
+SIZED = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+TEXTS = ("a", "bc", "\u00fc", "d", "\U0001f600", " ", "\\n", "e")
+ALIKE = b"".join(chunk(content(text)) for text in TEXTS)
+CORPUS = (
+    STREAM_HEAD + ALIKE + chunk(content("z", "stop")) + chunk(USAGE) + chunk(DONE) + END,
+    STREAM_HEAD + b"".join(chunk(STREAM[at : at + 50]) for at in range(0, len(STREAM), 50)) + END,
+    STREAM_HEAD + chunk(ROLE) + chunk(content("a", "stop")) + chunk(USAGE) + chunk(DONE) + b"0\r\nx-late: 1\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + STREAM,
+    b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + STREAM,
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%s" % (len(STREAM), STREAM),
+    SIZED % (2, b"ok"),
+    SIZED % (0, b""),
+    b"HTTP/1.1 100 Continue\r\n\r\n" + SIZED % (2, b"ok"),
+    b"HTTP/1.1 204 No Content\r\n\r\n",
+    b"HTTP/1.1 304 Not Modified\r\ncontent-length: 7\r\n\r\n",
+    b"HTTP/1.1 503 Busy\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno",
+    b"HTTP/1.1 429 \r\ntransfer-encoding: chunked\r\nkeep-alive: timeout=5\r\n\r\n" + chunk(b"slow") + END,
+)
+WORDS = (
+    *(
+        b"content-length: " + of
+        for of in b"0|2|5|90|300|+5|-5|0x5|05|5, 5|5 5|4294967296|18446744073709551616".split(b"|")
+    ),
+    *(b"transfer-encoding: " + of for of in (b"chunked", b"identity", b"gzip", b"gzip, chunked", b"chunked, gzip")),
+    *(b"connection: " + of for of in (b"close", b"keep-alive", b"upgrade", b"content-length, x-engine")),
+    *b"content-length|transfer-encoding|content-type: text/event-stream|content-encoding: gzip|upgrade: h2c".split(
+        b"|"
+    ),
+    *b"HTTP/1.1 |HTTP/1.0 |HTTP/2.0 |101|103|199|204|304|200|099|999|0200|0\r\n\r\n|ffffffff\r\n".split(b"|"),
+    *b"\r\n\r\n|\r\n|\n|\r|\0| |\t|:|\x0b|\x80".split(b"|"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A request, an answer as it is read, and how the connection ends: in order, by a reset, or not at all."""
+
+    request: bytes
+    pieces: list[bytes]
+    ending: str
+
+    @property
+    def takes_usage(self) -> bool:
+        """Whether the relay asks for usage where the client did not."""
+        return b'"stream":true' in self.request and b"include_usage" not in self.request
+
+
+def case(dice: random.Random) -> Case:
+    request = dice.choice(REQUESTS)
+    return Case(request, cut(dice, spoiled(dice, CORPUS, WORDS), b"\n\n\r\n"), dice.choice(("closed", "reset", "open")))
+
+
+def even_case(dice: random.Random) -> Case:
+    """Chunks that are alike, or nearly so, each in a read of its own: how engines send them."""
+    events = [content(dice.choice(TEXTS)) for _ in range(dice.randint(3, 9))]
+    events = [spoiled(dice, [event], EVENT_WORDS) if dice.random() < 0.2 else event for event in events]
+    pieces = [STREAM_HEAD, *(chunk(event) for event in events if event), chunk(USAGE) + chunk(DONE) + END]
+    return Case(dice.choice(REQUESTS[2:5]), pieces, dice.choice(("closed", "reset", "open")))
+
+
+async def check(case: Case) -> bool:
+    """Answer a request with the case; whether the client got a whole answer.
+
+    Raises:
+        AssertionError: a property does not hold; any other exception is one, too.
+    """
+    data = b"".join(case.pieces)
+    method = case.request.partition(b" ")[0].decode()
+    given = read_response(data, method, ended=case.ending == "closed")
+    seen = await _seen(case, case.pieces, given)
+    # Where there is nothing wrong with it so far; how soon what is wrong shows may depend on the reads.
+    fine = given.wrong is None and not given.rest and not BARE_CR(given.body)
+    if fine and given.status is not None and given.status >= 200:
+        assert await _seen(case, [data], given) == seen, "by the cut: in one read"
+        assert await _seen(case, [data[at : at + 1] for at in range(len(data))], given) == seen, "by the cut: in bytes"
+    return seen[0].whole
+
+
+async def _seen(case: Case, pieces: list[bytes], given: Read) -> tuple[Read, tuple[object, ...]]:
+    """What the client reads and the record says when the answer comes in these pieces."""
+    bench = Bench()
+    hand(bench.client, case.request)
+    await settle()
+    (engine,) = bench.pool.wires
+    for piece in pieces:
+        if not engine.is_closing():
+            hand(engine, piece)
+            if len(piece) > 1:  # byte by byte it would take most of the time
+                await settle()
+    if not engine.is_closing() and case.ending != "open":
+        engine.lose(None if case.ending == "closed" else ConnectionResetError())
+        await settle()
+    if given.rest and given.wrong is None:
+        assert bench.pool.take() is not engine.protocol, "what is left of an answer serves the next request"
+    method = case.request.partition(b" ")[0].decode()
+    read = read_response(bytes(bench.client.sent), method, ended=bench.client.ended == "in order")
+    _made_nothing_up(case, given, read)
+    assert read.whole or bench.client.ended or case.ending == "open", "neither an end nor a close"
+    if case.ending != "open":
+        assert len(bench.records) == 1, "no outcome"
+    bench.client.lose()
+    await settle()
+    (record,) = bench.records
+    ended = given.whole or given.wrong or b"[DONE]" in given.body
+    assert ended or record.outcome != Outcome.OK, "ok without an end"
+    tokens = record.prompt_tokens, record.completion_tokens, record.finish_reason, sum(record.gap_counts)
+    if read.status != given.status:  # what it says of an answer that is no HTTP may depend on how much of it was there
+        read = Read(read.whole, read.status)
+    return read, (record.status, record.outcome, *tokens)
+
+
+def _made_nothing_up(case: Case, given: Read, read: Read) -> None:
+    """The client reads HTTP, and what it takes for a whole answer is one, with the same body."""
+    assert read.wrong is None, f"the client cannot read it: {read.wrong}"
+    assert not read.rest, "more than one answer"
+    if read.status != given.status and given.wrong is None:
+        assert read.status in {None, 502}, "another status"
+    elif read.whole and given.wrong is None:
+        assert given.whole, "a made-up end"
+        wanted = {given.body, without_usage(given.body)} if case.takes_usage else {given.body}
+        assert read.body in wanted, "another body"

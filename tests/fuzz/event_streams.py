@@ -1,0 +1,95 @@
+"""Spoiled event streams: every byte goes on but our usage event, and what is counted does not depend on the reads."""
+
+import random
+import re
+from dataclasses import dataclass
+
+from exporters.relay.sse import decode
+from tests.fuzz.mutate import cut, spoiled
+from tests.relay.scripted import DONE, ROLE, USAGE, content
+from tests.relay.test_sse import meter
+
+CORPUS = (
+    ROLE + content("a") + content("b", "stop") + USAGE + DONE,
+    (ROLE + content("a") + content("b", "stop") + USAGE + DONE).replace(b"\n", b"\r\n"),
+    ROLE,
+    content("x"),
+    USAGE,
+    DONE,
+    b": ping\n\n",
+    b"event: message\nid: 7\ndata: {\ndata: }\n\n",
+    b'data: {"choices":[{"text":"\xc3\xbc"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n',
+    b'data: {"error":{"message":"x"}}\n\n',
+)
+WORDS = (
+    *b"\n|\n\n|\r|\r\n|\r\r|\r\n\r\n|\n\r\n|\r\n\n| |:|\0|\xff|\xef\xbb\xbf".split(b"|"),
+    *b'data: |data:|data|event: x\n|"usage":|"choices":[]|"usage":null|[DONE]|{|}'.split(b"|"),
+    *b'1e400|-1|99999999999999999999|null|"\\ud800"'.split(b"|"),
+    b"[" * 200,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An event stream as it is read."""
+
+    pieces: list[bytes]
+
+
+def case(dice: random.Random) -> Case:
+    return Case(cut(dice, spoiled(dice, CORPUS, WORDS), b"\n\n"))
+
+
+def _through(pieces: list[bytes], *, takes_usage: bool) -> tuple[bytes, tuple[object, ...]]:
+    """What came out, and what was counted."""
+    passing = meter(takes_usage=takes_usage)
+    out = b"".join([*(passing.stream(piece, 1.0) for piece in pieces), passing.stream_end(1.0)])
+    outcome = passing.outcome(200, streams=True, complete=True)
+    passing.finish(outcome, 2.0)
+    tokens = passing.prompt_tokens, passing.completion_tokens, passing.cached_tokens, passing.finish_reason
+    return out, (passing.chunks, len(passing.gaps), *tokens, outcome)
+
+
+def without_usage(data: bytes) -> bytes:
+    """Line by line, as the standard reads a stream: all events but those that are usage alone."""
+    kept, event, values = bytearray(), bytearray(), []
+    for line in re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", data):
+        event += line
+        text = line.rstrip(b"\r\n")
+        if text.startswith(b"data:"):
+            values.append(text[5:].removeprefix(b" "))
+        if not text and event != line:  # a blank line more belongs to the event after it
+            kept += b"" if _is_usage(values) else event
+            event, values = bytearray(), []
+    return bytes(kept + (b"" if event and _is_usage(values) else event))
+
+
+def _is_usage(values: list[bytes]) -> bool:
+    try:
+        read = decode(b"\n".join(values))
+    except ValueError:
+        return False
+    return read.usage is not None and not read.choices
+
+
+# Lines that end so are read, but beside other line ends only where a read does not look like one event by itself.
+BARE_CR = re.compile(rb"\r(?!\n)").search
+
+
+async def check(case: Case) -> bool:
+    """Meter the stream in its pieces, whole and byte by byte; whether it carried a token.
+
+    Raises:
+        AssertionError: a property does not hold; any other exception is one, too.
+    """
+    data = b"".join(case.pieces)
+    cuts = [data], case.pieces, [data[at : at + 1] for at in range(len(data))]
+    assert all(_through(pieces, takes_usage=False)[0] == data for pieces in cuts), "bytes"
+    if BARE_CR(data):
+        return False
+    wanted = without_usage(data)
+    _, counted = _through([data], takes_usage=False)
+    for pieces in cuts:
+        assert _through(pieces, takes_usage=False)[1] == counted, "by the cut"
+        assert _through(pieces, takes_usage=True) == (wanted, counted), "by the cut, without our usage event"
+    return counted[0] != 0

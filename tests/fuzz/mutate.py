@@ -1,0 +1,85 @@
+"""Spoils real input: each case comes from a seed and a number alone, so that those are its reproducer."""
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+Mutation = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
+
+
+def _at(dice: random.Random, data: bytes) -> int:
+    return dice.randint(0, len(data))
+
+
+def _range(dice: random.Random, data: bytes) -> tuple[int, int]:
+    start = _at(dice, data)
+    return start, min(len(data), start + dice.choice((1, 2, 4, 16, 64)))
+
+
+def _flip(dice: random.Random, data: bytes, words: Sequence[bytes]) -> bytes:
+    at = _at(dice, data)
+    return data[:at] + bytes([dice.randrange(256)]) + data[at + 1 :]
+
+
+def _drop(dice: random.Random, data: bytes, words: Sequence[bytes]) -> bytes:
+    start, end = _range(dice, data)
+    return data[:start] + data[end:]
+
+
+def _repeat(dice: random.Random, data: bytes, words: Sequence[bytes]) -> bytes:
+    start, end = _range(dice, data)
+    at = _at(dice, data)
+    return data[:at] + data[start:end] * dice.choice((1, 2, 9)) + data[at:]
+
+
+def _insert(dice: random.Random, data: bytes, words: Sequence[bytes]) -> bytes:
+    at = _at(dice, data)
+    return data[:at] + dice.choice(words) + data[at:]
+
+
+def _swap_word(dice: random.Random, data: bytes, words: Sequence[bytes]) -> bytes:
+    """One known word for another that is there: `content-length` for `transfer-encoding`, say."""
+    there = [word for word in words if word in data]
+    if not there:
+        return _insert(dice, data, words)
+    old = dice.choice(there)
+    return data.replace(old, dice.choice(words), dice.choice((1, -1)))
+
+
+def _insert_line(dice: random.Random, data: bytes, words: Sequence[bytes]) -> bytes:
+    """Where a line ends, so that a head stays a head."""
+    ends = [at for at in range(2, len(data) + 1) if data[at - 2 : at] == b"\r\n"]
+    at = dice.choice(ends) if ends else 0
+    return data[:at] + dice.choice(words) + b"\r\n" * dice.randint(0, 1) + data[at:]
+
+
+def _cut_off(dice: random.Random, data: bytes, words: Sequence[bytes]) -> bytes:
+    return data[: _at(dice, data)]
+
+
+MUTATIONS: tuple[Mutation, ...] = (_flip, _drop, _repeat, _insert, _swap_word, _insert_line, _insert_line, _cut_off)
+
+
+def spoiled(dice: random.Random, corpus: Sequence[bytes], words: Sequence[bytes]) -> bytes:
+    """One to three of the corpus in a row with a few mutations, now and then none; or plain noise."""
+    if dice.random() < 0.02:
+        return dice.randbytes(dice.randint(1, 200))
+    data = b"".join(dice.choice(corpus) for _ in range(dice.choice((1, 1, 1, 2, 3))))
+    for _ in range(dice.choice((0, 1, 1, 2, 3, 6))):
+        data = dice.choice(MUTATIONS)(dice, data, words)
+    return data
+
+
+def cut(dice: random.Random, data: bytes, mark: bytes) -> list[bytes]:
+    """The data as a socket may give it: in one read, cut after each `mark`, cut anywhere, or byte by byte."""
+    match dice.choice(("whole", "marks", "marks", "few", "bytes")):
+        case "whole":
+            places = []
+        case "marks":
+            places = [found.end() for found in re.finditer(re.escape(mark), data)]
+        case "few":
+            places = [_at(dice, data) for _ in range(dice.choice((1, 3, 10)))]
+        case _:
+            places = list(range(len(data)))
+    return [data[start:end] for start, end in pairwise(sorted({0, len(data), *places}))]

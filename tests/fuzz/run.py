@@ -1,0 +1,122 @@
+"""Throws spoiled input at the relay until time is over: `make fuzz` (MINUTES=10). A fault found is exit code 1."""
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.fuzz import client_requests, engine_answers, event_streams
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Makes cases, and checks them: True for one that went deep; whatever is raised is a fault found."""
+
+    name: str
+    case: Callable[[random.Random], Any]
+    check: Callable[[Any], Awaitable[bool]]
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("requests", client_requests.case, client_requests.check),
+        Target("answers", engine_answers.case, engine_answers.check),
+        Target("even", engine_answers.even_case, engine_answers.check),
+        Target("streams", event_streams.case, event_streams.check),
+    )
+}
+
+
+def made(target: Target, seed: int, number: int) -> Any:
+    return target.case(random.Random(f"{seed}:{target.name}:{number}"))  # noqa: S311 - to be had again
+
+
+class Faults:
+    """What callbacks of the loop raise, which nobody awaits."""
+
+    def __init__(self) -> None:
+        self._errors: list[BaseException] = []
+
+    def handler(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._errors.append(context.get("exception") or RuntimeError(context["message"]))
+
+    def raise_any(self) -> None:
+        if self._errors:
+            raise self._errors.pop()
+
+
+class FaultFoundError(Exception):
+    """What a case did, and how to have it again."""
+
+
+async def checked(target: Target, seed: int, number: int) -> bool:
+    """Whether the case went deep.
+
+    Raises:
+        FaultFoundError: it found a fault.
+    """
+    case = made(target, seed, number)
+    faults = Faults()
+    asyncio.get_running_loop().set_exception_handler(faults.handler)
+    try:
+        async with asyncio.timeout(5):
+            deep = await target.check(case)
+        faults.raise_any()
+    except Exception as error:
+        again = f"python -m tests.fuzz.run {target.name} --seed {seed} --case {number}"
+        raise FaultFoundError(f"{traceback.format_exc()}\n{case!r}\nagain: {again}") from error
+    return deep
+
+
+async def run(targets: list[Target], seed: int, seconds: float) -> dict[str, tuple[int, int]]:
+    """All targets in turn, case by case; how many there were of each, and how many of them went deep.
+
+    Raises:
+        FaultFoundError: one found a fault.
+    """
+    began = told = time.monotonic()
+    number = 0
+    deep = Counter[str]()
+    while (now := time.monotonic()) < began + seconds:
+        number += 1
+        for target in targets:
+            deep[target.name] += await checked(target, seed, number)
+        if now > told + 10:
+            told = now
+            print(f"{now - began:.0f} s, {number * len(targets)} executions", flush=True)
+    return {target.name: (number, deep[target.name]) for target in targets}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("targets", nargs="*", choices=[[], *TARGETS], help="default: all")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--case", type=int, help="only this one")
+    asked = parser.parse_args()
+    targets = [TARGETS[name] for name in asked.targets] or list(TARGETS.values())
+    print(f"fuzzing {', '.join(target.name for target in targets)} with seed {asked.seed}", flush=True)
+    began = time.monotonic()
+    try:
+        if asked.case is None:
+            done = asyncio.run(run(targets, asked.seed, asked.minutes * 60))
+        else:
+            done = {target.name: (1, asyncio.run(checked(target, asked.seed, asked.case))) for target in targets}
+    except FaultFoundError as error:
+        print(error)
+        return 1
+    for name, (number, deep) in done.items():
+        print(f"{name}: no fault in {number} executions, {deep} of them deep")
+    print(f"{time.monotonic() - began:.0f} s, seed {asked.seed}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

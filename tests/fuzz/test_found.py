@@ -1,0 +1,72 @@
+"""What the fuzzers have found, each by itself over real sockets."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.relay.scripted import CHAT, DONE, END, ROLE, STREAM_HEAD, USAGE, Received, chunk, content, post, staged
+
+NEXT = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+async def ok(received: Received) -> None:
+    await received.send(OK)
+
+
+async def test_an_error_of_our_own_to_a_head_request_has_no_body_to_be_read_as_the_next_answer(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok) as stage:
+        answer = await stage.ask(b"HEAD /metrics HTTP/1.1\r\nhost: x\r\n\r\n" + NEXT)
+        head, _, rest = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 403 ")
+        assert rest.startswith(b"HTTP/1.1 200 ") or rest == b""
+
+
+async def test_a_client_that_needs_the_close_as_the_end_is_reset_when_the_answer_breaks_off(tmp_path: Path) -> None:
+    async def breaks_off(received: Received) -> None:
+        await received.send(STREAM_HEAD, chunk(ROLE), chunk(content("a")))
+        received.writer.close()
+
+    async with staged(tmp_path, breaks_off) as stage:
+        with pytest.raises(ConnectionResetError):
+            await stage.ask(post(CHAT).replace(b"HTTP/1.1", b"HTTP/1.0"))
+        assert (await stage.record()).outcome == "truncated"
+
+
+async def test_an_event_stream_of_a_stated_length_is_whole_without_our_usage_event(tmp_path: Path) -> None:
+    async def sized(received: Received) -> None:
+        if b"/health" in received.head:
+            await received.send(OK)
+            return
+        stream = content("a", "stop") + USAGE + DONE
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n"
+        await received.send(head % len(stream), stream)
+
+    async with staged(tmp_path, sized) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT, close=False) + NEXT)
+        head = (await client.until(b"\r\n\r\n")).lower()
+        body = await client.until(DONE)
+        assert USAGE not in body
+        assert b"content-length: %d\r\n" % len(body) in head or b"transfer-encoding: chunked\r\n" in head
+        assert (await client.rest()).removeprefix(b"\r\n" + END).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_second_answer_to_one_request_reaches_nobody(tmp_path: Path) -> None:
+    async def twice(received: Received) -> None:
+        await received.send(OK, OK.replace(b"ok", b"no"))
+
+    async with staged(tmp_path, twice) as stage:
+        assert (await stage.ask(NEXT)).count(b"HTTP/1.1") == 1
+        assert (await stage.ask(NEXT)).endswith(b"ok")
+        assert len({received.writer for received in stage.requests}) == 2
+
+
+async def test_an_empty_line_before_a_request_is_none_wherever_the_reads_are_cut(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok) as stage:
+        client = await stage.connect()
+        for piece in (b"\r", b"\n", NEXT):
+            await client.send(piece)
+            await asyncio.sleep(0.02)  # so that the relay reads each by itself
+        assert (await client.rest()).startswith(b"HTTP/1.1 200 ")

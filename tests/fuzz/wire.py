@@ -1,0 +1,191 @@
+"""A relay whose sockets are lists of bytes: the client's wire, the engine's wires, and what was counted."""
+
+import asyncio
+import itertools
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import h11
+
+from exporters import slos
+from exporters.records import Finished, Hello
+from exporters.relay.exchange import Exchange
+from exporters.relay.relay import Relay
+from exporters.relay.sender import Sender
+from exporters.relay.upstream import UpstreamConnection, UpstreamPool
+from exporters.sidecar.config import SidecarConfig
+from tests.relay.scripted import SLOS
+
+
+class Wire(asyncio.Transport):
+    """A transport that keeps what is written; closing it tells the protocol later, as a real one does."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self.sent = bytearray()
+        self._reading = True
+        self.ended: str | None = None
+        """How the other side sees this one end: `in order` or `aborted`."""
+        self._closing = False
+
+    def write(self, data: Any) -> None:
+        if self.ended is None:
+            self.sent += data
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = self.ended or "in order"
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        self._end("in order")
+
+    def abort(self) -> None:
+        self._end("aborted")
+
+    def is_reading(self) -> bool:
+        return self._reading and not self._closing
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Every write goes out at once."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def lose(self, error: Exception | None = None) -> None:
+        """The other side ends the connection."""
+        self._end("in order", error)
+
+    def _end(self, how: str, error: Exception | None = None) -> None:
+        self.ended = self.ended or how
+        if not self._closing:
+            self._closing = True
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, error)
+
+
+class _Pool(UpstreamPool):
+    """A relay's pool, but every new connection is a wire, made at once."""
+
+    def __init__(self, like: UpstreamPool) -> None:
+        vars(self).update(vars(like))
+        self.wires: list[Wire] = []
+
+    def take(self) -> UpstreamConnection | None:
+        if (idle := super().take()) is not None:
+            return idle
+        connection = UpstreamConnection(self)
+        self.wires.append(Wire(connection))
+        connection.connection_made(self.wires[-1])
+        return connection
+
+
+class _Relay(Relay):
+    """Remembers the requests that were offered, in order; a fault in metering is a fault found."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.offered: list[Exchange] = []
+
+    def opened(self, exchange: Exchange) -> None:
+        self.offered.append(exchange)
+        super().opened(exchange)
+
+    def metering_failed(self, error: Exception) -> None:
+        raise error
+
+
+@cache
+def _slos() -> slos.SloFile:
+    return slos.loads(SLOS)
+
+
+CONFIG = SidecarConfig(upstream="http://engine:1", slos="", listen="", metrics="")
+
+
+class Bench:
+    """One client's connection through one relay."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sender = Sender("nowhere", Hello("relay-0", "life"), loop)
+        numbers = itertools.count(1)
+        self.relay = _Relay(
+            CONFIG, _slos(), self._sender, loop, salt=b"", new_request_id=lambda: f"made-{next(numbers)}"
+        )
+        self.pool = self.relay.pool = _Pool(self.relay.pool)
+        client = self.relay.client()
+        self.client = Wire(client)
+        client.connection_made(self.client)
+
+    @property
+    def written(self) -> int:
+        """Bytes that the engine got."""
+        return sum(len(wire.sent) for wire in self.pool.wires)
+
+    @property
+    def records(self) -> list[Finished]:
+        return [record for record in self._sender.outbox._kept if isinstance(record, Finished)]
+
+
+def hand(wire: Wire, data: bytes) -> None:
+    """A read of the wire's protocol."""
+    wire.protocol.data_received(data)
+
+
+async def settle() -> None:
+    """Let everything that was called soon be called."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a strict parser makes of a response."""
+
+    whole: bool
+    status: int | None = None
+    body: bytes = b""
+    rest: bytes = b""
+    wrong: str | None = None
+
+
+def read_response(data: bytes, method: str, *, ended: bool) -> Read:
+    """The first final response in `data`; `ended`: the sender has closed in order."""
+    parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 20)
+    parser.send(h11.Request(method=method, target="/", headers=[("host", "x")]))
+    parser.send(h11.EndOfMessage())
+    status, body = None, bytearray()
+    told_end = False
+    if data:  # nothing means the end
+        parser.receive_data(data)
+    while True:
+        try:
+            event = parser.next_event()
+        except h11.RemoteProtocolError as error:
+            return Read(False, status, bytes(body), wrong=None if told_end else str(error))
+        if isinstance(event, h11.Response | h11.InformationalResponse):
+            status = event.status_code
+        elif isinstance(event, h11.Data):
+            body += event.data
+        elif isinstance(event, h11.EndOfMessage):
+            return Read(True, status, bytes(body), parser.trailing_data[0])
+        elif event is h11.NEED_DATA and ended and not told_end:
+            told_end = True
+            parser.receive_data(b"")
+        else:
+            return Read(False, status, bytes(body))
