@@ -1,0 +1,158 @@
+"""Holds streams open through a real sidecar for a long time, with faults beside them: `make soak` (MINUTES=20).
+
+What could grow is sampled every ten seconds; exit code 1 where it has grown between the second quarter of the time and
+the last, or where the log does not say of each request what became of it.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import aiohttp
+
+from tests.faults.faults import FAULTS, Crowd, serving, wrong
+from tests.faults.test_accounting import flying, in_flight, kill_exporter, logged
+from tests.sidecar.running import Running, sidecar
+
+STREAMS = 200
+FAULTS_PER_SECOND = 5.0
+SAMPLE_SECONDS = 10.0
+KILLS = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 1 / 2)
+"""When the exporter is killed, of the whole time: in the last quarter its life is older than in the second, so that a
+leak of its own is seen, too."""
+
+MEGABYTES, DESCRIPTORS, REQUESTS = "MB", "descriptors", "requests"
+MAY_GROW = {MEGABYTES: (5.0, 0.1), DESCRIPTORS: (10.0, 0.02), REQUESTS: (10.0, 0.1)}
+"""By unit: how much more the last quarter's median may be, and how much of itself besides."""
+
+Sample = dict[tuple[str, str], float]
+"""By what was looked at and its unit."""
+
+
+def grown(samples: list[Sample]) -> list[str]:
+    """What is more in the last quarter than it was in the second."""
+    quarter = len(samples) // 4
+    found = []
+    for name, unit in samples[-1]:
+        before = median(sample[name, unit] for sample in samples[quarter : 2 * quarter])
+        after = median(sample[name, unit] for sample in samples[-quarter:])
+        fixed, share = MAY_GROW[unit]
+        if after > before + fixed + share * before:
+            found.append(f"{name} has grown from {before:.1f} to {after:.1f} {unit}")
+    return found
+
+
+def _of_processes(running: Running) -> Iterator[tuple[tuple[str, str], float]]:
+    for name, pid in (
+        ("supervisor", running.process.pid),
+        ("exporter", running.exporter),
+        ("relay", running.relay),
+    ):
+        folder = Path("/proc") / str(pid)
+        rollup = (folder / "smaps_rollup").read_text().splitlines()[1:]
+        sizes = {line.split()[0]: int(line.split()[1]) for line in rollup}
+        yield (f"{name} RSS", MEGABYTES), sizes["Rss:"] / 1024
+        yield (f"{name} PSS", MEGABYTES), sizes["Pss:"] / 1024
+        yield (f"{name} fds", DESCRIPTORS), float(len(list((folder / "fd").iterdir())))
+
+
+async def _sample(running: Running) -> Sample:
+    """Tried again while a process is being started again."""
+    while True:
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            sample = dict(_of_processes(running))
+            return sample | {(phase, REQUESTS): count for phase, count in (await in_flight(running)).items()}
+        await asyncio.sleep(0.1)
+
+
+@dataclass
+class Load:
+    """The streams and the faults, until told that it is over."""
+
+    crowd: Crowd
+    over: asyncio.Event
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(STREAMS):
+                group.create_task(self._stream())
+            while not self.over.is_set():
+                group.create_task(self.crowd.offer(random.choice(list(FAULTS))))  # noqa: S311 - any of them
+                await asyncio.sleep(1 / FAULTS_PER_SECOND)
+
+    async def _stream(self) -> None:
+        while not self.over.is_set():
+            await self.crowd.offer("streams long")
+
+
+async def _watch(running: Running, seconds: float) -> list[Sample]:
+    """Samples over the time, with the exporter killed now and then."""
+    began = time.monotonic()
+    samples: list[Sample] = []
+    kills = [share * seconds for share in KILLS]
+    while (now := time.monotonic() - began) < seconds:
+        if kills and now >= kills[0]:
+            kills.pop(0)
+            await kill_exporter(running)
+        samples.append(await _sample(running))
+        if len(samples) % 20 == 1:
+            print("\n" + " ".join(f"{name:>14}" for name in ["seconds", *(name for name, _ in samples[0])]))
+            print(" ".join(f"{unit:>14}" for unit in ["", *(unit for _, unit in samples[0])]))
+        print(" ".join(f"{value:>14.1f}" for value in [now, *samples[-1].values()]), flush=True)
+        await asyncio.sleep(max(0.0, began + now + SAMPLE_SECONDS - time.monotonic()))
+    return samples
+
+
+async def soak(folder: Path, seconds: float) -> list[str]:
+    """What went wrong."""
+    over = asyncio.Event()
+    connector = aiohttp.TCPConnector(limit=0)
+    async with (
+        aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session,
+        serving() as engine,
+        sidecar(folder, engine.url) as running,
+    ):
+        crowd = Crowd(engine, session, running.url)
+        loading = asyncio.create_task(Load(crowd, over).run())
+        samples = await _watch(running, seconds)
+        over.set()
+        engine.may_end.set()
+        await loading
+        await flying(running, waiting=0, streaming=0)
+        page = await running.samples()
+        troubles = grown(samples)
+        troubles += [f"{name} is {page[name]:.0f}" for name in ALL_TOLD if page[name]]
+        if (status := await running.stop()) != 0:
+            troubles.append(f"the sidecar ended with status {status}")
+        troubles += [f"{request_id}: failed for its client" for request_id in crowd.failed]
+        troubles += wrong(crowd.offered, logged(running))
+        print(f"\n{len(crowd.offered)} requests offered, {len(logged(running))} lines logged")
+        return troubles
+
+
+ALL_TOLD = ("llm_sidecar_dropped_records_total{relay-0}", "llm_sidecar_lost_requests_total{relay-0}")
+"""Counters that stay at 0 when all is told."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20)
+    minutes = parser.parse_args().minutes
+    if minutes < 1:
+        parser.error("--minutes: under 1 there are too few samples to compare quarters")
+    with tempfile.TemporaryDirectory() as folder:
+        troubles = asyncio.run(soak(Path(folder), minutes * 60))
+    print("\n".join(troubles) or "nothing has grown, and every request is accounted for")
+    return 1 if troubles else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""What a soak calls growth."""
+
+import pytest
+
+from tests.faults.soak import DESCRIPTORS, MEGABYTES, REQUESTS, grown
+
+
+@pytest.mark.parametrize(
+    "name,unit,values,found",
+    [
+        pytest.param("relay PSS", MEGABYTES, [10, 20, 20, 20], [], id="it warms up first"),
+        pytest.param("relay PSS", MEGABYTES, [20, 20, 24, 26], [], id="a little, within what is allowed"),
+        pytest.param(
+            "relay PSS",
+            MEGABYTES,
+            [20, 20, 24, 28],
+            ["relay PSS has grown from 20.0 to 28.0 MB"],
+            id="a leak of memory",
+        ),
+        pytest.param(
+            "relay fds",
+            DESCRIPTORS,
+            [400, 400, 410, 420],
+            ["relay fds has grown from 400.0 to 420.0 descriptors"],
+            id="a leak of descriptors",
+        ),
+        pytest.param(
+            "streaming",
+            REQUESTS,
+            [0, 200, 210, 240],
+            ["streaming has grown from 200.0 to 240.0 requests"],
+            id="a gauge",
+        ),
+        pytest.param("streaming", REQUESTS, [200, 200, 100, 50], [], id="it shrinks"),
+    ],
+)
+def test_growth_is_from_the_second_quarter_to_the_last_beyond_a_tolerance(
+    name: str, unit: str, values: list[float], found: list[str]
+) -> None:
+    assert grown([{(name, unit): float(value)} for value in values for _ in range(5)]) == found
