@@ -73,7 +73,7 @@ OTHER = "other"
 """The label value for any model, class or tenant that is not in its bounded list."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # each is made once, and looked up by identity for every record
 class Signal:
     """One exposed family: name, type, help, labels, and for a histogram its upper bounds without +Inf."""
 

@@ -106,6 +106,7 @@ class Meter:
             data.startswith(b"data: {")
             and data.count(b"\n") == 2
             and data.endswith(b"}\n\n")
+            and b"\r" not in data
             and not self._splitter.held
         ):
             # One read, one event: how vLLM sends them, and the path that each token takes.

@@ -136,7 +136,7 @@ class Splitter:
 
 def payload(event: bytes) -> bytes:
     """The `data:` of an event; empty for comments and other fields."""
-    if event.startswith(b"data: ") and event.endswith(b"}\n\n") and event.count(b"\n") == 2:
+    if event.startswith(b"data: ") and event.endswith(b"}\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
         return event[6:-2]
     lines = [line[5:].removeprefix(b" ") for line in _LINE.split(event) if line.startswith(b"data:")]
     return b"\n".join(lines)
