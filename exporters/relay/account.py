@@ -81,7 +81,7 @@ class Account:
         self.request_id = given
         self._caller = trace_context.caller(head.headers)
         self._span: trace_context.OwnSpan | None = None
-        if relay.config.otlp is not None and metered:
+        if relay.config.wants_spans and metered:
             self._span = trace_context.own_span(self._caller)
             head.headers = trace_context.forwarded(head.headers, self._caller, self._span)
 
@@ -237,6 +237,7 @@ class Account:
 
     def _add_measured(self, record: Finished, meter: Meter) -> None:
         record.finish_reason = meter.finish_reason
+        record.system_fingerprint = meter.fingerprint
         record.prompt_tokens = meter.prompt_tokens
         record.completion_tokens = meter.completion_tokens
         record.cached_tokens = meter.cached_tokens

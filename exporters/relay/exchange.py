@@ -281,7 +281,7 @@ class Exchange:
         else:
             connection.transport.write(head)
             self._write_body()
-            self._client.hold_body(hold=False)
+            self._client.hold_body(hold=connection.unwritten and not self._body_complete)
 
     def _unreachable(self, reason: str) -> None:
         self._connecting = None

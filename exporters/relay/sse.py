@@ -62,6 +62,7 @@ class Event(msgspec.Struct, gc=False):
     choices: list[_Choice] = []
     usage: Usage | None = None
     metrics: EngineTimes | None = None
+    system_fingerprint: str | None = None
     error: msgspec.Raw = _ABSENT
 
     @property

@@ -45,9 +45,11 @@ async def dies_in_the_second(reader: asyncio.StreamReader, writer: asyncio.Strea
 async def engine(*connections: Connection) -> AsyncIterator[tuple[str, list[int]]]:
     """An engine whose first connection runs the first script, and so on; its address, and the numbers it has begun."""
     begun: list[int] = []
+    writers: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         begun.append(len(begun))
+        writers.append(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             await connections[begun[-1]](reader, writer)
         writer.close()
@@ -57,6 +59,9 @@ async def engine(*connections: Connection) -> AsyncIterator[tuple[str, list[int]
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", begun
     finally:
         server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.02)
 
 
 async def test_a_request_cut_off_by_a_dying_idle_connection_is_sent_again_on_a_new_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import socket
 from pathlib import Path
 
@@ -211,3 +212,39 @@ async def test_an_engine_that_stops_in_the_middle_is_cut_after_the_idle_limit(tm
         assert not answer.endswith(b"0\r\n\r\n")
         assert b"[DONE]" not in answer
         assert (await stage.record()).outcome is Outcome.TIMEOUT_IDLE
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+async def test_an_upload_of_100_mb_streams_through_and_never_lies_in_memory(tmp_path: Path) -> None:
+    megabyte, came = b"x" * 1_000_000, 0
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal came
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"content-length: 100000000\r\n" in head
+        while came < 100_000_000:
+            came += len(await reader.read(1 << 20))
+            if came % 10_000_000 < 100_000:
+                await asyncio.sleep(0.01)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        writer.close()
+
+    engine = await asyncio.start_server(slow, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
+    async with engine, staged(tmp_path, None, upstream=url) as stage:
+        client = await stage.connect()
+        await client.send(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
+        before = most = resident()
+        for _ in range(100):
+            client.writer.write(megabyte)
+            await client.writer.drain()
+            most = max(most, resident())
+        assert (await client.until(b"ok")).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert came == 100_000_000
+        assert most - before < 50_000_000
+        record = await stage.record()
+        assert (record.unparsed, record.request_class, record.outcome) == ("too_large", "long", Outcome.OK)

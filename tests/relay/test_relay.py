@@ -471,7 +471,7 @@ async def test_a_fault_in_relaying_is_an_answer_and_not_a_wait(tmp_path: Path, m
     "body",
     [
         pytest.param(b'{"stream":true,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="nested without end"),
-        pytest.param(b'{"stream":true,"x":"\xff"}', id="no UTF-8"),
+        pytest.param(b'{"stream":true,"model":"\xff"}', id="no UTF-8"),
         pytest.param(b'{"stream":tru', id="cut off"),
         pytest.param(b"", id="empty"),
     ],
