@@ -132,6 +132,7 @@ class Account:
             Judge(charges, zero=self.zero, first_token_timeout=slos.first_token_timeout, max_tokens=max_tokens),
             zero=self.zero,
             one_choice=n == 1,
+            gap_bounds=self._relay.gap_bounds,
             takes_usage=self.takes_usage,
             on_verdicts=self._fallen,
         )
@@ -142,6 +143,10 @@ class Account:
         if meter is None or self._unmetered is not None or meter.pattern is None or not meter.between_events:
             return None
         return EvenStream(meter.pattern, meter, send, self._fail_open)
+
+    def fold(self) -> bool:
+        """Keep a long stream's gaps in bounded memory; whether there was something to do."""
+        return self._meter is not None and self._meter.gaps.fold()
 
     def client_reads(self, *, reads: bool) -> None:
         """A client that does not read holds the engine up: that time is not the engine's."""
@@ -244,7 +249,7 @@ class Account:
         record.queue = seconds(meter.engine.queue_time_ms)
         record.prefill = seconds(meter.engine.time_to_first_token_ms)
         record.decode = seconds(meter.engine.generation_time_ms)
-        for name, value in meter.latencies(self._relay.gap_bounds).items():
+        for name, value in meter.latencies().items():
             setattr(record, name, value)
         if record.stream and meter.first_at is None:
             record.wait_at_least = record.e2e

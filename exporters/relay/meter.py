@@ -1,17 +1,15 @@
 """Measures one request from the bytes of its response: first token, gaps, usage, the engine's times, the outcome."""
 
-from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from exporters.relay import sse
 from exporters.relay.even import Pattern, learn
+from exporters.relay.gaps import Gaps
 from exporters.signals import Outcome, Verdict
-from exporters.verdicts import Ending, Judge, nearest_rank
+from exporters.verdicts import Ending, Judge
 
 HELD_AHEAD = 64 * 1024
 """An unfinished event is held back up to here while a usage event has to be taken out; those are far smaller."""
@@ -70,6 +68,7 @@ class Meter:
         *,
         zero: float,
         one_choice: bool,
+        gap_bounds: Sequence[float],
         takes_usage: bool,
         on_verdicts: Callable[[Fallen], None],
     ) -> None:
@@ -79,7 +78,7 @@ class Meter:
         self.answer_at: float | None = None
         self.last_at: float | None = None
         self.chunks = 0
-        self.gaps = array("d")
+        self.gaps = Gaps(gap_bounds)
         self.prompt_tokens: int | None = None
         self.completion_tokens: int | None = None
         self.cached_tokens: int | None = None
@@ -141,7 +140,7 @@ class Meter:
         gap = at - self.last_at  # type: ignore[operator]  # a pattern is learnt from a chunk with output
         self.last_at = at
         self.chunks += 1
-        self.gaps.append(gap)
+        self.gaps.recent.append(gap)
         judge = self.judge
         if gap > judge.late_gap or at > judge.late_after:
             self.tell(judge.chunk(at, gap, len(self.gaps)))
@@ -232,7 +231,7 @@ class Meter:
             )
         )
 
-    def latencies(self, gap_bounds: Sequence[float]) -> dict[str, Any]:
+    def latencies(self) -> dict[str, Any]:
         """The record's times in seconds: ttft, ttft_answer, tpot, itl_p50, itl_p95 and the histogram of gaps."""
         if self.first_at is None or self.last_at is None:
             return {}
@@ -247,12 +246,9 @@ class Meter:
         ):
             found["tpot"] = (self.last_at - self.first_at) / (self.completion_tokens - 1)
         if self.gaps:
-            ordered = sorted(self.gaps)
-            found["itl_p50"] = nearest_rank(ordered, 50)
-            found["itl_p95"] = nearest_rank(ordered, 95)
-            edges = [0, *(bisect_right(ordered, bound) for bound in gap_bounds), len(ordered)]
-            found["gap_counts"] = [upper - lower for lower, upper in pairwise(edges)]
-            found["gap_sum"] = sum(ordered)
+            found["itl_p50"], found["itl_p95"] = self.gaps.percentiles(50, 95)
+            found["gap_counts"] = self.gaps.counts()
+            found["gap_sum"] = self.gaps.total()
         return found
 
     def _check_size(self) -> None:

@@ -52,6 +52,7 @@ class Relay:
         self.draining = False
         self._sender = sender
         self._open: set[Exchange] = set()
+        self._to_fold: list[Account] = []
         self._lag = 0.0
         self._said: set[str] = set()
         self._ticks = 0
@@ -136,6 +137,9 @@ class Relay:
             now = time.monotonic()
             for connection in list(self.connections):
                 connection.look_at_the_clock(now)
+            self._to_fold = [exchange.account for exchange in self._open]
+        while self._to_fold and not self._to_fold.pop().fold():  # one a tick: each takes half a millisecond
+            pass
         self._next_tick = max(self._next_tick + TELL_SECONDS, now)
         self._timer = self.loop.call_at(self._next_tick, self._tick)
 

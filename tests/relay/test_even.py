@@ -42,7 +42,7 @@ EVENTS = st.one_of(
 
 def seen(one: Meter) -> tuple[object, ...]:
     return (
-        one.chunks, list(one.gaps), one.first_at, one.answer_at, one.last_at,
+        one.chunks, list(one.gaps.recent), one.first_at, one.answer_at, one.last_at,
         one.prompt_tokens, one.completion_tokens, one.finish_reason,
     )  # fmt: skip
 
@@ -59,7 +59,8 @@ def test_even_chunks_are_counted_and_sent_as_parsed_ones_are(
             for e in events
         ]
     parsed, compared = meter(takes_usage=takes_usage), meter(takes_usage=takes_usage)
-    wanted, got = [], []
+    wanted: list[bytes] = []
+    got: list[bytes] = []
     for at, one in enumerate(events):
         wanted.append(parsed.stream(one, float(at)))
         stream = None if compared.pattern is None else EvenStream(compared.pattern, compared, got.append, _raise)
@@ -79,7 +80,8 @@ def _raise(error: Exception) -> None:
 
 def test_the_tokens_of_a_plain_stream_pass_by_comparison() -> None:
     """Else the path would be right and never taken."""
-    one, sent = meter(takes_usage=True), []
+    one = meter(takes_usage=True)
+    sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
     assert one.pattern is not None
     stream = EvenStream(one.pattern, one, sent.append, _raise)
@@ -109,7 +111,8 @@ def test_the_tokens_of_a_plain_stream_pass_by_comparison() -> None:
     ],
 )
 def test_what_is_anything_else_is_left_to_the_parsers(data: bytes) -> None:
-    one, sent = meter(takes_usage=False), []
+    one = meter(takes_usage=False)
+    sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
     assert one.pattern is not None
     assert not EvenStream(one.pattern, one, sent.append, _raise).forward(data)

@@ -23,7 +23,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 def meter(*, takes_usage: bool) -> Meter:
     judge = Judge(charges([], stream=True, several=True), zero=0, first_token_timeout=60)
-    return Meter(judge, zero=0, one_choice=True, takes_usage=takes_usage, on_verdicts=lambda _: None)
+    return Meter(judge, zero=0, one_choice=True, gap_bounds=(1.0,), takes_usage=takes_usage, on_verdicts=lambda _: None)
 
 
 @given(st.lists(EVENT, max_size=8), LINE_ENDS, st.lists(st.integers(0, 10_000), max_size=40))
