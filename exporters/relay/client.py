@@ -123,6 +123,8 @@ class ClientConnection(asyncio.Protocol):
             self._relay.loop.call_soon(self._work)
         elif self._relay.draining:
             self._transport.close()
+        else:
+            self._read_or_hold()
 
     # For the relay.
 

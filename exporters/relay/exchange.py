@@ -135,6 +135,7 @@ class Exchange:
         if self.over:
             return
         if self._streams_body:
+            self._client.hold_body(hold=False)
             if self._sent_head:
                 self._write_body()
             return
@@ -230,8 +231,7 @@ class Exchange:
             )
 
     def on_writable(self, *, writable: bool) -> None:
-        if not self._body_complete:
-            self._client.hold_body(hold=not writable)
+        self._client.hold_body(hold=not writable and not self._body_complete)
 
     # From the relay.
 

@@ -17,7 +17,7 @@ from tests.relay.test_sse import meter
 def event(delta: dict[str, Any], *, dump: Any = json.dumps, **more: Any) -> bytes:
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, **more.pop("choice", {})}
     value = {"id": "chatcmpl-0123", "object": "chat.completion.chunk", "model": "m", "choices": [choice], **more}
-    return b"data: " + dump(value).encode() + b"\n\n"
+    return b"data: " + str(dump(value)).encode() + b"\n\n"
 
 
 def learnt(data: bytes) -> Pattern | None:
