@@ -1,0 +1,64 @@
+"""The ceilings as figures: made from a setup, written as JSON, read again by the sidecar, exposed as gauges."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exporters.roofline.formulas import Setup, decode_rate, kv_tokens, prefill_rate
+from exporters.roofline.shape import read_json
+from exporters.usage import UsageError
+
+BATCH = re.compile("[1-9][0-9]{0,8}")
+PREFILL, DECODE, KV_TOKENS = "prefill_tokens_per_second", "decode_tokens_per_second", "kv_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """Tokens per second of prefill, and of decode by batch; tokens that the KV cache can hold."""
+
+    prefill: float
+    decode: Mapping[int, float]
+    kv_tokens: int
+
+    def document(self) -> dict[str, object]:
+        decode = {str(batch): rate for batch, rate in self.decode.items()}
+        return {PREFILL: self.prefill, DECODE: decode, KV_TOKENS: self.kv_tokens}
+
+
+def ceilings(setup: Setup, batches: Sequence[int]) -> Ceilings:
+    return Ceilings(prefill_rate(setup), {batch: decode_rate(setup, batch) for batch in batches}, kv_tokens(setup))
+
+
+def read_ceilings(path: Path) -> Ceilings:
+    """What `vllm-slo roofline --format json` has printed.
+
+    Raises:
+        UsageError: the file cannot be read, or has mistakes: all of them.
+    """
+    document = read_json(path)
+    decode = document.get(DECODE)
+    batches: Mapping[str, Any] = decode if isinstance(decode, dict) else {}
+    wrong = list(_wrong(document, batches))
+    if wrong:
+        where = f"{path}: make it with: vllm-slo roofline --format json"
+        raise UsageError("\n".join((*(f"{path}: {text}" for text in wrong), where)))
+    return Ceilings(document[PREFILL], {int(batch): rate for batch, rate in batches.items()}, document[KV_TOKENS])
+
+
+def _wrong(document: Mapping[str, Any], batches: Mapping[str, Any]) -> Iterator[str]:
+    for key in (PREFILL, KV_TOKENS):
+        if not _above_zero(document.get(key)):
+            yield f"{key}: expected a number above 0, found {document.get(key)!r}"
+    if not batches:
+        yield f"{DECODE}: expected an object of rates by batch, found {document.get(DECODE)!r}"
+    for batch, rate in batches.items():
+        if not BATCH.fullmatch(batch):
+            yield f"{DECODE}: expected a batch of 1 or more, found {batch!r}"
+        if not _above_zero(rate):
+            yield f"{DECODE}.{batch}: expected a number above 0, found {rate!r}"
+
+
+def _above_zero(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")

@@ -1,0 +1,191 @@
+"""`vllm-slo roofline`: what a card can do at the most with a model, before anything is rented or measured."""
+
+import argparse
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from exporters.roofline.ceilings import BATCH, ceilings
+from exporters.roofline.formulas import (
+    Setup,
+    compute_seconds,
+    crossover,
+    decode_rate,
+    flop_per_token,
+    kv_bytes_per_token,
+    kv_tokens,
+    memory_seconds,
+    prefill_rate,
+    room,
+    weight_bytes,
+)
+from exporters.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
+from exporters.roofline.shape import LARGEST, read_shape
+from exporters.usage import UsageError
+from exporters.yamlfile import nearest, number
+
+BATCHES = (1, 8, 50, 200, 1000)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags, named as vLLM's own where it has them."""
+    parser.add_argument("--gpu", required=True, metavar="NAME", help="such as 'RTX 6000 Ada' or H200")
+    parser.add_argument("--gpu-file", type=Path, default=SHIPPED, metavar="FILE", help="cards (default: those shipped)")
+    parser.add_argument("--model-config", required=True, type=Path, metavar="FILE", help="the model's config.json")
+    parser.add_argument("--parameters", type=float, metavar="N", help="such as 14.8e9 (default: counted)")
+    parser.add_argument("--dtype", default="bf16", help="in which matrices are multiplied (default %(default)s)")
+    parser.add_argument("--weight-dtype", metavar="DTYPE", help="of the weights, such as int4 (default: --dtype)")
+    parser.add_argument("--kv-dtype", default="bf16", metavar="DTYPE", help="of the KV cache (default %(default)s)")
+    parser.add_argument("--tensor-parallel", type=int, default=1, metavar="N", help="cards (default %(default)s)")
+    parser.add_argument(
+        "--gpu-memory-utilization", type=float, default=0.9, metavar="SHARE", help="as vLLM's (default %(default)s)"
+    )
+    parser.add_argument(
+        "--context",
+        type=int,
+        default=0,
+        metavar="TOKENS",
+        help="tokens that each request holds in the KV cache, to count attention too (default: weights alone)",
+    )
+    parser.add_argument(
+        "--batch",
+        action="append",
+        default=[],
+        metavar="N",
+        help=f"requests decoded together (repeatable; default: {', '.join(map(str, BATCHES))})",
+    )
+    parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="json is what sidecar --roofline reads"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the ceilings; 1 when the weights do not fit."""
+    gpus = read_gpus(arguments.gpu_file)
+    setup = _setup(arguments, gpus)
+    batches = [_batch(text) for text in arguments.batch] or BATCHES
+    fits = kv_tokens(setup) > 0
+    options = () if fits else tuple(would_fit(setup, gpus))
+    if arguments.format == "json":
+        print(json.dumps(_document(setup, batches, options), indent=2))
+    else:
+        print("\n".join(_table(setup, batches, options)))
+    return 0 if fits else 1
+
+
+def would_fit(setup: Setup, gpus: Iterable[Gpu]) -> Iterable[str]:
+    """The smallest single changes after which weights and KV cache fit."""
+    for size in setup.shape.tensor_parallel_sizes:
+        if kv_tokens(replace(setup, tensor_parallel=size)):
+            yield f"--tensor-parallel {size}"
+            break
+    for dtype in (Dtype.FP8, Dtype.INT4):
+        if dtype.bytes < setup.weight_dtype.bytes and kv_tokens(replace(setup, weight_dtype=dtype)):
+            yield f"--weight-dtype {dtype}"
+            break
+    for gpu in sorted(gpus, key=lambda gpu: gpu.memory):
+        if setup.dtype in gpu.flops and kv_tokens(replace(setup, gpu=gpu)):
+            yield f"--gpu '{gpu.name}'"
+            break
+
+
+def _setup(arguments: argparse.Namespace, gpus: Sequence[Gpu]) -> Setup:
+    gpu = find_gpu(arguments.gpu, gpus)
+    dtype = _dtype(arguments.dtype, "--dtype")
+    if dtype not in gpu.flops:
+        raise UsageError(
+            f"--dtype: the datasheet of {gpu.name} has no figure for {dtype}; it has {', '.join(gpu.flops)}; weights "
+            "alone can be smaller: --weight-dtype"
+        )
+    parameters, share = arguments.parameters, arguments.gpu_memory_utilization
+    if parameters is not None and not 0 < parameters < math.inf:
+        raise UsageError(f"--parameters: {parameters:g} is no number of parameters; write one above 0, such as 14.8e9")
+    if not 0 < share <= 1:
+        raise UsageError(f"--gpu-memory-utilization: {share:g} is no share; write one above 0, up to 1")
+    if not 0 <= arguments.context <= LARGEST:
+        raise UsageError(f"--context: {arguments.context} tokens cannot be held; use 0 to {LARGEST:,}")
+    shape, size = read_shape(arguments.model_config, parameters), arguments.tensor_parallel
+    if size not in shape.tensor_parallel_sizes:
+        sizes = ", ".join(map(str, shape.tensor_parallel_sizes))
+        raise UsageError(
+            f"--tensor-parallel: {shape.heads} heads and {shape.kv_heads} KV heads cannot be shared out to {size} "
+            f"cards; use one of {sizes}"
+        )
+    return Setup(
+        gpu=gpu,
+        shape=shape,
+        dtype=dtype,
+        weight_dtype=_dtype(arguments.weight_dtype, "--weight-dtype") if arguments.weight_dtype else dtype,
+        kv_dtype=_dtype(arguments.kv_dtype, "--kv-dtype"),
+        tensor_parallel=size,
+        utilization=share,
+        context=arguments.context,
+    )
+
+
+def _dtype(text: str, flag: str) -> Dtype:
+    try:
+        return Dtype(text)
+    except ValueError:
+        raise UsageError(f"{flag}: {text!r} is unknown; {nearest(text, Dtype)}") from None
+
+
+def _batch(text: str) -> int:
+    if not BATCH.fullmatch(text):
+        raise UsageError(f"--batch: {text!r} is no number of requests; use 1 or more")
+    return int(text)
+
+
+def _document(setup: Setup, batches: Sequence[int], options: Sequence[str]) -> dict[str, object]:
+    return {
+        "gpu": setup.gpu.name,
+        "tensor_parallel": setup.tensor_parallel,
+        "dtype": setup.dtype,
+        "weight_dtype": setup.weight_dtype,
+        "kv_dtype": setup.kv_dtype,
+        "context": setup.context,
+        "parameters": setup.shape.parameters,
+        "weight_bytes": weight_bytes(setup),
+        "flop_per_token": flop_per_token(setup),
+        "kv_bytes_per_token": kv_bytes_per_token(setup),
+        **ceilings(setup, batches).document(),
+        "crossover_batch": crossover(setup),
+        "would_fit": options,
+    }
+
+
+def _table(setup: Setup, batches: Sequence[int], options: Sequence[str]) -> Iterable[str]:
+    gpu, shape, tokens, memory_bound = setup.gpu, setup.shape, kv_tokens(setup), crossover(setup)
+    cards = f"{setup.tensor_parallel} x " if setup.tensor_parallel > 1 else ""
+    yield (
+        f"{'GPU':<16}{cards}{gpu.name}: {number(gpu.flops[setup.dtype] / 1e12)} TFLOP/s {setup.dtype}, "
+        f"{number(gpu.bandwidth / 1e9)} GB/s, {number(gpu.memory / 2**30)} GiB ({gpu.source})"
+    )
+    active = f", {shape.multiplied / 1e9:.2f} B for one token" if shape.experts else ""
+    yield (
+        f"{'Weights':<16}{shape.parameters / 1e9:.2f} B parameters{active}: {weight_bytes(setup) / 1e9:.1f} GB "
+        f"({setup.weight_dtype})"
+    )
+    yield f"{'FLOP per token':<16}{flop_per_token(setup) / 1e9:.2f} G"
+    yield f"{'Prefill':<16}{prefill_rate(setup):,.0f} tok/s"
+    kv = f"{kv_bytes_per_token(setup):,.0f} B per token ({setup.kv_dtype})"
+    yield f"{'KV cache':<16}{kv}; {f'{tokens:,} tokens fit' if tokens else 'no room'}"
+    bound = "always memory-bound" if memory_bound is None else f"memory-bound up to batch {memory_bound:,}"
+    yield f"{'Decode':<16}{bound}" + (f", with {setup.context:,} tokens each" if setup.context else "")
+    yield ""
+    yield f"{'batch':>8}{'tok/s':>12}{'each':>10}  limit"
+    for batch in batches:
+        rate = decode_rate(setup, batch)
+        limit = "memory" if memory_seconds(setup, batch) > compute_seconds(setup, batch) else "compute"
+        over = "; over the KV cache" if tokens and batch * setup.context > tokens else ""
+        yield f"{batch:>8,}{rate:>12,.0f}{rate / batch:>10,.1f}  {limit}{over}"
+    if options or not tokens:
+        yield ""
+        yield (
+            f"The weights do not fit: {weight_bytes(setup) / 1e9:.1f} GB and room for {room(setup) / 1e9:.1f} GB "
+            f"({number(setup.utilization * 100)} % of the memory). "
+            f"Would fit: {', or '.join(options) or 'nothing known'}."
+        )
