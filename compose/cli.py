@@ -18,10 +18,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("compose.up", "run the whole lab natively: engine, sidecar, Prometheus, Alertmanager, load"),
     "demo": ("compose.demo", "watch an SLO burn, a page arrive, a flag flip and the alert resolve"),
     "sidecar": ("exporters.sidecar.command", "relay and measure OpenAI-compatible traffic"),
+    "flip": ("exporters.sidecar.flip", "declare a config flip that cannot be seen from outside the engine"),
     "simulate": ("compose.simulator.command", "serve a simulated vLLM, for a machine without a GPU"),
     "alerts": ("alerts.command", "check the SLO file, render Prometheus rules"),
     "dashboards": ("dashboards.command", "render Grafana dashboards, audit their queries"),
     "load": ("loadgen.command", "offer open-loop mixed traffic and report on it"),
+    "compare": ("exporters.comparison.command", "hold the requests before a config flip against those after it"),
+    "roofline": ("exporters.roofline.command", "what a GPU can do at the most with a model: prefill, decode, KV cache"),
 }
 
 

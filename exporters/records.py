@@ -66,6 +66,8 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     unparsed: str | None = None
     unmetered: str | None = None
     paused: float = 0.0  # while the client did not read; in no latency but e2e
+    system_fingerprint: str | None = None
+    prompt_repeat: bool | None = None  # no relay's word: the exporter's, which sees the prompts of all
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

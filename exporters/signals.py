@@ -38,6 +38,7 @@ class Label(StrEnum):
     WINDOW = "window"
     SEVERITY = "severity"
     TIER = "tier"
+    BATCH = "batch"
 
 
 class Outcome(StrEnum):
@@ -149,6 +150,12 @@ PREFILL = _histogram(
 DECODE = _histogram(
     "llm_request_decode_seconds", "The engine's own time from first to last token.", WHOLE_SECONDS, _M, _C
 )
+REQUESTS_WITH_ENGINE_TIMES = _counter(
+    "llm_requests_with_engine_times_total",
+    "Ended requests whose times in the engine are known; the others are in none of the three above.",
+    _M,
+    _C,
+)
 
 # Tokens, as `usage` reports them.
 PROMPT_TOKENS = _counter("llm_prompt_tokens_total", "Prompt tokens of ended requests.", _M, _C, _T)
@@ -157,6 +164,12 @@ COMPLETION_TOKENS = _counter(
 )
 CACHED_TOKENS = _counter(
     "llm_cached_prompt_tokens_total", "Prompt tokens that the engine took from its prefix cache.", _M, _C, _T
+)
+PROMPT_REPEATS = _counter(
+    "llm_prompt_repeats_total", "Requests whose whole prompt one of the last 100,000 different ones had.", _M, _C
+)
+UNIQUE_PROMPTS = _gauge(
+    "llm_unique_prompts_estimate", "Different prompts since the exporter's start, give or take 2 %.", _M
 )
 REQUEST_PROMPT_TOKENS = _histogram("llm_request_prompt_tokens", "Prompt tokens per request.", TOKENS, _M, _C)
 REQUEST_COMPLETION_TOKENS = _histogram(
@@ -247,12 +260,23 @@ ENGINE_SETTING_INFO = _gauge(
 )
 ENGINE_CONFIG_CHANGE = _gauge(
     "llm_engine_config_change_timestamp_seconds",
-    "Unix time at which a setting changed; draw it with useValueForTime.",
+    "Unix time at which a setting changed, as seen or declared; draw it with useValueForTime.",
     _E,
     Label.SETTING,
     Label.OLD,
     Label.NEW,
 )
+
+# What the hardware allows at the most, to hold what is measured against.
+ROOFLINE_PREFILL = _gauge(
+    "llm_roofline_prefill_tokens_per_second", "Prompt tokens per second that the GPUs can compute at the most."
+)
+ROOFLINE_DECODE = _gauge(
+    "llm_roofline_decode_tokens_per_second",
+    "Output tokens per second of all requests together that the GPUs can give at the most, by batch.",
+    Label.BATCH,
+)
+ROOFLINE_KV_TOKENS = _gauge("llm_roofline_kv_tokens", "Tokens that fit beside the weights at the most.")
 
 # The sidecar on itself.
 SIDECAR_BUILD = _gauge("llm_sidecar_build_info", "The running version.", Label.VERSION)
@@ -280,6 +304,12 @@ SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Batches that the 
 SIDECAR_EXPORTED_SPANS = _counter("llm_sidecar_exported_spans_total", "Spans that the trace collector has taken.")
 SIDECAR_DROPPED_SPANS = _counter(
     "llm_sidecar_dropped_spans_total", "Spans given up because the trace collector is down or slow.", Label.REASON
+)
+SIDECAR_UNJOINED_SPANS = _counter(
+    "llm_sidecar_unjoined_spans_total", "Spans of the engine that gave no request its times.", Label.REASON
+)
+SIDECAR_REFUSED_MESSAGES = _counter(
+    "llm_sidecar_refused_otlp_messages_total", "Messages to the receiver of spans that were not read.", Label.REASON
 )
 SIDECAR_CONNECTIONS = _gauge("llm_sidecar_client_connections", "Open client connections.", Label.PROCESS)
 
@@ -341,6 +371,16 @@ ENGINE_CACHE_HITS_IN = Recorded(
 CACHE_WEEKLY_RATIO = Recorded(
     "llm_engine_prefix_cache:weekly_hit_ratio", "Share of last week's prompt tokens found in the prefix cache.", (_M,)
 )
+
+# What it costs, where the rules are rendered with a price; in the price's currency.
+COST_IN = Recorded("llm_cost:money:increase", "What the GPUs cost in a window.", (_W,))
+COST_IDLE_IN = Recorded("llm_cost:idle_money:increase", "The part of it that bought no output token.", (_W,))
+COST_TOKENS_IN = Recorded("llm_cost:output_tokens:increase", "Output tokens in a window; absent without any.", (_W,))
+COST_GOOD_IN = Recorded("llm_cost:good_requests:increase", "Requests in a window that were good for all SLOs.", (_W,))
+COST_PER_MILLION = Recorded(
+    "llm_cost:per_million_output_tokens", "Money per million output tokens; absent without any.", (_W,)
+)
+COST_PER_GOOD = Recorded("llm_cost:per_good_request", "Money per good request; absent without any.", (_W,))
 
 COLD_START = Recorded(
     "llm_engine:cold_start", "1 while an engine starts, and until it is warm.", (Label.INSTANCE, Label.ENGINE)

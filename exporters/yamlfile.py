@@ -1,6 +1,7 @@
 """Reads a YAML mapping by name and keeps every mistake with its place, so that one run reports them all."""
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,12 +24,15 @@ class Problem:
     column: int
     path: str
     text: str
+    length: int = 1
+    """Characters of that line that are meant."""
 
 
 class FileError(UsageError):
-    """All mistakes of one file; the text has one line for each."""
+    """All mistakes of one file, and what stands in it; the message has one line for each."""
 
-    def __init__(self, source: str, problems: Iterable[Problem]) -> None:
+    def __init__(self, source: str, problems: Iterable[Problem], content: str) -> None:
+        self.content = content
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
         super().__init__(
             "\n".join(
@@ -74,6 +78,7 @@ class Reader:
     """The file's root and the mistakes found so far."""
 
     source: str
+    content: str
     root: yaml.Node | None
     problems: list[Problem] = field(default_factory=list)
 
@@ -87,7 +92,7 @@ class Reader:
             FileError: when there is at least one.
         """
         if self.problems:
-            raise FileError(self.source, self.problems)
+            raise FileError(self.source, self.problems, self.content)
 
 
 def open_yaml(path: Path) -> Reader:
@@ -114,14 +119,14 @@ def parse_yaml(text: str, source: str) -> Reader:
         FileError: the text is no YAML.
     """
     try:
-        return Reader(source, yaml.compose(text, Loader=yaml.SafeLoader))
+        return Reader(source, text, yaml.compose(text, Loader=yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise FileError(source, [Problem(line, column, "", f"is no YAML: {what}")]) from error
+        raise FileError(source, [Problem(line, column, "", f"is no YAML: {what}")], text) from error
     except yaml.YAMLError as error:
-        raise FileError(source, [Problem(1, 1, "", f"is no YAML: {error}".splitlines()[0])]) from error
+        raise FileError(source, [Problem(1, 1, "", f"is no YAML: {error}".splitlines()[0])], text) from error
 
 
 @dataclass(slots=True)
@@ -133,9 +138,15 @@ class Node:
     path: str
 
     def problem(self, text: str) -> None:
-        mark = self.at.start_mark if self.at is not None else None
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        self.reader.problems.append(Problem(line, column, self.path, text))
+        self.reader.problems.append(self.told(text))
+
+    def told(self, text: str) -> Problem:
+        """What there is to say about this place; what spans several lines is meant by its first character."""
+        if self.at is None:
+            return Problem(1, 1, self.path, text)
+        start, end = self.at.start_mark, self.at.end_mark
+        length = end.column - start.column if end.line == start.line else 1
+        return Problem(start.line + 1, start.column + 1, self.path, text, max(1, length))
 
     def shown(self) -> str:
         """The value as a message quotes it."""
@@ -219,7 +230,8 @@ class Node:
         value = None
         if isinstance(self.at, yaml.ScalarNode) and self.at.tag in {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}:
             value = float(yaml.safe_load(self.at.value))
-        if value is None or value != value or (whole and value != int(value)) or (least is not None and value < least):  # noqa: PLR0124 - NaN
+        fits = value is not None and math.isfinite(value) and (not whole or value == int(value))
+        if value is None or not fits or (least is not None and value < least):
             self.problem(f"expected {kind}{bound}, found {self.shown()}")
             return None
         return value

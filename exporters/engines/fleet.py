@@ -3,11 +3,12 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client.core import Metric
 
-from exporters.engines.flips import revision
+from exporters.engines.flips import Taken, revision
+from exporters.engines.memory import Memory
 from exporters.engines.scraper import Scraper
 from exporters.engines.state import EngineState, collect
 from exporters.engines.targets import Target
@@ -22,8 +23,13 @@ class Fleet:
         interval: float,
         on_models: Callable[[tuple[str, ...]], None],
         tls: ssl.SSLContext,
+        memory: Memory | None = None,
     ) -> None:
-        self._scrapers = [Scraper(target, interval, on_models, tls) for target in targets]
+        self._scrapers = [Scraper(target, interval, on_models, tls, self._remember) for target in targets]
+        self._memory = memory
+        kept = {} if memory is None else memory.load()
+        for state in self.states:
+            state.watch = kept.get(state.name, state.watch)
 
     @property
     def states(self) -> list[EngineState]:
@@ -43,3 +49,19 @@ class Fleet:
         if len(self._scrapers) == 1:
             return next(iter(known.values()), None)
         return revision(known) if known else None
+
+    def answered(self, fingerprint: str, at: float) -> None:
+        """An answer that ended at `at` (unix) carried it; of several engines nobody knows whose it is."""
+        if len(self._scrapers) == 1:
+            self._scrapers[0].state.watch.answered(fingerprint, at)
+
+    def declare(self, engines: Sequence[str], settings: Mapping[str, str], note: str) -> dict[str, dict[str, Taken]]:
+        """An operator says what holds now at these engines."""
+        now = time.time()
+        taken = {state.name: state.watch.declare(settings, note, now) for state in self.states if state.name in engines}
+        self._remember()
+        return taken
+
+    def _remember(self) -> None:
+        if self._memory is not None:
+            self._memory.save({state.name: state.watch.known for state in self.states}, time.time())

@@ -18,7 +18,7 @@ Key = tuple[str, str]
 
 # Labels of vLLM's cache_config_info that say where it is (Ray's too), or that come out of profiling the memory at each
 # start: nobody set them.
-_NOT_SETTINGS = frozenset(
+NOT_SETTINGS = frozenset(
     {
         *("engine", "pid", "kv_cache_max_concurrency", "kv_cache_size_tokens", "num_gpu_blocks"),
         *("Component", "NodeAddress", "ReplicaId", "SessionName", "Version", "WorkerId"),
@@ -80,7 +80,7 @@ def read(text: str) -> Reading:
     reading.exposed = frozenset(exposed)
     if isinstance(engine.capacity, Labelled):
         for labels in sorted(page.of(engine.capacity.name)):
-            reading.settings.update((key, value) for key, value in labels if key not in _NOT_SETTINGS)
+            reading.settings.update((key, value) for key, value in labels if key not in NOT_SETTINGS)
     return reading
 
 

@@ -1,15 +1,16 @@
 """Looks at one engine at an interval: its metrics, its models and version, what it shows of its configuration."""
 
 import asyncio
-import json
 import ssl
 import time
 from collections.abc import Callable
 from typing import Any
 
 import aiohttp
+import msgspec
 
 from exporters.engines.reading import Reading, read
+from exporters.engines.settings import of_models, of_server_info
 from exporters.engines.state import EngineState
 from exporters.engines.targets import Target
 
@@ -21,6 +22,9 @@ IDENTITY_PATIENCE = 1.0
 
 HUNG_SECONDS = 5.0
 """When to ask again what did not answer in that time: at once would slow down every look."""
+
+SERVER_INFO = "/server_info?config_format=json"
+"""vLLM has it where VLLM_SERVER_DEV_MODE is set; it takes some seconds at first."""
 
 AWAY_SECONDS = 1.0
 """How often an engine that does not answer is looked for."""
@@ -46,11 +50,15 @@ class Scraper:
         interval: float,
         on_models: Callable[[tuple[str, ...]], None],
         tls: ssl.SSLContext,
+        on_look: Callable[[], None] = lambda: None,
     ) -> None:
         self._target = target
         self._interval = interval
         self._on_models = on_models
         self._tls = tls
+        self._on_look = on_look
+        self._told: dict[str, str] = {}  # of this process's settings, by pages other than its metrics
+        self._asks_server_info = False
         self._identify_at = 0.0
         self._timeout = aiohttp.ClientTimeout(total=max(interval, 2.0))
         self.state = EngineState(target.name)
@@ -63,6 +71,7 @@ class Scraper:
         async with aiohttp.ClientSession(timeout=self._timeout, connector=connector) as session:
             while True:
                 await self.scrape(session)
+                self._on_look()
                 # A model's name must be known before its first requests end, or they count as `other`.
                 interval = self._interval if self.state.up else min(self._interval, AWAY_SECONDS)
                 due = max(due + interval, loop.time())
@@ -82,12 +91,12 @@ class Scraper:
             state.errors[reason] += 1  # looks, not lines: a page of garbage is one event
         came_up = not state.up or reading.start_time != started
         state.reading, state.good_at = reading, time.monotonic()
+        if came_up:
+            self._told = {}
+            self._asks_server_info = reading.engine_type == "vllm"
         if came_up or time.monotonic() > self._identify_at:
             await self._identify(session)
-        settings = dict(reading.settings)
-        if state.version is not None:
-            settings["version"] = state.version
-        state.watch.observe(settings, reading.start_time, time.time())
+        state.watch.observe({**self._told, **reading.settings}, reading.start_time, time.time())
         state.up = True
 
     async def _look(self, session: aiohttp.ClientSession) -> Reading | str:
@@ -110,27 +119,43 @@ class Scraper:
             return "parse"
 
     async def _identify(self, session: aiohttp.ClientSession) -> None:
-        """Ask for the models and the version; an engine that has neither page keeps what was known."""
+        """Ask for the models, the version and more; an engine that has no such page keeps what was known."""
         self._identify_at = time.monotonic() + IDENTITY_SECONDS
         engine = self.state.reading.engine
         path, field = engine.version_page if engine is not None else ("/version", "version")
+        own_models = f"{self._target.itself}/v1/models"
 
         def models(told: Any) -> None:
             self.state.models = tuple(str(model["id"]) for model in told["data"])
             self._on_models(self.state.models)
+            if own_models == self._target.models:
+                settings(told)
+
+        def settings(told: Any) -> None:
+            self._told.update(of_models(told))
 
         def version(told: Any) -> None:
-            self.state.version = str(told[field])
+            self.state.version = self._told["version"] = str(told[field])
 
-        for url, take in ((self._target.models, models), (f"{self._target.itself}{path}", version)):
+        def server_info(told: Any) -> None:
+            self._told.update(of_server_info(told))
+
+        pages = [(self._target.models, models), (f"{self._target.itself}{path}", version)]
+        if own_models != self._target.models:  # a gateway's list is of no one engine
+            pages.append((own_models, settings))
+        if self._asks_server_info:
+            pages.append((f"{self._target.itself}{SERVER_INFO}", server_info))
+            self._asks_server_info = False  # whatever it answers, in this process's life it will answer the same
+        for url, take in pages:
             try:
                 async with asyncio.timeout(IDENTITY_PATIENCE):
-                    take(json.loads(await _fetch(session, url)))
+                    take(msgspec.json.decode(await _fetch(session, url)))
             except aiohttp.ClientResponseError:
                 pass  # no such page
             except TimeoutError:
                 self._identify_at = time.monotonic() + HUNG_SECONDS
-            except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, RecursionError):
+                self._asks_server_info = take is server_info
+            except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self._identify_at = 0.0  # half an answer: ask again at the next scrape
 
 

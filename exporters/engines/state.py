@@ -46,7 +46,7 @@ class EngineState:
             yield signals.ENGINE_CONFIG_INFO, (self.watch.revision,), 1.0
         for setting in sorted(self.watch.settings.items()):
             yield signals.ENGINE_SETTING_INFO, setting, 1.0
-        for change in self.watch.changes.values():
+        for change in self.watch.changes:
             yield signals.ENGINE_CONFIG_CHANGE, (change.setting, change.old, change.new), change.at
 
     def _of_reading(self) -> Iterator[tuple[Signal, Labels, float]]:

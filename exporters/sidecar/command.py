@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import os
 import re
 import stat
@@ -12,13 +13,16 @@ from pathlib import Path
 from opentelemetry.util.re import parse_env_headers
 
 from exporters import slos
+from exporters.engines.memory import Memory
 from exporters.engines.targets import targets
 from exporters.relay.upstream import origin
+from exporters.roofline.ceilings import read_ceilings
 from exporters.sidecar import otlp
+from exporters.sidecar.admin import read_token
 from exporters.sidecar.config import SidecarConfig
 from exporters.sidecar.credentials import Credentials
 from exporters.sidecar.request_log import RequestLog
-from exporters.sidecar.supervisor import supervise
+from exporters.sidecar.supervisor import listen, supervise
 from exporters.sidecar.tls import SYSTEM, Certificate, Trust
 from exporters.usage import UsageError
 from exporters.yamlfile import duration
@@ -124,6 +128,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the engine's metrics page; once for each engine behind a gateway (default: the upstream's /metrics)",
     )
+    measuring.add_argument(
+        "--roofline",
+        metavar="FILE",
+        help="what `vllm-slo roofline --format json` printed: show its ceilings beside what is measured",
+    )
 
     metrics = parser.add_argument_group("metrics")
     metrics.add_argument(
@@ -137,6 +146,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="who may see them: 'bearer TOKEN' or 'basic USER:PASSWORD' on each line; /healthz and /readyz stay open "
         "(default: everybody)",
+    )
+    metrics.add_argument(
+        "--admin-token-file",
+        metavar="FILE",
+        help="one word: the bearer token that alone opens /admin/ there, for `vllm-slo flip`; no credential of "
+        "--metrics-auth-file does, and it opens nothing else (default: there is no /admin/)",
+    )
+    metrics.add_argument(
+        "--state", metavar="FILE", help="keep here, over restarts of the sidecar, what is known of the engine's flips"
     )
 
     traces = parser.add_argument_group("traces")
@@ -159,6 +177,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="VERSION",
         help="version of the GenAI attribute names: 1.36 or 1.44 (default %(default)s)",
     )
+    traces.add_argument(
+        "--engine-spans",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="receive the engine's own spans here, as grpc://H:P or http://H:P, for the times in the engine of "
+        "requests whose answer does not tell them (repeatable; default: nowhere)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -172,6 +198,11 @@ def run(arguments: argparse.Namespace) -> int:
     certificate = _certificate(arguments)
     if arguments.metrics_auth_file:
         Credentials(arguments.metrics_auth_file).read()
+    if arguments.admin_token_file:
+        read_token(arguments.admin_token_file, "--admin-token-file")
+    state = Path(arguments.state).absolute() if arguments.state else None
+    if state is not None:
+        Memory(state).check()
     path = Path(arguments.slos)
     slos.load(path)
     log = Path(arguments.request_log).absolute() if arguments.request_log else None
@@ -183,9 +214,12 @@ def run(arguments: argparse.Namespace) -> int:
         certificate=certificate,
         metrics=arguments.metrics,
         metrics_auth_file=arguments.metrics_auth_file,
+        admin_token_file=arguments.admin_token_file,
+        state=str(state) if state else None,
         workers=arguments.workers,
         request_log=str(log) if log else None,
         engine_metrics=tuple(arguments.engine_metrics),
+        roofline=read_ceilings(Path(arguments.roofline)) if arguments.roofline else None,
         allow_paths=tuple(arguments.allow_path),
         models=tuple(arguments.model),
         inject_usage=not arguments.no_inject_usage,
@@ -198,6 +232,7 @@ def run(arguments: argparse.Namespace) -> int:
         cut_idle=_duration_or_never(arguments.cut_idle, "--cut-idle"),
         drain=0.0 if arguments.drain == "0" else _duration(arguments.drain, "--drain"),
         otlp=_collector(arguments),
+        engine_spans=_receivers(arguments.engine_spans),
     )
     if log is not None:
         RequestLog(log).close()
@@ -235,7 +270,12 @@ def _certificate(arguments: argparse.Namespace) -> Certificate | None:
 def _warnings(arguments: argparse.Namespace) -> Iterator[str]:
     if arguments.upstream_insecure:
         yield "--upstream-insecure: THE ENGINE'S CERTIFICATE IS NOT CHECKED; whoever answers in its place reads all"
-    for flag, path in (("--metrics-auth-file", arguments.metrics_auth_file), ("--tls-key", arguments.tls_key)):
+    secrets = {
+        "--metrics-auth-file": arguments.metrics_auth_file,
+        "--admin-token-file": arguments.admin_token_file,
+        "--tls-key": arguments.tls_key,
+    }
+    for flag, path in secrets.items():
         if path and Path(path).stat().st_mode & stat.S_IROTH:
             yield f"{flag}: every user of this machine can read {path}; chmod o-r {path}"
 
@@ -253,11 +293,20 @@ def _collector(arguments: argparse.Namespace) -> otlp.Collector | None:
     )
 
 
+def _receivers(given: list[str]) -> tuple[otlp.Receiver, ...]:
+    receivers = tuple(map(otlp.receiver, given))
+    with contextlib.ExitStack() as closing:  # only tried: gRPC takes no socket that another process has made
+        for receiver in receivers:
+            (tried,) = listen(receiver.address, "--engine-spans")
+            closing.enter_context(tried)
+    return receivers
+
+
 def _size(text: str, flag: str) -> int:
     match = re.fullmatch(r"([1-9][0-9]*)(|KiB|MiB|GiB)", text)
     if match is None:
         raise UsageError(f"{flag}: {text!r} is no size; write bytes or a number with a unit, such as 64KiB or 256MiB")
-    return int(match[1]) * 1024 ** ("", "KiB", "MiB", "GiB").index(match[2])
+    return int(match[1]) << 10 * ("", "KiB", "MiB", "GiB").index(match[2])
 
 
 def _duration_or_never(text: str | None, flag: str) -> float | None:

@@ -6,7 +6,8 @@ import sys
 
 import msgspec
 
-from exporters.sidecar.otlp import Collector
+from exporters.roofline.ceilings import Ceilings
+from exporters.sidecar.otlp import Collector, Receiver
 from exporters.sidecar.tls import SYSTEM, Certificate, Trust
 
 
@@ -20,9 +21,12 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     certificate: Certificate | None = None  # None: clients connect without TLS
     metrics: str
     metrics_auth_file: str | None = None  # a path: its secrets are in the exporter's memory alone
+    admin_token_file: str | None = None  # as above; None: there are no pages under /admin/
+    state: str | None = None
     workers: int = 1
     request_log: str | None = None
     engine_metrics: tuple[str, ...] = ()  # none: the upstream's own
+    roofline: Ceilings | None = None  # to show beside what is measured
     allow_paths: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     inject_usage: bool = True
@@ -34,7 +38,13 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     cut_first_token: float | None = None
     cut_idle: float | None = 600.0
     drain: float = 30.0
-    otlp: Collector | None = None  # None: no spans, and trace headers pass untouched
+    otlp: Collector | None = None  # None: none of our spans are sent
+    engine_spans: tuple[Receiver, ...] = ()
+
+    @property
+    def wants_spans(self) -> bool:
+        """Whether a request gets a span of ours, for the engine's to hang under; else trace headers pass untouched."""
+        return self.otlp is not None or bool(self.engine_spans)
 
 
 class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -16,7 +17,9 @@ from prometheus_client.core import Metric
 
 from exporters import signals, slos
 from exporters.engines.fleet import Fleet
+from exporters.engines.memory import Memory
 from exporters.engines.targets import targets
+from exporters.sidecar.admin import Admin
 from exporters.sidecar.config import ChildConfig, SidecarConfig, read_child_config, stop_event
 from exporters.sidecar.credentials import Credentials
 from exporters.sidecar.inbox import Inbox, RelayConnection
@@ -27,8 +30,16 @@ from exporters.sidecar.tally import counter, gauge
 from exporters.usage import UsageError
 
 if TYPE_CHECKING:
+    from exporters.sidecar.join import Join
+    from exporters.sidecar.receiver import Intake
     from exporters.sidecar.traces import Traces
 
+
+NICENESS = 5
+"""Where a relay and the exporter share a core, the streams go first: rendering 50,000 series takes most of a second."""
+
+SETTLE_SECONDS = 0.2
+"""How often requests that have got their times, or have waited for long enough, are looked for."""
 
 RELAYS_PATIENCE = 5.0
 """Beyond the drain, how long a stopping exporter stays for relays that are still connected."""
@@ -46,17 +57,25 @@ class Exporter:
             self.series.add_model(model)
         tls = sidecar.trust.context()
         engines = targets(sidecar.upstream, sidecar.engine_metrics)
-        self.engines = Fleet(engines, spec.scrape_interval, self._models, tls)
+        memory = Memory(Path(sidecar.state)) if sidecar.state else None
+        self.engines = Fleet(engines, spec.scrape_interval, self._models, tls, memory)
         self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
+        self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
         self._certificate_expiry: float | None = None
         self.read_files()
         self.log = RequestLog(Path(sidecar.request_log)) if sidecar.request_log else None
         self.traces = _traces(sidecar)
+        self.join: Join | None = None
+        self.intake: Intake | None = None
+        if sidecar.engine_spans:
+            self.join, self.intake = _engine_spans(spec, self.traces)
         self.inbox = Inbox(
             self.series,
             self.log,
             lambda: self.engines.revision,
             None if self.traces is None else self.traces.add,
+            self.join,
+            answered=self.engines.answered,
         )
 
     def collect(self) -> Iterator[Metric]:
@@ -77,8 +96,13 @@ class Exporter:
         yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.inbox.log_errors))])
         if self._certificate_expiry is not None:
             yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._certificate_expiry)])
-        if self.traces is not None:
-            yield from self.traces.collect()
+        if (roofline := self._config.sidecar.roofline) is not None:
+            yield gauge(signals.ROOFLINE_PREFILL, [((), roofline.prefill)])
+            yield gauge(signals.ROOFLINE_DECODE, [((str(n),), rate) for n, rate in roofline.decode.items()])
+            yield gauge(signals.ROOFLINE_KV_TOKENS, [((), float(roofline.kv_tokens))])
+        for spans in (self.traces, self.join, self.intake):
+            if spans is not None:
+                yield from spans.collect()
 
     def reload(self) -> None:
         """Follow what has changed on disk."""
@@ -87,11 +111,12 @@ class Exporter:
 
     def read_files(self) -> None:
         """Take who may see the pages, and when the certificate ends; what is wrong is said and changes nothing."""
-        if self.credentials is not None:
-            try:
-                self.credentials.read()
-            except UsageError as error:
-                print(f"exporter: {error}; nothing of this file is used", file=sys.stderr, flush=True)
+        for secrets in (self.credentials, self.admin):
+            if secrets is not None:
+                try:
+                    secrets.read()
+                except UsageError as error:
+                    print(f"exporter: {error}; nothing of this file is used", file=sys.stderr, flush=True)
         if self._config.sidecar.certificate is not None:
             with contextlib.suppress(UsageError):  # said by the relays
                 self._certificate_expiry = self._config.sidecar.certificate.check()
@@ -124,7 +149,23 @@ def _traces(config: SidecarConfig) -> "Traces | None":
         return None
     from exporters.sidecar.traces import traces  # noqa: PLC0415 - the SDK and gRPC, for those who trace only
 
-    return traces(config.otlp, config.upstream)
+    return traces(config.otlp, config.upstream, pass_on=bool(config.engine_spans))
+
+
+def _engine_spans(spec: slos.SloFile, traces: "Traces | None") -> "tuple[Join, Intake]":
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core has a line for each peer that talks nonsense
+    from exporters.sidecar.join import Join  # noqa: PLC0415 - as above
+    from exporters.sidecar.receiver import Intake  # noqa: PLC0415
+
+    pass_on = None if traces is None else traces.pass_on
+    join = Join(spec, pass_on)
+    return join, Intake(lambda span: join.span(span, time.monotonic()), pass_on)
+
+
+async def _settle(inbox: Inbox) -> None:
+    while True:
+        await asyncio.sleep(SETTLE_SECONDS)
+        inbox.clock()
 
 
 async def serve(config: ChildConfig) -> None:
@@ -137,19 +178,25 @@ async def serve(config: ChildConfig) -> None:
     records = await loop.create_unix_server(
         lambda: RelayConnection(exporter.inbox), sock=socket.socket(fileno=records_fd)
     )
-    pages = application(exporter.collect, exporter.why_not_ready, exporter.credentials)
+    pages = application(exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin)
     runner = web.AppRunner(pages, access_log=None)
     await runner.setup()
     await web.SockSite(runner, socket.socket(fileno=pages_fd)).start()
-    scraping = loop.create_task(exporter.engines.run())
+    if exporter.intake is not None:
+        await exporter.intake.listen(config.sidecar.engine_spans)
+    scraping, settling = loop.create_task(exporter.engines.run()), loop.create_task(_settle(exporter.inbox))
     await stop.wait()
     # Told to stop all at once, by systemd or by the supervisor's death, the relays still have records to hand over.
     until = loop.time() + config.sidecar.drain + RELAYS_PATIENCE
     while exporter.inbox.connected and loop.time() < until:
         await asyncio.sleep(0.02)
     scraping.cancel()
+    settling.cancel()
     records.close()
     await runner.cleanup()
+    if exporter.intake is not None:
+        await exporter.intake.close()
+    exporter.inbox.close()
     if exporter.log is not None:
         exporter.log.close()
     if exporter.traces is not None:
@@ -157,6 +204,7 @@ async def serve(config: ChildConfig) -> None:
 
 
 def main() -> int:
+    os.nice(NICENESS)
     try:
         asyncio.run(serve(read_child_config()))
     except UsageError as error:  # a file was right when the sidecar started, and is wrong at this restart

@@ -9,7 +9,9 @@ import msgspec
 
 from exporters.usage import UsageError
 
+TRACES_PATH = "/v1/traces"
 _EXAMPLES = "http://127.0.0.1:4318 or grpc://127.0.0.1:4317"
+_RECEIVERS = "grpc://127.0.0.1:4317 or http://127.0.0.1:4318"
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 
@@ -33,6 +35,18 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Collector({self.url!r}, headers={sorted(self.headers)}, semconv={self.semconv.value!r})"
+
+
+class Receiver(msgspec.Struct, frozen=True):
+    """Where the engine's spans are received."""
+
+    grpc: bool  # else HTTP/protobuf
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def semconv(text: str) -> Semconv:
@@ -69,7 +83,33 @@ def url(text: str) -> str:
         raise UsageError(f"--otlp: {text!r} has a path, which gRPC does not take; leave out {path!r}")
     name = f"[{host}]" if ":" in host else host
     where = f"{parts.scheme}://{name}:{port or (4317 if grpc else 4318)}"
-    return where if grpc else where + (path or "/v1/traces")
+    return where if grpc else where + (path or TRACES_PATH)
+
+
+def receiver(text: str) -> Receiver:
+    """Where to listen, by the address that the engine is given.
+
+    Raises:
+        UsageError: it is none to listen on.
+    """
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise UsageError(f"--engine-spans: {text!r} is no address: {error}; write {_RECEIVERS}") from error
+    if parts.scheme in {"https", "grpcs"}:
+        raise UsageError(f"--engine-spans: {text!r} asks for TLS, which is not offered; write {_RECEIVERS}")
+    grpc = parts.scheme == "grpc"
+    if (
+        parts.scheme not in {"http", "grpc"}
+        or not host
+        or "@" in parts.netloc
+        or parts.path not in ({"", "/"} if grpc else {"", "/", TRACES_PATH})
+        or parts.query
+        or parts.fragment
+    ):
+        raise UsageError(f"--engine-spans: {text!r} is no address to listen on; write {_RECEIVERS}")
+    return Receiver(grpc, host, port or (4317 if grpc else 4318))
 
 
 def headers(given: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The metrics port: /metrics in text and OpenMetrics, /healthz and /readyz."""
+"""The metrics port: /metrics in text and OpenMetrics, /healthz and /readyz, and /admin/ where that is on."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from exporters.sidecar.admin import PREFIX, Admin
 from exporters.sidecar.credentials import Credentials
 
 OPEN_PAGES = {"/healthz", "/readyz"}
@@ -29,11 +30,14 @@ def application(
     collect: Callable[[], Iterable[Metric]],
     why_not_ready: Callable[[], str | None],
     credentials: Credentials | None = None,
+    admin: Admin | None = None,
 ) -> web.Application:
     """The pages; `why_not_ready` says in words what keeps traffic away, or None."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if admin is not None and request.path.startswith(PREFIX):
+            return await admin.guarded(request, handler)
         given = request.headers.get("authorization", "")
         if credentials is None or request.path in OPEN_PAGES or credentials.admit(given):
             return await handler(request)
@@ -68,4 +72,6 @@ def application(
     app.add_routes(
         [web.get("/", index), web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)]
     )
+    if admin is not None:
+        app.add_routes(admin.routes)
     return app

@@ -31,7 +31,6 @@ class RequestLog:
             UsageError: the file cannot be written.
         """
         self._path = path
-        self._prompts: dict[str, None] = {}
         try:
             with contextlib.suppress(FileExistsError):  # a file where a folder should be: `open` says it better
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,10 +50,7 @@ class RequestLog:
         new = [(number, record) for number, record in numbered if number > self.seen.get(life, 0)]
         if not new:
             return
-        lines = [
-            _encode(line(record, f"{life}:{number}", revision, repeat=self._repeats(record))) + b"\n"
-            for number, record in new
-        ]
+        lines = [_encode(line(record, f"{life}:{number}", revision)) + b"\n" for number, record in new]
         self._append(b"".join(lines))
         self.seen[life] = new[-1][0]
 
@@ -80,17 +76,6 @@ class RequestLog:
             os.ftruncate(self._file.fileno(), before)  # a full disk takes a part: the whole will come again
             raise
 
-    def _repeats(self, record: Finished) -> bool | None:
-        """Whether the same prompt has been seen lately; bounded, so an old one counts as new."""
-        digest = record.prompt_sha256
-        if digest is None:
-            return None
-        repeated = digest in self._prompts
-        self._prompts[digest] = None
-        if len(self._prompts) > 100_000:
-            del self._prompts[next(iter(self._prompts))]
-        return repeated
-
     def _recover(self) -> dict[str, int]:
         size = self._path.stat().st_size
         with self._path.open("rb+") as file:
@@ -110,7 +95,7 @@ class RequestLog:
         return seen
 
 
-def line(record: Finished, number: str, revision: str | None, *, repeat: bool | None) -> dict[str, Any]:
+def line(record: Finished, number: str, revision: str | None) -> dict[str, Any]:
     """One line's fields; `record` is `<relay life>:<number>`, which no other line has. Times in milliseconds."""
     return {
         "time": datetime.fromtimestamp(record.time, UTC).isoformat(timespec="microseconds"),
@@ -131,7 +116,7 @@ def line(record: Finished, number: str, revision: str | None, *, repeat: bool | 
         "max_tokens": record.max_tokens,
         "temperature": record.temperature,
         "prompt_sha256": record.prompt_sha256,
-        "prompt_repeat": repeat,
+        "prompt_repeat": record.prompt_repeat,
         "upload_ms": _ms(record.upload),
         "ttft_ms": _ms(record.ttft),
         "ttft_answer_ms": _ms(record.ttft_answer),

@@ -8,15 +8,18 @@ from prometheus_client.core import Metric
 from exporters import signals
 from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.bounds import bounds
+from exporters.sidecar.prompts import Distinct
 from exporters.sidecar.tally import Counter, Histogram, counter, families, gauge
 from exporters.signals import OTHER, Label, Outcome, Phase, Signal, Verdict
 from exporters.slos import SloFile
 
 _COUNTERS = (
     signals.REQUESTS,
+    signals.REQUESTS_WITH_ENGINE_TIMES,
     signals.PROMPT_TOKENS,
     signals.COMPLETION_TOKENS,
     signals.CACHED_TOKENS,
+    signals.PROMPT_REPEATS,
     signals.SLO_EVENTS,
     signals.SLO_BAD,
     signals.SLO_ABANDONED,
@@ -45,6 +48,7 @@ class RequestSeries:
     def __init__(self, slos: SloFile) -> None:
         self._slos = slos
         self._models: set[str] = set()
+        self._prompts: dict[str, Distinct] = {}
         self._count = {signal: Counter(signal) for signal in _COUNTERS}
         self._spread = {signal: Histogram(signal, bounds(signal, slos)) for signal in _HISTOGRAMS}
         self._snapshots: dict[str, Snapshot] = {}
@@ -63,6 +67,7 @@ class RequestSeries:
         if model in self._models:
             return
         self._models.add(model)
+        self._prompts[model] = Distinct()
         tallies: dict[Signal, Counter | Histogram] = {**self._count, **self._spread}
         for signal, tally in tallies.items():
             if Label.MODEL in signal.labels:
@@ -93,6 +98,8 @@ class RequestSeries:
         """All families; `now` is monotonic, as the snapshots' times are."""
         yield from families(self._count.values())
         yield from families(self._spread.values())
+        prompts = sorted(self._prompts.items())
+        yield gauge(signals.UNIQUE_PROMPTS, (((model,), distinct.estimate()) for model, distinct in prompts))
         yield from self._open_now(now)
         rows = self._snapshots.items()
         yield gauge(signals.SIDECAR_LOOP_LAG, (((name,), row.loop_lag) for name, row in rows))
@@ -143,6 +150,8 @@ class RequestSeries:
         kind = self._bounded(record.model), record.request_class
         key = *kind, record.tenant
         count[signals.REQUESTS].add((*kind, record.outcome, record.tenant, "true" if record.stream else "false"))
+        if record.queue is not None:
+            count[signals.REQUESTS_WITH_ENGINE_TIMES].add(kind)
         spread[signals.DURATION].observe((*kind, record.outcome), record.e2e)
         for signal, tokens in (
             (signals.PROMPT_TOKENS, record.prompt_tokens),
@@ -165,6 +174,10 @@ class RequestSeries:
             spread[signals.REQUEST_COMPLETION_TOKENS].observe((*kind, record.outcome), record.completion_tokens)
         if record.gap_counts:
             spread[signals.INTER_CHUNK].merge(kind, record.gap_counts, record.gap_sum)
+        if record.prompt_sha256 is not None:
+            self._prompts[kind[0]].add(record.prompt_sha256)
+        if record.prompt_repeat:
+            count[signals.PROMPT_REPEATS].add(kind)
         if record.unparsed is not None:
             count[signals.SIDECAR_UNPARSED].add((record.unparsed,))
         if record.unmetered is not None:

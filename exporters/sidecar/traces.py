@@ -16,12 +16,10 @@ from exporters import signals
 from exporters.records import Finished
 from exporters.relay.upstream import origin
 from exporters.sidecar.otlp import Collector
+from exporters.sidecar.passing import BATCH_SECONDS, BATCH_SPANS, QUEUED_SPANS, Fared, Passing, Send, sender
 from exporters.sidecar.spans import SpanMaker, resource
 from exporters.sidecar.tally import counter
 
-QUEUED_SPANS = 8192
-BATCH_SPANS = 512
-BATCH_SECONDS = 1.0
 EXPORT_SECONDS = 3.0
 """One batch, with all retries, takes no longer than this; the same again is the most that a shutdown waits."""
 
@@ -38,17 +36,13 @@ class _Said(logging.Handler):
 
 
 class _Counted(SpanExporter):
-    """Counts what the collector takes and what not, and says so once per change; called in the SDK's own thread."""
+    """Tells what the collector takes of our own spans and what not; called in the SDK's own thread."""
 
-    def __init__(self, inner: SpanExporter, where: str, said: _Said, say: Callable[[str], None]) -> None:
+    def __init__(self, inner: SpanExporter, said: _Said, fared: Fared) -> None:
         self._inner = inner
-        self._where = where
         self._said = said
-        self._say = say
-        self._refused = 0  # since the collector last took something
+        self._fared = fared
         self.begun = 0
-        self.exported = 0
-        self.failed = 0
         self.give_up_at = float("inf")
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -61,30 +55,17 @@ class _Counted(SpanExporter):
             except Exception as error:  # noqa: BLE001 - whatever it is, these spans are lost and that is all
                 self._said.first = repr(error)
         if result is SpanExportResult.SUCCESS:
-            self._taken(len(spans))
+            self._fared.taken(len(spans))
         else:
-            self._lost(len(spans))
+            self._fared.lost(len(spans), self._said.first)
         return result
 
     def shutdown(self) -> None:
         self._inner.shutdown()
 
-    def _taken(self, count: int) -> None:
-        self.exported += count
-        if self._refused:
-            self._say(f"{self._where} takes spans again, after {self._refused} were dropped")
-            self._refused = 0
-
-    def _lost(self, count: int) -> None:
-        self.failed += count
-        if not self._refused:
-            reason = self._said.first[:300] or "no reason given"
-            self._say(f"{self._where} takes no spans, they are dropped and counted until it does: {reason}")
-        self._refused += count
-
 
 class Traces:
-    """A bounded queue between the records and the collector."""
+    """A bounded queue between the records and the collector; with `send` another one for spans that others made."""
 
     def __init__(
         self,
@@ -92,6 +73,7 @@ class Traces:
         exporter: SpanExporter,
         where: str,
         *,
+        send: Send | None = None,
         queued: int = QUEUED_SPANS,
         batch: int = BATCH_SPANS,
         say: Callable[[str], None] | None = None,
@@ -104,46 +86,59 @@ class Traces:
         self._faults = 0
         self._said = _Said()
         self._hush(hush=True)
-        self._counted = _Counted(exporter, where, self._said, self._say)
+        self._fared = Fared(where, self._say)
+        self._counted = _Counted(exporter, self._said, self._fared)
         self._processor = BatchSpanProcessor(
             self._counted,
             max_queue_size=queued,
             max_export_batch_size=batch,
             schedule_delay_millis=BATCH_SECONDS * 1000,
         )
+        self._passing = None if send is None else Passing(send, self._fared, queued=queued)
 
-    def add(self, record: Finished) -> None:
-        """Queue the spans of one request, all or none."""
+    def add(self, record: Finished) -> bool:
+        """Queue the spans of one request, all or none; whether they are kept."""
         try:
             spans = self._maker.spans(record)
         except Exception as error:  # noqa: BLE001 - a fault here must never cost a record its acknowledgement
             if not self._faults:
                 self._say(f"no span could be made: {error!r}")
             self._faults += 1
-            return
+            return False
         # The SDK would drop silently: what is given and not yet begun is what it holds.
         if self._given - self._counted.begun + len(spans) > self._limit:
             self._queue_full += len(spans)
-            return
+            return False
         self._given += len(spans)
         for span in spans:
             self._processor.on_end(span)
+        return True
+
+    def pass_on(self, message: bytes, count: int) -> None:
+        """Queue so many spans of others, as an OTLP message."""
+        if self._passing is not None:
+            self._passing.add(message, count)
 
     def collect(self) -> Iterator[Metric]:
         """How the spans fared."""
-        yield counter(signals.SIDECAR_EXPORTED_SPANS, [((), float(self._counted.exported))])
-        dropped = {"queue_full": self._queue_full, "export_failed": self._counted.failed, "fault": self._faults}
+        yield counter(signals.SIDECAR_EXPORTED_SPANS, [((), float(self._fared.exported))])
+        queue_full = self._queue_full + (self._passing.queue_full if self._passing else 0)
+        dropped = {"queue_full": queue_full, "export_failed": self._fared.failed, "fault": self._faults}
         yield counter(signals.SIDECAR_DROPPED_SPANS, [((reason,), float(n)) for reason, n in dropped.items()])
 
     def close(self, patience: float = EXPORT_SECONDS) -> None:
         """Send what is queued, waiting up to `patience` seconds."""
-        self._counted.give_up_at = time.monotonic() + patience
+        give_up_at = self._counted.give_up_at = time.monotonic() + patience
         # The SDK's own shutdown waits half a minute; as a daemon it cannot keep the process.
         closing = threading.Thread(target=self._processor.shutdown, daemon=True)
         closing.start()
-        closing.join(patience)
+        given = self._given
+        if self._passing is not None:
+            self._passing.close(patience)
+            given += self._passing.given
+        closing.join(max(0.0, give_up_at - time.monotonic()))
         self._hush(hush=False)
-        if unsent := self._given - self._counted.exported - self._counted.failed:
+        if unsent := given - self._fared.exported - self._fared.failed:
             self._say(f"{unsent} spans could not be sent within {patience:g} s")
 
     def _hush(self, *, hush: bool) -> None:
@@ -155,11 +150,11 @@ class Traces:
             log.removeHandler(self._said)
 
 
-def traces(collector: Collector, upstream: str) -> Traces:
-    """Traces for requests to `upstream`, sent to `collector`."""
+def traces(collector: Collector, upstream: str, *, pass_on: bool) -> Traces:
+    """Traces for requests to `upstream`, sent to `collector`; `pass_on`: with the engine's own spans."""
     ours, engine = version("vllm-slo"), origin(upstream)
     maker = SpanMaker(collector.semconv, resource(ours), ours, (engine.host, engine.port))
-    return Traces(maker, exporter(collector), collector.url)
+    return Traces(maker, exporter(collector), collector.url, send=sender(collector) if pass_on else None)
 
 
 def exporter(collector: Collector) -> SpanExporter:

@@ -1,4 +1,4 @@
-"""What the sidecar exposes for each page; `python -m tests.contract.golden` writes it anew."""
+"""What the sidecar exposes for each page; `python -m tests.contract.results` writes it anew."""
 
 from pathlib import Path
 

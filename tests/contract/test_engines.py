@@ -16,7 +16,7 @@ from exporters.engines.rows import Row
 from exporters.engines.support import support
 from exporters.engines.table import ENGINES, SIGNALS, VLLM
 from exporters.signals import Kind
-from tests.contract.golden import GOLDEN, exposed
+from tests.contract.results import GOLDEN, exposed
 from tests.contract.made import PAGES, RECORDED, VLLM_VERSIONS, vllm
 
 README = Path(__file__).parents[2] / "exporters" / "engines" / "README.md"

@@ -25,6 +25,8 @@ class Engine:
     models: tuple[str, ...] = ("tiny",)
     models_body: str | None = None
     version: str | None = "0.32.0"
+    server_info: str | None = None
+    fingerprint: str | None = None
     may_finish: asyncio.Event = field(default_factory=asyncio.Event)
     """A stream gives one chunk, waits for this, and ends."""
     port: int = 0
@@ -48,12 +50,19 @@ class Engine:
     async def version_page(self, _: web.Request) -> web.Response:
         return web.Response(status=404) if self.version is None else web.json_response({"version": self.version})
 
+    async def server_info_page(self, _: web.Request) -> web.Response:
+        return web.Response(status=404) if self.server_info is None else web.Response(text=self.server_info)
+
     async def chat(self, request: web.Request) -> web.StreamResponse:
         asked = await request.json()
         usage = {"prompt_tokens": 3, "completion_tokens": 2}
         if not asked.get("stream"):
             return web.json_response(
-                {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "usage": usage}
+                {
+                    "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}],
+                    "usage": usage,
+                    "system_fingerprint": self.fingerprint,
+                }
             )
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
@@ -75,6 +84,7 @@ async def serving(engine: Engine) -> AsyncIterator[Engine]:
             web.get("/metrics", engine.metrics_page),
             web.get("/v1/models", engine.models_page),
             web.get("/version", engine.version_page),
+            web.get("/server_info", engine.server_info_page),
             web.post("/v1/chat/completions", engine.chat),
         ]
     )

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from exporters import signals
 from exporters.engines.reading import read
 from exporters.records import Hello, OpenRequests, Snapshot
+from exporters.roofline.ceilings import Ceilings
 from exporters.sidecar.config import ChildConfig, SidecarConfig
 from exporters.sidecar.exporter import Exporter
 from exporters.sidecar.pages import application
@@ -30,6 +31,8 @@ DECLARED = {signal.name: signal for signal in signals.SIGNALS}
 NOT_HERE = {
     signals.SIDECAR_EXPORTED_SPANS.name: "only with --otlp, and counted by the exporter of spans",
     signals.SIDECAR_DROPPED_SPANS.name: "only with --otlp, and counted by the exporter of spans",
+    signals.SIDECAR_UNJOINED_SPANS.name: "only with --engine-spans",
+    signals.SIDECAR_REFUSED_MESSAGES.name: "only with --engine-spans",
     signals.SIDECAR_CERTIFICATE_EXPIRY.name: "only with --tls-cert",
 }
 """Signals that an exporter without traces and TLS does not expose, with the reason."""
@@ -47,6 +50,7 @@ def exporter(tmp_path: Path) -> Iterator[Exporter]:
         metrics="",
         request_log=str(tmp_path / "folder" / "log"),
         models=("tiny",),
+        roofline=Ceilings(30_000.0, {1: 160.0, 50: 8_000.0}, 500_000),
     )
     exporter = Exporter(
         ChildConfig(

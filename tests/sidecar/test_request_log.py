@@ -64,6 +64,7 @@ def test_a_line_has_every_field_in_the_order_that_is_documented(tmp_path: Path) 
                         max_tokens=50,
                         temperature=0.5,
                         prompt_sha256="ab",
+                        prompt_repeat=False,
                         upload=0.001,
                         ttft=0.25,
                         ttft_answer=0.5,
@@ -123,12 +124,6 @@ def test_what_is_not_known_is_null_and_never_zero(tmp_path: Path) -> None:
     line = lines(tmp_path / "log")[0]
     known = {"time", "request_id", "class", "tenant", "endpoint", "stream", "status", "outcome", "e2e_ms", "slo"}
     assert {name for name, value in line.items() if value is not None} == known | {"record"}
-
-
-def test_a_prompt_that_came_before_is_called_a_repeat(tmp_path: Path) -> None:
-    with opened(tmp_path / "log") as log:
-        log.write("life", [(n, finished(prompt_sha256=digest)) for n, digest in enumerate("aab", 1)], None)
-    assert [line["prompt_repeat"] for line in lines(tmp_path / "log")] == [False, True, False]
 
 
 def test_a_number_that_was_seen_is_not_logged_twice(tmp_path: Path) -> None:

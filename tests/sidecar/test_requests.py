@@ -149,6 +149,7 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
     )
     assert fed.moved() == {
         "llm_requests_total": 1,
+        "llm_requests_with_engine_times_total": 1,
         "llm_request_duration_seconds_count": 1,
         "llm_time_to_first_token_seconds_count": 1,
         "llm_time_per_output_token_seconds_count": 1,

@@ -204,7 +204,7 @@ async def test_an_engine_without_a_version_page_is_up_and_of_unknown_version(ses
     assert exposed(scraper)["llm_engine_info"] == {"vllm unknown": 1.0}
 
 
-@pytest.mark.parametrize("body", ["[]", '{"data": 5}', '{"data": [{}]}', "{not json"])
+@pytest.mark.parametrize("body", ["[]", '{"data": 5}', '{"data": [{}]}', "{not json", '{"data": [{"id": "\\ud800 "}]}'])
 async def test_a_models_page_of_another_shape_keeps_the_engine_up_and_is_asked_again(
     session: aiohttp.ClientSession, body: str
 ) -> None:

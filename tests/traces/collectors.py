@@ -126,11 +126,14 @@ async def grpc_collector(port: int = 0) -> AsyncIterator[Got]:
 
 
 @contextlib.asynccontextmanager
-async def engine() -> AsyncIterator[tuple[int, list[bytes]]]:
+async def engine(usage: bytes = USAGE) -> AsyncIterator[tuple[int, list[bytes]]]:
     """Answers completions with a stream, everything else with 404; the heads of the completions it has got."""
     heads: list[bytes] = []
 
+    writers: list[asyncio.StreamWriter] = []
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -140,7 +143,7 @@ async def engine() -> AsyncIterator[tuple[int, list[bytes]]]:
                     heads.append(head)
                     writer.write(STREAM_HEAD + chunk(content("a")))
                     await asyncio.sleep(0.11)
-                    writer.write(chunk(content("b", "stop")) + chunk(USAGE) + chunk(DONE) + END)
+                    writer.write(chunk(content("b", "stop")) + chunk(usage) + chunk(DONE) + END)
                 else:
                     writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
         writer.close()
@@ -150,6 +153,9 @@ async def engine() -> AsyncIterator[tuple[int, list[bytes]]]:
         yield server.sockets[0].getsockname()[1], heads
     finally:
         server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
 
 @dataclass

@@ -1,11 +1,14 @@
 """`--otlp` and its headers, as written by a person."""
 
+import socket
+
 import pytest
 
 from compose.cli import main
 from exporters.sidecar import otlp
-from exporters.sidecar.otlp import Collector
+from exporters.sidecar.otlp import Collector, Receiver
 from exporters.usage import UsageError
+from tests.sidecar.running import free_port
 
 
 @pytest.mark.parametrize(
@@ -55,6 +58,73 @@ def test_a_wrong_address_is_refused_with_a_right_one(text: str, message: str) ->
     with pytest.raises(UsageError) as caught:
         otlp.url(text)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "text,receiver",
+    [
+        pytest.param("grpc://127.0.0.1:4400", Receiver(True, "127.0.0.1", 4400), id="gRPC"),
+        pytest.param("grpc://0.0.0.0", Receiver(True, "0.0.0.0", 4317), id="gRPC, its own port"),
+        pytest.param("http://127.0.0.1/", Receiver(False, "127.0.0.1", 4318), id="HTTP, its own port"),
+        pytest.param("http://[::1]:80/v1/traces", Receiver(False, "::1", 80), id="as the engine has it, IPv6"),
+    ],
+)
+def test_a_receiver_is_where_the_engine_is_told_to_send(text: str, receiver: Receiver) -> None:
+    assert otlp.receiver(text) == receiver
+
+
+def test_an_address_to_listen_on_is_written_as_people_do() -> None:
+    assert [Receiver(True, host, 1).address for host in ("::1", "h")] == ["[::1]:1", "h:1"]
+
+
+NOWHERE = "is no address to listen on; write grpc://127.0.0.1:4317 or http://127.0.0.1:4318"
+
+
+@pytest.mark.parametrize(
+    "text,message",
+    [
+        pytest.param("127.0.0.1:4317", f"--engine-spans: '127.0.0.1:4317' {NOWHERE}", id="no scheme"),
+        pytest.param("grpc://", f"--engine-spans: 'grpc://' {NOWHERE}", id="no host"),
+        pytest.param("http://h/traces", f"--engine-spans: 'http://h/traces' {NOWHERE}", id="another path"),
+        pytest.param("grpc://h/v1/traces", f"--engine-spans: 'grpc://h/v1/traces' {NOWHERE}", id="gRPC with a path"),
+        pytest.param("http://a:b@h", f"--engine-spans: 'http://a:b@h' {NOWHERE}", id="credentials"),
+        pytest.param(
+            "grpcs://h",
+            "--engine-spans: 'grpcs://h' asks for TLS, which is not offered; "
+            "write grpc://127.0.0.1:4317 or http://127.0.0.1:4318",
+            id="TLS",
+        ),
+        pytest.param(
+            "http://h:99999",
+            "--engine-spans: 'http://h:99999' is no address: Port out of range 0-65535; "
+            "write grpc://127.0.0.1:4317 or http://127.0.0.1:4318",
+            id="no port",
+        ),
+    ],
+)
+def test_what_cannot_be_listened_on_is_refused_with_what_can(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        otlp.receiver(text)
+    assert str(caught.value) == message
+
+
+def test_a_receiver_that_is_taken_is_said_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        for scheme in ("grpc", "http"):
+            assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--engine-spans", f"{scheme}://{where}"]) == 2
+            assert capsys.readouterr().err == (
+                f"vllm-slo: --engine-spans: cannot listen on {where}: address already in use\n"
+            )
+
+
+def test_two_receivers_need_two_ports(capsys: pytest.CaptureFixture[str]) -> None:
+    where = f"127.0.0.1:{free_port()}"
+    flags = ["--engine-spans", f"grpc://{where}", "--engine-spans", f"http://{where}"]
+    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", *flags]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: --engine-spans: cannot listen on {where}: address already in use\n"
 
 
 def test_headers_of_flags_win_over_those_of_the_environment_and_keep_their_equals_signs() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from exporters.sidecar.otlp import Collector
+from exporters.sidecar.otlp import Collector, Receiver
 from tests.relay.scripted import CHAT, DONE, END, STREAM_HEAD, USAGE, Received, chunk, content, post, staged
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -48,6 +48,13 @@ async def test_with_tracing_on_the_engine_gets_our_span_as_parent_and_always_sam
     assert record.span_id not in {None, SPAN}
     assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{record.span_id}-01"]
     assert sent(stage.requests[0], "tracestate") == ["vendor=a,other=b"]
+
+
+async def test_where_the_engines_spans_are_received_it_is_asked_for_them_without_a_collector(tmp_path: Path) -> None:
+    async with staged(tmp_path, answered, engine_spans=(Receiver(True, "127.0.0.1", 1),)) as stage:
+        await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n"))
+        record = await stage.record()
+    assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{record.span_id}-01"]
 
 
 async def test_with_tracing_on_a_broken_traceparent_is_replaced_and_its_state_goes(tmp_path: Path) -> None:

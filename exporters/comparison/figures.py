@@ -1,0 +1,75 @@
+"""What is compared of each class, in what unit, and which way is better."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from exporters.comparison.estimates import Estimate, Z, ranks
+
+
+class Unit(Enum):
+    """How a figure is written: its sign and what one of it is in seconds, shares or events."""
+
+    PER_SECOND = "/s", 1.0
+    PERCENT = "%", 0.01
+    SECONDS = "s", 1.0
+    MILLISECONDS = "ms", 0.001
+
+
+class Better(Enum):
+    """Which way is better; the offered load is nobody's merit, and tokens follow it."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    NEITHER = "neither"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One row of each class; `percent` of a quantile."""
+
+    name: str
+    unit: Unit
+    better: Better
+    percent: int | None = None
+
+    @property
+    def fewest(self) -> int:
+        """Events without which a quantile has no bounds on both sides."""
+        if self.percent is None:
+            return 0
+        q = self.percent / 100
+        return next(n for n in range(1, 10_000) if ranks(n, q, n, Z)[0] >= 1 and ranks(n, q, n, Z)[1] <= n)
+
+
+def attainment(slo: str) -> Figure:
+    return Figure(f"SLO {slo}", Unit.PERCENT, Better.HIGHER)
+
+
+def _percentiles(name: str, unit: Unit) -> tuple[Figure, Figure]:
+    return (
+        Figure(f"{name} p50", unit, Better.LOWER, 50),
+        Figure(f"{name} p95", unit, Better.LOWER, 95),
+    )
+
+
+OFFERED = Figure("offered", Unit.PER_SECOND, Better.NEITHER)
+GOODPUT = Figure("goodput", Unit.PERCENT, Better.HIGHER)
+TTFT = _percentiles("TTFT", Unit.SECONDS)
+TPOT = _percentiles("TPOT", Unit.MILLISECONDS)
+QUEUE = _percentiles("queue", Unit.SECONDS)
+CLIENT_ERRORS = Figure("client errors", Unit.PERCENT, Better.LOWER)
+TOKENS = Figure("tokens", Unit.PER_SECOND, Better.NEITHER)
+CACHE_HITS = Figure("cache hits", Unit.PERCENT, Better.HIGHER)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One figure of one class in one window; None when there was nothing to make it from."""
+
+    events: int
+    estimate: Estimate | None
+
+
+Measures = Mapping[str, Mapping[Figure, Measured]]
+"""By class; in the order in which they are shown."""

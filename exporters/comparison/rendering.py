@@ -1,0 +1,228 @@
+"""A comparison as a table for a terminal, as Markdown and as JSON."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from exporters.comparison.estimates import CONFIDENCE, Interval, Z
+from exporters.comparison.figures import OFFERED, Measured, Unit
+from exporters.comparison.findings import Finding, Row
+from exporters.comparison.windows import Plan, Window
+from exporters.yamlfile import spell_duration
+
+_COLOURS = {Finding.BETTER: "green", Finding.WORSE: "red", Finding.HIGHER: "cyan", Finding.LOWER: "cyan"}
+_TITLES = ("class", "figure", "before", "after", "difference", "verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All that is shown."""
+
+    source: str
+    plan: Plan
+    rows: tuple[Row, ...]
+    min_events: int
+    settle: float
+    notes: tuple[str, ...]
+
+
+def table(comparison: Comparison, console: Console) -> None:
+    """Print it; fits into 100 columns."""
+    for line in _head(comparison):
+        console.print(Text(line))
+    grid = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+    for title in _TITLES[1:]:
+        grid.add_column(title, justify="right" if title in _TITLES[2:5] else "left")
+    for name, these in groupby(comparison.rows, lambda row: row.request_class):
+        grid.add_row(Text(name, style="bold"))
+        for row in these:
+            _, *cells, verdict = _cells(row)
+            grid.add_row(*map(Text, cells), Text(verdict, style=_COLOURS.get(row.finding, "")))
+    console.print()
+    console.print(grid)
+    for note in _foot(comparison):
+        console.print()
+        console.print(Text(note))
+
+
+def markdown(comparison: Comparison) -> str:
+    lines = [f"- {_escaped(line)}" for line in _head(comparison)]
+    lines += ["", _markdown_row(_TITLES), "|---|---|--:|--:|--:|---|"]
+    lines += [_markdown_row(_cells(row)) for row in comparison.rows]
+    return "\n".join([*lines, "", *(f"- {_escaped(note)}" for note in _foot(comparison)), ""])
+
+
+def as_json(comparison: Comparison) -> str:
+    """Shares from 0 to 1, times in seconds and unix seconds; null is no bound, or a value that never came."""
+    plan = comparison.plan
+    return json.dumps(
+        {
+            "source": comparison.source,
+            "change": plan.change.text,
+            "left_out": _json_window(Window(plan.change.start, plan.after.start)),
+            "restart": plan.restart and _json_window(plan.restart),
+            "before": _json_window(plan.before),
+            "after": _json_window(plan.after),
+            "settle": comparison.settle,
+            "min_events": comparison.min_events,
+            "confidence": CONFIDENCE,
+            "tests": _tests(comparison.rows),
+            "correction": "holm",
+            "rows": [_json_row(row) for row in comparison.rows],
+            "notes": list(_notes(comparison)),
+        },
+        indent=2,
+        allow_nan=False,
+    )
+
+
+def _json_window(window: Window) -> dict[str, Any]:
+    return {"start": round(window.start, 6), "end": round(window.end, 6)}
+
+
+def _json_row(row: Row) -> dict[str, Any]:
+    def value(of: float, interval: Interval) -> dict[str, float | None]:
+        ends = zip(("value", "low", "high"), (of, *interval), strict=True)
+        return {name: float(f"{end:.6g}") if math.isfinite(end) else None for name, end in ends}
+
+    def side(measured: Measured) -> dict[str, float | None]:
+        found = measured.estimate
+        return {"events": measured.events} | (value(found.value, found.interval(Z)) if found else {})
+
+    difference = row.difference
+    return {
+        "class": row.request_class,
+        "figure": row.figure.name,
+        "better": row.figure.better.value,
+        "before": side(row.before),
+        "after": side(row.after),
+        "difference": difference and value(difference.value, difference.interval(Z)),
+        "p": row.p,
+        "p_corrected": row.corrected,
+        "verdict": row.finding.value,
+    }
+
+
+def _head(comparison: Comparison) -> list[str]:
+    plan, change = comparison.plan, comparison.plan.change
+    moment = _moment(change.start)
+    if change.end - change.start >= 0.001:
+        moment = f"between {moment} and {_moment(change.end, date=False)}"
+    restart = plan.restart and (
+        f"; no engine answered from {_moment(plan.restart.start, date=False)} to "
+        f"{_moment(plan.restart.end, date=False)}"
+    )
+    length = spell_duration(round(plan.before.seconds) or plan.before.seconds)
+    return [
+        f"{change.text}, {moment} UTC{restart or ''}",
+        (
+            f"before: {length} from {_moment(plan.before.start)}; "
+            f"after: {length} from {_moment(plan.after.start)}; left out between them: "
+            f"{plan.after.start - plan.before.end:.1f} s, of which {spell_duration(comparison.settle)} to settle"
+        ),
+        *([f"shorter windows: {plan.shortened}"] if plan.shortened else []),
+        f"from {comparison.source}",
+    ]
+
+
+def _foot(comparison: Comparison) -> list[str]:
+    return [_honesty(comparison), *_notes(comparison)]
+
+
+def _honesty(comparison: Comparison) -> str:
+    """How often rows would differ by chance alone, and what is done about it."""
+    tests = _tests(comparison.rows)
+    alone = sum(row.alone for row in comparison.rows)
+    chance = (1 - CONFIDENCE) * tests
+    text = (
+        f"{tests} rows were tested. Each interval holds {CONFIDENCE:.0%} for its own row: of {tests} rows without any "
+        f"true difference about {chance:.1f} would leave out 0. Verdicts are corrected for that (Holm): at most "
+        f"{1 - CONFIDENCE:.0%} risk of even one false one."
+    )
+    if alone:
+        text += f" ~ marks {alone} that would pass only if looked at alone."
+    few = [row for row in comparison.rows if row.finding is Finding.TOO_FEW]
+    if few:
+        least = max(row.figure.fewest for row in few)
+        text += f" Not enough events: fewer than {comparison.min_events} on a side"
+        text += f", or than the {least} a p95 needs." if least > comparison.min_events else "."
+    return text
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    unequal = [
+        f"{row.request_class} {_written(row.difference.value, (-math.inf, math.inf), row.figure.unit, signed=True)}/s"
+        for row in comparison.rows
+        if row.figure == OFFERED and row.finding in {Finding.HIGHER, Finding.LOWER} and row.difference
+    ]
+    if not unequal:
+        return [*comparison.notes]
+    load = f"The load was not the same ({', '.join(unequal)}): other differences may be its doing, not the change's."
+    return [load, *comparison.notes]
+
+
+def _tests(rows: Iterable[Row]) -> int:
+    return sum(row.p is not None for row in rows)
+
+
+def _cells(row: Row) -> Sequence[str]:
+    difference = row.difference
+    if difference is not None:
+        change = _written(difference.value, difference.interval(Z), row.figure.unit, signed=True)
+    elif row.finding is Finding.TOO_FEW:
+        change = f"{row.before.events} and {row.after.events} events"
+    else:
+        change = ""
+    unit = row.figure.unit.value[0]
+    return (
+        row.request_class,
+        f"{row.figure.name} {unit}{' ~' if row.alone else ''}",
+        _side(row, row.before),
+        _side(row, row.after),
+        change,
+        row.finding.value,
+    )
+
+
+def _side(row: Row, measured: Measured) -> str:
+    found = measured.estimate
+    if found is None:
+        return "-"
+    return _written(found.value, found.interval(Z), row.figure.unit)
+
+
+def _written(value: float, interval: Interval, unit: Unit, *, signed: bool = False) -> str:
+    """`0.41 (0.38..0.45)`; a missing end is no bound."""
+    low, high = (_digits(end / unit.value[1]) if math.isfinite(end) else "" for end in interval)
+    shown = _digits(value / unit.value[1]) if math.isfinite(value) else "never"
+    plus = "+" if signed and value > 0 else ""
+    return f"{plus}{shown} ({low}..{high})" if low or high else f"{plus}{shown}"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, two below 1, and every digit before the point."""
+    if abs(value) >= 999.5:
+        return f"{value:.0f}"
+    return f"{round(value, 3) + 0.0:.{3 if abs(value) >= 1 else 2}g}"
+
+
+def _moment(at: float, *, date: bool = True) -> str:
+    return datetime.fromtimestamp(round(at, 1), UTC).isoformat(" ", "milliseconds")[0 if date else 11 : 21]
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
+
+
+def _escaped(text: str) -> str:
+    """A class or a path may hold anything; none of it may become markup."""
+    marked = "".join(f"\\{letter}" if letter in "\\`*_[]<>|~" else letter for letter in text)
+    return marked.replace("\n", " ")

@@ -1,0 +1,82 @@
+"""How often prompts repeat, and how many different ones there are, from salted hashes alone."""
+
+from math import sqrt
+
+REMEMBERED = 100_000
+"""Prompts whose repeats are recognised, those seen first last forgotten; 15 MB at most."""
+
+_INDEX_BITS = 12
+_REGISTERS = 1 << _INDEX_BITS
+_RANKS = 64 - _INDEX_BITS + 1
+ERROR = 1.04 / sqrt(_REGISTERS)
+"""Standard error of an estimate, relative: 1.6 % with 4 KiB."""
+
+
+class Prompts:
+    """Tells a repeat from a prompt that is new; bounded, so an old one counts as new."""
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, None] = {}
+
+    def repeats(self, digest: str) -> bool:
+        """Whether it has come before; from now on it has."""
+        key = bytes.fromhex(digest)[:16]
+        if key in self._seen:
+            return True
+        self._seen[key] = None
+        if len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return False
+
+
+class Distinct:
+    """Estimates the number of different digests: HyperLogLog (Flajolet and others, 2007).
+
+    Counted with the improved raw estimator of O. Ertl, "New cardinality estimation algorithms for HyperLogLog
+    sketches" (2017), algorithm 6, which needs neither a correction for small numbers nor a table of biases.
+    """
+
+    def __init__(self) -> None:
+        self._registers = bytearray(_REGISTERS)
+
+    def add(self, digest: str) -> None:
+        bits = int(digest[:16], 16)
+        rest = bits >> _INDEX_BITS
+        rank = 64 - _INDEX_BITS - rest.bit_length() + 1
+        index = bits & (_REGISTERS - 1)
+        self._registers[index] = max(self._registers[index], rank)
+
+    def estimate(self) -> float:
+        counts = [self._registers.count(rank) for rank in range(_RANKS + 1)]
+        found = _REGISTERS * _tau(1 - counts[_RANKS] / _REGISTERS)
+        for count in reversed(counts[1:_RANKS]):
+            found = 0.5 * (found + count)
+        found += _REGISTERS * _sigma(counts[0] / _REGISTERS)
+        return _ALPHA * _REGISTERS * _REGISTERS / found
+
+
+_ALPHA = 0.7213475204444817  # 1 / (2 ln 2)
+
+
+def _sigma(x: float) -> float:
+    if x == 1.0:
+        return float("inf")
+    power, found = 1.0, x
+    while True:
+        x *= x
+        before, found = found, found + x * power
+        power += power
+        if found == before:
+            return found
+
+
+def _tau(x: float) -> float:
+    if x in {0.0, 1.0}:
+        return 0.0
+    power, found = 1.0, 1 - x
+    while True:
+        x = sqrt(x)
+        power *= 0.5
+        before, found = found, found - (1 - x) ** 2 * power
+        if found == before:
+            return found / 3

@@ -1,0 +1,139 @@
+"""A real vLLM (its community CPU build) tells a request's times twice, in the answer and in its span: they agree."""
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from compose.vllm_cpu import engine
+from compose.vllm_cpu.install import installed
+from tests.sidecar.running import free_port
+from tests.traces.collectors import Sidecar, attributes, grpc_collector, sidecar, until
+
+pytestmark = pytest.mark.engine
+
+HOST = "127.0.0.1"
+REQUESTS, TOKENS = 12, (1, 8, 24, 48)
+TIMES = {
+    "queue": ("queue_time_ms", "time_in_queue"),
+    "prefill": ("time_to_first_token_ms", "time_in_model_prefill"),
+    "decode": ("generation_time_ms", "time_in_model_decode"),
+}
+SHOWN, HIDDEN = b'"metrics"', b'"m3trics"'
+
+
+@contextlib.asynccontextmanager
+async def vllm(folder: Path, port: int, otlp: str) -> AsyncIterator[None]:
+    """The engine, healthy, sending its spans to `otlp`."""
+    made = installed(print)
+    command = engine.command(made, HOST, port, otlp)
+    with (folder / "vllm").open("wb") as said:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=said, stderr=said, env={**os.environ, **engine.environment(made)}
+        )
+    try:
+        async with aiohttp.ClientSession() as session:
+
+            async def healthy() -> bool:
+                assert process.returncode is None, (folder / "vllm").read_text()[-3000:]
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with session.get(f"http://{HOST}:{port}/health") as answer:
+                        return answer.status == 200
+                return False
+
+            await until(healthy, engine.START_SECONDS)
+        yield
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), 20)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def hiding(engine_port: int) -> AsyncIterator[int]:
+    """A door to the engine that gives the times in its answers another name, so that the sidecar must ask the span."""
+    open_ones: list[asyncio.StreamWriter] = []
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                writer.write(data.replace(SHOWN, HIDDEN))
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection(HOST, engine_port)
+        open_ones.extend((writer, ours))
+        await asyncio.gather(copy(reader, ours), copy(theirs, writer))
+
+    server = await asyncio.start_server(serve, HOST, 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for writer in open_ones:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+async def asked(running: Sidecar, number: int) -> tuple[str, dict[str, Any]]:
+    """One stream; its request id and the times that its answer tells under their other name."""
+    body = {
+        "model": engine.MODEL,
+        "messages": [{"role": "user", "content": f"{number} " + "tell me more " * (5 * number)}],
+        "max_tokens": TOKENS[number % len(TOKENS)],
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    url, headers = f"http://{HOST}:{running.port}/v1/chat/completions", {"x-request-id": f"times-{number}"}
+    async with running.session.post(url, json=body, headers=headers) as answer:
+        assert answer.status == 200
+        text = await answer.text()
+    assert SHOWN.decode() not in text
+    events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    (told,) = [event["m3trics"] for event in events if event.get("m3trics")]
+    return headers["x-request-id"], told
+
+
+async def test_the_times_in_the_answer_and_in_the_span_of_a_request_agree(tmp_path: Path) -> None:
+    port, spans = free_port(), f"grpc://{HOST}:{free_port()}"
+    async with (
+        grpc_collector() as got,
+        hiding(port) as door,
+        sidecar(tmp_path, door, "--engine-spans", spans, "--otlp", got.url) as running,
+        vllm(tmp_path, port, spans),
+    ):
+        told = dict(await asyncio.gather(*(asked(running, number) for number in range(REQUESTS))))
+        ended = time.monotonic()
+        await until(lambda: running.log.exists() and len(running.logged()) == REQUESTS, 15)
+        waited = time.monotonic() - ended
+        await until(lambda: sum(span.name == "llm_request" for span in got.spans) == REQUESTS, 10)
+        async with running.session.get(f"http://{HOST}:{running.pages}/metrics") as answer:
+            page = await answer.text()
+    lines = {line["request_id"]: line for line in running.logged()}
+    theirs = {span.trace_id.hex(): attributes(span) for span in got.spans if span.name == "llm_request"}
+    assert any(span.name != "llm_request" for span in got.spans if not attributes(span).get("vllm_slo.outcome"))
+    worst = 0.0
+    for request_id, in_answer in told.items():
+        line = lines[request_id]
+        for name, (of_answer, of_span) in TIMES.items():
+            in_span = theirs[line["trace_id"]][f"gen_ai.latency.{of_span}"] * 1000
+            assert line[f"{name}_ms"] == pytest.approx(in_span, abs=0.001)
+            assert line[f"{name}_ms"] == pytest.approx(in_answer[of_answer] or 0.0, abs=5), (name, line, in_answer)
+            worst = max(worst, abs(line[f"{name}_ms"] - (in_answer[of_answer] or 0.0)))
+    assert max(line["queue_ms"] for line in lines.values()) > 20  # 4 at a time: some did wait
+    covered = [line for line in page.splitlines() if line.startswith("llm_requests_with_engine_times_total{")]
+    assert sum(float(line.rpartition(" ")[2]) for line in covered) == REQUESTS
+    assert 'llm_sidecar_unjoined_spans_total{reason="late"} 0.0' in page
+    print(f"worst difference {worst:.3f} ms; the last line came {waited:.1f} s after the last answer")
