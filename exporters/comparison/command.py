@@ -65,9 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--format: {arguments.format!r} is unknown; {nearest(arguments.format, FORMATS)}")
     source = _source(arguments, spec, window, settle)
     change = _change(arguments.around, source)
-    chosen = plan(
-        change, others=source.changes, outages=source.outages(), window=window, settle=settle, reach=source.reach
-    )
+    outages = source.outages(Window(change.start - window, change.end + window))
+    chosen = plan(change, others=source.changes, outages=outages, window=window, settle=settle, reach=source.reach)
     before, after = (source.measures(each, settle) for each in (chosen.before, chosen.after))
     names = vars(arguments)["class"] or [*before]
     comparison = Comparison(

@@ -96,10 +96,10 @@ class Prometheus:
             )
         return earlier[-1]
 
-    def outages(self) -> Sequence[Window]:
+    def outages(self, near: Window) -> Sequence[Window]:
         """When no engine answered the sidecar's scrapes."""
         found = []
-        for _, values in self._range(f"max({signals.ENGINE_UP.name})"):
+        for _, values in self._range(f"max({signals.ENGINE_UP.name})", near):
             for down, stretch in groupby(values, lambda sample: sample[1] == 0):
                 times = [at for at, _ in stretch]
                 if down:
@@ -186,12 +186,13 @@ class Prometheus:
             if math.isfinite(value):
                 yield one["metric"], value
 
-    def _range(self, query: str) -> list[tuple[Labels, list[tuple[float, float]]]]:
-        step = max(1.0, math.ceil(self._span.seconds / POINTS))
+    def _range(self, query: str, within: Window | None = None) -> list[tuple[Labels, list[tuple[float, float]]]]:
+        span = within or self._span
+        step = max(1.0, math.ceil(span.seconds / POINTS))
         asked = {
             "query": query,
-            "start": f"{self._span.start:.3f}",
-            "end": f"{self._span.end:.3f}",
+            "start": f"{span.start:.3f}",
+            "end": f"{span.end:.3f}",
             "step": number(step),
         }
         return [

@@ -91,7 +91,7 @@ class RequestLog:
             )
         return next(change for name, change in reversed(self._changes) if name == meant[0])
 
-    def outages(self) -> list[Window]:
+    def outages(self, near: Window) -> list[Window]:
         """Stretches in which requests ended, none by the engine's doing, and one could not reach it at all."""
         found = []
         for there, stretch in groupby(self._lines, lambda line: line.outcome in _ENGINE_THERE):

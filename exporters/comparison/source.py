@@ -30,8 +30,8 @@ class Source(Protocol):
             UsageError: there is none, or several revisions begin so.
         """
 
-    def outages(self) -> Sequence[Window]:
-        """When no engine answered."""
+    def outages(self, near: Window) -> Sequence[Window]:
+        """When no engine answered, at least those in there."""
 
     def measures(self, window: Window, lead: float) -> Measures:
         """Without requests that had begun more than `lead` seconds before the window, where that can be told."""

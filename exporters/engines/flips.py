@@ -84,6 +84,8 @@ class ConfigWatch:
     def __init__(self, known: Known | None = None, seen_at: float | None = None) -> None:
         """Go on from what was known at `seen_at`."""
         self.known = known or Known()
+        self.more_to_come = False
+        """Whether the engine has still to tell settings that may name what its fingerprint tells of."""
         self._seen_at = seen_at
         self._answered: str | None = None
         self._noticed_at = 0.0  # when the present process was seen first
@@ -162,7 +164,7 @@ class ConfigWatch:
 
     def _fingerprint(self, start: float | None) -> dict[str, str]:
         known = self.known.shown.get(FINGERPRINT)
-        if self._answered is None:
+        if self._answered is None or self.more_to_come:
             return {}
         strange = known is not None and start is not None and known.start == start and known.value != self._answered
         return {} if strange else {FINGERPRINT: self._answered}

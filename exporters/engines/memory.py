@@ -58,7 +58,7 @@ class Memory:
         except OSError as error:
             self._say(f"{self._path} cannot be read: {_reason(error)}; starting without it")
             return {}
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             said = f"{self._path} is no state of this version: {error}"
             try:
                 self._path.replace(self._aside)

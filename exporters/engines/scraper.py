@@ -12,6 +12,7 @@ import msgspec
 from exporters.engines.reading import Reading, read
 from exporters.engines.settings import of_models, of_server_info
 from exporters.engines.state import EngineState
+from exporters.engines.table import VLLM
 from exporters.engines.targets import Target
 
 IDENTITY_SECONDS = 30.0
@@ -24,7 +25,10 @@ HUNG_SECONDS = 5.0
 """When to ask again what did not answer in that time: at once would slow down every look."""
 
 SERVER_INFO = "/server_info?config_format=json"
-"""vLLM has it where VLLM_SERVER_DEV_MODE is set; it takes some seconds at first."""
+"""vLLM has it where VLLM_SERVER_DEV_MODE is set; it looks around for some seconds before it answers first."""
+
+SERVER_INFO_TRIES = 6
+"""Over half a minute; until then nobody knows whether a changed fingerprint will get its name."""
 
 AWAY_SECONDS = 1.0
 """How often an engine that does not answer is looked for."""
@@ -58,7 +62,7 @@ class Scraper:
         self._tls = tls
         self._on_look = on_look
         self._told: dict[str, str] = {}  # of this process's settings, by pages other than its metrics
-        self._asks_server_info = False
+        self._server_info_tries = 0
         self._identify_at = 0.0
         self._timeout = aiohttp.ClientTimeout(total=max(interval, 2.0))
         self.state = EngineState(target.name)
@@ -93,9 +97,10 @@ class Scraper:
         state.reading, state.good_at = reading, time.monotonic()
         if came_up:
             self._told = {}
-            self._asks_server_info = reading.engine_type == "vllm"
+            self._server_info_tries = SERVER_INFO_TRIES if reading.engine is VLLM else 0
         if came_up or time.monotonic() > self._identify_at:
             await self._identify(session)
+        state.watch.more_to_come = self._server_info_tries > 0
         state.watch.observe({**self._told, **reading.settings}, reading.start_time, time.time())
         state.up = True
 
@@ -143,9 +148,10 @@ class Scraper:
         pages = [(self._target.models, models), (f"{self._target.itself}{path}", version)]
         if own_models != self._target.models:  # a gateway's list is of no one engine
             pages.append((own_models, settings))
-        if self._asks_server_info:
+        tries = self._server_info_tries
+        if tries:
             pages.append((f"{self._target.itself}{SERVER_INFO}", server_info))
-            self._asks_server_info = False  # whatever it answers, in this process's life it will answer the same
+            self._server_info_tries = 0  # whatever it answers, in this process's life it will answer the same
         for url, take in pages:
             try:
                 async with asyncio.timeout(IDENTITY_PATIENCE):
@@ -154,7 +160,8 @@ class Scraper:
                 pass  # no such page
             except TimeoutError:
                 self._identify_at = time.monotonic() + HUNG_SECONDS
-                self._asks_server_info = take is server_info
+                if take is server_info:
+                    self._server_info_tries = tries - 1
             except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self._identify_at = 0.0  # half an answer: ask again at the next scrape
 

@@ -94,11 +94,14 @@ class Inbox:
                 self._join.give_up()
             if not self._write(life, state):  # full of what the log does not take
                 return None
-        revision = self._revision()  # as it is now: a flip may come while a record waits
-        for number, record in enumerate(batch.records, batch.first):
-            if number > state.taken:
-                state.taken = number
-                self._take(state, _Held(number, record, revision))
+        new = [(n, record) for n, record in enumerate(batch.records, batch.first) if n > state.taken]
+        for _, record in new:
+            if isinstance(record, Finished):
+                self._know(record)
+        revision = self._revision()  # as these answers tell it and as it is now: a flip may come while a record waits
+        for number, record in new:
+            state.taken = number
+            self._take(state, _Held(number, record, revision))
         if not self._write(life, state):
             return None
         return min(state.done, batch.first + len(batch.records) - 1)
@@ -127,8 +130,6 @@ class Inbox:
 
     def _take(self, state: _Life, held: _Held) -> None:
         state.held.append(held)
-        if isinstance(held.record, Finished):
-            self._know(held.record)
         if self._join is not None and isinstance(held.record, Finished):
             self._join.request(held.record, self._now(), partial(self._settled, state, held))
         else:

@@ -3,7 +3,7 @@
 from math import sqrt
 
 REMEMBERED = 100_000
-"""Prompts whose repeats are recognised, those seen first last forgotten; 15 MB at most."""
+"""Prompts whose repeats are recognised, those seen first forgotten first; 15 MB at most."""
 
 _INDEX_BITS = 12
 _REGISTERS = 1 << _INDEX_BITS

@@ -171,7 +171,7 @@ def test_an_outage_is_when_nothing_could_answer(
     tmp_path: Path, outcomes: str, outages: list[tuple[float, float]]
 ) -> None:
     records = [request(time=FLIP + at, e2e=0.25, outcome=Outcome(word)) for at, word in enumerate(outcomes.split())]
-    assert log_of(tmp_path, records, None).outages() == [
+    assert log_of(tmp_path, records, None).outages(Window(FLIP, FLIP + 9)) == [
         Window(FLIP + first + 0.25, FLIP + last + 0.25) for first, last in outages
     ]
 

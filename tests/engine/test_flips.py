@@ -18,13 +18,14 @@ pytestmark = pytest.mark.engine
 
 SERVER_INFO = {"VLLM_SERVER_DEV_MODE": "1"}
 
-# One after the other, and each flag stays: of two the later one holds.
-RESTARTS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
-    "as it is": ((), {}),
-    "prefix caching off": (("--no-enable-prefix-caching",), {}),
-    "another max-num-seqs": (("--max-num-seqs", "8"), {}),
-    "another max-model-len": (("--max-model-len", "2048"), SERVER_INFO),
-    "another dtype": (("--dtype", "float32"), SERVER_INFO),
+# One after the other, and each flag stays: of two the later one holds. With the environment, and what must be seen
+# before the next: vLLM looks around for some seconds before its /server_info answers.
+RESTARTS: dict[str, tuple[tuple[str, ...], dict[str, str], dict[str, str]]] = {
+    "as it is": ((), {}, {}),
+    "prefix caching off": (("--no-enable-prefix-caching",), {}, {}),
+    "another max-num-seqs": (("--max-num-seqs", "8"), {}, {}),
+    "another max-model-len": (("--max-model-len", "2048"), SERVER_INFO, {"scheduling_policy": "fcfs"}),
+    "another dtype": (("--dtype", "float32"), SERVER_INFO, {"dtype": "torch.float32"}),
 }
 LOOKS = 2.0
 """Seconds, ten looks, after the first answer of a process."""
@@ -90,7 +91,7 @@ async def gather(made: VllmCpu, folder: Path) -> dict[str, Seen]:
     flags: tuple[str, ...] = ()
     last = 0.0
     async with sidecar(folder, f"http://127.0.0.1:{port}") as running:
-        for name, (more, env) in RESTARTS.items():
+        for name, (more, env, told) in RESTARTS.items():
             flags += more
             async with serving(made, port, flags, env, folder / "vllm"):
 
@@ -99,11 +100,11 @@ async def gather(made: VllmCpu, folder: Path) -> dict[str, Seen]:
 
                 await until(noticed)
 
-                async def tells_all(env: dict[str, str] = env) -> bool:
-                    return not env or "scheduling_policy" in (await look(running)).settings
+                async def tells_all(told: dict[str, str] = told) -> bool:
+                    return (await look(running)).settings.items() >= told.items()
 
                 assert await running.ask(name) == 200
-                await until(tells_all, 30)  # vLLM looks around for some seconds before its /server_info answers
+                await until(tells_all, 30)
                 await asyncio.sleep(LOOKS)
                 found[name] = await look(running)
             last = found[name].start

@@ -126,6 +126,9 @@ async def test_the_fingerprint_of_answers_shows_a_flip_that_nothing_else_does(
         assert await running.ask("after") == 200
         change = f"llm_engine_config_change_timestamp_seconds{{{name},vllm-f-2,vllm-f-1,system_fingerprint}}"
         await running.shows(change, started)
+        await running.logs("before", "after")
+        revisions = [json.loads(line)["config_revision"] for line in running.log.read_text().splitlines()]
+        assert revisions[0] != revisions[1] == (await flips(running))["engines"][name]["revision"]
         done = await flip(running, token, "--engine", name, "--set", "max_num_seqs=8")
         assert done == (0, f"{name}: max_num_seqs=8: flipped\n", "")
         changes = [key for key in await running.samples() if key.startswith("llm_engine_config_change")]

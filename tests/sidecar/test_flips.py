@@ -122,6 +122,18 @@ def test_a_process_has_one_fingerprint_so_another_is_of_another_engine_at_that_a
     assert watch.settings[FINGERPRINT] == "f-1"
 
 
+def test_a_fingerprint_waits_for_what_may_name_its_change() -> None:
+    watch = answering("f-1", {"dtype": "bfloat16"})
+    watch.more_to_come = True
+    watch.observe({}, 1030.0, 1042.0)
+    watch.answered("f-2", 1045.0)
+    assert watch.changes == []
+    watch.more_to_come = False
+    watch.observe({"dtype": "float32"}, 1030.0, 1057.0)
+    assert told(watch) == [("dtype", "bfloat16", "float32", 1030.0)]
+    assert watch.settings[FINGERPRINT] == "f-2"
+
+
 @pytest.mark.parametrize("start", [pytest.param(1030.0, id="start known"), pytest.param(None, id="start not known")])
 @pytest.mark.parametrize("fingerprint_first", [False, True])
 def test_a_flip_that_a_setting_and_the_fingerprint_show_counts_once(
