@@ -16,8 +16,8 @@ from exporters.engines.rows import Row
 from exporters.engines.support import support
 from exporters.engines.table import ENGINES, SIGNALS, VLLM
 from exporters.signals import Kind
-from tests.contract.results import GOLDEN, exposed
 from tests.contract.made import PAGES, RECORDED, VLLM_VERSIONS, vllm
+from tests.contract.results import GOLDEN, exposed
 
 README = Path(__file__).parents[2] / "exporters" / "engines" / "README.md"
 MODEL = "org/model"
