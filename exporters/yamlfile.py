@@ -127,6 +127,10 @@ def parse_yaml(text: str, source: str) -> Reader:
         raise FileError(source, [Problem(line, column, "", f"is no YAML: {what}")], text) from error
     except yaml.YAMLError as error:
         raise FileError(source, [Problem(1, 1, "", f"is no YAML: {error}".splitlines()[0])], text) from error
+    except RecursionError as error:
+        raise FileError(
+            source, [Problem(1, 1, "", "is no YAML of a sane depth: too many [ or { inside others")], text
+        ) from error
 
 
 @dataclass(slots=True)

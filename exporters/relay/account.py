@@ -229,6 +229,7 @@ class Account:
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
                 record.unmetered = self._unmetered
+            self._meter = None  # it calls back to us: a cycle, which would be the collector's work for every request
         return record
 
     def _add_trace(self, record: Finished) -> None:

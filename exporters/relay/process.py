@@ -1,7 +1,6 @@
 """The relay process: takes the listening socket from the supervisor and serves until told to drain."""
 
 import asyncio
-import gc
 import itertools
 import signal
 import socket
@@ -16,7 +15,7 @@ from exporters import slos
 from exporters.records import Hello
 from exporters.relay.relay import Relay
 from exporters.relay.sender import Sender
-from exporters.sidecar.config import ChildConfig, read_child_config, stop_event
+from exporters.sidecar.config import ChildConfig, collect_seldom, read_child_config, stop_event
 from exporters.usage import UsageError
 
 FLUSH_PATIENCE = 5.0
@@ -48,10 +47,7 @@ async def serve(config: ChildConfig) -> None:
     )
     sender.start()
     relay.start()
-    # Requests make no cycles worth a frequent collection, and a full one stalls every stream.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    collect_seldom()
     await stop.wait()
     server.close()
     relay.drain()

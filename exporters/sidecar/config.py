@@ -1,6 +1,7 @@
 """All that the sidecar's processes are told at start, as one value."""
 
 import asyncio
+import gc
 import signal
 import sys
 
@@ -69,6 +70,13 @@ def read_child_config() -> ChildConfig:
     """Read the configuration that the supervisor wrote to standard input, which stays open."""
     length = int.from_bytes(sys.stdin.buffer.read(4), "big")
     return msgspec.msgpack.decode(sys.stdin.buffer.read(length), type=ChildConfig)
+
+
+def collect_seldom() -> None:
+    """Requests and records make no cycles worth a frequent collection, and a full one stalls all that is open."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:

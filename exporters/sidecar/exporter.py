@@ -20,7 +20,7 @@ from exporters.engines.fleet import Fleet
 from exporters.engines.memory import Memory
 from exporters.engines.targets import targets
 from exporters.sidecar.admin import Admin
-from exporters.sidecar.config import ChildConfig, SidecarConfig, read_child_config, stop_event
+from exporters.sidecar.config import ChildConfig, SidecarConfig, collect_seldom, read_child_config, stop_event
 from exporters.sidecar.credentials import Credentials
 from exporters.sidecar.inbox import Inbox, RelayConnection
 from exporters.sidecar.pages import application
@@ -184,6 +184,7 @@ async def serve(config: ChildConfig) -> None:
     await web.SockSite(runner, socket.socket(fileno=pages_fd)).start()
     if exporter.intake is not None:
         await exporter.intake.listen(config.sidecar.engine_spans)
+    collect_seldom()
     scraping, settling = loop.create_task(exporter.engines.run()), loop.create_task(_settle(exporter.inbox))
     await stop.wait()
     # Told to stop all at once, by systemd or by the supervisor's death, the relays still have records to hand over.
