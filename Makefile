@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROOMS := exporters alerts dashboards loadgen compose tests
 
-.PHONY: setup demo test stack-test engine-test check format generate lock bench fuzz soak clean
+.PHONY: setup demo test stack-test engine-test check format generate lock bench bench-rules fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -43,6 +43,7 @@ format: setup
 
 generate: setup
 	$(BIN)/vllm-slo alerts render
+	$(BIN)/vllm-slo alerts schema
 	$(BIN)/vllm-slo dashboards render
 
 # Needs uv; writes what is tested, with hashes and without the address of any index.
@@ -53,6 +54,10 @@ lock:
 # What the sidecar costs beside nginx and others. make bench BENCH="--measure spread --rounds 3"; BENCH=--help tells more.
 bench: setup
 	$(BIN)/python -m tests.bench.relay $(BENCH)
+
+# What evaluating the rules costs with 100 models x 8 classes x 2 SLOs and a month of blocks, on the real Prometheus.
+bench-rules: setup
+	$(BIN)/python -m tests.rules.bench
 
 # Spoiled requests, answers and event streams against the relay's parsers. A fault found comes with its reproducer.
 fuzz: MINUTES ?= 10

@@ -1,11 +1,14 @@
 """Alerts on error budgets: one per SLO and tier, and a ticket where traffic is too thin for a burn rate."""
 
+from dataclasses import replace
+
+from alerts.cold_start import mute
 from alerts.promql import select
 from alerts.rule import Alert
 from alerts.tiers import Severity, Tier, fit, tiers
 from alerts.windows import windows
-from alerts.wording import AlertName, Links, annotations
-from exporters.signals import SLO_BAD_IN, SLO_BURN_RATE, SLO_EVENTS_IN, Label, Recorded
+from alerts.wording import AlertName, Links, annotations, percent, promise
+from exporters.signals import PAGE_HELD, SLO_BAD_IN, SLO_BURN_RATE, SLO_EVENTS_IN, Label, Recorded
 from exporters.slos import Slo, SloFile
 from exporters.yamlfile import number, spell_duration
 
@@ -15,9 +18,9 @@ _TIMES = '{{ printf "%.1f" $value }}'
 
 
 def burn_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
-    """Every SLO on every tier, then the ticket for low traffic."""
+    """Every SLO on every tier, with a ticket for each page that is held back; then the ticket for low traffic."""
     return (
-        *(_burn(spec, slo, tier, links) for slo in spec.slos for tier in tiers(spec.period)),
+        *(alert for slo in spec.slos for tier in tiers(spec.period) for alert in _burn(spec, slo, tier, links)),
         _low_traffic(spec, links),
     )
 
@@ -33,22 +36,16 @@ def rescaled(spec: SloFile) -> tuple[str, ...]:
 def _why(slo: Slo, tier: Tier) -> str:
     fitted = fit(tier, slo)
     return (
-        f"a burn rate of {_short(tier.factor)} would take {_percent(tier.bad_ratio(slo))} bad events, which cannot be; "
-        f"rescaled to {_short(fitted.factor)}, which {_percent(fitted.bad_ratio(slo))} bad events reach"
+        f"a burn rate of {_short(tier.factor)} would take {percent(tier.bad_ratio(slo))} bad events, which cannot be; "
+        f"rescaled to {_short(fitted.factor)}, which {percent(fitted.bad_ratio(slo))} bad events reach"
     )
-
-
-def promise(slo: Slo) -> str:
-    """The SLO in words: `ttft within 5s for 95 %`."""
-    limit = "" if slo.threshold is None else f" within {spell_duration(slo.threshold)}"
-    return f"{slo.measure}{limit} for {_percent(slo.objective)}"
 
 
 def _min_events(spec: SloFile, severity: Severity) -> int:
     return spec.alerting.min_events_page if severity is Severity.PAGE else spec.alerting.min_events_ticket
 
 
-def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> Alert:
+def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> tuple[Alert, ...]:
     tier = fit(published, slo)
     long, short, period = map(spell_duration, (tier.long, tier.short, tier.period))
 
@@ -57,7 +54,7 @@ def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> Alert:
 
     events = _min_events(spec, tier.severity)
     factor = number(tier.factor)
-    return Alert(
+    burns = Alert(
         AlertName.BURN,
         f"{one(SLO_BURN_RATE, long)} > {factor}\n"
         f"{_SAME} {one(SLO_BURN_RATE, short)} > {factor}\n"
@@ -70,14 +67,38 @@ def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> Alert:
             f"{_WHO} burn the error budget of {slo.name} {_TIMES} times too fast",
             f"The objective is {promise(slo)}. Over the last {long}, {_WHO} have missed it {_TIMES} times as often as "
             f"a budget of {period} allows, and the last {short} are no better. A {tier.severity} at "
-            f"{_short(tier.factor)} times: {_percent(tier.bad_ratio(slo))} bad events where "
-            f"{_percent(slo.budget)} are allowed, {_percent(tier.share)} of the budget gone in {long}. Needs "
+            f"{_short(tier.factor)} times: {percent(tier.bad_ratio(slo))} bad events where "
+            f"{percent(slo.budget)} are allowed, {percent(tier.share)} of the budget gone in {long}. Needs "
             f"{events} events and {spec.alerting.min_bad} bad ones in {long}."
-            + (f" Note: {_why(slo, published)}." if tier != published else ""),
+            + (f" Note: {_why(slo, published)}." if tier != published else "")
+            + " Look first at the oldest wait, and at whether a flip is drawn just before it began.",
             one_class=True,
         ),
         # Bridges one odd reading of the short window; more would keep a page open after the burn has ended.
         hold=windows(spec).step,
+    )
+    if tier.severity is not Severity.PAGE:
+        return (burns,)
+    return replace(burns, expr=f"{burns.expr}\nunless on (model, class, slo) {PAGE_HELD.name}"), _held(
+        spec, burns, links
+    )
+
+
+def _held(spec: SloFile, page: Alert, links: Links) -> Alert:
+    away, step = spell_duration(mute(spec)), spell_duration(windows(spec).step)
+    return Alert(
+        AlertName.PAGE_HELD,
+        f"{page.expr}\nand on (model, class, slo) {PAGE_HELD.name}",
+        {**page.labels, Label.SEVERITY.value: Severity.TICKET.value},
+        annotations(
+            AlertName.PAGE_HELD,
+            links,
+            f"no page yet, as an engine is starting: {page.annotations['summary']}",
+            f"This would page, but all bad events of the last {step} were at engines that went or came back within "
+            f"{away} and {step}. The page comes when that has passed, when one is elsewhere, or when an engine goes a "
+            "second time. The budget is charged all the same. Look first at whether somebody has restarted the engine.",
+            one_class=True,
+        ),
     )
 
 
@@ -101,7 +122,7 @@ def _low_traffic(spec: SloFile, links: Links) -> Alert:
             f'{_WHO}: {{{{ printf "%.0f" $value }}}} bad events of {{{{ $labels.slo }}}} in {longest}',
             f"Over the last {longest}, {_WHO} had fewer than {few} events of {{{{ $labels.slo }}}}, too few for a burn "
             f'rate to mean much, but {{{{ printf "%.0f" $value }}}} of them were bad, which is more than the objective '
-            f"allows. A ticket from {bad} bad events on.",
+            f"allows. A ticket from {bad} bad events on. Look first at the bad requests one by one, in the log.",
             one_class=True,
         ),
         hold=windows(spec).step,
@@ -110,7 +131,3 @@ def _low_traffic(spec: SloFile, links: Links) -> Alert:
 
 def _short(value: float) -> str:
     return number(round(value, 2))
-
-
-def _percent(share: float) -> str:
-    return f"{number(round(100 * share, 2))} %"

@@ -1,28 +1,54 @@
-"""`vllm-slo alerts`: checks the SLO file and renders the Prometheus rules."""
+"""`vllm-slo alerts`: checks the SLO file, explains it, and renders the Prometheus rules."""
 
 import argparse
+import math
 from pathlib import Path
 
-from alerts.burn import promise, rescaled
-from alerts.rule import Alert
-from alerts.rules import render, rules
-from alerts.wording import Links
+from rich.console import Console
+
+from alerts import carets, explain, schema
+from alerts.burn import rescaled
+from alerts.findings import Level, check
+from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
+from alerts.rule import Alert, to_yaml
+from alerts.rules import rules
+from alerts.wording import Links, promise
 from exporters.slos import SHIPPED, SloFile, load
 from exporters.usage import UsageError
-from exporters.yamlfile import spell_duration
+from exporters.yamlfile import duration, spell_duration
 
 OUT = Path("alerts/generated")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    check = actions.add_parser("check", help="read an SLO file and name every mistake in it")
-    check.add_argument("file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
-    check.set_defaults(run=_check)
+    look = actions.add_parser("check", help="read an SLO file and name every mistake in it")
+    look.add_argument("file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
+    look.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+    look.add_argument("--strict", action="store_true", help="exit with 1 when there is a warning")
+    look.add_argument(
+        "--retention", metavar="TIME", help="how long Prometheus keeps samples, such as 15d: is the period covered?"
+    )
+    look.set_defaults(run=_check)
+    tell = actions.add_parser("explain", help="what burns each budget, and how soon each tier fires")
+    tell.add_argument("file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
+    tell.add_argument("--format", choices=("table", "json"), default="table", help="default: %(default)s")
+    tell.add_argument(
+        "--rate", type=float, default=1.0, metavar="R", help="events a second in one class (default: %(default)g)"
+    )
+    tell.set_defaults(run=_explain)
+    shape = actions.add_parser("schema", help="write the JSON Schema of SLO files, for editors")
+    shape.add_argument(
+        "--out",
+        default=str(OUT),
+        metavar="DIR",
+        help="folder for slos.schema.json, - for standard output (%(default)s)",
+    )
+    shape.set_defaults(run=_schema)
     make = actions.add_parser("render", help="write the Prometheus rules of an SLO file")
     make.add_argument("--slos", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
     make.add_argument(
-        "--out", default=str(OUT), metavar="DIR", help="folder for rules.yaml, - for standard output (%(default)s)"
+        "--out", default=str(OUT), metavar="DIR", help="folder for the file, - for standard output (%(default)s)"
     )
     defaults = Links()
     make.add_argument(
@@ -31,13 +57,65 @@ def configure(parser: argparse.ArgumentParser) -> None:
     make.add_argument(
         "--grafana", default=defaults.grafana, metavar="URL", help="base of dashboard_url (default: %(default)s)"
     )
+    make.add_argument(
+        "--gpu-hour-price",
+        type=float,
+        metavar="X",
+        help="what one GPU costs in an hour: record prices per token and good request (default: none)",
+    )
+    make.add_argument("--gpus", type=int, metavar="N", help="how many GPUs are paid (default: 1)")
+    make.add_argument(
+        "--format",
+        choices=("plain", "prometheusrule"),
+        default="plain",
+        help="rules.yaml for Prometheus, or prometheusrule.yaml for prometheus-operator (default: %(default)s)",
+    )
+    make.add_argument("--name", help="of the PrometheusRule (default: vllm-slo)")
+    make.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of the PrometheusRule, by which the operator selects it (repeatable)",
+    )
     make.set_defaults(run=_render)
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    retention = None if arguments.retention is None else duration(arguments.retention)
+    if arguments.retention is not None and not retention:
+        raise UsageError(
+            f"--retention: {arguments.retention!r} is no duration; write a number with a unit, such as 15d or 52w"
+        )
+    found = check(arguments.file, retention)
+    if arguments.format == "json":
+        print(carets.as_json(found))
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        if found.findings:
+            console.print(carets.carets(found))
+        if found.spec:
+            console.print(f"{arguments.file}: OK: {_summary(found.spec)}", markup=False)
+    if found.spec is None:
+        return 2
+    return 1 if arguments.strict and found.has(Level.WARNING) else 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
     spec = load(arguments.file)
-    print(f"{arguments.file}: OK: {_summary(spec)}")
-    _print_notes(spec)
+    if not 0 < arguments.rate < math.inf:
+        raise UsageError(f"--rate: {arguments.rate:g} events a second burn nothing; write a rate, such as 0.5")
+    if arguments.format == "json":
+        print(explain.as_json(spec, arguments.rate))
+    else:
+        explain.table(spec, arguments.rate, Console(highlight=False))
+    return 0
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    path = _write(schema.render(), arguments.out, "slos.schema.json")
+    if path:
+        print(f"{path}: what an editor knows of SLO files")
     return 0
 
 
@@ -49,25 +127,50 @@ def _summary(spec: SloFile) -> str:
 def _render(arguments: argparse.Namespace) -> int:
     spec = load(arguments.slos)
     links = Links(arguments.runbooks, arguments.grafana)
-    text = render(spec, links)
-    if arguments.out == "-":
-        print(text, end="")
+    hour_price = _hour_price(arguments.gpu_hour_price, arguments.gpus)
+    groups = rules(spec, links, hour_price)
+    if arguments.format == "prometheusrule":
+        text = prometheus_rule(groups, checked_name(arguments.name or "vllm-slo"), checked_labels(arguments.label))
+    elif arguments.name or arguments.label:
+        raise UsageError("--name, --label: a plain rule file has neither; add --format prometheusrule")
+    else:
+        text = to_yaml(groups)
+    path = _write(text, arguments.out, "rules.yaml" if arguments.format == "plain" else "prometheusrule.yaml")
+    if path is None:
         return 0
-    path = Path(arguments.out) / "rules.yaml"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
-    made = [rule for group in rules(spec, links) for rule in group.rules]
+    made = [rule for group in groups for rule in group.rules]
     alerts = sum(isinstance(rule, Alert) for rule in made)
     print(f"{path}: {len(made) - alerts} recording rules, {alerts} alerts")
     _print_notes(spec)
     return 0
 
 
+def _write(text: str, out: str, name: str) -> Path | None:
+    """Into a folder, and where; or, for `-`, to standard output."""
+    if out == "-":
+        print(text, end="")
+        return None
+    path = Path(out) / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+    return path
+
+
+def _hour_price(price: float | None, gpus: int | None) -> float | None:
+    if price is None:
+        if gpus is not None:
+            raise UsageError("--gpus: there is no price of one; add --gpu-hour-price X")
+        return None
+    if not 0 < price < math.inf:
+        raise UsageError(f"--gpu-hour-price: {price:g} is no price; write what one GPU costs in an hour, such as 2.50")
+    if gpus is not None and gpus < 1:
+        raise UsageError(f"--gpus: {gpus} GPUs cost nothing; use 1 or more")
+    return price * (gpus or 1)
+
+
 def _print_notes(spec: SloFile) -> None:
     for note in rescaled(spec):
         print(f"note: {note}")
-    if spec.alerting.per_tenant:
-        print("note: alerting.per_tenant: this release renders no rules per tenant; budgets are shared by all tenants")

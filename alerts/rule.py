@@ -45,13 +45,21 @@ class RuleGroup:
 
 def to_yaml(groups: Iterable[RuleGroup]) -> str:
     """A rule file for Prometheus 2.42 and later: no labels on groups, which 2.x refuses."""
-    document = {
+    return HEADER + dump(document(groups))
+
+
+def document(groups: Iterable[RuleGroup]) -> dict[str, object]:
+    """What a rule file holds."""
+    return {
         "groups": [
             {"name": g.name, "interval": spell_duration(g.interval), "rules": [_plain(rule) for rule in g.rules]}
             for g in groups
         ]
     }
-    return HEADER + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
+
+
+def dump(plain: Mapping[str, object]) -> str:
+    return yaml.dump(plain, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
 
 
 def _plain(rule: Recording | Alert) -> dict[str, object]:

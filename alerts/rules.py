@@ -1,26 +1,41 @@
-"""The whole rule file of an SLO file: recording rules, burn-rate alerts, liveness alerts."""
+"""The whole rule file of an SLO file: recording rules, and alerts on budgets, on what is down and on causes."""
 
+from alerts.baselines import baseline_groups
 from alerts.burn import burn_alerts
+from alerts.cold_start import cold_start, page_held
+from alerts.cost import cost_groups
+from alerts.engine import engine_alerts
 from alerts.liveness import liveness_alerts
-from alerts.recording import recording_groups
+from alerts.recording import direct_windows, recording_groups
 from alerts.rule import RuleGroup, to_yaml
-from alerts.windows import alert_interval
+from alerts.tenants import tenant_groups
+from alerts.traffic import requests_ended, traffic_alerts
+from alerts.windows import alert_interval, direct_interval
 from alerts.wording import Links
 from exporters.slos import SloFile
 
 DEFAULT_LINKS = Links()
 
 
-def rules(spec: SloFile, links: Links = DEFAULT_LINKS) -> tuple[RuleGroup, ...]:
-    """Recording groups, then alerts in groups of their own, so that a slow sum never delays them."""
-    every = alert_interval(spec)
+def rules(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None = None) -> tuple[RuleGroup, ...]:
+    """Alerts on budgets are in one group with their counts and with what holds them back, and so never ahead of it.
+
+    With `hour_price`, what all GPUs cost in an hour, also what tokens and requests cost.
+    """
+    every = direct_interval(spec)
     return (
         *recording_groups(spec),
-        RuleGroup("vllm-slo-burn-alerts", every, burn_alerts(spec, links)),
-        RuleGroup("vllm-slo-liveness-alerts", every, liveness_alerts(spec, links)),
+        *baseline_groups(spec),
+        RuleGroup("vllm-slo-liveness", alert_interval(spec), (cold_start(spec), *liveness_alerts(spec, links))),
+        RuleGroup("vllm-slo-burn", every, (*direct_windows(spec), page_held(spec), *burn_alerts(spec, links))),
+        *tenant_groups(spec, links),
+        RuleGroup(
+            "vllm-slo-causes", every, (requests_ended(spec), *traffic_alerts(spec, links), *engine_alerts(spec, links))
+        ),
+        *(() if hour_price is None else cost_groups(spec, hour_price)),
     )
 
 
-def render(spec: SloFile, links: Links = DEFAULT_LINKS) -> str:
+def render(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None = None) -> str:
     """The rule file as YAML."""
-    return to_yaml(rules(spec, links))
+    return to_yaml(rules(spec, links, hour_price))

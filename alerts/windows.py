@@ -6,33 +6,50 @@ from alerts.tiers import tiers
 from exporters.slos import SloFile
 
 STEP = "step"
-"""The value of the label `window` on the counts of one step, of which the long windows are sums."""
+"""The value of the label `window` on the counts of one step, of which longer windows are sums."""
+
+DOZEN = "12steps"
+"""On the counts of twelve steps, recorded once in twelve steps, of which the longest windows are sums."""
+
+OPEN = "open"
+"""On what has been counted since the last `DOZEN`."""
 
 # Prometheus forgets a sample after 5 minutes, so whatever is read by name is recorded well within that time.
+_READ_BY_NAME = 240.0
 _EVERY_MINUTE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows in seconds, ascending: read from the raw counters, or summed over the counts of steps."""
+    """Windows in seconds, ascending: read from the raw counters, summed over steps, summed over dozens of steps."""
 
     direct: tuple[float, ...]
-    summed: tuple[float, ...]
+    of_steps: tuple[float, ...]
+    of_dozens: tuple[float, ...]
     step: float
+    day: float
+    week: float
+
+    @property
+    def dozen(self) -> float:
+        return round(12 * self.step, 3)
 
 
 def windows(spec: SloFile) -> Windows:
     """Every window of every tier, and the period.
 
-    A range over raw counters costs each scrape of each series in it: three days of 15 s scrapes take minutes. Up to
-    period / 120 (6 h of 30 d) that is fine; longer windows add up counts that were recorded once a step.
+    A window costs each sample in it, at each evaluation: an hour of 15 s scrapes are 240, a day of steps 288, but of
+    dozens of steps 24. So each window is made of the coarsest counts that still follow its tier.
     """
     wanted = {round(w, 3) for tier in tiers(spec.period) for w in (tier.long, tier.short)}
-    longest_direct = round(spec.period / 120, 3)
+    hour, quarter_day = round(spec.period / 720, 3), round(spec.period / 120, 3)
     return Windows(
-        direct=tuple(sorted(w for w in wanted if w <= longest_direct)),
-        summed=(*sorted(w for w in wanted if w > longest_direct), spec.period),
+        direct=tuple(sorted(w for w in wanted if w <= hour)),
+        of_steps=tuple(sorted(w for w in wanted if hour < w <= quarter_day)),
+        of_dozens=(*sorted(w for w in wanted if w > quarter_day), spec.period),
         step=round(spec.period / 8640, 3),  # the shortest window: 5 m of 30 d
+        day=round(spec.period / 30, 3),
+        week=round(spec.period * 7 / 30, 3),
     )
 
 
@@ -43,11 +60,11 @@ def direct_interval(spec: SloFile) -> float:
 
 def summed_interval(spec: SloFile) -> float:
     """The sums change once a step; more often only where a step is so long that they would be forgotten."""
-    return min(_EVERY_MINUTE, windows(spec).step)
+    return min(_READ_BY_NAME, windows(spec).step)
 
 
 def alert_interval(spec: SloFile) -> float:
-    """Alerts read few recorded series, so they are asked at each scrape and do not wait for the next count."""
+    """For alerts on what is up: they read few series, so they are asked at each scrape."""
     return min(_EVERY_MINUTE, spec.scrape_interval)
 
 

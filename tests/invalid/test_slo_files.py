@@ -141,6 +141,19 @@ MISTAKES = [
     ),
     pytest.param(
         "slos:\n",
+        "alerting: {cold_start: soon}\nslos:\n",
+        "slos.yaml:7:24: alerting.cold_start: 'soon' is no duration; write a number with a unit, such as 250ms, 5s, "
+        "1m, 12h or 30d",
+        id="cold start that is no duration",
+    ),
+    pytest.param(
+        "slos:\n",
+        "alerting: {per_tenant: true}\nslos:\n",
+        "slos.yaml:7:11: alerting: per_tenant has no tenant to tell apart; name some in tenants.allow or write false",
+        id="rules per tenant without tenants",
+    ),
+    pytest.param(
+        "slos:\n",
         "trust_request_start: maybe\nslos:\n",
         "slos.yaml:7:22: trust_request_start: expected true or false, found 'maybe'",
         id="no boolean",
@@ -187,13 +200,16 @@ slos:
         pytest.param("- a\n", "slos.yaml:1:1: expected a mapping with ", id="a list"),
         pytest.param("a: [1\n", "slos.yaml:2:1: is no YAML: ", id="no YAML"),
         pytest.param("a: \x00\n", "slos.yaml:1:1: is no YAML: ", id="a zero byte"),
+        pytest.param(
+            "[" * 5000, "slos.yaml:1:1: is no YAML of a sane depth: too many [ or { inside others", id="too deep"
+        ),
     ],
 )
 def test_a_file_that_is_something_else_is_said_to_be(text: str, message: str) -> None:
     assert refusal(text).startswith(message)
 
 
-@pytest.mark.parametrize("command", [["alerts", "check"], ["sidecar", "--upstream", "http://127.0.0.1:1", "--slos"]])
+@pytest.mark.parametrize("command", [["alerts", "explain"], ["sidecar", "--upstream", "http://127.0.0.1:1", "--slos"]])
 def test_a_command_given_a_bad_file_says_so_and_exits_with_2(tmp_path: Path, command: list[str]) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text(GOOD.replace("95%", "100%"))

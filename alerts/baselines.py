@@ -1,0 +1,75 @@
+"""What last week was like, so that a class and a model are held against themselves."""
+
+from alerts.promql import select
+from alerts.recording import step_count
+from alerts.rule import Recording, RuleGroup
+from alerts.windows import STEP, Windows, windows
+from exporters.signals import (
+    CACHE_WEEKLY_RATIO,
+    COMPLETION_TOKENS,
+    ENGINE_CACHE_HITS,
+    ENGINE_CACHE_HITS_IN,
+    ENGINE_PROMPT_TOKENS,
+    ENGINE_PROMPT_TOKENS_IN,
+    TOKENS_IN,
+    TOKENS_MEDIAN,
+    Label,
+    Recorded,
+    Signal,
+)
+from exporters.slos import SloFile
+from exporters.yamlfile import number, spell_duration
+
+
+def baseline_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
+    """What is done in each step; and what a week of steps was like, once in a dozen: a week changes slowly."""
+    found = windows(spec)
+
+    def busy(source: Signal, target: Recorded) -> Recording:
+        """Only steps in which something was done, so that quiet nights do not pull a median to zero."""
+        step = step_count(source, target, spec)
+        return Recording(step.series, f"{step.expr} > 0", step.labels)
+
+    tokens, prompt = _week(TOKENS_IN, found), _week(ENGINE_PROMPT_TOKENS_IN, found)
+    return (
+        RuleGroup(
+            "vllm-slo-work",
+            found.step,
+            (
+                busy(COMPLETION_TOKENS, TOKENS_IN),
+                busy(ENGINE_PROMPT_TOKENS, ENGINE_PROMPT_TOKENS_IN),
+                step_count(ENGINE_CACHE_HITS, ENGINE_CACHE_HITS_IN, spec),
+            ),
+        ),
+        RuleGroup(
+            "vllm-slo-baselines",
+            found.dozen,
+            (
+                Recording(
+                    TOKENS_MEDIAN,
+                    f"max without (window) (quantile_over_time(0.5, {tokens}))\n{_known(TOKENS_IN, found)}",
+                ),
+                Recording(
+                    CACHE_WEEKLY_RATIO,
+                    f"sum by (model) (sum_over_time({_week(ENGINE_CACHE_HITS_IN, found)}))\n"
+                    f"/ sum by (model) (sum_over_time({prompt}))\n"
+                    f"{_known(ENGINE_PROMPT_TOKENS_IN, found)}",
+                ),
+            ),
+        ),
+    )
+
+
+def baseline(series: Recorded, spec: SloFile) -> str:
+    """The baseline as an alert reads it: the last one, as Prometheus has forgotten it long before the next."""
+    return f"last_over_time({series.name}[{spell_duration(2 * windows(spec).dozen)}])"
+
+
+def _week(series: Recorded, found: Windows) -> str:
+    return f"{select(series, {Label.WINDOW: STEP})}[{spell_duration(found.week)}]"
+
+
+def _known(series: Recorded, found: Windows) -> str:
+    """A day of busy steps at the least, or there is nothing to be held against."""
+    kept = ", ".join(label for label in series.labels if label != Label.WINDOW)
+    return f"and on ({kept}) count_over_time({_week(series, found)}) >= {number(found.day / found.step)}"

@@ -1,0 +1,159 @@
+"""`vllm-slo alerts explain`: what burns each budget, and how soon who hears of it; as a table and as JSON."""
+
+import json
+import math
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from alerts.cold_start import mute
+from alerts.reaction import Reaction, first, reactions
+from alerts.wording import AlertName, percent, promise
+from exporters.slos import Measure, Rejected, Slo, SloFile
+from exporters.verdicts import charges
+from exporters.yamlfile import number, spell_duration
+
+
+def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
+    """Every kind of request that is a bad event, as the sidecar judges."""
+    limit = "" if slo.threshold is None else spell_duration(slo.threshold)
+    own = {
+        Measure.TTFT: f"a stream whose first token takes longer than {limit}",
+        Measure.TPOT: f"a stream that takes longer than {limit} per token after the first",
+        Measure.ITL_P95: f"a stream with more than 5 % of its gaps between chunks over {limit}",
+        Measure.E2E: f"a request that takes longer than {limit}",
+        Measure.QUEUE: f"a request that waits longer than {limit} in the engine",
+        Measure.PREFILL: f"a request whose prefill takes the engine longer than {limit}",
+        Measure.DECODE: f"a request whose decode takes the engine longer than {limit}",
+        Measure.AVAILABILITY: None,
+    }[slo.measure]
+    unary = {measure for _, measure in charges([slo], stream=False, several=True).slos.values()}
+    no_first_token = charges([slo], stream=True, several=True).awaits_first_token
+    causes = (
+        own,
+        f"a unary request that takes longer than {limit}" if unary == {Measure.E2E} != {slo.measure} else None,
+        f"no first token within {spell_duration(spec.first_token_timeout)}" if no_first_token else None,
+        "an error, a timeout or a broken stream of the engine" + (" before it" if slo.measure is Measure.TTFT else ""),
+        "a 429 or 503" if slo.rejected is Rejected.BAD else None,
+    )
+    return tuple(cause for cause in causes if cause)
+
+
+def table(spec: SloFile, rate: float, console: Console) -> None:
+    """Print it; fits into 80 columns."""
+    console.print(Text(f"Steady traffic of {number(rate)} events/s in a class; times from the first bad event."))
+    for slo in spec.slos:
+        found = reactions(spec, slo, rate)
+        console.print()
+        console.print(Text.assemble((slo.name, "bold"), f": {promise(slo)} of {', '.join(slo.classes)}"))
+        console.print(Text(f"burned by: {'; '.join(burned_by(spec, slo))}"))
+        console.print(_grid(slo, found))
+        if any(each.rescaled for each in found):
+            console.print(Text("* rescaled, as no outage could reach the published rate"))
+        console.print(Text(f"smallest incident seen: {_smallest(found)}"))
+    for note in _notes(spec):
+        console.print()
+        console.print(Text(note))
+
+
+def as_json(spec: SloFile, rate: float) -> str:
+    """Shares from 0 to 1, times in seconds; null is never."""
+    return json.dumps(
+        {
+            "period_seconds": spec.period,
+            "events_per_second": rate,
+            "slos": [_slo(spec, slo, reactions(spec, slo, rate)) for slo in spec.slos],
+            "notes": list(_notes(spec)),
+        },
+        indent=2,
+    )
+
+
+def _slo(spec: SloFile, slo: Slo, found: tuple[Reaction, ...]) -> dict[str, object]:
+    return {
+        "slo": slo.name,
+        "promise": promise(slo),
+        "classes": slo.classes,
+        "burned_by": burned_by(spec, slo),
+        "tiers": [_tier(slo, each) for each in found],
+        "smallest_incident": _incident(first(found)),
+    }
+
+
+def _tier(slo: Slo, found: Reaction) -> dict[str, object]:
+    return {
+        "tier": found.tier.name,
+        "severity": found.tier.severity,
+        "long_seconds": found.tier.long,
+        "short_seconds": found.tier.short,
+        "burn_rate": found.tier.factor,
+        "bad_ratio": round(found.tier.bad_ratio(slo), 9),
+        "rescaled": found.rescaled,
+        "enough_events": found.enough_events,
+        "seconds_at_all_bad": found.at_all_bad,
+        "seconds_at_twice_budget": found.at_twice_budget,
+        "least_bad_events": found.bad_events,
+        "delay_seconds": found.delay,
+    }
+
+
+def _incident(found: Reaction) -> dict[str, object] | None:
+    if found.at_all_bad is None:
+        return None
+    return {"tier": found.tier.name, "bad_events": found.bad_events, "seconds": found.at_all_bad}
+
+
+def _grid(slo: Slo, found: tuple[Reaction, ...]) -> Table:
+    grid = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+    for title in ("tier", "long / short"):
+        grid.add_column(title)
+    for title in ("burn rate", "bad over", "at 100 % bad", "at 2 x budget", "least bad"):
+        grid.add_column(title, justify="right")
+    for each in found:
+        tier = each.tier
+        grid.add_row(
+            tier.name,
+            f"{spell_duration(tier.long)} / {spell_duration(tier.short)}",
+            number(round(tier.factor, 2)) + ("*" if each.rescaled else ""),
+            percent(tier.bad_ratio(slo)),
+            _time(each, each.at_all_bad),
+            _time(each, each.at_twice_budget),
+            str(each.bad_events) if each.at_all_bad is not None else "-",
+        )
+    return grid
+
+
+def _time(found: Reaction, seconds: float | None) -> str:
+    if not found.enough_events:
+        return "too few"
+    return "never" if seconds is None else spell_duration(math.ceil(seconds))
+
+
+def _smallest(found: tuple[Reaction, ...]) -> str:
+    least = first(found)
+    if least.at_all_bad is None:
+        return f"none by these tiers; see {AlertName.LOW_TRAFFIC} below"
+    return (
+        f"{least.bad_events} bad events, an outage of {spell_duration(math.ceil(least.at_all_bad))} ({least.tier.name})"
+    )
+
+
+def _notes(spec: SloFile) -> Iterator[str]:
+    shortest, *_, longest = reactions(spec, spec.slos[0], 1.0)
+    guards, few = spec.alerting, spec.alerting.min_events_ticket
+    yield (
+        f"A scrape and the rules add up to {spell_duration(shortest.delay)} on the shortest tier, "
+        f"{spell_duration(longest.delay)} on the longest."
+    )
+    yield (
+        f"A tier needs {guards.min_events_page} events (page) or {few} (ticket) in its long window, {guards.min_bad} "
+        f"of them bad. Under {few} in {spell_duration(longest.tier.long)}, {AlertName.LOW_TRAFFIC} makes a ticket of "
+        f"{guards.min_bad} bad ones, if the objective does not allow them."
+    )
+    yield "A client that gives up burns what was missed by then; a 4xx other than 429 burns nothing."
+    yield (
+        f"An engine that is away pages by itself after {spell_duration(mute(spec))} ({AlertName.ENGINE_DOWN}); for as "
+        "long, pages for a burn wait while all bad events are at an engine that starts. The budget does not."
+    )

@@ -1,0 +1,56 @@
+"""The rules as a PrometheusRule, which prometheus-operator loads into its Prometheus."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from alerts.rule import HEADER, RuleGroup, document, dump
+from exporters.usage import UsageError
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_LABEL_KEY = re.compile(rf"({_NAME.pattern}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
+
+
+def prometheus_rule(groups: Iterable[RuleGroup], name: str, labels: Mapping[str, str]) -> str:
+    """The same groups as the plain rule file has, with a name and the labels by which the operator selects it."""
+    metadata = {"name": name, **({"labels": dict(labels)} if labels else {})}
+    return HEADER + dump(
+        {
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "PrometheusRule",
+            "metadata": metadata,
+            "spec": document(groups),
+        }
+    )
+
+
+def checked_name(name: str) -> str:
+    """A name that Kubernetes takes.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"--name: {name!r} is no name of a Kubernetes object; use lower-case letters, digits, - and ., beginning "
+            "and ending with a letter or digit"
+        )
+    return name
+
+
+def checked_labels(flags: Iterable[str]) -> dict[str, str]:
+    """`KEY=VALUE` of each flag.
+
+    Raises:
+        UsageError: one is not of that form.
+    """
+    labels: dict[str, str] = {}
+    for flag in flags:
+        key, equals, value = flag.partition("=")
+        if not (equals and _LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
+            raise UsageError(
+                f"--label: {flag!r} is no label of a Kubernetes object; write KEY=VALUE, such as "
+                "release=kube-prometheus-stack"
+            )
+        labels[key] = value
+    return labels
