@@ -1,6 +1,7 @@
 """Takes an exposition apart, in the text format 0.0.4 or OpenMetrics: the samples wanted, and what was unusable."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -11,6 +12,13 @@ Labels = tuple[tuple[str, str], ...]
 
 LONGEST_LINE = 16 * 1024
 """vLLM's longest is 2 KiB; the parser's time grows with the square of the number of labels."""
+
+
+_LINES = re.compile(r"[^\n]+").finditer
+# Enough to tell a sample that nobody wants from garbage, in a fiftieth of the parser's time.
+_SAMPLE = re.compile(
+    r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{[^\ufffd]*\})?[ \t]+(?:[-+0-9.eE]+|NaN|[-+]?Inf)(?:[ \t].*)?"
+).fullmatch
 
 
 @dataclass(slots=True)
@@ -34,13 +42,19 @@ def take_apart(text: str, wanted: Container[str]) -> Page:
     Raises:
         ValueError: no line is a sample.
     """
-    page, good = Page(), False
-    *lines, half = text.split("\n")
-    if half.strip() and half != "# EOF":  # which needs no newline; a sample cut off may look like a smaller number
+    page, good, known = Page(), False, set[str]()
+    end = text.rfind("\n") + 1
+    if (half := text[end:].strip()) and half != "# EOF":  # which needs no newline; a sample cut off may look smaller
         page.faults["line"] += 1
-    for line in lines:
+    for found in _LINES(text, 0, end):  # not a list: a page of 50 MB may be nothing but line ends
+        line = found[0]
         if line.startswith("#"):
             page.names.update(plain(name) for name in line.split()[2:3])
+            continue
+        unread = _SAMPLE(line)
+        if unread is not None and (unread[1] in known or plain(unread[1]) not in wanted):
+            known.add(unread[1])
+            good = True
         elif line.strip():
             try:
                 name, labels, value = _sample(line)
@@ -51,6 +65,7 @@ def take_apart(text: str, wanted: Container[str]) -> Page:
             page.names.add(name)
             if name in wanted:
                 _keep(page, name, labels, value)
+    page.names.update(plain(name) for name in known)
     if page.faults["line"] and not good:
         raise ValueError("no line is a sample")
     return page

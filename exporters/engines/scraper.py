@@ -33,7 +33,7 @@ SERVER_INFO_TRIES = 6
 AWAY_SECONDS = 1.0
 """How often an engine that does not answer is looked for."""
 
-LARGEST_PAGE = 8 * 1024 * 1024
+LARGEST_PAGE = 64 * 1024 * 1024
 """Bytes, decompressed; one rank of vLLM is 60 KiB. Half a page would be worse than none: its counters seem to fall."""
 
 # OpenMetrics is read too (vLLM's Rust frontend knows nothing else) but not asked for: Python's client library looks at

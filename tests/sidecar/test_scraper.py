@@ -135,7 +135,6 @@ async def test_an_engine_that_goes_down_loses_its_gauges_and_gets_them_back(sess
         pytest.param({"metrics": "<html>it works</html>\n"}, "parse", id="a page that is no exposition"),
         pytest.param({"metrics": b"\xff\xfe\x00"}, "parse", id="bytes that are no text"),
         pytest.param({"metrics": PAGES["tgi"].rstrip()[-20:]}, "parse", id="the end of a line"),
-        pytest.param({"metrics": b"\n" * (LARGEST_PAGE + 1)}, "size", id="a page without end"),
         pytest.param({"metrics_status": 404}, "status", id="no such page"),
         pytest.param({"metrics_status": 500}, "status", id="a failing page"),
         pytest.param({"metrics_wait": 5.0}, "timeout", id="no answer in time"),
@@ -268,7 +267,7 @@ async def looked_at(target: Target, session: aiohttp.ClientSession) -> Scraper:
         pytest.param(HEAD + b"Content-Length: 9999\r\n\r\n" + PAGE, "payload", id="shorter than it said"),
         pytest.param(HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nvllm:", "payload", id="a chunk that breaks off"),
         pytest.param(packed(b"no gzip at all"), "payload", id="bad compression"),
-        pytest.param(packed(gzip.compress(b"\n" * 50_000_000)), "size", id="50 MB that were 50 kB compressed"),
+        pytest.param(packed(gzip.compress(b"\n" * (LARGEST_PAGE + 1))), "size", id="64 MiB that were 64 kB compressed"),
         pytest.param(b"\x16\x03\x01 this is TLS", "status", id="no HTTP"),
         pytest.param(b"", "connection", id="nothing"),
         pytest.param(
@@ -297,6 +296,11 @@ async def test_an_answer_that_is_no_page_is_counted_by_its_reason(
         pytest.param(packed(gzip.compress(PAGE)[:-300]), {"line": 1}, id="gzip that breaks off"),
         pytest.param(HEAD + b"\r\n" + PAGE[:-300], {"line": 1}, id="a page that breaks off"),
         pytest.param(HEAD + b"\r\n" + PAGE + b"}{\n\xff 1\n" * 9, {"line": 1}, id="lines of garbage"),
+        pytest.param(
+            packed(gzip.compress(b'other_total{a="b",c="d"} 12345.0\n' * 1_500_000 + b"}{\n" + PAGE)),
+            {"line": 1},
+            id="50 MB that nobody reads before it",
+        ),
     ],
 )
 async def test_what_is_good_of_a_page_is_used_and_a_look_counts_once(
