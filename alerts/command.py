@@ -14,7 +14,7 @@ from alerts.rule import Alert, to_yaml
 from alerts.rules import rules
 from alerts.wording import Links, promise
 from exporters.slos import SHIPPED, SloFile, load
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 from exporters.yamlfile import duration, spell_duration
 
 OUT = Path("alerts/generated")
@@ -155,7 +155,7 @@ def _write(text: str, out: str, name: str) -> Path | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
     return path
 
 

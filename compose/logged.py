@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from exporters.signals import Outcome, Verdict
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 from exporters.verdicts import goodput
 
 TOTAL = "all"
@@ -85,7 +85,7 @@ def read(path: Path) -> list[Logged]:
     try:
         return [decode(line) for line in path.read_bytes().splitlines()]
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
     except msgspec.DecodeError as error:
         raise UsageError(f"{path}: is no request log: {error}") from error
 

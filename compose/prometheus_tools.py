@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 
 _ON_PATH = {
     "prometheus": ("prometheus",),
@@ -89,7 +89,7 @@ def _unpacked(cache: Path) -> Path:
             cache.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context((cache / "lock").open("w"))
         except OSError as error:
-            raise UsageError(f"{cache}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+            raise UsageError(f"{cache}: cannot be written: {system_reason(error)}") from error
         fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits here and then finds the folder
         if not root.is_dir():
             for program in ("apt-get", "dpkg-deb"):

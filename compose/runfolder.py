@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,7 @@ class RunFolder:
             self.root.mkdir(parents=True, exist_ok=True)
             lock = (self.root / "lock").open("w")
         except OSError as error:
-            raise UsageError(
-                f"--dir {self.root}: cannot be written: {(error.strerror or str(error)).lower()}"
-            ) from error
+            raise UsageError(f"--dir {self.root}: cannot be written: {system_reason(error)}") from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

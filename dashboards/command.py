@@ -13,7 +13,7 @@ from dashboards import slo_overview
 from dashboards.audit import Finding, Span, audit, read_dashboards
 from dashboards.live import Prometheus
 from exporters.slos import SHIPPED, load
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 from exporters.yamlfile import duration
 
 GENERATED = Path(__file__).parent / "generated"
@@ -53,7 +53,7 @@ def _render(arguments: argparse.Namespace) -> int:
         arguments.out.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
     print(path)
     return 0
 

@@ -3,3 +3,8 @@
 
 class UsageError(Exception):
     """A wrong flag, file or environment: the command line prints the text and exits with 2."""
+
+
+def system_reason(error: OSError) -> str:
+    """The system's own reason, to stand within a message."""
+    return (error.strerror or str(error)).lower()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
@@ -104,7 +104,7 @@ def open_yaml(path: Path) -> Reader:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{path}: is not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}"

@@ -7,6 +7,7 @@ from typing import Any
 import gevent.socket
 import gevent.ssl
 
+from exporters.usage import system_reason
 from loadgen.answer import Answer
 from loadgen.target import Target
 
@@ -90,4 +91,4 @@ class Client:
 
 
 def _reason(error: OSError | None) -> str:
-    return (error.strerror or str(error)).lower() if error else "it has no address"
+    return system_reason(error) if error else "it has no address"

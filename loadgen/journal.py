@@ -8,7 +8,7 @@ from typing import IO
 
 from msgspec import structs
 
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 from loadgen.figures import Summary, summary
 from loadgen.record import REQUESTS, RUN, SUMMARY, Objective, Record, Run, line, write_json
 from loadgen.settings import Settings
@@ -44,7 +44,7 @@ class Journal:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = (self._folder / REQUESTS).open("wb")
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = system_reason(error)
             raise UsageError(f"--out {self._folder}: cannot be written: {reason}") from error
 
     def keep(self, record: Record) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from exporters.signals import Outcome, Verdict
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 from loadgen.arrivals import Phase
 
 REQUESTS = "requests.jsonl"
@@ -142,7 +142,7 @@ def read_records(folder: Path) -> list[Record]:
     try:
         return list(_decoded(path.read_bytes().splitlines(), path))
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
 
 
 def _decoded(lines: Iterable[bytes], path: Path) -> Iterable[Record]:

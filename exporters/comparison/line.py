@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from exporters.signals import Outcome, Verdict
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -86,9 +86,7 @@ def read(paths: Iterable[Path]) -> tuple[list[Line], dict[Path, int]]:
                     except (msgspec.DecodeError, UnicodeDecodeError):  # a cut-off write, another program's line
                         broken[path] += 1
         except OSError as error:
-            raise UsageError(
-                f"--request-log: {path} cannot be read: {(error.strerror or str(error)).lower()}"
-            ) from error
+            raise UsageError(f"--request-log: {path} cannot be read: {system_reason(error)}") from error
     return lines, broken
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from exporters.engines.flips import ConfigWatch, Known
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 
 
 class _File(msgspec.Struct):
@@ -47,7 +47,7 @@ class Memory:
             if path.is_dir():
                 raise IsADirectoryError(None, "is a directory")
         except OSError as error:
-            raise UsageError(f"--state: {path} cannot be written: {_reason(error)}") from error
+            raise UsageError(f"--state: {path} cannot be written: {system_reason(error)}") from error
 
     def load(self) -> dict[str, ConfigWatch]:
         """What was kept, by engine; nothing where there is no file, or none that can be used."""
@@ -56,14 +56,14 @@ class Memory:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            self._say(f"{self._path} cannot be read: {_reason(error)}; starting without it")
+            self._say(f"{self._path} cannot be read: {system_reason(error)}; starting without it")
             return {}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             said = f"{self._path} is no state of this version: {error}"
             try:
                 self._path.replace(self._aside)
             except OSError as refused:
-                self._say(f"{said}; it cannot be set aside: {_reason(refused)}; it will be overwritten")
+                self._say(f"{said}; it cannot be set aside: {system_reason(refused)}; it will be overwritten")
             else:
                 self._say(f"{said}; set aside as {self._aside.name}, starting without it")
             return {}
@@ -82,14 +82,12 @@ class Memory:
             self._beside.replace(self._path)
         except OSError as error:
             if not self._failed:
-                self._say(f"{self._path} cannot be written: {_reason(error)}; flips are kept in memory until it can")
+                self._say(
+                    f"{self._path} cannot be written: {system_reason(error)}; flips are kept in memory until it can"
+                )
             self._failed = True
             return
         self._written, self._failed = known, False
 
     def _say(self, text: str) -> None:
         print(f"exporter: --state: {text}", file=sys.stderr, flush=True)
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 
 DENSE = frozenset(
     {"gemma", "gemma2", "gemma3_text", "granite", "llama", "mistral", "olmo", "olmo2", "phi3", "qwen2", "qwen3"}
@@ -100,7 +100,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
     except ValueError as error:  # no JSON, or no UTF-8
         raise UsageError(f"{path}: is no JSON: {error}") from error
     if not isinstance(found, dict):

@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 
 from exporters.engines.fleet import Fleet
 from exporters.engines.flips import Taken
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 
 PREFIX = "/admin/"
 LARGEST = 64 * 1024
@@ -31,7 +31,7 @@ def read_token(path: str, flag: str) -> bytes:
     try:
         words = Path(path).read_text(encoding="utf-8").split()
     except OSError as error:
-        raise UsageError(f"{flag}: {path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"{flag}: {path} cannot be read: {system_reason(error)}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{flag}: {path} is no text in UTF-8") from error
     if len(words) != 1 or not words[0].isascii() or not words[0].isprintable():

@@ -4,7 +4,7 @@ import base64
 import hmac
 from pathlib import Path
 
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 
 _CHALLENGES = {"bearer": 'Bearer realm="vllm-slo"', "basic": 'Basic realm="vllm-slo", charset="UTF-8"'}
 
@@ -25,7 +25,7 @@ class Credentials:
         try:
             lines = Path(self._path).read_text(encoding="utf-8").splitlines()
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = system_reason(error)
             raise UsageError(f"--metrics-auth-file: {self._path} cannot be read: {reason}") from error
         except UnicodeDecodeError as error:
             raise UsageError(f"--metrics-auth-file: {self._path} is no text in UTF-8") from error

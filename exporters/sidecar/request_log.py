@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from exporters.records import Finished
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 
 TAIL_BYTES = 16 * 1024 * 1024
 """How much of the log's end is read at start: far more than the relays can have sent unacknowledged."""
@@ -37,9 +37,7 @@ class RequestLog:
             self._file = path.open("ab", buffering=0)  # a buffer would keep what a full disk has refused
             self.seen = self._recover()
         except OSError as error:
-            raise UsageError(
-                f"--request-log: {path} cannot be written: {(error.strerror or str(error)).lower()}"
-            ) from error
+            raise UsageError(f"--request-log: {path} cannot be written: {system_reason(error)}") from error
 
     def write(self, life: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
         """Append the records in one write; on return the kernel has them, so that a killed process loses none.

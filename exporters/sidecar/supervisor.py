@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from exporters.sidecar.config import ChildConfig, SidecarConfig, write_child_config
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 
 EXPORTER = "exporter"
 RESTART_PAUSE = 0.2
@@ -61,7 +61,7 @@ def listen(text: str, flag: str, count: int = 1) -> list[socket.socket]:
     except OSError as error:
         for each in made:
             each.close()
-        raise UsageError(f"{flag}: cannot listen on {text}: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"{flag}: cannot listen on {text}: {system_reason(error)}") from error
     return made
 
 

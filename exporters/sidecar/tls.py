@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from exporters.usage import UsageError
+from exporters.usage import UsageError, system_reason
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _KEY = re.compile(rb"-----BEGIN ([A-Z]+ )?PRIVATE KEY-----")
@@ -106,7 +106,7 @@ def _read(path: str, flag: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise UsageError(f"{flag}: {path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"{flag}: {path} cannot be read: {system_reason(error)}") from error
 
 
 def _ends(certificate: bytes) -> float:
