@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from alerts.cold_start import mute
-from alerts.promql import select
+from alerts.promql import select, within
 from alerts.rule import Alert
 from alerts.tiers import Severity, Tier, fit, tiers
 from alerts.windows import windows
@@ -49,17 +49,14 @@ def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> tuple[Alert
     tier = fit(published, slo)
     long, short, period = map(spell_duration, (tier.long, tier.short, tier.period))
 
-    def one(series: Recorded, window: str) -> str:
-        return select(series, {Label.SLO: slo.name, Label.WINDOW: window})
-
     events = _min_events(spec, tier.severity)
     factor = number(tier.factor)
     burns = Alert(
         AlertName.BURN,
-        f"{one(SLO_BURN_RATE, long)} > {factor}\n"
-        f"{_SAME} {one(SLO_BURN_RATE, short)} > {factor}\n"
-        f"{_SAME} {one(SLO_EVENTS_IN, long)} >= {events}\n"
-        f"{_SAME} {one(SLO_BAD_IN, long)} >= {spec.alerting.min_bad}",
+        f"{within(SLO_BURN_RATE, slo.name, long)} > {factor}\n"
+        f"{_SAME} {within(SLO_BURN_RATE, slo.name, short)} > {factor}\n"
+        f"{_SAME} {within(SLO_EVENTS_IN, slo.name, long)} >= {events}\n"
+        f"{_SAME} {within(SLO_BAD_IN, slo.name, long)} >= {spec.alerting.min_bad}",
         {Label.SEVERITY.value: tier.severity.value, Label.SLO.value: slo.name, Label.TIER.value: tier.name},
         annotations(
             AlertName.BURN,

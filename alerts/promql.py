@@ -13,6 +13,11 @@ def select(series: Signal | Recorded | str, where: Mapping[Label, str] | None = 
     return f"{name}{{{matchers}}}" if matchers else name
 
 
+def within(series: Recorded, slo: str, window: str) -> str:
+    """What is recorded of one SLO for one window."""
+    return select(series, {Label.SLO: slo, Label.WINDOW: window})
+
+
 def escape(value: str) -> str:
     """A label value as it stands between double quotes in PromQL."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

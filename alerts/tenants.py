@@ -1,6 +1,6 @@
 """Rules per tenant, for one that burns inside a healthy total; short windows only, as tenants multiply series."""
 
-from alerts.promql import select
+from alerts.promql import select, within
 from alerts.recording import direct_count
 from alerts.rule import Alert, Recording, RuleGroup
 from alerts.tiers import Severity, Tier, fit, tiers
@@ -15,7 +15,6 @@ from exporters.signals import (
     TENANT_BURN_RATE,
     TENANT_EVENTS_IN,
     Label,
-    Recorded,
 )
 from exporters.slos import Slo, SloFile
 from exporters.yamlfile import number, spell_duration
@@ -56,19 +55,16 @@ def _burn(spec: SloFile, slo: Slo, tier: Tier, links: Links) -> Alert:
     long, short, factor = spell_duration(tier.long), spell_duration(tier.short), number(tier.factor)
     events, bad = spec.alerting.min_events_page, spec.alerting.min_bad
 
-    def one(series: Recorded, window: str) -> str:
-        return select(series, {Label.SLO: slo.name, Label.WINDOW: window})
-
     same = "and on (model, class, slo, tenant)"
     who = "{{ $labels.class }} requests of {{ $labels.tenant }} to {{ $labels.model }}"
     times = '{{ printf "%.1f" $value }}'
     return Alert(
         AlertName.TENANT_BURN,
-        f"{one(TENANT_BURN_RATE, long)} > {factor}\n"
-        f"{same} {one(TENANT_BURN_RATE, short)} > {factor}\n"
-        f"{same} {one(TENANT_EVENTS_IN, long)} >= {events}\n"
-        f"{same} {one(TENANT_BAD_IN, long)} >= {bad}\n"
-        f"unless on (model, class, slo) {one(SLO_BURN_RATE, long)} > {factor}",
+        f"{within(TENANT_BURN_RATE, slo.name, long)} > {factor}\n"
+        f"{same} {within(TENANT_BURN_RATE, slo.name, short)} > {factor}\n"
+        f"{same} {within(TENANT_EVENTS_IN, slo.name, long)} >= {events}\n"
+        f"{same} {within(TENANT_BAD_IN, slo.name, long)} >= {bad}\n"
+        f"unless on (model, class, slo) {within(SLO_BURN_RATE, slo.name, long)} > {factor}",
         {Label.SEVERITY.value: tier.severity.value, Label.SLO.value: slo.name, Label.TIER.value: tier.name},
         annotations(
             AlertName.TENANT_BURN,

@@ -106,7 +106,7 @@ class Generators:
                 client.stdout.readline()
                 after = used()
                 counts = client.stdout.read()
-            except BaseException:
+            except BaseException:  # also an interrupt: Popen's exit would wait for the client to end by itself
                 client.kill()
                 raise
         return Reading(json.loads(counts), *(now - then for now, then in zip(after, before, strict=True)))

@@ -5,14 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.relay.scripted import CHAT, DONE, END, ROLE, STREAM_HEAD, USAGE, Received, chunk, content, post, staged
+from tests.relay.scripted import (
+    CHAT,
+    DONE,
+    END,
+    OK,
+    ROLE,
+    STREAM_HEAD,
+    USAGE,
+    Received,
+    chunk,
+    content,
+    ok,
+    post,
+    staged,
+)
 
 NEXT = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
-
-
-async def ok(received: Received) -> None:
-    await received.send(OK)
 
 
 async def test_an_error_of_our_own_to_a_head_request_has_no_body_to_be_read_as_the_next_answer(tmp_path: Path) -> None:

@@ -147,6 +147,14 @@ class RawClient:
         self.writer.transport.abort()
 
 
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+async def ok(received: Received) -> None:
+    """The script of an engine that has nothing to say."""
+    await received.send(OK)
+
+
 def post(body: bytes, *, path: str = "/v1/chat/completions", headers: str = "", close: bool = True) -> bytes:
     ending = "connection: close\r\n" if close else ""
     head = f"POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {len(body)}\r\n{headers}{ending}\r\n"
@@ -173,7 +181,7 @@ def body_of(response: bytes) -> bytes:
         data = data[length + 2 :]
 
 
-async def _read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
     for line in head.lower().split(b"\r\n"):
         if line.startswith(b"content-length:"):
@@ -196,7 +204,7 @@ async def staged(tmp_path: Path, script: Script | None, **settings: object) -> A
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                head, body = await _read_request(reader)
+                head, body = await read_request(reader)
                 received = Received(head, body, writer, reader)
                 requests.append(received)
                 assert script is not None

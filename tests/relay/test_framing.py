@@ -4,14 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.relay.scripted import END, UNARY, Received, chunk, post, staged
+from tests.relay.scripted import END, UNARY, Received, chunk, ok, post, staged
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
 GET = b"GET /health HTTP/1.1\r\n"
-
-
-async def ok(received: Received) -> None:
-    await received.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
 
 
 REFUSED = [

@@ -1,22 +1,16 @@
 """HTTP/1.1 is read in one way, wherever the reads are cut."""
 
-import itertools
-
 import h11
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporters.relay import http1
+from tests.relay.test_sse import cut
 
 CUTS = st.lists(st.integers(0, 10_000), max_size=12)
 NAMES = st.from_regex(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,12}", fullmatch=True)
 VALUES = st.from_regex(r"[!-~]([\t -~]{0,20}[!-~])?|", fullmatch=True)
-
-
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    marks = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
-    return [data[start:end] for start, end in itertools.pairwise(marks)]
 
 
 @given(

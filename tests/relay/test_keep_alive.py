@@ -9,20 +9,13 @@ import pytest
 
 from exporters.relay.upstream import IDLE_SECONDS
 from exporters.signals import Outcome
-from tests.relay.scripted import UNARY, post, staged
+from tests.relay.scripted import OK, UNARY, post, read_request, staged
 from tests.relay.test_relay import error_in
 
 LARGE = UNARY[:-1] + b',"user":"' + b"x" * 7_000_000 + b'"}'
 """More than the kernel takes at once, less than is streamed through."""
 
-OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 Connection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-async def read_request(reader: asyncio.StreamReader) -> bytes:
-    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
-    return head + await reader.readexactly(length)
 
 
 async def good(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -36,6 +29,13 @@ async def dies_in_the_second(reader: asyncio.StreamReader, writer: asyncio.Strea
     """Answers one request and resets in the middle of the next."""
     await read_request(reader)
     writer.write(OK)
+    await reader.readuntil(b"\r\n\r\n")
+    await asyncio.sleep(0.1)
+    writer.transport.abort()
+
+
+async def resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Resets in the middle of its first request."""
     await reader.readuntil(b"\r\n\r\n")
     await asyncio.sleep(0.1)
     writer.transport.abort()
@@ -76,11 +76,6 @@ async def test_a_request_cut_off_by_a_dying_idle_connection_is_sent_again_on_a_n
 
 
 async def test_it_is_sent_again_once_and_no_more(tmp_path: Path) -> None:
-    async def resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        await asyncio.sleep(0.1)
-        writer.transport.abort()
-
     async with (
         engine(dies_in_the_second, resets, good) as (url, begun),
         staged(tmp_path, None, upstream=url) as stage,
@@ -101,13 +96,8 @@ async def test_it_is_sent_again_once_and_no_more(tmp_path: Path) -> None:
 async def test_a_request_that_the_engine_may_have_seen_is_not_sent_again(
     tmp_path: Path, body: bytes, first: list[Connection]
 ) -> None:
-    async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        await asyncio.sleep(0.1)
-        writer.transport.abort()
-
     async with (
-        engine(*(first or [refuses]), good) as (url, begun),
+        engine(*(first or [resets]), good) as (url, begun),
         staged(tmp_path, None, upstream=url) as stage,
     ):
         if first:

@@ -9,23 +9,8 @@ from pathlib import Path
 import pytest
 
 from exporters.signals import Outcome
-from tests.relay.scripted import (
-    CHAT,
-    DONE,
-    STREAM_HEAD,
-    UNARY,
-    Received,
-    Stage,
-    chunk,
-    content,
-    post,
-    staged,
-)
+from tests.relay.scripted import CHAT, DONE, STREAM_HEAD, UNARY, Received, Stage, chunk, content, ok, post, staged
 from tests.relay.test_relay import error_in
-
-
-async def ok(received: Received) -> None:
-    await received.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
 
 
 @pytest.mark.parametrize(

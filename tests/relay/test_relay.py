@@ -21,6 +21,7 @@ from tests.relay.scripted import (
     body_of,
     chunk,
     content,
+    ok,
     post,
     staged,
 )
@@ -248,10 +249,6 @@ async def test_an_engine_that_speaks_no_http_is_an_upstream_error_and_the_client
         assert response.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
         assert error_in(response)["code"] == code
         assert (await stage.record()).outcome is Outcome.UPSTREAM_ERROR
-
-
-async def ok(received: Received) -> None:
-    await received.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/health", "/v1/embeddings", "/v1/audio/transcriptions?x=1"])
