@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -179,6 +180,13 @@ def body_of(response: bytes) -> bytes:
         out += data[:length]
         assert data[length : length + 2] == b"\r\n"
         data = data[length + 2 :]
+
+
+def error_in(response: bytes) -> dict[str, object]:
+    head, _, body = response.partition(b"\r\n\r\n")
+    assert b"content-length: %d" % len(body) in head
+    error: dict[str, object] = json.loads(body)["error"]
+    return error
 
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:

@@ -9,8 +9,7 @@ import pytest
 
 from exporters.relay.upstream import IDLE_SECONDS
 from exporters.signals import Outcome
-from tests.relay.scripted import OK, UNARY, post, read_request, staged
-from tests.relay.test_relay import error_in
+from tests.relay.scripted import OK, UNARY, error_in, post, read_request, staged
 
 LARGE = UNARY[:-1] + b',"user":"' + b"x" * 7_000_000 + b'"}'
 """More than the kernel takes at once, less than is streamed through."""

@@ -9,8 +9,20 @@ from pathlib import Path
 import pytest
 
 from exporters.signals import Outcome
-from tests.relay.scripted import CHAT, DONE, STREAM_HEAD, UNARY, Received, Stage, chunk, content, ok, post, staged
-from tests.relay.test_relay import error_in
+from tests.relay.scripted import (
+    CHAT,
+    DONE,
+    STREAM_HEAD,
+    UNARY,
+    Received,
+    Stage,
+    chunk,
+    content,
+    error_in,
+    ok,
+    post,
+    staged,
+)
 
 
 @pytest.mark.parametrize(
@@ -238,3 +250,34 @@ async def test_an_upload_of_100_mb_streams_through_and_never_lies_in_memory(tmp_
         assert most - before < 50_000_000
         record = await stage.record()
         assert (record.unparsed, record.request_class, record.outcome) == ("too_large", "long", Outcome.OK)
+
+
+async def test_a_slow_reader_pauses_the_engine_rather_than_filling_memory(tmp_path: Path) -> None:
+    sent = 0
+
+    async def flood(received: Received) -> None:
+        nonlocal sent
+        await received.send(STREAM_HEAD)
+        event = chunk(content("x" * 60_000))
+        while sent < 200_000_000:
+            await received.send(event)
+            sent += len(event)
+
+    async with staged(tmp_path, flood) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT))
+        await asyncio.sleep(0.7)
+        assert sent < 40_000_000  # the kernel's buffers and a write mark, not the flood
+        client.leave()
+        assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
+
+
+async def test_a_request_without_a_first_token_is_cut_only_where_the_operator_says_so(tmp_path: Path) -> None:
+    async def hang(received: Received) -> None:
+        await received.gone_within(5)
+
+    async with staged(tmp_path, hang, cut_first_token=0.3) as stage:
+        response = await stage.ask(post(CHAT))
+        assert response.startswith(b"HTTP/1.1 504 Gateway Timeout\r\n")
+        assert error_in(response)["code"] == "timeout_first_token"
+        assert (await stage.record()).outcome is Outcome.TIMEOUT_FIRST_TOKEN

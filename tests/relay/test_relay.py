@@ -21,6 +21,7 @@ from tests.relay.scripted import (
     body_of,
     chunk,
     content,
+    error_in,
     ok,
     post,
     staged,
@@ -205,13 +206,6 @@ async def test_the_engines_own_errors_pass_unchanged(
         record = await stage.record()
         assert (record.outcome, record.status) == (outcome, status)
         assert record.slo == ({} if verdict is None else {"ttft": verdict, "availability": verdict})
-
-
-def error_in(response: bytes) -> dict[str, object]:
-    head, _, body = response.partition(b"\r\n\r\n")
-    assert b"content-length: %d" % len(body) in head
-    error: dict[str, object] = json.loads(body)["error"]
-    return error
 
 
 async def test_an_engine_that_is_down_gives_502_in_openais_shape(tmp_path: Path) -> None:
@@ -424,88 +418,3 @@ async def test_an_old_client_gets_the_stream_without_chunks(tmp_path: Path) -> N
             b"POST /v1/chat/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n%s" % (len(CHAT), CHAT)
         )
         assert response.partition(b"\r\n\r\n")[2] == b"".join(EVENTS) + DONE
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        pytest.param("exporters.relay.account.Judge", id="when it begins"),
-        pytest.param("exporters.relay.meter.Meter.stream", id="in the stream"),
-        pytest.param("exporters.relay.meter.Meter.output", id="in an even stream"),
-        pytest.param("exporters.relay.meter.Meter.finish", id="at its end"),
-        pytest.param("exporters.relay.meter.Meter.latencies", id="in its record"),
-    ],
-)
-async def test_a_fault_in_measuring_never_costs_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    async with staged(tmp_path, whole_stream) as stage:
-
-        def fault(*_: object, **__: object) -> bytes:
-            raise RuntimeError("a fault")
-
-        monkeypatch.setattr(where, fault)
-        answer = await stage.ask(post(CHAT_WITH_USAGE))
-        assert body_of(answer) == b"".join(EVENTS) + USAGE + DONE
-        record = await stage.record()
-        assert (record.outcome, record.unmetered) == (Outcome.OK, "RuntimeError")
-
-
-async def test_a_fault_in_relaying_is_an_answer_and_not_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with staged(tmp_path, whole_stream) as stage:
-
-        def fault(*_: object, **__: object) -> bytes:
-            raise RuntimeError("a fault")
-
-        monkeypatch.setattr("exporters.relay.heads.answer", fault)
-        answer = await stage.ask(post(CHAT))
-        assert answer.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
-        assert error_in(answer)["code"] == "internal_error"
-        assert (await stage.record()).outcome is Outcome.UPSTREAM_ERROR
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(b'{"stream":true,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="nested without end"),
-        pytest.param(b'{"stream":true,"model":"\xff"}', id="no UTF-8"),
-        pytest.param(b'{"stream":tru', id="cut off"),
-        pytest.param(b"", id="empty"),
-    ],
-)
-async def test_a_body_that_cannot_be_read_is_the_engines_to_refuse(tmp_path: Path, body: bytes) -> None:
-    async with staged(tmp_path, ok) as stage:
-        assert (await stage.ask(post(body))).endswith(b"ok")
-        assert stage.requests[0].body == body
-        assert (await stage.record()).unparsed == "not_understood"
-
-
-async def test_a_slow_reader_pauses_the_engine_rather_than_filling_memory(tmp_path: Path) -> None:
-    sent = 0
-
-    async def flood(received: Received) -> None:
-        nonlocal sent
-        await received.send(STREAM_HEAD)
-        event = chunk(content("x" * 60_000))
-        while sent < 200_000_000:
-            await received.send(event)
-            sent += len(event)
-
-    async with staged(tmp_path, flood) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT))
-        await asyncio.sleep(0.7)
-        assert sent < 40_000_000  # the kernel's buffers and a write mark, not the flood
-        client.leave()
-        assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
-
-
-async def test_a_request_without_a_first_token_is_cut_only_where_the_operator_says_so(tmp_path: Path) -> None:
-    async def hang(received: Received) -> None:
-        await received.gone_within(5)
-
-    async with staged(tmp_path, hang, cut_first_token=0.3) as stage:
-        response = await stage.ask(post(CHAT))
-        assert response.startswith(b"HTTP/1.1 504 Gateway Timeout\r\n")
-        assert error_in(response)["code"] == "timeout_first_token"
-        assert (await stage.record()).outcome is Outcome.TIMEOUT_FIRST_TOKEN
