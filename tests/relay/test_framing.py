@@ -4,7 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.relay.scripted import END, UNARY, Received, chunk, ok, post, staged
+from exporters.signals import Outcome
+from tests.relay.scripted import (
+    CHAT,
+    DONE,
+    END,
+    UNARY,
+    Received,
+    body_of,
+    chunk,
+    error_in,
+    ok,
+    post,
+    staged,
+)
+from tests.relay.test_relay import EVENTS, whole_stream
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
 GET = b"GET /health HTTP/1.1\r\n"
@@ -134,3 +148,61 @@ async def test_an_answers_trailers_do_not_become_headers_of_the_next(tmp_path: P
         for _ in range(2):
             await client.send(GET + b"host: x\r\n\r\n")
             assert b"x-late" not in await client.until(END)
+
+
+@pytest.mark.parametrize(
+    "request_head,status",
+    [
+        pytest.param(b"GET /health HTTP/1.1\r\n\r\n", 400, id="no Host"),
+        pytest.param(b"GET /health HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400, id="two Hosts"),
+        pytest.param(b"NONSENSE\r\n\r\n", 400, id="no HTTP"),
+        pytest.param(
+            b"POST /health HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
+            400,
+            id="CL and TE",
+        ),
+        pytest.param(b"GET /health HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 70000 + b"\r\n\r\n", 431, id="huge head"),
+    ],
+)
+async def test_a_request_that_is_no_proper_http_is_refused_and_never_forwarded(
+    tmp_path: Path, request_head: bytes, status: int
+) -> None:
+    async with staged(tmp_path, ok) as stage:
+        response = await stage.ask(request_head)
+        assert response.startswith(b"HTTP/1.1 %d " % status)
+        assert "code" in error_in(response)
+        assert stage.requests == []
+
+
+async def test_head_and_204_have_no_body_and_keep_the_framing(tmp_path: Path) -> None:
+    async def bodiless(received: Received) -> None:
+        if received.head.startswith(b"HEAD"):
+            await received.send(b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n")
+        else:
+            await received.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async with staged(tmp_path, bodiless) as stage:
+        client = await stage.connect()
+        await client.send(b"HEAD /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert b"content-length: 500" in await client.until(b"\r\n\r\n")
+        await client.send(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert (await client.rest()).startswith(b"HTTP/1.1 204 No Content\r\n")
+
+
+async def test_a_close_delimited_answer_is_whole_when_the_engine_closes(tmp_path: Path) -> None:
+    async def until_close(received: Received) -> None:
+        await received.send(b"HTTP/1.1 200 OK\r\n\r\nall of it")
+        received.writer.close()
+
+    async with staged(tmp_path, until_close) as stage:
+        response = await stage.ask(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert body_of(response) == b"all of it"
+        assert (await stage.record()).outcome is Outcome.OK
+
+
+async def test_an_old_client_gets_the_stream_without_chunks(tmp_path: Path) -> None:
+    async with staged(tmp_path, whole_stream) as stage:
+        response = await stage.ask(
+            b"POST /v1/chat/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n%s" % (len(CHAT), CHAT)
+        )
+        assert response.partition(b"\r\n\r\n")[2] == b"".join(EVENTS) + DONE

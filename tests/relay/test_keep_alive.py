@@ -9,7 +9,17 @@ import pytest
 
 from exporters.relay.upstream import IDLE_SECONDS
 from exporters.signals import Outcome
-from tests.relay.scripted import OK, UNARY, error_in, post, read_request, staged
+from tests.relay.scripted import (
+    CHAT,
+    END,
+    OK,
+    UNARY,
+    error_in,
+    post,
+    read_request,
+    staged,
+)
+from tests.relay.test_relay import whole_stream
 
 LARGE = UNARY[:-1] + b',"user":"' + b"x" * 7_000_000 + b'"}'
 """More than the kernel takes at once, less than is streamed through."""
@@ -144,3 +154,13 @@ async def test_an_answer_before_the_end_of_the_upload_costs_the_connection_and_n
         assert (await stage.ask(post(LARGE + b" " * 2_000_000))).endswith(b"no")
         assert (await stage.ask(post(UNARY))).endswith(b"ok")
         assert begun == [0, 1]
+
+
+async def test_connections_are_kept_on_both_sides(tmp_path: Path) -> None:
+    async with staged(tmp_path, whole_stream) as stage:
+        client = await stage.connect()
+        for _ in range(3):
+            await client.send(post(CHAT, close=False))
+            await client.until(END)
+        assert len({received.writer for received in stage.requests}) == 1
+        assert len(stage.records) == 3

@@ -314,16 +314,6 @@ async def test_the_class_header_wins_over_the_shape(tmp_path: Path) -> None:
         assert classes == ["short", "long", "short"]
 
 
-async def test_connections_are_kept_on_both_sides(tmp_path: Path) -> None:
-    async with staged(tmp_path, whole_stream) as stage:
-        client = await stage.connect()
-        for _ in range(3):
-            await client.send(post(CHAT, close=False))
-            await client.until(END)
-        assert len({received.writer for received in stage.requests}) == 1
-        assert len(stage.records) == 3
-
-
 async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
     async def echo(received: Received) -> None:
         path = received.head.split(b" ")[1]
@@ -343,30 +333,6 @@ async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
         assert len(stage.records) == 3
 
 
-@pytest.mark.parametrize(
-    "request_head,status",
-    [
-        pytest.param(b"GET /health HTTP/1.1\r\n\r\n", 400, id="no Host"),
-        pytest.param(b"GET /health HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400, id="two Hosts"),
-        pytest.param(b"NONSENSE\r\n\r\n", 400, id="no HTTP"),
-        pytest.param(
-            b"POST /health HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
-            400,
-            id="CL and TE",
-        ),
-        pytest.param(b"GET /health HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 70000 + b"\r\n\r\n", 431, id="huge head"),
-    ],
-)
-async def test_a_request_that_is_no_proper_http_is_refused_and_never_forwarded(
-    tmp_path: Path, request_head: bytes, status: int
-) -> None:
-    async with staged(tmp_path, ok) as stage:
-        response = await stage.ask(request_head)
-        assert response.startswith(b"HTTP/1.1 %d " % status)
-        assert "code" in error_in(response)
-        assert stage.requests == []
-
-
 async def test_a_large_upload_streams_through_unparsed_and_is_classed_by_its_size(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
         body = b'{"model":"m","prompt":"' + b"x" * (9 * 1024 * 1024) + b'"}'
@@ -384,37 +350,3 @@ async def test_a_chunked_upload_reaches_the_engine_whole(tmp_path: Path) -> None
         for path in (b"/v1/embeddings", b"/v1/chat/completions"):
             assert (await stage.ask(head % path + pieces)).endswith(b"ok")
         assert [received.body for received in stage.requests] == [UNARY, UNARY]
-
-
-async def test_head_and_204_have_no_body_and_keep_the_framing(tmp_path: Path) -> None:
-    async def bodiless(received: Received) -> None:
-        if received.head.startswith(b"HEAD"):
-            await received.send(b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n")
-        else:
-            await received.send(b"HTTP/1.1 204 No Content\r\n\r\n")
-
-    async with staged(tmp_path, bodiless) as stage:
-        client = await stage.connect()
-        await client.send(b"HEAD /health HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert b"content-length: 500" in await client.until(b"\r\n\r\n")
-        await client.send(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        assert (await client.rest()).startswith(b"HTTP/1.1 204 No Content\r\n")
-
-
-async def test_a_close_delimited_answer_is_whole_when_the_engine_closes(tmp_path: Path) -> None:
-    async def until_close(received: Received) -> None:
-        await received.send(b"HTTP/1.1 200 OK\r\n\r\nall of it")
-        received.writer.close()
-
-    async with staged(tmp_path, until_close) as stage:
-        response = await stage.ask(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        assert body_of(response) == b"all of it"
-        assert (await stage.record()).outcome is Outcome.OK
-
-
-async def test_an_old_client_gets_the_stream_without_chunks(tmp_path: Path) -> None:
-    async with staged(tmp_path, whole_stream) as stage:
-        response = await stage.ask(
-            b"POST /v1/chat/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n%s" % (len(CHAT), CHAT)
-        )
-        assert response.partition(b"\r\n\r\n")[2] == b"".join(EVENTS) + DONE
