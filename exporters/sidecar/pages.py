@@ -1,33 +1,45 @@
 """The metrics port: /metrics in text and OpenMetrics, /healthz and /readyz, and /admin/ where that is on."""
 
 import asyncio
+import gzip
 from collections.abc import Callable, Iterable
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector, CollectorRegistry
 
 from exporters.sidecar.admin import PREFIX, Admin
 from exporters.sidecar.credentials import Credentials
+from exporters.sidecar.tally import Families, Tally
 
 OPEN_PAGES = {"/healthz", "/readyz"}
 """Pages that need no credential: a kubelet has none."""
 
 
-class _Collected(Collector):
-    """Families collected on the event loop, for rendering elsewhere."""
+COMPRESSION = 1
+"""A fifth larger than at zlib's default of 6, for a third of the time."""
 
-    def __init__(self, families: list[Metric]) -> None:
-        self._families = families
+_END = b"# EOF\n"
+"""Ends a page of OpenMetrics."""
 
-    def collect(self) -> Iterable[Metric]:
-        return self._families
+
+def page(families: Iterable[Metric | Tally], accept: str) -> tuple[bytes, str]:
+    """The page in the accepted format, byte for byte as prometheus_client would write it, and its content type."""
+    encode, content_type = choose_encoder(accept)
+    parts = []
+    for family in families:
+        if isinstance(family, Tally):
+            parts += [encode(Families(family.head())).removesuffix(_END), family.lines().encode()]
+        else:
+            parts.append(encode(Families(family)).removesuffix(_END))
+    if encode(Families()) == _END:
+        parts.append(_END)
+    return b"".join(parts), content_type
 
 
 def application(
-    collect: Callable[[], Iterable[Metric]],
+    collect: Callable[[], Iterable[Metric | Tally]],
     why_not_ready: Callable[[], str | None],
     credentials: Credentials | None = None,
     admin: Admin | None = None,
@@ -50,13 +62,12 @@ def application(
         return response
 
     async def metrics(request: web.Request) -> web.Response:
-        registry = CollectorRegistry()
-        registry.register(_Collected(list(collect())))
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        body = await asyncio.to_thread(encode, registry)
-        response = web.Response(body=body, headers={"content-type": content_type})
-        response.enable_compression()
-        return response
+        body, content_type = page(collect(), request.headers.get("accept", ""))
+        headers = {"content-type": content_type, "vary": "accept-encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            headers["content-encoding"] = "gzip"
+            body = await asyncio.to_thread(gzip.compress, body, COMPRESSION)
+        return web.Response(body=body, headers=headers)
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")

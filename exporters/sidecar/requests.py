@@ -9,7 +9,7 @@ from exporters import signals
 from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.bounds import bounds
 from exporters.sidecar.prompts import Distinct
-from exporters.sidecar.tally import Counter, Histogram, counter, families, gauge
+from exporters.sidecar.tally import Counter, Histogram, Tally, counter, gauge
 from exporters.signals import OTHER, Label, Outcome, Phase, Signal, Verdict
 from exporters.slos import SloFile
 
@@ -94,10 +94,10 @@ class RequestSeries:
     def snapshots(self) -> dict[str, Snapshot]:
         return dict(self._snapshots)
 
-    def collect(self, now: float) -> Iterator[Metric]:
+    def collect(self, now: float) -> Iterator[Metric | Tally]:
         """All families; `now` is monotonic, as the snapshots' times are."""
-        yield from families(self._count.values())
-        yield from families(self._spread.values())
+        yield from self._count.values()
+        yield from self._spread.values()
         prompts = sorted(self._prompts.items())
         yield gauge(signals.UNIQUE_PROMPTS, (((model,), distinct.estimate()) for model, distinct in prompts))
         yield from self._open_now(now)

@@ -1,6 +1,7 @@
 """Does a scrape of a great many series stall the streams?"""
 
 import contextlib
+import gzip
 import threading
 import time
 import urllib.request
@@ -15,6 +16,7 @@ from tests.bench.results import Quantity, Result
 
 CLASSES, TENANTS, MODELS = 11, 20, 3  # give some 50,000 series
 EVERY = 2.0  # seconds
+AS_PROMETHEUS = {"accept": "application/openmetrics-text;version=1.0.0", "accept-encoding": "gzip"}
 
 
 def crowded() -> Proxy:
@@ -64,9 +66,10 @@ def measure(effort: Effort, peer: Running, ours: Running, generators: Generators
 
 
 def page(port: int) -> bytes:
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=AS_PROMETHEUS)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-            return bytes(answer.read())
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return gzip.decompress(answer.read())
     except OSError as error:
         raise CannotMeasureError(f"{OURS}: its metrics page did not answer: {error}") from error
 

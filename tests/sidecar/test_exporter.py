@@ -20,7 +20,7 @@ from exporters.signals import Label, Signal
 from tests.contract.made import PAGES
 from tests.sidecar.engine import CACHING_OFF
 from tests.sidecar.made import finished
-from tests.sidecar.openmetrics import parse_openmetrics
+from tests.sidecar.openmetrics import parse_openmetrics, whole
 
 SPECULATING = """
 vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="tiny"} 100
@@ -169,7 +169,7 @@ async def test_the_index_names_the_pages(page: str) -> None:
 
 
 def test_before_anything_has_happened_only_what_is_bounded_is_there(exporter: Exporter) -> None:
-    named = {sample.name for family in exporter.collect() for sample in family.samples}
+    named = {sample.name for family in whole(exporter.collect()) for sample in family.samples}
     absent = {name for name, signal in DECLARED.items() if not {signal.name, signal.count} & named}
     of_engine = {name for name, signal in DECLARED.items() if Label.ENGINE in signal.labels}
     assert absent == of_engine - {"llm_engine_up", "llm_engine_scrape_errors_total"} | {

@@ -15,6 +15,7 @@ from exporters.sidecar.prompts import ERROR, Distinct, Prompts
 from exporters.sidecar.request_log import RequestLog
 from exporters.sidecar.requests import RequestSeries
 from tests.sidecar.made import SLOS, finished
+from tests.sidecar.openmetrics import whole
 
 
 def digest(text: object) -> str:
@@ -74,7 +75,7 @@ def test_the_log_and_the_series_tell_the_same_repeats(tmp_path: Path) -> None:
     log.close()
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [line["prompt_repeat"] for line in lines] == [False, True, None, False, True, True]
-    found = {family.name: family for family in series.collect(0.0)}
+    found = {family.name: family for family in whole(series.collect(0.0))}
     repeats = {
         (sample.labels["model"], sample.labels["class"]): sample.value
         for sample in found[signals.PROMPT_REPEATS.name.removesuffix("_total")].samples

@@ -12,18 +12,20 @@ from exporters import signals
 from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
 from exporters.sidecar.bounds import bounds, gap_bounds
 from exporters.sidecar.requests import RequestSeries
+from exporters.sidecar.tally import Tally
 from exporters.signals import Kind, Label, Outcome, Phase, Signal, Verdict
 from tests.sidecar.made import SLOS, finished
+from tests.sidecar.openmetrics import whole
 
 Row = frozenset[tuple[str, str]]
 
 NOW = 1000.0
 
 
-def values(families: Iterable[Metric]) -> dict[tuple[str, Row], float]:
+def values(families: Iterable[Metric | Tally]) -> dict[tuple[str, Row], float]:
     """Every exposed sample by its name and labels; a series exposed twice fails here."""
     found: dict[tuple[str, Row], float] = {}
-    for family in families:
+    for family in whole(families):
         for sample in family.samples:
             key = sample.name, frozenset(sample.labels.items())
             assert key not in found

@@ -19,6 +19,7 @@ from exporters.sidecar.requests import RequestSeries
 from exporters.signals import Outcome, Verdict
 from tests.sidecar.made import SLOS
 from tests.sidecar.made import finished as plain
+from tests.sidecar.openmetrics import whole
 
 TIMES = EngineTimes(0.5, 0.25, 2.0)
 
@@ -79,7 +80,7 @@ class Desk:
     def moved(self) -> dict[str, float]:
         """Samples that are not 0, without their labels."""
         found: dict[str, float] = {}
-        for family in [*self.series.collect(self.now), *self.join.collect()]:
+        for family in [*whole(self.series.collect(self.now)), *self.join.collect()]:
             for sample in family.samples:
                 if sample.value and not sample.name.endswith(("_bucket", "_sum")):
                     reason = sample.labels.get("reason") or sample.labels.get("slo")
