@@ -21,8 +21,8 @@ from compose.runfolder import RunFolder
 from compose.services import OURS, LabConfig
 from compose.story import Check, Times
 from compose.up import add_place_flags
-from dashboards.slo_overview import flip_query
-from dashboards.truth import truth_queries
+from dashboards.events import flip_query
+from dashboards.panels.truth import truth_queries
 from dashboards.variables import expand, intervals
 from exporters import signals, slos
 from exporters.sidecar.bounds import bounds

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.table import Table
 
-from dashboards import slo_overview
 from dashboards.audit import Finding, Span, audit, read_dashboards
+from dashboards.boards.every import BOARDS
 from dashboards.live import Prometheus
 from exporters.slos import SHIPPED, load
 from exporters.usage import UsageError, system_reason
@@ -47,14 +47,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _render(arguments: argparse.Namespace) -> int:
-    text = slo_overview.render(load(arguments.slos))
-    path = arguments.out / "slo-overview.json"
-    try:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
-    print(path)
+    spec = load(arguments.slos)
+    for board in BOARDS:
+        path = arguments.out / board.file_name
+        text = board.render(spec)
+        try:
+            arguments.out.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
+        print(path)
     return 0
 
 

@@ -1,7 +1,7 @@
 """Puts panels, variables and annotations on a page, and mends in one place what the SDK leaves out."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TypeAlias
@@ -11,10 +11,12 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards.style import DATASOURCE, query
+from alerts.promql import select
+from dashboards.style import DATASOURCE
 from exporters.signals import Label, Recorded, Signal
 
 Panel: TypeAlias = Builder[model.Panel]
+Variable: TypeAlias = Builder[model.VariableModel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,16 @@ def choose_datasource() -> dashboard.DatasourceVariable:
     return dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
 
 
-def choose(label: Label, series: Signal | Recorded) -> dashboard.QueryVariable:
-    """A variable named as the label, over its values in `series`; all of them at first."""
+def choose(label: Label, series: Signal | Recorded, *after: Label) -> dashboard.QueryVariable:
+    """A variable named as the label, over its values in `series`; all of them at first.
+
+    `after` are the variables before it that narrow its values.
+    """
+    chosen = select(series, {each: f"${each}" for each in after}, regex=True)
     # 5 is a classic query, kept as text
     values: dict[str, object] = {
         "qryType": 5,
-        "query": f"label_values({series.name}, {label})",
+        "query": f"label_values({chosen}, {label})",
         "refId": f"Variable-{label}",
     }
     return (
@@ -49,27 +55,6 @@ def choose(label: Label, series: Signal | Recorded) -> dashboard.QueryVariable:
         .include_all(True)
         .all_value(".*")
         .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
-    )
-
-
-def events(
-    name: str, expression: str, *, title: str, text: str, tags: Iterable[Label], step: str
-) -> dashboard.AnnotationQuery:
-    """Annotations whose time is the query's value, in milliseconds."""
-    target = query(expression, "").ref_id("Anno")
-    return (
-        dashboard.AnnotationQuery()
-        .name(name)
-        .datasource(DATASOURCE)
-        .enable(True)
-        .icon_color("purple")
-        .target(target)
-        .expr(expression)  # older releases read the query here, newer ones in `target`
-        .step(step)
-        .title_format(title)
-        .text_format(text)
-        .tag_keys(",".join(tags))
-        .use_value_for_time(True)
     )
 
 

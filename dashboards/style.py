@@ -1,12 +1,14 @@
 """House defaults: every panel has a unit, a description, a datasource, and looks and reads like its neighbours."""
 
+import re
 from typing import TypeVar
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.models import common as looks
 from grafana_foundation_sdk.models import dashboard as model
 
-from exporters.signals import Label
+from exporters.signals import OTHER, Label, Outcome
+from exporters.slos import SloFile
 
 DATASOURCE = looks.DataSourceRef(type_val="prometheus", uid="${datasource}")
 SELECTED = {Label.MODEL: "$model", Label.CLASS: "$class"}
@@ -16,7 +18,26 @@ MAY_BE_EMPTY = "May be empty: "
 """Opens the sentence of a description that says when no data is no fault; `dashboards audit` reads it."""
 
 NO_TRAFFIC = "no traffic"
-GOOD, WARN, BAD, PLAIN = "green", "orange", "red", "text"
+
+# The palette of Okabe and Ito, told apart by the colour-blind; one meaning each, on every dashboard.
+GOOD, WARN, BAD, PLAIN = "#009E73", "#E69F00", "#D55E00", "text"
+BLUE, SKY, PINK, YELLOW, GREY = "#0072B2", "#56B4E9", "#CC79A7", "#F0E442", "#999999"
+
+OUTCOME_COLOURS = {
+    Outcome.OK: GOOD,
+    Outcome.CLIENT_ABORT: PINK,
+    Outcome.CLIENT_ERROR: GREY,
+    Outcome.REJECTED: YELLOW,
+    Outcome.TIMEOUT_FIRST_TOKEN: WARN,
+    Outcome.TIMEOUT_IDLE: "#B8860B",
+    Outcome.TRUNCATED: SKY,
+    Outcome.UPSTREAM_ERROR: BAD,
+    Outcome.UPSTREAM_UNREACHABLE: "#8B2500",
+}
+EVENT_COLOURS = {"Config flips": PINK, "Engine starts": SKY, "Alerts firing": BAD, "Load tests": GREY}
+
+_CLASS_COLOURS = (BLUE, WARN, GOOD, PINK, SKY, BAD, YELLOW)
+"""Of the classes of the SLO file, in their order; `other` is grey."""
 
 
 _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, timeseries.Panel)
@@ -101,3 +122,26 @@ def with_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> timeseries
 def stacked(panel: timeseries.Panel) -> timeseries.Panel:
     stack = common.StackingConfig().mode(looks.StackingMode.NORMAL).group("A")
     return panel.stacking(stack).fill_opacity(40).line_width(0)
+
+
+def by_class(panel: _Panel, spec: SloFile) -> _Panel:
+    """Each class in its own colour, on every dashboard the same; the legend starts with the class."""
+    for name, colour in zip(spec.class_names, _class_colours(spec), strict=True):
+        panel.override_by_regexp(f"/^{re.escape(name)}\\b/", [fixed(colour)])
+    return panel
+
+
+def by_outcome(panel: _Panel) -> _Panel:
+    """Each outcome in its own colour; the legend is the outcome."""
+    for outcome, colour in OUTCOME_COLOURS.items():
+        panel.override_by_name(outcome, [fixed(colour)])
+    return panel
+
+
+def fixed(colour: str) -> model.DynamicConfigValue:
+    return model.DynamicConfigValue("color", {"fixedColor": colour, "mode": "fixed"})
+
+
+def _class_colours(spec: SloFile) -> list[str]:
+    named = [_CLASS_COLOURS[index % len(_CLASS_COLOURS)] for index in range(len(spec.class_names) - 1)]
+    return [*named, GREY] if spec.class_names[-1] == OTHER else named

@@ -39,6 +39,8 @@ class Label(StrEnum):
     SEVERITY = "severity"
     TIER = "tier"
     BATCH = "batch"
+    RUN = "run"
+    SCENARIO = "scenario"
 
 
 class Outcome(StrEnum):
@@ -313,6 +315,17 @@ SIDECAR_REFUSED_MESSAGES = _counter(
 )
 SIDECAR_CONNECTIONS = _gauge("llm_sidecar_client_connections", "Open client connections.", Label.PROCESS)
 
+# The load generator on itself: what the schedule asks, and whether it keeps up.
+LOAD_RUN = _gauge("llm_load_run_info", "1 while a load test runs.", Label.RUN, Label.SCENARIO)
+LOAD_SCHEDULED = _counter("llm_load_scheduled_requests_total", "Requests that the schedule has called for.", _C)
+LOAD_SENT = _counter("llm_load_sent_requests_total", "Requests that have been sent.", _C)
+LOAD_ENDED = _counter(
+    "llm_load_ended_requests_total", "Requests that have ended, by the load generator's own outcome.", _C, Label.OUTCOME
+)
+LOAD_SEND_LAG = _histogram(
+    "llm_load_send_lag_seconds", "How late requests were sent, after their time in the schedule.", WAIT_SECONDS
+)
+
 SIGNALS: tuple[Signal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Signal))
 """All of the above, in order."""
 
@@ -391,6 +404,9 @@ PAGE_HELD = Recorded(
 
 RECORDED: tuple[Recorded, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Recorded))
 """All recorded series, in order."""
+
+FIRING = "ALERTS"
+"""The series that Prometheus itself writes for every pending and firing alert."""
 
 REQUEST_CLASS_HEADER = "x-request-class"
 REQUEST_START_HEADER = "x-request-start"

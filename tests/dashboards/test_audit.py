@@ -1,11 +1,13 @@
 """The audit against a small fake Prometheus over a real socket."""
 
 import json
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -88,7 +90,10 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(url: str, *flags: str) -> int:
-    return main(["dashboards", "audit", "--prometheus", url, *flags])
+    """Audit the first dashboard, or those of a folder among the flags."""
+    with TemporaryDirectory() as folder:
+        shutil.copy(GENERATED / "slo-overview.json", folder)
+        return main(["dashboards", "audit", "--prometheus", url, "--dashboards", folder, *flags])
 
 
 def row(text: str, panel: str) -> str:
@@ -121,7 +126,7 @@ def test_a_query_is_asked_as_grafana_would_ask_it_with_every_variable_filled_in(
     fake = prometheus(lambda path, _: found(path))
     assert run(fake.url, "--from", "1000", "--to", "1600", "--scrape-interval", "1s") == 0
     asked = {path: [given for where, given in fake.asked if where == path] for path, _ in fake.asked}
-    assert {"match[]": "llm_requests_in_flight", "start": "1000.000", "end": "1600.000"} in asked[
+    assert {"match[]": 'llm_requests_in_flight{model=~".*"}', "start": "1000.000", "end": "1600.000"} in asked[
         "/api/v1/label/class/values"
     ]
     assert {(given["start"], given["end"], given["step"]) for given in asked["/api/v1/query_range"]} == {
@@ -175,7 +180,7 @@ def test_what_may_rightly_be_empty_says_why_and_fails_only_when_asked_to(
     assert "empty, may be: nothing fires" in row(printed, "Firing alerts")
     assert "empty, may be: no such event in this time" in row(printed, "annotation Config flips")
     assert run(fake.url, "--strict") == 1
-    assert "2 empty or failing" in capsys.readouterr().out
+    assert "3 empty or failing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,9 @@ from dashboards import style
 from dashboards.selected import PER_CLASS, goodput_ratio, selected
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, SELECTED, WARN, describe, query
 from exporters import signals
-from exporters.signals import Label
+from exporters.signals import FIRING, Label
 from exporters.slos import SloFile
 from exporters.yamlfile import number, spell_duration
-
-FIRING = "ALERTS"
-"""The series that Prometheus itself writes for every pending and firing alert."""
 
 _PER_SLO = "{{slo}} {{class}}"
 

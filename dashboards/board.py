@@ -1,0 +1,79 @@
+"""What every dashboard has: its address, its variables, its events, and the way to the others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards import page
+from dashboards.events import events
+from exporters import signals
+from exporters.signals import Label
+from exporters.slos import SloFile
+
+TAG = "vllm-slo"
+"""By which the dashboards find each other."""
+
+_VARIABLES: dict[Label, Callable[[], dashboard.QueryVariable]] = {
+    Label.MODEL: lambda: page.choose(Label.MODEL, signals.IN_FLIGHT),
+    Label.CLASS: lambda: page.choose(Label.CLASS, signals.IN_FLIGHT, Label.MODEL),
+    Label.TENANT: lambda: page.choose(Label.TENANT, signals.GOODPUT_EVENTS, Label.MODEL, Label.CLASS),
+    Label.ENGINE: lambda: page.choose(Label.ENGINE, signals.ENGINE_UP),  # one that never answered has no other series
+    Label.WINDOW: lambda: page.choose(Label.WINDOW, signals.SLO_BURN_RATE, Label.MODEL, Label.CLASS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One dashboard. `uid` starts with `vllm-slo-` and never changes: alerts and bookmarks link to it."""
+
+    uid: str
+    title: str
+    description: str
+    variables: tuple[Label, ...]
+    """Those of `_VARIABLES` that its queries use; a variable names those before it, so `model` comes first."""
+    rows: Callable[[SloFile], tuple[page.Row, ...]]
+    extra: tuple[Callable[[], page.Variable], ...] = ()
+    """Variables of its own, after the others."""
+    since: str = "now-1h"
+    refresh: str = "10s"
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.uid.removeprefix('vllm-')}.json"
+
+    def build(self, spec: SloFile) -> model.Dashboard:
+        """The dashboard for one SLO file, from which thresholds and colours of classes come."""
+        frame = (
+            dashboard.Dashboard(self.title)
+            .uid(self.uid)
+            .description(f"{self.description} Made by: vllm-slo dashboards render")
+            .tags([TAG])
+            .timezone("browser")
+            .time(self.since, "now")
+            .refresh(self.refresh)
+            .tooltip(model.DashboardCursorSync.CROSSHAIR)
+            .readonly()
+            .link(_others())
+            .with_variable(page.choose_datasource())
+        )
+        for variable in (*(_VARIABLES[label] for label in self.variables), *self.extra):
+            frame.with_variable(variable())
+        for event in events(spec):
+            frame.annotation(event)
+        return page.arrange(frame, self.rows(spec))
+
+    def render(self, spec: SloFile) -> str:
+        """The dashboard's file: the same SLO file gives the same bytes."""
+        return page.to_json(self.build(spec))
+
+
+def _others() -> dashboard.DashboardLink:
+    return (
+        dashboard.DashboardLink("Dashboards")
+        .type(model.DashboardLinkType.DASHBOARDS)
+        .tags([TAG])
+        .keep_time(True)
+        .include_vars(True)
+    )

@@ -1,0 +1,1 @@
+"""One module a dashboard: what it asks, and its panels in the order of reading."""

@@ -1,0 +1,1 @@
+"""Panels that more than one dashboard may show."""
