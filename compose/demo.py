@@ -141,7 +141,7 @@ async def _judge(lab: Lab, times: Times, screen: Screen) -> list[Check]:
     dashboard = await _dashboard(lab, times.load - 2, now)
     compared = truth.compare(
         dashboard,
-        truth.of_log(requests),
+        requests,
         truth.of_load(record.read_records(folder.load)),
         classes,
         bounds(signals.TTFT, spec),

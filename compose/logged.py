@@ -26,6 +26,8 @@ class Logged(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    queue_ms: float | None = None
     e2e_ms: float
     slo: dict[str, Verdict] = {}
 

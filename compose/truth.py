@@ -1,13 +1,13 @@
-"""Holds the dashboard's six figures against the request log and the load generator's own record."""
+"""Holds twelve figures of the dashboard against the request log, and six of them against the load's own record."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from statistics import median
+from statistics import fmean, median
 
 from compose.logged import Logged
 from compose.story import Check
-from exporters.signals import Outcome
+from exporters.signals import Outcome, Verdict
 from loadgen.record import Fate, Record
 
 TOLERANCE = 0.02
@@ -15,6 +15,9 @@ CLIENT_SECONDS = 0.01
 """What a busy machine may add between the relay's socket and the client's: the relay cannot see it, a user can."""
 
 FIGURES = ("offered", "ok", "goodput", "ttft_p50", "tokens_out", "cached_tokens")
+OF_LOG = ("failed", "bad_events", "prompt_tokens", "tpot_mean", "e2e_mean", "queue_mean")
+"""Those that the load generator does not have, or counts by another clock."""
+
 TRUE_MEDIAN = "ttft_p50 of log and load"
 Figures = Mapping[str, Mapping[str, float]]
 """By figure, then by class."""
@@ -101,6 +104,24 @@ def figures(requests: Sequence[Seen], classes: Iterable[str]) -> Figures:
     return result
 
 
+def further_figures(requests: Sequence[Logged], classes: Iterable[str]) -> Figures:
+    """The other six; a mean only where there is something to take it of."""
+    result: dict[str, dict[str, float]] = {figure: {} for figure in OF_LOG}
+    for name in classes:
+        these = [each for each in requests if each.request_class == name]
+        result["failed"][name] = sum(each.outcome is not Outcome.OK for each in these)
+        result["bad_events"][name] = sum(list(each.slo.values()).count(Verdict.BAD) for each in these)
+        result["prompt_tokens"][name] = sum(each.prompt_tokens or 0 for each in these)
+        for figure, values in (
+            ("tpot_mean", [each.tpot_ms for each in these if each.tpot_ms is not None]),
+            ("e2e_mean", [each.e2e_ms for each in these]),
+            ("queue_mean", [each.queue_ms for each in these if each.queue_ms is not None]),
+        ):
+            if values:
+                result[figure][name] = fmean(values) / 1000
+    return result
+
+
 def bucketed_quantile(q: float, values: Sequence[float], bounds: Sequence[float]) -> float | None:
     """What `histogram_quantile` makes of these values: linear between the bounds of the bucket that holds the rank."""
     if not values:
@@ -118,7 +139,7 @@ def bucketed_quantile(q: float, values: Sequence[float], bounds: Sequence[float]
 
 
 def compare(
-    dashboard: Figures, log: Sequence[Seen], load: Sequence[Seen], classes: Sequence[str], bounds: Sequence[float]
+    dashboard: Figures, logged: Sequence[Logged], load: Sequence[Seen], classes: Sequence[str], bounds: Sequence[float]
 ) -> list[Comparison]:
     """Every figure of every class that any of the sources has.
 
@@ -126,7 +147,8 @@ def compare(
     test their width. Instead the log's raw values go through the same buckets and must give the dashboard's median;
     and the true medians of log and load must agree.
     """
-    of_log, of_load = figures(log, classes), figures(load, classes)
+    log = of_log(logged)
+    by_log, by_load, further = figures(log, classes), figures(load, classes), further_figures(logged, classes)
     made = []
     for name in classes:
         for figure in FIGURES:
@@ -135,9 +157,12 @@ def compare(
                 waits = [each.ttft for each in log if each.name == name and each.ttft is not None]
                 sources["log in its buckets"] = bucketed_quantile(0.5, waits, bounds)
             else:
-                sources |= {"log": of_log[figure].get(name), "load": of_load[figure].get(name)}
+                sources |= {"log": by_log[figure].get(name), "load": by_load[figure].get(name)}
             made.append(Comparison(figure, name, sources))
-        true = {"log": of_log[TRUE_MEDIAN].get(name), "load": of_load[TRUE_MEDIAN].get(name)}
+        for figure in OF_LOG:
+            sources = {"dashboard": dashboard[figure].get(name), "log": further[figure].get(name)}
+            made.append(Comparison(figure, name, sources))
+        true = {"log": by_log[TRUE_MEDIAN].get(name), "load": by_load[TRUE_MEDIAN].get(name)}
         made.append(Comparison(TRUE_MEDIAN, name, true, CLIENT_SECONDS))
     return [each for each in made if any(value is not None for value in each.sources.values())]
 
@@ -145,7 +170,7 @@ def compare(
 def checks(comparisons: Sequence[Comparison]) -> list[Check]:
     """One a figure: the class that is furthest apart decides."""
     made = []
-    for figure in (*FIGURES, TRUE_MEDIAN):
+    for figure in (*FIGURES, *OF_LOG, TRUE_MEDIAN):
         these = [each for each in comparisons if each.figure == figure]
         slack = f" or {CLIENT_SECONDS * 1000:.0f} ms" if figure == TRUE_MEDIAN else ""
         promise = f"truth: {figure} agrees within 2 %{slack} in every class"

@@ -6,6 +6,7 @@ from grafana_foundation_sdk.models import units
 
 from alerts.promql import select
 from alerts.tiers import Severity, tiers
+from alerts.wording import AlertName
 from dashboards import style
 from dashboards.selected import PER_CLASS, goodput_ratio, selected
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, SELECTED, WARN, describe, query
@@ -90,7 +91,7 @@ def firing_alerts() -> stat.Panel:
     # `|` lets through the alerts that carry no class or model, such as a dead engine
     chosen = ",".join(f'{label}=~"{value}|"' for label, value in SELECTED.items())
     by = f"alertname, {Label.SEVERITY}, {Label.SLO}, {Label.CLASS}"
-    firing = f'count by ({by}) ({FIRING}{{alertstate="firing",{chosen}}})'
+    firing = f'count by ({by}) ({FIRING}{{alertstate="firing",alertname!="{AlertName.WATCHDOG}",{chosen}}})'
     return (
         style.figure("Firing alerts", text, units.Short, 8, 10)
         .with_target(query(firing, "{{severity}}: {{alertname}} {{slo}} {{class}}", instant=True))

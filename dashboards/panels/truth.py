@@ -1,4 +1,4 @@
-"""Six figures over the time range shown, per class, that a load generator's own count can be held against."""
+"""Twelve figures over the time range shown, per class, that the request log can be held against."""
 
 from grafana_foundation_sdk.builders import stat
 from grafana_foundation_sdk.models import units
@@ -10,10 +10,11 @@ from exporters import signals
 from exporters.signals import Label, Outcome, Signal
 
 _RANGE = "$__range"
+_NOT_OK = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
 
 
 def truth_queries() -> dict[str, str]:
-    """`offered, ok, goodput, ttft_p50, tokens_out, cached_tokens`: instant queries, one value a class.
+    """Instant queries, one value a class; the first six a load generator can count for itself, too.
 
     They hold `$__range`, `$model` and `$class`: fill these in with `dashboards.variables.expand`.
     """
@@ -26,6 +27,12 @@ def truth_queries() -> dict[str, str]:
         "ttft_p50": f"histogram_quantile(0.5, {buckets})",
         "tokens_out": _by_class(signals.COMPLETION_TOKENS),
         "cached_tokens": _by_class(signals.CACHED_TOKENS),
+        "failed": _by_class(signals.REQUESTS, {Label.OUTCOME: _NOT_OK}),
+        "bad_events": _by_class(signals.SLO_BAD),
+        "prompt_tokens": _by_class(signals.PROMPT_TOKENS),
+        "tpot_mean": _mean(signals.TPOT),
+        "e2e_mean": _mean(signals.DURATION),
+        "queue_mean": _mean(signals.QUEUE),
     }
 
 
@@ -63,6 +70,37 @@ def truth_panels() -> tuple[stat.Panel, ...]:
             "Prompt tokens.",
             units.Short,
         ),
+        "failed": (
+            "Not OK in range",
+            "How many ended in any other way?",
+            "Clients that gave up are among them.",
+            units.Short,
+        ),
+        "bad_events": (
+            "Bad events in range",
+            "What has burnt budget?",
+            "A request that misses two SLOs is two.",
+            units.Short,
+        ),
+        "prompt_tokens": ("Tokens in, in range", "How much was read?", "Prompt tokens of ended requests.", units.Short),
+        "tpot_mean": (
+            "TPOT mean in range",
+            "How long does an output token take?",
+            "The mean over streams, each of them once.",
+            units.Seconds,
+        ),
+        "e2e_mean": (
+            "Duration mean in range",
+            "How long does a request take?",
+            "However it ended.",
+            units.Seconds,
+        ),
+        "queue_mean": (
+            "Queue mean in range",
+            "How long do requests wait in the engine's queue?",
+            "Of those whose times in the engine are known.",
+            units.Seconds,
+        ),
     }
     panels = []
     for name, expression in truth_queries().items():
@@ -77,6 +115,11 @@ def _offered() -> str:
     before = sum_by(f"{select(signals.IN_FLIGHT, SELECTED, regex=True)} offset {_RANGE}", [Label.CLASS])
     # a sidecar younger than the range had nothing in flight before it
     return f"{_by_class(signals.REQUESTS)} + {now} - ({before} or 0 * {now})"
+
+
+def _mean(histogram: Signal) -> str:
+    total, count = (sum_by(_increase(name), [Label.CLASS]) for name in (histogram.sum, histogram.count))
+    return f"{total} / ({count} > 0)"
 
 
 def _by_class(counter: Signal, where: dict[Label, str] | None = None) -> str:
