@@ -9,7 +9,7 @@ from alerts.tiers import Severity, Tier, fit, tiers
 from alerts.windows import windows
 from alerts.wording import AlertName, Links, annotations, percent, promise
 from exporters.signals import PAGE_HELD, SLO_BAD_IN, SLO_BURN_RATE, SLO_EVENTS_IN, Label, Recorded
-from exporters.slos import Slo, SloFile
+from exporters.slos import Slo, SloFile, Source
 from exporters.yamlfile import number, spell_duration
 
 _SAME = "and on (model, class, slo)"
@@ -50,6 +50,7 @@ def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> tuple[Alert
     long, short, period = map(spell_duration, (tier.long, tier.short, tier.period))
 
     events = _min_events(spec, tier.severity)
+    waits = "the oldest wait" if spec.source is Source.SIDECAR else "the engine's queue"
     factor = number(tier.factor)
     burns = Alert(
         AlertName.BURN,
@@ -68,8 +69,7 @@ def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> tuple[Alert
             f"{percent(slo.budget)} are allowed, {percent(tier.share)} of the budget gone in {long}. Needs "
             f"{events} events and {spec.alerting.min_bad} bad ones in {long}."
             + (f" Note: {_why(slo, published)}." if tier != published else "")
-            + " Look first at the oldest wait, and at whether a flip is drawn just before it began.",
-            one_class=True,
+            + f" Look first at {waits}, and at whether a flip is drawn just before it began.",
         ),
         # Bridges one odd reading of the short window; more would keep a page open after the burn has ended.
         hold=windows(spec).step,
@@ -94,7 +94,6 @@ def _held(spec: SloFile, page: Alert, links: Links) -> Alert:
             f"This would page, but all bad events of the last {step} were at engines that went or came back within "
             f"{away} and {step}. The page comes when that has passed, when one is elsewhere, or when an engine goes a "
             "second time. The budget is charged all the same. Look first at whether somebody has restarted the engine.",
-            one_class=True,
         ),
     )
 
@@ -103,6 +102,7 @@ def _low_traffic(spec: SloFile, links: Links) -> Alert:
     """Bad events in plain numbers, for classes that never gather enough events for a tier."""
     longest = spell_duration(tiers(spec.period)[-1].long)
     few, bad = spec.alerting.min_events_ticket, spec.alerting.min_bad
+    where = "the bad requests one by one, in the log" if spec.source is Source.SIDECAR else "the engine's queue"
 
     def all_slos(series: Recorded) -> str:
         return select(series, {Label.WINDOW: longest})
@@ -119,8 +119,7 @@ def _low_traffic(spec: SloFile, links: Links) -> Alert:
             f'{_WHO}: {{{{ printf "%.0f" $value }}}} bad events of {{{{ $labels.slo }}}} in {longest}',
             f"Over the last {longest}, {_WHO} had fewer than {few} events of {{{{ $labels.slo }}}}, too few for a burn "
             f'rate to mean much, but {{{{ printf "%.0f" $value }}}} of them were bad, which is more than the objective '
-            f"allows. A ticket from {bad} bad events on. Look first at the bad requests one by one, in the log.",
-            one_class=True,
+            f"allows. A ticket from {bad} bad events on. Look first at {where}.",
         ),
         hold=windows(spec).step,
     )

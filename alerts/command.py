@@ -2,18 +2,20 @@
 
 import argparse
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from alerts import carets, explain, schema
+from alerts import alertmanager, carets, delivery, explain, receivers, schema
 from alerts.burn import rescaled
+from alerts.engine_only import judged, seen
 from alerts.findings import Level, check
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule import Alert, to_yaml
-from alerts.rules import rules
+from alerts.rules import head, rules
 from alerts.wording import Links, promise
-from exporters.slos import SHIPPED, SloFile, load
+from exporters.slos import SHIPPED, VERSION, SloFile, Source, load
 from exporters.usage import UsageError, system_reason
 from exporters.yamlfile import duration, spell_duration
 
@@ -29,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     look.add_argument(
         "--retention", metavar="TIME", help="how long Prometheus keeps samples, such as 15d: is the period covered?"
     )
+    _add_source(look)
     look.set_defaults(run=_check)
     tell = actions.add_parser("explain", help="what burns each budget, and how soon each tier fires")
     tell.add_argument("file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
@@ -36,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     tell.add_argument(
         "--rate", type=float, default=1.0, metavar="R", help="events a second in one class (default: %(default)g)"
     )
+    _add_source(tell)
     tell.set_defaults(run=_explain)
     shape = actions.add_parser("schema", help="write the JSON Schema of SLO files, for editors")
     shape.add_argument(
@@ -78,7 +82,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="of the PrometheusRule, by which the operator selects it (repeatable)",
     )
+    _add_source(make)
     make.set_defaults(run=_render)
+    route = actions.add_parser("alertmanager", help="write an Alertmanager configuration: who hears of what")
+    route.add_argument(
+        "--out", default=str(OUT), metavar="DIR", help="folder for the files, - for standard output (%(default)s)"
+    )
+    delivery.configure(route)
+    route.set_defaults(run=_alertmanager)
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--source",
+        choices=[str(each) for each in Source],
+        help="whose counts: the sidecar's, or those of vLLM as Prometheus scrapes it (default: as the file says)",
+    )
+    parser.add_argument("--vllm-version", metavar="V", help="of the engine as the source, such as 0.25 (newest known)")
+
+
+def _chosen(spec: SloFile, arguments: argparse.Namespace) -> SloFile:
+    version = arguments.vllm_version or spec.engine.version
+    if version and not VERSION.fullmatch(version):
+        raise UsageError(f"--vllm-version: {version!r} is no release of vLLM; write its number, such as 0.25")
+    return replace(spec, source=Source(arguments.source or spec.source), engine=replace(spec.engine, version=version))
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -87,7 +114,7 @@ def _check(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"--retention: {arguments.retention!r} is no duration; write a number with a unit, such as 15d or 52w"
         )
-    found = check(arguments.file, retention)
+    found = check(arguments.file, retention, lambda spec: _chosen(spec, arguments))
     if arguments.format == "json":
         print(carets.as_json(found))
     else:
@@ -95,14 +122,14 @@ def _check(arguments: argparse.Namespace) -> int:
         if found.findings:
             console.print(carets.carets(found))
         if found.spec:
-            console.print(f"{arguments.file}: OK: {_summary(found.spec)}", markup=False)
+            console.print(f"{arguments.file}: OK: {_summary(seen(found.spec))}", markup=False)
     if found.spec is None:
         return 2
     return 1 if arguments.strict and found.has(Level.WARNING) else 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    spec = load(arguments.file)
+    spec = seen(_chosen(load(arguments.file), arguments))
     if not 0 < arguments.rate < math.inf:
         raise UsageError(f"--rate: {arguments.rate:g} events a second burn nothing; write a rate, such as 0.5")
     if arguments.format == "json":
@@ -121,20 +148,22 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 def _summary(spec: SloFile) -> str:
     slos = ", ".join(f"{slo.name} ({promise(slo)})" for slo in spec.slos)
-    return f"{spell_duration(spec.period)} over {len(spec.classes)} classes: {slos}"
+    classes = "1 class" if len(spec.classes) == 1 else f"{len(spec.classes)} classes"
+    return f"{spell_duration(spec.period)} over {classes}: {slos}"
 
 
 def _render(arguments: argparse.Namespace) -> int:
-    spec = load(arguments.slos)
+    spec = _chosen(load(arguments.slos), arguments)
     links = Links(arguments.runbooks, arguments.grafana)
     hour_price = _hour_price(arguments.gpu_hour_price, arguments.gpus)
     groups = rules(spec, links, hour_price)
     if arguments.format == "prometheusrule":
-        text = prometheus_rule(groups, checked_name(arguments.name or "vllm-slo"), checked_labels(arguments.label))
+        name, labels = checked_name(arguments.name or "vllm-slo"), checked_labels(arguments.label)
+        text = prometheus_rule(groups, name, labels, head(spec))
     elif arguments.name or arguments.label:
         raise UsageError("--name, --label: a plain rule file has neither; add --format prometheusrule")
     else:
-        text = to_yaml(groups)
+        text = to_yaml(groups, head(spec))
     path = _write(text, arguments.out, "rules.yaml" if arguments.format == "plain" else "prometheusrule.yaml")
     if path is None:
         return 0
@@ -142,6 +171,21 @@ def _render(arguments: argparse.Namespace) -> int:
     alerts = sum(isinstance(rule, Alert) for rule in made)
     print(f"{path}: {len(made) - alerts} recording rules, {alerts} alerts")
     _print_notes(spec)
+    return 0
+
+
+def _alertmanager(arguments: argparse.Namespace) -> int:
+    chosen = delivery.read(arguments, seen(load(arguments.slos)))
+    template = receivers.needs_template(chosen.destinations)
+    if template and arguments.out == "-":
+        raise UsageError(f"--out -: all but webhooks need {receivers.TEMPLATE_PATH} beside the file; name a folder")
+    path = _write(delivery.heading(arguments) + alertmanager.config(chosen), arguments.out, "alertmanager.yml")
+    if path is None:
+        return 0
+    beside = _write(receivers.TEMPLATE, arguments.out, receivers.TEMPLATE_PATH) if template else None
+    print(f"{path}: who hears of pages, tickets and the Watchdog" + (f"; texts in {beside}" if beside else ""))
+    if chosen.heartbeat is None:
+        print("note: without --heartbeat, nobody hears that Prometheus or Alertmanager itself is down")
     return 0
 
 
@@ -172,5 +216,8 @@ def _hour_price(price: float | None, gpus: int | None) -> float | None:
 
 
 def _print_notes(spec: SloFile) -> None:
-    for note in rescaled(spec):
+    for note in rescaled(seen(spec)):
         print(f"note: {note}")
+    if spec.source is Source.ENGINE:
+        for each in judged(spec):
+            print(f"note: slo {each.slo.name}: {each.told}")

@@ -27,7 +27,7 @@ from exporters.yamlfile import spell_duration
 _ENGINE = [Label.INSTANCE, Label.ENGINE]
 _TICKET = {Label.SEVERITY.value: Severity.TICKET.value}
 
-_FULL = 0.9
+KV_CACHE_FULL = 0.9
 _WORTH_IT = 0.1
 _RESTARTS = 3
 
@@ -74,7 +74,7 @@ def _kv_cache(spec: SloFile, links: Links) -> Alert:
     least = spec.alerting.min_bad
     return Alert(
         AlertName.KV_CACHE,
-        f"{usage} > {_FULL}\n"
+        f"{usage} > {KV_CACHE_FULL}\n"
         f"and on (instance, engine, rank) {sum_by(increase(ENGINE_PREEMPTIONS.name, look(spec)), by)} >= {least}",
         _TICKET,
         annotations(

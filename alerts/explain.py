@@ -9,19 +9,21 @@ from rich.table import Table
 from rich.text import Text
 
 from alerts.cold_start import mute
+from alerts.engine_only import CAVEAT
 from alerts.reaction import Reaction, first, reactions
 from alerts.wording import AlertName, percent, promise
-from exporters.slos import Measure, Rejected, Slo, SloFile
+from exporters.slos import Measure, Rejected, Slo, SloFile, Source
 from exporters.verdicts import charges
 from exporters.yamlfile import number, spell_duration
 
 
 def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
-    """Every kind of request that is a bad event, as the sidecar judges."""
+    """Every kind of request that is a bad event, as the sidecar judges, or else vLLM."""
     limit = "" if slo.threshold is None else spell_duration(slo.threshold)
+    stream = "a stream" if spec.source is Source.SIDECAR else "a request"
     own = {
-        Measure.TTFT: f"a stream whose first token takes longer than {limit}",
-        Measure.TPOT: f"a stream that takes longer than {limit} per token after the first",
+        Measure.TTFT: f"{stream} whose first token takes longer than {limit}",
+        Measure.TPOT: f"{stream} that takes longer than {limit} per token after the first",
         Measure.ITL_P95: f"a stream with more than 5 % of its gaps between chunks over {limit}",
         Measure.E2E: f"a request that takes longer than {limit}",
         Measure.QUEUE: f"a request that waits longer than {limit} in the engine",
@@ -29,6 +31,8 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
         Measure.DECODE: f"a request whose decode takes the engine longer than {limit}",
         Measure.AVAILABILITY: None,
     }[slo.measure]
+    if spec.source is Source.ENGINE:
+        return (own or "",)
     unary = {measure for _, measure in charges([slo], stream=False, several=True).slos.values()}
     no_first_token = charges([slo], stream=True, several=True).awaits_first_token
     causes = (
@@ -152,7 +156,10 @@ def _notes(spec: SloFile) -> Iterator[str]:
         f"of them bad. Under {few} in {spell_duration(longest.tier.long)}, {AlertName.LOW_TRAFFIC} makes a ticket of "
         f"{guards.min_bad} bad ones, if the objective does not allow them."
     )
-    yield "A client that gives up burns what was missed by then; a 4xx other than 429 burns nothing."
+    if spec.source is Source.SIDECAR:
+        yield "A client that gives up burns what was missed by then; a 4xx other than 429 burns nothing."
+    else:
+        yield CAVEAT
     yield (
         f"An engine that is away pages by itself after {spell_duration(mute(spec))} ({AlertName.ENGINE_DOWN}); for as "
         "long, pages for a burn wait while all bad events are at an engine that starts. The budget does not."

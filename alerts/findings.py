@@ -1,6 +1,6 @@
 """All that there is to say about an SLO file: mistakes, and in a file without any, warnings and notes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
@@ -8,8 +8,9 @@ from math import inf
 from pathlib import Path
 
 from alerts.burn import rescaled
+from alerts.engine_only import LeftOut, judged, refused
 from exporters.signals import OTHER
-from exporters.slos import Bound, SloFile, loads
+from exporters.slos import Bound, SloFile, Source, loads
 from exporters.yamlfile import FileError, Node, Problem, open_yaml, spell_duration
 
 _ONLY_THE_HEADER = "so only the header x-request-class can name it"
@@ -56,22 +57,26 @@ class Checked:
         return any(finding.level is level for finding in self.findings)
 
 
-def check(path: Path, retention: float | None) -> Checked:
+def check(path: Path, retention: float | None, chosen: Callable[[SloFile], SloFile] = lambda spec: spec) -> Checked:
     """Read the SLO file; `retention` is for how many seconds Prometheus keeps samples, if that is known.
+
+    `chosen` is what flags say against the file.
 
     Raises:
         UsageError: the file cannot be read.
     """
     try:
         reader = open_yaml(path)
-        spec = loads(reader.content, reader.source)
+        spec = chosen(loads(reader.content, reader.source))
     except FileError as error:
         mistakes = tuple(Finding(Level.MISTAKE, problem) for problem in error.problems)
         return Checked(str(path), error.content, None, mistakes)
     keys = dict(reader.node().entries())
-    found = (*_forgotten(spec, keys["period"], retention), *_classes(spec, keys), *_tiers(spec, keys))
+    judging = _classes if spec.source is Source.SIDECAR else _uncounted
+    found = (*_forgotten(spec, keys["period"], retention), *judging(spec, keys), *_tiers(spec, keys))
     in_order = tuple(sorted(found, key=lambda finding: (finding.at.line, finding.at.column)))
-    return Checked(reader.source, reader.content, spec, in_order)
+    barred = any(finding.level is Level.MISTAKE for finding in found)
+    return Checked(reader.source, reader.content, None if barred else spec, in_order)
 
 
 def _forgotten(spec: SloFile, period: Node, retention: float | None) -> Iterator[Finding]:
@@ -136,6 +141,27 @@ def _tiers(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
         objective = dict(item.entries())["objective"]
         for text in rescaled(replace(spec, slos=(slo,))):
             yield Finding(Level.NOTE, objective.told(text))
+
+
+def _uncounted(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
+    """Which SLOs mean something else, or nothing, where vLLM alone counts."""
+    if problem := refused(spec):
+        key, text = problem
+        yield Finding(Level.MISTAKE, keys.get(key, keys["slos"]).told(text))
+    classes = [name for name in spec.class_names if name != OTHER or _takers(spec)[OTHER]]
+    for item, found in zip(keys["slos"].items(), judged(spec), strict=True):
+        places = dict(item.entries())
+        if isinstance(found, LeftOut):
+            yield Finding(Level.WARNING, places[found.key].told(found.told))
+            continue
+        if found.snapped:
+            yield Finding(Level.NOTE, places["threshold"].told(found.told))
+        if others := [name for name in classes if name not in found.slo.classes]:
+            text = f"vLLM knows no classes, so requests of {', '.join(others)} are counted too"
+            yield Finding(Level.NOTE, places["classes"].told(text))
+    if spec.alerting.per_tenant:
+        text = "vLLM knows no tenants, so per_tenant is left out; only the sidecar tells them apart"
+        yield Finding(Level.WARNING, keys["alerting"].told(text))
 
 
 def _list(words: list[str]) -> str:

@@ -1,7 +1,7 @@
 """Alerts on what must be up for the SLOs to mean anything; each tells one cause apart from the others."""
 
 from alerts.cold_start import mute, second_start, starting
-from alerts.promql import increase, select, sum_by
+from alerts.promql import escape, increase, select, sum_by
 from alerts.rule import Alert
 from alerts.tiers import Severity, tiers
 from alerts.windows import patience, windows
@@ -25,7 +25,7 @@ from exporters.signals import (
     Phase,
     Signal,
 )
-from exporters.slos import SloFile
+from exporters.slos import SloFile, Source
 from exporters.yamlfile import number, spell_duration
 
 SIDECAR_JOB = "vllm-slo-sidecar"
@@ -75,17 +75,24 @@ def _engine_down(spec: SloFile, links: Links) -> tuple[Alert, ...]:
     """The page, and until it comes a ticket: an engine that starts and one that is dead look alike from outside."""
     sure, muted, twice = map(spell_duration, (patience(spec), mute(spec), second_start(spec)))
     down = f"max_over_time({ENGINE_UP.name}[{sure}]) == 0"
-    gone = f"{{{{ $labels.instance }}}} is up, but has not reached the engine {{{{ $labels.engine }}}} for {sure}"
+    if spec.source is Source.SIDECAR:
+        engine, who, unknown = "the engine {{ $labels.engine }}", "its sidecar", ""
+        gone = f"{{{{ $labels.instance }}}} is up, but has not reached {engine} for {sure} or more"
+    else:
+        job = spec.engine.job
+        engine = f"the {{{{ with $labels.engine }}}}engine {{{{ . }}}}{{{{ else }}}}job {job}{{{{ end }}}}"
+        who, unknown = "Prometheus", f'\nor absent_over_time(up{{job="{escape(job)}"}}[{sure}])'
+        gone = f"No scrape of {engine} has worked for {sure} or more"
     return (
         Alert(
             AlertName.ENGINE_DOWN,
-            f"{down}\nunless on (instance, engine) {COLD_START.name}",
+            f"{down}\nunless on (instance, engine) {COLD_START.name}{unknown}",
             _severity(Severity.PAGE),
             annotations(
                 AlertName.ENGINE_DOWN,
                 links,
-                "the engine {{ $labels.engine }} does not answer its sidecar",
-                f"{gone} or more. A start of up to {muted} raises no page, unless it is the second within {twice}. No "
+                f"{engine} does not answer {who}",
+                f"{gone}. A start of up to {muted} raises no page, unless it is the second within {twice}. No "
                 "request is served there. Look first at the last lines of the engine's log.",
             ),
             hold=windows(spec).step,  # an engine that dies again at once is one incident
@@ -97,8 +104,8 @@ def _engine_down(spec: SloFile, links: Links) -> tuple[Alert, ...]:
             annotations(
                 AlertName.PAGE_HELD,
                 links,
-                "no page yet, as it may be starting: the engine {{ $labels.engine }} does not answer its sidecar",
-                f"{gone} or more, and it went away less than {muted} ago. If it is not back by then, "
+                f"no page yet, as it may be starting: {engine} does not answer {who}",
+                f"{gone}, and it went away less than {muted} ago. If it is not back by then, "
                 f"*{AlertName.ENGINE_DOWN}* pages. The budget is charged all the same. Look first at whether somebody "
                 "has restarted it.",
             ),
@@ -139,7 +146,8 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
     return Alert(
         AlertName.ENGINE_STALLED,
         # graphs are compiled and captured before the first token
-        f"{by_its_counts}\nunless {each} ({moved(works, engine)})\nunless {each} {COLD_START.name}\nor {by_waits}",
+        f"{by_its_counts}\nunless {each} ({moved(works, engine)})\nunless {each} {COLD_START.name}"
+        + (f"\nor {by_waits}" if spec.source is Source.SIDECAR else ""),
         _severity(Severity.PAGE),
         annotations(
             AlertName.ENGINE_STALLED,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from alerts.rule import HEADER, RuleGroup, document, dump
+from alerts.rule import RuleGroup, document, dump, header
 from exporters.usage import UsageError
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -11,10 +11,12 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _LABEL_KEY = re.compile(rf"({_NAME.pattern}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 
 
-def prometheus_rule(groups: Iterable[RuleGroup], name: str, labels: Mapping[str, str]) -> str:
+def prometheus_rule(
+    groups: Iterable[RuleGroup], name: str, labels: Mapping[str, str], remarks: Iterable[str] = ()
+) -> str:
     """The same groups as the plain rule file has, with a name and the labels by which the operator selects it."""
     metadata = {"name": name, **({"labels": dict(labels)} if labels else {})}
-    return HEADER + dump(
+    return header(remarks) + dump(
         {
             "apiVersion": "monitoring.coreos.com/v1",
             "kind": "PrometheusRule",

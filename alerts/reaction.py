@@ -8,7 +8,7 @@ from alerts.tiers import Severity, Tier, fit, tiers
 from alerts.windows import direct_interval, summed_interval, windows
 from alerts.wording import AlertName, Links
 from exporters.signals import Label
-from exporters.slos import Slo, SloFile
+from exporters.slos import Slo, SloFile, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,13 @@ def _reaction(spec: SloFile, slo: Slo, published: Tier, rate: float) -> Reaction
         bad_events=max(math.floor(round(bad_ratio * rate * tier.long, 6)) + 1, alerting.min_bad),
         at_all_bad=fires(1.0),
         at_twice_budget=fires(2 * slo.budget),
-        delay=spec.scrape_interval + direct_interval(spec) + _made_in(spec, tier),
+        delay=_scraped_in(spec) + direct_interval(spec) + _made_in(spec, tier),
     )
+
+
+def _scraped_in(spec: SloFile) -> float:
+    """Without a sidecar, what was scraped is recorded under our names at the same pace."""
+    return spec.scrape_interval * (1 if spec.source is Source.SIDECAR else 2)
 
 
 def _made_in(spec: SloFile, tier: Tier) -> float:

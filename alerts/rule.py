@@ -1,11 +1,12 @@
 """Prometheus rule groups as values, and their YAML, the same bytes for the same groups."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 
 import yaml
 
-from exporters.signals import Recorded
+from exporters.signals import Recorded, Signal
 from exporters.yamlfile import spell_duration
 
 HEADER = """\
@@ -15,9 +16,9 @@ HEADER = """\
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A rule that writes a series."""
+    """A rule that writes a series; a `Signal` where it stands in for a sidecar."""
 
-    series: Recorded
+    series: Recorded | Signal
     expr: str
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -43,9 +44,18 @@ class RuleGroup:
     rules: tuple[Recording | Alert, ...]
 
 
-def to_yaml(groups: Iterable[RuleGroup]) -> str:
+def to_yaml(groups: Iterable[RuleGroup], remarks: Iterable[str] = ()) -> str:
     """A rule file for Prometheus 2.42 and later: no labels on groups, which 2.x refuses."""
-    return HEADER + dump(document(groups))
+    return header(remarks) + dump(document(groups))
+
+
+def header(remarks: Iterable[str]) -> str:
+    """How each file of rules begins, and what else its reader must know."""
+    return HEADER + "".join(f"{line}\n" for text in remarks for line in _comment(text))
+
+
+def _comment(text: str) -> list[str]:
+    return wrap(text, 120, initial_indent="# ", subsequent_indent="#   ", break_long_words=False) or ["#"]
 
 
 def document(groups: Iterable[RuleGroup]) -> dict[str, object]:
@@ -58,7 +68,7 @@ def document(groups: Iterable[RuleGroup]) -> dict[str, object]:
     }
 
 
-def dump(plain: Mapping[str, object]) -> str:
+def dump(plain: Mapping[str, object] | Sequence[object]) -> str:
     return yaml.dump(plain, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
 
 

@@ -6,7 +6,7 @@ It knows the shape alone. What one place must know of another (names, windows) i
 import json
 from enum import StrEnum
 
-from exporters.slos import Alerting, Measure, Rejected, Unary
+from exporters.slos import VERSION, Alerting, Measure, Rejected, ScrapedEngine, Source, Unary
 from exporters.yamlfile import DURATION_UNITS, spell_duration
 
 _SIZE = rf"(\d+(\.\d+)?({'|'.join(DURATION_UNITS)}))"
@@ -36,6 +36,21 @@ def schema() -> Schema:
                     "No first token by then is bad for tpot, itl_p95, decode and availability; it cuts nothing.", "60s"
                 ),
                 "trust_request_start": _boolean("Whether the sender's x-request-start is time zero.", default=False),
+                "source": _choice(Source, "Whose counts the rules are made of.", Source.SIDECAR),
+                "engine": _mapping(
+                    "What the rules must know of vLLM with source: engine.",
+                    {
+                        "version": {
+                            **_matches(VERSION.pattern, "Its release, such as 0.25; the newest known if left out."),
+                            "type": ["string", "number"],
+                        },
+                        "job": {
+                            "description": "The job under which Prometheus scrapes it.",
+                            "type": "string",
+                            "default": ScrapedEngine().job,
+                        },
+                    },
+                ),
                 "tenants": _mapping(
                     "Who sends requests.",
                     {

@@ -75,6 +75,5 @@ def _burn(spec: SloFile, slo: Slo, tier: Tier, links: Links) -> Alert:
             f"burn slower. A {tier.severity} at {number(round(tier.factor, 2))} times: {percent(tier.bad_ratio(slo))} "
             f"bad events where {percent(slo.budget)} are allowed. Needs {events} events and {bad} bad ones in {long}. "
             "Look first at what this tenant sends that others do not.",
-            one_class=True,
         ),
     )

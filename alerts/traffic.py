@@ -10,18 +10,22 @@ from alerts.windows import windows
 from alerts.wording import AlertName, Links, annotations, percent
 from exporters.signals import (
     COMPLETION_TOKENS,
+    GOODPUT_AT,
+    GOODPUT_EVENTS,
     GOODPUT_EVENTS_IN,
     GOODPUT_OBJECTIVE,
     GOODPUT_RATIO,
+    GOODPUT_REQUESTS,
     GOODPUT_REQUESTS_IN,
     REQUESTS,
+    REQUESTS_AT,
     REQUESTS_IN,
     TOKENS_MEDIAN,
     Label,
     Outcome,
 )
 from exporters.slos import SloFile
-from exporters.yamlfile import spell_duration
+from exporters.yamlfile import number, spell_duration
 
 _NOTICED, _MOST = 0.1, 0.5
 """The shares of refused requests that somebody should look at, and that mean that a class is not served."""
@@ -38,6 +42,18 @@ def requests_ended(spec: SloFile) -> Recording:
         REQUESTS_IN,
         sum_by(increase(REQUESTS.name, look(spec)), (Label.INSTANCE, Label.CLASS, Label.OUTCOME)),
         {Label.WINDOW.value: look(spec)},
+    )
+
+
+def each_sidecar(spec: SloFile) -> tuple[Recording, ...]:
+    """What a fleet's sidecars are compared by: few series, so that a month of them is drawn at once."""
+    ended = sum_by(select(REQUESTS_IN, {Label.WINDOW: look(spec)}), [Label.INSTANCE])
+    good, judged = (
+        sum_by(increase(each.name, look(spec)), [Label.INSTANCE]) for each in (GOODPUT_REQUESTS, GOODPUT_EVENTS)
+    )
+    return (
+        Recording(REQUESTS_AT, f"{ended} / {number(3 * windows(spec).step)}"),
+        Recording(GOODPUT_AT, f"{good} / ({judged} > 0)"),
     )
 
 
@@ -99,7 +115,6 @@ def _surge(
             f"In the last {look(spec)}, {{{{ $value | humanizePercentage }}}} of {{{{ $labels.class }}}} requests at "
             f"{{{{ $labels.instance }}}} ended as {outcome}; {day} ago it was less than {percent(low / 2)}. A "
             f"{severity} from {percent(low)} of at least {least} requests on. {meaning}",
-            one_class=True,
         ),
     )
 
@@ -132,6 +147,5 @@ def _busy_but_useless(spec: SloFile, links: Links) -> Alert:
             "their SLOs, which misses the objective more than twice over. Every graph of throughput looks fine; "
             f"users do not get what they were promised. Needs {least} judged requests and {spec.alerting.min_bad} that "
             "were not good. Look first at goodput beside throughput, and at the class whose prompts are the longest.",
-            one_class=True,
         ),
     )

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from zlib import crc32
 
+from exporters.signals import Label
 from exporters.slos import Slo
 from exporters.yamlfile import number, spell_duration
 
@@ -27,6 +29,7 @@ class AlertName(StrEnum):
     DROPPING = "LLMSidecarDroppingRecords"
     LOST = "LLMSidecarLostRequests"
     CERTIFICATE = "LLMCertificateExpiry"
+    UNMEASURED = "LLMSLOUnmeasured"
     WATCHDOG = "Watchdog"
 
 
@@ -38,21 +41,66 @@ class Links:
     grafana: str = "http://localhost:3000"
 
 
-OVERVIEW = "/d/vllm-slo-overview"
-# A model's name has slashes, so it is escaped; the names of classes need none.
-_ONE_CLASS = "?var-class={{ $labels.class }}{{ with $labels.model }}&var-model={{ . | urlquery }}{{ end }}"
+_OVERVIEW, _WORKLOAD, _ENGINE, _SIDECAR = (
+    "vllm-slo-overview",
+    "vllm-slo-workload",
+    "vllm-slo-engine",
+    "vllm-slo-sidecar",
+)
+
+SHOWN_IN: dict[AlertName, tuple[str, str]] = {
+    AlertName.BURN: (_OVERVIEW, "Burn rate"),
+    AlertName.LOW_TRAFFIC: (_OVERVIEW, "Error budget left"),
+    AlertName.TENANT_BURN: (_WORKLOAD, "Goodput by tenant"),
+    AlertName.PAGE_HELD: (_OVERVIEW, "Burn rate"),
+    AlertName.CLIENT_ERRORS: (_OVERVIEW, "Outcomes"),
+    AlertName.REJECTIONS: (_OVERVIEW, "Outcomes"),
+    AlertName.BUSY_BUT_USELESS: (_OVERVIEW, "Throughput: output tokens"),
+    AlertName.QUEUE: (_ENGINE, "Waiting by reason"),
+    AlertName.KV_CACHE: (_ENGINE, "KV cache in use over time"),
+    AlertName.PREFIX_CACHE: (_ENGINE, "Prefix cache hits"),
+    AlertName.SIDECAR_DOWN: (_SIDECAR, "Sidecar"),
+    AlertName.ENGINE_DOWN: (_ENGINE, "Engine"),
+    AlertName.ENGINE_STALLED: (_ENGINE, "Output tokens"),
+    AlertName.ENGINE_RESTARTS: (_ENGINE, "Restarts in range"),
+    AlertName.DROPPING: (_SIDECAR, "Not counted over time"),
+    AlertName.LOST: (_SIDECAR, "Not counted over time"),
+    AlertName.CERTIFICATE: (_SIDECAR, "Certificate"),
+    AlertName.UNMEASURED: (_ENGINE, "Version"),
+    AlertName.WATCHDOG: (_OVERVIEW, "Firing alerts"),
+}
+"""The panel that shows what an alert speaks of: the dashboard's uid and the panel's title."""
+
+CHOSEN_ON: dict[str, tuple[Label, ...]] = {
+    _OVERVIEW: (Label.MODEL, Label.CLASS),
+    _WORKLOAD: (Label.MODEL, Label.CLASS),
+    _ENGINE: (Label.INSTANCE, Label.ENGINE),
+    _SIDECAR: (Label.INSTANCE,),
+}
+"""The variables of each of these dashboards that labels of an alert can set."""
 
 
-def annotations(
-    name: AlertName, links: Links, summary: str, description: str, *, one_class: bool = False
-) -> dict[str, str]:
-    """`one_class` opens the dashboard on the alert's own model and class."""
+def panel_id(title: str) -> int:
+    """Every panel's id is made of its title, so that links to it hold when panels are moved."""
+    return crc32(title.encode()) % 1_000_000 + 1
+
+
+def annotations(name: AlertName, links: Links, summary: str, description: str) -> dict[str, str]:
+    """The dashboard opens at the alert's own panel, on its own class, engine or sidecar."""
     return {
         "summary": summary,
         "description": description,
         "runbook_url": f"{links.runbooks.rstrip('/')}/{name}.md",
-        "dashboard_url": f"{links.grafana.rstrip('/')}{OVERVIEW}{_ONE_CLASS if one_class else ''}",
+        "dashboard_url": f"{links.grafana.rstrip('/')}{_panel(*SHOWN_IN[name])}",
     }
+
+
+def _panel(board: str, title: str) -> str:
+    # a label that the alert has not leaves everything chosen; a model's name has slashes
+    choices = (
+        f"{{{{ with $labels.{each} }}}}&var-{each}={{{{ . | urlquery }}}}{{{{ end }}}}" for each in CHOSEN_ON[board]
+    )
+    return f"/d/{board}?viewPanel={panel_id(title)}{''.join(choices)}"
 
 
 def promise(slo: Slo) -> str:

@@ -41,6 +41,16 @@ class Rejected(StrEnum):
     EXCLUDE = "exclude"
 
 
+class Source(StrEnum):
+    """Whose counts the rules are made of."""
+
+    SIDECAR = "sidecar"
+    ENGINE = "engine"
+
+
+VERSION = re.compile(r"v?\d+(\.\d+){1,3}")
+"""How a release of vLLM is written."""
+
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -120,6 +130,15 @@ class Alerting:
 
 
 @dataclass(frozen=True, slots=True)
+class ScrapedEngine:
+    """What the rules must know of vLLM where there is no sidecar; no version is the newest that is known."""
+
+    version: str | None = None
+    job: str = "vllm"
+    """The `job` under which Prometheus scrapes it."""
+
+
+@dataclass(frozen=True, slots=True)
 class SloFile:
     """All of the file; times in seconds."""
 
@@ -131,6 +150,8 @@ class SloFile:
     classes: tuple[RequestClass, ...]
     slos: tuple[Slo, ...]
     alerting: Alerting
+    source: Source = Source.SIDECAR
+    engine: ScrapedEngine = ScrapedEngine()
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -177,6 +198,8 @@ _KEYS = (
     "scrape_interval",
     "first_token_timeout",
     "trust_request_start",
+    "source",
+    "engine",
     "tenants",
     "classes",
     "slos",
@@ -193,10 +216,11 @@ def _parse(reader: Reader) -> SloFile:
     def seconds(key: str, default: float) -> float:
         return (keys[key].duration() or default) if key in keys else default
 
+    found = len(reader.problems)
     period = seconds("period", 30 * 86400.0)
     scrape = seconds("scrape_interval", 15.0)
     # The fastest tier's short window is period / 720 / 12; fewer than 4 scrapes in it is noise, fewer than 2 is empty.
-    if "period" in keys and not reader.problems and period / 8640 < 4 * scrape:
+    if "period" in keys and len(reader.problems) == found and period / 8640 < 4 * scrape:
         keys["period"].problem(
             f"is too short for scrapes every {number(scrape)} s: the fastest burn window would be "
             f"{number(period / 8640)} s and must hold 4 scrapes; use a period of at least "
@@ -212,6 +236,8 @@ def _parse(reader: Reader) -> SloFile:
         classes=classes,
         slos=_slos(keys.get("slos"), [c.name for c in classes]),
         alerting=_alerting(keys.get("alerting"), period),
+        source=Source((keys["source"].choice(list(Source)) if "source" in keys else None) or Source.SIDECAR),
+        engine=_engine(keys.get("engine")),
     )
     if file.alerting.per_tenant and not file.tenants.allow:
         keys["alerting"].problem("per_tenant has no tenant to tell apart; name some in tenants.allow or write false")
@@ -323,6 +349,15 @@ def _tenants(node: Node | None) -> Tenants:
         keys["header"].problem(f"{header!r} is no HTTP header name; use letters, digits and -")
     allow = [item.text() for item in keys["allow"].items()] if "allow" in keys else []
     return Tenants((header or "x-tenant").lower(), tuple(name for name in allow if name and name != OTHER))
+
+
+def _engine(node: Node | None) -> ScrapedEngine:
+    keys = node.fields(("version", "job")) if node else {}
+    version = keys["version"].text() if "version" in keys else None
+    if version is not None and not VERSION.fullmatch(version):
+        keys["version"].problem(f"{version!r} is no release of vLLM; write its number, such as 0.25 or v0.25.1")
+    job = keys["job"].text() if "job" in keys else None
+    return ScrapedEngine(version, job or ScrapedEngine().job)
 
 
 def _alerting(node: Node | None, period: float) -> Alerting:

@@ -28,6 +28,8 @@ period: 30d
 scrape_interval: 15s
 first_token_timeout: 60s
 trust_request_start: true
+source: engine
+engine: {version: 0.25, job: vllm}
 tenants: {header: x-team, allow: [a, 7]}
 classes:
   - {name: short, prompt_tokens: "<512", max_tokens: " <= 512 "}
@@ -142,7 +144,9 @@ def test_the_defaults_are_the_readers() -> None:
         "scrape_interval": spell_duration(least.scrape_interval),
         "first_token_timeout": spell_duration(least.first_token_timeout).replace("1m", "60s"),
         "trust_request_start": least.trust_request_start,
+        "source": least.source,
     }
+    assert SCHEMA["properties"]["engine"]["properties"]["job"]["default"] == least.engine.job
     inner = SCHEMA["properties"]
     assert inner["tenants"]["properties"]["header"]["default"] == least.tenants.header
     assert inner["tenants"]["properties"]["allow"]["default"] == list(least.tenants.allow)
@@ -160,6 +164,11 @@ def test_the_defaults_are_the_readers() -> None:
 PATTERNS = [
     pytest.param(SCHEMA["properties"]["period"], "first_token_timeout: {}", id="duration"),
     pytest.param(SCHEMA["properties"]["tenants"]["properties"]["header"], "tenants: {{header: {}}}", id="header"),
+    pytest.param(
+        SCHEMA["properties"]["engine"]["properties"]["version"],
+        "engine: {{version: {}}}",
+        id="version",
+    ),
     pytest.param(
         SCHEMA["properties"]["classes"]["items"]["properties"]["name"],
         "classes: [{{name: {}}}, {{name: short}}]",
@@ -186,7 +195,9 @@ def test_a_text_fits_its_pattern_just_when_it_is_read(
     """Texts like a valid one, with a letter or two changed."""
     alphabet = st.sampled_from("0123459.%<>= mshdwkx-_")
     text = data.draw(
-        st.sampled_from(["15s", "1h30m", "0s", "x-team", "other", "long1", "<512", " >= 7 ", "95%", "0.0 %"])
+        st.sampled_from(
+            ["15s", "1h30m", "0s", "x-team", "other", "long1", "<512", " >= 7 ", "95%", "0.0 %", "v0.25", "0.25.1"]
+        )
     )
     at = data.draw(st.integers(0, len(text)))
     text = text[:at] + data.draw(st.text(alphabet, max_size=2)) + text[at + data.draw(st.integers(0, 1)) :]

@@ -154,6 +154,18 @@ MISTAKES = [
     ),
     pytest.param(
         "slos:\n",
+        "source: vllm\nslos:\n",
+        "slos.yaml:7:9: source: 'vllm' is unknown; known: sidecar, engine",
+        id="unknown source",
+    ),
+    pytest.param(
+        "slos:\n",
+        "engine: {version: latest}\nslos:\n",
+        "slos.yaml:7:19: engine.version: 'latest' is no release of vLLM; write its number, such as 0.25 or v0.25.1",
+        id="no release of vLLM",
+    ),
+    pytest.param(
+        "slos:\n",
         "trust_request_start: maybe\nslos:\n",
         "slos.yaml:7:22: trust_request_start: expected true or false, found 'maybe'",
         id="no boolean",
@@ -191,6 +203,11 @@ slos:
     ]
     assert lines[0] == "slos.yaml:1:1: the key period is missing"
     assert lines[5] == "slos.yaml:6:35: slos[0].classes[1]: no class is called 'long'; known: short, other"
+
+
+def test_a_period_that_is_too_short_is_told_beside_other_mistakes() -> None:
+    lines = refusal(GOOD.replace("version: 1", "version: 2").replace("period: 30d", "period: 1d")).splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["version", "period"]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ of steps of the month. Prometheus then evaluates every group a few times; what t
 
 import argparse
 import json
-import subprocess
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -17,12 +15,10 @@ from random import Random
 
 from alerts.rule import to_yaml
 from alerts.rules import rules
-from compose.ports import HOST
-from compose.prometheus_tools import find_tools
 from exporters.slos import SloFile, loads
+from tests.bench.blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples
 
 PORT = 19391
-HOUR, DAY, STEP, SCRAPE = 3600, 86400, 300, 15
 
 
 def described(classes: int) -> SloFile:
@@ -40,15 +36,10 @@ def lines(spec: SloFile, models: int, now: int) -> Iterator[str]:
     """OpenMetrics text of every series that the rules read."""
     random = Random(1)  # noqa: S311 - figures, no secrets
 
-    def samples(series: str, past: int, every: int, *, counter: bool) -> str:
+    def back(series: str, past: int, every: int, *, counter: bool) -> str:
         """About three events a scrape, of which one in a hundred is bad: a service as it should be."""
         each = (0.03 if "bad" in series else 3.0) * every / SCRAPE
-        value, rows = 0, []
-        for when in range(now - past, now + 1, every):
-            seen = int(2 * each * random.random() + random.random() * 0.99)
-            value = value + seen if counter else seen
-            rows.append(f"{series} {value} {when}\n")
-        return "".join(rows)
+        return samples(series, range(now - past, now + 1, every), each, random, counter=counter)
 
     for model in range(models):
         for name in (each.name for each in spec.classes):
@@ -60,19 +51,18 @@ def lines(spec: SloFile, models: int, now: int) -> Iterator[str]:
                 for kind in ("events", "bad_events")
             ] + [(f"llm_goodput:{kind}:increase", f"llm_goodput_{kind}_total", "") for kind in ("events", "requests")]
             for recorded, counted, slo in kinds:
-                yield samples(f'{recorded}{{{who}{slo},window="step"}}', DAY, STEP, counter=False)
-                yield samples(f'{recorded}{{{who}{slo},window="12steps"}}', 30 * DAY, 12 * STEP, counter=False)
-                yield samples(f'{recorded}{{{who}{slo},window="open"}}', HOUR, STEP, counter=False)
-                yield samples(f"{counted}{{{raw}{slo}}}", HOUR, SCRAPE, counter=True)
-            yield samples(f'llm_completion_tokens:increase{{{who},window="step"}}', 7 * DAY, STEP, counter=False)
-            yield samples(f"llm_completion_tokens_total{{{raw}}}", HOUR, SCRAPE, counter=True)
+                yield back(f'{recorded}{{{who}{slo},window="step"}}', DAY, STEP, counter=False)
+                yield back(f'{recorded}{{{who}{slo},window="12steps"}}', 30 * DAY, 12 * STEP, counter=False)
+                yield back(f'{recorded}{{{who}{slo},window="open"}}', HOUR, STEP, counter=False)
+                yield back(f"{counted}{{{raw}{slo}}}", HOUR, SCRAPE, counter=True)
+            yield back(f'llm_completion_tokens:increase{{{who},window="step"}}', 7 * DAY, STEP, counter=False)
+            yield back(f"llm_completion_tokens_total{{{raw}}}", HOUR, SCRAPE, counter=True)
             for outcome in ("ok", "client_abort", "client_error", "rejected"):
                 series = f'llm_requests_total{{{raw},outcome="{outcome}",stream="true"}}'
-                yield samples(series, HOUR // 3, SCRAPE, counter=True)
-    yield "# EOF\n"
+                yield back(series, HOUR // 3, SCRAPE, counter=True)
 
 
-def quickest(rounds: int) -> dict[tuple[str, str], float]:
+def quickest(url: str, rounds: int) -> dict[tuple[str, str], float]:
     """Seconds of the quickest of so many evaluations of each rule, by group and rule.
 
     The first also makes all the series, and what else the machine does is no cost of the rules.
@@ -81,7 +71,7 @@ def quickest(rounds: int) -> dict[tuple[str, str], float]:
     took: dict[tuple[str, str], float] = {}
     while not seen or min(map(len, seen.values())) <= rounds:
         time.sleep(3)
-        with urllib.request.urlopen(f"http://{HOST}:{PORT}/api/v1/rules") as page:
+        with urllib.request.urlopen(f"{url}/api/v1/rules") as page:
             groups = json.load(page)["data"]["groups"]
         for group in groups:
             name = group["name"]
@@ -101,30 +91,12 @@ def main() -> None:
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: those of the machine)")
     given = parser.parse_args()
     spec = described(given.classes)
-    found = find_tools() if given.tools is None else None
-    prometheus = found.prometheus if found else given.tools / "prometheus"
-    promtool = found.promtool if found else given.tools / "promtool"
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with (folder / "in.om").open("w") as text:
-            text.writelines(lines(spec, given.models, int(time.time()) // SCRAPE * SCRAPE))
-        blocks = ["tsdb", "create-blocks-from", "--max-block-duration=744h", "openmetrics", "in.om", "data", "-q"]
-        subprocess.run([promtool, *blocks], cwd=folder, check=True)
-        (folder / "in.om").unlink()
-        groups = rules(spec)
-        every = {group.name: group.interval for group in groups}
-        (folder / "rules.yaml").write_text(to_yaml(replace(group, interval=30.0) for group in groups))
-        (folder / "prometheus.yml").write_text("rule_files: [rules.yaml]\n")
-        flags = ["--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address={HOST}:{PORT}"]
-        with (folder / "log").open("w") as log:
-            running = subprocess.Popen(
-                [prometheus, *flags, "--storage.tsdb.retention.time=60d"], cwd=folder, stdout=log, stderr=log
-            )
-        try:
-            took = quickest(rounds=4)
-        finally:
-            running.terminate()
-            running.wait()
+    groups = rules(spec)
+    every = {group.name: group.interval for group in groups}
+    made = lines(spec, given.models, int(time.time()) // SCRAPE * SCRAPE)
+    faster = to_yaml(replace(group, interval=30.0) for group in groups)
+    with prometheus_over(made, PORT, given.tools, faster) as url:
+        took = quickest(url, rounds=4)
     print(f"{given.models} models x {given.classes} classes x {len(spec.slos)} SLOs")
     minutely = {key: seconds * 60 / every[key[0]] for key, seconds in took.items()}
     for name, interval in every.items():

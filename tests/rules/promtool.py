@@ -88,12 +88,12 @@ class Promtool:
         path.write_text(rules)
         self._run("check", "rules", str(path))
 
-    def test(self, cases: Iterable[Case], *, hour_price: float | None = None) -> None:
-        """All cases share the rules and the pace of the first."""
+    def test(self, cases: Iterable[Case], *, hour_price: float | None = None, more: Iterable[RuleGroup] = ()) -> None:
+        """All cases share the rules and the pace of the first, and rules of others that are held against them."""
         every = list(cases)
         asked = [str(query["expr"]) for case in every for query in case.queries]
         asked += [f'ALERTS{{alertname="{alert["alertname"]}"}}' for case in every for alert in case.alerts]
-        groups = _read_by(asked, rules(every[0].spec, hour_price=hour_price))
+        groups = _read_by(asked, [*rules(every[0].spec, hour_price=hour_price), *more])
         (self.folder / "rules.yaml").write_text(to_yaml(groups))
         document = {
             "rule_files": ["rules.yaml"],

@@ -141,7 +141,8 @@ def test_a_page_says_who_burns_how_fast_and_where_to_look(promtool: Promtool) ->
                     "events and 10 bad ones in 1h. Look first at the oldest wait, and at whether a flip is drawn just "
                     "before it began.",
                     "runbook_url": "alerts/runbooks/LLMErrorBudgetBurn.md",
-                    "dashboard_url": "http://localhost:3000/d/vllm-slo-overview?var-class=siso&var-model=org%2Fm",
+                    "dashboard_url": "http://localhost:3000/d/vllm-slo-overview?viewPanel=28179&var-model=org%2Fm"
+                    "&var-class=siso",
                 },
             )
         ]

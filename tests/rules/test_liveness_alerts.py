@@ -12,7 +12,7 @@ from alerts.tiers import Severity
 from alerts.windows import patience
 from alerts.wording import AlertName
 from exporters.signals import RECORDED, SIGNALS
-from exporters.slos import SloFile, load
+from exporters.slos import SloFile, Source, load
 from tests.rules.promtool import ROOT, UP, Case, Pace, Promtool, constant, counter
 
 SIDECAR, ENGINE, STALLED = "LLMSidecarDown", "LLMEngineDown", "LLMEngineStalled"
@@ -227,7 +227,8 @@ def test_a_runbook_asks_for_series_that_exist() -> None:
 
 
 def test_every_alert_says_whom_it_reaches_what_it_means_and_where_to_read_on(spec: SloFile) -> None:
-    made = [rule for group in rules(spec) for rule in group.rules if isinstance(rule, Alert)]
+    sources = (spec, replace(spec, source=Source.ENGINE))
+    made = [rule for each in sources for group in rules(each) for rule in group.rules if isinstance(rule, Alert)]
     assert {alert.name for alert in made} | {AlertName.TENANT_BURN} == set(AlertName)
     for alert in made:
         assert alert.labels["severity"] in set(Severity)

@@ -120,6 +120,32 @@ def test_sidecars_and_tenants_are_added_up(promtool: Promtool, pace: Pace) -> No
     )
 
 
+def test_each_sidecar_has_its_requests_and_its_goodput_over_all_classes_and_none_without_traffic(
+    promtool: Promtool, pace: Pace
+) -> None:
+    def count(name: str, growth: float, instance: str, name_of_class: str, more: str = "") -> dict[str, str]:
+        labels = f'model="m",class="{name_of_class}",tenant="other",instance="{instance}"{more}'
+        return {f"{name}{{{labels}}}": counter((growth, pace.scrapes(10)))}
+
+    series: dict[str, str] = {}
+    for instance, name, all_of_them, good in (("s:1", "siso", 8, 4), ("s:1", "lilo", 8, 8), ("s:2", "siso", 0, 0)):
+        series |= count("llm_requests_total", all_of_them, instance, name, ',outcome="ok",stream="true"')
+        series |= count("llm_goodput_events_total", all_of_them, instance, name)
+        series |= count("llm_goodput_requests_total", good, instance, name)
+    at, rate = pace.seconds(8), 16 / pace.spec.scrape_interval
+    promtool.test(
+        [
+            Case(pace.spec, series, pace.step)
+            .gives(at, "llm_instance:goodput_ratio", {'llm_instance:goodput_ratio{instance="s:1"}': 0.75})
+            .gives(
+                at,
+                f"abs(llm_instance:requests_per_second - {rate}) < bool 0.01",
+                {'{instance="s:1"}': 1, '{instance="s:2"}': 0},
+            )
+        ]
+    )
+
+
 def test_without_traffic_ratios_are_absent_and_never_nan(promtool: Promtool, pace: Pace) -> None:
     quiet = pace.judged((40, 0, 0), start=0)
     quiet |= {

@@ -1,0 +1,219 @@
+"""The configuration of Alertmanager: who hears of what, what is one notification, and what keeps quiet beside what."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from alerts.destinations import Destination, InFile, Webhook
+from alerts.promql import escape
+from alerts.receivers import TEMPLATE_PATH, needs_template, receiver
+from alerts.rule import dump
+from alerts.tiers import Severity
+from alerts.wording import AlertName
+from exporters.signals import Label
+from exporters.yamlfile import spell_duration
+
+_PAGE, _TICKET, _HEARTBEAT = Severity.PAGE.value, Severity.TICKET.value, "heartbeat"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """In seconds."""
+
+    group_wait: float = 30.0
+    group_interval: float = 300.0
+    repeat_pages: float = 4 * 3600.0
+    repeat_tickets: float = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Alerts of one severity whose `label` has this value go here, and not where the others go."""
+
+    label: Label
+    value: str
+    severity: Severity
+    destinations: tuple[Destination, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.severity}-{self.label}-{self.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mail:
+    """How Alertmanager sends mail; `login` is a user and the file with the password."""
+
+    smarthost: str
+    sender: str
+    login: tuple[str, InFile] | None = None
+    require_tls: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """Where everything goes; alerts that differ in a label of `keep_apart` have nothing to do with each other."""
+
+    page: tuple[Destination, ...]
+    ticket: tuple[Destination, ...]
+    routes: tuple[Route, ...] = ()
+    heartbeat: Webhook | None = None
+    mail: Mail | None = None
+    slack_url: InFile | None = None
+    tokens: Mapping[str, InFile] = field(default_factory=dict)
+    timing: Timing = Timing()
+    keep_apart: tuple[str, ...] = ()
+
+    @property
+    def destinations(self) -> tuple[Destination, ...]:
+        routed = (where for route in self.routes for where in route.destinations)
+        return (*self.page, *self.ticket, *routed, *([self.heartbeat] if self.heartbeat else []))
+
+
+@dataclass(frozen=True, slots=True)
+class Inhibition:
+    """While one of `source` fires, those of `target` that are equal in these labels are sent to nobody."""
+
+    why: str
+    source: tuple[AlertName, ...]
+    target: tuple[AlertName, ...]
+    equal: tuple[Label, ...]
+    needs: Label
+    """Must be there, on both: Alertmanager takes two absent labels for equal."""
+    ticket_of_page: bool = False
+    """Only a page keeps quiet, and only tickets."""
+
+
+_OF_AN_ENGINE = (
+    AlertName.ENGINE_STALLED,
+    AlertName.ENGINE_RESTARTS,
+    AlertName.PAGE_HELD,
+    AlertName.QUEUE,
+    AlertName.KV_CACHE,
+    AlertName.PREFIX_CACHE,
+)
+INHIBITIONS = (
+    Inhibition(
+        "Whoever is paged for an SLO needs no ticket for it; a page for one tenant leaves the ticket for all alone.",
+        (AlertName.BURN, AlertName.TENANT_BURN),
+        (AlertName.BURN, AlertName.LOW_TRAFFIC, AlertName.PAGE_HELD),
+        (Label.SLO, Label.CLASS, Label.MODEL, Label.TENANT),
+        Label.SLO,
+        ticket_of_page=True,
+    ),
+    Inhibition(
+        "A certificate that ends within a day also ends within a week.",
+        (AlertName.CERTIFICATE,),
+        (AlertName.CERTIFICATE,),
+        (Label.INSTANCE,),
+        Label.INSTANCE,
+        ticket_of_page=True,
+    ),
+    Inhibition(
+        "A dead engine explains all else that is said of it, and nothing that is said of another.",
+        (AlertName.ENGINE_DOWN,),
+        _OF_AN_ENGINE,
+        (Label.INSTANCE, Label.ENGINE),
+        Label.ENGINE,
+    ),
+    Inhibition(
+        "A dead sidecar explains what is said of itself and of its engines: it is old, or wrong.",
+        (AlertName.SIDECAR_DOWN,),
+        (AlertName.ENGINE_DOWN, *_OF_AN_ENGINE, AlertName.DROPPING, AlertName.LOST),
+        (Label.INSTANCE,),
+        Label.INSTANCE,
+    ),
+)
+
+_ROUTING = """\
+# What carries no severity that is known here becomes a ticket: it must wake nobody.
+# One notification is of one alert, SLO, model and tenant, and lists every class, tier and engine that it is true of.
+"""
+
+
+def config(delivery: Delivery) -> str:
+    """Everything below the heading, as YAML; for Alertmanager 0.25 and later, with `url_file` 0.26."""
+    settings = _global(delivery)
+    inhibitions = (f"# {each.why}\n{dump([_inhibition(each, delivery.keep_apart)])}" for each in INHIBITIONS)
+    return "\n".join(
+        [
+            *([dump({"global": settings})] if settings else []),
+            *([dump({"templates": [TEMPLATE_PATH]})] if needs_template(delivery.destinations) else []),
+            _ROUTING + dump({"route": _route(delivery)}),
+            dump({"receivers": _receivers(delivery)}),
+            "inhibit_rules:\n" + "".join(inhibitions),
+        ]
+    )
+
+
+def _global(delivery: Delivery) -> dict[str, object]:
+    mail = delivery.mail
+    found: dict[str, object] = {}
+    if mail:
+        found |= {"smtp_smarthost": mail.smarthost, "smtp_from": mail.sender, "smtp_require_tls": mail.require_tls}
+    if mail and mail.login:
+        user, password = mail.login
+        found |= {"smtp_auth_username": user, "smtp_auth_password_file": password.path}
+    if delivery.slack_url:
+        found["slack_api_url_file"] = delivery.slack_url.path
+    return found
+
+
+def _route(delivery: Delivery) -> dict[str, object]:
+    timing = delivery.timing
+    repeat = {_PAGE: spell_duration(timing.repeat_pages), _TICKET: spell_duration(timing.repeat_tickets)}
+    return {
+        "receiver": _TICKET,
+        "group_by": ["alertname", Label.MODEL, Label.SLO, Label.TENANT, *delivery.keep_apart],
+        "group_wait": spell_duration(timing.group_wait),
+        "group_interval": spell_duration(timing.group_interval),
+        "repeat_interval": repeat[_TICKET],
+        "routes": [
+            {
+                "matchers": [_is("alertname", AlertName.WATCHDOG)],
+                "receiver": _HEARTBEAT,
+                "group_wait": "0s",
+                "group_interval": "30s",
+                "repeat_interval": "55s",  # a minute would not be over at the second interval, by a hair
+            },
+            *(
+                {
+                    "matchers": [_is(route.label, route.value), _is(Label.SEVERITY, route.severity)],
+                    "receiver": route.name,
+                    "repeat_interval": repeat[route.severity],
+                }
+                # A tenant's alerts name its class, too, so tenants come first.
+                for route in sorted(delivery.routes, key=lambda route: route.label != Label.TENANT)
+            ),
+            {
+                "matchers": [_is(Label.SEVERITY, _PAGE)],
+                "receiver": _PAGE,
+                "repeat_interval": repeat[_PAGE],
+            },
+        ],
+    }
+
+
+def _receivers(delivery: Delivery) -> list[dict[str, object]]:
+    heard = () if delivery.heartbeat is None else (delivery.heartbeat,)
+    return [
+        receiver(_PAGE, delivery.page, Severity.PAGE, delivery.tokens),
+        receiver(_TICKET, delivery.ticket, Severity.TICKET, delivery.tokens),
+        *(receiver(route.name, route.destinations, route.severity, delivery.tokens) for route in delivery.routes),
+        receiver(_HEARTBEAT, heard, Severity.NONE, delivery.tokens),
+    ]
+
+
+def _inhibition(each: Inhibition, keep_apart: tuple[str, ...]) -> dict[str, object]:
+    def matchers(names: tuple[AlertName, ...], severity: str) -> list[str]:
+        only = [_is(Label.SEVERITY, severity)] if each.ticket_of_page else []
+        return [f'alertname=~"{"|".join(names)}"', *only, f'{each.needs}!=""']
+
+    return {
+        "source_matchers": matchers(each.source, _PAGE),
+        "target_matchers": matchers(each.target, _TICKET),
+        "equal": [*each.equal, *keep_apart],
+    }
+
+
+def _is(label: str, value: str) -> str:
+    return f'{label}="{escape(value)}"'

@@ -1,0 +1,201 @@
+"""Without a sidecar: which SLOs vLLM's own histograms can count, at which bounds, and what they cannot see."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from exporters import signals
+from exporters.engines.buckets import NEWEST, OLDEST, Histogram, first_with, histogram, order
+from exporters.signals import GOODPUT_AT_LEAST, GOODPUT_AT_MOST
+from exporters.slos import Measure, RequestClass, Slo, SloFile, Source, Tenants
+from exporters.usage import UsageError
+from exporters.yamlfile import number
+
+EVERYONE = "all"
+"""The class of all requests, as vLLM tells none apart."""
+
+_COUNTED_BY = {
+    Measure.TTFT: signals.ENGINE_TTFT,
+    Measure.TPOT: signals.ENGINE_TPOT,
+    Measure.E2E: signals.ENGINE_DURATION,
+    Measure.QUEUE: signals.ENGINE_QUEUE,
+    Measure.PREFILL: signals.ENGINE_PREFILL,
+    Measure.DECODE: signals.ENGINE_DECODE,
+}
+
+_NOT_COUNTED = {
+    Measure.ITL_P95: "vLLM counts the gaps of all requests together and not those of each, so itl_p95 is left out; "
+    "tpot is what it counts for each request",
+    Measure.AVAILABILITY: "vLLM counts only requests that finish, so availability would be perfect in an outage and is "
+    "left out; only the sidecar sees requests that are cut, refused or never answered",
+}
+
+_JOINT = (
+    "Of N requests, g1 of which are good for one SLO and g2 for another, max(0, g1 + g2 - N) to min(g1, g2) are good "
+    "for both"
+)
+
+CAVEAT = (
+    "Requests that were refused, aborted or never answered are in no count of vLLM, but for first tokens that came "
+    f"before. {_JOINT}: nobody saw which."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """An SLO that vLLM counts, at a bound of its histogram."""
+
+    slo: Slo
+    histogram: Histogram
+    bound: float
+
+    @property
+    def judged(self) -> Slo:
+        """As the rules know it."""
+        return replace(self.slo, classes=(EVERYONE,), threshold=self.bound)
+
+    @property
+    def snapped(self) -> bool:
+        return self.bound != self.slo.threshold
+
+    @property
+    def told(self) -> str:
+        """Which bound stands for the threshold, and between which two that lies."""
+        limit = self.slo.threshold or 0.0
+        if not self.snapped:
+            return f"{_seconds(limit)} is a bound of {self.histogram.name}, so it is counted exactly"
+        below = max(bound for bound in self.histogram.bounds if bound < limit)
+        above = min(bound for bound in self.histogram.bounds if bound > limit)
+        return (
+            f"{_seconds(limit)} is no bound of {self.histogram.name}, where the nearest are {_seconds(below)} and "
+            f"{_seconds(above)}; counted at {_seconds(self.bound)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An SLO that has no rules without a sidecar: the key that is to blame, and why."""
+
+    slo: Slo
+    key: str
+    told: str
+
+
+def judged(spec: SloFile) -> tuple[Counted | LeftOut, ...]:
+    """What becomes of each SLO."""
+    return tuple(_judged(spec, slo) for slo in spec.slos)
+
+
+def counted(spec: SloFile) -> tuple[Counted, ...]:
+    return tuple(each for each in judged(spec) if isinstance(each, Counted))
+
+
+def refused(spec: SloFile) -> tuple[str, str] | None:
+    """The key and the reason why there can be no rules at all."""
+    if order(version(spec)) < order(OLDEST):
+        return "engine", f"the bounds of vLLM {version(spec)} are not known; the oldest that are, are those of {OLDEST}"
+    if not counted(spec):
+        return "slos", "vLLM can count none of these by itself; add one on ttft, tpot or e2e, or run the sidecar"
+    return None
+
+
+def seen(spec: SloFile) -> SloFile:
+    """The file as vLLM can judge it: one class, no tenants, thresholds at bounds; with a sidecar the file itself.
+
+    Raises:
+        UsageError: vLLM can count none of its SLOs.
+    """
+    if spec.source is Source.SIDECAR:
+        return spec
+    if problem := refused(spec):
+        raise UsageError(": ".join(problem))
+    return replace(
+        spec,
+        classes=(RequestClass(EVERYONE, None, None),),
+        slos=tuple(each.judged for each in counted(spec)),
+        tenants=Tenants(spec.tenants.header, ()),
+        alerting=replace(spec.alerting, per_tenant=False),
+    )
+
+
+def version(spec: SloFile) -> str:
+    return spec.engine.version or NEWEST
+
+
+def remarks(spec: SloFile) -> Iterator[str]:
+    """What the head of the rule file says."""
+    yield ""
+    yield f"No sidecar: counted by the histograms of vLLM {version(spec)}, scraped as the job {spec.engine.job}."
+    yield from (f"- {each.slo.name}: {each.told}." for each in judged(spec))
+    yield "What vLLM cannot tell, and so these rules do not know:"
+    yield f'- Classes and tenants: each SLO counts all requests of a model, streams or not, as class="{EVERYONE}".'
+    yield (
+        "- Requests that are refused, aborted or never answered: they are in no count and burn no budget, but for "
+        "first tokens that came before. Where nothing is answered any more, LLMEngineDown and LLMEngineStalled page, "
+        "and no SLO."
+    )
+    yield (
+        f"- Joint goodput. {_JOINT}. Recorded as shares of N: {GOODPUT_AT_LEAST.name} and {GOODPUT_AT_MOST.name}; with "
+        "more SLOs, 1 less all their error ratios, and 1 less the largest."
+    )
+    yield "- Rejections, client errors, work that helps nobody: no alert."
+
+
+def snap(threshold: float, bounds: tuple[float, ...]) -> float | None:
+    """The nearest bound, of two as near the stricter; None outside of all."""
+    if not bounds[0] <= threshold <= bounds[-1]:
+        return None
+    return min(bounds, key=lambda bound: (round(abs(bound - threshold), 9), bound))
+
+
+def _judged(spec: SloFile, slo: Slo) -> Counted | LeftOut:
+    if slo.threshold is None or slo.measure not in _COUNTED_BY:
+        return LeftOut(slo, "signal", _NOT_COUNTED[slo.measure])
+    signal = _COUNTED_BY[slo.measure]
+    found = histogram(signal, version(spec))
+    if found is None:
+        return LeftOut(
+            slo,
+            "signal",
+            f"vLLM {version(spec)} has no histogram of {slo.measure} for each request, so it is left out; "
+            f"{first_with(signal)} is the first that has",
+        )
+    bound = snap(slo.threshold, found.bounds)
+    if bound is None:
+        below = slo.threshold < found.bounds[0]
+        return LeftOut(
+            slo,
+            "threshold",
+            f"{_seconds(slo.threshold)} lies {'below' if below else 'above'} every bound of {found.name}, so it is "
+            f"left out; the nearest is {_seconds(found.bounds[0 if below else -1])}",
+        )
+    if (other := _more_patient(spec, slo)) is not None:
+        return LeftOut(
+            slo,
+            "classes",
+            f"vLLM cannot tell its requests from those to which {other.name!r} promises less, so it is left out; give "
+            "all classes one promise, or run the sidecar",
+        )
+    return Counted(slo, found, bound)
+
+
+def _more_patient(spec: SloFile, slo: Slo) -> Slo | None:
+    """One on the same signal that promises less to a class that `slo` does not judge.
+
+    By the lesser promise what is bad is bad for every class; by the greater, requests would be that nobody promised it.
+    """
+
+    def patience(each: Slo) -> tuple[float, float]:
+        return each.threshold or 0.0, -each.objective
+
+    return next(
+        (
+            other
+            for other in spec.slos
+            if other.measure is slo.measure and {*other.classes} - {*slo.classes} and patience(other) > patience(slo)
+        ),
+        None,
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{number(value)}s"

@@ -1,0 +1,163 @@
+"""Stands in for a sidecar: records vLLM's own families under our names, so that all other rules work as they are."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from alerts.engine_only import CAVEAT, EVERYONE, Counted, counted, version
+from alerts.promql import escape, select
+from alerts.rule import Alert, Recording, RuleGroup
+from alerts.tiers import Severity
+from alerts.windows import direct_interval, windows
+from alerts.wording import AlertName, Links, annotations
+from exporters import signals
+from exporters.engines.buckets import FINISHED, family
+from exporters.engines.table import START_TIME, VLLM
+from exporters.signals import OTHER, Kind, Label, Outcome
+from exporters.slos import SloFile
+from exporters.yamlfile import number
+
+_OUTCOMES = {
+    Outcome.OK: "stop|length|repetition",
+    Outcome.UPSTREAM_ERROR: "error",
+    Outcome.CLIENT_ABORT: "abort",
+}
+"""By `finished_reason`; vLLM's Python frontend counts no aborts, its Rust frontend does."""
+
+_EVERYONE = {Label.CLASS.value: EVERYONE, Label.TENANT.value: OTHER}
+
+# What only the sidecar knows, so that no rule of it could ever have a value.
+_UNKNOWN_ALERTS = frozenset(
+    {
+        AlertName.CLIENT_ERRORS,
+        AlertName.REJECTIONS,
+        AlertName.BUSY_BUT_USELESS,
+        AlertName.SIDECAR_DOWN,
+        AlertName.DROPPING,
+        AlertName.LOST,
+        AlertName.CERTIFICATE,
+    }
+)
+_UNKNOWN_SERIES = frozenset(
+    {
+        *(signals.GOODPUT_EVENTS_IN, signals.GOODPUT_REQUESTS_IN, signals.GOODPUT_RATIO, signals.GOODPUT_AT),
+        *(signals.TOKENS_IN, signals.TOKENS_MEDIAN, signals.COST_GOOD_IN, signals.COST_PER_GOOD),
+    }
+)
+
+
+def vllm_groups(spec: SloFile, links: Links) -> tuple[RuleGroup, ...]:
+    """The sidecar's series at the pace of its scrapes; what would make them silent; and the bounds of goodput."""
+    found = counted(spec)
+    ratio, by = signals.SLO_ERROR_RATIO.name, "by (model, class, window)"
+    return (
+        RuleGroup(
+            "vllm-slo-engine-series",
+            spec.scrape_interval,
+            (
+                *_state(spec),
+                *(rule for each in found for rule in _judged(spec, each)),
+                *(_unmeasured(spec, each, links) for each in found),
+            ),
+        ),
+        RuleGroup(
+            "vllm-slo-goodput-bounds",
+            direct_interval(spec),
+            (
+                Recording(signals.GOODPUT_AT_LEAST, f"clamp_min(1 - sum {by} ({ratio}), 0)"),
+                Recording(signals.GOODPUT_AT_MOST, f"1 - max {by} ({ratio})"),
+            ),
+        ),
+    )
+
+
+def without_sidecar(groups: Iterable[RuleGroup], spec: SloFile) -> Iterator[RuleGroup]:
+    """The rules that can have a value; alerts on budgets say how they are counted."""
+    told = {each.slo.name: f"The SLO {each.slo.name} is judged by vLLM itself: {each.told}. " for each in counted(spec)}
+    for group in groups:
+        kept = tuple(_told(rule, told) for rule in group.rules if _known(rule))
+        if kept:
+            yield replace(group, rules=kept)
+
+
+def _known(rule: Recording | Alert) -> bool:
+    match rule:
+        case Recording(series):
+            return series not in _UNKNOWN_SERIES
+        case Alert(name):
+            return name not in _UNKNOWN_ALERTS
+
+
+def _told(rule: Recording | Alert, told: dict[str, str]) -> Recording | Alert:
+    if isinstance(rule, Recording) or not (Label.SLO in rule.labels or rule.name == AlertName.LOW_TRAFFIC):
+        return rule
+    description = f"{rule.annotations['description']} {told.get(rule.labels.get(Label.SLO, ''), '')}{CAVEAT}"
+    return replace(rule, annotations={**rule.annotations, "description": description})
+
+
+def _state(spec: SloFile) -> Iterator[Recording]:
+    """What the sidecar would say of the engine and of how its requests ended."""
+    yield Recording(signals.ENGINE_UP, _ours(f"up{{{_job(spec)}}}"))
+    yield Recording(signals.ENGINE_COUNTS_LIVE, f"{signals.ENGINE_UP.name} == 1")
+    yield Recording(signals.ENGINE_START_TIME, _ours(_scraped(spec, START_TIME)))
+    for row in VLLM.rows:
+        found = family(row, version(spec))
+        if found and row.signal.kind is not Kind.HISTOGRAM:
+            only = f'{found.only[0]}="{found.only[1]}"' if found.only else ""
+            yield Recording(row.signal, _ours(_scraped(spec, found.name, only)))
+    for outcome, reasons in _OUTCOMES.items():
+        ended = _scraped(spec, FINISHED, f'finished_reason=~"{reasons}"')
+        yield Recording(signals.REQUESTS, _ours(ended), {**_EVERYONE, Label.OUTCOME.value: outcome.value})
+
+
+def _judged(spec: SloFile, each: Counted) -> Iterator[Recording]:
+    """Good is what is in the bucket. Without that bucket there are no events either, or all would look good."""
+    labels = {**_EVERYONE, Label.SLO.value: each.slo.name}
+    events = _scraped(spec, f"{each.histogram.name}_count")
+    good = _scraped(spec, f"{each.histogram.name}_bucket", f'le=~"{_spelled(each.bound)}"')
+    yield Recording(signals.SLO_EVENTS, _ours(f"{events}\n  and {good}"), labels)
+    yield Recording(signals.SLO_BAD, _ours(f"{events}\n  - {good}"), labels)
+
+
+def _spelled(bound: float) -> str:
+    """As Prometheus 2 keeps it, which is as it was scraped (`1` or `1.0`), and as Prometheus 3 makes it (`1.0`)."""
+    text = escape(re.escape(number(bound)))
+    return text if "." in text else rf"{text}|{text}\\.0"
+
+
+def _scraped(spec: SloFile, name: str, more: str = "") -> str:
+    """One sample of each process; of a bucket, without its bound.
+
+    Either spelling: Prometheus asks for OpenMetrics, in which Python's client library writes `vllm_` to a Prometheus 2.
+    """
+    spelled = name.replace(":", "[:_]")
+    matchers = ",".join(filter(None, (f'__name__=~"{spelled}"', _job(spec), more)))
+    return f"max without (pid, le) ({{{matchers}}})"
+
+
+def _job(spec: SloFile) -> str:
+    return f'job="{escape(spec.engine.job)}"'
+
+
+def _ours(expression: str) -> str:
+    """With our labels: what vLLM calls `engine` is a rank, and the engine is who was scraped."""
+    names = (Label.RANK, "engine"), (Label.ENGINE, "instance"), (Label.MODEL, "model_name")
+    copies = "), ".join(f'"{ours}", "$1", "{theirs}", "(.*)"' for ours, theirs in names)
+    return f"{'label_replace(' * len(names)}\n  {expression},\n  {copies})"
+
+
+def _unmeasured(spec: SloFile, each: Counted, links: Links) -> Alert:
+    return Alert(
+        AlertName.UNMEASURED,
+        f"{signals.ENGINE_UP.name} == 1\nunless on (instance) {select(signals.SLO_EVENTS, {Label.SLO: each.slo.name})}",
+        {Label.SEVERITY.value: Severity.TICKET.value, Label.SLO.value: each.slo.name},
+        annotations(
+            AlertName.UNMEASURED,
+            links,
+            f"{{{{ $labels.engine }}}} does not count what {each.slo.name} is judged by",
+            f"{{{{ $labels.engine }}}} is up, but its page has no bucket of {each.histogram.name} at "
+            f"{number(each.bound)}s, so that {each.slo.name} is judged without it or not at all. Look first at whether "
+            f"it is vLLM {version(spec)}, as the rules were made for, then at `--custom-histogram-buckets`.",
+        ),
+        wait=windows(spec).step,
+    )

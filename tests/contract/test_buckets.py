@@ -1,0 +1,62 @@
+"""What we know of vLLM's buckets is what its pages have."""
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from exporters.engines.buckets import FINISHED, NEWEST, OLDEST, family, first_with, histogram, order
+from exporters.engines.table import VLLM
+from exporters.signals import (
+    ENGINE_DECODE,
+    ENGINE_DURATION,
+    ENGINE_PREFILL,
+    ENGINE_QUEUE,
+    ENGINE_TPOT,
+    ENGINE_TTFT,
+    Signal,
+)
+from tests.contract.made import DATA, RECORDED, VLLM_VERSIONS
+
+LATENCIES = (ENGINE_TTFT, ENGINE_TPOT, ENGINE_DURATION, ENGINE_QUEUE, ENGINE_PREFILL, ENGINE_DECODE)
+
+
+@pytest.mark.parametrize("version", ["0.25.1", "0.32.0"])
+@pytest.mark.parametrize("signal", LATENCIES, ids=lambda signal: signal.name)
+def test_the_bounds_are_those_of_a_recorded_page(signal: Signal, version: str) -> None:
+    found = histogram(signal, version)
+    assert found is not None
+    page = (DATA / f"vllm-{version}.txt").read_text()
+    bounds = re.findall(rf'^{found.name}_bucket{{[^}}]*le="([^"+]+)"', page, re.MULTILINE)
+    assert found.bounds == tuple(map(float, bounds))
+
+
+@pytest.mark.parametrize("version", VLLM_VERSIONS)
+def test_every_family_that_is_read_is_one_of_that_release(version: str) -> None:
+    has = {f"vllm:{name}" for name, each in RECORDED["families"].items() if version in each["in"].split()}
+    read = {found.name for row in VLLM.rows if (found := family(row, version))} | {FINISHED}
+    assert {name.removesuffix("_total") for name in read} <= {name.removesuffix("_total") for name in has}
+
+
+@pytest.mark.parametrize("signal", LATENCIES, ids=lambda signal: signal.name)
+def test_a_histogram_is_there_from_its_first_release_on_and_its_bounds_rise(signal: Signal) -> None:
+    first = first_with(signal)
+    for version in (*VLLM_VERSIONS, OLDEST, NEWEST, "1.0"):
+        found = histogram(signal, version)
+        assert (found is not None) == (order(version) >= order(first))
+        assert found is None or all(below < above for below, above in pairwise(found.bounds))
+
+
+@pytest.mark.parametrize(
+    "version,longest",
+    [
+        pytest.param("0.8.4", 10.0, id="the last with the short ones"),
+        pytest.param("0.8.5", 2560.0, id="the first with the long ones"),
+        pytest.param("v0.25", 2560.0, id="as images are tagged"),
+    ],
+)
+def test_releases_compare_by_their_numbers(version: str, longest: float) -> None:
+    found = histogram(ENGINE_TTFT, version)
+    assert found is not None
+    assert found.bounds[-1] == longest
+    assert order("0.10.2") > order("0.9.2")
