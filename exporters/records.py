@@ -68,6 +68,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     paused: float = 0.0  # while the client did not read; in no latency but e2e
     system_fingerprint: str | None = None
     prompt_repeat: bool | None = None  # no relay's word: the exporter's, which sees the prompts of all
+    prompt_estimate: float | None = None  # tokens by the length of the text, known of failed requests too
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):
@@ -100,6 +101,13 @@ class OpenRequests(msgspec.Struct, array_like=True):
     oldest_zero: float | None
 
 
+class Footprint(msgspec.Struct, array_like=True, frozen=True):
+    """What a process has cost since it started, in seconds of a processor, and holds now, in bytes of memory."""
+
+    cpu: float
+    memory: int | None
+
+
 class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
     """The relay's state now; the newest one replaces all before it, so it needs no number."""
 
@@ -108,6 +116,7 @@ class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
     connections: int
     dropped: int
     draining: bool
+    footprint: Footprint | None = None
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack"):

@@ -23,6 +23,7 @@ class Label(StrEnum):
     PHASE = "phase"
     SLO = "slo"
     INSTANCE = "instance"  # of Prometheus: which sidecar was scraped
+    JOB = "job"  # of Prometheus: what for
     ENGINE = "engine"
     RANK = "rank"
     ENGINE_TYPE = "engine_type"
@@ -41,6 +42,8 @@ class Label(StrEnum):
     BATCH = "batch"
     RUN = "run"
     SCENARIO = "scenario"
+    PROMPT_SIZE = "prompt_size"
+    COMPLETION_SIZE = "completion_size"
 
 
 class Outcome(StrEnum):
@@ -55,6 +58,14 @@ class Outcome(StrEnum):
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
     REJECTED = "rejected"
     CLIENT_ERROR = "client_error"
+
+
+class LoadOutcome(StrEnum):
+    """What only the load generator can say of a request; for all else it has the words of `Outcome`."""
+
+    TIMEOUT = "timeout"  # given up by the client after the scenario's timeout
+    CUT = "cut"  # still open when the run was stopped
+    NOT_SENT = "not_sent"  # due, but the generator could not open one more
 
 
 class Phase(StrEnum):
@@ -74,6 +85,12 @@ class Verdict(StrEnum):
 
 OTHER = "other"
 """The label value for any model, class or tenant that is not in its bounded list."""
+
+SIZE_BOUNDS = (128, 512, 2048, 8192, 32768)
+SIZES = (*(f"{bound:05}" for bound in SIZE_BOUNDS), "above")
+"""Up to how many tokens, with zeros in front so that a table sorts them."""
+NO_TOKENS = "none"
+"""The size of a completion without a token, or whose tokens nobody has counted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # each is made once, and looked up by identity for every record
@@ -115,6 +132,7 @@ def _histogram(name: str, text: str, bounds: tuple[float, ...], *labels: Label) 
 WAIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 GAP_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
 WHOLE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 TOKENS = (1.0, 8.0, 32.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0)
 
 _M, _C, _T, _S, _E, _W = Label.MODEL, Label.CLASS, Label.TENANT, Label.SLO, Label.ENGINE, Label.WINDOW
@@ -177,6 +195,14 @@ REQUEST_PROMPT_TOKENS = _histogram("llm_request_prompt_tokens", "Prompt tokens p
 REQUEST_COMPLETION_TOKENS = _histogram(
     "llm_request_completion_tokens", "Completion tokens per request.", TOKENS, _M, _C, Label.OUTCOME
 )
+REQUESTS_BY_SIZE = _counter(
+    "llm_requests_by_size_total",
+    "Ended requests by size: tokens of prompt (estimated where usage is not known) and completion, at most so many.",
+    _M,
+    Label.PROMPT_SIZE,
+    Label.COMPLETION_SIZE,
+    Label.OUTCOME,
+)
 
 # What the SLOs say of it.
 SLO_EVENTS = _counter("llm_slo_events_total", "Requests that an SLO has judged good or bad.", _M, _C, _S, _T)
@@ -204,6 +230,13 @@ ENGINE_COUNTS_LIVE = _gauge(
 )
 ENGINE_RUNNING = _gauge("llm_engine_requests_running", "Requests in the engine's running batch.", _E, Label.RANK, _M)
 ENGINE_WAITING = _gauge("llm_engine_requests_waiting", "Requests in the engine's waiting queue.", _E, Label.RANK, _M)
+ENGINE_DEFERRED = _gauge(
+    "llm_engine_requests_deferred",
+    "Of those waiting, the ones that the scheduler passes over: the rest waits for capacity.",
+    _E,
+    Label.RANK,
+    _M,
+)
 ENGINE_KV_USAGE = _gauge("llm_engine_kv_cache_usage_ratio", "KV cache in use, 0 to 1.", _E, Label.RANK, _M)
 ENGINE_KV_CAPACITY = _gauge("llm_engine_kv_cache_capacity_tokens", "Tokens that the KV cache holds.", _E, Label.RANK)
 ENGINE_PREEMPTIONS = _counter(
@@ -314,6 +347,10 @@ SIDECAR_REFUSED_MESSAGES = _counter(
     "llm_sidecar_refused_otlp_messages_total", "Messages to the receiver of spans that were not read.", Label.REASON
 )
 SIDECAR_CONNECTIONS = _gauge("llm_sidecar_client_connections", "Open client connections.", Label.PROCESS)
+SIDECAR_CPU = _counter(
+    "llm_sidecar_cpu_seconds_total", "Time on the processors since the process started.", Label.PROCESS
+)
+SIDECAR_MEMORY = _gauge("llm_sidecar_memory_bytes", "Resident memory; on Linux only.", Label.PROCESS)
 
 # The load generator on itself: what the schedule asks, and whether it keeps up.
 LOAD_RUN = _gauge("llm_load_run_info", "1 while a load test runs.", Label.RUN, Label.SCENARIO)
@@ -323,8 +360,13 @@ LOAD_ENDED = _counter(
     "llm_load_ended_requests_total", "Requests that have ended, by the load generator's own outcome.", _C, Label.OUTCOME
 )
 LOAD_SEND_LAG = _histogram(
-    "llm_load_send_lag_seconds", "How late requests were sent, after their time in the schedule.", WAIT_SECONDS
+    "llm_load_send_lag_seconds", "How late requests were sent, after their time in the schedule.", LAG_SECONDS
 )
+LOAD_SIGNALS = (LOAD_RUN, LOAD_SCHEDULED, LOAD_SENT, LOAD_ENDED, LOAD_SEND_LAG)
+"""What the load generator exposes; all else comes from the sidecar."""
+
+SEND_LATE = 0.05
+"""Seconds, a bound of the send lag: from here on latencies show the load generator as well as the server."""
 
 SIGNALS: tuple[Signal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Signal))
 """All of the above, in order."""
@@ -361,6 +403,9 @@ GOODPUT_RATIO = Recorded(
 GOODPUT_OBJECTIVE = Recorded(
     "llm_goodput:objective_ratio", "The share of requests good for all their SLOs that must be met if each is.", (_C,)
 )
+# Without a sidecar nobody sees which SLOs one request met, so the ratio is only known to lie between these two.
+GOODPUT_AT_LEAST = Recorded("llm_goodput:ratio_at_least", "Good share, if no request missed two SLOs.", (_M, _C, _W))
+GOODPUT_AT_MOST = Recorded("llm_goodput:ratio_at_most", "Good share, if who missed one missed all.", (_M, _C, _W))
 
 # A tenant's share of the counts above, in the windows of the pages; only where the SLO file asks for it.
 _TENANT_SLO = (_M, _C, _S, _T, _W)
@@ -369,6 +414,12 @@ TENANT_BAD_IN = Recorded("llm_slo_tenant:bad_events:increase", "Bad SLO events o
 TENANT_BURN_RATE = Recorded("llm_slo_tenant:burn_rate", "Burn rate by the events of one tenant.", _TENANT_SLO)
 
 REQUESTS_IN = Recorded("llm_requests:increase", "Ended requests in a window.", (Label.INSTANCE, _C, Label.OUTCOME, _W))
+
+# What one sidecar is compared with: the others. Of raw counters this would be too much over weeks.
+REQUESTS_AT = Recorded("llm_instance:requests_per_second", "Requests that end at a sidecar.", (Label.INSTANCE,))
+GOODPUT_AT = Recorded(
+    "llm_instance:goodput_ratio", "Good over judged requests of a sidecar; absent without traffic.", (Label.INSTANCE,)
+)
 
 # What a class or a model is compared with: its own last week.
 TOKENS_IN = Recorded(
@@ -407,6 +458,9 @@ RECORDED: tuple[Recorded, ...] = tuple(value for value in list(globals().values(
 
 FIRING = "ALERTS"
 """The series that Prometheus itself writes for every pending and firing alert."""
+
+UP, SCRAPE_SECONDS, SCRAPED_SAMPLES = "up", "scrape_duration_seconds", "scrape_samples_scraped"
+"""Those that Prometheus itself writes for every target."""
 
 REQUEST_CLASS_HEADER = "x-request-class"
 REQUEST_START_HEADER = "x-request-start"

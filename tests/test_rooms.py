@@ -13,8 +13,15 @@ from compose.cli import COMMANDS
 ROOT = Path(__file__).parents[1]
 ROOMS = ("exporters", "alerts", "dashboards", "loadgen", "compose")
 
-# What the other rooms may know of the exporters: names, the SLO file, records and verdicts; none of the machinery.
-VOCABULARY = frozenset(f"exporters.{name}" for name in ("signals", "slos", "records", "verdicts", "usage", "yamlfile"))
+# What the other rooms may know of the exporters: names, also the engines' own, the SLO file, records and verdicts; none
+# of the machinery.
+VOCABULARY = frozenset(
+    f"exporters.{name}"
+    for name in (
+        *("signals", "slos", "records", "verdicts", "usage", "yamlfile"),
+        *(f"engines.{name}" for name in ("rows", "table", "buckets")),
+    )
+)
 
 
 def modules(room: str) -> list[Path]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_fd_to_metric_families
 
+from exporters.engines.rows import plain
+
 Labels = tuple[tuple[str, str], ...]
 
 LONGEST_LINE = 16 * 1024
@@ -69,11 +71,6 @@ def take_apart(text: str, wanted: Container[str]) -> Page:
     if page.faults["line"] and not good:
         raise ValueError("no line is a sample")
     return page
-
-
-def plain(name: str) -> str:
-    """A name as all pages have it: in OpenMetrics, Python's client library writes vllm_ where its text has vllm: ."""
-    return name.replace(":", "_")
 
 
 def _sample(line: str) -> tuple[str, Labels, float]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from exporters import signals
-from exporters.engines.exposition import Labels, Page, plain, take_apart
-from exporters.engines.rows import Blocks, Engine, Labelled, Merge, Stated
+from exporters.engines.exposition import Labels, Page, take_apart
+from exporters.engines.rows import Blocks, Engine, Family, Labelled, Merge, Stated, plain
 from exporters.engines.table import ENGINES, START_TIME, WANTED
 from exporters.signals import Kind, Signal
 
@@ -72,7 +72,7 @@ def read(text: str) -> Reading:
             name = next((name for name in names if page.of(f"{name}_bucket")), None)
             if name is not None and (found := _distributions(page, name, engine, row.merge)):
                 reading.distributions[row.signal] = found
-        elif samples := next(filter(None, map(page.of, names)), None):
+        elif samples := next(filter(None, (_samples(page, family) for family in row.families)), None):
             reading.values[row.signal] = _merged(samples, engine, row.merge)
     reading.kv_capacity = _kv_capacity(page, engine)
     if reading.kv_capacity:
@@ -82,6 +82,11 @@ def read(text: str) -> Reading:
         for labels in sorted(page.of(engine.capacity.name)):
             reading.settings.update((key, value) for key, value in labels if key not in NOT_SETTINGS)
     return reading
+
+
+def _samples(page: Page, family: Family) -> Mapping[Labels, float]:
+    found = page.of(family.name)
+    return found if family.only is None else {labels: found[labels] for labels in found if family.only in labels}
 
 
 def _declared(name: str, page: Page) -> bool:

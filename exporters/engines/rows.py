@@ -7,6 +7,11 @@ from enum import Enum
 from exporters.signals import Kind, Signal
 
 
+def plain(name: str) -> str:
+    """A name as all pages have it: in OpenMetrics, Python's client library writes vllm_ where its text has vllm: ."""
+    return name.replace(":", "_")
+
+
 class Merge(Enum):
     """How several samples of one rank and model become one."""
 
@@ -26,6 +31,8 @@ class Family:
     name: str
     since: str | None = None
     until: str | None = None
+    only: tuple[str, str] | None = None
+    """A label and its value: of a family that is no histogram, only these samples are read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ def _rows(engine: Engine) -> Iterator[tuple[str, str, str]]:
 
 def _family(family: Family) -> str:
     seen = [f"{word} {version}" for word, version in (("from", family.since), ("to", family.until)) if version]
-    return f"`{family.name}`" + (f" ({' '.join(seen)})" if seen else "")
+    only = '{{{}="{}"}}'.format(*family.only) if family.only else ""
+    return f"`{family.name}{only}`" + (f" ({' '.join(seen)})" if seen else "")
 
 
 if __name__ == "__main__":

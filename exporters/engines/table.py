@@ -1,10 +1,10 @@
 """Which family of which engine is which signal of ours: one row a signal, and beside it what differs silently."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from exporters import signals
-from exporters.engines.exposition import plain
-from exporters.engines.rows import Blocks, Engine, Family, Labelled, Merge, Row, Stated, row
+from exporters.engines.rows import Blocks, Engine, Family, Labelled, Merge, Row, Stated, plain, row
 from exporters.signals import Kind
 
 _VLLM_ROWS = (
@@ -17,6 +17,11 @@ _VLLM_ROWS = (
         signals.ENGINE_WAITING,
         "vllm:num_requests_waiting",
         note="holds deferred requests too; the same copies as above",
+    ),
+    row(
+        signals.ENGINE_DEFERRED,
+        Family("vllm:num_requests_waiting_by_reason", since="0.20.0", only=("reason", "deferred")),
+        note="of those: passed over until a LoRA slot or a transfer of KV is there; the others wait for capacity",
     ),
     row(
         signals.ENGINE_KV_USAGE,
@@ -97,9 +102,7 @@ VLLM = Engine(
 def _on_ray(family: Family) -> tuple[Family, ...]:
     """Ray knows no colons, and exports a counter with and without `_total`."""
     name = f"ray_{family.name.replace(':', '_')}"
-    return tuple(
-        Family(each, family.since, family.until) for each in dict.fromkeys((name, name.removesuffix("_total")))
-    )
+    return tuple(replace(family, name=each) for each in dict.fromkeys((name, name.removesuffix("_total"))))
 
 
 RAY = Engine(

@@ -38,6 +38,7 @@ class Account:
         "_metered",
         "_over",
         "_path",
+        "_prompt_estimate",
         "_relay",
         "_span",
         "_unmetered",
@@ -61,6 +62,7 @@ class Account:
         self.deadline = inf
         """When `deadline_passed` should be called: after it, a verdict is certain."""
         self._asked: Question | None = None
+        self._prompt_estimate: float | None = None
         self._meter: Meter | None = None
         self._unmetered: str | None = None
         self._counted: list[str] = []
@@ -119,11 +121,9 @@ class Account:
         slos = self._relay.slos
         max_tokens = asked.max_tokens if asked else None
         n = asked.n if asked else 1
-        self.request_class = slos.classify(
-            self._head.get(_REQUEST_CLASS),
-            asked.prompt_tokens if asked else self._declared_size(body_size) / CHARACTERS_PER_TOKEN,
-            max_tokens,
-        )
+        estimate = asked.prompt_tokens if asked else self._declared_size(body_size) / CHARACTERS_PER_TOKEN
+        self._prompt_estimate = estimate
+        self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens)
         self.model = asked.model if asked else ""
         charges = self._relay.charges(
             self.request_class, stream=bool(asked and asked.stream), several=several_tokens(n, max_tokens)
@@ -214,6 +214,7 @@ class Account:
             metered=self.metered,
             e2e=at - self.zero,
             upload=self._arrived - self._began,
+            prompt_estimate=self._prompt_estimate,
             unparsed=self.unparsed,
             unmetered=self._unmetered,
         )

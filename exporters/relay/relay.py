@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from math import inf
 
+from exporters.footprint import footprint
 from exporters.records import Finished, OpenRequests, Snapshot
 from exporters.relay.account import Account
 from exporters.relay.client import ClientConnection
@@ -196,6 +197,7 @@ class Relay:
                 connections=len(self.connections),
                 dropped=self._sender.outbox.dropped,
                 draining=self.draining,
+                footprint=footprint(),
             )
         )
         self._lag = 0.0

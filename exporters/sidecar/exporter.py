@@ -19,6 +19,7 @@ from exporters import signals, slos
 from exporters.engines.fleet import Fleet
 from exporters.engines.memory import Memory
 from exporters.engines.targets import targets
+from exporters.footprint import footprint
 from exporters.sidecar.admin import Admin
 from exporters.sidecar.config import ChildConfig, SidecarConfig, collect_seldom, read_child_config, stop_event
 from exporters.sidecar.credentials import Credentials
@@ -93,6 +94,11 @@ class Exporter:
             signals.SIDECAR_LOST,
             [((process,), float(lost.get(process, 0))) for process in before if process != self._config.process],
         )
+        costs = [(process, snapshot.footprint) for process, snapshot in self.series.snapshots().items()]
+        known = [((process,), cost) for process, cost in (*costs, (self._config.process, footprint())) if cost]
+        yield counter(signals.SIDECAR_CPU, [(labels, cost.cpu) for labels, cost in known])
+        memory = [(labels, float(cost.memory)) for labels, cost in known if cost.memory is not None]
+        yield gauge(signals.SIDECAR_MEMORY, memory)
         yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.inbox.log_errors))])
         if self._certificate_expiry is not None:
             yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._certificate_expiry)])

@@ -175,11 +175,10 @@ class Inbox:
         if held.counted:
             return
         held.counted = True
-        self._series.record(held.record)
-        if isinstance(held.record, Finished):
-            kept = self._trace is not None and self._trace(held.record)
-            if self._join is not None:
-                self._join.decided(held.record, kept=kept)
+        kept = self._trace is not None and isinstance(held.record, Finished) and self._trace(held.record)
+        self._series.record(held.record, traced=kept)
+        if self._join is not None and isinstance(held.record, Finished):
+            self._join.decided(held.record, kept=kept)
 
     def hello(self, hello: Hello, acknowledge: Callable[[int], None] | None = None) -> None:
         """A relay says who it is, and can be reached with what is acknowledged later than its batch."""

@@ -27,13 +27,15 @@ _END = b"# EOF\n"
 def page(families: Iterable[Metric | Tally], accept: str) -> tuple[bytes, str]:
     """The page in the accepted format, byte for byte as prometheus_client would write it, and its content type."""
     encode, content_type = choose_encoder(accept)
+    openmetrics = encode(Families()) == _END
     parts = []
     for family in families:
         if isinstance(family, Tally):
-            parts += [encode(Families(family.head())).removesuffix(_END), family.lines().encode()]
+            head, lines = encode(Families(family.head())), family.lines(exemplars=openmetrics)
+            parts += [head.removesuffix(_END), lines.encode()]
         else:
             parts.append(encode(Families(family)).removesuffix(_END))
-    if encode(Families()) == _END:
+    if openmetrics:
         parts.append(_END)
     return b"".join(parts), content_type
 

@@ -1,6 +1,7 @@
 """Turns the relays' records into the request, SLO and goodput series; all bounded combinations exist at 0."""
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from prometheus_client.core import Metric
@@ -9,13 +10,14 @@ from exporters import signals
 from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.bounds import bounds
 from exporters.sidecar.prompts import Distinct
-from exporters.sidecar.tally import Counter, Histogram, Tally, counter, gauge
-from exporters.signals import OTHER, Label, Outcome, Phase, Signal, Verdict
+from exporters.sidecar.tally import Counter, Histogram, Tally, Traced, counter, gauge
+from exporters.signals import NO_TOKENS, OTHER, SIZE_BOUNDS, SIZES, Label, Outcome, Phase, Signal, Verdict
 from exporters.slos import SloFile
 
 _COUNTERS = (
     signals.REQUESTS,
     signals.REQUESTS_WITH_ENGINE_TIMES,
+    signals.REQUESTS_BY_SIZE,
     signals.PROMPT_TOKENS,
     signals.COMPLETION_TOKENS,
     signals.CACHED_TOKENS,
@@ -74,15 +76,15 @@ class RequestSeries:
                 for labels in self._combinations(signal, model):
                     tally.born(labels)
 
-    def record(self, record: Record) -> None:
-        """Count one record."""
+    def record(self, record: Record, *, traced: bool = False) -> None:
+        """Count one record; `traced`: its spans are kept, so that its trace can stand as an exemplar."""
         if isinstance(record, Judged):
             self._verdicts(self._bounded(record.model), record.request_class, record.tenant, record.slo)
             if record.goodput_lost:
                 key = self._bounded(record.model), record.request_class, record.tenant
                 self._count[signals.GOODPUT_EVENTS].add(key)
         else:
-            self._finished(record)
+            self._finished(record, _trace(record) if traced else None)
 
     def snapshot(self, process: str, snapshot: Snapshot) -> None:
         self._snapshots[process] = snapshot
@@ -126,6 +128,8 @@ class RequestSeries:
             Label.TENANT: self._slos.tenant_names,
             Label.OUTCOME: tuple(Outcome),
             Label.STREAM: ("true", "false"),
+            Label.PROMPT_SIZE: SIZES,
+            Label.COMPLETION_SIZE: (*SIZES, NO_TOKENS),
         }
         for name in self._slos.class_names:
             values[Label.CLASS] = (name,)
@@ -145,14 +149,14 @@ class RequestSeries:
             if verdict is Verdict.BAD:
                 self._count[signals.SLO_BAD].add(key)
 
-    def _finished(self, record: Finished) -> None:
+    def _finished(self, record: Finished, trace: Traced | None) -> None:
         count, spread = self._count, self._spread
         kind = self._bounded(record.model), record.request_class
         key = *kind, record.tenant
         count[signals.REQUESTS].add((*kind, record.outcome, record.tenant, "true" if record.stream else "false"))
         if record.queue is not None:
             count[signals.REQUESTS_WITH_ENGINE_TIMES].add(kind)
-        spread[signals.DURATION].observe((*kind, record.outcome), record.e2e)
+        spread[signals.DURATION].observe((*kind, record.outcome), record.e2e, trace)
         for signal, tokens in (
             (signals.PROMPT_TOKENS, record.prompt_tokens),
             (signals.COMPLETION_TOKENS, record.completion_tokens),
@@ -169,9 +173,14 @@ class RequestSeries:
             (signals.REQUEST_PROMPT_TOKENS, record.prompt_tokens),
         ):
             if value is not None:
-                spread[signal].observe(kind, value)
+                spread[signal].observe(kind, value, trace)
         if record.completion_tokens is not None:
-            spread[signals.REQUEST_COMPLETION_TOKENS].observe((*kind, record.outcome), record.completion_tokens)
+            labels = *kind, record.outcome
+            spread[signals.REQUEST_COMPLETION_TOKENS].observe(labels, record.completion_tokens, trace)
+        prompt = record.prompt_estimate if record.prompt_tokens is None else record.prompt_tokens
+        if prompt is not None:
+            completion = _size(record.completion_tokens) if record.completion_tokens else NO_TOKENS
+            count[signals.REQUESTS_BY_SIZE].add((kind[0], _size(prompt), completion, record.outcome))
         if record.gap_counts:
             spread[signals.INTER_CHUNK].merge(kind, record.gap_counts, record.gap_sum)
         if record.prompt_sha256 is not None:
@@ -190,3 +199,14 @@ class RequestSeries:
         if record.goodput:
             count[signals.GOODPUT_REQUESTS].add(key)
             count[signals.GOODPUT_TOKENS].add(key, record.completion_tokens or 0)
+
+
+def _size(tokens: float) -> str:
+    return SIZES[bisect_left(SIZE_BOUNDS, tokens)]
+
+
+def _trace(record: Finished) -> Traced | None:
+    """The trace with our span in it; a client's own without one may be nowhere."""
+    if record.trace_id is None or record.span_id is None:
+        return None
+    return record.time + record.e2e, record.trace_id

@@ -6,18 +6,25 @@ the core feel that. What changes from scrape to scrape is numbers, and those are
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 from exporters.signals import Signal
 from exporters.yamlfile import number
 
 Labels = tuple[str, ...]
+
+Traced = tuple[float, str]
+"""When a request ended (unix) and the id, in hex, of its trace, which can be looked up."""
+
+TRACE_ID = "trace_id"
+"""The label of an exemplar."""
 
 _as_go: Callable[[float], str] = floatToGoString
 
@@ -47,15 +54,19 @@ class Tally(ABC):
         """The family without a sample."""
         return self._family(())
 
-    def lines(self) -> str:
-        """The lines of all samples, which are the same in both formats."""
+    def lines(self, *, exemplars: bool) -> str:
+        """The lines of all samples: the same in both formats but for exemplars, which only OpenMetrics has."""
         if self._started < len(self._labels()):
             family = self._family(islice(self._labels(), self._started, None))
             new = generate_latest(Families(family)).decode().removesuffix("\n").split("\n")
             self._starts += [line[: line.rindex(" ") + 1] for line in new if not line.startswith("#")]
             self._started = len(self._labels())
         numbers = zip(self._starts, self._numbers(), strict=True)
-        return "".join([f"{start}{value if value < 1e6 else _as_go(value)}\n" for start, value in numbers])
+        lines = [f"{start}{value if value < 1e6 else _as_go(value)}\n" for start, value in numbers]
+        if exemplars:
+            for index, exemplar in self._exemplars():
+                lines[index] = f"{lines[index][:-1]}{exemplar}\n"
+        return "".join(lines)
 
     @abstractmethod
     def _labels(self) -> Collection[Labels]: ...
@@ -66,6 +77,10 @@ class Tally(ABC):
     @abstractmethod
     def _numbers(self) -> Iterable[float]:
         """The values of all lines, floats, in the order of the lines."""
+
+    def _exemplars(self) -> Iterable[tuple[int, str]]:
+        """The index of each line that has one, and how it stands there."""
+        return ()
 
 
 class Counter(Tally):
@@ -103,16 +118,21 @@ class Histogram(Tally):
         self._names = [*(number(bound) if bound % 1 else f"{bound:.1f}" for bound in bounds), "+Inf"]
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = {}
+        self._newest: dict[Labels, dict[int, tuple[Traced, float]]] = {}  # by bucket
 
     def born(self, labels: Labels) -> None:
         if labels not in self._counts:
             self._counts[labels] = [0] * (len(self._bounds) + 1)
             self._sums[labels] = 0.0
 
-    def observe(self, labels: Labels, value: float) -> None:
+    def observe(self, labels: Labels, value: float, traced: Traced | None = None) -> None:
         self.born(labels)
-        self._counts[labels][bisect_left(self._bounds, value)] += 1
+        bucket = bisect_left(self._bounds, value)
+        self._counts[labels][bucket] += 1
         self._sums[labels] += value
+        if traced is not None:
+            newest, this = self._newest.setdefault(labels, {}), (traced, value)
+            newest[bucket] = max(newest.get(bucket, this), this)  # Prometheus refuses one older than what it has
 
     def merge(self, labels: Labels, counts: Iterable[int], total: float) -> None:
         """Add counts per bucket, +Inf last, not cumulative."""
@@ -128,7 +148,10 @@ class Histogram(Tally):
         family = HistogramMetricFamily(self._signal.name, self._signal.help, labels=list(self._signal.labels))
         for each in labels:
             running = map(float, accumulate(self._counts[each]))
-            family.add_metric(each, list(zip(self._names, running, strict=True)), self._sums[each])
+            buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = [*zip(self._names, running, strict=True)]
+            for bucket, ((at, trace_id), value) in self._newest.get(each, {}).items():
+                buckets[bucket] = (*buckets[bucket][:2], Exemplar({TRACE_ID: trace_id}, value, at))
+            family.add_metric(each, buckets, self._sums[each])
         return family
 
     def _numbers(self) -> Iterable[float]:
@@ -136,6 +159,12 @@ class Histogram(Tally):
             (*(running := list(map(float, accumulate(counts)))), running[-1], total)
             for counts, total in zip(self._counts.values(), self._sums.values(), strict=True)
         )
+
+    def _exemplars(self) -> Iterator[tuple[int, str]]:
+        for row, labels in enumerate(self._counts):
+            for bucket, ((at, trace_id), value) in self._newest.get(labels, {}).items():
+                index = row * (len(self._names) + 2) + bucket  # a row ends with its count and its sum
+                yield index, f' # {{{TRACE_ID}="{trace_id}"}} {_as_go(value)} {at}'
 
 
 def gauge(signal: Signal, samples: Iterable[tuple[Labels, float]]) -> Metric:

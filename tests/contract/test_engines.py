@@ -132,6 +132,14 @@ def test_histograms_of_one_rank_are_added_at_the_bounds_that_they_share() -> Non
     }
 
 
+def test_of_requests_that_wait_only_those_passed_over_count_as_deferred() -> None:
+    page = "".join(
+        f'vllm:num_requests_waiting_by_reason{{engine="0",model_name="m",reason="{reason}"}} {value}\n'
+        for reason, value in (("capacity", 7), ("deferred", 2))
+    )
+    assert read(page).values == {signals.ENGINE_DEFERRED: {("0", "m"): 2.0}}
+
+
 def test_a_counter_that_a_restart_has_reset_is_shown_as_it_is() -> None:
     before, after = (read(f'vllm:prompt_tokens_total{{engine="0",model_name="m"}} {value}\n') for value in (900, 12))
     assert before.values[signals.ENGINE_PROMPT_TOKENS] == {("0", "m"): 900.0}
@@ -141,8 +149,9 @@ def test_a_counter_that_a_restart_has_reset_is_shown_as_it_is() -> None:
 @pytest.mark.parametrize("row", VLLM.rows, ids=lambda row: row.signal.name)
 def test_a_family_that_has_vanished_is_absent_and_said_to_be(row: Row) -> None:
     names = "|".join(family.name for family in row.families)
-    page = re.sub(rf"(?m)^(# \w+ )?({names})(_bucket|_count|_sum)?[ {{].*\n", "", PAGES["vllm-0.11.0"])
-    before, after = read(PAGES["vllm-0.11.0"]), read(page)
+    whole = PAGES["vllm-0.20.0" if row.signal is signals.ENGINE_DEFERRED else "vllm-0.11.0"]  # which has old names, too
+    page = re.sub(rf"(?m)^(# \w+ )?({names})(_bucket|_count|_sum)?[ {{].*\n", "", whole)
+    before, after = read(whole), read(page)
     assert before.exposed - after.exposed == {row.signal}
     assert not re.search(rf"(?m)^{row.signal.name}(_count)?{{", exposed(after))
 

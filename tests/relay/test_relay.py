@@ -221,6 +221,7 @@ async def test_an_engine_that_is_down_gives_502_in_openais_shape(tmp_path: Path)
         }
         record = await stage.record()
         assert (record.outcome, record.status) == (Outcome.UPSTREAM_UNREACHABLE, 502)
+        assert (record.prompt_tokens, record.prompt_estimate) == (None, 3.0)
         assert set(record.slo.values()) == {Verdict.BAD}
 
 
@@ -341,6 +342,7 @@ async def test_a_large_upload_streams_through_unparsed_and_is_classed_by_its_siz
         assert stage.requests[0].body == body
         record = await stage.record()
         assert (record.unparsed, record.request_class, record.model) == ("too_large", "long", "")
+        assert record.prompt_estimate == len(body) / 4
 
 
 async def test_a_chunked_upload_reaches_the_engine_whole(tmp_path: Path) -> None:

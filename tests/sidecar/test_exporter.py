@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from exporters import signals
 from exporters.engines.reading import read
-from exporters.records import Hello, OpenRequests, Snapshot
+from exporters.records import Footprint, Hello, OpenRequests, Snapshot
 from exporters.roofline.ceilings import Ceilings
 from exporters.sidecar.config import ChildConfig, SidecarConfig
 from exporters.sidecar.exporter import Exporter
@@ -34,6 +34,7 @@ NOT_HERE = {
     signals.SIDECAR_UNJOINED_SPANS.name: "only with --engine-spans",
     signals.SIDECAR_REFUSED_MESSAGES.name: "only with --engine-spans",
     signals.SIDECAR_CERTIFICATE_EXPIRY.name: "only with --tls-cert",
+    **dict.fromkeys((signal.name for signal in signals.LOAD_SIGNALS), "of the load generator"),
 }
 """Signals that an exporter without traces and TLS does not expose, with the reason."""
 
@@ -73,7 +74,15 @@ def feed(exporter: Exporter) -> None:
     exporter.inbox.hello(Hello("relay-0", "a"))
     exporter.inbox.hello(Hello("relay-0", "b"))
     exporter.series.snapshot(
-        "relay-0", Snapshot([OpenRequests("tiny", "siso", 2, 1, time.monotonic() - 3)], 0.002, 4, 5, draining=False)
+        "relay-0",
+        Snapshot(
+            [OpenRequests("tiny", "siso", 2, 1, time.monotonic() - 3)],
+            0.002,
+            4,
+            5,
+            draining=False,
+            footprint=Footprint(12.5, 48 * 1024**2),
+        ),
     )
     exporter.series.record(finished(request_class="siso", tenant="other", ttft=0.2, unparsed="too_large"))
     exporter.series.record(finished(request_class="siso", tenant="other", unmetered="KeyError"))
@@ -143,11 +152,14 @@ async def test_the_format_that_prometheus_asks_for_first_is_openmetrics(page: st
 
 
 async def test_both_formats_hold_the_same_numbers(page: str) -> None:
+    moving = {signals.OLDEST_WAIT.name, signals.ENGINE_SCRAPE_AGE.name, signals.SIDECAR_MEMORY.name}
+    moving.add(signals.SIDECAR_CPU.name.removesuffix("_total"))
+
     def numbers(families: list[Metric]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         found = {}
         for family in families:
             for sample in family.samples:
-                if family.name not in {signals.OLDEST_WAIT.name, signals.ENGINE_SCRAPE_AGE.name}:
+                if family.name not in moving:
                     found[sample.name, frozenset(sample.labels.items())] = sample.value
         return found
 
@@ -160,6 +172,16 @@ async def test_restarts_are_those_before_this_exporter_and_those_it_has_seen(pag
     _, text = await fetch(f"{page}/metrics")
     assert 'llm_sidecar_restarts_total{process="exporter"} 1.0\n' in text
     assert 'llm_sidecar_restarts_total{process="relay-0"} 3.0\n' in text
+
+
+async def test_every_process_says_what_it_costs(page: str) -> None:
+    _, text = await fetch(f"{page}/metrics")
+    assert 'llm_sidecar_cpu_seconds_total{process="relay-0"} 12.5\n' in text
+    assert 'llm_sidecar_memory_bytes{process="relay-0"} 5.0331648e+07\n' in text
+    samples = [sample for family in parse_text(text) for sample in family.samples]
+    own = {sample.name: sample.value for sample in samples if sample.labels.get("process") == "exporter"}
+    assert 0 < own["llm_sidecar_cpu_seconds_total"] <= time.process_time()
+    assert own["llm_sidecar_memory_bytes"] > 10 * 1024**2
 
 
 async def test_the_index_names_the_pages(page: str) -> None:

@@ -34,9 +34,9 @@ class ToldSeries(RequestSeries):
         super().__init__(SLOS)
         self.story = story
 
-    def record(self, record: Finished | Judged) -> None:
+    def record(self, record: Finished | Judged, *, traced: bool = False) -> None:
         self.story.events.append(f"counted {record.request_id if isinstance(record, Finished) else 'judged'}")
-        super().record(record)
+        super().record(record, traced=traced)
 
 
 class ToldLog(RequestLog):

@@ -6,14 +6,14 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.records import Batch, Frames, FromRelay, Hello, Judged, OpenRequests, Snapshot, frame
+from exporters.records import Batch, Footprint, Frames, FromRelay, Hello, Judged, OpenRequests, Snapshot, frame
 from exporters.signals import Verdict
 from tests.sidecar.made import finished
 
 MESSAGES: list[Hello | Batch | Snapshot] = [
     Hello("relay-0", "life-1"),
     Batch(1, [finished(slo={"ttft": Verdict.GOOD}), Judged("m", "short", "other", {"ttft": Verdict.BAD}, True)]),
-    Snapshot([OpenRequests("m", "short", 3, 4, 12.5)], 0.01, 7, 0, draining=False),
+    Snapshot([OpenRequests("m", "short", 3, 4, 12.5)], 0.01, 7, 0, draining=False, footprint=Footprint(12.5, None)),
     Batch(3, []),
 ]
 

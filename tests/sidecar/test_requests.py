@@ -2,11 +2,13 @@
 
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.core import Metric
+from prometheus_client.samples import Exemplar
 
 from exporters import signals
 from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
@@ -72,6 +74,10 @@ def bounded(label: Label, request_class: str) -> tuple[str, ...]:
             return tuple(Phase)
         case Label.SLO:
             return tuple(slo.name for slo in SLOS.slos_of(request_class))
+        case Label.PROMPT_SIZE:
+            return ("00128", "00512", "02048", "08192", "32768", "above")
+        case Label.COMPLETION_SIZE:
+            return ("00128", "00512", "02048", "08192", "32768", "above", "none")
         case _:
             raise AssertionError(label)
 
@@ -152,6 +158,7 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
     assert fed.moved() == {
         "llm_requests_total": 1,
         "llm_requests_with_engine_times_total": 1,
+        "llm_requests_by_size_total": 1,
         "llm_request_duration_seconds_count": 1,
         "llm_time_to_first_token_seconds_count": 1,
         "llm_time_per_output_token_seconds_count": 1,
@@ -172,6 +179,62 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
     assert fed.value("llm_inter_chunk_seconds_sum") == 12.5
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
     assert fed.value("llm_request_duration_seconds_sum", outcome="ok") == 1.5
+
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+TIMES = {"ttft": 0.2, "tpot": 0.01, "queue": 0.1, "prefill": 0.1, "decode": 1.0}
+
+
+@pytest.mark.parametrize(
+    "span_id, traced, shown",
+    [
+        pytest.param("b7ad6b7169203331", True, True, id="the trace is kept"),
+        pytest.param("b7ad6b7169203331", False, False, id="the trace is not kept"),
+        pytest.param(None, True, False, id="the client's trace, of which no span is ours"),
+    ],
+)
+def test_each_histogram_of_a_request_names_a_trace_that_can_be_looked_up(
+    span_id: str | None, traced: bool, shown: bool
+) -> None:
+    series = RequestSeries(SLOS)
+    series.record(finished(trace_id=TRACE, span_id=span_id, **TIMES), traced=traced)
+    samples = [sample for family in whole(series.collect(NOW)) for sample in family.samples]
+    found = {sample.name: sample.exemplar for sample in samples if sample.exemplar is not None}
+    named = {
+        signals.TTFT: 0.2,
+        signals.TPOT: 0.01,
+        signals.DURATION: 1.5,
+        signals.QUEUE: 0.1,
+        signals.PREFILL: 0.1,
+        signals.DECODE: 1.0,
+    }
+    ended = 1_700_000_001.75
+    wanted = {signal.bucket: Exemplar({"trace_id": TRACE}, value, ended) for signal, value in named.items()}
+    assert found == (wanted if shown else {})
+
+
+@pytest.mark.parametrize(
+    "fields, prompt, completion",
+    [
+        pytest.param({"prompt_tokens": 128, "completion_tokens": 129}, "00128", "00512", id="a bound counts under it"),
+        pytest.param({"prompt_tokens": 9000, "prompt_estimate": 3.0}, "32768", "none", id="usage beats the estimate"),
+        pytest.param({"prompt_estimate": 128.25, "outcome": Outcome.REJECTED}, "00512", "none", id="it got no token"),
+        pytest.param(
+            {"prompt_estimate": 1e9, "completion_tokens": 40_000, "outcome": Outcome.TRUNCATED},
+            "above",
+            "above",
+            id="what it got before it failed",
+        ),
+    ],
+)
+def test_a_request_is_counted_under_its_size_however_it_ended(
+    fields: dict[str, Any], prompt: str, completion: str
+) -> None:
+    request = finished(**fields)
+    rows = values(Fed(request).series.collect(NOW))
+    assert [dict(row) for (name, row), value in rows.items() if name == "llm_requests_by_size_total" and value] == [
+        {"model": "tiny", "prompt_size": prompt, "completion_size": completion, "outcome": request.outcome}
+    ]
 
 
 def test_a_request_without_measurements_is_still_a_request() -> None:

@@ -80,6 +80,7 @@ async def test_a_look_at_an_engine_shows_its_state_in_our_words(session: aiohttp
         "llm_engine_scrape_errors_total": NO_ERRORS,
         "llm_engine_requests_running": {"0 tiny": 0.0},
         "llm_engine_requests_waiting": {"0 tiny": 0.0},
+        "llm_engine_requests_deferred": {"0 tiny": 0.0},
         "llm_engine_kv_cache_usage_ratio": {"0 tiny": 0.0},
         "llm_engine_preemptions_total": {"0 tiny": 2.0},
         "llm_engine_prefix_cache_queries_tokens_total": {"0 tiny": 7039.0},

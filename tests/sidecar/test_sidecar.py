@@ -28,8 +28,11 @@ async def test_a_request_is_relayed_logged_and_counted_and_the_pages_say_so(tmp_
         assert line["config_revision"] is not None
         accept = {"accept": "application/openmetrics-text; version=1.0.0"}
         async with running.session.get(f"{running.pages}/metrics", headers=accept) as response:
-            families = {family.name for family in parse_openmetrics(await response.text())}
-        assert {"llm_requests", "llm_engine_up", "llm_time_to_first_token_seconds"} <= families
+            families = {family.name: family for family in parse_openmetrics(await response.text())}
+        assert {"llm_requests", "llm_engine_up", "llm_time_to_first_token_seconds"} <= families.keys()
+        costs = {sample.labels["process"]: sample.value for sample in families["llm_sidecar_cpu_seconds"].samples}
+        assert costs.keys() == {"relay-0", "exporter"}
+        assert 0 not in costs.values()
         async with running.session.get(f"{running.url}/metrics") as response:
             assert response.status == 403
         assert await running.stop() == 0
