@@ -21,6 +21,7 @@ CONTAINER = {
     "prometheus": "prometheus:9090",
     "alertmanager": "alertmanager:9093",
     "webhook": "webhook:9095",
+    "load": "locust:9465",
     "grafana": "grafana:3000",
 }
 RULES = "/etc/prometheus/rules"

@@ -22,6 +22,7 @@ class Ports:
     prometheus: int = 9090
     alertmanager: int = 9093
     webhook: int = 9095
+    load: int = 9465
     grafana: int = 3000
 
     def address(self, service: str) -> str:

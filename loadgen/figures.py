@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from exporters.signals import Verdict
+from exporters.signals import SEND_LATE, Verdict
 from exporters.verdicts import nearest_rank
 from loadgen.record import Fate, Record
 
-LATE = 0.05  # seconds: from a send lag of this size on, figures show the generator as well as the server
 TOTAL = "all"
 
 
@@ -140,7 +139,7 @@ def _met(records: Iterable[Record]) -> dict[str, Met]:
 
 def _warnings(total: Figures) -> Iterable[str]:
     lag = total.send_lag.p99
-    if lag is not None and lag > LATE:
+    if lag is not None and lag > SEND_LATE:
         yield (
             f"the generator itself was late: 1 % of the requests left {lag * 1000:.0f} ms or more after they were due, "
             "which every latency contains; give it a core of its own, or lower the rate"

@@ -7,27 +7,43 @@ import gevent
 from locust.env import Environment
 
 from loadgen.load import Load
+from loadgen.page import Page
+from loadgen.series import LoadSeries
 from loadgen.settings import Settings
 from loadgen.user import OpenLoop
+
+_DISCOVERY = 5.0  # a Prometheus that has just started, as in the lab, looks for targets only after so long
 
 
 def run(settings: Settings) -> int:
     """Offer the load and report.
 
     Raises:
-        UsageError: the target does not answer, or the folder cannot be used.
+        UsageError: the target does not answer, or the folder or the address of the metrics cannot be used.
     """
     environment = Environment(events=locust.events, host=str(settings.target))
-    load = Load(settings, environment.events.request.fire)
+    series = LoadSeries(settings.slos)
+    page = Page(series, settings.metrics)
+    load = Load(settings, series, environment.events.request.fire)
 
     class Mix(OpenLoop):
         def load(self) -> Load:
             return load
 
+    def stop() -> None:
+        load.stop()
+        page.hurry()
+
     environment.user_classes = [Mix]
     runner = environment.create_local_runner()
     for number in (signal.SIGTERM, signal.SIGINT):
-        gevent.signal_handler(number, load.stop)
+        gevent.signal_handler(number, stop)
+    # Prometheus must see the counters at 0, or it cannot tell how much they grew, and then where they ended.
+    two_scrapes = 2 * settings.slos.scrape_interval  # for one may be lost
+    page.wait(_DISCOVERY + two_scrapes)
     runner.start(user_count=1, spawn_rate=1)
     runner.greenlet.join()
+    page.changed()
+    page.wait(two_scrapes)
+    page.close()
     return 0

@@ -15,6 +15,7 @@ from loadgen.journal import Journal
 from loadgen.live import EVERY, Status
 from loadgen.offering import Offering, Terms
 from loadgen.record import Fate, Record
+from loadgen.series import LoadSeries
 from loadgen.settings import Settings
 from loadgen.workload import Workload
 
@@ -26,13 +27,14 @@ class FailedRequestError(Exception):
 class Load:
     """One run from its settings to its summary."""
 
-    def __init__(self, settings: Settings, fire: Callable[..., None]) -> None:
+    def __init__(self, settings: Settings, series: LoadSeries, fire: Callable[..., None]) -> None:
         """Look at the target and make the folder, before any load.
 
         Raises:
             UsageError: the target does not answer, or the folder cannot be used.
         """
         self._settings = settings
+        self._series = series
         self._fire = fire
         try:
             client = Client(settings.target)
@@ -49,13 +51,14 @@ class Load:
             most_open=settings.most_open,
         )
         self._plan = Workload(settings.scenario, settings.seed).plan(arrivals(settings.phases, settings.seed))
-        self.offering = Offering(terms, client, self._ended)
+        self.offering = Offering(terms, client, series, self._ended)
 
     def play(self) -> None:
         """Offer, wait for what is open, and report; when killed or stopped, what is open gets a grace and is cut."""
         offering, settings = self.offering, self._settings
         offering.begin()
         self._journal.begin(offering.start_unix)
+        self._series.begin(settings.scenario.name, offering.start_unix)
         status = Status(offering, settings.phases, self._journal.records)
         watch = gevent.spawn(self._watch, status)
         how = "killed"
@@ -67,6 +70,7 @@ class Load:
                 offering.grace(settings.grace)
         finally:
             offering.cut()
+            self._series.end()
             watch.kill()
             status.close()
             run, result = self._journal.end(how, monotonic() - offering.start)

@@ -17,6 +17,7 @@ from loadgen.client import Client, UnreachableError
 from loadgen.http1 import ProtocolError
 from loadgen.judging import recorded
 from loadgen.record import Fate, Record
+from loadgen.series import LoadSeries
 from loadgen.target import Target
 from loadgen.workload import Planned, body, head
 
@@ -42,9 +43,12 @@ class Offering:
     Open requests have no limit that could hold back the next one; one above `most_open` is recorded as not sent.
     """
 
-    def __init__(self, terms: Terms, client: Client, on_ended: Callable[[Record, int], None]) -> None:
+    def __init__(
+        self, terms: Terms, client: Client, series: LoadSeries, on_ended: Callable[[Record, int], None]
+    ) -> None:
         self._terms = terms
         self._client = client
+        self._series = series
         self._on_ended = on_ended
         self._open = Group()
         self._stop = Event()
@@ -77,6 +81,7 @@ class Offering:
             if self._wait(self.start + planned.due):
                 return
             self.offered += 1
+            self._series.scheduled(planned)
             if len(self._open) >= self._terms.most_open:
                 self._refuse(planned, f"{self._terms.most_open} requests are open")
             else:
@@ -107,7 +112,9 @@ class Offering:
     def _request(self, planned: Planned) -> None:
         terms = self._terms
         sent = monotonic()  # before connecting: a server slow to accept is no lag of this generator
-        self.worst_lag = max(self.worst_lag, sent - self.start - planned.due)
+        lag = sent - self.start - planned.due
+        self.worst_lag = max(self.worst_lag, lag)
+        self._series.sent(planned, lag)
         request_id = self._id()
         answer = Answer()
         patience = gevent.Timeout.start_new(max(0.0, self.start + planned.due + terms.timeout - sent))
@@ -147,6 +154,7 @@ class Offering:
             fate=fate,
             error=error,
         )
+        self._series.ended(planned, fate)
         self._on_ended(record, answer.bytes)
 
     def _id(self) -> str:

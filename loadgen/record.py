@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from exporters.signals import Outcome, Verdict
+from exporters.signals import LoadOutcome, Outcome, Verdict
 from exporters.usage import UsageError, system_reason
 from loadgen.arrivals import Phase
 
@@ -24,9 +24,9 @@ class Fate(StrEnum):
     UPSTREAM_UNREACHABLE = Outcome.UPSTREAM_UNREACHABLE.value
     REJECTED = Outcome.REJECTED.value
     CLIENT_ERROR = Outcome.CLIENT_ERROR.value
-    TIMEOUT = "timeout"  # given up by the client after the scenario's timeout
-    CUT = "cut"  # still open when the run was stopped
-    NOT_SENT = "not_sent"  # due, but the generator could not open one more
+    TIMEOUT = LoadOutcome.TIMEOUT.value
+    CUT = LoadOutcome.CUT.value
+    NOT_SENT = LoadOutcome.NOT_SENT.value
 
     @property
     def outcome(self) -> Outcome | None:

@@ -26,6 +26,7 @@ class Settings:
     grace: float
     most_open: int
     check: bool
+    metrics: tuple[str, int] | None
 
     @property
     def length(self) -> float:
@@ -48,6 +49,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-open", type=_whole, metavar="N", default=5000, help="beyond so many open requests record not_sent"
+    )
+    parser.add_argument(
+        "--metrics",
+        type=_address,
+        metavar="HOST:PORT",
+        help="series for Prometheus; waits before the run and after it to be read, for two scrape intervals",
     )
     parser.add_argument("--allow-remote", action="store_true", help="the target may be another machine")
     parser.add_argument("--no-check", action="store_true", help="start although the target does not answer")
@@ -77,6 +84,7 @@ def from_arguments(arguments: argparse.Namespace) -> Settings:
         grace=arguments.grace,
         most_open=arguments.max_open,
         check=not arguments.no_check,
+        metrics=arguments.metrics,
     )
 
 
@@ -130,3 +138,10 @@ def _whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
     return int(text)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address; write HOST:PORT, such as 127.0.0.1:9465")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:9465` asks for every interface

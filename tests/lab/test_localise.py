@@ -1,5 +1,6 @@
 """The container lab's configuration, and the native lab's made from it."""
 
+import dataclasses
 import subprocess
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from compose import localise
 from compose.ports import Ports, free_ports
 from compose.prometheus_tools import Tools, find_tools
 from compose.runfolder import RunFolder
-from compose.services import LabConfig, services, write_configs
+from compose.services import LabConfig, load, services, write_configs
 from exporters import slos
 
 
@@ -51,6 +52,18 @@ def test_the_sidecar_is_scraped_under_the_job_that_its_alert_watches() -> None:
     jobs = yaml.safe_load(localise.PROMETHEUS.read_text())["scrape_configs"]
     targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in jobs}
     assert targets[SIDECAR_JOB] == [localise.CONTAINER["sidecar"]]
+
+
+def test_a_load_shows_its_series_where_prometheus_looks_for_them(config: LabConfig) -> None:
+    jobs = yaml.safe_load(config.folder.prometheus_config.read_text())["scrape_configs"]
+    words = load(config, "mixed").command
+    assert [words[words.index("--metrics") + 1]] in [job["static_configs"][0]["targets"] for job in jobs]
+
+
+def test_a_load_takes_a_port_and_a_lab_without_one_does_not(tmp_path: Path) -> None:
+    idle = LabConfig(folder=RunFolder(tmp_path), ports=Ports())
+    assert "load" not in idle.used
+    assert "load" in dataclasses.replace(idle, scenario="mixed").used
 
 
 def test_prometheus_scrapes_as_often_as_the_slo_file_says() -> None:

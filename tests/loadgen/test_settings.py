@@ -77,6 +77,14 @@ def test_without_a_check_the_model_must_be_named() -> None:
 
 
 @pytest.mark.parametrize(
+    "text, address",
+    [("127.0.0.1:9465", ("127.0.0.1", 9465)), (":9465", ("0.0.0.0", 9465)), ("[::1]:9465", ("::1", 9465))],
+)
+def test_the_series_are_shown_where_the_flag_says(text: str, address: tuple[str, int]) -> None:
+    assert settings.from_arguments(parsed("mixed", *LOCAL, "--metrics", text)).metrics == address
+
+
+@pytest.mark.parametrize(
     "flag, value, message",
     [
         (
@@ -86,6 +94,7 @@ def test_without_a_check_the_model_must_be_named() -> None:
         ),
         ("--rate-scale", "0", "argument --rate-scale: '0' is no factor; write a number above 0, such as 1.5"),
         ("--seed", "-1", "argument --seed: '-1' is no whole number of at least 0"),
+        ("--metrics", "9465", "argument --metrics: '9465' is no address; write HOST:PORT, such as 127.0.0.1:9465"),
     ],
 )
 def test_a_wrong_value_is_refused(flag: str, value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

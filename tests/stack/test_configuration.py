@@ -153,7 +153,9 @@ def test_the_addresses_in_the_configuration_files_are_those_of_the_services() ->
     assert sidecar["VLLM_SLO_LISTEN"] == f"0.0.0.0:{there['relay'].port}"
     assert sidecar["VLLM_SLO_METRICS"] == f"0.0.0.0:{there['sidecar'].port}"
     assert f"--listen=0.0.0.0:{there['webhook'].port}" in SERVICES["webhook"]["command"]
-    assert environment(SERVICES["locust"])["LOCUST_HOST"] == f"http://{localise.CONTAINER['relay']}"
+    locust = environment(SERVICES["locust"])
+    assert locust["LOCUST_HOST"] == f"http://{localise.CONTAINER['relay']}"
+    assert locust["VLLM_SLO_METRICS"] == f"0.0.0.0:{there['load'].port}"
 
 
 @pytest.mark.parametrize("name", ["rules", "sidecar", "locust"])

@@ -161,7 +161,7 @@ def test_prometheus_scrapes_every_target(stack: Stack) -> None:
         found = stack.get(f"{stack.url('prometheus')}/api/v1/targets?state=active")["data"]["activeTargets"]
         return {target["labels"]["job"]: target["health"] for target in found}
 
-    wanted = dict.fromkeys(("vllm-slo-sidecar", "prometheus", "alertmanager"), "up")
+    wanted = dict.fromkeys(("vllm-slo-sidecar", "vllm-slo-load", "prometheus", "alertmanager"), "up")
     assert wait_for(lambda: targets() == wanted, within=30), targets()  # two of them are scraped every 15 s
     assert stack.value(ENGINE_UP.name) == 1
 
