@@ -4,17 +4,22 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from dashboards.live import Answer, Prometheus
+from dashboards.live import Answer, FailedError, Prometheus
 from dashboards.style import MAY_BE_EMPTY
-from dashboards.variables import UnknownVariableError, expand, intervals, step_of
+from dashboards.variables import UnknownVariableError, expand, first_choice, intervals, step_of
 from exporters.usage import UsageError
 
 _LABEL_VALUES = re.compile(r"\s*label_values\(\s*(?:(?P<series>.+?)\s*,)?\s*(?P<label>\w+)\s*\)\s*", re.DOTALL)
+
+QUERY_RESULT = re.compile(r"query_result\((?P<expression>.+)\)\s*", re.DOTALL)
 
 # Enough to overlap the network with the work, too few to be a load on a server that also evaluates the alerts.
 _AT_ONCE = 2
@@ -26,6 +31,7 @@ class Way(StrEnum):
     RANGE = "range"
     INSTANT = "instant"
     LABEL_VALUES = "label values"
+    QUERY_RESULT = "query result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,9 @@ class Check:
     way: Way
     values: Mapping[str, str]
     may_be_empty: str = ""
+    variable: str = ""
+    """That takes its value from this query's answer, by `pattern`."""
+    pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +84,36 @@ class Finding:
         return "empty: only NaN" if self.answer.series else "empty"
 
 
-def audit(checks: Iterable[Check], prometheus: Prometheus, span: Span) -> list[Finding]:
+def audit(checks: Iterable[Check], prometheus: Prometheus, span: Span, at_once: int = _AT_ONCE) -> list[Finding]:
     """Run every check.
 
     Raises:
         UsageError: nothing answers at the server's address.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(lambda check: Finding(check, _ask(check, prometheus, span)), checks))
+    filled: list[Check] = []
+    for _, group in groupby(checks, attrgetter("dashboard")):
+        page = list(group)
+        answers = first_answers(page, prometheus, span)
+        filled += [replace(check, values={**check.values, **answers}) for check in page]
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(lambda check: Finding(check, _ask(check, prometheus, span)), filled))
+
+
+def first_answers(checks: Iterable[Check], prometheus: Prometheus, span: Span) -> dict[str, str]:
+    """What a dashboard's variables over answers hold at first: the first line of each; a query may name those before.
+
+    Raises:
+        UsageError: nothing answers at the server's address.
+    """
+    found: dict[str, str] = {}
+    for check in checks:
+        if check.variable:
+            with suppress(UnknownVariableError, FailedError):  # said of the check itself
+                text = _filled(replace(check, values={**check.values, **found}), span)
+                answer = prometheus.data("/api/v1/query", {"query": text, "time": f"{span.end:.3f}"})
+                if (choice := first_choice(answer, check.pattern)) is not None:
+                    found[check.variable] = choice
+    return found
 
 
 def read_dashboards(folder: Path) -> list[Check]:
@@ -91,10 +122,19 @@ def read_dashboards(folder: Path) -> list[Check]:
     Raises:
         UsageError: there is none, or a file is no dashboard.
     """
+    return [check for tree in read_trees(folder).values() for check in checks_of(tree)]
+
+
+def read_trees(folder: Path) -> dict[str, dict[str, Any]]:
+    """The dashboards of a folder by the names of their files, without the ending.
+
+    Raises:
+        UsageError: there is none, or a file is no dashboard.
+    """
     files = sorted(folder.glob("*.json"))
     if not files:
         raise UsageError(f"{folder}: holds no dashboard; write one with: vllm-slo dashboards render --out {folder}")
-    found: list[Check] = []
+    found = {}
     for path in files:
         try:
             tree = json.loads(path.read_text(encoding="utf-8"))
@@ -102,7 +142,7 @@ def read_dashboards(folder: Path) -> list[Check]:
             raise UsageError(f"{path}: cannot be read as JSON: {error}") from error
         if not isinstance(tree, dict) or "panels" not in tree:
             raise UsageError(f"{path}: is no dashboard of the classic schema: it has no panels")
-        found += checks_of(tree)
+        found[path.stem] = tree
     return found
 
 
@@ -110,34 +150,41 @@ def checks_of(tree: Mapping[str, Any]) -> Iterator[Check]:
     """Every query of a dashboard in the order in which Grafana shows them: variables, annotations, panels."""
     title = str(tree.get("title", ""))
     variables = tree.get("templating", {}).get("list", [])
-    values = {str(variable["name"]): _chosen(variable) for variable in variables}
+    values = {str(variable["name"]): chosen(variable) for variable in variables}
     for variable in variables:
-        if variable["type"] == "query" and _is_prometheus(variable):
+        if variable["type"] == "query" and is_prometheus(variable):
             text = variable["query"]["query"] if isinstance(variable["query"], dict) else variable["query"]
-            yield Check(title, f"variable {variable['name']}", "", text, Way.LABEL_VALUES, values)
+            name = str(variable["name"])
+            if asked := QUERY_RESULT.fullmatch(text):
+                choose = {"variable": name, "pattern": str(variable.get("regex") or "")}
+                yield Check(title, f"variable {name}", "", asked["expression"], Way.QUERY_RESULT, values, **choose)
+            else:
+                yield Check(title, f"variable {name}", "", text, Way.LABEL_VALUES, values)
     for events in tree.get("annotations", {}).get("list", []):
         text = events.get("target", {}).get("expr") or events.get("expr")
-        if text and _is_prometheus(events):
+        if text and is_prometheus(events):
             # an annotation marks events, so none of them is as right an answer as ten
             reason = "no such event in this time"
             yield Check(title, f"annotation {events['name']}", "", text, Way.RANGE, values, reason)
-    for panel in _panels(tree["panels"]):
+    for panel in panels_of(tree["panels"]):
         reason = str(panel.get("description", "")).partition(MAY_BE_EMPTY)[2].rstrip(".")
         for target in panel.get("targets", []):
-            if target.get("expr") and _is_prometheus(target if "datasource" in target else panel):
-                way = Way.INSTANT if target.get("instant") and not target.get("range") else Way.RANGE
-                yield Check(
-                    title, str(panel.get("title", "")), target.get("refId", ""), target["expr"], way, values, reason
-                )
+            if target.get("expr") and is_prometheus(target if "datasource" in target else panel):
+                way, ref = way_of(target), target.get("refId", "")
+                yield Check(title, str(panel.get("title", "")), ref, target["expr"], way, values, reason)
 
 
-def _panels(panels: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def panels_of(panels: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     for panel in panels:
         yield panel
-        yield from _panels(panel.get("panels", []))  # a collapsed row keeps its panels inside
+        yield from panels_of(panel.get("panels", []))  # a collapsed row keeps its panels inside
 
 
-def _chosen(variable: Mapping[str, Any]) -> str:
+def way_of(target: Mapping[str, Any]) -> Way:
+    return Way.INSTANT if target.get("instant") and not target.get("range") else Way.RANGE
+
+
+def chosen(variable: Mapping[str, Any]) -> str:
     """The value of a variable when everything is selected, else the one that the file has chosen."""
     if variable.get("includeAll"):
         return str(variable.get("allValue") or ".*")
@@ -145,26 +192,36 @@ def _chosen(variable: Mapping[str, Any]) -> str:
     return "|".join(value) if isinstance(value, list) else str(value)
 
 
-def _is_prometheus(asked: Mapping[str, Any]) -> bool:
+def is_prometheus(asked: Mapping[str, Any]) -> bool:
     source = asked.get("datasource")
     return source is None or (isinstance(source, dict) and source.get("type", "prometheus") == "prometheus")
 
 
 def _ask(check: Check, prometheus: Prometheus, span: Span) -> Answer:
     try:
-        text = expand(check.expression, {**check.values, **intervals(span.seconds, span.scrape_interval)})
+        text = _filled(check, span)
     except UnknownVariableError as error:
         return Answer(0, 0, 0.0, str(error))
+    asked = request(check.way, text, span)
+    return prometheus.ask(*asked) if asked else Answer(0, 0, 0.0, f"{text!r} is no label_values(series, label)")
+
+
+def _filled(check: Check, span: Span) -> str:
+    return expand(check.expression, {**check.values, **intervals(span.seconds, span.scrape_interval)})
+
+
+def request(way: Way, text: str, span: Span) -> tuple[str, dict[str, str]] | None:
+    """The path and parameters that ask a query whose variables are filled in; None when it is not one of `way`."""
     times = {"start": f"{span.start:.3f}", "end": f"{span.end:.3f}"}
-    match check.way:
+    match way:
         case Way.RANGE:
             step = f"{step_of(span.seconds, span.scrape_interval):g}"
-            return prometheus.ask("/api/v1/query_range", {"query": text, **times, "step": step})
-        case Way.INSTANT:
-            return prometheus.ask("/api/v1/query", {"query": text, "time": times["end"]})
+            return "/api/v1/query_range", {"query": text, **times, "step": step}
+        case Way.INSTANT | Way.QUERY_RESULT:
+            return "/api/v1/query", {"query": text, "time": times["end"]}
         case Way.LABEL_VALUES:
             wanted = _LABEL_VALUES.fullmatch(text)
             if wanted is None:
-                return Answer(0, 0, 0.0, f"{text!r} is no label_values(series, label)")
+                return None
             series = {"match[]": wanted["series"]} if wanted["series"] else {}
-            return prometheus.ask(f"/api/v1/label/{wanted['label']}/values", {**series, **times})
+            return f"/api/v1/label/{wanted['label']}/values", {**series, **times}

@@ -19,7 +19,9 @@ _VARIABLES: dict[Label, Callable[[], dashboard.QueryVariable]] = {
     Label.MODEL: lambda: page.choose(Label.MODEL, signals.IN_FLIGHT),
     Label.CLASS: lambda: page.choose(Label.CLASS, signals.IN_FLIGHT, Label.MODEL),
     Label.TENANT: lambda: page.choose(Label.TENANT, signals.GOODPUT_EVENTS, Label.MODEL, Label.CLASS),
-    Label.ENGINE: lambda: page.choose(Label.ENGINE, signals.ENGINE_UP),  # one that never answered has no other series
+    Label.INSTANCE: lambda: page.choose(Label.INSTANCE, signals.SIDECAR_BUILD),
+    # one that never answered has no other series
+    Label.ENGINE: lambda: page.choose(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
     Label.WINDOW: lambda: page.choose(Label.WINDOW, signals.SLO_BURN_RATE, Label.MODEL, Label.CLASS),
 }
 

@@ -3,6 +3,7 @@
 import argparse
 import time
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from dashboards.audit import Finding, Span, audit, read_dashboards
 from dashboards.boards.every import BOARDS
+from dashboards.configmap import FOLDER, checked_place, config_map
 from dashboards.live import Prometheus
 from exporters.slos import SHIPPED, load
 from exporters.usage import UsageError, system_reason
@@ -26,69 +28,145 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the one shipped)"
     )
     render.add_argument(
-        "--out", type=Path, default=Path("dashboards/generated"), metavar="DIR", help="default: %(default)s"
+        "--out",
+        default="dashboards/generated",
+        metavar="DIR",
+        help="default: %(default)s; ConfigMaps also go to standard output: -",
     )
+    render.add_argument(
+        "--format",
+        choices=("plain", "configmap"),
+        default="plain",
+        help="JSON for Grafana's provisioning, or ConfigMaps for its sidecar in Kubernetes (default: %(default)s)",
+    )
+    render.add_argument("--namespace", metavar="NAME", help="of the ConfigMaps (default: kubectl's)")
+    render.add_argument(
+        "--label", action="append", default=[], metavar="KEY=VALUE", help="beside grafana_dashboard=1 (repeatable)"
+    )
+    render.add_argument("--folder", metavar="NAME", help=f"of Grafana, for the dashboards (default: {FOLDER})")
     render.set_defaults(run=_render)
     check = commands.add_parser(
         "audit",
         help="run every query on a live Prometheus",
         description="Run every query on a live Prometheus. Exit code 1 when one is empty or fails.",
     )
-    check.add_argument("--prometheus", required=True, metavar="URL", help="such as http://127.0.0.1:9090")
-    check.add_argument("--dashboards", type=Path, default=GENERATED, metavar="DIR", help="default: the ones shipped")
-    check.add_argument("--range", default="15m", metavar="TIME", help="how far to look back (default: %(default)s)")
-    check.add_argument("--from", dest="start", metavar="TIME", help="instead of --range: unix seconds or ISO 8601")
-    check.add_argument("--to", dest="end", metavar="TIME", help="end of the time looked at (default: now)")
+    _add_live_flags(check)
+    check.add_argument("--slow", default="1s", metavar="TIME", help="flag a query above it (default: %(default)s)")
     check.add_argument(
+        "--strict", action="store_true", help="also fail on a query that is slow, or that may rightly be empty"
+    )
+    check.set_defaults(run=_audit)
+    preview = commands.add_parser(
+        "preview",
+        help="draw the dashboards without a Grafana",
+        description="Draw the dashboards without a Grafana: as pages that need nothing but themselves, or served.",
+    )
+    _add_live_flags(preview)
+    preview.add_argument(
+        "--var", action="append", default=[], metavar="NAME=VALUE", help="choice of a variable (repeatable)"
+    )
+    preview.add_argument("--out", type=Path, default=Path("preview"), metavar="DIR", help="default: %(default)s")
+    preview.add_argument("--png", action="store_true", help="also a picture of each page, through Chromium")
+    preview.add_argument(
+        "--serve",
+        nargs="?",
+        const="127.0.0.1:3001",
+        metavar="HOST:PORT",
+        help="serve pages that ask again, instead of writing them (default address: %(const)s)",
+    )
+    preview.add_argument("--refresh", default="10s", metavar="TIME", help="of served pages (default: %(default)s)")
+    preview.set_defaults(run=_preview)
+
+
+def _add_live_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--prometheus", required=True, metavar="URL", help="such as http://127.0.0.1:9090")
+    parser.add_argument("--dashboards", type=Path, default=GENERATED, metavar="DIR", help="default: the ones shipped")
+    parser.add_argument("--range", default="15m", metavar="TIME", help="how far to look back (default: %(default)s)")
+    parser.add_argument("--from", dest="start", metavar="TIME", help="instead of --range: unix seconds or ISO 8601")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="end of the time looked at (default: now)")
+    parser.add_argument(
         "--scrape-interval", default="15s", metavar="TIME", help="of the targets, for rates (default: %(default)s)"
     )
-    check.add_argument("--strict", action="store_true", help="also fail on a query that may rightly be empty")
-    check.set_defaults(run=_audit)
 
 
 def _render(arguments: argparse.Namespace) -> int:
     spec = load(arguments.slos)
+    place = checked_place(arguments.namespace, arguments.label, arguments.folder)
+    if arguments.format == "plain":
+        if arguments.namespace or arguments.label or arguments.folder:
+            raise UsageError(
+                "--namespace, --label, --folder: a plain dashboard has none of these; add --format configmap"
+            )
+        if arguments.out == "-":
+            raise UsageError(
+                "--out -: several dashboards are no one JSON document; give a folder, or add --format configmap"
+            )
     for board in BOARDS:
-        path = arguments.out / board.file_name
-        text = board.render(spec)
-        try:
-            arguments.out.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
-        print(path)
+        text, name = board.render(spec), board.file_name
+        if arguments.format == "configmap":
+            text, name = config_map(board.uid, name, text, place), f"{Path(name).stem}.yaml"
+        if arguments.out == "-":
+            print(text, end="")
+        else:
+            print(_write(Path(arguments.out) / name, text))
     return 0
 
 
+def _write(path: Path, text: str) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
+    return path
+
+
 def _audit(arguments: argparse.Namespace) -> int:
+    span, slow = _span(arguments), _seconds("--slow", arguments.slow)
+    findings = audit(read_dashboards(arguments.dashboards), _prometheus(arguments), span)
+    failed = sum(finding.fails(strict=arguments.strict) for finding in findings)
+    late = sum(finding.answer.seconds > slow for finding in findings)
+    console = Console(highlight=False)
+    console.print(_table(findings, slow, strict=arguments.strict))
+    for name, of_board in groupby(findings, key=lambda finding: finding.check.dashboard):
+        seconds = [finding.answer.seconds for finding in of_board]
+        console.print(f"{name}: {len(seconds)} queries, {sum(seconds):.2f} s", markup=False)
+    console.print(f"{len(findings)} queries, {failed} empty or failing, {late} slower than {arguments.slow}")
+    return 1 if failed or (arguments.strict and late) else 0
+
+
+def _preview(arguments: argparse.Namespace) -> int:
+    from dashboards.preview.command import preview  # noqa: PLC0415 - a charting library, for those who draw only
+
+    refresh = _seconds("--refresh", arguments.refresh)
+    return preview(arguments, _prometheus(arguments), lambda: _span(arguments), refresh)
+
+
+def _prometheus(arguments: argparse.Namespace) -> Prometheus:
     if urlsplit(arguments.prometheus).scheme not in {"http", "https"}:
         raise UsageError(
             f"--prometheus: {arguments.prometheus!r} is no web address; write one such as http://127.0.0.1:9090"
         )
-    findings = audit(read_dashboards(arguments.dashboards), Prometheus(arguments.prometheus), _span(arguments))
-    failed = sum(finding.fails(strict=arguments.strict) for finding in findings)
-    console = Console()
-    console.print(_table(findings, strict=arguments.strict))
-    console.print(f"{len(findings)} queries, {failed} empty or failing", highlight=False)
-    return 1 if failed else 0
+    return Prometheus(arguments.prometheus)
 
 
-def _table(findings: list[Finding], *, strict: bool) -> Table:
+def _table(findings: list[Finding], slow: float, *, strict: bool) -> Table:
     table = Table("dashboard", "panel", "ref")
-    for number in ("series", "samples", "ms"):
+    for number in ("series", "samples", "seconds"):
         table.add_column(number, justify="right")
     table.add_column("verdict", overflow="fold")
     for finding in findings:
         check, answer = finding.check, finding.answer
+        late = answer.seconds > slow
         table.add_row(
             check.dashboard,
             check.panel,
             check.ref,
             str(answer.series),
             str(answer.samples),
-            f"{answer.seconds * 1000:.0f}",
-            finding.verdict,
-            style="red" if finding.fails(strict=strict) else None,
+            f"{answer.seconds:.3f}",
+            f"{finding.verdict}, slow" if late else finding.verdict,
+            style="red" if finding.fails(strict=strict) else "yellow" if late else None,
         )
     return table
 

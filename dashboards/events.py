@@ -2,10 +2,10 @@
 
 from grafana_foundation_sdk.builders import dashboard
 
-from alerts.wording import AlertName
+from alerts.tiers import Severity
 from dashboards.style import DATASOURCE, EVENT_COLOURS, query
 from exporters import signals
-from exporters.signals import FIRING
+from exporters.signals import FIRING, Label
 from exporters.slos import SloFile
 from exporters.yamlfile import spell_duration
 
@@ -13,11 +13,11 @@ from exporters.yamlfile import spell_duration
 def events(spec: SloFile) -> tuple[dashboard.AnnotationQuery, ...]:
     """The annotations that every dashboard carries; the step is the scrape interval, so that none is missed."""
     step = spell_duration(spec.scrape_interval)
-    alerts = f'{FIRING}{{alertstate="firing",alertname!="{AlertName.WATCHDOG}"}}'
     return (
         _at(flip_query(), "Config flips", "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step),
         _at(f"{signals.ENGINE_START_TIME.name} * 1000", "Engine starts", "engine started", "{{engine}}", step),
-        _while(alerts, "Alerts firing", "{{severity}}: {{alertname}}", "{{slo}} {{class}} {{model}}", step),
+        _while(_firing(Severity.PAGE), "Pages", "{{alertname}}", "page", step),
+        _while(_firing(Severity.TICKET), "Tickets", "{{alertname}}", "ticket", step).enable(False),
         _while(signals.LOAD_RUN.name, "Load tests", "load test: {{scenario}}", "run {{run}}", step),
     )
 
@@ -25,6 +25,11 @@ def events(spec: SloFile) -> tuple[dashboard.AnnotationQuery, ...]:
 def flip_query() -> str:
     """When settings of the engine changed, in unix milliseconds: the time of each flip annotation."""
     return f"{signals.ENGINE_CONFIG_CHANGE.name} * 1000"
+
+
+def _firing(severity: Severity) -> str:
+    """One region an alert, whatever the SLOs and classes: in an incident a dozen of them would cover the curves."""
+    return f'max by (alertname) ({FIRING}{{alertstate="firing",{Label.SEVERITY}="{severity}"}})'
 
 
 def _at(expression: str, name: str, title: str, text: str, step: str) -> dashboard.AnnotationQuery:

@@ -1,4 +1,4 @@
-"""Asks a live Prometheus over HTTP and counts what comes back."""
+"""Asks a live Prometheus over HTTP, for what it knows or only for how much."""
 
 import json
 import math
@@ -38,20 +38,27 @@ class Prometheus:
         """
         started = time.monotonic()
         try:
-            data, error = self._data(f"{self.url.rstrip('/')}{path}?{urllib.parse.urlencode(parameters)}"), ""
-        except _FailedError as failed:
+            data, error = self.data(path, parameters), ""
+        except FailedError as failed:
             data, error = None, str(failed)
         series, samples = _count(data)
         return Answer(series, samples, time.monotonic() - started, error)
 
-    def _data(self, url: str) -> Any:
+    def data(self, path: str, parameters: Mapping[str, str]) -> Any:
+        """What one request to the HTTP API answers.
+
+        Raises:
+            FailedError: it was refused, or not answered as a Prometheus would.
+            UsageError: nothing answers at the URL.
+        """
+        url = f"{self.url.rstrip('/')}{path}?{urllib.parse.urlencode(parameters)}"
         try:
             # the command line lets no other scheme through
             with urllib.request.urlopen(url, timeout=self.timeout) as response:  # noqa: S310
                 body = response.read()
         except urllib.error.HTTPError as error:
             with error:
-                raise _FailedError(_reason(error)) from error
+                raise FailedError(_reason(error)) from error
         except urllib.error.URLError as error:
             why = getattr(error.reason, "strerror", None) or error.reason
             raise UsageError(
@@ -59,17 +66,17 @@ class Prometheus:
                 "give the address of its web page to --prometheus, such as http://127.0.0.1:9090"
             ) from error
         except TimeoutError as error:
-            raise _FailedError(f"no answer within {self.timeout:g} s") from error
+            raise FailedError(f"no answer within {self.timeout:g} s") from error
         except OSError as error:
-            raise _FailedError(f"the connection broke: {str(error).lower()}") from error
+            raise FailedError(f"the connection broke: {str(error).lower()}") from error
         try:
             return json.loads(body)["data"]
         except (ValueError, KeyError, TypeError) as error:
-            raise _FailedError("the answer is not that of a Prometheus") from error
+            raise FailedError("the answer is not that of a Prometheus") from error
 
 
-class _FailedError(Exception):
-    pass
+class FailedError(Exception):
+    """A request failed; the text says why."""
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

@@ -12,6 +12,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
 from alerts.promql import select
+from alerts.wording import panel_id
 from dashboards.style import DATASOURCE
 from exporters.signals import Label, Recorded, Signal
 
@@ -59,18 +60,14 @@ def choose(label: Label, series: Signal | Recorded, *after: Label) -> dashboard.
 
 
 def arrange(page: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboard:
-    """Place the rows top-down and give what the SDK leaves out: refIds, and ids that other rows cannot shift."""
+    """Place the rows top-down and give what the SDK leaves out: refIds, and ids that stay when panels move."""
     for row in rows:
         page.with_row(dashboard.Row(row.title))
         for panel in row.panels:
             page.with_panel(panel)
     built = page.build()
-    row_number = position = 0
     for placed in built.panels or []:
-        if isinstance(placed, model.RowPanel):
-            row_number, position = row_number + 1, 0
-        placed.id_val = 100 * row_number + position
-        position += 1
+        placed.id_val = panel_id(placed.title or "")
         if isinstance(placed, model.Panel):
             for letter, target in zip(ascii_uppercase, placed.targets or [], strict=False):
                 target.ref_id = letter  # type: ignore[attr-defined] # the SDK's base class of queries declares no field
@@ -83,4 +80,7 @@ def to_json(page: model.Dashboard) -> str:
     # The SDK always writes `placement`, which hides the switch of an annotation or a link in a menu.
     for item in [*tree.get("annotations", {}).get("list", []), *tree.get("links", [])]:
         item.pop("placement", None)
+    # It also gives tables a footer, off, where Grafana has none since 12.2.
+    for panel in tree.get("panels", []):
+        panel.get("options", {}).pop("footer", None)
     return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

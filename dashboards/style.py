@@ -3,9 +3,10 @@
 import re
 from typing import TypeVar
 
-from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.models import common as looks
 from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models.heatmap import HeatmapColorMode, HeatmapColorScale
 
 from exporters.signals import OTHER, Label, Outcome
 from exporters.slos import SloFile
@@ -23,6 +24,9 @@ NO_TRAFFIC = "no traffic"
 GOOD, WARN, BAD, PLAIN = "#009E73", "#E69F00", "#D55E00", "text"
 BLUE, SKY, PINK, YELLOW, GREY = "#0072B2", "#56B4E9", "#CC79A7", "#F0E442", "#999999"
 
+# From few to many, of requests and of failures: shades that show on a dark page as on a light one.
+BLUES, REDS = (tuple(f"{colour}{alpha}" for alpha in ("26", "59", "99", "FF")) for colour in (BLUE, BAD))
+
 OUTCOME_COLOURS = {
     Outcome.OK: GOOD,
     Outcome.CLIENT_ABORT: PINK,
@@ -34,13 +38,16 @@ OUTCOME_COLOURS = {
     Outcome.UPSTREAM_ERROR: BAD,
     Outcome.UPSTREAM_UNREACHABLE: "#8B2500",
 }
-EVENT_COLOURS = {"Config flips": PINK, "Engine starts": SKY, "Alerts firing": BAD, "Load tests": GREY}
+UP_OR_DOWN: list[model.ValueMapping] = [
+    model.ValueMap({"0": model.ValueMappingResult("down", index=0), "1": model.ValueMappingResult("up", index=1)})
+]
+EVENT_COLOURS = {"Config flips": PINK, "Engine starts": SKY, "Pages": BAD, "Tickets": WARN, "Load tests": GREY}
 
-_CLASS_COLOURS = (BLUE, WARN, GOOD, PINK, SKY, BAD, YELLOW)
-"""Of the classes of the SLO file, in their order; `other` is grey."""
+CLASS_COLOURS = ("#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#997700", "#FFAABB")
+"""Of the classes of the SLO file, in their order; `other` is grey. After Paul Tol; none of them says good or bad."""
 
 
-_Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, timeseries.Panel)
+_Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, heatmap.Panel, table.Panel, timeseries.Panel)
 
 
 def query(expression: str, legend: str, *, instant: bool = False) -> prometheus.Dataquery:
@@ -92,11 +99,13 @@ def bars(title: str, description: str, unit: str, width: int, height: int = 7) -
     )
 
 
-def graph(title: str, description: str, unit: str, width: int, height: int = 9) -> timeseries.Panel:
-    """Lines over time from zero up; the legend lists the last and the greatest value."""
+def graph(
+    title: str, description: str, unit: str, width: int, height: int = 9, *, signed: bool = False
+) -> timeseries.Panel:
+    """Lines over time, from zero up unless `signed`; the legend lists the last and the greatest value."""
+    panel = _framed(timeseries.Panel(), title, description, unit, width, height)
     return (
-        _framed(timeseries.Panel(), title, description, unit, width, height)
-        .min(0)
+        (panel if signed else panel.min(0))
         .line_width(1)
         .fill_opacity(0)
         .show_points(looks.VisibilityMode.NEVER)
@@ -113,6 +122,27 @@ def graph(title: str, description: str, unit: str, width: int, height: int = 9) 
     )
 
 
+def heat(title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9) -> heatmap.Panel:
+    """A histogram over time: a cell is a bucket (of `unit`) at a time, the brighter the more (`per_cell`) is in it."""
+    # of Cividis the colour-blind and everyone else see the same; the root shows a few slow ones beside many quick ones
+    colours = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Cividis").steps(64)
+    return (
+        _framed(heatmap.Panel(), title, description, unit, width, height)
+        .calculate(False)
+        .color(colours.scale(HeatmapColorScale.EXPONENTIAL).exponent(0.5))
+        .show_value(looks.VisibilityMode.NEVER)
+        .y_axis(heatmap.YAxisConfig().unit(unit).axis_placement(looks.AxisPlacement.LEFT))
+        .cell_values(heatmap.CellValues().unit(per_cell))
+        .exemplars_color(PINK)
+        .show_legend()
+    )
+
+
+def sheet(title: str, description: str, unit: str, width: int, height: int = 9) -> table.Panel:
+    """Rows and columns, to be filled by `dashboards.tables`."""
+    return _framed(table.Panel(), title, description, unit, width, height).min_width(60).filterable(True)
+
+
 def with_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> timeseries.Panel:
     """Draw each value as a dashed line across the panel."""
     dashed = common.GraphThresholdsStyleConfig().mode(looks.GraphThresholdsStyleMode.DASHED)
@@ -125,9 +155,9 @@ def stacked(panel: timeseries.Panel) -> timeseries.Panel:
 
 
 def by_class(panel: _Panel, spec: SloFile) -> _Panel:
-    """Each class in its own colour, on every dashboard the same; the legend starts with the class."""
+    """Each class in its own colour, on every dashboard the same; the legend is the class, or starts with it."""
     for name, colour in zip(spec.class_names, _class_colours(spec), strict=True):
-        panel.override_by_regexp(f"/^{re.escape(name)}\\b/", [fixed(colour)])
+        panel.override_by_regexp(f"/^{re.escape(name)}( |$)/", [fixed(colour)])
     return panel
 
 
@@ -143,5 +173,5 @@ def fixed(colour: str) -> model.DynamicConfigValue:
 
 
 def _class_colours(spec: SloFile) -> list[str]:
-    named = [_CLASS_COLOURS[index % len(_CLASS_COLOURS)] for index in range(len(spec.class_names) - 1)]
+    named = [CLASS_COLOURS[index % len(CLASS_COLOURS)] for index in range(len(spec.class_names) - 1)]
     return [*named, GREY] if spec.class_names[-1] == OTHER else named

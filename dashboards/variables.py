@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 _VARIABLE = re.compile(r"\$(?P<bare>\w+)|\$\{(?P<braced>\w+)(?::[^}]*)?\}|\[\[(?P<old>\w+)(?::[^\]]*)?\]\]")
 
@@ -27,6 +28,40 @@ def expand(expression: str, values: Mapping[str, str]) -> str:
         return values[name]
 
     return _VARIABLE.sub(value, expression)
+
+
+def first_choice(data: Any, pattern: str) -> str | None:
+    """What a variable over an answer takes at first; None when there is nothing to choose from."""
+    return next((value for _, value in choices_of(data, pattern)), None)
+
+
+def choices_of(data: Any, pattern: str) -> list[tuple[str, str]]:
+    """What a variable over an answer can take, as text and value.
+
+    `pattern` is JavaScript's and picks both from a label's value, or from the line that Grafana makes of a series.
+    """
+    match data:
+        case {"resultType": "scalar" | "string", "result": [_, str(value)]}:
+            return [(value, value)]
+        case {"resultType": "vector", "result": list(series)}:
+            lines = [_line(one["metric"], *one["value"]) for one in series]
+        case [*values]:
+            lines = [str(value) for value in values]
+        case _:
+            return []
+    chosen = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern.strip("/")) or ".*")
+    return [_picked(found) for line in lines if (found := chosen.search(line))]
+
+
+def _line(labels: Mapping[str, str], at: float, value: str) -> str:
+    told = ",".join(f'{name}="{text}"' for name, text in labels.items() if name != "__name__")
+    return f"{labels.get('__name__', '')}{{{told}}} {value} {round(at * 1000)}"
+
+
+def _picked(found: re.Match[str]) -> tuple[str, str]:
+    named = found.groupdict()
+    value = named.get("value") or found[min(1, found.re.groups)]
+    return named.get("text") or value, value
 
 
 def step_of(seconds: float, scrape_interval: float) -> float:

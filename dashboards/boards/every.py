@@ -1,5 +1,14 @@
 """All dashboards, in the order in which they are offered."""
 
-from dashboards.boards import slo_overview
+from dashboards.boards import engine, fleet, flip_compare, load_test, request_anatomy, sidecar, slo_overview, workload
 
-BOARDS = (slo_overview.BOARD,)
+BOARDS = (
+    slo_overview.BOARD,
+    request_anatomy.BOARD,
+    workload.BOARD,
+    engine.BOARD,
+    fleet.BOARD,
+    sidecar.BOARD,
+    load_test.BOARD,
+    flip_compare.BOARD,
+)

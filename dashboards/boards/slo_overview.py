@@ -22,8 +22,8 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "How fast is the budget spent, and who has been told?",
             (promises.burn_rate(spec), promises.firing_alerts()),
         ),
-        Row("Useful, or only busy?", (promises.goodput(spec), traffic.tokens(), traffic.offered())),
-        Row("What becomes of requests?", (traffic.outcomes(), traffic.in_flight())),
+        Row("Useful, or only busy?", (promises.goodput(spec), traffic.tokens(spec), traffic.offered(spec))),
+        Row("What becomes of requests?", (traffic.outcomes(), traffic.in_flight(spec))),
         Row(
             "How long do users wait for the first token?",
             (traffic.time_to_first_token(spec), traffic.oldest_wait(spec)),

@@ -3,6 +3,7 @@
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import units
 
+from alerts.engine import KV_CACHE_FULL
 from alerts.promql import rate, sum_by
 from dashboards import style
 from dashboards.selected import RATE, selected_of_engine
@@ -31,7 +32,7 @@ def kv_cache() -> timeseries.Panel:
     )
     fullest = f"max by ({Label.ENGINE}) ({selected_of_engine(signals.ENGINE_KV_USAGE)})"
     panel = style.graph("Engine: KV cache in use", text, units.PercentUnit, 8).max(1)
-    return style.with_lines(panel.with_target(query(fullest, "{{engine}}")), (0.9, WARN))
+    return style.with_lines(panel.with_target(query(fullest, "{{engine}}")), (KV_CACHE_FULL, WARN))
 
 
 def prefix_cache() -> timeseries.Panel:

@@ -43,7 +43,7 @@ def goodput_now(spec: SloFile) -> stat.Panel:
         .with_target(query(goodput_ratio(), PER_CLASS, instant=True))
         .decimals(1)
         .no_value(NO_TRAFFIC)
-        .thresholds(style.thresholds(BAD, *_goodput_limits(spec)))
+        .thresholds(style.thresholds(BAD, *goodput_limits(spec)))
     )
 
 
@@ -115,9 +115,8 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         .max(1)
         .no_value(NO_TRAFFIC)
     )
-    return style.with_lines(
-        panel, *((value, BAD if colour == WARN else WARN) for value, colour in _goodput_limits(spec))
-    )
+    lines = ((value, BAD if colour == WARN else WARN) for value, colour in goodput_limits(spec))
+    return style.with_lines(style.by_class(panel, spec), *lines)
 
 
 def _page_factors(spec: SloFile) -> tuple[float, ...]:
@@ -125,7 +124,7 @@ def _page_factors(spec: SloFile) -> tuple[float, ...]:
     return tuple(sorted(tier.factor for tier in tiers(spec.period) if tier.severity is Severity.PAGE))
 
 
-def _goodput_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
+def goodput_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
     """From the lowest objective on all is well; at twice its budget it is not."""
     lowest = min(slo.objective for slo in spec.slos)
     return (max(0.0, round(2 * lowest - 1, 12)), WARN), (lowest, GOOD)

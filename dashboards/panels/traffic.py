@@ -4,12 +4,13 @@ from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
-from alerts.promql import quantile, rate, sum_by
+from alerts.promql import rate, sum_by
 from dashboards import style
+from dashboards.panels.latency import quantiles, thresholds_of
 from dashboards.selected import PER_CLASS, RATE, rate_by_class, selected
-from dashboards.style import BAD, GOOD, NO_TRAFFIC, PLAIN, SELECTED, WARN, describe, query
+from dashboards.style import BAD, GOOD, PLAIN, WARN, describe, query
 from exporters import signals
-from exporters.signals import Label
+from exporters.signals import Label, Phase
 from exporters.slos import Measure, SloFile
 
 
@@ -31,7 +32,7 @@ def oldest_wait_now(spec: SloFile) -> stat.Panel:
     )
 
 
-def tokens() -> timeseries.Panel:
+def tokens(spec: SloFile) -> timeseries.Panel:
     text = describe(
         "How many tokens does it write, and how many of them were worth it?",
         "The stack is output by class, counted when a request ends; the line is the part that belongs to requests good "
@@ -42,29 +43,26 @@ def tokens() -> timeseries.Panel:
         .with_target(query(rate_by_class(signals.COMPLETION_TOKENS), PER_CLASS))
         .with_target(query(f"sum ({rate(selected(signals.GOODPUT_TOKENS), RATE)})", "of good requests"))
     )
-    return style.stacked(panel).override_by_name(
+    return style.by_class(style.stacked(panel), spec).override_by_name(
         "of good requests",
         [
             model.DynamicConfigValue("custom.stacking", {"group": "A", "mode": "none"}),
             model.DynamicConfigValue("custom.fillOpacity", 0),
             model.DynamicConfigValue("custom.lineWidth", 2),
-            model.DynamicConfigValue("color", {"fixedColor": GOOD, "mode": "fixed"}),
+            style.fixed(GOOD),
         ],
     )
 
 
-def offered() -> timeseries.Panel:
+def offered(spec: SloFile) -> timeseries.Panel:
     text = describe(
         "How much is asked of it?", "Requests that arrive per second: those that end, and the growth of those open."
     )
     # Ended requests alone would show an idle service exactly when the engine hangs.
     growth = sum_by(f"deriv({selected(signals.IN_FLIGHT)}[{RATE}])", [Label.CLASS])
     arrivals = f"clamp_min({rate_by_class(signals.REQUESTS)} + {growth}, 0)"
-    return style.stacked(
-        style.graph("Throughput: requests offered", text, units.RequestsPerSecond, 8).with_target(
-            query(arrivals, PER_CLASS)
-        )
-    )
+    panel = style.graph("Throughput: requests offered", text, units.RequestsPerSecond, 8)
+    return style.by_class(style.stacked(panel.with_target(query(arrivals, PER_CLASS))), spec)
 
 
 def outcomes() -> timeseries.Panel:
@@ -76,19 +74,20 @@ def outcomes() -> timeseries.Panel:
     panel = style.graph("Outcomes", text, units.RequestsPerSecond, 12).with_target(
         query(sum_by(rate(selected(signals.REQUESTS), RATE), [Label.OUTCOME]), "{{outcome}}")
     )
-    return style.stacked(panel)
+    return style.by_outcome(style.stacked(panel))
 
 
-def in_flight() -> timeseries.Panel:
+def in_flight(spec: SloFile) -> timeseries.Panel:
     text = describe(
         "Do requests pile up?",
         "Open requests before (waiting) and after (streaming) their first token. Waiting that grows while streaming "
-        "does not is a queue, or an engine that hangs.",
+        "does not is a queue, or an engine that hangs; it is drawn darker.",
     )
     panel = style.graph("Requests in flight over time", text, units.Short, 12).with_target(
         query(sum_by(selected(signals.IN_FLIGHT), [Label.CLASS, Label.PHASE]), "{{class}} {{phase}}")
     )
-    return style.stacked(panel)
+    darker = model.DynamicConfigValue("custom.fillOpacity", 90)
+    return style.by_class(style.stacked(panel), spec).override_by_regexp(f"/ {Phase.WAITING}$/", [darker])
 
 
 def time_to_first_token(spec: SloFile) -> timeseries.Panel:
@@ -98,11 +97,7 @@ def time_to_first_token(spec: SloFile) -> timeseries.Panel:
         "Half of the requests that got a first token got it within p50, 95 % within p95. "
         "The line is the threshold of the SLO file. Who still waits is in no quantile: see the oldest wait.",
     )
-    panel = style.graph("Time to first token", text, units.Seconds, 12)
-    for q in (0.5, 0.95):
-        series = quantile(q, signals.TTFT, RATE, [Label.CLASS], SELECTED)
-        panel.with_target(query(series, f"{PER_CLASS} p{q * 100:g}"))
-    return style.with_lines(panel.no_value(NO_TRAFFIC), *((seconds, BAD) for seconds in _ttft_thresholds(spec)))
+    return quantiles("Time to first token", text, signals.TTFT, Measure.TTFT, spec)
 
 
 def oldest_wait(spec: SloFile) -> timeseries.Panel:
@@ -112,17 +107,16 @@ def oldest_wait(spec: SloFile) -> timeseries.Panel:
         "The lines are the TTFT threshold and the time after which no first token is bad for every SLO.",
     )
     panel = style.graph("Oldest wait over time", text, units.Seconds, 12).with_target(query(_longest_wait(), PER_CLASS))
-    return style.with_lines(panel, *_wait_limits(spec))
+    return style.with_lines(style.by_class(panel, spec), *_wait_limits(spec))
 
 
 def _longest_wait() -> str:
     return f"max by ({Label.CLASS}) ({selected(signals.OLDEST_WAIT)})"
 
 
-def _ttft_thresholds(spec: SloFile) -> tuple[float, ...]:
-    found = {slo.threshold for slo in spec.slos if slo.measure is Measure.TTFT and slo.threshold is not None}
-    return tuple(sorted(found))
+def ttft_thresholds(spec: SloFile) -> tuple[float, ...]:
+    return thresholds_of(spec, Measure.TTFT)
 
 
 def _wait_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
-    return *((seconds, WARN) for seconds in _ttft_thresholds(spec)[:1]), (spec.first_token_timeout, BAD)
+    return *((seconds, WARN) for seconds in ttft_thresholds(spec)[:1]), (spec.first_token_timeout, BAD)

@@ -1,6 +1,7 @@
 """The audit against a small fake Prometheus over a real socket."""
 
 import json
+import re
 import shutil
 import socket
 import threading
@@ -14,9 +15,10 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from compose.cli import main
+from dashboards import command
 from dashboards.audit import Check, Finding, Way, checks_of
 from dashboards.command import GENERATED
-from dashboards.live import Answer
+from dashboards.live import Answer, Prometheus
 
 Ask = Callable[[str, dict[str, str]], tuple[int, Any]]
 
@@ -83,6 +85,14 @@ def nothing(path: str) -> tuple[int, Any]:
     return status, answer
 
 
+@pytest.fixture(autouse=True)
+def _only_the_overview(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One dashboard is enough to audit, and its panels have titles that no other line of the table has."""
+    folder = tmp_path_factory.mktemp("shipped")
+    shutil.copy(GENERATED / "slo-overview.json", folder)
+    monkeypatch.setattr(command, "GENERATED", folder)
+
+
 @pytest.fixture
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal that cuts no cell of the table."""
@@ -110,7 +120,7 @@ def test_when_every_query_has_data_all_is_well(
     printed = capsys.readouterr().out
     queries = [*checks_of(json.loads((GENERATED / "slo-overview.json").read_text(encoding="utf-8")))]
     assert len(fake.asked) == len(queries)
-    assert f"{len(queries)} queries, 0 empty or failing" in printed
+    assert f"{len(queries)} queries, 0 empty or failing, 0 slower than 1s" in printed
     assert [cell.strip() for cell in row(printed, "Burn rate").split("│")[1:-1]][:5] == [
         "SLO overview",
         "Burn rate",
@@ -136,6 +146,23 @@ def test_a_query_is_asked_as_grafana_would_ask_it_with_every_variable_filled_in(
     queries = [given["query"] for way in ("query", "query_range") for given in asked[f"/api/v1/{way}"]]
     assert not [query for query in queries if "$" in query]
     assert [query for query in queries if '{model=~".*",class=~".*"}[600000ms]' in query]
+
+
+@pytest.mark.usefixtures("wide")
+def test_a_slow_query_is_flagged_and_fails_only_when_asked_to(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answers(self: Prometheus, path: str, given: dict[str, str]) -> Answer:
+        return Answer(1, 2, 1.25 if "llm_slo:burn_rate{" in given.get("query", "") else 0.0)
+
+    monkeypatch.setattr(Prometheus, "ask", answers)
+    assert run("http://prometheus") == 0
+    *table, board, together = capsys.readouterr().out.splitlines()
+    assert [cell.strip() for cell in row("\n".join(table), "Burn rate").split("│")[-3:-1]] == ["1.250", "ok, slow"]
+    assert re.fullmatch(r"SLO overview: \d+ queries, 1\.25 s", board)
+    assert together.endswith(" queries, 0 empty or failing, 1 slower than 1s")
+    assert run("http://prometheus", "--strict") == 1
+    assert run("http://prometheus", "--strict", "--slow", "2s") == 0
 
 
 @pytest.mark.usefixtures("wide")
@@ -180,7 +207,7 @@ def test_what_may_rightly_be_empty_says_why_and_fails_only_when_asked_to(
     assert "empty, may be: nothing fires" in row(printed, "Firing alerts")
     assert "empty, may be: no such event in this time" in row(printed, "annotation Config flips")
     assert run(fake.url, "--strict") == 1
-    assert "3 empty or failing" in capsys.readouterr().out
+    assert "4 empty or failing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -262,7 +289,7 @@ def test_what_render_writes_audit_reads(
     tmp_path: Path, prometheus: Callable[[Ask], FakePrometheus], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["dashboards", "render", "--out", str(tmp_path / "new")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'new' / 'slo-overview.json'}\n"
+    assert f"{tmp_path / 'new' / 'slo-overview.json'}\n" in capsys.readouterr().out
     assert run(prometheus(lambda path, _: found(path)).url, "--dashboards", str(tmp_path / "new")) == 0
 
 
@@ -295,3 +322,42 @@ def test_a_query_with_an_unknown_variable_fails_without_being_asked(
 def test_a_failure_is_never_excused_by_what_may_be_empty() -> None:
     check = Check("T", "P", "A", "up", Way.INSTANT, {}, may_be_empty="nothing fires")
     assert Finding(check, Answer(0, 0, 0.0, "boom")).fails(strict=False)
+
+
+def over_an_answer(name: str, query: str) -> dict[str, Any]:
+    return {"name": name, "type": "query", "query": {"query": f"query_result({query})"}, "current": {"value": "0"}}
+
+
+def test_a_variable_over_an_answer_has_its_first_value_in_every_query_after_it(
+    tmp_path: Path, prometheus: Callable[[Ask], FakePrometheus]
+) -> None:
+    page = {
+        "title": "T",
+        "templating": {
+            "list": [over_an_answer("flip", "scalar(flips)"), over_an_answer("end", "scalar(ends > $flip)")]
+        },
+        "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up @ $flip + up @ $end", "instant": True}]}],
+    }
+    (tmp_path / "page.json").write_text(json.dumps(page))
+
+    def answer(path: str, given: dict[str, str]) -> tuple[int, Any]:
+        number = {"scalar(flips)": "5", "scalar(ends > 5)": "6"}.get(given["query"])
+        return found(path) if number is None else (200, {"data": {"resultType": "scalar", "result": [0, number]}})
+
+    fake = prometheus(answer)
+    assert run(fake.url, "--dashboards", str(tmp_path)) == 0
+    assert {given["query"] for _, given in fake.asked} == {"scalar(flips)", "scalar(ends > 5)", "up @ 5 + up @ 6"}
+
+
+def test_without_an_answer_a_variable_keeps_the_value_of_the_file(
+    tmp_path: Path, prometheus: Callable[[Ask], FakePrometheus]
+) -> None:
+    page = {
+        "title": "T",
+        "templating": {"list": [over_an_answer("flip", "flips")]},
+        "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up @ $flip", "instant": True}]}],
+    }
+    (tmp_path / "page.json").write_text(json.dumps(page))
+    fake = prometheus(lambda path, given: nothing(path) if given["query"] == "flips" else found(path))
+    assert run(fake.url, "--dashboards", str(tmp_path)) == 1  # the variable has nothing to offer
+    assert "up @ 0" in {given["query"] for _, given in fake.asked}

@@ -67,7 +67,14 @@ def test_the_way_to_the_other_dashboards_keeps_time_and_choices(board: Board) ->
 @every
 def test_events_are_drawn_on_every_dashboard(board: Board) -> None:
     events = json.loads(committed(board))["annotations"]["list"]
-    assert [event["name"] for event in events] == ["Config flips", "Engine starts", "Alerts firing", "Load tests"]
+    assert [event["name"] for event in events] == [
+        "Config flips",
+        "Engine starts",
+        "Pages",
+        "Tickets",
+        "Load tests",
+    ]
+    assert [event["name"] for event in events if not event["enable"]] == ["Tickets"]
     for event in events:
         assert event["expr"] == event["target"]["expr"]
         assert "placement" not in event  # it would hide the switch in a menu
@@ -78,7 +85,13 @@ def test_flips_are_drawn_at_the_time_that_the_series_holds() -> None:
     assert flip_query() == "llm_engine_config_change_timestamp_seconds * 1000"
     assert flips["expr"] == flip_query()
     assert flips["titleFormat"] == "{{setting}}: {{old}} → {{new}}"
-    assert [event.get("useValueForTime", False) for event in (flips, starts, *regions)] == [True, True, False, False]
+    assert [event.get("useValueForTime", False) for event in (flips, starts, *regions)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def events_of(board: Board) -> list[dict[str, Any]]:

@@ -1,6 +1,8 @@
+from typing import Any
+
 import pytest
 
-from dashboards.variables import UnknownVariableError, expand, intervals, step_of
+from dashboards.variables import UnknownVariableError, expand, first_choice, intervals, step_of
 
 
 @pytest.mark.parametrize(
@@ -47,3 +49,27 @@ def test_points_are_no_denser_than_scrapes_or_pixels(seconds: float, scrape: flo
 )
 def test_a_rate_looks_back_as_far_as_grafana_has_it(seconds: float, scrape: float, window: str) -> None:
     assert intervals(seconds, scrape)["__rate_interval"] == window
+
+
+VECTOR = {
+    "resultType": "vector",
+    "result": [
+        {"metric": {"__name__": "flip", "setting": "x: 1 → 2"}, "value": [1000.5, "900"]},
+        {"metric": {"__name__": "flip", "setting": "y: 1 → 2"}, "value": [1000.5, "800"]},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "data, pattern, value",
+    [
+        pytest.param(VECTOR, "", 'flip{setting="x: 1 → 2"} 900 1000500', id="the line that Grafana makes of a series"),
+        pytest.param(VECTOR, r'/setting="(?<text>.*)"\} (?<value>\S+)/', "900", id="a group for the value"),
+        pytest.param(VECTOR, r'/setting="(.*?):/', "x", id="a group without a name"),
+        pytest.param(VECTOR, "/nothing like it/", None, id="a pattern that fits nothing"),
+        pytest.param({"resultType": "scalar", "result": [1000, "7"]}, "", "7", id="a number"),
+        pytest.param({"resultType": "vector", "result": []}, "", None, id="no series"),
+    ],
+)
+def test_a_variable_over_an_answer_takes_the_first_line_of_it(data: Any, pattern: str, value: str | None) -> None:
+    assert first_choice(data, pattern) == value

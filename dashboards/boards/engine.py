@@ -1,0 +1,296 @@
+"""The dashboard "Engine": does it keep up, what limits it, how is it set, and what does it not tell?"""
+
+from grafana_foundation_sdk.builders import stat, table, timeseries
+from grafana_foundation_sdk.models import common as looks
+from grafana_foundation_sdk.models import units
+
+from alerts.engine import KV_CACHE_FULL
+from alerts.promql import rate, sum_by
+from alerts.windows import patience
+from dashboards import style, tables
+from dashboards.board import Board
+from dashboards.page import Row
+from dashboards.selected import RATE, at_engine, at_sidecar
+from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, describe, query
+from exporters import signals
+from exporters.signals import Label, Signal
+from exporters.slos import SloFile
+
+_ENGINE = [Label.INSTANCE, Label.ENGINE]
+_RANK = [*_ENGINE, Label.RANK]
+_PER_ENGINE, _PER_RANK = "{{engine}} at {{instance}}", "{{engine}} rank {{rank}} at {{instance}}"
+_NO_COUNTER = "some engines do not expose it, which the last row then says"
+_AS_IT_ENDS = "Engines that count tokens only when a request ends stand still during long answers, then jump."
+
+
+def rows(spec: SloFile) -> tuple[Row, ...]:
+    return (
+        Row(
+            "Is the engine up, and has it room?",
+            (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(spec), version()),
+        ),
+        Row("Does it keep up?", (running(), waiting(), preemptions())),
+        Row("Is there room for more?", (kv_cache(), kv_tokens(), prefix_cache())),
+        Row("How near is it to what the hardware allows?", (prefill(), decode(), speculation())),
+        Row("How is it set, and what does it not tell?", (settings(), not_exposed())),
+    )
+
+
+def up() -> stat.Panel:
+    text = describe("Does the engine answer?", "Up when the sidecar's last look at its metrics worked.")
+    return (
+        style.figure("Engine", text, units.NoUnit, 4, 5)
+        .with_target(query(_most(_ENGINE, signals.ENGINE_UP), "{{engine}}", instant=True))
+        .mappings(style.UP_OR_DOWN)
+        .thresholds(style.thresholds(BAD, (1, GOOD)))
+    )
+
+
+def requests_now() -> stat.Panel:
+    text = describe(
+        "How many requests does it have now?",
+        "Those it works on and those in its queue, over all ranks.",
+        may_be_empty="some engines expose no queue",
+    )
+    panel = style.figure("Requests in the engine", text, units.Short, 4, 5)
+    for state, series in (("running", signals.ENGINE_RUNNING), ("waiting", signals.ENGINE_WAITING)):
+        panel.with_target(query(f"sum ({at_engine(series)})", state, instant=True))
+    return panel
+
+
+def kv_cache_now() -> stat.Panel:
+    text = describe("How full is the KV cache?", "The fullest rank.", may_be_empty="some engines expose no KV cache")
+    return (
+        style.figure("KV cache in use", text, units.PercentUnit, 3, 5)
+        .with_target(query(_most(_ENGINE, signals.ENGINE_KV_USAGE), "{{engine}}", instant=True))
+        .decimals(1)
+        .thresholds(style.thresholds(GOOD, (KV_CACHE_FULL, WARN)))
+    )
+
+
+def uptime() -> stat.Panel:
+    text = describe(
+        "Since when does it run?",
+        "Time since its process started.",
+        may_be_empty="some engines do not tell when they started",
+    )
+    return style.figure("Uptime", text, units.Seconds, 3, 5).with_target(
+        query(f"time() - {_most(_ENGINE, signals.ENGINE_START_TIME)}", "{{engine}}", instant=True)
+    )
+
+
+def restarts() -> stat.Panel:
+    text = describe(
+        "Did it restart in the time shown?",
+        "Each restart loses the open requests and the prefix cache.",
+        may_be_empty="some engines do not tell when they started",
+    )
+    started = f"max by ({', '.join(_ENGINE)}) (changes({at_engine(signals.ENGINE_START_TIME)}[$__range]))"
+    return (
+        style.figure("Restarts in range", text, units.Short, 3, 5)
+        .with_target(query(started, "{{engine}}", instant=True))
+        .thresholds(style.thresholds(GOOD, (1, WARN)))
+    )
+
+
+def scrape_age(spec: SloFile) -> stat.Panel:
+    text = describe(
+        "How old is what is shown here?", "Time since the sidecar last read the engine's metrics; all below is as old."
+    )
+    return (
+        style.figure("Last look", text, units.Seconds, 3, 5)
+        .with_target(query(_most(_ENGINE, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
+        .decimals(1)
+        .thresholds(style.thresholds(GOOD, (patience(spec), BAD)))
+    )
+
+
+def version() -> stat.Panel:
+    text = describe("Which engine is it?", "Its kind and version.", may_be_empty="the engine is down")
+    told = f"count by ({Label.ENGINE_TYPE}, {Label.VERSION}) ({at_engine(signals.ENGINE_INFO)})"
+    return (
+        style.figure("Version", text, units.Short, 4, 5)
+        .with_target(query(told, "{{engine_type}} {{version}}", instant=True))
+        .text_mode(looks.BigValueTextMode.NAME)
+    )
+
+
+def running() -> timeseries.Panel:
+    text = describe(
+        "How large is the batch?",
+        "Requests in the running batch of each rank. A flat top is the bound `max_num_seqs`.",
+        may_be_empty=_NO_COUNTER,
+    )
+    return style.graph("Running", text, units.Short, 8).with_target(
+        query(sum_by(at_engine(signals.ENGINE_RUNNING), _RANK), _PER_RANK)
+    )
+
+
+def waiting() -> timeseries.Panel:
+    text = describe(
+        "How many wait, and for what?",
+        "Requests in the queue of each rank. Deferred are those of them that the scheduler passes over for now, for a "
+        "LoRA slot or a transfer of KV (vLLM from 0.20 on); the others wait for room in the batch or the KV cache.",
+        may_be_empty=_NO_COUNTER,
+    )
+    return (
+        style.graph("Waiting by reason", text, units.Short, 8)
+        .with_target(query(sum_by(at_engine(signals.ENGINE_WAITING), _RANK), f"waiting: {_PER_RANK}"))
+        .with_target(query(sum_by(at_engine(signals.ENGINE_DEFERRED), _RANK), f"deferred: {_PER_RANK}"))
+    )
+
+
+def preemptions() -> timeseries.Panel:
+    text = describe(
+        "When did the KV cache run out?",
+        "Running requests put back into the queue per second, by rank.",
+        may_be_empty=_NO_COUNTER,
+    )
+    return style.graph("Preemptions", text, units.CountsPerSecond, 8).with_target(
+        query(_rate(signals.ENGINE_PREEMPTIONS, _RANK), _PER_RANK)
+    )
+
+
+def kv_cache() -> timeseries.Panel:
+    text = describe(
+        "Which rank has no room left?",
+        "Share of the KV cache in use. Near 100 % new requests queue and running ones are preempted.",
+        may_be_empty="some engines expose no KV cache",
+    )
+    panel = style.graph("KV cache in use over time", text, units.PercentUnit, 8).max(1)
+    return style.with_lines(
+        panel.with_target(query(_most(_RANK, signals.ENGINE_KV_USAGE), _PER_RANK)), (KV_CACHE_FULL, WARN)
+    )
+
+
+def kv_tokens() -> timeseries.Panel:
+    text = describe(
+        "How many tokens fit?",
+        "Tokens in the KV cache of each rank, and its capacity, which is fixed at the start. In grey what fits beside "
+        "the weights at the most, where the sidecar was given a roofline.",
+        may_be_empty="some engines tell no capacity, and no roofline was given",
+    )
+    used, capacity = _most(_RANK, signals.ENGINE_KV_USAGE), _most(_RANK, signals.ENGINE_KV_CAPACITY)
+    return (
+        style.graph("KV cache in tokens", text, units.Short, 8)
+        .with_target(query(f"{used} * {capacity}", f"in use: {_PER_RANK}"))
+        .with_target(query(capacity, f"capacity: {_PER_RANK}"))
+        .with_target(query(_ceiling(signals.ROOFLINE_KV_TOKENS), "at the most: {{instance}}"))
+        .override_by_regexp("/^at the most/", [style.fixed(GREY)])
+    )
+
+
+def prefix_cache() -> timeseries.Panel:
+    text = describe(
+        "How much prompt work does the cache save?",
+        f"Share of prompt tokens found in the prefix cache of each rank; gaps are {NO_TRAFFIC}.",
+        may_be_empty="prefix caching is off, or the engine does not count it",
+    )
+    hits, queries = (_rate(series, _RANK) for series in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES))
+    return (
+        style.graph("Prefix cache hits", text, units.PercentUnit, 8)
+        .with_target(query(f"{hits} / ({queries} > 0)", _PER_RANK))
+        .max(1)
+        .no_value(NO_TRAFFIC)
+    )
+
+
+def prefill() -> timeseries.Panel:
+    text = describe(
+        "How near is prefill to what the GPUs can compute?",
+        "Prompt tokens per second that were computed, not found in the prefix cache. The grey line is the roofline, "
+        f"where the sidecar was given one. {_AS_IT_ENDS}",
+        may_be_empty="no roofline was given (--roofline)",
+    )
+    prompt, hits = (_rate(series, _ENGINE) for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS))
+    # counted a moment apart, the difference may be below 0
+    return _under_ceiling(
+        "Prompt tokens computed", text, f"clamp_min({prompt} - ({hits} or 0 * {prompt}), 0)"
+    ).with_target(query(_ceiling(signals.ROOFLINE_PREFILL), "ceiling: {{instance}}"))
+
+
+def decode() -> timeseries.Panel:
+    text = describe(
+        "How near is decode to what the memory can feed?",
+        "Output tokens per second of all requests together. The grey lines are the roofline by batch: read the one "
+        f"nearest to the running batch. {_AS_IT_ENDS}",
+        may_be_empty="no roofline was given (--roofline)",
+    )
+    return _under_ceiling("Output tokens", text, _rate(signals.ENGINE_GENERATION_TOKENS, _ENGINE)).with_target(
+        query(_ceiling(signals.ROOFLINE_DECODE, Label.BATCH), "ceiling: batch {{batch}} at {{instance}}")
+    )
+
+
+def speculation() -> timeseries.Panel:
+    text = describe(
+        "Is speculative decoding worth its work?",
+        "Share of proposed tokens that were accepted.",
+        may_be_empty="speculative decoding is off, or the engine does not count it",
+    )
+    accepted, drafted = (
+        _rate(series, _ENGINE) for series in (signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED)
+    )
+    return (
+        style.graph("Speculative tokens accepted", text, units.PercentUnit, 8)
+        .with_target(query(f"{accepted} / ({drafted} > 0)", _PER_ENGINE))
+        .max(1)
+        .no_value("no speculation")
+    )
+
+
+def settings() -> table.Panel:
+    text = describe(
+        "How is the engine set?",
+        "What the engine tells, without what is None, and what was declared with vllm-slo flip.",
+        may_be_empty="the engine tells no setting",
+    )
+    told = at_engine(signals.ENGINE_SETTING_INFO)
+    return tables.listed(
+        style.sheet("Settings", text, units.String, 16, 12),
+        f"max by ({Label.SETTING}, {Label.VALUE}, {', '.join(_ENGINE)}) "
+        f"({told} unless {at_engine(signals.ENGINE_SETTING_INFO, {Label.VALUE: 'None'})})",
+        {Label.SETTING: "Setting", Label.VALUE: "Value", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
+    )
+
+
+def not_exposed() -> table.Panel:
+    text = describe(
+        "What can no panel show of this engine?",
+        "This engine does not expose what these series are made of: another version, a flag that is off, or an engine "
+        "that has no such thing.",
+        may_be_empty="it exposes everything, or is down",
+    )
+    return tables.listed(
+        style.sheet("This engine does not expose", text, units.String, 8, 12),
+        f"max by ({Label.SIGNAL}, {', '.join(_ENGINE)}) ({at_engine(signals.ENGINE_SIGNAL_EXPOSED)}) == 0",
+        {Label.SIGNAL: "Series", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
+    )
+
+
+def _under_ceiling(title: str, text: str, measured: str) -> timeseries.Panel:
+    return (
+        style.graph(title, text, "tokens/s", 8)
+        .with_target(query(measured, _PER_ENGINE))
+        .override_by_regexp("/^ceiling/", [style.fixed(GREY)])
+    )
+
+
+def _most(by: list[Label], series: Signal) -> str:
+    return f"max by ({', '.join(by)}) ({at_engine(series)})"
+
+
+def _rate(counter: Signal, by: list[Label]) -> str:
+    return sum_by(rate(at_engine(counter), RATE), by)
+
+
+def _ceiling(series: Signal, *by: Label) -> str:
+    return f"max by ({', '.join([Label.INSTANCE, *by])}) ({at_sidecar(series)})"
+
+
+BOARD = Board(
+    uid="vllm-slo-engine",
+    title="Engine",
+    description="One engine's batch, queue, KV cache, throughput and settings, rank by rank.",
+    variables=(Label.INSTANCE, Label.ENGINE),
+    rows=rows,
+)

@@ -1,0 +1,221 @@
+"""The dashboard "Fleet": which engine is worse than the others, and how is it set differently?
+
+A row is an engine as one sidecar sees it: `instance` and `engine` together, as two sidecars may know their engines by
+the same address. What users feel is known per sidecar only, so engines behind one gateway share these figures.
+"""
+
+from grafana_foundation_sdk.builders import common, table, timeseries
+from grafana_foundation_sdk.models import units
+
+from alerts.engine import KV_CACHE_FULL
+from alerts.liveness import SIDECAR_JOB
+from alerts.promql import quantile, rate, sum_by
+from dashboards import style, tables
+from dashboards.board import Board
+from dashboards.page import Row
+from dashboards.panels.promises import goodput_limits
+from dashboards.panels.traffic import ttft_thresholds
+from dashboards.selected import RATE, at_engine, at_sidecar
+from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, describe, query
+from dashboards.tables import Figure, Words
+from exporters import signals
+from exporters.signals import UP, Label, Outcome, Signal
+from exporters.slos import Measure, SloFile
+from exporters.verdicts import SERVER_FAULT
+
+_KEYS = {Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"}
+_ENGINE = [Label.INSTANCE, Label.ENGINE]
+_PER_ENGINE = "{{engine}} at {{instance}}"
+_FAILED = "|".join(sorted({*SERVER_FAULT, Outcome.REJECTED}))
+_CHOSEN = "&var-datasource=${datasource}&var-instance=${__data.fields.instance}"
+
+
+def rows(spec: SloFile) -> tuple[Row, ...]:
+    return (
+        Row("Which engine is worse than the others?", (engines(spec),)),
+        Row("Since when?", (goodput(spec), requests(), waiting(), kv_cache())),
+        Row("Which settings differ?", (settings(),)),
+    )
+
+
+def engines(spec: SloFile) -> table.Panel:
+    text = describe(
+        "Which engine serves its users worse than the others?",
+        "The worst goodput comes first; a click on a title sorts by it, one on an engine or sidecar opens its "
+        "dashboard. Goodput, requests, failures and TTFT are those of the sidecar in front, over the last few scrapes: "
+        "engines behind one gateway share them. TTFT is red above the lowest threshold of the SLO file. Odd settings "
+        "have a value that no majority of the engines shown has.",
+    )
+    panel = style.sheet("Engines", text, units.Short, 24, 16).sort_by(
+        [common.TableSortByFieldState().display_name("Goodput")]
+    )
+    tables.joined(panel, _KEYS, _columns(spec))
+    for label, uid in ((Label.ENGINE, "engine"), (Label.INSTANCE, "sidecar")):
+        which = f"{_CHOSEN}&var-engine=${{__data.fields.engine}}" if label is Label.ENGINE else _CHOSEN
+        url = f"/d/vllm-slo-{uid}?${{__url_time_range}}{which}"
+        tables.linked(panel, label, f"Open the {_KEYS[label].lower()}", url)
+    return panel
+
+
+def _columns(spec: SloFile) -> tuple[Figure | Words, ...]:
+    by_sidecar = [Label.INSTANCE]
+    ended = sum_by(rate(at_sidecar(signals.REQUESTS), RATE), by_sidecar)
+    failed = sum_by(rate(at_sidecar(signals.REQUESTS, {Label.OUTCOME: _FAILED}), RATE), by_sidecar)
+    good, judged = (
+        sum_by(rate(at_sidecar(each), RATE), by_sidecar) for each in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
+    )
+    late = tuple((seconds, BAD) for seconds in ttft_thresholds(spec)[:1])
+
+    def ttft(q: float) -> str:
+        value = quantile(q, signals.TTFT, RATE, by_sidecar, {Label.INSTANCE: "$instance"})
+        return _in_front(f"{value} >= 0")  # of no request it is NaN, which a table would show
+
+    return (
+        Figure(
+            title="State", expression=_up(), unit=units.NoUnit, base=BAD, steps=((1, GOOD),), mappings=style.UP_OR_DOWN
+        ),
+        Figure(
+            title="Goodput",
+            expression=_in_front(f"{good} / ({judged} > 0)"),
+            unit=units.PercentUnit,
+            empty=NO_TRAFFIC,
+            decimals=1,
+            base=BAD,
+            steps=goodput_limits(spec),
+        ),
+        Figure(title="Requests/s", expression=_in_front(ended), unit=units.Short, decimals=2),
+        Figure(
+            title="Failed",
+            expression=_in_front(f"{failed} / ({ended} > 0)"),
+            unit=units.PercentUnit,
+            empty=NO_TRAFFIC,
+            decimals=1,
+            steps=_failure_limits(spec),
+        ),
+        Figure(title="TTFT p50", expression=ttft(0.5), unit=units.Seconds, empty=NO_TRAFFIC, steps=late),
+        Figure(title="TTFT p95", expression=ttft(0.95), unit=units.Seconds, empty=NO_TRAFFIC, steps=late),
+        Figure(title="Running", expression=_sum(signals.ENGINE_RUNNING), unit=units.Short),
+        Figure(title="Waiting", expression=_sum(signals.ENGINE_WAITING), unit=units.Short),
+        Figure(
+            title="KV cache",
+            expression=_most(signals.ENGINE_KV_USAGE),
+            unit=units.PercentUnit,
+            decimals=0,
+            steps=((KV_CACHE_FULL, WARN),),
+        ),
+        Figure(title="Cache hits", expression=_hits(), unit=units.PercentUnit, decimals=0),
+        Figure(title="Odd settings", expression=_odd_settings(), unit=units.Short, steps=((1, WARN),)),
+        Words(
+            f"count by ({', '.join([*_ENGINE, Label.ENGINE_TYPE, Label.VERSION])}) ({at_engine(signals.ENGINE_INFO)})",
+            {Label.ENGINE_TYPE: "Type", Label.VERSION: "Version"},
+        ),
+    )
+
+
+def _in_front(of_sidecar: str) -> str:
+    """What is known of a sidecar, for each of its engines."""
+    each = f"group by ({', '.join(_ENGINE)}) ({at_engine(signals.ENGINE_UP)})"
+    return f"({of_sidecar}) * on ({Label.INSTANCE}) group_right () {each}"
+
+
+def _up() -> str:
+    """A sidecar that is down tells of no engine: it has one row, without figures."""
+    gone = f"{at_sidecar(UP, {Label.JOB: SIDECAR_JOB})} == 0"
+    nameless = f'label_replace({gone}, "{Label.ENGINE}", "sidecar down", "", "")'
+    return f"{_most(signals.ENGINE_UP)} or max by ({', '.join(_ENGINE)}) ({nameless})"
+
+
+def _hits() -> str:
+    hits, queries = (
+        sum_by(rate(at_engine(each), RATE), _ENGINE)
+        for each in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES)
+    )
+    return f"{hits} / ({queries} > 0)"
+
+
+def _odd_settings() -> str:
+    told, value = at_engine(signals.ENGINE_SETTING_INFO), f"{Label.SETTING}, {Label.VALUE}"
+    half = f"0.5 * count by ({Label.SETTING}) ({told})"
+    usual = f"count by ({value}) ({told}) > on ({Label.SETTING}) group_left () {half}"
+    odd = f"count by ({', '.join(_ENGINE)}) ({told} unless on ({value}) ({usual}))"
+    return f"{odd} or 0 * {_most(signals.ENGINE_UP)}"
+
+
+def goodput(spec: SloFile) -> timeseries.Panel:
+    text = describe(
+        "Since when is it worse?",
+        "Share of requests good for all their SLOs, by sidecar, as the rules record it. The lines are the lowest "
+        f"objective and twice its budget; gaps are {NO_TRAFFIC}.",
+    )
+    panel = style.graph("Goodput by sidecar", text, units.PercentUnit, 12)
+    panel.with_target(query(at_sidecar(signals.GOODPUT_AT), "{{instance}}")).max(1).no_value(NO_TRAFFIC)
+    limits = ((value, BAD if colour == WARN else WARN) for value, colour in goodput_limits(spec))
+    return style.with_lines(panel, *limits)
+
+
+def requests() -> timeseries.Panel:
+    text = describe("Is the load spread evenly?", "Requests that end per second, by sidecar.")
+    return style.graph("Requests by sidecar", text, units.RequestsPerSecond, 12).with_target(
+        query(at_sidecar(signals.REQUESTS_AT), "{{instance}}")
+    )
+
+
+def waiting() -> timeseries.Panel:
+    text = describe(
+        "Which engine has a queue?",
+        "Requests in the queue of each engine. One queue among empty ones is a matter of routing.",
+        may_be_empty="some engines expose no queue",
+    )
+    return style.graph("Waiting by engine", text, units.Short, 12).with_target(
+        query(_sum(signals.ENGINE_WAITING), _PER_ENGINE)
+    )
+
+
+def kv_cache() -> timeseries.Panel:
+    text = describe(
+        "Which engine has no room left?",
+        "Share of the KV cache in use, the fullest rank of each engine.",
+        may_be_empty="some engines expose no KV cache",
+    )
+    panel = style.graph("KV cache by engine", text, units.PercentUnit, 12).max(1)
+    return style.with_lines(
+        panel.with_target(query(_most(signals.ENGINE_KV_USAGE), _PER_ENGINE)), (KV_CACHE_FULL, WARN)
+    )
+
+
+def settings() -> table.Panel:
+    text = describe(
+        "Which settings are not the same everywhere?",
+        "A column for each setting of which the engines shown tell more than one value. A fingerprint that differs "
+        "alone is a flag that the engine does not tell by name.",
+        may_be_empty="all engines shown are set alike",
+    )
+    told = at_engine(signals.ENGINE_SETTING_INFO)
+    values = f"count by ({Label.SETTING}) (count by ({Label.SETTING}, {Label.VALUE}) ({told}))"
+    differing = f"{told} and on ({Label.SETTING}) ({values} > 1)"
+    named = f'label_join({differing}, "{Label.ENGINE}", " at ", "{Label.ENGINE}", "{Label.INSTANCE}")'
+    panel = style.sheet("Settings that differ", text, units.String, 24, 10).no_value("all are set alike")
+    return tables.crossed(panel, named, Label.ENGINE, Label.SETTING, Label.VALUE)
+
+
+def _failure_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
+    """What availability allows to fail, and twice that."""
+    budgets = [slo.budget for slo in spec.slos if slo.measure is Measure.AVAILABILITY]
+    return ((max(budgets), WARN), (2 * max(budgets), BAD)) if budgets else ()
+
+
+def _sum(gauge: Signal) -> str:
+    return sum_by(at_engine(gauge), _ENGINE)
+
+
+def _most(gauge: Signal) -> str:
+    return f"max by ({', '.join(_ENGINE)}) ({at_engine(gauge)})"
+
+
+BOARD = Board(
+    uid="vllm-slo-fleet",
+    title="Fleet",
+    description="All engines side by side: what users get from each, how full it is, and how it is set.",
+    variables=(Label.INSTANCE, Label.ENGINE),
+    rows=rows,
+)

@@ -1,0 +1,263 @@
+"""The dashboard "Load test": did the service get the scheduled load, did it carry it, and is the test valid?"""
+
+from collections.abc import Mapping
+
+from grafana_foundation_sdk.builders import bargauge, common, stat, table, timeseries
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import units
+
+from alerts.promql import increase, quantile, rate, select, sum_by
+from dashboards import style, tables
+from dashboards.board import Board
+from dashboards.page import Row
+from dashboards.panels import promises, traffic
+from dashboards.selected import PER_CLASS, RATE, rate_by_class, selected
+from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SELECTED, SKY, WARN, describe, query
+from dashboards.tables import Figure
+from exporters import signals
+from exporters.signals import SEND_LATE, Label, LoadOutcome, Outcome, Signal
+from exporters.slos import SloFile
+from exporters.yamlfile import spell_duration
+
+_NO_TEST = "no load test"
+_EMPTY = "no load test ran in this time"
+_GOOD = "Good is the sidecar's word, which knows all requests, not only those of the test."
+_RANGE = "$__range"
+_UNSENT = {Label.OUTCOME: LoadOutcome.NOT_SENT}
+
+_STEPS = {"scheduled": GREY, "sent": BLUE, "ended": SKY, "good": GOOD}
+_GAPS = {"scheduled, not sent": BAD, "sent, not ended": WARN, "ended, not good": PINK}
+_OWN_OUTCOMES = {LoadOutcome.TIMEOUT: WARN, LoadOutcome.CUT: PINK, LoadOutcome.NOT_SENT: BLUE}
+
+
+def rows(spec: SloFile) -> tuple[Row, ...]:
+    return (
+        Row(
+            "Does the service get the load that was scheduled, and does it carry it?",
+            (now(), send_lag_now(), never_sent(), runs(), offered_against_achieved(), gaps()),
+        ),
+        Row("Is the load generator on time, and where does work pile up?", (send_lag(), traffic.in_flight(spec))),
+        Row("How much of what is offered is good?", (goodput(spec), good_of_offered(spec))),
+        Row(
+            "What became of the requests, and what got lost on the way?",
+            (outcomes(), traffic.outcomes().span(8), outcomes_compared()),
+        ),
+    )
+
+
+def now() -> stat.Panel:
+    text = describe(
+        "How much is offered now, and how much of it achieved?", f"Requests per second. {_GOOD}", may_be_empty=_EMPTY
+    )
+    panel = style.figure("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
+    for step, expression in _steps().items():
+        panel.with_target(query(expression, step, instant=True)).override_by_name(step, [style.fixed(_STEPS[step])])
+    return panel.decimals(1).no_value(_NO_TEST)
+
+
+def send_lag_now() -> stat.Panel:
+    text = describe("Is the test valid?", _lag_reading(), may_be_empty=_EMPTY)
+    return (
+        style.figure("Send lag now", text, units.Seconds, 4, 5)
+        .with_target(query(_lag(0.99), "p99", instant=True))
+        .no_value(_NO_TEST)
+        .thresholds(style.thresholds(GOOD, (SEND_LATE, BAD)))
+    )
+
+
+def never_sent() -> stat.Panel:
+    unsent = increase(_ended(_UNSENT), _RANGE)
+    text = describe(
+        "Was all of the schedule offered?",
+        "Requests in the time shown that were due, but that the load generator could not send: the service saw less "
+        "load than was scheduled.",
+        may_be_empty=_EMPTY,
+    )
+    return (
+        style.figure("Never sent", text, units.Short, 4, 5)
+        .with_target(query(f"sum ({unsent})", "in range", instant=True))
+        .decimals(0)
+        .no_value(_NO_TEST)
+        .thresholds(style.thresholds(GOOD, (1, BAD)))
+    )
+
+
+def runs() -> table.Panel:
+    text = describe(
+        "Which load tests are in the time shown?",
+        "A run is called by its start, in UTC, as in the annotations; its requests and report are in the folder of "
+        "`load run --out`.",
+        may_be_empty=_EMPTY,
+    )
+    by = f"max by ({Label.RUN}, {Label.SCENARIO})"
+    seen = f"{by} (max_over_time({signals.LOAD_RUN.name}[{_RANGE}]))"
+    states = {"0": "ended", "1": "running"}
+    state = Figure(
+        title="state",
+        # one that was killed has no last 0
+        expression=f"{by} ({signals.LOAD_RUN.name}) or 0 * {seen}",
+        unit=units.NoUnit,
+        mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
+    )
+    newest_first = common.TableSortByFieldState().display_name("run").desc(True)
+    panel = style.sheet("Load tests", text, units.NoUnit, 8, 5).sort_by([newest_first]).no_value(_NO_TEST)
+    return tables.joined(panel, {Label.RUN: "run", Label.SCENARIO: "scenario"}, [state])
+
+
+def offered_against_achieved() -> timeseries.Panel:
+    text = describe(
+        "Does the service keep up with what is offered?",
+        "Requests per second that the schedule called for, that were sent, that ended in whichever way, and that were "
+        f"good for all their SLOs. While it keeps up, the first three are one line. {_GOOD}",
+        may_be_empty=_EMPTY,
+    )
+    panel = style.graph("Offered against achieved", text, units.RequestsPerSecond, 12, 10)
+    for step, expression in _steps().items():
+        panel.with_target(query(expression, step)).override_by_name(step, [style.fixed(_STEPS[step])])
+    return panel.no_value(_NO_TEST)
+
+
+def gaps() -> timeseries.Panel:
+    text = describe(
+        "Where is the rest?",
+        "From what was scheduled down to what was good, requests per second: not sent is the load generator's fault, "
+        "sent and not ended piles up in the service, ended and not good was late, failed or lost. While a pile is "
+        "worked off, more ends than is sent, and the second is 0.",
+        may_be_empty=_EMPTY,
+    )
+    panel = style.graph("Lost of what was offered", text, units.RequestsPerSecond, 12, 10)
+    steps = list(_steps().values())
+    for (gap, colour), more, less in zip(_GAPS.items(), steps, steps[1:], strict=False):
+        panel.with_target(query(f"clamp_min({more} - {less}, 0)", gap)).override_by_name(gap, [style.fixed(colour)])
+    return style.stacked(panel).no_value(_NO_TEST)
+
+
+def send_lag() -> timeseries.Panel:
+    text = describe("Does the load generator send when it should?", _lag_reading(), may_be_empty=_EMPTY)
+    panel = style.graph("Send lag", text, units.Seconds, 12)
+    for q, colour in ((0.5, SKY), (0.99, BLUE)):
+        panel.with_target(query(_lag(q), f"p{q * 100:g}")).override_by_name(f"p{q * 100:g}", [style.fixed(colour)])
+    return style.with_lines(panel.no_value(_NO_TEST), (SEND_LATE, BAD))
+
+
+def goodput(spec: SloFile) -> timeseries.Panel:
+    text = describe(
+        "How much good work does the service do at the offered rate?",
+        "Requests per second: offered dotted, good for all their SLOs drawn through. Good that falls while more is "
+        "offered is a service past its limit.",
+        may_be_empty=_EMPTY,
+    )
+    dotted = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
+    panel = (
+        style.graph("Goodput at the offered rate", text, units.RequestsPerSecond, 18)
+        .with_target(query(_rate_by_class(signals.LOAD_SCHEDULED), f"{PER_CLASS} offered"))
+        .with_target(query(rate_by_class(signals.GOODPUT_REQUESTS), f"{PER_CLASS} good"))
+        .override_by_regexp("/ offered$/", [dotted])
+        .no_value(_NO_TEST)
+    )
+    return style.by_class(panel, spec)
+
+
+def good_of_offered(spec: SloFile) -> bargauge.Panel:
+    text = describe(
+        "Which share of what was offered in the time shown was good?",
+        "Good for all SLOs over scheduled. Unlike goodput it counts what was never sent, got lost, or is still open.",
+        may_be_empty=_EMPTY,
+    )
+    good = sum_by(increase(selected(signals.GOODPUT_REQUESTS), _RANGE), [Label.CLASS])
+    offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), _RANGE), [Label.CLASS])
+    return (
+        style.bars("Good of what was offered", text, units.PercentUnit, 6, 9)
+        .with_target(query(f"{good} / ({offered} > 0)", PER_CLASS, instant=True))
+        .min(0)
+        .max(1)
+        .decimals(1)
+        .no_value(_NO_TEST)
+        .thresholds(style.thresholds(BAD, *promises.goodput_limits(spec)))
+    )
+
+
+def outcomes() -> timeseries.Panel:
+    text = describe(
+        "What became of the requests, as the load generator saw it?",
+        "Ended requests per second. Timeout: it gave up after the scenario's timeout; cut: still open when the run was "
+        "stopped; both are client_abort to the sidecar, which never sees what was not_sent.",
+        may_be_empty=_EMPTY,
+    )
+    ended = sum_by(rate(_ended(), RATE), [Label.OUTCOME])
+    panel = style.graph("Outcomes: load generator", text, units.RequestsPerSecond, 8)
+    panel = style.by_outcome(panel.with_target(query(ended, "{{outcome}}")).no_value(_NO_TEST))
+    for outcome, colour in _OWN_OUTCOMES.items():
+        panel.override_by_name(outcome, [style.fixed(colour)])
+    return style.stacked(panel)
+
+
+def outcomes_compared() -> table.Panel:
+    """In the sidecar's words, so that a row is of the same requests on both sides."""
+    text = describe(
+        "What got lost between the load generator and the sidecar?",
+        "Requests in the time shown that both saw end. More at the load generator never reached the sidecar, or ended "
+        "otherwise on the way back; more at the sidecar came from somebody else. Give or take what ended between two "
+        "scrapes.",
+        may_be_empty=_EMPTY,
+    )
+    aborted = increase(_ended({Label.OUTCOME: f"{LoadOutcome.TIMEOUT}|{LoadOutcome.CUT}"}), _RANGE)
+    aborted = f'label_replace(sum ({aborted}), "{Label.OUTCOME}", "{Outcome.CLIENT_ABORT}", "", "")'
+    others = increase(_ended({Label.OUTCOME: "|".join(Outcome)}), _RANGE)
+    load = f"({sum_by(others, [Label.OUTCOME])} or {aborted})"
+    sidecar = sum_by(increase(selected(signals.REQUESTS), _RANGE), [Label.OUTCOME])
+    between = f"round(({load} or 0 * {sidecar}) - {sidecar}) and on () {load}"
+    columns = (("load generator", load), ("sidecar", sidecar), ("between", between))
+    return tables.joined(
+        style.sheet("Outcomes compared", text, units.NoUnit, 8).no_value(_NO_TEST),
+        {Label.OUTCOME: "outcome"},
+        [Figure(title=title, expression=each, unit=units.NoUnit, empty="-", decimals=0) for title, each in columns],
+    )
+
+
+def _steps() -> dict[str, str]:
+    """What becomes of the schedule, each a part of the one before, in requests per second."""
+    return {
+        "scheduled": _rate(signals.LOAD_SCHEDULED),
+        "sent": _rate(signals.LOAD_SENT),
+        "ended": f"({_rate(signals.LOAD_ENDED)} - sum ({rate(_ended(_UNSENT), RATE)}))",
+        "good": f"sum ({rate(selected(signals.GOODPUT_REQUESTS), RATE)})",
+    }
+
+
+def _rate(counter: Signal) -> str:
+    return f"sum ({rate(_selected(counter), RATE)})"
+
+
+def _rate_by_class(counter: Signal) -> str:
+    return sum_by(rate(_selected(counter), RATE), [Label.CLASS])
+
+
+def _selected(counter: Signal, where: Mapping[Label, str] | None = None) -> str:
+    """Of the load generator, which knows no models."""
+    return select(counter, {Label.CLASS: SELECTED[Label.CLASS], **(where or {})}, regex=True)
+
+
+def _ended(where: Mapping[Label, str] | None = None) -> str:
+    return _selected(signals.LOAD_ENDED, where)
+
+
+def _lag(q: float) -> str:
+    return quantile(q, signals.LOAD_SEND_LAG, RATE, [], {})
+
+
+def _lag_reading() -> str:
+    return (
+        "How much later requests left than the schedule said, by the load generator's own fault. Above "
+        f"{spell_duration(SEND_LATE)} at p99 its report warns: latencies then show the load generator as well as the "
+        "service."
+    )
+
+
+BOARD = Board(
+    uid="vllm-slo-load",
+    title="Load test",
+    description="Offered against achieved load, the load generator's own lateness, and what got lost between.",
+    variables=(Label.MODEL, Label.CLASS),
+    rows=rows,
+)

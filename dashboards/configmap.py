@@ -1,0 +1,55 @@
+"""Dashboards as Kubernetes ConfigMaps, which the sidecar of Grafana's chart loads by their label."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from alerts.prometheusrule import checked_labels
+from alerts.rule import dump
+from exporters.usage import UsageError
+
+HEADER = """\
+---
+# Made by `vllm-slo dashboards render --format configmap` from the SLO file; change that file and render again.
+"""
+
+FOLDER = "vllm-slo"
+_LABEL, _FOLDER = "grafana_dashboard", "grafana_folder"
+"""What the sidecar looks for, and where it reads the folder's name, unless its chart says otherwise."""
+
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the ConfigMaps belong in the cluster, and the dashboards in Grafana."""
+
+    namespace: str | None = None
+    """None leaves the choice to kubectl."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    folder: str = FOLDER
+
+
+def config_map(name: str, file_name: str, text: str, place: Place) -> str:
+    """One dashboard's file; each has its own, as a ConfigMap holds 1 MiB at the most."""
+    metadata = {
+        "name": name,
+        **({"namespace": place.namespace} if place.namespace else {}),
+        "labels": {_LABEL: "1", **place.labels},
+        "annotations": {_FOLDER: place.folder},
+    }
+    return HEADER + dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {file_name: text}})
+
+
+def checked_place(namespace: str | None, labels: Iterable[str], folder: str | None) -> Place:
+    """The place that the flags name.
+
+    Raises:
+        UsageError: Kubernetes would refuse one of them.
+    """
+    if namespace is not None and not _NAMESPACE.fullmatch(namespace):
+        raise UsageError(
+            f"--namespace: {namespace!r} is no name of a Kubernetes namespace; use up to 63 lower-case letters, digits "
+            "and -, beginning and ending with a letter or digit"
+        )
+    return Place(namespace, checked_labels(labels), FOLDER if folder is None else folder)

@@ -1,0 +1,201 @@
+"""Panels on how long requests take: as users saw it, stage by stage, and as the engine tells it."""
+
+from functools import partial
+
+from grafana_foundation_sdk.builders import common, heatmap, timeseries
+from grafana_foundation_sdk.models import common as looks
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from alerts.promql import quantile, rate, select, sum_by
+from dashboards import style
+from dashboards.selected import PER_CLASS, RATE, mean, rate_by_class, selected
+from dashboards.style import BAD, BLUE, GREY, NO_TRAFFIC, PINK, SELECTED, SKY, YELLOW, describe, query
+from exporters import signals
+from exporters.signals import OTHER, Label, Outcome, Signal
+from exporters.slos import Measure, SloFile
+
+_FINISHED = (
+    "no request has finished, or the engine tells no times: vLLM does with --enable-per-request-metrics or with spans"
+)
+_STAGES = (
+    ("queue", signals.QUEUE, Measure.QUEUE, "from arrival at the engine until it is scheduled"),
+    ("prefill", signals.PREFILL, Measure.PREFILL, "from scheduled to the first token"),
+    ("decode", signals.DECODE, Measure.DECODE, "from the first token to the last"),
+)
+_STAGE_COLOURS = {"queue": YELLOW, "prefill": SKY, "decode": BLUE}
+
+
+def thresholds_of(spec: SloFile, measure: Measure) -> tuple[float, ...]:
+    """In seconds, rising."""
+    return tuple(sorted({slo.threshold for slo in spec.slos if slo.measure is measure and slo.threshold is not None}))
+
+
+def quantiles(title: str, text: str, histogram: Signal, measure: Measure, spec: SloFile) -> timeseries.Panel:
+    """The median dotted, the 95th percentile drawn through; the exemplars are of the class, not of a quantile."""
+    panel = style.graph(title, text, units.Seconds, 12).no_value(NO_TRAFFIC)
+    for q in (0.5, 0.95):
+        series = quantile(q, histogram, RATE, [Label.CLASS], SELECTED)
+        panel.with_target(query(series, f"{PER_CLASS} p{q * 100:g}").exemplar(q == 0.95 and _has_exemplars(histogram)))
+    panel.legend(
+        common.VizLegendOptions()
+        .show_legend(True)
+        .display_mode(looks.LegendDisplayMode.TABLE)
+        .placement(looks.LegendPlacement.RIGHT)
+        .calcs(["lastNotNull"])
+    )
+    dotted = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
+    panel.override_by_regexp("/ p50$/", [dotted])
+    return style.with_lines(style.by_class(panel, spec), *((seconds, BAD) for seconds in thresholds_of(spec, measure)))
+
+
+def spread(title: str, text: str, histogram: Signal, unit: str, per_cell: str) -> heatmap.Panel:
+    """The whole histogram over time, with exemplars."""
+    buckets = sum_by(rate(select(histogram.bucket, SELECTED, regex=True), RATE), ["le"])
+    target = query(buckets, "{{le}}").format(PromQueryFormat.HEATMAP).exemplar(_has_exemplars(histogram))
+    return style.heat(title, text, unit, per_cell, 12).with_target(target)
+
+
+def first_token_heat() -> heatmap.Panel:
+    text = describe(
+        "Does everyone wait alike, or do a few wait long?",
+        "First tokens per second by how long they took; two bands are two kinds of requests. A bucket ends at each "
+        "threshold. A mark is one request; it leads to its trace where the data source names one for traces.",
+    )
+    return spread("Time to first token: spread", text, signals.TTFT, units.Seconds, units.RequestsPerSecond)
+
+
+def per_token(spec: SloFile) -> timeseries.Panel:
+    text = describe(
+        "Is a whole answer written fast enough?",
+        "Time per output token of each stream, from its first token to its last, when it has ended. "
+        "The line is the threshold of the SLO file, if it has one.",
+    )
+    return quantiles("Time per output token", text, signals.TPOT, Measure.TPOT, spec)
+
+
+def per_token_heat() -> heatmap.Panel:
+    text = describe(
+        "Are all answers written at one speed?", "Streams that end per second, by their time per output token."
+    )
+    return spread("Time per output token: spread", text, signals.TPOT, units.Seconds, units.RequestsPerSecond)
+
+
+def gaps(spec: SloFile) -> timeseries.Panel:
+    text = describe(
+        "Does the text flow, or does it stutter?",
+        "Gaps between output chunks of all streams, counted when a stream ends; a chunk may carry several tokens. The "
+        "line is the threshold of the SLO file; it judges the 95th percentile of each request by itself, not this one.",
+    )
+    return quantiles("Inter-chunk time", text, signals.INTER_CHUNK, Measure.ITL_P95, spec)
+
+
+def gaps_heat() -> heatmap.Panel:
+    text = describe(
+        "How often does the text stand still?", "Gaps per second by length; a band far above the rest is a stall."
+    )
+    return spread("Inter-chunk time: spread", text, signals.INTER_CHUNK, units.Seconds, units.CountsPerSecond)
+
+
+def stages() -> timeseries.Panel:
+    """One panel a class: a stack adds up to a request only within one."""
+    text = describe(
+        "Where does the time of a request go?",
+        f"Mean of {', of '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by the engine's own clock. "
+        "Of finished requests only: what the coverage leaves out may have waited longer.",
+        may_be_empty=_FINISHED,
+    )
+    panel = style.graph("Queue, prefill, decode: $class", text, units.Seconds, 24, 8).no_value(NO_TRAFFIC)
+    for stage, signal, *_ in _STAGES:
+        panel.with_target(query(mean(signal, selected), stage)).override_by_name(
+            stage, [style.fixed(_STAGE_COLOURS[stage])]
+        )
+    return style.stacked(panel).repeat(str(Label.CLASS)).repeat_direction("h").max_per_row(6)
+
+
+def coverage(spec: SloFile) -> timeseries.Panel:
+    text = describe(
+        "Of how many requests are the engine's times known?",
+        "Share of ended requests; a client that gave up, a stream cut short and a refusal have none. "
+        "Beside it stands the oldest wait, of whom nobody knows more than that.",
+    )
+    known, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
+    panel = style.graph("Requests whose engine times are known", text, units.PercentUnit, 12, 8).max(1)
+    return style.by_class(panel.with_target(query(f"{known} / ({ended} > 0)", PER_CLASS)).no_value(NO_TRAFFIC), spec)
+
+
+def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
+    """One panel a stage."""
+    panels = []
+    for stage, signal, measure, meaning in _STAGES:
+        text = describe(
+            f"How long is {stage} for most, and for the slowest?",
+            f"Time {meaning}, finished requests. The line is the threshold of the SLO file, if it has one.",
+            may_be_empty=_FINISHED,
+        )
+        panels.append(quantiles(f"{stage.capitalize()} time", text, signal, measure, spec).span(8))
+    return tuple(panels)
+
+
+def two_views() -> tuple[timeseries.Panel, ...]:
+    """The user's mean, the engine's, and what lies between."""
+    return (
+        _views(
+            "Time to first token: user and engine",
+            describe(
+                "How much of the wait for the first token does the engine not know of?",
+                "Means, of all classes. Between the two lie network, sidecar and what the engine does not count; below "
+                "0 it has counted others: requests that do not stream, or some that came past the sidecar. vLLM's "
+                "count begins at arrival, so its queue is in it.",
+                may_be_empty="the engine exposes no time to first token, or there is no traffic",
+            ),
+            mean(signals.TTFT, _known),
+            signals.ENGINE_TTFT,
+        ),
+        _views(
+            "Time per output token: user and engine",
+            describe(
+                "Do tokens reach the user as fast as the engine writes them?",
+                "Means of each request's time per output token, of all classes. A difference is a slow network, or a "
+                "slow reader.",
+                may_be_empty="the engine exposes no time per output token, or there is no traffic",
+            ),
+            mean(signals.TPOT, _known),
+            signals.ENGINE_TPOT,
+        ),
+        _views(
+            "Whole requests: user and engine",
+            describe(
+                "How much of a whole request does the engine not know of?",
+                "Means of requests that ended well, of all classes; the engine knows no others. Where few end, the two "
+                "hold different ones at any time: look at what lies between over a longer one.",
+                may_be_empty="the engine exposes no duration of requests, or there is no traffic",
+            ),
+            mean(signals.DURATION, partial(_known, outcome=Outcome.OK)),
+            signals.ENGINE_DURATION,
+        ),
+    )
+
+
+def _known(series: str, outcome: Outcome | None = None) -> str:
+    """Of any class, as the engine knows none, and without what only the sidecar sees, such as a list of models."""
+    only = f',{Label.OUTCOME}="{outcome}"' if outcome else ""
+    return f'{series}{{{Label.MODEL}=~"{SELECTED[Label.MODEL]}",{Label.MODEL}!="{OTHER}"{only}}}'
+
+
+def _views(title: str, text: str, user: str, engine: Signal) -> timeseries.Panel:
+    engines = mean(engine, _known)
+    panel = style.graph(title, text, units.Seconds, 8, signed=True).no_value(NO_TRAFFIC)
+    for legend, expression, colour in (
+        ("user", user, BLUE),
+        ("engine", engines, PINK),
+        ("between", f"({user}) - ({engines})", GREY),
+    ):
+        panel.with_target(query(expression, legend)).override_by_name(legend, [style.fixed(colour)])
+    return panel
+
+
+def _has_exemplars(histogram: Signal) -> bool:
+    """Gaps are counted many at a time, when a stream has ended."""
+    return histogram is not signals.INTER_CHUNK

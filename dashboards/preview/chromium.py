@@ -1,0 +1,170 @@
+"""Drives a headless Chromium by its DevTools protocol: opens a page, waits until it is drawn, takes its picture."""
+
+import asyncio
+import base64
+import itertools
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import aiohttp
+
+from exporters.usage import UsageError
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_STARTS_WITHIN = 60.0
+_DRAWS_WITHIN = 60.0
+
+
+def find() -> str | None:
+    """The browser on PATH."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+class BrowserError(Exception):
+    """The browser refused a command, or a script on the page threw."""
+
+
+class Tab:
+    """One page of the browser, and every event that it has told of."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._session = ""
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self.events: list[tuple[str, Mapping[str, Any]]] = []
+
+    async def open(self) -> None:
+        target = await self.send("Target.createTarget", url="about:blank")
+        attached = await self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            await self.send(f"{domain}.enable")
+
+    async def send(self, method: str, **parameters: Any) -> Any:
+        """The result of one command.
+
+        Raises:
+            BrowserError: the browser refused it, or has gone.
+        """
+        number = next(self._numbers)
+        command = {"id": number, "method": method, "params": parameters}
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        await self._socket.send_str(json.dumps({**command, "sessionId": self._session} if self._session else command))
+        try:
+            return await asyncio.wait_for(answer, _DRAWS_WITHIN)
+        except TimeoutError as error:
+            raise BrowserError(f"the browser does not answer {method} within {_DRAWS_WITHIN:g} s") from error
+
+    async def evaluate(self, script: str) -> Any:
+        """The value of an expression on the page; a promise is waited for.
+
+        Raises:
+            BrowserError: it threw.
+        """
+        result = await self.send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in result:
+            raise BrowserError(json.dumps(result["exceptionDetails"]))
+        return result["result"].get("value")
+
+    async def show(self, url: str, width: int = 1440, height: int = 900) -> None:
+        """Load a page of the preview and wait until it says that it is drawn.
+
+        Raises:
+            BrowserError: it does not say so in time.
+        """
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        await self.send("Emulation.setDeviceMetricsOverride", **metrics)
+        await self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+        await self.send("Page.navigate", url=url)
+        await self.until("document.documentElement?.dataset.drawn")
+
+    async def until(self, condition: str) -> None:
+        """Wait for an expression on the page to be true, through reloads.
+
+        Raises:
+            BrowserError: it is not in time.
+        """
+        try:
+            async with asyncio.timeout(_DRAWS_WITHIN):
+                while True:
+                    with suppress(BrowserError):  # between two pages there is nothing to ask
+                        if await self.evaluate(condition):
+                            return
+                    await asyncio.sleep(0.02)
+        except TimeoutError as error:
+            raise BrowserError(f"not within {_DRAWS_WITHIN:g} s: {condition}") from error
+
+    async def picture(self) -> bytes:
+        """The whole page as PNG, however long it is."""
+        size = (await self.send("Page.getLayoutMetrics"))["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        taken = await self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(taken["data"])
+
+    async def listen(self) -> None:
+        """Hand answers to who waits for them, until the browser closes."""
+        async for message in self._socket:
+            told = json.loads(message.data)
+            if "id" not in told:
+                self.events.append((told["method"], told.get("params", {})))
+            elif not (waiting := self._waiting.pop(told["id"])).done():
+                if "error" in told:
+                    waiting.set_exception(BrowserError(told["error"]["message"]))
+                else:
+                    waiting.set_result(told["result"])
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Tab]:
+    """A tab of a browser of one's own, which ends with the block.
+
+    Raises:
+        UsageError: no browser is installed, or it does not start.
+    """
+    program = find()
+    if program is None:
+        raise UsageError(f"--png: needs a browser, and none is on PATH; install one of: {', '.join(NAMES)}")
+    with tempfile.TemporaryDirectory(prefix="vllm-slo-", ignore_cleanup_errors=True) as profile:
+        flags = ["--headless", "--remote-debugging-port=0", f"--user-data-dir={profile}", "--disable-gpu"]
+        flags += ["--no-first-run", "--disable-background-networking", "--hide-scrollbars", "--mute-audio"]
+        if os.geteuid() == 0:
+            flags.append("--no-sandbox")  # Chromium's own refuses to run as root
+        process = await asyncio.create_subprocess_exec(
+            program, *flags, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE, start_new_session=True
+        )
+        try:
+            address = await _address(process)
+            async with aiohttp.ClientSession() as http, http.ws_connect(address, max_msg_size=0) as socket:
+                tab = Tab(socket)
+                listening = asyncio.create_task(tab.listen())
+                try:
+                    await tab.open()
+                    yield tab
+                finally:
+                    listening.cancel()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.communicate()
+
+
+async def _address(process: asyncio.subprocess.Process) -> str:
+    """Where the browser listens, which it tells on its standard error."""
+    assert process.stderr is not None  # noqa: S101 - it is a pipe
+    said: list[str] = []
+    try:
+        async with asyncio.timeout(_STARTS_WITHIN):
+            async for line in process.stderr:
+                said.append(line.decode(errors="replace").strip())
+                if found := re.search(r"DevTools listening on (ws://\S+)", said[-1]):
+                    return found[1]
+    except TimeoutError:
+        pass
+    raise UsageError(f"--png: the browser does not start: {' '.join(said[-3:]) or 'it says nothing'}")

@@ -1,0 +1,84 @@
+"""Grafana's named colours, its palette, and the colour that thresholds give a value."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_NAMED = {
+    "super-light-green": "#C8F2C2", "light-green": "#96D98D", "green": "#73BF69", "semi-dark-green": "#56A64B",
+    "dark-green": "#37872D", "super-light-red": "#FFA6B0", "light-red": "#FF7383", "red": "#F2495C",
+    "semi-dark-red": "#E02F44", "dark-red": "#C4162A", "super-light-blue": "#C0D8FF", "light-blue": "#8AB8FF",
+    "blue": "#5794F2", "semi-dark-blue": "#3274D9", "dark-blue": "#1F60C4", "super-light-orange": "#FFCB7D",
+    "light-orange": "#FFB357", "orange": "#FF9830", "semi-dark-orange": "#FF780A", "dark-orange": "#FA6400",
+    "super-light-yellow": "#FFF899", "light-yellow": "#FFEE52", "yellow": "#FADE2A", "semi-dark-yellow": "#F2CC0C",
+    "dark-yellow": "#E0B400", "super-light-purple": "#DEB6F2", "light-purple": "#CA95E5", "purple": "#B877D9",
+    "semi-dark-purple": "#A352CC", "dark-purple": "#8F3BB8",
+}  # fmt: skip
+
+_PALETTE = (
+    "#7EB26D", "#EAB839", "#6ED0E0", "#EF843C", "#E24D42", "#1F78C1", "#BA43A9", "#705DA0", "#508642", "#CCA300",
+    "#447EBC", "#C15C17", "#890F02", "#0A437C", "#6D1F62", "#584477", "#B7DBAB", "#F4D598", "#70DBED", "#F9BA8F",
+    "#F29191", "#82B5D8", "#E5A8E2", "#AEA2E0", "#629E51", "#E5AC0E", "#64B0C8", "#E0752D", "#BF1B00", "#0A50A1",
+    "#962D82", "#614D93", "#9AC48A", "#F2C96D", "#65C5DB", "#F9934E", "#EA6460", "#5195CE", "#D683CE", "#806EB7",
+    "#3F6833", "#967302", "#2F575E", "#99440A", "#58140C", "#052B51", "#511749", "#3F2B5B", "#E0F9D7", "#FCEACA",
+    "#CFFAFF", "#F9E2D2", "#FCE2DE", "#BADFF4", "#F9D9F9", "#DEDAF7",
+)  # fmt: skip
+
+TEXT, TRANSPARENT = "text", "transparent"
+"""Words that the page itself turns into a colour."""
+
+
+def colour(name: str) -> str:
+    """A colour's name or code as CSS has it."""
+    return _NAMED.get(name, name)
+
+
+def of_number(index: int) -> str:
+    return _PALETTE[index % len(_PALETTE)]
+
+
+def of_name(name: str) -> str:
+    """A colour that depends on the name alone, so that a series keeps it from panel to panel."""
+    digest = 5381
+    for character in reversed(name):
+        digest = (digest * 33 ^ ord(character)) & 0xFFFFFFFF
+    return _READABLE[digest % len(_READABLE)]
+
+
+def _contrast(code: str) -> float:
+    """How well a colour is told from Grafana's dark ground, 1 to 21."""
+    return (_luminance(code) + 0.05) / (_luminance("#181B1F") + 0.05)
+
+
+def _luminance(code: str) -> float:
+    shares = (int(code[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+_READABLE = [code for code in _PALETTE if _contrast(code) >= 3]
+
+
+def of_value(value: float | None, thresholds: Mapping[str, Any], low: float, high: float) -> str:
+    """That of the last threshold at or below the value; `low` and `high` are 0 % and 100 % where they are shares."""
+    steps: Sequence[Mapping[str, Any]] = thresholds.get("steps") or [{"color": "green", "value": None}]
+    if value is not None and thresholds.get("mode") == "percentage":
+        value = 100 * (value - low) / (high - low) if high > low else 0.0
+    found = steps[0]
+    for step in steps[1:]:
+        if value is not None and value >= (step.get("value") or 0):
+            found = step
+    return colour(str(found.get("color", "green")))
+
+
+def ink(ground: str) -> str:
+    """What is read on a coloured ground: black or white; nothing where the ground is not one of ours."""
+    if not re.fullmatch("#[0-9A-Fa-f]{6}", ground):
+        return ""
+    return "#111217" if _luminance(ground) > 0.3 else "#FFFFFF"
+
+
+def limits(thresholds: Mapping[str, Any]) -> list[tuple[float, str]]:
+    """The values from which on there is another colour, and that colour."""
+    steps = thresholds.get("steps") or []
+    return [(float(s["value"]), colour(str(s["color"]))) for s in steps if s.get("value") is not None]

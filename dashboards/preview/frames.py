@@ -1,0 +1,130 @@
+"""What queries answered, as Grafana hands it to panels: frames of named columns."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    TIME = "time"
+    NUMBER = "number"
+    STRING = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column: milliseconds for times, None where there is no value."""
+
+    name: str
+    kind: Kind
+    values: list[Any]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    shown: str = ""
+    """Its name by the query's legend."""
+
+    @property
+    def title(self) -> str:
+        return self.shown or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Columns of one length."""
+
+    ref: str
+    fields: tuple[Field, ...]
+
+    @property
+    def values(self) -> Iterator[Field]:
+        """The columns but for times."""
+        return (each for each in self.fields if each.kind is not Kind.TIME)
+
+    @property
+    def rows(self) -> int:
+        return len(self.fields[0].values) if self.fields else 0
+
+    def column(self, title: str) -> Field | None:
+        return next((each for each in self.fields if title in (each.title, each.name)), None)
+
+    def take(self, rows: Iterable[int]) -> "Frame":
+        """Some of its rows, in the order given."""
+        chosen = list(rows)
+        return Frame(
+            self.ref, tuple(replace(each, values=[each.values[row] for row in chosen]) for each in self.fields)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The moments of a range query in unix seconds; every series has a place for each."""
+
+    start: float
+    step: float
+    points: int
+
+
+def of_matrix(ref: str, result: Iterable[Mapping[str, Any]], grid: Grid, legend: str) -> list[Frame]:
+    """One frame a series, with a value or None for every moment of the grid."""
+    times = Field("Time", Kind.TIME, [(grid.start + index * grid.step) * 1000 for index in range(grid.points)])
+    frames = []
+    for series in result:
+        values: list[float | None] = [None] * grid.points
+        for at, text in series.get("values", ()):
+            place = round((at - grid.start) / grid.step)
+            if 0 <= place < grid.points:
+                values[place] = number(text)
+        frames.append(Frame(ref, (times, _value(series["metric"], values, legend))))
+    return frames
+
+
+def of_vector(ref: str, result: Iterable[Mapping[str, Any]], legend: str) -> list[Frame]:
+    """One frame a series, with a single row."""
+    return [
+        Frame(
+            ref,
+            (
+                Field("Time", Kind.TIME, [series["value"][0] * 1000]),
+                _value(series["metric"], [number(series["value"][1])], legend),
+            ),
+        )
+        for series in result
+    ]
+
+
+def of_table(ref: str, result: Iterable[Mapping[str, Any]], value: str) -> list[Frame]:
+    """One frame: a row a series, a column a label, and the value last."""
+    series = list(result)
+    labels = sorted({label for each in series for label in each["metric"]})
+    return [
+        Frame(
+            ref,
+            (
+                Field("Time", Kind.TIME, [each["value"][0] * 1000 for each in series]),
+                *(Field(label, Kind.STRING, [each["metric"].get(label, "") for each in series]) for label in labels),
+                Field(value, Kind.NUMBER, [number(each["value"][1]) for each in series]),
+            ),
+        )
+    ]
+
+
+def number(text: str) -> float | None:
+    """A sample; NaN is drawn as nothing."""
+    value = float(text)
+    return None if math.isnan(value) else value
+
+
+def _value(metric: Mapping[str, str], values: list[float | None], legend: str) -> Field:
+    labels = {label: value for label, value in metric.items() if label != "__name__"}
+    return Field("Value", Kind.NUMBER, values, labels, _title(metric, labels, legend))
+
+
+def _title(metric: Mapping[str, str], labels: Mapping[str, str], legend: str) -> str:
+    if legend and legend != "__auto":
+        return re.sub(r"\{\{\s*(.+?)\s*\}\}", lambda match: metric.get(match[1], ""), legend)
+    if legend and len(labels) == 1:
+        return next(iter(labels.values()))
+    inner = ", ".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
+    return metric.get("__name__", "") + (f"{{{inner}}}" if inner or "__name__" not in metric else "")

@@ -1,0 +1,56 @@
+"""Writes a document as one HTML page that needs nothing but itself."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The pages that belong together: the title and the uid of each by its name, and its address, where `*` is that."""
+
+    titles: Mapping[str, str]
+    uids: Mapping[str, str]
+    link: str
+
+    def whole(self, name: str, document: Mapping[str, Any]) -> str:
+        """A page with its data and the charting library inside."""
+        return self._page(name, {"data": document}, library=library())
+
+    def served(self, name: str, refresh: float) -> str:
+        """A page that fetches its data, and again every `refresh` seconds."""
+        given = {"data": None, "source": f"{name}/data", "refresh": refresh * 1000}
+        return self._page(name, given, source=' src="plotly.js"')
+
+    def _page(self, name: str, given: Mapping[str, Any], *, source: str = "", library: str = "") -> str:
+        page = {"name": name, "pages": self.titles, "uids": self.uids, "link": self.link, **given}
+        parts = {
+            "title": escape(f"{self.titles[name]} (preview)"),
+            "css": _read("preview.css"),
+            "page": to_json(page).replace("<", "\\u003c"),
+            "source": source,
+            "library": library,
+            "script": _read("preview.js"),
+        }
+        return re.sub(r"\{(\w+)\}", lambda match: parts[match[1]], _read("page.html"))
+
+
+def library() -> str:
+    """The charting library's own script, as its package ships it."""
+    return str(get_plotlyjs())
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _read(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")

@@ -1,0 +1,108 @@
+"""The vertical axis of a graph: how far it reaches, where its ticks stand, and where a value is drawn."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dashboards.preview.looks import Look
+from dashboards.preview.units import is_binary
+
+_ZEROS = re.compile(r"(\.\d*?)0+(?=\D|$)")  # at the end of a number with a point
+_DECIMAL = (1.0, 2.0, 2.5, 5.0, 10.0)
+_BINARY = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+_CLOCK = (1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """`linear`, `log` or `symlog`, which is linear around zero."""
+
+    kind: str = "linear"
+    base: float = 10.0
+    linear_below: float = 1.0
+
+    def place(self, value: float) -> float | None:
+        """Where a value is drawn; a logarithm has no place for zero."""
+        if self.kind == "log":
+            return math.log(value, self.base) if value > 0 else None
+        return math.asinh(value / self.linear_below) if self.kind == "symlog" else value
+
+    def ticks(self, low: float, high: float, most: int, unit: str) -> list[float]:
+        """At most about `most` round values from low to high."""
+        if self.kind == "linear":
+            return _even(low, high, most, unit)
+        first = self.linear_below if self.kind == "symlog" else low
+        least = math.floor(math.log(first, self.base) + 1e-9)
+        top = math.ceil(math.log(max(abs(low), abs(high), first), self.base))
+        every = max(1, -(-(top - least) // most))
+        powers = [self.base**power for power in range(least, top + 1, every)]
+        found = powers if self.kind == "log" else [*(-each for each in reversed(powers)), 0.0, *powers]
+        return [each for each in found if low <= each <= high]
+
+
+def scale_of(look: Look) -> Scale:
+    given: Mapping[str, Any] = look.custom("scaleDistribution") or {}
+    return Scale(
+        str(given.get("type", "linear")), float(given.get("log") or 10), float(given.get("linearThreshold") or 1)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From `low` to `high` in the values' own unit."""
+
+    scale: Scale
+    low: float
+    high: float
+
+    @property
+    def range(self) -> list[float]:
+        return [self.scale.place(self.low) or 0.0, self.scale.place(self.high) or 0.0]
+
+
+def axis_of(look: Look, values: Iterable[float]) -> Axis:
+    """As far as the values reach, unless the settings say how far."""
+    scale = scale_of(look)
+    drawn = [value for value in values if math.isfinite(value) and scale.place(value) is not None]
+    soft = [float(end) for name in ("axisSoftMin", "axisSoftMax") if (end := look.custom(name)) is not None]
+    low, high = min([*drawn, *soft], default=0.0), max([*drawn, *soft], default=1.0)
+    given_low, given_high = look.settings.get("min"), look.settings.get("max")
+    if given_low is not None:
+        low = float(given_low)
+    if given_high is not None:
+        high = float(given_high)
+    if scale.kind == "log":
+        low = low if low > 0 else min(drawn, default=1.0)  # a logarithm knows no zero to begin at
+        exponents = math.log(low, scale.base) + 1e-9, math.log(max(high, low), scale.base) - 1e-9
+        bottom = math.floor(exponents[0])
+        return Axis(scale, scale.base**bottom, scale.base ** max(math.ceil(exponents[1]), bottom + 1))
+    if low >= high:  # a flat line in the middle; one at zero at the bottom
+        high = low + (abs(low) or 1.0)
+        if given_low is None and low:
+            low -= abs(low)
+    room = 0.05 * (high - low)
+    if given_high is None:
+        high += room
+    if given_low is None:
+        low = 0.0 if 0 <= low <= room else low - room
+    return Axis(scale, low, high)
+
+
+def labels(ticks: Iterable[float], look: Look) -> list[str]:
+    """The ticks' values with no more digits than they need."""
+    exact = Look({**look.settings, "decimals": 6, "mappings": []}, look.context)
+    return [_ZEROS.sub(lambda kept: kept[1].rstrip("."), exact.show(tick).text, count=1) for tick in ticks]
+
+
+def _even(low: float, high: float, most: int, unit: str) -> list[float]:
+    """Multiples of a round step."""
+    step = (high - low) / max(most, 1)
+    base, rounds = (1024.0, _BINARY) if is_binary(unit) else (10.0, _DECIMAL)
+    size = base ** math.floor(math.log(step, base) + 1e-9)
+    round_step = next(each * size for each in rounds if each * size >= step * 0.999)
+    if unit == "s" and step > 1:
+        round_step = next((each for each in _CLOCK if each >= step * 0.999), round_step)
+    first, last = math.ceil(low / round_step - 1e-9), math.floor(high / round_step + 1e-9)
+    return [float(f"{number * round_step:.10g}") for number in range(first, last + 1)]

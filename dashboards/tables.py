@@ -1,0 +1,132 @@
+"""Tables: a row a thing, a column a figure of it, whichever query it comes from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+from grafana_foundation_sdk.builders import prometheus, table
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from dashboards.style import PLAIN, query, thresholds
+from exporters.signals import Label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A column of values, coloured by `base` and from each step on; `empty` stands where there is none."""
+
+    title: str
+    expression: str
+    unit: str
+    empty: str = ""
+    decimals: int | None = None
+    base: str = PLAIN
+    steps: tuple[tuple[float, str], ...] = ()
+    mappings: Sequence[model.ValueMapping] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Columns of labels by their titles, such as a version."""
+
+    expression: str
+    titles: Mapping[Label, str]
+
+
+def joined(panel: table.Panel, keys: Mapping[Label, str], columns: Sequence[Figure | Words]) -> table.Panel:
+    """One row for each set of the key labels, which every query must have; the titles of both are shown.
+
+    `merge` joins by all labels that the answers share: `joinByField` knows one, and an engine's address may be that of
+    another engine, seen from another sidecar.
+    """
+    order, hidden = [str(key) for key in keys], ["Time"]
+    _titled(panel, keys)
+    for letter, column in zip(ascii_uppercase, columns, strict=False):
+        value = f"Value #{letter}" if len(columns) > 1 else "Value"  # as Grafana names them
+        match column:
+            case Figure():
+                panel.with_target(_tabular(column.expression, column.title)).override_by_name(value, _cell(column))
+                order.append(value)
+            case Words():
+                panel.with_target(_tabular(column.expression, ", ".join(column.titles.values())))
+                _titled(panel, column.titles)
+                order += map(str, column.titles)
+                hidden.append(value)
+    return panel.with_transformation(model.DataTransformerConfig("merge", options={})).with_transformation(
+        _organized(order, hidden)
+    )
+
+
+def listed(panel: table.Panel, expression: str, titles: Mapping[Label, str]) -> table.Panel:
+    """One row a series, with these of its labels and without its value."""
+    _titled(panel, titles)
+    return panel.with_target(_tabular(expression, ", ".join(titles.values()))).with_transformation(
+        _organized([str(label) for label in titles], ["Time", "Value"])
+    )
+
+
+def crossed(
+    panel: table.Panel,
+    expression: str,
+    row: Label,
+    column: Label,
+    cell: Label | None = None,
+    order: Sequence[str] = (),
+) -> table.Panel:
+    """One row for each value of `row`, one column for each of `column`; in the cells a third label, or the value.
+
+    Columns named in `order` come first.
+    """
+    panel.override_by_name(f"{row}\\{column}", [model.DynamicConfigValue("displayName", row.capitalize())])
+    options = {"rowField": str(row), "columnField": str(column), "valueField": str(cell or "Value")}
+    panel.with_target(_tabular(expression, f"{{{{{cell or row}}}}}")).with_transformation(
+        model.DataTransformerConfig("groupingToMatrix", options=options)
+    )
+    return panel.with_transformation(_organized([f"{row}\\{column}", *order], ())) if order else panel
+
+
+def linked(panel: table.Panel, label: Label, title: str, url: str) -> table.Panel:
+    """Each cell of the label's column leads to `url`."""
+    return panel.override_by_name(str(label), [model.DynamicConfigValue("links", [{"title": title, "url": url}])])
+
+
+def _tabular(expression: str, legend: str) -> prometheus.Dataquery:
+    return query(expression, legend, instant=True).format(PromQueryFormat.TABLE)
+
+
+def _titled(panel: table.Panel, titles: Mapping[Label, str]) -> None:
+    """By the display name: a link must find the field by the name of its label."""
+    for label, title in titles.items():
+        panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title)])
+
+
+def coloured(base: str, *steps: tuple[float, str]) -> list[model.DynamicConfigValue]:
+    """What colours the text of a column: `base`, and from each step on."""
+    return [
+        model.DynamicConfigValue("thresholds", thresholds(base, *steps).build()),
+        model.DynamicConfigValue("color", {"mode": model.FieldColorModeId.THRESHOLDS}),
+        model.DynamicConfigValue("custom.cellOptions", {"type": "color-text"}),
+    ]
+
+
+def _cell(column: Figure) -> list[model.DynamicConfigValue]:
+    given = {
+        "displayName": column.title,
+        "unit": column.unit,
+        "noValue": column.empty or None,
+        "decimals": column.decimals,
+        "mappings": list(column.mappings) or None,
+    }
+    properties = [model.DynamicConfigValue(name, value) for name, value in given.items() if value is not None]
+    return [*properties, *(coloured(column.base, *column.steps) if column.steps else ())]
+
+
+def _organized(order: Sequence[str], hidden: Sequence[str]) -> model.DataTransformerConfig:
+    return model.DataTransformerConfig(
+        "organize",
+        options={
+            "indexByName": {name: place for place, name in enumerate(order)},
+            "excludeByName": dict.fromkeys(hidden, True),
+        },
+    )

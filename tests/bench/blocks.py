@@ -1,0 +1,68 @@
+"""A Prometheus over made samples: blocks hold what a month would have left, so that nobody has to wait for it."""
+
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+from compose.ports import HOST
+from compose.prometheus_tools import find_tools
+
+HOUR, DAY, STEP, SCRAPE = 3600, 86400, 300, 15
+
+
+def samples(series: str, times: Iterable[int], each: float, random: Random, *, counter: bool) -> str:
+    """OpenMetrics lines: about `each` at every time, or for a counter about so much more."""
+    value, rows = 0, []
+    for when in times:
+        seen = int(2 * each * random.random() + random.random() * 0.99)
+        value = value + seen if counter else seen
+        rows.append(f"{series} {value} {when}\n")
+    return "".join(rows)
+
+
+@contextmanager
+def prometheus_over(
+    lines: Iterable[str], port: int, tools: Path | None = None, rules: str = "groups: []\n"
+) -> Iterator[str]:
+    """The address of a Prometheus that has these samples and evaluates these rules; `tools` is a folder of programs."""
+    if tools is None:
+        found = find_tools()
+        prometheus, promtool = found.prometheus, found.promtool
+    else:
+        prometheus, promtool = tools / "prometheus", tools / "promtool"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with (folder / "in.om").open("w") as text:
+            text.writelines(lines)
+            text.write("# EOF\n")
+        blocks = ["tsdb", "create-blocks-from", "--max-block-duration=744h", "openmetrics", "in.om", "data", "-q"]
+        subprocess.run([promtool, *blocks], cwd=folder, check=True)
+        (folder / "in.om").unlink()
+        (folder / "rules.yaml").write_text(rules)
+        (folder / "prometheus.yml").write_text("rule_files: [rules.yaml]\n")
+        flags = ["--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address={HOST}:{port}"]
+        with (folder / "log").open("w") as log:
+            running = subprocess.Popen(
+                [prometheus, *flags, "--storage.tsdb.retention.time=60d"], cwd=folder, stdout=log, stderr=log
+            )
+        try:
+            yield _ready(f"http://{HOST}:{port}")
+        finally:
+            running.terminate()
+            running.wait()
+
+
+def _ready(url: str) -> str:
+    for _ in range(100):
+        try:
+            with urllib.request.urlopen(f"{url}/-/ready"):
+                return url
+        except urllib.error.URLError:
+            time.sleep(0.2)
+    raise TimeoutError(f"{url} is not ready after 20 s")

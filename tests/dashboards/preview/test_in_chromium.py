@@ -1,0 +1,234 @@
+"""The preview's pages in a real headless browser."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from compose.cli import main
+from dashboards.command import GENERATED
+from dashboards.preview.chromium import NAMES, Tab, browser, find
+from tests.dashboards.preview.made import BLUE, PANELS, WHEN, answer, anything, dashboard
+from tests.dashboards.test_audit import FakePrometheus
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(find() is None, reason=f"no browser on PATH; looked for {', '.join(NAMES)}"),
+]
+
+# What the library, the styles and the page say of each panel.
+PANEL_FACTS = """[...document.querySelectorAll(".panel")].map((panel) => ({
+  title: panel.querySelector("h2")?.textContent,
+  drawn: panel.dataset.drawn,
+  text: panel.querySelector(".body").innerText,
+  lines: panel.querySelectorAll(".scatterlayer .trace path[d]").length,
+  cells: panel.querySelectorAll(".heatmaplayer image").length,
+  size: panel.getBoundingClientRect().width * panel.getBoundingClientRect().height}))"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def opened() -> AsyncIterator[Tab]:
+    async with browser() as tab:
+        yield tab
+
+
+@pytest.fixture
+def tab(opened: Tab) -> Tab:
+    opened.events.clear()
+    return opened
+
+
+@pytest.fixture(scope="module")
+def prometheus() -> Iterator[FakePrometheus]:
+    fake = FakePrometheus(answer)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture(scope="module")
+def page(prometheus: FakePrometheus, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a written page of every kind of panel."""
+    folder = tmp_path_factory.mktemp("preview")
+    (folder / "made.json").write_text(json.dumps(dashboard(*PANELS)))
+    (folder / "other.json").write_text(json.dumps(dashboard(title="Other", uid="other")))
+    flags = ["--prometheus", prometheus.url, "--dashboards", str(folder), "--out", str(folder), *WHEN]
+    assert main(["dashboards", "preview", *flags]) == 0
+    return (folder / "made.html").as_uri()
+
+
+def complaints(tab: Tab) -> list[Any]:
+    """Everything that a console would show in red."""
+    wrong = {"Runtime.exceptionThrown", "Log.entryAdded", "Network.loadingFailed"}
+    said = [(what, how) for what, how in tab.events if what in wrong]
+    return said + [
+        (what, how) for what, how in tab.events if what == "Runtime.consoleAPICalled" and how["type"] != "log"
+    ]
+
+
+def requests(tab: Tab) -> set[str]:
+    asked = {how["request"]["url"] for what, how in tab.events if what == "Network.requestWillBeSent"}
+    return {url for url in asked if not url.startswith(("data:", "blob:"))}
+
+
+async def point_at(tab: Tab, selector: str, across: float = 0.5, down: float = 0.5) -> None:
+    """Move the mouse over a place within an element, as a hand would: it comes from beside it."""
+    box = await tab.evaluate(
+        f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
+        "const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()"
+    )
+    x, y, width, height = box
+    for off in (3, 0):
+        where = {"x": x + width * across + off, "y": y + height * down}
+        await tab.send("Input.dispatchMouseEvent", type="mouseMoved", **where)
+
+
+async def test_every_panel_is_drawn_without_a_complaint_and_asks_for_nothing_else(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    facts = {each["title"]: each for each in await tab.evaluate(PANEL_FACTS)}
+    assert complaints(tab) == []
+    assert requests(tab) == {page}
+    assert len(facts) == len(PANELS) + 1  # one is repeated
+    assert all(each["size"] > 0 for each in facts.values())
+    assert [title for title, each in facts.items() if each["drawn"] in {None, "0"}] == ["Nobody", "Undefined", "Broken"]
+    assert facts["Requests"]["lines"] >= 2
+    assert facts["Burn rate"]["lines"] >= 2
+    assert facts["Spread"]["cells"] == 1
+    assert facts["Engines"]["text"].split() == ["a", "up", "b", "down"]
+    assert facts["Budget left"]["text"].split() == ["ttft", "75.0%", "itl", "-25.0%"]
+    assert facts["Map"]["text"] == "A panel of type geomap: only Grafana draws it"
+    assert facts["Note"]["text"].strip() == "Read this <script>throw 1</script>"
+    assert facts["Nobody"]["text"] == facts["Undefined"]["text"] == "no traffic"
+    assert {"Of lilo", "Of siso"} <= facts.keys()
+
+
+async def test_a_failed_query_is_told_of_in_its_own_panel(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    told = "[...document.querySelectorAll('.errors')].map((each) => each.innerText).filter(Boolean)"
+    assert await tab.evaluate(told) == ["A: unknown function sum("]
+
+
+async def test_the_page_says_what_it_is_and_leads_to_the_others(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    bar = await tab.evaluate("document.querySelector('.bar').innerText")
+    assert "Preview of the Grafana dashboard, drawn by vllm-slo from live queries; not Grafana" in bar
+    assert "Class: All" in bar
+    links = "[...document.querySelectorAll('nav a, td a')].map((each) => each.getAttribute('href'))"
+    assert await tab.evaluate(links) == ["made.html", "other.html", "other.html", "other.html"]
+
+
+async def test_hovering_over_a_graph_shows_the_values_under_the_pointer_the_greatest_first(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    await point_at(tab, ".plot .nsewdrag")
+    await tab.until("!document.getElementById('tip').hidden")
+    time, *rows = (await tab.evaluate("document.getElementById('tip').innerText")).split("\n")
+    at = int(time[-1]) % 2
+    assert rows[:2] == [f"siso\t{4 + at} req/s", "lilo\t1.50 req/s"]
+    crosshairs = "[...document.querySelectorAll('.crosshair')].filter((each) => !each.hidden).length"
+    assert await tab.evaluate(crosshairs) == 5  # every graph with data
+    await tab.send("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+    await tab.until("document.getElementById('tip').hidden")
+
+
+async def test_hovering_over_an_event_tells_what_happened(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    await point_at(tab, ".plot .nsewdrag", across=2 / 3)  # the flip was 100 s before the end of 300 s
+    await tab.until("document.getElementById('tip').innerText.includes('seed → 2')")
+
+
+async def test_hovering_within_a_time_that_lasted_tells_what_was(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    await point_at(tab, ".plot .nsewdrag", across=0.42)  # the alert fired from a third to a half of the time shown
+    await tab.until("document.getElementById('tip').innerText.includes('Burn')")
+
+
+async def test_hovering_over_a_heatmap_names_the_bucket(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    await point_at(tab, "[data-type=heatmap] .nsewdrag", down=0.5)
+    await tab.until("!document.getElementById('tip').hidden")
+    assert (await tab.evaluate("document.getElementById('tip').innerText")).split("\n")[1] == "100 ms to 500 ms\t3"
+
+
+async def test_the_circled_i_shows_the_description(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    await point_at(tab, ".info")
+    await tab.until("document.getElementById('tip').innerText === 'What of Requests?'")
+
+
+async def test_a_series_is_drawn_in_the_colour_of_its_override(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    keys = await tab.evaluate(
+        "[...document.querySelectorAll('.panel .legend .key')].map((each) => each.style.background)"
+    )
+    red, green, blue = (int(BLUE[at : at + 2], 16) for at in (1, 3, 5))
+    assert keys[0] == f"rgb({red}, {green}, {blue})"
+
+
+async def test_a_click_in_the_legend_hides_a_series_and_another_brings_it_back(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    lines = "document.querySelectorAll('.panel .plot')[0].querySelectorAll('.scatterlayer .trace .js-line').length"
+    before = await tab.evaluate(lines)
+    for after in (before - 1, before):
+        await tab.evaluate("document.querySelector('.legend button').click()")
+        await tab.until(f"{lines} === {after}")
+
+
+async def test_a_click_on_a_row_folds_it(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    for shown in ("false", "true"):
+        await tab.evaluate("document.querySelector('.section > button').click()")
+        await tab.until(f"(document.querySelector('.panel').offsetParent !== null) === {shown}")
+
+
+async def test_a_click_on_a_title_sorts_a_table(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    first = "document.querySelector('.table tbody td').innerText"
+    assert await tab.evaluate(first) == "b"  # infinity is more than 250 ms
+    await tab.evaluate("document.querySelector('.table th').click()")
+    assert await tab.evaluate(first) == "a"
+
+
+async def test_a_light_scheme_is_followed(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = await tab.evaluate(ground)
+    await tab.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
+    assert await tab.evaluate(ground) != dark
+    assert complaints(tab) == []
+
+
+async def test_a_picture_shows_the_whole_page(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    taken = await tab.picture()
+    assert taken.startswith(b"\x89PNG")
+    width, height = (int.from_bytes(taken[at : at + 4], "big") for at in (16, 20))
+    assert width == 1440
+    assert height > 6 * 8 * 38  # six lines of panels, each eight units of the grid high
+
+
+@pytest.mark.parametrize("path", sorted(GENERATED.glob("*.json")), ids=lambda path: path.stem)
+async def test_every_panel_of_every_shipped_dashboard_is_drawn(tab: Tab, path: Path, tmp_path: Path) -> None:
+    shutil.copy(path, tmp_path)
+    fake = FakePrometheus(anything)
+    try:
+        flags = ["--prometheus", fake.url, "--dashboards", str(tmp_path), "--out", str(tmp_path), *WHEN]
+        assert await asyncio.to_thread(main, ["dashboards", "preview", *flags]) == 0
+    finally:
+        fake.close()
+    await tab.show((tmp_path / f"{path.stem}.html").as_uri())
+    facts = await tab.evaluate(PANEL_FACTS)
+    assert [each["title"] for each in facts if each["drawn"] in {None, "0"}] == []
+    assert [each["title"] for each in facts if "only Grafana draws it" in each["text"]] == []
+    assert await tab.evaluate("document.querySelector('main').innerText.includes('undefined')") is False
+    assert complaints(tab) == []
+
+
+async def test_what_was_written_is_the_same_page_twice(prometheus: FakePrometheus, page: str, tmp_path: Path) -> None:
+    folder = Path(page.removeprefix("file://")).parent
+    flags = ["--prometheus", prometheus.url, "--dashboards", str(folder), "--out", str(tmp_path), *WHEN]
+    assert await asyncio.to_thread(main, ["dashboards", "preview", *flags]) == 0
+    assert (tmp_path / "made.html").read_bytes() == (folder / "made.html").read_bytes()

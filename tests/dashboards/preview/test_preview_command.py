@@ -1,0 +1,124 @@
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compose.cli import main
+from dashboards.preview.chromium import NAMES, find
+from tests.dashboards.preview.made import PANELS, WHEN, answer, dashboard
+from tests.dashboards.test_audit import FakePrometheus
+
+
+@pytest.fixture
+def prometheus() -> Iterator[FakePrometheus]:
+    fake = FakePrometheus(answer)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "made.json").write_text(json.dumps(dashboard(*PANELS[:2])))
+    return tmp_path
+
+
+def run(url: str, folder: Path, *flags: str) -> int:
+    where = ["--prometheus", url, "--dashboards", str(folder), "--out", str(folder / "out"), *WHEN]
+    return main(["dashboards", "preview", *where, *flags])
+
+
+def test_a_page_is_written_for_each_dashboard_and_needs_nothing_else(
+    prometheus: FakePrometheus, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(prometheus.url, folder, "--var", "class=siso") == 0
+    page = folder / "out" / "made.html"
+    assert capsys.readouterr().out == f"{page}\n"
+    text = page.read_text(encoding="utf-8")
+    assert '"words":"siso"' in text
+    assert "plotly.js v" in text
+    assert not {"<script src", '<link rel="stylesheet', "@import"} & set(text.split(">"))
+
+
+@pytest.mark.skipif(find() is None, reason=f"no browser on PATH; looked for {', '.join(NAMES)}")
+def test_a_picture_lies_beside_the_page(
+    prometheus: FakePrometheus, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(prometheus.url, folder, "--png") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(folder / "out" / "made.png")
+    assert (folder / "out" / "made.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_a_browser_pictures_are_refused_with_a_name_to_install(
+    prometheus: FakePrometheus, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    assert run(prometheus.url, folder, "--png") == 2
+    assert capsys.readouterr().err == (
+        "vllm-slo: --png: needs a browser, and none is on PATH; install one of: "
+        "chromium, chromium-browser, google-chrome, google-chrome-stable\n"
+    )
+
+
+def test_a_browser_that_does_not_start_is_one_message(
+    prometheus: FakePrometheus, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = folder / "chromium"
+    broken.write_text("#!/bin/sh\necho no display >&2\n")
+    broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    assert run(prometheus.url, folder, "--png") == 2
+    assert capsys.readouterr().err == "vllm-slo: --png: the browser does not start: no display\n"
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        pytest.param(["--var", "class"], "--var: 'class' is no NAME=VALUE, such as class=siso", id="no value"),
+        pytest.param(
+            ["--var", "clas=siso"],
+            "--var: no dashboard has a variable 'clas'; there are: class, datasource",
+            id="an unknown variable",
+        ),
+        pytest.param(["--serve", "3001"], "--serve: '3001' is no HOST:PORT, such as 127.0.0.1:3001", id="no address"),
+        pytest.param(
+            ["--refresh", "soon"], "--refresh: 'soon' is no duration; write one such as 15m", id="no duration"
+        ),
+        pytest.param(
+            ["--prometheus", "localhost:9090"],
+            "--prometheus: 'localhost:9090' is no web address; write one such as http://127.0.0.1:9090",
+            id="no scheme",
+        ),
+    ],
+)
+def test_a_wrong_flag_is_one_message(
+    folder: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("http://127.0.0.1:9", folder, *flags) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
+
+
+def test_an_address_that_is_taken_is_one_message(
+    prometheus: FakePrometheus, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = prometheus.url.removeprefix("http://")
+    assert run(prometheus.url, folder, "--serve", taken) == 2
+    assert capsys.readouterr().err == f"vllm-slo: --serve: cannot listen on {taken}: address already in use\n"
+
+
+def test_a_folder_that_cannot_be_written_is_one_message(
+    prometheus: FakePrometheus, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "out").write_text("a file")
+    assert run(prometheus.url, folder) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {folder / 'out' / 'made.html'}: cannot be written: file exists\n"
+
+
+def test_a_prometheus_that_does_not_answer_is_one_message(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("http://127.0.0.1:9", folder) == 2
+    assert capsys.readouterr().err == (
+        "vllm-slo: cannot reach Prometheus at http://127.0.0.1:9: connection refused; "
+        "give the address of its web page to --prometheus, such as http://127.0.0.1:9090\n"
+    )

@@ -1,0 +1,78 @@
+"""What a query of a dashboard names, read off its text: series, labels, windows, and what stands inside a call."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from exporters.signals import FIRING, RECORDED, SIGNALS, Kind, Label
+
+_SERIES = r"(?<![\w:.$])[A-Za-z_:][\w:]*"
+_KEYWORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "offset", "bool"}
+_GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right) ?\(([^)]*)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    labels: frozenset[str]
+    counts: bool
+    """It only ever grows."""
+
+
+def _known() -> Iterator[tuple[str, Series]]:
+    scraped = {str(Label.INSTANCE), "job"}
+    for signal in SIGNALS:
+        labels = frozenset(map(str, signal.labels)) | scraped
+        if signal.kind is Kind.HISTOGRAM:
+            yield signal.bucket, Series(labels | {"le"}, counts=True)
+            yield signal.sum, Series(labels, counts=True)
+            yield signal.count, Series(labels, counts=True)
+        else:
+            yield signal.name, Series(labels, counts=signal.kind is Kind.COUNTER)
+    for recorded in RECORDED:
+        yield recorded.name, Series(frozenset(map(str, recorded.labels)), counts=False)
+    of_alerts = {"alertname", "alertstate", *map(str, (Label.SEVERITY, Label.MODEL, Label.CLASS, Label.SLO))}
+    yield FIRING, Series(frozenset(of_alerts) | scraped, counts=False)
+    for name in ("up", "scrape_duration_seconds", "scrape_samples_scraped", "scrape_series_added"):  # of each scrape
+        yield name, Series(frozenset(scraped), counts=False)
+
+
+KNOWN = dict(_known())
+
+
+def series_in(expression: str) -> list[str]:
+    """Every name that is neither a keyword nor called."""
+    bare = _GROUPING.sub("", re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", _without_strings(expression)))
+    return [word for word in re.findall(rf"{_SERIES}\b(?!\s*\()", bare) if word not in _KEYWORDS]
+
+
+def labels_in(expression: str) -> set[str]:
+    """The labels by which it groups or joins."""
+    return {label for group in _GROUPING.findall(expression) for label in re.findall(r"\w+", group)}
+
+
+def matchers_in(expression: str) -> list[tuple[str, str, str]]:
+    """Series, label and value of every matcher."""
+    return [
+        (name, label, value)
+        for name, within in re.findall(rf'({_SERIES})\{{((?:[^}}"]|"[^"]*")*)\}}', expression)
+        for label, value in re.findall(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"', within)
+    ]
+
+
+def windows_in(expression: str) -> list[str]:
+    return re.findall(r"\[([^\]]*)\]", _without_strings(expression))
+
+
+def inside(expression: str, calls: str) -> Iterator[str]:
+    """What stands in the parentheses of each function or aggregation whose name the pattern `calls` fits."""
+    text = _without_strings(expression)
+    for call in re.finditer(rf"\b(?:{calls})(?: (?:by|without) \([^)]*\))? ?\(", text):
+        depth, end = 1, call.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        yield text[call.end() : end - 1]
+
+
+def _without_strings(expression: str) -> str:
+    return re.sub(r'"[^"]*"', '""', expression)

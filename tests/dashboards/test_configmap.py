@@ -1,0 +1,89 @@
+"""Grafana's sidecar in Kubernetes gets the same dashboards, one ConfigMap each."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from compose.cli import main
+from dashboards.boards.every import BOARDS
+from dashboards.command import GENERATED
+
+RENDER = ["dashboards", "render", "--format", "configmap"]
+
+
+def test_each_dashboard_is_in_a_config_map_byte_for_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--namespace", "monitoring", "--label", "team=llm", "--folder", "LLM serving"]
+    assert main([*RENDER, *flags, "--out", str(tmp_path)]) == 0
+    paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(tmp_path.iterdir()) == sorted(paths)
+    for board, path in zip(BOARDS, paths, strict=True):
+        made = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert (
+            len(json.dumps(made)) < 2**18
+        )  # kubectl keeps a copy in an annotation; Kubernetes takes four times as much
+        assert made == {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": board.uid,
+                "namespace": "monitoring",
+                "labels": {"grafana_dashboard": "1", "team": "llm"},
+                "annotations": {"grafana_folder": "LLM serving"},
+            },
+            "data": {board.file_name: (GENERATED / board.file_name).read_text(encoding="utf-8")},
+        }
+
+
+def test_without_flags_kubectl_chooses_the_namespace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RENDER, "--out", "-"]) == 0
+    made = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert [each["metadata"] for each in made] == [
+        {"name": board.uid, "labels": {"grafana_dashboard": "1"}, "annotations": {"grafana_folder": "vllm-slo"}}
+        for board in BOARDS
+    ]
+
+
+def test_the_label_that_the_sidecar_looks_for_can_be_another(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RENDER, "--label", "grafana_dashboard=llm", "--out", "-"]) == 0
+    assert next(yaml.safe_load_all(capsys.readouterr().out))["metadata"]["labels"] == {"grafana_dashboard": "llm"}
+
+
+def test_the_same_file_gives_the_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    main([*RENDER, "--out", "-"])
+    first = capsys.readouterr().out
+    main([*RENDER, "--out", "-"])
+    assert capsys.readouterr().out == first
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        pytest.param(
+            [*RENDER, "--namespace", "My_Space"],
+            "--namespace: 'My_Space' is no name of a Kubernetes namespace; use up to 63 lower-case letters, digits and "
+            "-, beginning and ending with a letter or digit",
+            id="namespace",
+        ),
+        pytest.param(
+            [*RENDER, "--label", "team"],
+            "--label: 'team' is no label of a Kubernetes object; write KEY=VALUE, such as "
+            "release=kube-prometheus-stack",
+            id="label without a value",
+        ),
+        pytest.param(
+            ["dashboards", "render", "--folder", "LLM", "--out", "nowhere"],
+            "--namespace, --label, --folder: a plain dashboard has none of these; add --format configmap",
+            id="folder of a plain file",
+        ),
+        pytest.param(
+            ["dashboards", "render"],
+            "--out -: several dashboards are no one JSON document; give a folder, or add --format configmap",
+            id="plain files in one stream",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, *([] if "--out" in words else ["--out", "-"])]) == 2
+    assert capsys.readouterr() == ("", f"vllm-slo: {message}\n")

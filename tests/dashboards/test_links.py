@@ -1,0 +1,61 @@
+"""Alert, runbook and dashboard name each other: each finds what it links to."""
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from alerts.rule import Alert
+from alerts.rules import rules
+from alerts.wording import CHOSEN_ON, SHOWN_IN, AlertName, Links, panel_id
+from dashboards.boards.every import BOARDS
+from exporters.slos import SHIPPED, load
+
+RUNBOOKS = Path(__file__).parents[2] / "alerts" / "runbooks"
+
+SPEC = load(SHIPPED)
+BY_UID = {board.uid: board for board in BOARDS}
+PAGES = {board.uid: board.build(SPEC) for board in BOARDS}
+TITLES = {uid: {str(panel.title) for panel in page.panels or []} for uid, page in PAGES.items()}
+
+every = pytest.mark.parametrize("alert", AlertName)
+
+
+@every
+def test_the_panel_of_an_alert_is_on_its_dashboard(alert: AlertName) -> None:
+    uid, title = SHOWN_IN[alert]
+    assert title in TITLES[uid]
+
+
+@pytest.mark.parametrize("uid", CHOSEN_ON)
+def test_what_an_alert_chooses_is_a_variable_of_the_dashboard(uid: str) -> None:
+    assert set(CHOSEN_ON[uid]) <= set(BY_UID[uid].variables)
+
+
+def test_every_alert_opens_its_panel_under_the_address_given_for_grafana() -> None:
+    links = Links(runbooks="https://docs.example/runbooks/", grafana="https://grafana.example/sub/")
+    for alert in (rule for group in rules(SPEC, links) for rule in group.rules if isinstance(rule, Alert)):
+        name = AlertName(alert.name)
+        uid, title = SHOWN_IN[name]
+        url = urlsplit(re.sub(r"\{\{.*?\}\}", "", alert.annotations["dashboard_url"]))
+        assert f"{url.scheme}://{url.netloc}{url.path}" == f"https://grafana.example/sub/d/{uid}"
+        (shown,) = [panel for panel in PAGES[uid].panels or [] if panel.title == title]
+        assert parse_qs(url.query)["viewPanel"] == [str(shown.id_val)]
+        assert alert.annotations["runbook_url"] == f"https://docs.example/runbooks/{name}.md"
+
+
+@every
+def test_a_runbook_opens_dashboards_and_panels_that_exist(alert: AlertName) -> None:
+    opening = re.search(r"^\*\*Open\.\*\* (.*?)\n\n", (RUNBOOKS / f"{alert}.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert opening, alert
+    named = re.findall(r"\*([^*]+)\*", opening[1].replace("\n", " "))
+    known = {board.title for board in BOARDS}.union(*TITLES.values())
+    assert [name for name in named if name not in known] == []
+    if alert is not AlertName.WATCHDOG:  # which no dashboard shows
+        uid, title = SHOWN_IN[alert]
+        assert {BY_UID[uid].title, title} <= set(named)
+
+
+def test_the_id_of_a_panel_is_made_of_its_title_alone() -> None:
+    assert panel_id("Burn rate") == 28179

@@ -1,0 +1,109 @@
+"""Latencies stand against their thresholds, and beside what they leave out."""
+
+from pathlib import Path
+
+import pytest
+
+from dashboards.boards.request_anatomy import BOARD
+from exporters.slos import loads
+from tests.dashboards.history import answers, limits, panel
+
+STRICT = loads(
+    """
+version: 1
+period: 30d
+first_token_timeout: 20s
+classes: [{name: chat}]
+slos:
+  - {name: fast, classes: [chat], signal: ttft, threshold: 300ms, objective: 99%}
+  - {name: slow, classes: [other], signal: ttft, threshold: 2s, objective: 80%}
+  - {name: pace, classes: [chat], signal: tpot, threshold: 50ms, objective: 99%}
+  - {name: flow, classes: [chat], signal: itl_p95, threshold: 250ms, objective: 99%}
+  - {name: admitted, classes: [chat], signal: queue, threshold: 1s, objective: 99%}
+  - {name: read, classes: [chat], signal: prefill, threshold: 3s, objective: 99%}
+  - {name: written, classes: [chat], signal: decode, threshold: 9s, objective: 99%}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "title, seconds",
+    [
+        pytest.param("Time to first token", [0.3, 2], id="ttft"),
+        pytest.param("Time per output token", [0.05], id="tpot"),
+        pytest.param("Inter-chunk time", [0.25], id="itl"),
+        pytest.param("Queue time", [1], id="queue"),
+        pytest.param("Prefill time", [3], id="prefill"),
+        pytest.param("Decode time", [9], id="decode"),
+        pytest.param("Oldest wait over time", [0.3, 20], id="oldest wait"),
+    ],
+)
+def test_the_thresholds_of_the_slo_file_are_drawn(title: str, seconds: list[float]) -> None:
+    shown = panel(BOARD, title, STRICT)
+    assert limits(shown) == seconds
+    assert shown["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"] == {"mode": "dashed"}
+
+
+@pytest.mark.parametrize("title", ["Time to first token", "Time per output token", "Queue time", "Decode time"])
+def test_a_request_is_marked_once_although_two_quantiles_are_drawn(title: str) -> None:
+    median, slow = panel(BOARD, title)["targets"]
+    assert (median["legendFormat"], median["exemplar"]) == ("{{class}} p50", False)
+    assert (slow["legendFormat"], slow["exemplar"]) == ("{{class}} p95", True)
+
+
+@pytest.mark.parametrize(
+    "title, marked",
+    [
+        pytest.param("Time to first token", True, id="ttft"),
+        pytest.param("Time per output token", True, id="tpot"),
+        pytest.param("Inter-chunk time", False, id="gaps, of which none has a trace of its own"),
+    ],
+)
+def test_a_heatmap_is_made_of_the_buckets_of_the_sidecar(title: str, marked: bool) -> None:
+    shown = panel(BOARD, f"{title}: spread")
+    (target,) = shown["targets"]
+    assert shown["type"] == "heatmap"
+    assert shown["options"]["calculate"] is False
+    assert (target["format"], target["legendFormat"], target["exemplar"]) == ("heatmap", "{{le}}", marked)
+    assert target["expr"].startswith("sum by (le) (rate(llm_")
+
+
+@pytest.mark.lab
+def test_stages_add_up_within_a_class_and_say_whose_they_are(tmp_path: Path) -> None:
+    shown = panel(BOARD, "Queue, prefill, decode: $class")
+    assert shown["repeat"] == "class"
+    assert [target["legendFormat"] for target in shown["targets"]] == ["queue", "prefill", "decode"]
+    assert shown["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal"
+    seconds = {"queue": 2.0, "prefill": 6.0, "decode": 40.0}
+    growth = {f'llm_request_{stage}_seconds_sum{{class="siso"}}': total for stage, total in seconds.items()}
+    growth |= {f'llm_request_{stage}_seconds_count{{class="siso"}}': 4 for stage in seconds}
+    answers(tmp_path, shown, growth, {"{}": 0.5}, {"{}": 1.5}, {"{}": 10})
+
+
+@pytest.mark.lab
+def test_coverage_is_of_all_that_ended_failed_ones_too(tmp_path: Path) -> None:
+    growth = {
+        'llm_requests_with_engine_times_total{class="siso"}': 6,
+        'llm_requests_total{class="siso",outcome="ok"}': 6,
+        'llm_requests_total{class="siso",outcome="client_abort"}': 2,
+        'llm_requests_with_engine_times_total{class="lilo"}': 0,
+        'llm_requests_total{class="lilo",outcome="ok"}': 0,
+    }
+    answers(tmp_path, panel(BOARD, "Requests whose engine times are known"), growth, {'{class="siso"}': 0.75})
+
+
+@pytest.mark.lab
+def test_what_the_engine_does_not_know_is_the_difference_of_the_means_of_all_classes(tmp_path: Path) -> None:
+    growth = {
+        'llm_request_duration_seconds_sum{model="m",class="siso",outcome="ok"}': 6,
+        'llm_request_duration_seconds_count{model="m",class="siso",outcome="ok"}': 3,
+        'llm_request_duration_seconds_sum{model="m",class="lilo",outcome="ok"}': 10,
+        'llm_request_duration_seconds_count{model="m",class="lilo",outcome="ok"}': 1,
+        'llm_request_duration_seconds_sum{model="m",class="lilo",outcome="client_abort"}': 99,
+        'llm_request_duration_seconds_count{model="m",class="lilo",outcome="client_abort"}': 1,
+        'llm_request_duration_seconds_sum{model="other",class="other",outcome="ok"}': 1,
+        'llm_request_duration_seconds_count{model="other",class="other",outcome="ok"}': 50,
+        'llm_engine_request_duration_seconds_sum{engine="e",rank="0",model="m"}': 14,
+        'llm_engine_request_duration_seconds_count{engine="e",rank="0",model="m"}': 4,
+    }
+    answers(tmp_path, panel(BOARD, "Whole requests: user and engine"), growth, {"{}": 4}, {"{}": 3.5}, {"{}": 0.5})

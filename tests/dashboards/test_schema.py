@@ -1,0 +1,74 @@
+"""Grafana's own TypeScript types hold every committed dashboard; they are packages of npm, pinned in `schema/`."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboards.command import GENERATED
+
+SCHEMA = Path(__file__).parent / "schema"
+COMPILER = SCHEMA / "node_modules/typescript/bin/tsc"
+FLAGS = ["--noEmit", "--strict", "--skipLibCheck", "--target", "esnext", "--module", "preserve"]
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("node") is None, reason="node, which runs Grafana's types, is not installed"),
+    pytest.mark.skipif(not COMPILER.exists(), reason="Grafana's types are not installed: make schema, with network"),
+]
+
+
+def complaints(folder: Path, boards: dict[str, Any]) -> dict[str, str]:
+    """What the compiler says of each, by name; one start of it for all."""
+    for name, board in boards.items():
+        text = f"import type {{ Board }} from '{SCHEMA / 'board'}';\nexport const board: Board = {json.dumps(board)};\n"
+        (folder / f"{name}.ts").write_text(text, encoding="utf-8")
+    files = [f"{name}.ts" for name in boards]
+    done = subprocess.run([COMPILER, *FLAGS, *files], cwd=folder, capture_output=True, text=True, check=False)
+    said = dict.fromkeys(boards, "")
+    for file, text in re.findall(r"^(\S+)\.ts\(\d+,\d+\): error (.*(?:\n .*)*)", done.stdout, re.MULTILINE):
+        said[file] += text
+    assert done.returncode == 0 or any(said.values()), done.stdout
+    return said
+
+
+def test_every_dashboard_is_what_grafana_reads(tmp_path: Path) -> None:
+    boards = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in GENERATED.glob("*.json")}
+    assert complaints(tmp_path, boards) == dict.fromkeys(boards, "")
+
+
+SPOILED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "field": (lambda page: page.update(refreshh="10s"), '"refreshh"'),
+    "enum": (lambda page: page.update(graphTooltip=7), "Type '7' is not assignable"),
+    "kind": (lambda page: page["panels"][1].update(type="timeserie"), '"timeserie"'),
+    "option": (lambda page: a_graph(page)["options"].update(legendd={}), '"legendd"'),
+    "option-enum": (lambda page: a_graph(page)["options"]["legend"].update(placement="left"), "'\"left\"'"),
+    "custom": (lambda page: a_graph(page)["fieldConfig"]["defaults"]["custom"].update(lineWith=1), '"lineWith"'),
+    "override": (
+        lambda page: a_graph(page)["fieldConfig"]["overrides"].append(
+            {"matcher": {"id": "byName", "options": "x"}, "properties": [{"id": "custom.lineWith", "value": 1}]}
+        ),
+        "'\"custom.lineWith\"'",
+    ),
+    "variable": (lambda page: page["templating"]["list"][1].update(sort=9), "Type '9' is not assignable"),
+    "annotation": (lambda page: page["annotations"]["list"][0].update(iconColour="red"), '"iconColour"'),
+}
+
+
+def a_graph(page: Any) -> Any:
+    return next(panel for panel in page["panels"] if panel["type"] == "timeseries")
+
+
+def test_a_wrong_name_or_value_is_found_wherever_it_stands(tmp_path: Path) -> None:
+    good = json.loads((GENERATED / "slo-overview.json").read_text(encoding="utf-8"))
+    boards = {}
+    for name, (spoil, _) in SPOILED.items():
+        boards[name] = deepcopy(good)
+        spoil(boards[name])
+    said = complaints(tmp_path, boards)
+    assert {name: said[name] for name, (_, part) in SPOILED.items() if part not in said[name]} == {}
