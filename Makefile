@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROOMS := exporters alerts dashboards loadgen compose tests
 
-.PHONY: setup demo test stack-test engine-test check format generate lock bench bench-rules fuzz soak clean
+.PHONY: setup demo test schema pictures stack-test engine-test check format generate lock bench bench-rules bench-dashboards fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -21,8 +21,22 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/vllm-slo demo
 
+# Pictures of every dashboard over the demo's data; they need Chromium.
+pictures: setup
+	$(BIN)/vllm-slo demo --png
+	cp .lab/run/dashboards/*.png dashboards/pictures/
+
 test: setup
+	@! command -v npm >/dev/null || $(MAKE) --no-print-directory schema || echo "Grafana's types could not be had" >&2
 	$(BIN)/pytest
+
+# Grafana's own types, which hold the dashboards; without npm or the network that test is skipped, and says so.
+SCHEMA := tests/dashboards/schema
+schema: $(SCHEMA)/node_modules/.ready
+
+$(SCHEMA)/node_modules/.ready: $(SCHEMA)/package.json
+	npm install --prefix $(SCHEMA) --no-package-lock --no-audit --no-fund --silent
+	@touch $@
 
 # The container lab for real; where no container can be started, it is skipped with the reason.
 stack-test: setup
@@ -44,6 +58,14 @@ format: setup
 generate: setup
 	$(BIN)/vllm-slo alerts render
 	$(BIN)/vllm-slo alerts schema
+	$(BIN)/vllm-slo alerts alertmanager --page pagerduty=@/etc/alertmanager/secrets/pagerduty \
+	  --page 'slack=#llm-oncall' --ticket 'slack=#llm-tickets' --ticket email=llm@example.org \
+	  --heartbeat https://heartbeat.example.org/ping --slack-url-file /etc/alertmanager/secrets/slack \
+	  --smtp mail.example.org:587 --smtp-from alertmanager@example.org --smtp-user alertmanager \
+	  --smtp-password-file /etc/alertmanager/secrets/mail
+	$(BIN)/vllm-slo alerts alertmanager --out compose/alertmanager --page webhook=http://webhook:9095/page \
+	  --ticket webhook=http://webhook:9095/ticket --group-wait 1s --group-interval 5s --repeat-pages 12h \
+	  --repeat-tickets 12h
 	$(BIN)/vllm-slo dashboards render
 
 # Needs uv; writes what is tested, with hashes and without the address of any index.
@@ -58,6 +80,10 @@ bench: setup
 # What evaluating the rules costs with 100 models x 8 classes x 2 SLOs and a month of blocks, on the real Prometheus.
 bench-rules: setup
 	$(BIN)/python -m tests.rules.bench
+
+# What the first load of each dashboard costs a real Prometheus with 28 days of 20 engines x 8 classes.
+bench-dashboards: setup
+	$(BIN)/python -m tests.dashboards.bench
 
 # Spoiled requests, answers and event streams against the relay's parsers. A fault found comes with its reproducer.
 fuzz: MINUTES ?= 10

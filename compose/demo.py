@@ -18,7 +18,7 @@ from compose.native import Child, ServiceFailedError
 from compose.promapi import QueryError
 from compose.prometheus_tools import Tools, find_tools
 from compose.runfolder import RunFolder
-from compose.services import OURS, LabConfig
+from compose.services import OURS, PREVIEW_SCRAPES, LabConfig
 from compose.story import Check, Times
 from compose.up import add_place_flags
 from dashboards.events import flip_query
@@ -40,6 +40,7 @@ _EMPTY_WITHIN = 20.0
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_place_flags(parser)
+    parser.add_argument("--png", action="store_true", help="also draw the dashboards as pictures, through Chromium")
     parser.set_defaults(run=run)
 
 
@@ -53,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         scenario=str(chosen),
         # The story stops the load; the last phase must outlast it.
         load=("--duration", "15m", "--grace", "30s"),
+        pictures=arguments.png,
     )
     spec = slos.load(config.slos)
     baseline = scenario.load(chosen).phases[0].duration
@@ -158,6 +160,7 @@ async def _judge(lab: Lab, times: Times, screen: Screen) -> list[Check]:
         story.flip_drawn(await lab.prometheus.query(flip_query(), now), times.flip),
         *truth.checks(compared),
         await _audit(lab, times),
+        await _drawn(lab, times, screen),
     ]
 
 
@@ -209,16 +212,30 @@ async def _engine_tokens(lab: Lab, window: logged.Window) -> float:
 
 async def _audit(lab: Lab, times: Times) -> Check:
     """The audit as a user would run it, at the moment before the load stopped: panels of "now" are then not empty."""
-    flags = ("--from", f"{times.load:.0f}", "--to", f"{times.stop:.0f}", "--scrape-interval", "1s")
+    code, last = await _dashboards(lab, times, "audit", "--scrape-interval", "1s")
+    return story.panels_filled(code, last)
+
+
+async def _drawn(lab: Lab, times: Times, screen: Screen) -> Check:
+    """Pages for those who want to look at it later, when Prometheus has gone."""
+    screen.say("the dashboards are drawn, to be looked at later")
+    flags = ("--scrape-interval", PREVIEW_SCRAPES, "--out", str(lab.config.folder.drawn))
+    code, last = await _dashboards(lab, times, "preview", *flags, *(["--png"] if lab.config.pictures else []))
+    return Check("every dashboard is drawn", last, code == 0)
+
+
+async def _dashboards(lab: Lab, times: Times, action: str, *flags: str) -> tuple[int, str]:
+    """`vllm-slo dashboards` as a user would run it, over the time of the load: its exit code and last line."""
+    when = ("--from", f"{times.load:.0f}", "--to", f"{times.stop:.0f}")
     process = await asyncio.create_subprocess_exec(
-        *(*OURS, "dashboards", "audit", "--prometheus", lab.config.ports.url("prometheus"), *flags),
+        *(*OURS, "dashboards", action, "--prometheus", lab.config.ports.url("prometheus"), *when, *flags),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
     output, _ = await process.communicate()
-    (lab.config.folder.logs / "audit.log").write_bytes(output)
+    (lab.config.folder.logs / f"{action}.log").write_bytes(output)
     lines = output.decode(errors="replace").strip().splitlines()
-    return story.panels_filled(process.returncode or 0, lines[-1] if lines else "it said nothing")
+    return process.returncode or 0, lines[-1] if lines else "it said nothing"
 
 
 async def _until(moment: float) -> None:
@@ -240,6 +257,7 @@ def _where_next(screen: Screen, config: LabConfig) -> None:
         f"the load's own report:     vllm-slo load report {config.folder.load}",
         f"truth check, every class:  {root / 'truth.json'}",
         f"dashboard audit:           {config.folder.logs / 'audit.log'}",
+        f"dashboards, as they were:  {config.folder.drawn / 'slo-overview.html'}",
         "the lab, to look around:   vllm-slo up",
     ):
         screen.say(text)

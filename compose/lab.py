@@ -109,8 +109,3 @@ async def _start(family: Family, config: LabConfig, tools: Tools, http: aiohttp.
     # What takes minutes comes first and alone, or the lab would open with a page that the engine is down.
     await begin([each for each in order if each.within > USUAL_SECONDS])
     await begin([each for each in order if each.within <= USUAL_SECONDS])
-    if services.grafana() is None:
-        say(
-            "no grafana on PATH, so no dashboards are drawn; their queries: "
-            f"vllm-slo dashboards audit --prometheus {config.ports.url('prometheus')} --scrape-interval 1s"
-        )

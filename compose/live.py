@@ -66,7 +66,7 @@ class Screen:
             "OpenAI API": ports.url("relay") + "/v1",
             "Prometheus": ports.url("prometheus"),
             "Alertmanager": ports.url("alertmanager"),
-            **({"Grafana": ports.url("grafana")} if "grafana" in lab.config.used else {}),
+            "dashboards": ports.url("grafana"),
             "files": str(lab.config.folder.root),
         }
         return View(

@@ -56,6 +56,11 @@ class RunFolder:
     def grafana(self) -> Path:
         return self.root / "grafana"
 
+    @property
+    def drawn(self) -> Path:
+        """Pages of the dashboards as they were."""
+        return self.root / "dashboards"
+
     @contextmanager
     def claimed(self) -> Iterator[None]:
         """Holds the folder, emptied of an earlier run's files and of nothing else.
@@ -82,6 +87,7 @@ class RunFolder:
                 self.prometheus_data,
                 self.alertmanager_data,
                 self.grafana,
+                self.drawn,
             ):
                 shutil.rmtree(folder, ignore_errors=True)
             for file in (self.request_log, self.pages, self.prometheus_config, self.alertmanager_config):

@@ -17,6 +17,9 @@ from compose.vllm_cpu.install import VllmCpu
 
 # `-P`: whatever lies in the working directory must not be imported in place of ours.
 OURS = (sys.executable, "-P", "-c", "from compose.cli import main; raise SystemExit(main())")
+PREVIEW_SCRAPES = "5s"
+"""Five times the lab's interval: a rate over four scrapes of its little traffic would be spikes only."""
+
 DASHBOARDS = Path(dashboards.__file__).parent / "generated"
 
 
@@ -33,6 +36,7 @@ class LabConfig:
     scenario: str | None = None
     load: tuple[str, ...] = ()
     otlp: str | None = None
+    pictures: bool = False
 
     @property
     def upstream(self) -> str:
@@ -41,8 +45,9 @@ class LabConfig:
     @property
     def used(self) -> tuple[str, ...]:
         """The services whose ports must be free."""
-        own = () if self.engine else ("engine",)
-        return (*own, "relay", "sidecar", "prometheus", "alertmanager", "webhook", *(["grafana"] if grafana() else []))
+        always = ("relay", "sidecar", "prometheus", "alertmanager", "webhook", "grafana")
+        others = {"engine": not self.engine, "load": self.scenario}
+        return (*always, *(name for name, wanted in others.items() if wanted))
 
 
 def grafana() -> str | None:
@@ -73,7 +78,7 @@ def services(config: LabConfig, tools: Tools) -> tuple[Service, ...]:
         prometheus(config, tools),
         *own,
         sidecar(config),
-        *([grafana_server(config, shown)] if shown else []),
+        grafana_server(config, shown) if shown else preview(config),
     )
 
 
@@ -124,6 +129,7 @@ def prometheus(config: LabConfig, tools: Tools) -> Service:
         f"--config.file={folder.prometheus_config}",
         f"--storage.tsdb.path={folder.prometheus_data}",
         f"--web.listen-address={ports.address('prometheus')}",
+        "--enable-feature=exemplar-storage",
         "--log.level=warn",
     )
     return Service(
@@ -153,6 +159,7 @@ def load(config: LabConfig, scenario: str) -> Service:
         "--target": config.ports.url("relay"),
         "--out": str(config.folder.load),
         "--slos": str(config.slos),
+        "--metrics": config.ports.address("load"),
     }
     return Service(
         name="load", command=(*OURS, "load", "run", scenario, *_words(flags), *config.load), may_end=True, grace=60
@@ -182,6 +189,21 @@ def grafana_server(config: LabConfig, program: str) -> Service:
         command=(program, "server", "--homepath", str(home)),
         ready=config.ports.url("grafana") + "/api/health",
         env={**os.environ, **settings},
+    )
+
+
+def preview(config: LabConfig) -> Service:
+    """The dashboards where there is no Grafana, at its port, so that the links of alerts lead there."""
+    ports = config.ports
+    flags = {
+        "--prometheus": ports.url("prometheus"),
+        "--serve": ports.address("grafana"),
+        "--scrape-interval": PREVIEW_SCRAPES,
+    }
+    return Service(
+        name="preview",
+        command=(*OURS, "dashboards", "preview", *_words(flags)),
+        ready=ports.url("grafana") + "/slo-overview",
     )
 
 
