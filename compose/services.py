@@ -20,6 +20,9 @@ OURS = (sys.executable, "-P", "-c", "from compose.cli import main; raise SystemE
 PREVIEW_SCRAPES = "5s"
 """Five times the lab's interval: a rate over four scrapes of its little traffic would be spikes only."""
 
+ROOFLINE = localise.ROOM / "simulator" / "roofline.json"
+"""What the card and the model that the simulator plays could do at the most: `vllm-slo roofline` of both."""
+
 DASHBOARDS = Path(dashboards.__file__).parent / "generated"
 
 
@@ -115,6 +118,8 @@ def sidecar(config: LabConfig) -> Service:
     }
     if config.otlp is not None:
         flags["--otlp"] = config.otlp
+    if not config.engine and not config.vllm:
+        flags["--roofline"] = str(ROOFLINE)
     return Service(
         name="sidecar",
         command=(*OURS, "sidecar", *_words(flags)),
