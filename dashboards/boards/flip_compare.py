@@ -239,6 +239,7 @@ def _compared(
                 title="change",
                 expression=change,
                 unit=units.PercentUnit,
+                empty="-",
                 base=fall,
                 steps=((-least, PLAIN), (least, rise)),
             ),
@@ -267,6 +268,6 @@ BOARD = Board(
     variables=(Label.MODEL, Label.CLASS),
     extra=VARIABLES,
     rows=rows,
-    since="now-3h",  # a day of raw counters of 20 engines would take Prometheus 6 s
+    since="now-2h",  # a day of raw counters of 20 engines would take Prometheus 6 s
     refresh="1m",
 )

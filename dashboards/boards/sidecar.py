@@ -180,7 +180,7 @@ def engine_times() -> timeseries.Panel:
     known, ended = (_rate(each, Label.INSTANCE) for each in (signals.REQUESTS_WITH_ENGINE_TIMES, signals.REQUESTS))
     return (
         style.graph("Requests with the engine's times", text, units.PercentUnit, 6)
-        .with_target(query(f"{known} / ({ended} > 0)", _PER_SIDECAR))
+        .with_target(query(f"clamp_max({known} / ({ended} > 0), 1)", _PER_SIDECAR))
         .max(1)
         .no_value(NO_TRAFFIC)
     )

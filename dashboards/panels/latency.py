@@ -122,7 +122,8 @@ def coverage(spec: SloFile) -> timeseries.Panel:
     )
     known, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
     panel = style.graph("Requests whose engine times are known", text, units.PercentUnit, 12, 8).max(1)
-    return style.by_class(panel.with_target(query(f"{known} / ({ended} > 0)", PER_CLASS)).no_value(NO_TRAFFIC), spec)
+    share = f"clamp_max({known} / ({ended} > 0), 1)"  # two rates are never of quite the same requests
+    return style.by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)
 
 
 def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
