@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -146,6 +147,18 @@ def generators(folder: Path, port: int, cores: machine.Cores, patience: float = 
     engine, client = compiled(folder)
     with machine.pinned(cores.load), subprocess.Popen([str(engine), str(port)]) as process:
         try:
+            _listens(process, port)
             yield Generators(client, process, port, cores, patience)
         finally:
             process.terminate()
+
+
+def _listens(process: subprocess.Popen[bytes], port: int) -> None:
+    until = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError as error:
+            if process.poll() is not None or time.monotonic() > until:
+                raise CannotMeasureError(f"the engine does not listen on port {port}: {error}") from error
+        time.sleep(0.01)
