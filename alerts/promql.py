@@ -27,6 +27,15 @@ def sum_by(expression: str, labels: Iterable[Label | str]) -> str:
     return f"sum by ({', '.join(labels)}) ({expression})"
 
 
+def max_by(expression: str, labels: Iterable[Label | str]) -> str:
+    return f"max by ({', '.join(labels)}) ({expression})"
+
+
+def ratio(part: str, whole: str) -> str:
+    """Absent, and not NaN, where the whole is nothing."""
+    return f"{part} / ({whole} > 0)"
+
+
 def rate(selector: str, window: str) -> str:
     return f"rate({selector}[{window}])"
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from alerts.promql import increase, select, sum_by
+from alerts.promql import increase, ratio, select, sum_by
 from alerts.rule import Recording, RuleGroup
 from alerts.windows import DOZEN, OPEN, STEP, summed_interval, windows
 from exporters.signals import (
@@ -186,9 +186,9 @@ def _ratios(window: float) -> tuple[Recording, ...]:
 
     burn_rate = f"{here(SLO_ERROR_RATIO)} / on (class, slo) group_left () (1 - {SLO_OBJECTIVE.name})"
     return (
-        Recording(SLO_ERROR_RATIO, f"{here(SLO_BAD_IN)} / ({here(SLO_EVENTS_IN)} > 0)", labels),
+        Recording(SLO_ERROR_RATIO, ratio(here(SLO_BAD_IN), here(SLO_EVENTS_IN)), labels),
         Recording(SLO_BURN_RATE, burn_rate, labels),
-        Recording(GOODPUT_RATIO, f"{here(GOODPUT_REQUESTS_IN)} / ({here(GOODPUT_EVENTS_IN)} > 0)", labels),
+        Recording(GOODPUT_RATIO, ratio(here(GOODPUT_REQUESTS_IN), here(GOODPUT_EVENTS_IN)), labels),
     )
 
 

@@ -1,6 +1,6 @@
 """Rules per tenant, for one that burns inside a healthy total; short windows only, as tenants multiply series."""
 
-from alerts.promql import select, within
+from alerts.promql import ratio, select, within
 from alerts.recording import direct_count
 from alerts.rule import Alert, Recording, RuleGroup
 from alerts.tiers import Severity, Tier, fit, tiers
@@ -46,7 +46,7 @@ def _window(length: float) -> tuple[Recording, ...]:
     return (
         direct_count(SLO_EVENTS, TENANT_EVENTS_IN, length),
         direct_count(SLO_BAD, TENANT_BAD_IN, length),
-        Recording(TENANT_BURN_RATE, f"{bad} / ({events} > 0) / {budget}", {Label.WINDOW.value: spell_duration(length)}),
+        Recording(TENANT_BURN_RATE, f"{ratio(bad, events)} / {budget}", {Label.WINDOW.value: spell_duration(length)}),
     )
 
 

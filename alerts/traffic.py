@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from alerts.baselines import baseline
-from alerts.promql import increase, select, sum_by
+from alerts.promql import increase, ratio, select, sum_by
 from alerts.rule import Alert, Recording
 from alerts.tiers import Severity, tiers
 from alerts.windows import windows
@@ -53,7 +53,7 @@ def each_sidecar(spec: SloFile) -> tuple[Recording, ...]:
     )
     return (
         Recording(REQUESTS_AT, f"{ended} / {number(3 * windows(spec).step)}"),
-        Recording(GOODPUT_AT, f"{good} / ({judged} > 0)"),
+        Recording(GOODPUT_AT, ratio(good, judged)),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as model
 
+from alerts.promql import max_by
 from dashboards.style import DATASOURCE
 from exporters import signals
 from exporters.signals import Label
@@ -44,7 +45,7 @@ AFTER = Side("@ $after", "@ $after offset -${length}s")
 
 def chosen_flip() -> str:
     """Every setting that changed with the chosen flip: the time of it, in unix milliseconds."""
-    changed = f"max by ({Label.SETTING}, {Label.OLD}, {Label.NEW}) (last_over_time({_FLIPS}[$__range]))"
+    changed = max_by(f"last_over_time({_FLIPS}[$__range])", [Label.SETTING, Label.OLD, Label.NEW])
     return f"({changed} == $flip) * 1000"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from alerts.promql import rate, select, sum_by
+from alerts.promql import rate, ratio, select, sum_by
 from dashboards.style import SELECTED
 from exporters import signals
 from exporters.signals import Label, Recorded, Signal
@@ -34,8 +34,8 @@ def rate_by_class(counter: Signal) -> str:
 def mean(histogram: Signal, of: Callable[[str], str]) -> str:
     """Of all that was observed in the window; absent where that is nothing. `of` selects from a series."""
     total, count = (f"sum ({rate(of(series), RATE)})" for series in (histogram.sum, histogram.count))
-    return f"{total} / ({count} > 0)"
+    return ratio(total, count)
 
 
 def goodput_ratio() -> str:
-    return f"{rate_by_class(signals.GOODPUT_REQUESTS)} / ({rate_by_class(signals.GOODPUT_EVENTS)} > 0)"
+    return ratio(rate_by_class(signals.GOODPUT_REQUESTS), rate_by_class(signals.GOODPUT_EVENTS))

@@ -5,7 +5,7 @@ from grafana_foundation_sdk.models import common as looks
 from grafana_foundation_sdk.models import units
 
 from alerts.engine import KV_CACHE_FULL
-from alerts.promql import rate, sum_by
+from alerts.promql import max_by, rate, ratio, sum_by
 from alerts.windows import patience
 from dashboards import style, tables
 from dashboards.board import Board
@@ -85,7 +85,7 @@ def restarts() -> stat.Panel:
         "Each restart loses the open requests and the prefix cache.",
         may_be_empty="some engines do not tell when they started",
     )
-    started = f"max by ({', '.join(_ENGINE)}) (changes({at_engine(signals.ENGINE_START_TIME)}[$__range]))"
+    started = max_by(f"changes({at_engine(signals.ENGINE_START_TIME)}[$__range])", _ENGINE)
     return (
         style.figure("Restarts in range", text, units.Short, 3, 5)
         .with_target(query(started, "{{engine}}", instant=True))
@@ -189,7 +189,7 @@ def prefix_cache() -> timeseries.Panel:
     hits, queries = (_rate(series, _RANK) for series in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES))
     return (
         style.graph("Prefix cache hits", text, units.PercentUnit, 8)
-        .with_target(query(f"{hits} / ({queries} > 0)", _PER_RANK))
+        .with_target(query(ratio(hits, queries), _PER_RANK))
         .max(1)
         .no_value(NO_TRAFFIC)
     )
@@ -232,7 +232,7 @@ def speculation() -> timeseries.Panel:
     )
     return (
         style.graph("Speculative tokens accepted", text, units.PercentUnit, 8)
-        .with_target(query(f"{accepted} / ({drafted} > 0)", _PER_ENGINE))
+        .with_target(query(ratio(accepted, drafted), _PER_ENGINE))
         .max(1)
         .no_value("no speculation")
     )
@@ -262,7 +262,7 @@ def not_exposed() -> table.Panel:
     )
     return tables.listed(
         style.sheet("This engine does not expose", text, units.String, 8, 12),
-        f"max by ({Label.SIGNAL}, {', '.join(_ENGINE)}) ({at_engine(signals.ENGINE_SIGNAL_EXPOSED)}) == 0",
+        f"{max_by(at_engine(signals.ENGINE_SIGNAL_EXPOSED), [Label.SIGNAL, *_ENGINE])} == 0",
         {Label.SIGNAL: "Series", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
     )
 
@@ -276,7 +276,7 @@ def _under_ceiling(title: str, text: str, measured: str) -> timeseries.Panel:
 
 
 def _most(by: list[Label], series: Signal) -> str:
-    return f"max by ({', '.join(by)}) ({at_engine(series)})"
+    return max_by(at_engine(series), by)
 
 
 def _rate(counter: Signal, by: list[Label]) -> str:
@@ -284,7 +284,7 @@ def _rate(counter: Signal, by: list[Label]) -> str:
 
 
 def _ceiling(series: Signal, *by: Label) -> str:
-    return f"max by ({', '.join([Label.INSTANCE, *by])}) ({at_sidecar(series)})"
+    return max_by(at_sidecar(series), [Label.INSTANCE, *by])
 
 
 BOARD = Board(

@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import units
 
 from alerts.engine import KV_CACHE_FULL
 from alerts.liveness import SIDECAR_JOB
-from alerts.promql import quantile, rate, sum_by
+from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.page import Row
@@ -76,7 +76,7 @@ def _columns(spec: SloFile) -> tuple[Figure | Words, ...]:
         ),
         Figure(
             title="Goodput",
-            expression=_in_front(f"{good} / ({judged} > 0)"),
+            expression=_in_front(ratio(good, judged)),
             unit=units.PercentUnit,
             empty=NO_TRAFFIC,
             decimals=1,
@@ -86,7 +86,7 @@ def _columns(spec: SloFile) -> tuple[Figure | Words, ...]:
         Figure(title="Requests/s", expression=_in_front(ended), unit=units.Short, decimals=2),
         Figure(
             title="Failed",
-            expression=_in_front(f"{failed} / ({ended} > 0)"),
+            expression=_in_front(ratio(failed, ended)),
             unit=units.PercentUnit,
             empty=NO_TRAFFIC,
             decimals=1,
@@ -122,7 +122,7 @@ def _up() -> str:
     """A sidecar that is down tells of no engine: it has one row, without figures."""
     gone = f"{at_sidecar(UP, {Label.JOB: SIDECAR_JOB})} == 0"
     nameless = f'label_replace({gone}, "{Label.ENGINE}", "sidecar down", "", "")'
-    return f"{_most(signals.ENGINE_UP)} or max by ({', '.join(_ENGINE)}) ({nameless})"
+    return f"{_most(signals.ENGINE_UP)} or {max_by(nameless, _ENGINE)}"
 
 
 def _hits() -> str:
@@ -130,7 +130,7 @@ def _hits() -> str:
         sum_by(rate(at_engine(each), RATE), _ENGINE)
         for each in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES)
     )
-    return f"{hits} / ({queries} > 0)"
+    return ratio(hits, queries)
 
 
 def _odd_settings() -> str:
@@ -209,7 +209,7 @@ def _sum(gauge: Signal) -> str:
 
 
 def _most(gauge: Signal) -> str:
-    return f"max by ({', '.join(_ENGINE)}) ({at_engine(gauge)})"
+    return max_by(at_engine(gauge), _ENGINE)
 
 
 BOARD = Board(

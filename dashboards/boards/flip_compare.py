@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from grafana_foundation_sdk.builders import common, stat, table
 from grafana_foundation_sdk.models import units
 
-from alerts.promql import increase, select, sum_by
+from alerts.promql import increase, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.flips import AFTER, BEFORE, VARIABLES, Side, chosen_flip
@@ -129,7 +129,7 @@ def latency(name: str, q: float, histogram: Signal, width: int = 8) -> table.Pan
 def client_errors() -> table.Panel:
     def share(side: Side) -> str:
         refused = {Label.OUTCOME: Outcome.CLIENT_ERROR}
-        return f"{_grown(signals.REQUESTS, side, where=refused)} / ({_grown(signals.REQUESTS, side)} > 0)"
+        return ratio(_grown(signals.REQUESTS, side, where=refused), _grown(signals.REQUESTS, side))
 
     return _compared(
         "Client errors",
@@ -176,7 +176,7 @@ def by_revision(spec: SloFile) -> table.Panel:
     panel = style.sheet("Attainment by revision", text, units.PercentUnit, 24, 7).decimals(1).no_value(NO_TRAFFIC)
     for column, slo in _columns(spec).items():
         panel.override_by_name(column, tables.coloured(BAD, (slo.objective, GOOD)))
-    return _by_revision(panel, f"1 - {bad} / ({all_events} > 0)", spec)
+    return _by_revision(panel, f"1 - {ratio(bad, all_events)}", spec)
 
 
 def events_by_revision(spec: SloFile) -> table.Panel:
@@ -249,7 +249,7 @@ def _compared(
 
 
 def _share(part: Signal, whole: Signal, side: Side, by: tuple[Label, ...] = (Label.CLASS,)) -> str:
-    return f"{_grown(part, side, by)} / ({_grown(whole, side, by)} > 0)"
+    return ratio(_grown(part, side, by), _grown(whole, side, by))
 
 
 def _grown(

@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders import bargauge, common, stat, table, times
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
-from alerts.promql import increase, quantile, rate, select, sum_by
+from alerts.promql import increase, quantile, rate, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.page import Row
@@ -168,7 +168,7 @@ def good_of_offered(spec: SloFile) -> bargauge.Panel:
     offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), _RANGE), [Label.CLASS])
     return (
         style.bars("Good of what was offered", text, units.PercentUnit, 6, 9)
-        .with_target(query(f"{good} / ({offered} > 0)", PER_CLASS, instant=True))
+        .with_target(query(ratio(good, offered), PER_CLASS, instant=True))
         .min(0)
         .max(1)
         .decimals(1)

@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.liveness import SIDECAR_JOB
-from alerts.promql import rate, sum_by
+from alerts.promql import max_by, rate, ratio, sum_by
 from alerts.windows import patience
 from dashboards import style
 from dashboards.board import Board
@@ -49,7 +49,7 @@ def up() -> stat.Panel:
 
 def lag_now() -> stat.Panel:
     text = describe("Does it hold up streams?", "How late the event loop of the slowest relay ran in the last second.")
-    lag = f"max by ({Label.INSTANCE}) ({at_sidecar(signals.SIDECAR_LOOP_LAG)})"
+    lag = max_by(at_sidecar(signals.SIDECAR_LOOP_LAG), [Label.INSTANCE])
     return (
         style.figure("Loop lag", text, units.Seconds, 4, 6)
         .with_target(query(lag, _PER_SIDECAR, instant=True))
@@ -180,7 +180,7 @@ def engine_times() -> timeseries.Panel:
     known, ended = (_rate(each, Label.INSTANCE) for each in (signals.REQUESTS_WITH_ENGINE_TIMES, signals.REQUESTS))
     return (
         style.graph("Requests with the engine's times", text, units.PercentUnit, 6)
-        .with_target(query(f"clamp_max({known} / ({ended} > 0), 1)", _PER_SIDECAR))
+        .with_target(query(f"clamp_max({ratio(known, ended)}, 1)", _PER_SIDECAR))
         .max(1)
         .no_value(NO_TRAFFIC)
     )
@@ -202,7 +202,7 @@ def engine_age(spec: SloFile) -> timeseries.Panel:
         "Time since the metrics of each were read. From the line on the engine counts as down.",
         may_be_empty="no engine was ever read",
     )
-    age = f"max by ({Label.INSTANCE}, {Label.ENGINE}) ({at_sidecar(signals.ENGINE_SCRAPE_AGE)})"
+    age = max_by(at_sidecar(signals.ENGINE_SCRAPE_AGE), [Label.INSTANCE, Label.ENGINE])
     panel = style.graph("Age of the last look", text, units.Seconds, 6)
     return style.with_lines(panel.with_target(query(age, "{{engine}} at {{instance}}")), (patience(spec), BAD))
 

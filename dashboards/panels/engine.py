@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.engine import KV_CACHE_FULL
-from alerts.promql import rate, sum_by
+from alerts.promql import max_by, rate, ratio, sum_by
 from dashboards import style
 from dashboards.selected import RATE, selected_of_engine
 from dashboards.style import NO_TRAFFIC, WARN, describe, query
@@ -30,7 +30,7 @@ def kv_cache() -> timeseries.Panel:
         "Share of the KV cache in use, the fullest rank. Near 100 % new requests queue and running ones are preempted.",
         may_be_empty="some engines expose no KV cache",
     )
-    fullest = f"max by ({Label.ENGINE}) ({selected_of_engine(signals.ENGINE_KV_USAGE)})"
+    fullest = max_by(selected_of_engine(signals.ENGINE_KV_USAGE), [Label.ENGINE])
     panel = style.graph("Engine: KV cache in use", text, units.PercentUnit, 8).max(1)
     return style.with_lines(panel.with_target(query(fullest, "{{engine}}")), (KV_CACHE_FULL, WARN))
 
@@ -47,7 +47,7 @@ def prefix_cache() -> timeseries.Panel:
     )
     return (
         style.graph("Engine: prefix cache hits", text, units.PercentUnit, 8)
-        .with_target(query(f"{hits} / ({queries} > 0)", "{{engine}}"))
+        .with_target(query(ratio(hits, queries), "{{engine}}"))
         .max(1)
         .no_value(NO_TRAFFIC)
     )

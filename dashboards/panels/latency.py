@@ -8,7 +8,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from alerts.promql import quantile, rate, select, sum_by
+from alerts.promql import quantile, rate, ratio, select, sum_by
 from dashboards import style
 from dashboards.selected import PER_CLASS, RATE, mean, rate_by_class, selected
 from dashboards.style import BAD, BLUE, GREY, NO_TRAFFIC, PINK, SELECTED, SKY, YELLOW, describe, query
@@ -122,7 +122,7 @@ def coverage(spec: SloFile) -> timeseries.Panel:
     )
     known, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
     panel = style.graph("Requests whose engine times are known", text, units.PercentUnit, 12, 8).max(1)
-    share = f"clamp_max({known} / ({ended} > 0), 1)"  # two rates are never of quite the same requests
+    share = f"clamp_max({ratio(known, ended)}, 1)"  # two rates are never of quite the same requests
     return style.by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)
 
 

@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
-from alerts.promql import rate, sum_by
+from alerts.promql import max_by, rate, sum_by
 from dashboards import style
 from dashboards.panels.latency import quantiles, thresholds_of
 from dashboards.selected import PER_CLASS, RATE, rate_by_class, selected
@@ -111,7 +111,7 @@ def oldest_wait(spec: SloFile) -> timeseries.Panel:
 
 
 def _longest_wait() -> str:
-    return f"max by ({Label.CLASS}) ({selected(signals.OLDEST_WAIT)})"
+    return max_by(selected(signals.OLDEST_WAIT), [Label.CLASS])
 
 
 def ttft_thresholds(spec: SloFile) -> tuple[float, ...]:

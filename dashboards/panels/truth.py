@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import stat
 from grafana_foundation_sdk.models import units
 
-from alerts.promql import increase, select, sum_by
+from alerts.promql import increase, ratio, select, sum_by
 from dashboards import style
 from dashboards.style import NO_TRAFFIC, SELECTED, describe, query
 from exporters import signals
@@ -23,7 +23,7 @@ def truth_queries() -> dict[str, str]:
     return {
         "offered": _offered(),
         "ok": _by_class(signals.REQUESTS, {Label.OUTCOME: Outcome.OK}),
-        "goodput": f"{good} / ({judged} > 0)",
+        "goodput": ratio(good, judged),
         "ttft_p50": f"histogram_quantile(0.5, {buckets})",
         "tokens_out": _by_class(signals.COMPLETION_TOKENS),
         "cached_tokens": _by_class(signals.CACHED_TOKENS),
@@ -119,7 +119,7 @@ def _offered() -> str:
 
 def _mean(histogram: Signal) -> str:
     total, count = (sum_by(_increase(name), [Label.CLASS]) for name in (histogram.sum, histogram.count))
-    return f"{total} / ({count} > 0)"
+    return ratio(total, count)
 
 
 def _by_class(counter: Signal, where: dict[Label, str] | None = None) -> str:

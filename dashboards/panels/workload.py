@@ -8,7 +8,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from alerts.promql import increase, rate, select, sum_by
+from alerts.promql import increase, rate, ratio, select, sum_by
 from dashboards import style
 from dashboards.panels.latency import spread
 from dashboards.panels.promises import goodput_limits
@@ -102,7 +102,7 @@ def repeats_in_range() -> stat.Panel:
         f"sum ({increase(selected(counter), _RANGE)})" for counter in (signals.PROMPT_REPEATS, signals.REQUESTS)
     )
     panel = style.figure("Repeats in range", text, units.PercentUnit, 4, 9).no_value(NO_TRAFFIC)
-    return panel.decimals(1).with_target(query(f"{repeated} / ({ended} > 0)", "of requests", instant=True))
+    return panel.decimals(1).with_target(query(ratio(repeated, ended), "of requests", instant=True))
 
 
 def different_prompts() -> stat.Panel:
@@ -171,12 +171,12 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
         .decimals(1)
         .no_value(NO_TRAFFIC)
         .thresholds(style.thresholds(BAD, *goodput_limits(spec)))
-        .with_target(_by_tenant(f"{good} / ({judged} > 0)"))
+        .with_target(_by_tenant(ratio(good, judged)))
     )
 
 
 def _repeated() -> str:
-    return f"{rate_by_class(signals.PROMPT_REPEATS)} / ({rate_by_class(signals.REQUESTS)} > 0)"
+    return ratio(rate_by_class(signals.PROMPT_REPEATS), rate_by_class(signals.REQUESTS))
 
 
 def _increase(by: Iterable[Label], counter: Signal) -> str:
