@@ -1,21 +1,19 @@
 """Prometheus as the source: a real one with an hour of made samples, and servers that are none."""
 
 import json
-import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from threading import Thread
 from typing import Any
 
 import pytest
 
 from compose.cli import main
-from compose.prometheus_tools import Tools, find_tools
+from compose.prometheus_tools import Tools
 from exporters import signals
-from exporters.usage import UsageError
+from tests.blocks import prometheus_over
 from tests.sidecar.running import free_port
 
 EVERY = 15
@@ -43,12 +41,12 @@ COUNTERS: dict[str, tuple[float, float]] = {
 }
 
 
-def exposition() -> str:
+def lines() -> Iterator[str]:
     """All of it in OpenMetrics, one sample each scrape, from an hour before now."""
     families: dict[str, list[str]] = {}
 
     def sample(series: str, at: float, value: float) -> None:
-        families.setdefault(series.partition("{")[0], []).append(f"{series} {value} {at}")
+        families.setdefault(series.partition("{")[0], []).append(f"{series} {value} {at}\n")
 
     for series, growth in COUNTERS.items():
         total = 0.0
@@ -64,48 +62,13 @@ def exposition() -> str:
         if step >= 0:
             setting = 'engine="e",setting="enable_prefix_caching",old="False",new="True"'
             sample(f"{signals.ENGINE_CONFIG_CHANGE.name}{{{setting}}}", at, FLIP)
-    return "\n".join([*(line for lines in families.values() for line in lines), "# EOF\n"])
+    return chain.from_iterable(families.values())
 
 
 @pytest.fixture(scope="module")
-def tools() -> Tools:
-    try:
-        return find_tools()
-    except UsageError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def prometheus(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("prometheus")
-    (folder / "samples.txt").write_text(exposition())
-    (folder / "prometheus.yml").write_text("{}")
-    subprocess.run(
-        [tools.promtool, "tsdb", "create-blocks-from", "openmetrics", folder / "samples.txt", folder / "data"],
-        check=True,
-        capture_output=True,
-    )
-    address = f"127.0.0.1:{free_port()}"
-    words = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
-    with subprocess.Popen(
-        [tools.prometheus, *words, f"--web.listen-address={address}"], stderr=subprocess.DEVNULL
-    ) as process:
-        try:
-            _wait_until_ready(f"http://{address}/-/ready")
-            yield f"http://{address}"
-        finally:
-            process.terminate()
-
-
-def _wait_until_ready(url: str) -> None:
-    give_up = time.monotonic() + 30
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except (urllib.error.URLError, ConnectionError):
-            assert time.monotonic() < give_up
-            time.sleep(0.1)
+def prometheus(tools: Tools) -> Iterator[str]:
+    with prometheus_over(lines(), free_port(), tools) as url:
+        yield url
 
 
 def compared(capsys: pytest.CaptureFixture[str], url: str, *words: str) -> dict[str, Any]:

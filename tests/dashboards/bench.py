@@ -24,7 +24,7 @@ from dashboards.live import Prometheus
 from exporters.signals import FIRING, LOAD_SIGNALS, OTHER, RECORDED, SIGNALS, SIZES, Label, Outcome, Phase
 from exporters.slos import SHIPPED, load
 from exporters.yamlfile import duration, spell_duration
-from tests.bench.blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples
+from tests.blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
 from tests.dashboards.queries import KNOWN, series_in
 
 PORT = 19392
@@ -112,7 +112,7 @@ def main() -> None:
             asked |= {name: max(back, asked.get(name, 0)) for name in series_in(check.expression) if name in KNOWN}
     took: dict[str, list[Finding]] = {}
     worked: dict[str, float] = {}
-    with prometheus_over(lines(asked, given.engines, given.classes, now), PORT, given.tools) as url:
+    with prometheus_over(lines(asked, given.engines, given.classes, now), PORT, tools_in(given.tools)) as url:
         for title, (page, seconds) in checks.items():
             before = _processor(url)
             took[title] = quickest(page, Prometheus(url), Span(now - seconds, now, SCRAPE), given.rounds)

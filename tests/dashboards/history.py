@@ -1,22 +1,18 @@
 """Queries of panels, asked of a history that is known."""
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from compose.prometheus_tools import find_tools
 from dashboards.board import Board
 from dashboards.variables import expand
 from exporters.slos import SHIPPED, SloFile, load
+from tests.dashboards import pages
 from tests.rules.promtool import Case, Promtool
 
 
 def panel(board: Board, title: str, spec: SloFile | None = None) -> dict[str, Any]:
     """A panel of the dashboard, for the SLO file that is shipped or another one."""
-    page = json.loads(board.render(spec or load(SHIPPED)))
-    (found,) = [one for one in page["panels"] if one["title"] == title]
-    return dict(found)
+    return pages.panel(pages.page_of(board, spec), title)
 
 
 def limits(panel: Mapping[str, Any]) -> list[float]:
@@ -25,7 +21,7 @@ def limits(panel: Mapping[str, Any]) -> list[float]:
 
 
 def answers(
-    folder: Path,
+    promtool: Promtool,
     panel: Mapping[str, Any],
     growth: Mapping[str, float],
     *samples: Mapping[str, float],
@@ -37,4 +33,4 @@ def answers(
         # releases of Prometheus differ in the last digit
         exact = {row: round(value, 9) for row, value in wanted.items()}
         case.gives(600, f"round(1e9 * ({expand(target['expr'], values)})) / 1e9", exact)
-    Promtool((find_tools().promtool,), folder).test([case])
+    promtool.test([case])

@@ -4,55 +4,18 @@ import json
 import re
 import shutil
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from compose.cli import main
-from dashboards import command
 from dashboards.audit import Check, Finding, Way, checks_of
 from dashboards.command import GENERATED
 from dashboards.live import Answer, Prometheus
-
-Ask = Callable[[str, dict[str, str]], tuple[int, Any]]
-
-
-class FakePrometheus:
-    """Answers as `answer` says and remembers what it was asked."""
-
-    def __init__(self, answer: Ask) -> None:
-        self.asked: list[tuple[str, dict[str, str]]] = []
-        fake = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                url = urlsplit(self.path)
-                fake.asked.append((url.path, dict(parse_qsl(url.query))))
-                status, body = answer(*fake.asked[-1])
-                payload = body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(payload)))
-                self.end_headers()
-                self.wfile.write(payload)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+from tests.dashboards.fake_prometheus import Ask, FakePrometheus
 
 
 @pytest.fixture
@@ -83,14 +46,6 @@ def nothing(path: str) -> tuple[int, Any]:
     status, answer = found(path)
     answer["data"] = [] if isinstance(answer["data"], list) else {**answer["data"], "result": []}
     return status, answer
-
-
-@pytest.fixture(autouse=True)
-def _only_the_overview(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One dashboard is enough to audit, and its panels have titles that no other line of the table has."""
-    folder = tmp_path_factory.mktemp("shipped")
-    shutil.copy(GENERATED / "slo-overview.json", folder)
-    monkeypatch.setattr(command, "GENERATED", folder)
 
 
 @pytest.fixture

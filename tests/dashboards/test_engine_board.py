@@ -1,10 +1,7 @@
 """What the queries of the dashboard "Engine" make of one engine's series, on a real Prometheus."""
 
-from pathlib import Path
-
 import pytest
 
-from compose.prometheus_tools import find_tools
 from dashboards.boards.engine import BOARD
 from exporters.slos import SHIPPED, load
 from tests.dashboards.pages import asked, page_of
@@ -17,55 +14,57 @@ WHO = 'engine="e:1",instance="s:1"'
 RANK, MODEL = f'{WHO},rank="0"', f'{WHO},rank="0",model="m"'
 
 
-def given(series: dict[str, str], title: str, legend: str, rows: dict[str, float], folder: Path) -> None:
+def given(series: dict[str, str], title: str, legend: str, rows: dict[str, float], promtool: Promtool) -> None:
     """The query of a panel gives these rows."""
     case = Case(load(SHIPPED), series, 15).gives(AT, f"round({asked(PAGE, title)[legend]}, 0.001)", rows)
-    Promtool((find_tools().promtool,), folder).test([case])
+    promtool.test([case])
 
 
 @pytest.mark.lab
 @pytest.mark.parametrize(
     "hits, computed", [pytest.param(15, 2.0, id="a third is cached"), pytest.param(None, 3.0, id="no such counter")]
 )
-def test_prompt_tokens_that_were_cached_were_not_computed(tmp_path: Path, hits: int | None, computed: float) -> None:
+def test_prompt_tokens_that_were_cached_were_not_computed(
+    promtool: Promtool, hits: int | None, computed: float
+) -> None:
     series = {f"llm_engine_prompt_tokens_total{{{MODEL}}}": counter((45, SCRAPES))}
     if hits is not None:
         series[f"llm_engine_prefix_cache_hits_tokens_total{{{MODEL}}}"] = counter((hits, SCRAPES))
     legend = "{{engine}} at {{instance}}"
-    given(series, "Prompt tokens computed", legend, {f"{{{WHO}}}": computed}, tmp_path)
+    given(series, "Prompt tokens computed", legend, {f"{{{WHO}}}": computed}, promtool)
 
 
 @pytest.mark.lab
-def test_tokens_in_the_cache_are_its_use_times_its_capacity_rank_by_rank(tmp_path: Path) -> None:
+def test_tokens_in_the_cache_are_its_use_times_its_capacity_rank_by_rank(promtool: Promtool) -> None:
     series = {
         f"llm_engine_kv_cache_usage_ratio{{{MODEL}}}": constant(0.25, SCRAPES),
         f"llm_engine_kv_cache_capacity_tokens{{{RANK}}}": constant(1000, SCRAPES),
     }
     legend = "in use: {{engine}} rank {{rank}} at {{instance}}"
-    given(series, "KV cache in tokens", legend, {f"{{{RANK}}}": 250}, tmp_path)
+    given(series, "KV cache in tokens", legend, {f"{{{RANK}}}": 250}, promtool)
 
 
 @pytest.mark.lab
-def test_a_restart_is_a_new_start_time_whether_the_engine_was_seen_to_be_away_or_not(tmp_path: Path) -> None:
+def test_a_restart_is_a_new_start_time_whether_the_engine_was_seen_to_be_away_or_not(promtool: Promtool) -> None:
     series = {f"llm_engine_start_time_seconds{{{WHO}}}": "100x80 900x80 _x10 2000x80"}
-    given(series, "Restarts in range", "{{engine}}", {f"{{{WHO}}}": 2}, tmp_path)
+    given(series, "Restarts in range", "{{engine}}", {f"{{{WHO}}}": 2}, promtool)
 
 
 @pytest.mark.lab
-def test_settings_that_are_none_are_left_out(tmp_path: Path) -> None:
+def test_settings_that_are_none_are_left_out(promtool: Promtool) -> None:
     series = {
         f'llm_engine_setting_info{{{WHO},setting="{setting}",value="{value}"}}': constant(1, SCRAPES)
         for setting, value in (("block_size", "16"), ("sliding_window", "None"))
     }
     rows = {f'{{{WHO},setting="block_size",value="16"}}': 1.0}
-    given(series, "Settings", "Setting, Value, Engine, Sidecar", rows, tmp_path)
+    given(series, "Settings", "Setting, Value, Engine, Sidecar", rows, promtool)
 
 
 @pytest.mark.lab
-def test_only_what_the_engine_lacks_is_listed_as_not_exposed(tmp_path: Path) -> None:
+def test_only_what_the_engine_lacks_is_listed_as_not_exposed(promtool: Promtool) -> None:
     series = {
         f'llm_engine_signal_exposed{{{WHO},signal="{signal}"}}': constant(exposed, SCRAPES)
         for signal, exposed in (("llm_engine_requests_running", 1), ("llm_engine_requests_deferred", 0))
     }
     rows = {f'{{{WHO},signal="llm_engine_requests_deferred"}}': 0.0}
-    given(series, "This engine does not expose", "Series, Engine, Sidecar", rows, tmp_path)
+    given(series, "This engine does not expose", "Series, Engine, Sidecar", rows, promtool)

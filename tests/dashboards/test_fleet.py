@@ -1,11 +1,9 @@
 """One row an engine: what each query of the table gives on a real Prometheus, and how its columns look."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compose.prometheus_tools import find_tools
 from dashboards.boards.fleet import BOARD
 from exporters.slos import SHIPPED, load, loads
 from tests.dashboards.pages import Page, asked, page_of, panel
@@ -95,15 +93,15 @@ def columns(page: Page) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.lab
-def test_every_query_gives_one_value_an_engine_and_joins_by_sidecar_and_engine(tmp_path: Path) -> None:
+def test_every_query_gives_one_value_an_engine_and_joins_by_sidecar_and_engine(promtool: Promtool) -> None:
     queries, case = asked(PAGE, "Engines"), Case(load(SHIPPED), SERIES, 15)
     for title, rows in ROWS.items():
         case.gives(NOW - 30, f"round({queries[title]}, 0.001)", {f"{{{row}}}": value for row, value in rows.items()})
-    Promtool((find_tools().promtool,), tmp_path).test([case])
+    promtool.test([case])
 
 
 @pytest.mark.lab
-def test_a_setting_is_shown_only_where_engines_differ_in_it(tmp_path: Path) -> None:
+def test_a_setting_is_shown_only_where_engines_differ_in_it(promtool: Promtool) -> None:
     (query,) = asked(PAGE, "Settings that differ").values()
     shown = {("e:1", "s:1"): 256, ("e:1", "s:2"): 128, ("a:1", "gw:1"): 256, ("b:1", "gw:1"): 256}
     case = Case(load(SHIPPED), SERIES, 15).gives(
@@ -115,7 +113,7 @@ def test_a_setting_is_shown_only_where_engines_differ_in_it(tmp_path: Path) -> N
             for (engine, instance), value in shown.items()
         },
     )
-    Promtool((find_tools().promtool,), tmp_path).test([case])
+    promtool.test([case])
 
 
 def test_columns_have_units_and_the_limits_of_the_slo_file() -> None:

@@ -1,23 +1,20 @@
 """The board "Flip compare" on a real Prometheus with an hour that is known to the request."""
 
 import json
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
 
-from compose.prometheus_tools import find_tools
+from compose.prometheus_tools import Tools
 from dashboards.audit import Check, Span, checks_of, first_answers
 from dashboards.boards.flip_compare import BOARD
 from dashboards.command import GENERATED
 from dashboards.live import Prometheus
 from dashboards.variables import expand, intervals
 from exporters import signals
-from exporters.usage import UsageError
+from tests.blocks import prometheus_over
 from tests.sidecar.running import free_port
 
 EVERY = 5
@@ -62,7 +59,7 @@ BEFORE_AND_AFTER: dict[str, tuple[float, float, float]] = {
 }
 
 
-def exposition() -> str:
+def lines() -> Iterator[str]:
     """All of it in OpenMetrics, from 20 minutes before the flip to 20 minutes after it."""
     families: dict[str, list[str]] = {}
     totals = dict.fromkeys(COUNTERS, 1000.0)
@@ -83,48 +80,17 @@ def exposition() -> str:
             if at >= when:
                 samples[f'{signals.ENGINE_CONFIG_CHANGE.name}{{instance="s:1",engine="e",{setting}}}'] = when
         for series, value in samples.items():
-            families.setdefault(series.partition("{")[0], []).append(f"{series} {value} {at}")
+            families.setdefault(series.partition("{")[0], []).append(f"{series} {value} {at}\n")
         for series, growth in COUNTERS.items():
             if not UP <= at < UP + 20:
                 totals[series] += EVERY * growth[0 if at + EVERY < DOWN else 1 if at < UP else 2]
-    return "\n".join([*(line for lines in families.values() for line in lines), "# EOF\n"])
+    return chain.from_iterable(families.values())
 
 
 @pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    try:
-        tools = find_tools()
-    except UsageError as error:
-        pytest.skip(str(error))
-    folder = tmp_path_factory.mktemp("prometheus")
-    (folder / "samples.txt").write_text(exposition())
-    (folder / "prometheus.yml").write_text("{}")
-    subprocess.run(
-        [tools.promtool, "tsdb", "create-blocks-from", "openmetrics", folder / "samples.txt", folder / "data"],
-        check=True,
-        capture_output=True,
-    )
-    address = f"127.0.0.1:{free_port()}"
-    words = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
-    with subprocess.Popen(
-        [tools.prometheus, *words, f"--web.listen-address={address}"], stderr=subprocess.DEVNULL
-    ) as process:
-        try:
-            _wait_until_ready(f"http://{address}/-/ready")
-            yield Prometheus(f"http://{address}")
-        finally:
-            process.terminate()
-
-
-def _wait_until_ready(url: str) -> None:
-    give_up = time.monotonic() + 30
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except (urllib.error.URLError, ConnectionError):
-            assert time.monotonic() < give_up
-            time.sleep(0.1)
+def prometheus(tools: Tools) -> Iterator[Prometheus]:
+    with prometheus_over(lines(), free_port(), tools) as url:
+        yield Prometheus(url)
 
 
 class Shown:

@@ -1,10 +1,7 @@
 """Offered against achieved: each request is missed in one place, and both sides' outcomes are of the same requests."""
 
-from pathlib import Path
-
 import pytest
 
-from compose.prometheus_tools import find_tools
 from dashboards.boards.load_test import BOARD
 from dashboards.variables import expand
 from exporters.signals import SEND_LATE, Outcome
@@ -35,15 +32,15 @@ def at_sidecar(**outcomes: float) -> dict[str, float]:
     }
 
 
-def gives(folder: Path, series: dict[str, str], query: str, samples: dict[str, float]) -> None:
+def gives(promtool: Promtool, series: dict[str, str], query: str, samples: dict[str, float]) -> None:
     """The query's answer after ten minutes."""
     case = Case(load(SHIPPED), series, every=15)
     case.gives(600, expand(query, {"__range": "10m", "__rate_interval": "1m"}), samples)
-    Promtool((find_tools().promtool,), folder).test([case])
+    promtool.test([case])
 
 
 @pytest.mark.lab
-def test_what_is_not_good_is_missed_in_exactly_one_place(tmp_path: Path) -> None:
+def test_what_is_not_good_is_missed_in_exactly_one_place(promtool: Promtool) -> None:
     grown = per_second(scheduled=10, sent=9, ok=5, timeout=1, not_sent=1, good=4)
     gaps = panel(BOARD, "Lost of what was offered")
     assert [target["legendFormat"] for target in gaps["targets"]] == [
@@ -51,17 +48,17 @@ def test_what_is_not_good_is_missed_in_exactly_one_place(tmp_path: Path) -> None
         "sent, not ended",
         "ended, not good",
     ]
-    answers(tmp_path, gaps, grown, {"{}": 1}, {"{}": 3}, {"{}": 2})
+    answers(promtool, gaps, grown, {"{}": 1}, {"{}": 3}, {"{}": 2})
 
 
 @pytest.mark.lab
-def test_a_pile_that_is_worked_off_is_no_gap_below_0(tmp_path: Path) -> None:
+def test_a_pile_that_is_worked_off_is_no_gap_below_0(promtool: Promtool) -> None:
     grown = per_second(scheduled=2, sent=2, ok=5, not_sent=0, good=5)
-    answers(tmp_path, panel(BOARD, "Lost of what was offered"), grown, {"{}": 0}, {"{}": 0}, {"{}": 0})
+    answers(promtool, panel(BOARD, "Lost of what was offered"), grown, {"{}": 0}, {"{}": 0}, {"{}": 0})
 
 
 @pytest.mark.lab
-def test_outcomes_are_compared_in_the_sidecars_words(tmp_path: Path) -> None:
+def test_outcomes_are_compared_in_the_sidecars_words(promtool: Promtool) -> None:
     grown = {
         **per_second(ok=5, upstream_unreachable=0.2, timeout=1, cut=0.4, not_sent=7),
         **at_sidecar(ok=5, upstream_unreachable=0, client_abort=1.4, timeout_first_token=0.1),
@@ -74,16 +71,16 @@ def test_outcomes_are_compared_in_the_sidecars_words(tmp_path: Path) -> None:
             {"ok": 0, "upstream_unreachable": 0.2, "client_abort": 0, "timeout_first_token": -0.1},
         )
     )
-    answers(tmp_path, panel(BOARD, "Outcomes compared"), grown, load, sidecar, between)
+    answers(promtool, panel(BOARD, "Outcomes compared"), grown, load, sidecar, between)
 
 
 @pytest.mark.lab
-def test_without_a_load_test_nothing_is_compared(tmp_path: Path) -> None:
-    answers(tmp_path, panel(BOARD, "Outcomes compared"), at_sidecar(ok=1), {}, {f'{{outcome="{Outcome.OK}"}}': 300}, {})
+def test_without_a_load_test_nothing_is_compared(promtool: Promtool) -> None:
+    answers(promtool, panel(BOARD, "Outcomes compared"), at_sidecar(ok=1), {}, {f'{{outcome="{Outcome.OK}"}}': 300}, {})
 
 
 @pytest.mark.lab
-def test_a_run_that_was_killed_has_ended_too(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_has_ended_too(promtool: Promtool) -> None:
     running, ended, killed = (f"{{{RUN.format(hour)}}}" for hour in ("12", "11", "10"))
     series = {
         f"llm_load_run_info{running}": "1x40",
@@ -91,24 +88,24 @@ def test_a_run_that_was_killed_has_ended_too(tmp_path: Path) -> None:
         f"llm_load_run_info{killed}": "1x3 stale",
     }
     (target,) = panel(BOARD, "Load tests")["targets"]
-    gives(tmp_path, series, target["expr"], {running: 1, ended: 0, killed: 0})
+    gives(promtool, series, target["expr"], {running: 1, ended: 0, killed: 0})
 
 
 @pytest.mark.lab
 @pytest.mark.parametrize("late, over", [pytest.param(9, 0, id="9 in 1000"), pytest.param(11, 1, id="11 in 1000")])
-def test_the_send_lag_is_over_its_line_exactly_where_the_report_warns(tmp_path: Path, late: int, over: int) -> None:
+def test_the_send_lag_is_over_its_line_exactly_where_the_report_warns(promtool: Promtool, late: int, over: int) -> None:
     lag = panel(BOARD, "Send lag now")
     assert limits(lag) == limits(panel(BOARD, "Send lag")) == [SEND_LATE]
     counts = {"0.025": 1000 - late, "0.05": 1000 - late, "0.1": 1000, "+Inf": 1000}
     series = {f'llm_load_send_lag_seconds_bucket{{le="{bound}"}}': f"0+{n}x40" for bound, n in counts.items()}
-    gives(tmp_path, series, f"({lag['targets'][0]['expr']}) > bool {SEND_LATE}", {"{}": over})
+    gives(promtool, series, f"({lag['targets'][0]['expr']}) > bool {SEND_LATE}", {"{}": over})
 
 
 @pytest.mark.lab
-def test_the_good_share_counts_what_was_never_sent(tmp_path: Path) -> None:
+def test_the_good_share_counts_what_was_never_sent(promtool: Promtool) -> None:
     share = panel(BOARD, "Good of what was offered")
     assert limits(share) == [0.9, 0.95]  # of the SLO file
-    answers(tmp_path, share, per_second(scheduled=10, sent=5, ok=4, not_sent=5, good=4), {'{class="siso"}': 0.4})
+    answers(promtool, share, per_second(scheduled=10, sent=5, ok=4, not_sent=5, good=4), {'{class="siso"}': 0.4})
 
 
 def test_the_uid_never_changes_because_bookmarks_hold_it() -> None:

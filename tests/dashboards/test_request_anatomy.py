@@ -1,12 +1,11 @@
 """Latencies stand against their thresholds, and beside what they leave out."""
 
-from pathlib import Path
-
 import pytest
 
 from dashboards.boards.request_anatomy import BOARD
 from exporters.slos import loads
 from tests.dashboards.history import answers, limits, panel
+from tests.rules.promtool import Promtool
 
 STRICT = loads(
     """
@@ -69,7 +68,7 @@ def test_a_heatmap_is_made_of_the_buckets_of_the_sidecar(title: str, marked: boo
 
 
 @pytest.mark.lab
-def test_stages_add_up_within_a_class_and_say_whose_they_are(tmp_path: Path) -> None:
+def test_stages_add_up_within_a_class_and_say_whose_they_are(promtool: Promtool) -> None:
     shown = panel(BOARD, "Queue, prefill, decode: $class")
     assert shown["repeat"] == "class"
     assert [target["legendFormat"] for target in shown["targets"]] == ["queue", "prefill", "decode"]
@@ -77,11 +76,11 @@ def test_stages_add_up_within_a_class_and_say_whose_they_are(tmp_path: Path) -> 
     seconds = {"queue": 2.0, "prefill": 6.0, "decode": 40.0}
     growth = {f'llm_request_{stage}_seconds_sum{{class="siso"}}': total for stage, total in seconds.items()}
     growth |= {f'llm_request_{stage}_seconds_count{{class="siso"}}': 4 for stage in seconds}
-    answers(tmp_path, shown, growth, {"{}": 0.5}, {"{}": 1.5}, {"{}": 10})
+    answers(promtool, shown, growth, {"{}": 0.5}, {"{}": 1.5}, {"{}": 10})
 
 
 @pytest.mark.lab
-def test_coverage_is_of_all_that_ended_failed_ones_too(tmp_path: Path) -> None:
+def test_coverage_is_of_all_that_ended_failed_ones_too(promtool: Promtool) -> None:
     growth = {
         'llm_requests_with_engine_times_total{class="siso"}': 6,
         'llm_requests_total{class="siso",outcome="ok"}': 6,
@@ -89,11 +88,11 @@ def test_coverage_is_of_all_that_ended_failed_ones_too(tmp_path: Path) -> None:
         'llm_requests_with_engine_times_total{class="lilo"}': 0,
         'llm_requests_total{class="lilo",outcome="ok"}': 0,
     }
-    answers(tmp_path, panel(BOARD, "Requests whose engine times are known"), growth, {'{class="siso"}': 0.75})
+    answers(promtool, panel(BOARD, "Requests whose engine times are known"), growth, {'{class="siso"}': 0.75})
 
 
 @pytest.mark.lab
-def test_what_the_engine_does_not_know_is_the_difference_of_the_means_of_all_classes(tmp_path: Path) -> None:
+def test_what_the_engine_does_not_know_is_the_difference_of_the_means_of_all_classes(promtool: Promtool) -> None:
     growth = {
         'llm_request_duration_seconds_sum{model="m",class="siso",outcome="ok"}': 6,
         'llm_request_duration_seconds_count{model="m",class="siso",outcome="ok"}': 3,
@@ -106,4 +105,4 @@ def test_what_the_engine_does_not_know_is_the_difference_of_the_means_of_all_cla
         'llm_engine_request_duration_seconds_sum{engine="e",rank="0",model="m"}': 14,
         'llm_engine_request_duration_seconds_count{engine="e",rank="0",model="m"}': 4,
     }
-    answers(tmp_path, panel(BOARD, "Whole requests: user and engine"), growth, {"{}": 4}, {"{}": 3.5}, {"{}": 0.5})
+    answers(promtool, panel(BOARD, "Whole requests: user and engine"), growth, {"{}": 4}, {"{}": 3.5}, {"{}": 0.5})

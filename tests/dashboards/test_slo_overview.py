@@ -5,6 +5,7 @@ from dashboards.boards.slo_overview import BOARD
 from dashboards.command import GENERATED
 from dashboards.panels.truth import truth_queries
 from exporters.slos import loads
+from tests.dashboards.pages import panel
 
 COMMITTED = GENERATED / "slo-overview.json"
 
@@ -17,11 +18,6 @@ slos:
   - {name: fast, classes: [chat], signal: ttft, threshold: 300ms, objective: 99%}
   - {name: slow, classes: [other], signal: ttft, threshold: 2s, objective: 80%}
 """
-
-
-def panel(page: dict[str, Any], title: str) -> dict[str, Any]:
-    (found,) = [one for one in page["panels"] if one["title"] == title]
-    return dict(found)
 
 
 def steps(page: dict[str, Any], title: str) -> list[float | None]:

@@ -1,7 +1,6 @@
 """What is asked: failed requests are in every count, and shares are of the right whole."""
 
 from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -9,6 +8,7 @@ from dashboards.boards.workload import BOARD
 from exporters.sidecar.requests import RequestSeries
 from exporters.signals import NO_TOKENS, SIZES, Outcome
 from tests.dashboards.history import answers, limits, panel
+from tests.rules.promtool import Promtool
 from tests.sidecar.made import SLOS, finished
 from tests.sidecar.openmetrics import whole
 
@@ -40,23 +40,23 @@ def _row(**labels: str) -> str:
 
 
 @pytest.mark.lab
-def test_failed_requests_stand_in_the_matrix_with_what_they_got(tmp_path: Path, counted: dict[str, float]) -> None:
+def test_failed_requests_stand_in_the_matrix_with_what_they_got(promtool: Promtool, counted: dict[str, float]) -> None:
     cells = dict.fromkeys(product(SIZES, (*SIZES, NO_TOKENS)), 0.0)
     cells |= {("00128", "00512"): 0.6, ("00128", "none"): 0.1, ("32768", "none"): 0.1, ("32768", "00128"): 0.2}
     wanted = {_row(prompt_size=prompt, completion_size=size): share for (prompt, size), share in cells.items()}
-    answers(tmp_path, panel(BOARD, "Prompt and completion"), counted, wanted)
+    answers(promtool, panel(BOARD, "Prompt and completion"), counted, wanted)
 
 
 @pytest.mark.lab
 def test_a_failure_is_a_share_of_the_requests_with_prompts_of_that_length(
-    tmp_path: Path, counted: dict[str, float]
+    promtool: Promtool, counted: dict[str, float]
 ) -> None:
     failures = [outcome for outcome in Outcome if outcome is not Outcome.OK]
     cells = dict.fromkeys(product(("00128", "32768"), failures), 0.0)
     cells[("00128", Outcome.REJECTED)] = 1 / 7
     cells |= {("32768", Outcome.TIMEOUT_FIRST_TOKEN): 1 / 3, ("32768", Outcome.CLIENT_ABORT): 1 / 3}
     wanted = {_row(prompt_size=prompt, outcome=outcome): share for (prompt, outcome), share in cells.items()}
-    answers(tmp_path, panel(BOARD, "Failures by prompt length"), counted, wanted)
+    answers(promtool, panel(BOARD, "Failures by prompt length"), counted, wanted)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_sizes_stand_in_their_order_and_in_words(title: str, row: str) -> None:
 
 
 @pytest.mark.lab
-def test_a_cache_would_save_the_share_of_repeats_of_each_class_own_tokens(tmp_path: Path) -> None:
+def test_a_cache_would_save_the_share_of_repeats_of_each_class_own_tokens(promtool: Promtool) -> None:
     counters = {
         'llm_requests_total{class="siso"}': 60,
         'llm_prompt_repeats_total{class="siso"}': 15,
@@ -102,19 +102,19 @@ def test_a_cache_would_save_the_share_of_repeats_of_each_class_own_tokens(tmp_pa
         'llm_requests_total{class="other"}': 0,
     }
     saved = panel(BOARD, "Tokens that a response cache would save")
-    answers(tmp_path, saved, counters, {'{class="siso"}': 150, '{class="lilo"}': 0})
-    answers(tmp_path, panel(BOARD, "Repeats in range"), counters, {"{}": 0.2})
+    answers(promtool, saved, counters, {'{class="siso"}': 150, '{class="lilo"}': 0})
+    answers(promtool, panel(BOARD, "Repeats in range"), counters, {"{}": 0.2})
 
 
 @pytest.mark.lab
-def test_a_mix_adds_up_and_is_absent_without_traffic(tmp_path: Path) -> None:
+def test_a_mix_adds_up_and_is_absent_without_traffic(promtool: Promtool) -> None:
     mix = panel(BOARD, "Class mix")
     both = {
         'llm_requests_total{class="siso",outcome="ok"}': 3,
         'llm_requests_total{class="lilo",outcome="rejected"}': 1,
     }
-    answers(tmp_path, mix, both, {'{class="siso"}': 0.75, '{class="lilo"}': 0.25})
-    answers(tmp_path, mix, dict.fromkeys(both, 0.0), {})
+    answers(promtool, mix, both, {'{class="siso"}': 0.75, '{class="lilo"}': 0.25})
+    answers(promtool, mix, dict.fromkeys(both, 0.0), {})
 
 
 def test_tenants_are_judged_by_the_lowest_objective() -> None:

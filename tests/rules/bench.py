@@ -16,7 +16,7 @@ from random import Random
 from alerts.rule import to_yaml
 from alerts.rules import rules
 from exporters.slos import SloFile, loads
-from tests.bench.blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples
+from tests.blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
 
 PORT = 19391
 
@@ -95,7 +95,7 @@ def main() -> None:
     every = {group.name: group.interval for group in groups}
     made = lines(spec, given.models, int(time.time()) // SCRAPE * SCRAPE)
     faster = to_yaml(replace(group, interval=30.0) for group in groups)
-    with prometheus_over(made, PORT, given.tools, faster) as url:
+    with prometheus_over(made, PORT, tools_in(given.tools), faster) as url:
         took = quickest(url, rounds=4)
     print(f"{given.models} models x {given.classes} classes x {len(spec.slos)} SLOs")
     minutely = {key: seconds * 60 / every[key[0]] for key, seconds in took.items()}

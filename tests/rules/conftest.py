@@ -1,30 +1,9 @@
 """The real promtool, and the two SLO files that are shipped."""
 
-import os
-from pathlib import Path
-
 import pytest
 
-from compose.prometheus_tools import find_tools
 from exporters.slos import SloFile, load, loads
-from exporters.usage import UsageError
-from tests.rules.promtool import ROOT, Pace, Promtool
-
-
-@pytest.fixture(scope="session")
-def programs() -> tuple[Path, ...]:
-    """Of $PROMTOOLS, where several versions are to be asked (`old/promtool:new/promtool`), else the machine's."""
-    if named := os.environ.get("PROMTOOLS"):
-        return tuple(map(Path, named.split(os.pathsep)))
-    try:
-        return (find_tools().promtool,)
-    except UsageError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture
-def promtool(programs: tuple[Path, ...], tmp_path: Path) -> Promtool:
-    return Promtool(programs, tmp_path)
+from tests.rules.promtool import ROOT, Pace
 
 
 @pytest.fixture(

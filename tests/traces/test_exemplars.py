@@ -10,19 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from compose.prometheus_tools import Tools, find_tools
+from compose.prometheus_tools import Tools
 from exporters import signals
-from exporters.usage import UsageError
 from tests.sidecar.running import free_port
 from tests.traces.collectors import Sidecar, engine, http_collector, sidecar, until
-
-
-@pytest.fixture(scope="module")
-def tools() -> Tools:
-    try:
-        return find_tools()
-    except UsageError as error:
-        pytest.skip(str(error))
 
 
 @contextlib.asynccontextmanager

@@ -14,8 +14,8 @@ from dashboards.preview.choices import pattern_of
 from dashboards.preview.document import document
 from dashboards.preview.page import Pages, to_json
 from dashboards.preview.view import View
+from tests.dashboards.fake_prometheus import FakePrometheus
 from tests.dashboards.preview.made import END, PANELS, START, answer, config, dashboard, override, panel
-from tests.dashboards.test_audit import FakePrometheus
 
 SPAN = Span(START, END, 1)
 

@@ -20,8 +20,8 @@ from dashboards.preview.page import Pages
 from dashboards.preview.serve import Choices, Served
 from dashboards.preview.view import View
 from exporters.usage import UsageError
+from tests.dashboards.fake_prometheus import FakePrometheus
 from tests.dashboards.preview.made import END, PANELS, START, answer, dashboard
-from tests.dashboards.test_audit import FakePrometheus
 
 PAGES = Pages({"made": "Made", "other": "Other"}, {"made": "made", "other": "other"}, "*")
 BOARD = dashboard(*PANELS[:1], {**PANELS[-1], "repeat": None})

@@ -3,15 +3,15 @@
 import subprocess
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from compose.ports import HOST
-from compose.prometheus_tools import find_tools
+from compose.prometheus_tools import Tools, find_tools
 
 HOUR, DAY, STEP, SCRAPE = 3600, 86400, 300, 15
 
@@ -26,30 +26,29 @@ def samples(series: str, times: Iterable[int], each: float, random: Random, *, c
     return "".join(rows)
 
 
+def tools_in(folder: Path | None) -> Tools:
+    """The machine's programs, but prometheus and promtool of the folder, where one is given."""
+    found = find_tools()
+    return found if folder is None else replace(found, prometheus=folder / "prometheus", promtool=folder / "promtool")
+
+
 @contextmanager
-def prometheus_over(
-    lines: Iterable[str], port: int, tools: Path | None = None, rules: str = "groups: []\n"
-) -> Iterator[str]:
-    """The address of a Prometheus that has these samples and evaluates these rules; `tools` is a folder of programs."""
-    if tools is None:
-        found = find_tools()
-        prometheus, promtool = found.prometheus, found.promtool
-    else:
-        prometheus, promtool = tools / "prometheus", tools / "promtool"
+def prometheus_over(lines: Iterable[str], port: int, tools: Tools, rules: str = "groups: []\n") -> Iterator[str]:
+    """The address of a Prometheus that has these samples, in OpenMetrics without an end, and evaluates these rules."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with (folder / "in.om").open("w") as text:
             text.writelines(lines)
             text.write("# EOF\n")
         blocks = ["tsdb", "create-blocks-from", "--max-block-duration=744h", "openmetrics", "in.om", "data", "-q"]
-        subprocess.run([promtool, *blocks], cwd=folder, check=True)
+        subprocess.run([tools.promtool, *blocks], cwd=folder, check=True)
         (folder / "in.om").unlink()
         (folder / "rules.yaml").write_text(rules)
         (folder / "prometheus.yml").write_text("rule_files: [rules.yaml]\n")
         flags = ["--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address={HOST}:{port}"]
         with (folder / "log").open("w") as log:
             running = subprocess.Popen(
-                [prometheus, *flags, "--storage.tsdb.retention.time=60d"], cwd=folder, stdout=log, stderr=log
+                [tools.prometheus, *flags, "--storage.tsdb.retention.time=60d"], cwd=folder, stdout=log, stderr=log
             )
         try:
             yield _ready(f"http://{HOST}:{port}")
@@ -59,10 +58,10 @@ def prometheus_over(
 
 
 def _ready(url: str) -> str:
-    for _ in range(100):
+    for _ in range(150):
         try:
             with urllib.request.urlopen(f"{url}/-/ready"):
                 return url
-        except urllib.error.URLError:
+        except OSError:
             time.sleep(0.2)
-    raise TimeoutError(f"{url} is not ready after 20 s")
+    raise TimeoutError(f"{url} is not ready after 30 s")
