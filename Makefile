@@ -79,11 +79,11 @@ bench: setup
 
 # What evaluating the rules costs with 100 models x 8 classes x 2 SLOs and a month of blocks, on the real Prometheus.
 bench-rules: setup
-	$(BIN)/python -m tests.rules.bench
+	$(BIN)/python -m tests.bench.rules
 
 # What the first load of each dashboard costs a real Prometheus with 28 days of 20 engines x 8 classes.
 bench-dashboards: setup
-	$(BIN)/python -m tests.dashboards.bench
+	$(BIN)/python -m tests.bench.dashboards
 
 # Spoiled requests, answers and event streams against the relay's parsers. A fault found comes with its reproducer.
 fuzz: MINUTES ?= 10

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from alerts.alert_names import AlertName
 from alerts.destinations import Destination, InFile, Webhook
 from alerts.promql import escape
 from alerts.receivers import TEMPLATE_PATH, needs_template, receiver
-from alerts.rule import dump
+from alerts.rule_groups import dump
 from alerts.tiers import Severity
-from alerts.wording import AlertName
 from exporters.signals import Label
-from exporters.yamlfile import spell_duration
+from exporters.yaml_reader import spell_duration
 
 _PAGE, _TICKET, _HEARTBEAT = Severity.PAGE.value, Severity.TICKET.value, "heartbeat"
 

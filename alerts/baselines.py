@@ -1,9 +1,9 @@
 """What last week was like, so that a class and a model are held against themselves."""
 
 from alerts.promql import select
-from alerts.recording import step_count
-from alerts.rule import Recording, RuleGroup
-from alerts.windows import STEP, Windows, windows
+from alerts.recording_rules import step_count
+from alerts.recording_windows import STEP, Windows, windows
+from alerts.rule_groups import Recording, RuleGroup
 from exporters.signals import (
     CACHE_WEEKLY_RATIO,
     COMPLETION_TOKENS,
@@ -18,7 +18,7 @@ from exporters.signals import (
     Signal,
 )
 from exporters.slos import SloFile
-from exporters.yamlfile import number, spell_duration
+from exporters.yaml_reader import number, spell_duration
 
 
 def baseline_groups(spec: SloFile) -> tuple[RuleGroup, ...]:

@@ -1,13 +1,13 @@
 """Holds back pages while an engine starts, for a stated time; the budget is never spared."""
 
+from alerts.alert_names import AlertName
 from alerts.promql import increase, sum_by
-from alerts.rule import Recording
+from alerts.recording_windows import patience, windows
+from alerts.rule_groups import Recording
 from alerts.tiers import Severity
-from alerts.windows import patience, windows
-from alerts.wording import AlertName
 from exporters.signals import COLD_START, ENGINE_START_TIME, ENGINE_UP, PAGE_HELD, SLO_BAD
 from exporters.slos import SloFile
-from exporters.yamlfile import number, spell_duration
+from exporters.yaml_reader import number, spell_duration
 
 
 def mute(spec: SloFile) -> float:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from alerts import alertmanager, carets, delivery, explain, receivers, schema
-from alerts.burn import rescaled
+from alerts import alertmanager, alertmanager_flags, diagnostics, explain, json_schema, receivers
+from alerts.alert_names import Links, promise
+from alerts.burn_alerts import rescaled
 from alerts.engine_only import judged, seen
-from alerts.findings import Level, check
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
-from alerts.rule import Alert, to_yaml
-from alerts.rules import head, rules
-from alerts.wording import Links, promise
+from alerts.rule_file import head, rules
+from alerts.rule_groups import Alert, to_yaml
+from alerts.validation import Level, check
+from exporters.errors import UsageError, system_reason
 from exporters.slos import SHIPPED, VERSION, SloFile, Source, load
-from exporters.usage import UsageError, system_reason
-from exporters.yamlfile import duration, spell_duration
+from exporters.yaml_reader import duration, spell_duration
 
 OUT = Path("alerts/generated")
 
@@ -88,7 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     route.add_argument(
         "--out", default=str(OUT), metavar="DIR", help="folder for the files, - for standard output (%(default)s)"
     )
-    delivery.configure(route)
+    alertmanager_flags.configure(route)
     route.set_defaults(run=_alertmanager)
 
 
@@ -116,11 +116,11 @@ def _check(arguments: argparse.Namespace) -> int:
         )
     found = check(arguments.file, retention, lambda spec: _chosen(spec, arguments))
     if arguments.format == "json":
-        print(carets.as_json(found))
+        print(diagnostics.as_json(found))
     else:
         console = Console(highlight=False, soft_wrap=True)
         if found.findings:
-            console.print(carets.carets(found))
+            console.print(diagnostics.carets(found))
         if found.spec:
             console.print(f"{arguments.file}: OK: {_summary(seen(found.spec))}", markup=False)
     if found.spec is None:
@@ -140,7 +140,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    path = _write(schema.render(), arguments.out, "slos.schema.json")
+    path = _write(json_schema.render(), arguments.out, "slos.schema.json")
     if path:
         print(f"{path}: what an editor knows of SLO files")
     return 0
@@ -175,11 +175,13 @@ def _render(arguments: argparse.Namespace) -> int:
 
 
 def _alertmanager(arguments: argparse.Namespace) -> int:
-    chosen = delivery.read(arguments, seen(load(arguments.slos)))
+    chosen = alertmanager_flags.read(arguments, seen(load(arguments.slos)))
     template = receivers.needs_template(chosen.destinations)
     if template and arguments.out == "-":
         raise UsageError(f"--out -: all but webhooks need {receivers.TEMPLATE_PATH} beside the file; name a folder")
-    path = _write(delivery.heading(arguments) + alertmanager.config(chosen), arguments.out, "alertmanager.yml")
+    path = _write(
+        alertmanager_flags.heading(arguments) + alertmanager.config(chosen), arguments.out, "alertmanager.yml"
+    )
     if path is None:
         return 0
     beside = _write(receivers.TEMPLATE, arguments.out, receivers.TEMPLATE_PATH) if template else None

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from exporters import signals
-from exporters.engines.buckets import NEWEST, OLDEST, Histogram, first_with, histogram, order
+from exporters.engines.vllm_buckets import NEWEST, OLDEST, Histogram, first_with, histogram, order
+from exporters.errors import UsageError
 from exporters.signals import GOODPUT_AT_LEAST, GOODPUT_AT_MOST
 from exporters.slos import Measure, RequestClass, Slo, SloFile, Source, Tenants
-from exporters.usage import UsageError
-from exporters.yamlfile import number
+from exporters.yaml_reader import number
 
 EVERYONE = "all"
 """The class of all requests, as vLLM tells none apart."""

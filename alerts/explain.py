@@ -8,13 +8,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from alerts.alert_names import AlertName, percent, promise
 from alerts.cold_start import mute
+from alerts.detection_time import Reaction, first, reactions
 from alerts.engine_only import CAVEAT
-from alerts.reaction import Reaction, first, reactions
-from alerts.wording import AlertName, percent, promise
 from exporters.slos import Measure, Rejected, Slo, SloFile, Source
 from exporters.verdicts import charges
-from exporters.yamlfile import number, spell_duration
+from exporters.yaml_reader import number, spell_duration
 
 
 def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:

@@ -4,18 +4,18 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from alerts.alert_names import AlertName, Links, annotations
 from alerts.engine_only import CAVEAT, EVERYONE, Counted, counted, version
 from alerts.promql import escape, select
-from alerts.rule import Alert, Recording, RuleGroup
+from alerts.recording_windows import direct_interval, windows
+from alerts.rule_groups import Alert, Recording, RuleGroup
 from alerts.tiers import Severity
-from alerts.windows import direct_interval, windows
-from alerts.wording import AlertName, Links, annotations
 from exporters import signals
-from exporters.engines.buckets import FINISHED, family
-from exporters.engines.table import START_TIME, VLLM
+from exporters.engines.signal_table import START_TIME, VLLM
+from exporters.engines.vllm_buckets import FINISHED, family
 from exporters.signals import OTHER, Kind, Label, Outcome
 from exporters.slos import SloFile
-from exporters.yamlfile import number
+from exporters.yaml_reader import number
 
 _OUTCOMES = {
     Outcome.OK: "stop|length|repetition",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from exporters.usage import UsageError
+from exporters.errors import UsageError
 
 PROGRAM = "vllm-slo"
 
@@ -18,7 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("compose.up", "run the whole lab natively: engine, sidecar, Prometheus, Alertmanager, load"),
     "demo": ("compose.demo", "watch an SLO burn, a page arrive, a flag flip and the alert resolve"),
     "sidecar": ("exporters.sidecar.command", "relay and measure OpenAI-compatible traffic"),
-    "flip": ("exporters.sidecar.flip", "declare a config flip that cannot be seen from outside the engine"),
+    "flip": ("exporters.sidecar.flip_command", "declare a config flip that cannot be seen from outside the engine"),
     "simulate": ("compose.simulator.command", "serve a simulated vLLM, for a machine without a GPU"),
     "alerts": ("alerts.command", "check and explain the SLO file, render Prometheus rules and Alertmanager routes"),
     "dashboards": ("dashboards.command", "render Grafana dashboards, audit their queries, draw them without Grafana"),

@@ -11,23 +11,23 @@ from typing import TypeVar
 
 import msgspec
 
-from compose import closing, interrupt, logged, ports, story, truth
+from compose import cross_check, demo_checks, demo_report, interrupt, ports, request_log_totals
+from compose.child_processes import Child, ServiceFailedError
+from compose.console import Screen, terminal
+from compose.demo_checks import Check, Times
 from compose.lab import Lab, running
-from compose.live import Screen, terminal
-from compose.native import Child, ServiceFailedError
-from compose.promapi import QueryError
+from compose.prometheus_queries import QueryError
 from compose.prometheus_tools import Tools, find_tools
-from compose.runfolder import RunFolder
+from compose.run_directory import RunFolder
 from compose.services import OURS, PREVIEW_SCRAPES, LabConfig
-from compose.story import Check, Times
 from compose.up import add_place_flags
-from dashboards.events import flip_query
-from dashboards.panels.truth import truth_queries
-from dashboards.variables import expand, intervals
+from dashboards.annotation_queries import flip_query
+from dashboards.interpolation import expand, intervals
+from dashboards.panels.range_totals import truth_queries
 from exporters import signals, slos
-from exporters.sidecar.bounds import bounds
+from exporters.exposition.histogram_bounds import bounds
 from exporters.slos import SloFile
-from loadgen import record, scenario
+from loadgen import request_record, scenario
 
 _T = TypeVar("_T")
 
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"vllm-slo: {error}", file=sys.stderr)
         return 1
     broken = sum(not check.kept for check in checks)
-    screen.console.print(closing.promises(checks))
+    screen.console.print(demo_report.promises(checks))
     _where_next(screen, config)
     screen.say(
         f"{broken} of {len(checks)} promises broken" if broken else f"all {len(checks)} promises kept",
@@ -103,21 +103,23 @@ async def _play(lab: Lab, load: Child, screen: Screen, baseline: float) -> Times
     screen.say(f"1. baseline: {baseline:.0f} s of load that the engine carries", "bold")
     await _until(overload)
     screen.say("2. overload: more than the engine can prefill without a prefix cache; users wait", "bold")
-    page = await _appears(lambda: story.page_arrived(inbox, overload), story.PAGE_WITHIN)
+    page = await _appears(lambda: demo_checks.page_arrived(inbox, overload), demo_checks.PAGE_WITHIN)
     if page is None:
-        screen.say(f"no page within {story.PAGE_WITHIN:.0f} s; the story goes on to show where it ends", "bold red")
+        screen.say(
+            f"no page within {demo_checks.PAGE_WITHIN:.0f} s; the story goes on to show where it ends", "bold red"
+        )
     else:
         screen.say(f"3. the page is at the webhook, {page.arrived - overload:.0f} s after the overload began", "bold")
         for key, value in sorted(page.annotations.items()):
             screen.say(f"   {key}: {value}")
         await asyncio.sleep(_SHOW_PAGE)
     flip = time.time()
-    screen.say(f"4. the remedy: {story.SETTING} is flipped on; the engine restarts with it", "bold")
+    screen.say(f"4. the remedy: {demo_checks.SETTING} is flipped on; the engine restarts with it", "bold")
     await _flip(lab)
     screen.say("   whoever was waiting has failed with the restart: expect availability to page for it as well")
-    resolved = await _appears(lambda: story.resolved_at(inbox, flip), story.RESOLVED_WITHIN)
+    resolved = await _appears(lambda: demo_checks.resolved_at(inbox, flip), demo_checks.RESOLVED_WITHIN)
     if resolved is None:
-        screen.say(f"not resolved within {story.RESOLVED_WITHIN:.0f} s", "bold red")
+        screen.say(f"not resolved within {demo_checks.RESOLVED_WITHIN:.0f} s", "bold red")
     else:
         screen.say(
             f"5. the alert is resolved, {resolved - flip:.0f} s after the flip; the load is still the same", "bold"
@@ -133,32 +135,32 @@ async def _judge(lab: Lab, times: Times, screen: Screen) -> list[Check]:
     folder, spec = lab.config.folder, lab.spec
     classes = [each.name for each in spec.classes]
     await _settled(lab)
-    requests = logged.read(folder.request_log)
+    requests = request_log_totals.read(folder.request_log)
     windows = times.windows
-    figures = {name: logged.figures(requests, classes, window) for name, window in windows.items()}
-    screen.console.print(closing.before_and_after(figures, {name: each.seconds for name, each in windows.items()}))
-    siso = {name: story.of_class(figures, name, story.PAGE["class"]) for name in windows}
+    figures = {name: request_log_totals.figures(requests, classes, window) for name, window in windows.items()}
+    screen.console.print(demo_report.before_and_after(figures, {name: each.seconds for name, each in windows.items()}))
+    siso = {name: demo_checks.of_class(figures, name, demo_checks.PAGE["class"]) for name in windows}
     inbox = lab.inbox.notifications
     now = time.time()
     dashboard = await _dashboard(lab, times.load - 2, now)
-    compared = truth.compare(
+    compared = cross_check.compare(
         dashboard,
         requests,
-        truth.of_load(record.read_records(folder.load)),
+        cross_check.of_load(request_record.read_records(folder.load)),
         classes,
         bounds(signals.TTFT, spec),
     )
     (folder.root / "truth.json").write_bytes(msgspec.json.format(msgspec.json.encode(compared)))
     return [
-        story.goodput_falls(siso["baseline"], siso["overload"]),
-        story.tokens_stay(
+        demo_checks.goodput_falls(siso["baseline"], siso["overload"]),
+        demo_checks.tokens_stay(
             await _engine_tokens(lab, windows["baseline"]), await _engine_tokens(lab, windows["overload"])
         ),
-        story.page_in_time(inbox, times.overload),
-        story.resolved_in_time(inbox, times.flip),
-        story.recovers(siso["overload"], siso["after flip"]),
-        story.flip_drawn(await lab.prometheus.query(flip_query(), now), times.flip),
-        *truth.checks(compared),
+        demo_checks.page_in_time(inbox, times.overload),
+        demo_checks.resolved_in_time(inbox, times.flip),
+        demo_checks.recovers(siso["overload"], siso["after flip"]),
+        demo_checks.flip_drawn(await lab.prometheus.query(flip_query(), now), times.flip),
+        *cross_check.checks(compared),
         await _audit(lab, times),
         await _drawn(lab, times, screen),
     ]
@@ -168,7 +170,9 @@ async def _load_start(lab: Lab) -> float:
     """The moment from which the load generator counts; it first asks the relay for the model's name."""
     while True:
         with contextlib.suppress(OSError, msgspec.DecodeError):  # not there, or half written
-            run_ = msgspec.json.decode((lab.config.folder.load / record.RUN).read_bytes(), type=record.Run)
+            run_ = msgspec.json.decode(
+                (lab.config.folder.load / request_record.RUN).read_bytes(), type=request_record.Run
+            )
             if run_.start:
                 return run_.start
         await asyncio.sleep(0.2)
@@ -176,7 +180,7 @@ async def _load_start(lab: Lab) -> float:
 
 async def _flip(lab: Lab) -> None:
     url = lab.config.upstream + "/simulator/config"
-    async with lab.http.post(url, json={story.SETTING: True}) as response:
+    async with lab.http.post(url, json={demo_checks.SETTING: True}) as response:
         response.raise_for_status()
 
 
@@ -202,7 +206,7 @@ async def _dashboard(lab: Lab, start: float, end: float) -> dict[str, dict[str, 
     }
 
 
-async def _engine_tokens(lab: Lab, window: logged.Window) -> float:
+async def _engine_tokens(lab: Lab, window: request_log_totals.Window) -> float:
     """Tokens/s by the engine's own counters; 0 without any."""
     length = f"{window.seconds:.0f}s"
     parts = (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_GENERATION_TOKENS)
@@ -213,7 +217,7 @@ async def _engine_tokens(lab: Lab, window: logged.Window) -> float:
 async def _audit(lab: Lab, times: Times) -> Check:
     """The audit as a user would run it, at the moment before the load stopped: panels of "now" are then not empty."""
     code, last = await _dashboards(lab, times, "audit", "--scrape-interval", "1s")
-    return story.panels_filled(code, last)
+    return demo_checks.panels_filled(code, last)
 
 
 async def _drawn(lab: Lab, times: Times, screen: Screen) -> Check:

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from alerts.rules import render
+from alerts.rule_file import render
 from compose import services
-from compose.native import USUAL_SECONDS, Child, Family, Service
+from compose.child_processes import USUAL_SECONDS, Child, Family, Service
 from compose.ports import HOST, refuse_busy
-from compose.promapi import PrometheusApi
+from compose.prometheus_queries import PrometheusApi
 from compose.prometheus_tools import Tools
 from compose.services import LabConfig
 from compose.webhook import Inbox, Notification, serving

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from exporters.usage import UsageError
-from exporters.yamlfile import nearest
+from exporters.errors import UsageError
+from exporters.yaml_reader import nearest
 
 HOST = "127.0.0.1"
 

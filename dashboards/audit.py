@@ -12,10 +12,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from dashboards.interpolation import UnknownVariableError, expand, first_choice, intervals, step_of
 from dashboards.live import Answer, FailedError, Prometheus
 from dashboards.style import MAY_BE_EMPTY
-from dashboards.variables import UnknownVariableError, expand, first_choice, intervals, step_of
-from exporters.usage import UsageError
+from exporters.errors import UsageError
 
 _LABEL_VALUES = re.compile(r"\s*label_values\(\s*(?:(?P<series>.+?)\s*,)?\s*(?P<label>\w+)\s*\)\s*", re.DOTALL)
 

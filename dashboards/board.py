@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards import page
-from dashboards.events import events
+from dashboards import layout
+from dashboards.annotation_queries import events
 from exporters import signals
 from exporters.signals import Label
 from exporters.slos import SloFile
@@ -16,13 +16,13 @@ TAG = "vllm-slo"
 """By which the dashboards find each other."""
 
 _VARIABLES: dict[Label, Callable[[], dashboard.QueryVariable]] = {
-    Label.MODEL: lambda: page.choose(Label.MODEL, signals.IN_FLIGHT),
-    Label.CLASS: lambda: page.choose(Label.CLASS, signals.IN_FLIGHT, Label.MODEL),
-    Label.TENANT: lambda: page.choose(Label.TENANT, signals.GOODPUT_EVENTS, Label.MODEL, Label.CLASS),
-    Label.INSTANCE: lambda: page.choose(Label.INSTANCE, signals.SIDECAR_BUILD),
+    Label.MODEL: lambda: layout.choose(Label.MODEL, signals.IN_FLIGHT),
+    Label.CLASS: lambda: layout.choose(Label.CLASS, signals.IN_FLIGHT, Label.MODEL),
+    Label.TENANT: lambda: layout.choose(Label.TENANT, signals.GOODPUT_EVENTS, Label.MODEL, Label.CLASS),
+    Label.INSTANCE: lambda: layout.choose(Label.INSTANCE, signals.SIDECAR_BUILD),
     # one that never answered has no other series
-    Label.ENGINE: lambda: page.choose(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
-    Label.WINDOW: lambda: page.choose(Label.WINDOW, signals.SLO_BURN_RATE, Label.MODEL, Label.CLASS),
+    Label.ENGINE: lambda: layout.choose(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
+    Label.WINDOW: lambda: layout.choose(Label.WINDOW, signals.SLO_BURN_RATE, Label.MODEL, Label.CLASS),
 }
 
 
@@ -35,8 +35,8 @@ class Board:
     description: str
     variables: tuple[Label, ...]
     """Those of `_VARIABLES` that its queries use; a variable names those before it, so `model` comes first."""
-    rows: Callable[[SloFile], tuple[page.Row, ...]]
-    extra: tuple[Callable[[], page.Variable], ...] = ()
+    rows: Callable[[SloFile], tuple[layout.Row, ...]]
+    extra: tuple[Callable[[], layout.Variable], ...] = ()
     """Variables of its own, after the others."""
     since: str = "now-1h"
     refresh: str = "10s"
@@ -58,17 +58,17 @@ class Board:
             .tooltip(model.DashboardCursorSync.CROSSHAIR)
             .readonly()
             .link(_others())
-            .with_variable(page.choose_datasource())
+            .with_variable(layout.choose_datasource())
         )
         for variable in (*(_VARIABLES[label] for label in self.variables), *self.extra):
             frame.with_variable(variable())
         for event in events(spec):
             frame.annotation(event)
-        return page.arrange(frame, self.rows(spec))
+        return layout.arrange(frame, self.rows(spec))
 
     def render(self, spec: SloFile) -> str:
         """The dashboard's file: the same SLO file gives the same bytes."""
-        return page.to_json(self.build(spec))
+        return layout.to_json(self.build(spec))
 
 
 def _others() -> dashboard.DashboardLink:

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from dashboards.audit import Finding, Span, audit, read_dashboards
-from dashboards.boards.every import BOARDS
+from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, checked_place, config_map
 from dashboards.live import Prometheus
+from exporters.errors import UsageError, system_reason
 from exporters.slos import SHIPPED, load
-from exporters.usage import UsageError, system_reason
-from exporters.yamlfile import duration
+from exporters.yaml_reader import duration
 
 GENERATED = Path(__file__).parent / "generated"
 

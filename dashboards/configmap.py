@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from alerts.prometheusrule import checked_labels
-from alerts.rule import dump
-from exporters.usage import UsageError
+from alerts.rule_groups import dump
+from exporters.errors import UsageError
 
 HEADER = """\
 ---

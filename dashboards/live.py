@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from exporters.usage import UsageError
+from exporters.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)

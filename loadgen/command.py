@@ -5,16 +5,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from loadgen import report, settings
-from loadgen.journal import summarise
-from loadgen.record import read_records, read_run
+from loadgen import report, run_settings
+from loadgen.request_record import read_records, read_run
+from loadgen.result_store import summarise
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     run = actions.add_parser("run", help="offer open-loop load and report", description="Offer open-loop load.")
     run.add_argument("scenario", metavar="SCENARIO", help="a file, or the name of a shipped one: mixed, demo")
-    settings.add_flags(run)
+    run_settings.add_flags(run)
     run.set_defaults(run=_run)
     show = actions.add_parser("report", help="show the report of an earlier run", description="Show a report again.")
     show.add_argument("folder", metavar="DIR", help="what --out named")
@@ -22,10 +22,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    chosen = settings.from_arguments(arguments)
-    from loadgen import headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
+    chosen = run_settings.from_arguments(arguments)
+    from loadgen import locust_headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
 
-    return headless.run(chosen)
+    return locust_headless.run(chosen)
 
 
 def _report(arguments: argparse.Namespace) -> int:

@@ -13,12 +13,12 @@ from typing import Any
 
 from locust import events
 
-from exporters.usage import UsageError
-from loadgen.load import Load
-from loadgen.page import Page
-from loadgen.series import LoadSeries
-from loadgen.settings import from_environment
-from loadgen.user import OpenLoop
+from exporters.errors import UsageError
+from loadgen.load_metrics import LoadSeries
+from loadgen.load_run import Load
+from loadgen.locust_user import OpenLoop
+from loadgen.metrics_page import Page
+from loadgen.run_settings import from_environment
 
 
 class Mix(OpenLoop):

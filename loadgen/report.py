@@ -7,8 +7,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadgen.figures import Figures, Summary
-from loadgen.record import Fate, Run
+from loadgen.request_record import Fate, Run
+from loadgen.summary import Figures, Summary
 
 _LEGEND = (
     "TTFT of streams, from the time the request was due; ∞: that share got no first token.\n"

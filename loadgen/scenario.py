@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporters.usage import UsageError
-from exporters.yamlfile import Node, Reader, nearest, open_yaml, parse_yaml
+from exporters.errors import UsageError
+from exporters.yaml_reader import Node, Reader, nearest, open_yaml, parse_yaml
 from loadgen.arrivals import Phase
 
 SHIPPED = Path(__file__).parent / "scenarios"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from compose.prometheus_tools import Tools, find_tools
-from exporters.usage import UsageError
-from tests.rules.promtool import Promtool
+from exporters.errors import UsageError
+from tests.support.promtool import Promtool
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """The label set of `vllm:cache_config_info`, in which a flip of a flag can be seen from outside."""
 
-from compose.simulator.settings import Settings
+from compose.simulator.engine_flags import Settings
 
 
 def cache_config(settings: Settings) -> dict[str, str]:

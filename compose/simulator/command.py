@@ -7,10 +7,10 @@ from typing import Any
 
 import uvloop
 
-from compose.simulator.lives import Simulator, SimulatorConfig, announce
+from compose.simulator.engine_flags import NAMES, SWITCHES, SettingsError, change, of_preset
 from compose.simulator.presets import DEFAULT_PRESET, PRESETS, Preset
-from compose.simulator.settings import NAMES, SWITCHES, SettingsError, change, of_preset
-from exporters.usage import UsageError
+from compose.simulator.restarting_server import Simulator, SimulatorConfig, announce
+from exporters.errors import UsageError
 
 _HELP = {
     "max_num_seqs": "requests in the running batch at most",

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporters.usage import UsageError, system_reason
+from exporters.errors import UsageError, system_reason
 
 ROOM = Path(__file__).parent
 LOCK = ROOM / "requirements.lock"

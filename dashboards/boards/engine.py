@@ -4,13 +4,13 @@ from grafana_foundation_sdk.builders import stat, table, timeseries
 from grafana_foundation_sdk.models import common as looks
 from grafana_foundation_sdk.models import units
 
-from alerts.engine import KV_CACHE_FULL
+from alerts.engine_alerts import KV_CACHE_FULL
 from alerts.promql import max_by, rate, ratio, sum_by
-from alerts.windows import patience
+from alerts.recording_windows import patience
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.page import Row
-from dashboards.selected import RATE, at_engine, at_sidecar
+from dashboards.label_selectors import RATE, at_engine, at_sidecar
+from dashboards.layout import Row
 from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
 from exporters.signals import Label, Signal

@@ -7,15 +7,15 @@ the same address. What users feel is known per sidecar only, so engines behind o
 from grafana_foundation_sdk.builders import common, table, timeseries
 from grafana_foundation_sdk.models import units
 
-from alerts.engine import KV_CACHE_FULL
-from alerts.liveness import SIDECAR_JOB
+from alerts.engine_alerts import KV_CACHE_FULL
+from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.page import Row
-from dashboards.panels.promises import goodput_limits
+from dashboards.label_selectors import RATE, at_engine, at_sidecar
+from dashboards.layout import Row
+from dashboards.panels.slo_status import goodput_limits
 from dashboards.panels.traffic import ttft_thresholds
-from dashboards.selected import RATE, at_engine, at_sidecar
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, describe, query
 from dashboards.tables import Figure, Words
 from exporters import signals

@@ -9,15 +9,15 @@ from grafana_foundation_sdk.models import units
 from alerts.promql import increase, quantile, rate, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.page import Row
-from dashboards.panels import promises, traffic
-from dashboards.selected import PER_CLASS, RATE, rate_by_class, selected
+from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, selected
+from dashboards.layout import Row
+from dashboards.panels import slo_status, traffic
 from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SELECTED, SKY, WARN, describe, query
 from dashboards.tables import Figure
 from exporters import signals
 from exporters.signals import SEND_LATE, Label, LoadOutcome, Outcome, Signal
 from exporters.slos import SloFile
-from exporters.yamlfile import spell_duration
+from exporters.yaml_reader import spell_duration
 
 _NO_TEST = "no load test"
 _EMPTY = "no load test ran in this time"
@@ -173,7 +173,7 @@ def good_of_offered(spec: SloFile) -> bargauge.Panel:
         .max(1)
         .decimals(1)
         .no_value(_NO_TEST)
-        .thresholds(style.thresholds(BAD, *promises.goodput_limits(spec)))
+        .thresholds(style.thresholds(BAD, *slo_status.goodput_limits(spec)))
     )
 
 

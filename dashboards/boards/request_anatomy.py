@@ -1,7 +1,7 @@
 """The dashboard "Request anatomy": is a request answered in time, and where does its time go?"""
 
 from dashboards.board import Board
-from dashboards.page import Row
+from dashboards.layout import Row
 from dashboards.panels import latency, traffic
 from exporters.signals import Label
 from exporters.slos import SloFile

@@ -3,13 +3,13 @@
 from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
 
-from alerts.liveness import SIDECAR_JOB
+from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import max_by, rate, ratio, sum_by
-from alerts.windows import patience
+from alerts.recording_windows import patience
 from dashboards import style
 from dashboards.board import Board
-from dashboards.page import Row
-from dashboards.selected import RATE, at_sidecar
+from dashboards.label_selectors import RATE, at_sidecar
+from dashboards.layout import Row
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
 from exporters.signals import SCRAPE_SECONDS, SCRAPED_SAMPLES, UP, Label, Signal

@@ -1,8 +1,8 @@
 """The dashboard "SLO overview": is every class of request served as promised, and if not, since when and why."""
 
 from dashboards.board import Board
-from dashboards.page import Row
-from dashboards.panels import engine, promises, traffic, truth
+from dashboards.layout import Row
+from dashboards.panels import engine_load, range_totals, slo_status, traffic
 from exporters.signals import Label
 from exporters.slos import SloFile
 
@@ -12,24 +12,24 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
         Row(
             "Are users served as promised?",
             (
-                promises.budget_left(),
-                promises.goodput_now(spec),
+                slo_status.budget_left(),
+                slo_status.goodput_now(spec),
                 traffic.in_flight_now(),
                 traffic.oldest_wait_now(spec),
             ),
         ),
         Row(
             "How fast is the budget spent, and who has been told?",
-            (promises.burn_rate(spec), promises.firing_alerts()),
+            (slo_status.burn_rate(spec), slo_status.firing_alerts()),
         ),
-        Row("Useful, or only busy?", (promises.goodput(spec), traffic.tokens(spec), traffic.offered(spec))),
+        Row("Useful, or only busy?", (slo_status.goodput(spec), traffic.tokens(spec), traffic.offered(spec))),
         Row("What becomes of requests?", (traffic.outcomes(), traffic.in_flight(spec))),
         Row(
             "How long do users wait for the first token?",
             (traffic.time_to_first_token(spec), traffic.oldest_wait(spec)),
         ),
-        Row("What does the engine do?", (engine.batch(), engine.kv_cache(), engine.prefix_cache())),
-        Row("In figures, over the time range shown", truth.truth_panels()),
+        Row("What does the engine do?", (engine_load.batch(), engine_load.kv_cache(), engine_load.prefix_cache())),
+        Row("In figures, over the time range shown", range_totals.truth_panels()),
     )
 
 

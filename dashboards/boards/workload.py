@@ -1,32 +1,32 @@
 """The dashboard "Workload": what is asked, by whom, what of it fails, and what is asked again."""
 
 from dashboards.board import Board
-from dashboards.page import Row
-from dashboards.panels import traffic, workload
+from dashboards.layout import Row
+from dashboards.panels import request_mix, traffic
 from exporters.signals import Label
 from exporters.slos import SloFile
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
-        Row("How long is what is asked, and what of it fails?", (workload.sizes(), workload.failures_by_size())),
-        Row("Do lengths change?", (workload.prompt_heat(), workload.completion_heat())),
+        Row("How long is what is asked, and what of it fails?", (request_mix.sizes(), request_mix.failures_by_size())),
+        Row("Do lengths change?", (request_mix.prompt_heat(), request_mix.completion_heat())),
         Row(
             "Which classes make the load?",
-            (workload.class_mix(spec), workload.prompt_tokens(spec), traffic.tokens(spec)),
+            (request_mix.class_mix(spec), request_mix.prompt_tokens(spec), traffic.tokens(spec)),
         ),
         Row(
             "What would a response cache save?",
             (
-                workload.repeats_in_range(),
-                workload.different_prompts(),
-                workload.repeats(spec),
-                workload.tokens_saved(spec),
+                request_mix.repeats_in_range(),
+                request_mix.different_prompts(),
+                request_mix.repeats(spec),
+                request_mix.tokens_saved(spec),
             ),
         ),
         Row(
             "Who asks?",
-            (workload.requests_by_tenant(), workload.tokens_by_tenant(), workload.goodput_by_tenant(spec)),
+            (request_mix.requests_by_tenant(), request_mix.tokens_by_tenant(), request_mix.goodput_by_tenant(spec)),
         ),
     )
 

@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from alerts.promql import quantile, rate, ratio, select, sum_by
 from dashboards import style
-from dashboards.selected import PER_CLASS, RATE, mean, rate_by_class, selected
+from dashboards.label_selectors import PER_CLASS, RATE, mean, rate_by_class, selected
 from dashboards.style import BAD, BLUE, GREY, NO_TRAFFIC, PINK, SELECTED, SKY, YELLOW, describe, query
 from exporters import signals
 from exporters.signals import OTHER, Label, Outcome, Signal

@@ -6,8 +6,8 @@ from grafana_foundation_sdk.models import units
 
 from alerts.promql import max_by, rate, sum_by
 from dashboards import style
+from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, selected
 from dashboards.panels.latency import quantiles, thresholds_of
-from dashboards.selected import PER_CLASS, RATE, rate_by_class, selected
 from dashboards.style import BAD, GOOD, PLAIN, WARN, describe, query
 from exporters import signals
 from exporters.signals import Label, Phase

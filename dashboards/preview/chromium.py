@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from exporters.usage import UsageError
+from exporters.errors import UsageError
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _STARTS_WITHIN = 60.0

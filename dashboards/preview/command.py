@@ -19,11 +19,11 @@ from dashboards.audit import Span, read_trees
 from dashboards.live import Prometheus
 from dashboards.preview.chromium import BrowserError, browser
 from dashboards.preview.document import document
-from dashboards.preview.page import Pages
-from dashboards.preview.serve import Choices, Served
-from dashboards.preview.view import View
-from exporters.usage import UsageError, system_reason
-from exporters.yamlfile import duration
+from dashboards.preview.html_page import Pages
+from dashboards.preview.preview_server import Choices, Served
+from dashboards.preview.view_state import View
+from exporters.errors import UsageError, system_reason
+from exporters.yaml_reader import duration
 
 
 def preview(arguments: argparse.Namespace, prometheus: Prometheus, span: Callable[[], Span], refresh: float) -> int:

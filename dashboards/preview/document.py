@@ -9,19 +9,19 @@ from typing import Any
 from markdown_it import MarkdownIt
 
 from dashboards.audit import is_prometheus
+from dashboards.interpolation import UnknownVariableError, expand
 from dashboards.live import Prometheus
-from dashboards.preview.asked import Asker, queries_of
-from dashboards.preview.choices import Choice, choices, pattern_of
-from dashboards.preview.figures import bar_gauge, stat
-from dashboards.preview.frames import Frame, Grid
-from dashboards.preview.graph import graph
-from dashboards.preview.heatmap import heatmap
-from dashboards.preview.looks import Context, Style, style_of
-from dashboards.preview.sections import Placed, sections
-from dashboards.preview.table import table
-from dashboards.preview.transform import transformed
-from dashboards.preview.view import View
-from dashboards.variables import UnknownVariableError, expand
+from dashboards.preview.data_frames import Frame, Grid
+from dashboards.preview.field_config import Context, Style, style_of
+from dashboards.preview.graph_panel import graph
+from dashboards.preview.grid_layout import Placed, sections
+from dashboards.preview.heatmap_panel import heatmap
+from dashboards.preview.queries import Asker, queries_of
+from dashboards.preview.stat_panel import bar_gauge, stat
+from dashboards.preview.table_panel import table
+from dashboards.preview.transformations import transformed
+from dashboards.preview.variable_options import Choice, choices, pattern_of
+from dashboards.preview.view_state import View
 
 _AT_ONCE = 2  # as the audit: no load on a server that also evaluates the alerts
 

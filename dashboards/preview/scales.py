@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.preview.looks import Look
+from dashboards.preview.field_config import Look
 from dashboards.preview.units import is_binary
 
 _ZEROS = re.compile(r"(\.\d*?)0+(?=\D|$)")  # at the end of a number with a point

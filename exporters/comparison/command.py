@@ -10,16 +10,16 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from exporters.comparison.figures import Measures
-from exporters.comparison.findings import rows
-from exporters.comparison.prometheus import Prometheus
+from exporters.comparison.comparison_windows import Change, Window, plan
+from exporters.comparison.measures import Measures
+from exporters.comparison.prometheus_source import Prometheus
 from exporters.comparison.rendering import Comparison, as_json, markdown, table
-from exporters.comparison.request_log import RequestLog
+from exporters.comparison.request_log_source import RequestLog
+from exporters.comparison.significance import rows
 from exporters.comparison.source import Source
-from exporters.comparison.windows import Change, Window, plan
+from exporters.errors import UsageError
 from exporters.slos import SHIPPED, SloFile, load
-from exporters.usage import UsageError
-from exporters.yamlfile import duration, nearest, spell_duration
+from exporters.yaml_reader import duration, nearest, spell_duration
 
 LOOK_BACK = 86400.0
 """How far back Prometheus is searched for a change."""

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from exporters.comparison.comparison_windows import Plan, Window
 from exporters.comparison.estimates import CONFIDENCE, Interval, Z
-from exporters.comparison.figures import OFFERED, Measured, Unit
-from exporters.comparison.findings import Finding, Row
-from exporters.comparison.windows import Plan, Window
-from exporters.yamlfile import spell_duration
+from exporters.comparison.measures import OFFERED, Measured, Unit
+from exporters.comparison.significance import Finding, Row
+from exporters.yaml_reader import spell_duration
 
 _COLOURS = {Finding.BETTER: "green", Finding.WORSE: "red", Finding.HIGHER: "cyan", Finding.LOWER: "cyan"}
 _TITLES = ("class", "figure", "before", "after", "difference", "verdict")

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from exporters.comparison.comparison_windows import Window
 from exporters.comparison.estimates import BLOCKS, Quantile, Rate, Share, design_effect
-from exporters.comparison.figures import Figure, Measured
-from exporters.comparison.windows import Window
+from exporters.comparison.measures import Figure, Measured
 
 Part = tuple[float, float, float]
 """When, how much, and of how much."""

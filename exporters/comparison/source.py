@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from exporters.comparison.figures import Measures
-from exporters.comparison.windows import Change, Reach, Window
+from exporters.comparison.comparison_windows import Change, Reach, Window
+from exporters.comparison.measures import Measures
 
 
 class Source(Protocol):

@@ -9,11 +9,11 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from exporters.engines.reading import Reading, read
-from exporters.engines.settings import of_models, of_server_info
-from exporters.engines.state import EngineState
-from exporters.engines.table import VLLM
-from exporters.engines.targets import Target
+from exporters.engines.engine_settings import of_models, of_server_info
+from exporters.engines.engine_state import EngineState
+from exporters.engines.normalisation import Reading, read
+from exporters.engines.scrape_targets import Target
+from exporters.engines.signal_table import VLLM
 
 IDENTITY_SECONDS = 30.0
 """How often models and version are asked for although nothing seems to have changed."""

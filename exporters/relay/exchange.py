@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE
-from exporters.relay import answers, heads, question
-from exporters.relay.account import Account
-from exporters.relay.http1 import Head, Header, Reply
+from exporters.relay import error_responses, message_heads, request_body
+from exporters.relay.http1_parser import Head, Header, Reply
+from exporters.relay.measurement import Measurement
 from exporters.relay.paths import Route, normal, route
 from exporters.relay.upstream import UpstreamConnection
 from exporters.signals import Outcome
@@ -84,7 +84,7 @@ class Exchange:
         self._delimited = True
         self._broken_off = False
         self._reusable = False
-        self.account = Account(relay, head, self._path, metered=self._route is Route.METERED)
+        self.account = Measurement(relay, head, self._path, metered=self._route is Route.METERED)
         self._heard_at = self.account.zero
         self.over = False
 
@@ -140,12 +140,12 @@ class Exchange:
                 self._write_body()
             return
         body = b"".join(self._body)
-        asked = question.read(body, self._relay.salt)
+        asked = request_body.read(body, self._relay.salt)
         takes_usage = self._relay.config.inject_usage and asked is not None and asked.stream and not asked.asks_usage
         if takes_usage:
             try:
-                body = question.with_usage(body)
-            except question.NOT_JSON:  # bytes that `read` had no need to look at
+                body = request_body.with_usage(body)
+            except request_body.NOT_JSON:  # bytes that `read` had no need to look at
                 asked, takes_usage = None, False
         if asked is None:
             self.account.unparsed = NOT_UNDERSTOOD
@@ -178,7 +178,7 @@ class Exchange:
         self._heard_at = at
         out = []
         if reply is not None:
-            answer = heads.answer(
+            answer = message_heads.answer(
                 self._head, reply, shortens_streams=self.account.takes_usage, last=self._relay.draining
             )
             self._status = reply.status
@@ -249,7 +249,7 @@ class Exchange:
     def _too_large(self, limit: int) -> None:
         self.refuse(413, f"the request's body is larger than {limit} bytes", "body_too_large")
 
-    def _offer(self, asked: question.Question | None, *, takes_usage: bool = False) -> None:
+    def _offer(self, asked: request_body.RequestBody | None, *, takes_usage: bool = False) -> None:
         self.account.start(asked, self._body_size, takes_usage=takes_usage)
         self._relay.opened(self)
 
@@ -271,7 +271,7 @@ class Exchange:
             self.client_writable(writable=False)
         self._sent_head = True
         origin = self._relay.pool.origin
-        head = heads.request_head(
+        head = message_heads.request_head(
             self._head, origin.authority, origin.prefix, self._framing(), identity=self._route is Route.METERED
         )
         if self._body_complete and not self._chunks_body():
@@ -340,7 +340,7 @@ class Exchange:
             # A client still sending its body must not have the rest of it read as a new request.
             self._reusable = self._head.keep_alive and self._body_complete and not self._relay.draining
             bodiless = self._head.method == "HEAD"
-            self._client.send(answers.error(status, message, code, close=not self._reusable, bodiless=bodiless))
+            self._client.send(error_responses.error(status, message, code, close=not self._reusable, bodiless=bodiless))
         else:
             self._break_off()
         self._end(outcome, at)

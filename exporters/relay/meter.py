@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from exporters.relay import sse
-from exporters.relay.even import Pattern, learn
+from exporters.relay.fast_path import Pattern, learn
 from exporters.relay.gaps import Gaps
 from exporters.signals import Outcome, Verdict
 from exporters.verdicts import Ending, Judge

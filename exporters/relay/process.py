@@ -12,11 +12,11 @@ from pathlib import Path
 import uvloop
 
 from exporters import slos
+from exporters.configuration.child_process import ChildConfig, collect_seldom, read_child_config, stop_event
+from exporters.errors import UsageError
 from exporters.records import Hello
+from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
-from exporters.relay.sender import Sender
-from exporters.sidecar.config import ChildConfig, collect_seldom, read_child_config, stop_event
-from exporters.usage import UsageError
 
 FLUSH_PATIENCE = 5.0
 HANDSHAKE_PATIENCE = 10.0

@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable
 from math import inf
 
-from exporters.footprint import footprint
+from exporters.configuration.origin import origin
+from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.exposition.histogram_bounds import gap_bounds
+from exporters.process_usage import footprint
 from exporters.records import Finished, OpenRequests, Snapshot
-from exporters.relay.account import Account
-from exporters.relay.client import ClientConnection
+from exporters.relay.client_connection import ClientConnection
 from exporters.relay.exchange import Exchange
-from exporters.relay.sender import Sender
-from exporters.relay.upstream import UpstreamPool, origin
-from exporters.sidecar.bounds import gap_bounds
-from exporters.sidecar.config import SidecarConfig
+from exporters.relay.measurement import Measurement
+from exporters.relay.record_sender import Sender
+from exporters.relay.upstream import UpstreamPool
 from exporters.signals import Outcome, Phase
 from exporters.slos import SloFile
 from exporters.verdicts import Charges, charges
@@ -46,14 +47,14 @@ class Relay:
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop)
         self.gap_bounds = gap_bounds(slos)
         self.connections: set[ClientConnection] = set()
-        self.judged: set[Account] = set()
+        self.judged: set[Measurement] = set()
         self.next_deadline = inf
         """The earliest time after which a verdict on an open request is certain."""
         self._charges: dict[tuple[str, bool, bool], Charges] = {}
         self.draining = False
         self._sender = sender
         self._open: set[Exchange] = set()
-        self._to_fold: list[Account] = []
+        self._to_fold: list[Measurement] = []
         self._lag = 0.0
         self._said: set[str] = set()
         self._ticks = 0

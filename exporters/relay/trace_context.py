@@ -4,7 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from exporters.relay.http1 import Header
+from exporters.relay.http1_parser import Header
 
 _TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SAMPLED = 0x01

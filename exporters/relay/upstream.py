@@ -5,14 +5,12 @@ import os
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, cast
-from urllib.parse import urlsplit
 
-from exporters.relay import http1
-from exporters.relay.http1 import Reply
-from exporters.sidecar.tls import SYSTEM, Trust, words
-from exporters.usage import UsageError
+from exporters.configuration.origin import Origin
+from exporters.configuration.tls import words
+from exporters.relay import http1_parser
+from exporters.relay.http1_parser import Reply
 
 IDLE_SECONDS = 4.0
 """Idle connections retire before uvicorn, which vLLM serves with, closes them at 5 s under our next request."""
@@ -21,38 +19,6 @@ _REPLY_BEGINS = b"HTTP/1."
 
 MAX_REPLY_HEAD = 256 * 1024
 """Bytes of an engine's status line and headers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where the engine is."""
-
-    host: str
-    port: int
-    tls: ssl.SSLContext | None
-    prefix: str
-
-    @property
-    def authority(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
-def origin(url: str, trust: Trust = SYSTEM) -> Origin:
-    """Read `http://host:port[/prefix]`.
-
-    Raises:
-        UsageError: the address is not of this form, or what to trust cannot be read.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise UsageError(f"--upstream: {url!r} is no address: {error}; write http://host:port") from error
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise UsageError(f"--upstream: {url!r} is no address; write http://host:port or https://host:port")
-    tls = trust.context() if parts.scheme == "https" else None
-    return Origin(parts.hostname, port or (443 if tls else 80), tls, parts.path.rstrip("/"))
 
 
 class Answered(Protocol):
@@ -93,7 +59,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._exchange: Answered | None = None
         self._head_only = False
         self._held = b""  # of a head that has not ended
-        self._body: http1.Body | None = None
+        self._body: http1_parser.Body | None = None
         self._even: Callable[[bytes], bool] | None = None
         self._keep_alive = False
         self._paused = False
@@ -155,7 +121,7 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             if self._body is None:
                 reply, data = self._head(data)
-        except http1.BadHttpError:
+        except http1_parser.BadHttpError:
             self._break(exchange, at)
             return
         body = self._body
@@ -167,34 +133,34 @@ class UpstreamConnection(asyncio.Protocol):
         exchange.on_read(reply, pieces, at, ended=body.done)
         if body.broken:
             self._break(exchange, at)
-        elif not body.done and isinstance(body, http1.Chunks) and body.between:
+        elif not body.done and isinstance(body, http1_parser.Chunks) and body.between:
             self._even = exchange.even()
 
     def _head(self, data: bytes) -> tuple[Reply | None, bytes]:
         """The head, if it has ended, and what came after it."""
         data = self._held + data
         if not data.startswith(_REPLY_BEGINS[: len(data)]):
-            raise http1.BadHttpError("another protocol")
-        while end := http1.head_end(data, "response"):
-            reply = http1.reply(data[:end], head_only=self._head_only)
+            raise http1_parser.BadHttpError("another protocol")
+        while end := http1_parser.head_end(data, "response"):
+            reply = http1_parser.reply(data[:end], head_only=self._head_only)
             data = data[end:]
             if reply.status >= 200:
                 break
             if reply.status == 101:
-                raise http1.BadHttpError("an upgrade that nobody asked for")
+                raise http1_parser.BadHttpError("an upgrade that nobody asked for")
         else:  # 100 Continue and the like are between the engine and us
             if len(data) > MAX_REPLY_HEAD:
-                raise http1.BadHttpError("an endless head")
+                raise http1_parser.BadHttpError("an endless head")
             self._held = data
             return None, b""
         self._held = b""
         self._keep_alive = reply.keep_alive and (reply.chunked or reply.length is not None)
         if reply.chunked:
-            self._body = http1.Chunks()
+            self._body = http1_parser.Chunks()
         elif reply.length is not None:
-            self._body = http1.Sized(reply.length)
+            self._body = http1_parser.Sized(reply.length)
         else:
-            self._body = http1.UntilClose()
+            self._body = http1_parser.UntilClose()
         return reply, data
 
     def _break(self, exchange: Answered, at: float) -> None:
@@ -219,7 +185,7 @@ class UpstreamConnection(asyncio.Protocol):
         if exchange is None:
             return
         at = time.monotonic()
-        if exc is None and isinstance(self._body, http1.UntilClose):
+        if exc is None and isinstance(self._body, http1_parser.UntilClose):
             exchange.on_read(None, [], at, ended=True)  # the close is the end of such a body
         else:
             exchange.on_lost(at)

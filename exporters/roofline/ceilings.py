@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from exporters.errors import UsageError
 from exporters.roofline.formulas import Setup, decode_rate, kv_tokens, prefill_rate
-from exporters.roofline.shape import read_json
-from exporters.usage import UsageError
+from exporters.roofline.model_shape import read_json
 
 BATCH = re.compile("[1-9][0-9]{0,8}")
 PREFILL, DECODE, KV_TOKENS = "prefill_tokens_per_second", "decode_tokens_per_second", "kv_tokens"

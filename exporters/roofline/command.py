@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from exporters.errors import UsageError
 from exporters.roofline.ceilings import BATCH, ceilings
 from exporters.roofline.formulas import (
     Setup,
@@ -22,9 +23,8 @@ from exporters.roofline.formulas import (
     weight_bytes,
 )
 from exporters.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
-from exporters.roofline.shape import LARGEST, read_shape
-from exporters.usage import UsageError
-from exporters.yamlfile import nearest, number
+from exporters.roofline.model_shape import LARGEST, read_shape
+from exporters.yaml_reader import nearest, number
 
 BATCHES = (1, 8, 50, 200, 1000)
 

@@ -8,7 +8,7 @@ kernels, scheduling and, with tensor parallelism, the exchange between cards com
 from dataclasses import dataclass
 
 from exporters.roofline.gpus import Dtype, Gpu
-from exporters.roofline.shape import Shape
+from exporters.roofline.model_shape import Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from exporters.usage import UsageError
-from exporters.yamlfile import Node, open_yaml
+from exporters.errors import UsageError
+from exporters.yaml_reader import Node, open_yaml
 
 SHIPPED = Path(__file__).parent / "gpus.yaml"
 _MAKERS = re.compile(r"nvidia|amd|instinct|tesla|[^a-z0-9]")

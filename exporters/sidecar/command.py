@@ -13,19 +13,20 @@ from pathlib import Path
 from opentelemetry.util.re import parse_env_headers
 
 from exporters import slos
-from exporters.engines.memory import Memory
-from exporters.engines.targets import targets
-from exporters.relay.upstream import origin
+from exporters.configuration import otlp_endpoints
+from exporters.configuration.origin import origin
+from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.configuration.tls import SYSTEM, Certificate, Trust
+from exporters.engines.config_change_store import ConfigChangeStore
+from exporters.engines.scrape_targets import targets
+from exporters.errors import UsageError
+from exporters.requestlog.writer import RequestLog
 from exporters.roofline.ceilings import read_ceilings
-from exporters.sidecar import otlp
-from exporters.sidecar.admin import read_token
-from exporters.sidecar.config import SidecarConfig
-from exporters.sidecar.credentials import Credentials
-from exporters.sidecar.request_log import RequestLog
-from exporters.sidecar.supervisor import listen, supervise
-from exporters.sidecar.tls import SYSTEM, Certificate, Trust
-from exporters.usage import UsageError
-from exporters.yamlfile import duration
+from exporters.sidecar.http_api.admin import read_token
+from exporters.sidecar.http_api.credentials import Credentials
+from exporters.sidecar.supervision.listeners import listen
+from exporters.sidecar.supervision.supervisor import supervise
+from exporters.yaml_reader import duration
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -173,7 +174,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     traces.add_argument(
         "--otlp-semconv",
-        default=otlp.Semconv.V1_44.value,
+        default=otlp_endpoints.Semconv.V1_44.value,
         metavar="VERSION",
         help="version of the GenAI attribute names: 1.36 or 1.44 (default %(default)s)",
     )
@@ -202,7 +203,7 @@ def run(arguments: argparse.Namespace) -> int:
         read_token(arguments.admin_token_file, "--admin-token-file")
     state = Path(arguments.state).absolute() if arguments.state else None
     if state is not None:
-        Memory(state).check()
+        ConfigChangeStore(state).check()
     path = Path(arguments.slos)
     slos.load(path)
     log = Path(arguments.request_log).absolute() if arguments.request_log else None
@@ -280,21 +281,21 @@ def _warnings(arguments: argparse.Namespace) -> Iterator[str]:
             yield f"{flag}: every user of this machine can read {path}; chmod o-r {path}"
 
 
-def _collector(arguments: argparse.Namespace) -> otlp.Collector | None:
+def _collector(arguments: argparse.Namespace) -> otlp_endpoints.Collector | None:
     if arguments.otlp is None:
         if arguments.otlp_header:
             raise UsageError("--otlp-header: there is no collector to send it to; add --otlp URL")
         return None
     standard = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
-    return otlp.Collector(
-        url=otlp.url(arguments.otlp),
-        headers=otlp.headers(arguments.otlp_header, parse_env_headers(standard, liberal=True)),
-        semconv=otlp.semconv(arguments.otlp_semconv),
+    return otlp_endpoints.Collector(
+        url=otlp_endpoints.url(arguments.otlp),
+        headers=otlp_endpoints.headers(arguments.otlp_header, parse_env_headers(standard, liberal=True)),
+        semconv=otlp_endpoints.semconv(arguments.otlp_semconv),
     )
 
 
-def _receivers(given: list[str]) -> tuple[otlp.Receiver, ...]:
-    receivers = tuple(map(otlp.receiver, given))
+def _receivers(given: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:
+    receivers = tuple(map(otlp_endpoints.receiver, given))
     with contextlib.ExitStack() as closing:  # only tried: gRPC takes no socket that another process has made
         for receiver in receivers:
             (tried,) = listen(receiver.address, "--engine-spans")

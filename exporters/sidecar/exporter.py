@@ -16,24 +16,25 @@ from aiohttp import web
 from prometheus_client.core import Metric
 
 from exporters import signals, slos
-from exporters.engines.fleet import Fleet
-from exporters.engines.memory import Memory
-from exporters.engines.targets import targets
-from exporters.footprint import footprint
-from exporters.sidecar.admin import Admin
-from exporters.sidecar.config import ChildConfig, SidecarConfig, collect_seldom, read_child_config, stop_event
-from exporters.sidecar.credentials import Credentials
-from exporters.sidecar.inbox import Inbox, RelayConnection
-from exporters.sidecar.pages import application, page
-from exporters.sidecar.request_log import RequestLog
-from exporters.sidecar.requests import RequestSeries
-from exporters.sidecar.tally import Tally, counter, gauge
-from exporters.usage import UsageError
+from exporters.configuration.child_process import ChildConfig, collect_seldom, read_child_config, stop_event
+from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.engines.config_change_store import ConfigChangeStore
+from exporters.engines.engine_group import Fleet
+from exporters.engines.scrape_targets import targets
+from exporters.errors import UsageError
+from exporters.exposition.accumulators import Accumulator, counter, gauge
+from exporters.process_usage import footprint
+from exporters.requestlog.writer import RequestLog
+from exporters.sidecar.http_api.admin import Admin
+from exporters.sidecar.http_api.credentials import Credentials
+from exporters.sidecar.http_api.http_server import application, page
+from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
+from exporters.sidecar.ingest.request_metrics import RequestMetrics
 
 if TYPE_CHECKING:
-    from exporters.sidecar.join import Join
-    from exporters.sidecar.receiver import Intake
-    from exporters.sidecar.traces import Traces
+    from exporters.sidecar.tracing.otlp_receiver import OtlpReceiver
+    from exporters.sidecar.tracing.span_exporter import Traces
+    from exporters.sidecar.tracing.span_join import SpanJoin
 
 
 NICENESS = 5
@@ -53,12 +54,12 @@ class Exporter:
         sidecar = config.sidecar
         self._config = config
         spec = slos.load(Path(sidecar.slos))
-        self.series = RequestSeries(spec)
+        self.series = RequestMetrics(spec)
         for model in sidecar.models:
             self.series.add_model(model)
         tls = sidecar.trust.context()
         engines = targets(sidecar.upstream, sidecar.engine_metrics)
-        memory = Memory(Path(sidecar.state)) if sidecar.state else None
+        memory = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
         self.engines = Fleet(engines, spec.scrape_interval, self._models, tls, memory)
         self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
         self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
@@ -66,11 +67,11 @@ class Exporter:
         self.read_files()
         self.log = RequestLog(Path(sidecar.request_log)) if sidecar.request_log else None
         self.traces = _traces(sidecar)
-        self.join: Join | None = None
-        self.intake: Intake | None = None
+        self.join: SpanJoin | None = None
+        self.intake: OtlpReceiver | None = None
         if sidecar.engine_spans:
             self.join, self.intake = _engine_spans(spec, self.traces)
-        self.inbox = Inbox(
+        self.inbox = RecordReceiver(
             self.series,
             self.log,
             lambda: self.engines.revision,
@@ -79,7 +80,7 @@ class Exporter:
             answered=self.engines.answered,
         )
 
-    def collect(self) -> Iterator[Metric | Tally]:
+    def collect(self) -> Iterator[Metric | Accumulator]:
         """All families of the sidecar."""
         yield from self.series.collect(time.monotonic())
         yield from self.engines.collect()
@@ -153,22 +154,22 @@ class Exporter:
 def _traces(config: SidecarConfig) -> "Traces | None":
     if config.otlp is None:
         return None
-    from exporters.sidecar.traces import traces  # noqa: PLC0415 - the SDK and gRPC, for those who trace only
+    from exporters.sidecar.tracing.span_exporter import traces  # noqa: PLC0415 - the SDK and gRPC, for those who trace only
 
     return traces(config.otlp, config.upstream, pass_on=bool(config.engine_spans))
 
 
-def _engine_spans(spec: slos.SloFile, traces: "Traces | None") -> "tuple[Join, Intake]":
+def _engine_spans(spec: slos.SloFile, traces: "Traces | None") -> "tuple[SpanJoin, OtlpReceiver]":
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core has a line for each peer that talks nonsense
-    from exporters.sidecar.join import Join  # noqa: PLC0415 - as above
-    from exporters.sidecar.receiver import Intake  # noqa: PLC0415
+    from exporters.sidecar.tracing.otlp_receiver import OtlpReceiver  # noqa: PLC0415
+    from exporters.sidecar.tracing.span_join import SpanJoin  # noqa: PLC0415 - as above
 
     pass_on = None if traces is None else traces.pass_on
-    join = Join(spec, pass_on)
-    return join, Intake(lambda span: join.span(span, time.monotonic()), pass_on)
+    join = SpanJoin(spec, pass_on)
+    return join, OtlpReceiver(lambda span: join.span(span, time.monotonic()), pass_on)
 
 
-async def _settle(inbox: Inbox) -> None:
+async def _settle(inbox: RecordReceiver) -> None:
     while True:
         await asyncio.sleep(SETTLE_SECONDS)
         inbox.clock()

@@ -5,7 +5,7 @@ from tests.bench.generators import CannotMeasureError, Generators, Load
 from tests.bench.measures import Effort, log
 from tests.bench.proxies import OURS, Running
 from tests.bench.results import Quantity, Result
-from tests.sidecar.running import children
+from tests.support.sidecar_process import children
 
 STREAMS = 2000
 HOLD = Load(connections=STREAMS, seconds=86_400, warmup=8, tokens=1_000_000, pace=1_000_000)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.bench.generators import Generators, Load, generators
 from tests.bench.machine import cores
-from tests.sidecar.running import ROOT, free_port
+from tests.support.sidecar_process import ROOT, free_port
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no cc to compile the bench's load with")
 

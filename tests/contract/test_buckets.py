@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from exporters.engines.buckets import FINISHED, NEWEST, OLDEST, family, first_with, histogram, order
-from exporters.engines.table import VLLM
+from exporters.engines.signal_table import VLLM
+from exporters.engines.vllm_buckets import FINISHED, NEWEST, OLDEST, family, first_with, histogram, order
 from exporters.signals import (
     ENGINE_DECODE,
     ENGINE_DURATION,
@@ -16,7 +16,7 @@ from exporters.signals import (
     ENGINE_TTFT,
     Signal,
 )
-from tests.contract.made import DATA, RECORDED, VLLM_VERSIONS
+from tests.contract.expositions import DATA, RECORDED, VLLM_VERSIONS
 
 LATENCIES = (ENGINE_TTFT, ENGINE_TPOT, ENGINE_DURATION, ENGINE_QUEUE, ENGINE_PREFILL, ENGINE_DECODE)
 

@@ -11,13 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from exporters import signals
-from exporters.engines.reading import Distribution, read
-from exporters.engines.rows import Row
-from exporters.engines.support import support
-from exporters.engines.table import ENGINES, SIGNALS, VLLM
+from exporters.engines.generated_docs import support
+from exporters.engines.normalisation import Distribution, read
+from exporters.engines.signal_table import ENGINES, SIGNALS, VLLM
+from exporters.engines.table_rows import Row
 from exporters.signals import Kind
-from tests.contract.made import PAGES, RECORDED, VLLM_VERSIONS, vllm
-from tests.contract.results import GOLDEN, exposed
+from tests.contract.expositions import PAGES, RECORDED, VLLM_VERSIONS, vllm
+from tests.contract.golden_pages import GOLDEN, exposed
 
 README = Path(__file__).parents[2] / "exporters" / "engines" / "README.md"
 MODEL = "org/model"

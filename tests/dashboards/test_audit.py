@@ -15,7 +15,7 @@ from compose.cli import main
 from dashboards.audit import Check, Finding, Way, checks_of
 from dashboards.command import GENERATED
 from dashboards.live import Answer, Prometheus
-from tests.dashboards.fake_prometheus import Ask, FakePrometheus
+from tests.support.fake_prometheus import Ask, FakePrometheus
 
 
 @pytest.fixture

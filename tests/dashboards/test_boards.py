@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from dashboards.annotation_queries import flip_query
 from dashboards.board import TAG, Board
-from dashboards.boards.every import BOARDS
+from dashboards.boards.registry import BOARDS
 from dashboards.command import GENERATED
-from dashboards.events import flip_query
-from dashboards.page import to_json
+from dashboards.layout import to_json
 from exporters.slos import SHIPPED, SloFile, load
 
 LAB = Path(__file__).parents[2] / "compose" / "slos.yaml"

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from compose.cli import main
-from dashboards.boards.every import BOARDS
+from dashboards.boards.registry import BOARDS
 from dashboards.command import GENERATED
 
 RENDER = ["dashboards", "render", "--format", "configmap"]

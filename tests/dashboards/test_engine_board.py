@@ -4,8 +4,8 @@ import pytest
 
 from dashboards.boards.engine import BOARD
 from exporters.slos import SHIPPED, load
-from tests.dashboards.pages import asked, page_of
-from tests.rules.promtool import Case, Promtool, constant, counter
+from tests.dashboards.dashboard_files import asked, page_of
+from tests.support.promtool import Case, Promtool, constant, counter
 
 PAGE = page_of(BOARD)
 SCRAPES = 240

@@ -6,10 +6,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from alerts.rule import Alert
-from alerts.rules import rules
-from alerts.wording import CHOSEN_ON, SHOWN_IN, AlertName, Links, panel_id
-from dashboards.boards.every import BOARDS
+from alerts.alert_names import CHOSEN_ON, SHOWN_IN, AlertName, Links, panel_id
+from alerts.rule_file import rules
+from alerts.rule_groups import Alert
+from dashboards.boards.registry import BOARDS
 from exporters.slos import SHIPPED, load
 
 RUNBOOKS = Path(__file__).parents[2] / "alerts" / "runbooks"

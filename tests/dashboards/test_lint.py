@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from grafana_foundation_sdk.models import units
 
-from alerts.rule import Recording
-from alerts.rules import rules
+from alerts.rule_file import rules
+from alerts.rule_groups import Recording
 from dashboards import style
 from dashboards.audit import checks_of
 from dashboards.command import GENERATED
@@ -39,7 +39,7 @@ from exporters.signals import (
     Phase,
 )
 from exporters.slos import SHIPPED, load
-from tests.dashboards.queries import KNOWN, inside, labels_in, matchers_in, series_in, windows_in
+from tests.support.dashboard_queries import KNOWN, inside, labels_in, matchers_in, series_in, windows_in
 
 Page = dict[str, Any]
 PAGES: list[Page] = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json"))]

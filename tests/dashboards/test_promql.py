@@ -7,7 +7,7 @@ import pytest
 from compose.prometheus_tools import find_tools
 from dashboards.audit import Way, checks_of
 from dashboards.command import GENERATED
-from dashboards.variables import expand, intervals
+from dashboards.interpolation import expand, intervals
 
 
 @pytest.mark.lab

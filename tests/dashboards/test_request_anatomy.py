@@ -4,8 +4,8 @@ import pytest
 
 from dashboards.boards.request_anatomy import BOARD
 from exporters.slos import loads
-from tests.dashboards.history import answers, limits, panel
-from tests.rules.promtool import Promtool
+from tests.dashboards.promql_history import answers, limits, panel
+from tests.support.promtool import Promtool
 
 STRICT = loads(
     """

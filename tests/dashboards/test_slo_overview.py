@@ -3,9 +3,9 @@ from typing import Any
 
 from dashboards.boards.slo_overview import BOARD
 from dashboards.command import GENERATED
-from dashboards.panels.truth import truth_queries
+from dashboards.panels.range_totals import truth_queries
 from exporters.slos import loads
-from tests.dashboards.pages import panel
+from tests.dashboards.dashboard_files import panel
 
 COMMITTED = GENERATED / "slo-overview.json"
 

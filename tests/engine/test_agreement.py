@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from compose.localise import ROOM
+from compose.rewrite_config import ROOM
 from compose.services import DASHBOARDS, OURS
-from compose.vllm_cpu.engine import MODEL, NAME
+from compose.vllm_cpu.launch import MODEL, NAME
 from exporters.signals import Outcome
-from tests.engine.client import Seen, mixed, offer
-from tests.engine.running import Change, Lab, running
-from tests.traces.collectors import attributes
+from tests.engine.live_lab import Change, Lab, running
+from tests.engine.mixed_client import Seen, mixed, offer
+from tests.support.otlp_collectors import attributes
 
 pytestmark = pytest.mark.engine
 

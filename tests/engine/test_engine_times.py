@@ -12,10 +12,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from compose.vllm_cpu import engine
+from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import installed
-from tests.sidecar.running import free_port
-from tests.traces.collectors import Sidecar, attributes, grpc_collector, sidecar, until
+from tests.support.otlp_collectors import Sidecar, attributes, grpc_collector, sidecar, until
+from tests.support.sidecar_process import free_port
 
 pytestmark = pytest.mark.engine
 
@@ -33,10 +33,10 @@ SHOWN, HIDDEN = b'"metrics"', b'"m3trics"'
 async def vllm(folder: Path, port: int, otlp: str) -> AsyncIterator[None]:
     """The engine, healthy, sending its spans to `otlp`."""
     made = installed(print)
-    command = engine.command(made, HOST, port, otlp)
+    command = launch.command(made, HOST, port, otlp)
     with (folder / "vllm").open("wb") as said:
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=said, stderr=said, env={**os.environ, **engine.environment(made)}
+            *command, stdout=said, stderr=said, env={**os.environ, **launch.environment(made)}
         )
     try:
         async with aiohttp.ClientSession() as session:
@@ -48,7 +48,7 @@ async def vllm(folder: Path, port: int, otlp: str) -> AsyncIterator[None]:
                         return answer.status == 200
                 return False
 
-            await until(healthy, engine.START_SECONDS)
+            await until(healthy, launch.START_SECONDS)
         yield
     finally:
         if process.returncode is None:
@@ -89,7 +89,7 @@ async def hiding(engine_port: int) -> AsyncIterator[int]:
 async def asked(running: Sidecar, number: int) -> tuple[str, dict[str, Any]]:
     """One stream; its request id and the times that its answer tells under their other name."""
     body = {
-        "model": engine.MODEL,
+        "model": launch.MODEL,
         "messages": [{"role": "user", "content": f"{number} " + "tell me more " * (5 * number)}],
         "max_tokens": TOKENS[number % len(TOKENS)],
         "ignore_eos": True,

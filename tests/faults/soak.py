@@ -18,9 +18,9 @@ from statistics import median
 
 import aiohttp
 
-from tests.faults.faults import FAULTS, Crowd, serving, wrong
+from tests.faults.fault_scripts import FAULTS, Crowd, serving, wrong
 from tests.faults.test_accounting import flying, in_flight, kill_exporter, logged
-from tests.sidecar.running import Running, sidecar
+from tests.support.sidecar_process import Running, sidecar
 
 STREAMS = 200
 FAULTS_PER_SECOND = 5.0

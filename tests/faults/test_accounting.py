@@ -12,15 +12,15 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from exporters.relay.sender import Outbox
-from exporters.sidecar.inbox import Inbox, RelayConnection
-from exporters.sidecar.request_log import RequestLog
-from exporters.sidecar.requests import RequestSeries
+from exporters.relay.record_sender import Outbox
+from exporters.requestlog.writer import RequestLog
+from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
+from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Outcome, Phase
-from tests.faults.faults import UNREACHABLE, Crowd, Engine, serving, wrong
-from tests.relay.scripted import UNARY, Received, post, staged
-from tests.sidecar.made import SLOS
-from tests.sidecar.running import QUICK_RESTARTS, RUN, START, Running, sidecar, until
+from tests.faults.fault_scripts import UNREACHABLE, Crowd, Engine, serving, wrong
+from tests.support.sample_records import SLOS
+from tests.support.scripted_relay import UNARY, Received, post, staged
+from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, Running, sidecar, until
 
 QUICK = START + QUICK_RESTARTS + RUN
 IN_FLIGHT = "llm_requests_in_flight{"
@@ -167,7 +167,7 @@ async def test_requests_that_end_while_the_exporter_is_away_too_long_are_logged_
             for _ in range(ended_while_away):
                 assert (await stage.ask(post(UNARY))).endswith(b"ok")
             log = RequestLog(tmp_path / "log")
-            inbox = Inbox(RequestSeries(SLOS), log, lambda: None)
+            inbox = RecordReceiver(RequestMetrics(SLOS), log, lambda: None)
             server = await asyncio.get_running_loop().create_unix_server(partial(RelayConnection, inbox), path)
             await until(all_told)
             server.close()

@@ -8,13 +8,13 @@ from pathlib import Path
 import aiohttp
 
 from exporters.records import Hello, OpenRequests, Snapshot
-from exporters.sidecar.inbox import Inbox
-from exporters.sidecar.requests import RequestSeries
-from tests.faults.faults import serving
+from exporters.sidecar.ingest.record_receiver import RecordReceiver
+from exporters.sidecar.ingest.request_metrics import RequestMetrics
+from tests.faults.fault_scripts import serving
 from tests.faults.test_accounting import flying, logged
-from tests.relay.scripted import CHAT, DONE
-from tests.sidecar.made import SLOS
-from tests.sidecar.running import Running, sidecar, until
+from tests.support.sample_records import SLOS
+from tests.support.scripted_relay import CHAT, DONE
+from tests.support.sidecar_process import Running, sidecar, until
 
 OF_RELAYS = ("restarts", "lost_requests")
 
@@ -23,8 +23,8 @@ def open_requests(waiting: int, streaming: int, *, draining: bool = False) -> Sn
     return Snapshot([OpenRequests("m", "short", waiting, streaming, None)], 0.0, 1, 0, draining=draining)
 
 
-def inbox() -> Inbox:
-    return Inbox(RequestSeries(SLOS), None, lambda: None)
+def inbox() -> RecordReceiver:
+    return RecordReceiver(RequestMetrics(SLOS), None, lambda: None)
 
 
 def test_what_was_open_in_the_last_snapshot_is_lost_when_the_relay_comes_back_with_another_life() -> None:

@@ -9,7 +9,7 @@ import h11
 from exporters.relay import exchange
 from tests.fuzz.mutate import cut, spoiled
 from tests.fuzz.wire import Bench, Wire, hand, read_response, settle
-from tests.relay.scripted import CHAT, END, UNARY, chunk, post
+from tests.support.scripted_relay import CHAT, END, UNARY, chunk, post
 
 CHUNKED = b"POST /v1/%s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 CORPUS = (

@@ -8,7 +8,19 @@ from tests.fuzz.event_streams import BARE_CR, without_usage
 from tests.fuzz.event_streams import WORDS as EVENT_WORDS
 from tests.fuzz.mutate import cut, spoiled
 from tests.fuzz.wire import Bench, Read, hand, read_response, settle
-from tests.relay.scripted import CHAT, CHAT_WITH_USAGE, DONE, END, ROLE, STREAM_HEAD, UNARY, USAGE, chunk, content, post
+from tests.support.scripted_relay import (
+    CHAT,
+    CHAT_WITH_USAGE,
+    DONE,
+    END,
+    ROLE,
+    STREAM_HEAD,
+    UNARY,
+    USAGE,
+    chunk,
+    content,
+    post,
+)
 
 REQUESTS = (
     post(UNARY, close=False),

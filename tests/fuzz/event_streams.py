@@ -5,9 +5,9 @@ import re
 from dataclasses import dataclass
 
 from exporters.relay.sse import decode
+from tests.exporters.relay.test_sse import meter
 from tests.fuzz.mutate import cut, spoiled
-from tests.relay.scripted import DONE, ROLE, USAGE, content
-from tests.relay.test_sse import meter
+from tests.support.scripted_relay import DONE, ROLE, USAGE, content
 
 CORPUS = (
     ROLE + content("a") + content("b", "stop") + USAGE + DONE,

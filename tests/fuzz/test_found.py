@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.relay.scripted import (
+from tests.support.scripted_relay import (
     CHAT,
     DONE,
     END,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from exporters.relay import exchange, heads, meter
+from exporters.relay import exchange, message_heads, meter
 from tests.fuzz.run import TARGETS, FaultFoundError, Target, checked, made
 
 EACH = pytest.mark.parametrize("target", [pytest.param(target, id=name) for name, target in TARGETS.items()])
@@ -38,7 +38,7 @@ def _doubled(wrapped: Callable[..., bytes]) -> Callable[..., bytes]:
 
 
 async def test_a_relay_that_sends_a_request_twice_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "request_head", _doubled(heads.request_head))
+    monkeypatch.setattr(message_heads, "request_head", _doubled(message_heads.request_head))
     said = await _found("requests")
     assert "AssertionError" in said or "RemoteProtocolError" in said
     assert "again: python -m tests.fuzz.run requests --seed 1 --case " in said

@@ -9,13 +9,13 @@ from typing import Any
 import h11
 
 from exporters import slos
+from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.records import Finished, Hello
 from exporters.relay.exchange import Exchange
+from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
-from exporters.relay.sender import Sender
 from exporters.relay.upstream import UpstreamConnection, UpstreamPool
-from exporters.sidecar.config import SidecarConfig
-from tests.relay.scripted import SLOS
+from tests.support.scripted_relay import SLOS
 
 
 class Wire(asyncio.Transport):

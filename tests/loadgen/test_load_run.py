@@ -16,8 +16,8 @@ import pytest
 
 from loadgen import scenario
 from loadgen.arrivals import arrivals
-from loadgen.figures import figures
-from loadgen.record import Fate, read_records, read_run
+from loadgen.request_record import Fate, read_records, read_run
+from loadgen.summary import figures
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from exporters.errors import UsageError
 from exporters.signals import Verdict
-from exporters.usage import UsageError
 from loadgen.arrivals import Phase
-from loadgen.figures import summary
-from loadgen.record import Fate, Objective, Record, Run, read_records, read_run
 from loadgen.report import FOLDED, percent, render, show, spell
+from loadgen.request_record import Fate, Objective, Record, Run, read_records, read_run
+from loadgen.summary import summary
 
 RUN = Run(
     scenario="mixed",

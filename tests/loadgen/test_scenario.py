@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.usage import UsageError
-from exporters.yamlfile import FileError
+from exporters.errors import UsageError
+from exporters.yaml_reader import FileError
 from loadgen import scenario
 from loadgen.arrivals import Phase
 from loadgen.scenario import Shape, Span

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from compose import localise, services
+from compose import rewrite_config, services
 from compose.ports import Ports, free_ports
-from compose.runfolder import RunFolder
+from compose.run_directory import RunFolder
 from exporters.sidecar import command as sidecar_command
 
 ROOT = Path(__file__).parents[2]
@@ -145,16 +145,16 @@ def test_bind_mounts_are_in_the_clone_and_read_only_and_volumes_are_declared(nam
 
 
 def test_the_addresses_in_the_configuration_files_are_those_of_the_services() -> None:
-    there = {name: urlsplit(f"//{address}") for name, address in localise.CONTAINER.items()}
+    there = {name: urlsplit(f"//{address}") for name, address in rewrite_config.CONTAINER.items()}
     assert {address.hostname for address in there.values()} <= SERVICES.keys()
     sidecar = environment(SERVICES["sidecar"])
-    assert sidecar["VLLM_SLO_UPSTREAM"] == f"http://{localise.CONTAINER['engine']}"
+    assert sidecar["VLLM_SLO_UPSTREAM"] == f"http://{rewrite_config.CONTAINER['engine']}"
     assert environment(SERVICES["simulator"])["VLLM_SLO_LISTEN"] == f"0.0.0.0:{there['engine'].port}"
     assert sidecar["VLLM_SLO_LISTEN"] == f"0.0.0.0:{there['relay'].port}"
     assert sidecar["VLLM_SLO_METRICS"] == f"0.0.0.0:{there['sidecar'].port}"
     assert f"--listen=0.0.0.0:{there['webhook'].port}" in SERVICES["webhook"]["command"]
     locust = environment(SERVICES["locust"])
-    assert locust["LOCUST_HOST"] == f"http://{localise.CONTAINER['relay']}"
+    assert locust["LOCUST_HOST"] == f"http://{rewrite_config.CONTAINER['relay']}"
     assert locust["VLLM_SLO_METRICS"] == f"0.0.0.0:{there['load'].port}"
 
 
@@ -176,23 +176,25 @@ def test_prometheus_reads_the_rules_where_they_are_made() -> None:
     (made,) = re.findall(r"> (\S+)$", SERVICES["rules"]["entrypoint"][-1])
     (folder,) = [target for source, target, _ in mounts("prometheus") if source == "rules"]
     assert SERVICES["rules"]["working_dir"] in [target for source, target, _ in mounts("rules") if source == "rules"]
-    patterns = read(localise.PROMETHEUS)["rule_files"]
+    patterns = read(rewrite_config.PROMETHEUS)["rule_files"]
     assert any(fnmatch.fnmatchcase(f"{folder}/{made}", pattern) for pattern in patterns)
 
 
 def test_grafana_finds_its_data_source() -> None:
-    source = read(localise.GRAFANA / "datasources" / "prometheus.yaml")
+    source = read(rewrite_config.GRAFANA / "datasources" / "prometheus.yaml")
     assert source["apiVersion"] == 1
     (prometheus,) = source["datasources"]
     assert prometheus["type"] == "prometheus"
-    assert prometheus["url"] == f"http://{localise.CONTAINER['prometheus']}"
+    assert prometheus["url"] == f"http://{rewrite_config.CONTAINER['prometheus']}"
     assert prometheus["uid"]
-    interval = read(localise.PROMETHEUS)["global"]["scrape_interval"]
-    assert prometheus["jsonData"]["timeInterval"] == interval == read(localise.ROOM / "slos.yaml")["scrape_interval"]
+    interval = read(rewrite_config.PROMETHEUS)["global"]["scrape_interval"]
+    assert (
+        prometheus["jsonData"]["timeInterval"] == interval == read(rewrite_config.ROOM / "slos.yaml")["scrape_interval"]
+    )
 
 
 def test_grafana_finds_the_generated_dashboards_and_shows_them_to_anybody() -> None:
-    provisioned = read(localise.GRAFANA / "dashboards" / "vllm-slo.yaml")
+    provisioned = read(rewrite_config.GRAFANA / "dashboards" / "vllm-slo.yaml")
     assert provisioned["apiVersion"] == 1
     (provider,) = provisioned["providers"]
     targets = {target: source for source, target, _ in mounts("grafana")}
@@ -203,7 +205,7 @@ def test_grafana_finds_the_generated_dashboards_and_shows_them_to_anybody() -> N
         assert board["uid"]
         variables = {variable["name"]: variable for variable in board["templating"]["list"]}
         assert variables["datasource"]["query"] == "prometheus"
-    assert (ROOM / targets["/etc/grafana/provisioning"]).resolve() == localise.GRAFANA
+    assert (ROOM / targets["/etc/grafana/provisioning"]).resolve() == rewrite_config.GRAFANA
 
 
 def test_grafana_has_the_settings_of_the_native_lab_and_no_way_to_log_in(tmp_path: Path) -> None:

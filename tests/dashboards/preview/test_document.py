@@ -9,13 +9,13 @@ import pytest
 
 from dashboards.audit import Span
 from dashboards.live import Prometheus
-from dashboards.preview import asked
-from dashboards.preview.choices import pattern_of
+from dashboards.preview import queries
 from dashboards.preview.document import document
-from dashboards.preview.page import Pages, to_json
-from dashboards.preview.view import View
-from tests.dashboards.fake_prometheus import FakePrometheus
-from tests.dashboards.preview.made import END, PANELS, START, answer, config, dashboard, override, panel
+from dashboards.preview.html_page import Pages, to_json
+from dashboards.preview.variable_options import pattern_of
+from dashboards.preview.view_state import View
+from tests.dashboards.preview.sample_dashboard import END, PANELS, START, answer, config, dashboard, override, panel
+from tests.support.fake_prometheus import FakePrometheus
 
 SPAN = Span(START, END, 1)
 
@@ -145,7 +145,7 @@ def test_a_failed_query_is_told_of_in_its_panel_and_the_others_are_drawn(prometh
 def test_more_series_than_anybody_tells_apart_are_cut_with_a_word(
     prometheus: FakePrometheus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asked, "MOST_SERIES", 1)
+    monkeypatch.setattr(queries, "MOST_SERIES", 1)
     (drawn,) = panels(draw(prometheus, dashboard(panel("stat", "P", "up"))))
     assert (len(drawn["items"]), drawn["errors"]) == (1, ["A: 2 series, of which 1 are drawn"])
 

@@ -13,8 +13,8 @@ import pytest_asyncio
 from compose.cli import main
 from dashboards.command import GENERATED
 from dashboards.preview.chromium import NAMES, Tab, browser, find
-from tests.dashboards.fake_prometheus import FakePrometheus
-from tests.dashboards.preview.made import BLUE, PANELS, WHEN, answer, anything, dashboard
+from tests.dashboards.preview.sample_dashboard import BLUE, PANELS, WHEN, answer, anything, dashboard
+from tests.support.fake_prometheus import FakePrometheus
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

@@ -8,8 +8,8 @@ import pytest
 
 from compose.cli import main
 from dashboards.preview.chromium import NAMES, find
-from tests.dashboards.fake_prometheus import FakePrometheus
-from tests.dashboards.preview.made import PANELS, WHEN, answer, dashboard
+from tests.dashboards.preview.sample_dashboard import PANELS, WHEN, answer, dashboard
+from tests.support.fake_prometheus import FakePrometheus
 
 
 @pytest.fixture

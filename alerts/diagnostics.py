@@ -1,0 +1,61 @@
+"""Shows findings under the very place in the file that they are about, and as JSON."""
+
+import json
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from alerts.validation import Checked, Finding, Level
+
+_COLOURS = {Level.MISTAKE: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
+
+
+def carets(checked: Checked) -> Text:
+    """Each finding with its line and a caret under its place, what would work last."""
+    lines = checked.content.splitlines()
+    return Text("\n").join(_shown(checked.source, lines, finding) for finding in checked.findings)
+
+
+def as_json(checked: Checked) -> str:
+    """A list of objects; `hint` is null where there is nothing to propose."""
+    return json.dumps(
+        [
+            {
+                "file": checked.source,
+                "line": finding.at.line,
+                "column": finding.at.column,
+                "path": finding.at.path,
+                "level": finding.level,
+                "problem": finding.what,
+                "hint": finding.hint,
+            }
+            for finding in checked.findings
+        ],
+        indent=2,
+    )
+
+
+def _shown(source: str, lines: list[str], finding: Finding) -> Text:
+    at, colour = finding.at, _COLOURS[finding.level]
+    gutter = " " * len(str(at.line))
+    text = Text()
+    text.append(f"{source}:{at.line}:{at.column}: ", "bold")
+    text.append(f"{finding.level}: ", f"bold {colour}")
+    text.append(f"{at.path}: {finding.what}\n" if at.path else f"{finding.what}\n")
+    if at.line <= len(lines):  # a file that ends too early is wrong after its last line
+        line = "".join(
+            letter if letter.isprintable() or letter == "\t" else "\N{REPLACEMENT CHARACTER}"
+            for letter in lines[at.line - 1]
+        )
+        before, meant = line[: at.column - 1], line[at.column - 1 :][: at.length]
+        text.append(f"  {at.line} | {line}\n")
+        text.append(f"  {gutter} | {_as_wide(before)}")
+        text.append("^" * max(1, cell_len(meant)) + "\n", colour)
+    if finding.hint:
+        text.append(f"  {gutter} = {finding.hint}\n")
+    return text
+
+
+def _as_wide(text: str) -> str:
+    """Blanks that take as much room: a tab stays one, some letters are two wide."""
+    return "".join("\t" if letter == "\t" else " " * cell_len(letter) for letter in text)

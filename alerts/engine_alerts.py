@@ -1,0 +1,138 @@
+"""Alerts on an engine that is up and in trouble: causes, so tickets; what users feel of them is paged as a burn."""
+
+from alerts.alert_names import AlertName, Links, annotations, percent
+from alerts.baselines import baseline
+from alerts.promql import increase, select, sum_by
+from alerts.recording_windows import windows
+from alerts.rule_groups import Alert
+from alerts.tiers import Severity, tiers
+from alerts.traffic_alerts import look
+from exporters.signals import (
+    CACHE_WEEKLY_RATIO,
+    ENGINE_CACHE_HITS,
+    ENGINE_GENERATION_TOKENS,
+    ENGINE_KV_USAGE,
+    ENGINE_PREEMPTIONS,
+    ENGINE_PROMPT_TOKENS,
+    ENGINE_RUNNING,
+    ENGINE_START_TIME,
+    ENGINE_WAITING,
+    REQUESTS_IN,
+    Label,
+    Signal,
+)
+from exporters.slos import SloFile
+from exporters.yaml_reader import spell_duration
+
+_ENGINE = [Label.INSTANCE, Label.ENGINE]
+_TICKET = {Label.SEVERITY.value: Severity.TICKET.value}
+
+KV_CACHE_FULL = 0.9
+_WORTH_IT = 0.1
+_RESTARTS = 3
+
+
+def engine_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
+    return (
+        _queue(spec, links),
+        _kv_cache(spec, links),
+        _prefix_cache(spec, links),
+        _restarts(spec, links),
+    )
+
+
+def _queue(spec: SloFile, links: Links) -> Alert:
+    """A queue longer than the batch: who comes now waits longer than a request takes (Little's law).
+
+    Not for an engine that does not tell how many run (Dynamo): a queue alone is no measure of a wait.
+    """
+    step = windows(spec).step
+
+    def mean(signal: Signal) -> str:
+        return sum_by(f"avg_over_time({signal.name}[{spell_duration(step)}])", _ENGINE)
+
+    return Alert(
+        AlertName.QUEUE,
+        f"{mean(ENGINE_WAITING)} >= 1\nand on (instance, engine) {mean(ENGINE_WAITING)} > ({mean(ENGINE_RUNNING)} > 0)",
+        _TICKET,
+        annotations(
+            AlertName.QUEUE,
+            links,
+            "more requests wait for {{ $labels.engine }} than it works on",
+            f'{{{{ printf "%.0f" $value }}}} requests wait on average, which is more than run, and has been for '
+            f"{spell_duration(3 * step)}. Who comes now waits longer in the queue than the answer itself takes. Look "
+            "first at which class sends more than usual, then at the running batch: has its bound become smaller?",
+        ),
+        wait=2 * step,
+    )
+
+
+def _kv_cache(spec: SloFile, links: Links) -> Alert:
+    """Full alone is good use of memory; with requests put back, work is thrown away and done again."""
+    by = [*_ENGINE, Label.RANK]
+    usage = f"max by ({', '.join(by)}) (avg_over_time({ENGINE_KV_USAGE.name}[{look(spec)}]))"
+    least = spec.alerting.min_bad
+    return Alert(
+        AlertName.KV_CACHE,
+        f"{usage} > {KV_CACHE_FULL}\n"
+        f"and on (instance, engine, rank) {sum_by(increase(ENGINE_PREEMPTIONS.name, look(spec)), by)} >= {least}",
+        _TICKET,
+        annotations(
+            AlertName.KV_CACHE,
+            links,
+            "the KV cache of {{ $labels.engine }} is full, and running requests are put back",
+            f"Rank {{{{ $labels.rank }}}} of {{{{ $labels.engine }}}} had {{{{ $value | humanizePercentage }}}} of "
+            f"its KV cache in use over the last {look(spec)}, and has put back {least} or more running requests. Their "
+            "streams pause, and their prefill is done again. Look first at whether contexts have become longer, then "
+            "at `max_num_seqs`.",
+        ),
+    )
+
+
+def _prefix_cache(spec: SloFile, links: Links) -> Alert:
+    """Of all prompt tokens, not of those looked up: a cache that was switched off looks nothing up."""
+    hour = spell_duration(tiers(spec.period)[0].long)
+    by, least = [*_ENGINE, Label.MODEL], spec.alerting.min_events_ticket
+    hits, prompt = (sum_by(increase(each.name, hour), by) for each in (ENGINE_CACHE_HITS, ENGINE_PROMPT_TOKENS))
+    asked = sum_by(select(REQUESTS_IN, {Label.WINDOW: look(spec)}), [Label.INSTANCE])
+    week = baseline(CACHE_WEEKLY_RATIO, spec)
+    return Alert(
+        AlertName.PREFIX_CACHE,
+        f"{hits} / {prompt}\n"
+        f"< on (model) group_left () 0.5 * ({week} >= {_WORTH_IT})\n"
+        f"and on (instance) {asked} >= {least}",
+        _TICKET,
+        annotations(
+            AlertName.PREFIX_CACHE,
+            links,
+            "the prefix cache of {{ $labels.engine }} finds {{ $value | humanizePercentage }} of the prompt tokens, "
+            "not half of what it did",
+            f"In the last {hour}, {{{{ $labels.engine }}}} took {{{{ $value | humanizePercentage }}}} of the prompt "
+            "tokens of {{ $labels.model }} from its prefix cache. All engines of the model together took more than "
+            f"twice that over the last {spell_duration(windows(spec).week)}. First words come later for the same "
+            f"prompts. Asked from {least} requests in {look(spec)} on, where at least {percent(_WORTH_IT)} was found. "
+            "Look first at the flips, then at whether requests with equal prefixes still go to the same engine.",
+        ),
+        wait=windows(spec).step,
+    )
+
+
+def _restarts(spec: SloFile, links: Links) -> Alert:
+    """By its start time, else by counters that begin again; one restart is a flip or an update."""
+    long = spell_duration(next(tier for tier in tiers(spec.period) if tier.name == "slow-page").long)
+    by = f"max by ({', '.join(_ENGINE)})"
+    return Alert(
+        AlertName.ENGINE_RESTARTS,
+        f"({by} (changes({ENGINE_START_TIME.name}[{long}]))\n"
+        f"or {by} (resets({ENGINE_GENERATION_TOKENS.name}[{long}]))) >= {_RESTARTS}",
+        _TICKET,
+        annotations(
+            AlertName.ENGINE_RESTARTS,
+            links,
+            "the engine {{ $labels.engine }} keeps restarting",
+            f'{{{{ $labels.engine }}}} has started {{{{ printf "%.0f" $value }}}} times in the last {long}. Each start '
+            "loses the open requests and the prefix cache. A ticket from "
+            f"{_RESTARTS} on; while it is away for long, *LLMEngineDown* pages. Look first at the last lines of its "
+            "log before each start.",
+        ),
+    )

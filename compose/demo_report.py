@@ -1,0 +1,53 @@
+"""The demo's last page: before and after the flip per class, what was promised, and where to look next."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+
+from compose.demo_checks import BASELINE_SETTLE, FLIP_SETTLE, OVERLOAD_SETTLE, SETTING, Check
+from compose.request_log_totals import ClassFigures
+from exporters.yaml_reader import number
+
+
+def before_and_after(figures: Mapping[str, Sequence[ClassFigures]], seconds: Mapping[str, float]) -> Table:
+    """`figures` and `seconds` by window, in order."""
+    table = Table("class", "window", title=f"Before and after {SETTING}=true, from the request log")
+    for title in ("offered", "ok", "goodput", "TTFT p50", "TTFT p95", "tokens/s", "cache hits"):
+        table.add_column(title, justify="right")
+    windows = list(figures)
+    for index, first in enumerate(figures[windows[0]]):
+        for window in windows:
+            row = figures[window][index]
+            table.add_row(
+                first.name if window == windows[0] else "",
+                f"{window} ({seconds[window]:.0f} s)",
+                str(row.offered),
+                str(row.ok),
+                _share(row.goodput),
+                _time(row.ttft_p50),
+                _time(row.ttft_p95),
+                f"{row.tokens_per_second:.0f}",
+                _share(row.cache_hit_ratio),
+                end_section=window == windows[-1],
+            )
+    table.caption = (
+        "Requests by when they arrived, tokens by when their request ended. Left out while the engine settles: "
+        f"{number(BASELINE_SETTLE)} s of the start, {number(OVERLOAD_SETTLE)} s of the overload, "
+        f"{number(FLIP_SETTLE)} s after the flip. TTFT is of streams that got a first token."
+    )
+    return table
+
+
+def promises(checks: Sequence[Check]) -> Table:
+    table = Table("", "promise", "found", title="Checks")
+    for check in checks:
+        table.add_row("[green]kept[/]" if check.kept else "[bold red]BROKEN[/]", check.promise, check.found)
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _time(value: float | None) -> str:
+    return "-" if value is None else (f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s")

@@ -1,0 +1,130 @@
+"""Twelve figures over the time range shown, per class, that the request log can be held against."""
+
+from grafana_foundation_sdk.builders import stat
+from grafana_foundation_sdk.models import units
+
+from alerts.promql import increase, ratio, select, sum_by
+from dashboards import style
+from dashboards.style import NO_TRAFFIC, SELECTED, describe, query
+from exporters import signals
+from exporters.signals import Label, Outcome, Signal
+
+_RANGE = "$__range"
+_NOT_OK = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
+
+
+def truth_queries() -> dict[str, str]:
+    """Instant queries, one value a class; the first six a load generator can count for itself, too.
+
+    They hold `$__range`, `$model` and `$class`: fill these in with `dashboards.interpolation.expand`.
+    """
+    buckets = sum_by(_increase(signals.TTFT.bucket), [Label.CLASS, "le"])
+    good, judged = _by_class(signals.GOODPUT_REQUESTS), _by_class(signals.GOODPUT_EVENTS)
+    return {
+        "offered": _offered(),
+        "ok": _by_class(signals.REQUESTS, {Label.OUTCOME: Outcome.OK}),
+        "goodput": ratio(good, judged),
+        "ttft_p50": f"histogram_quantile(0.5, {buckets})",
+        "tokens_out": _by_class(signals.COMPLETION_TOKENS),
+        "cached_tokens": _by_class(signals.CACHED_TOKENS),
+        "failed": _by_class(signals.REQUESTS, {Label.OUTCOME: _NOT_OK}),
+        "bad_events": _by_class(signals.SLO_BAD),
+        "prompt_tokens": _by_class(signals.PROMPT_TOKENS),
+        "tpot_mean": _mean(signals.TPOT),
+        "e2e_mean": _mean(signals.DURATION),
+        "queue_mean": _mean(signals.QUEUE),
+    }
+
+
+def truth_panels() -> tuple[stat.Panel, ...]:
+    """One panel a figure, in the order of `truth_queries`."""
+    shown = {
+        "offered": (
+            "Offered in range",
+            "How many requests arrived?",
+            "Ended ones and the growth of those open.",
+            units.Short,
+        ),
+        "ok": ("OK in range", "How many ended well?", "Outcome ok; whether in time is goodput.", units.Short),
+        "goodput": (
+            "Goodput in range",
+            "Which share was good for all its SLOs?",
+            "Of judged requests.",
+            units.PercentUnit,
+        ),
+        "ttft_p50": (
+            "TTFT p50 in range",
+            "How long until the first token?",
+            "The median of those that got one.",
+            units.Seconds,
+        ),
+        "tokens_out": (
+            "Tokens out in range",
+            "How much was written?",
+            "Completion tokens of ended requests.",
+            units.Short,
+        ),
+        "cached_tokens": (
+            "Cached tokens in range",
+            "How much came from the prefix cache?",
+            "Prompt tokens.",
+            units.Short,
+        ),
+        "failed": (
+            "Not OK in range",
+            "How many ended in any other way?",
+            "Clients that gave up are among them.",
+            units.Short,
+        ),
+        "bad_events": (
+            "Bad events in range",
+            "What has burnt budget?",
+            "A request that misses two SLOs is two.",
+            units.Short,
+        ),
+        "prompt_tokens": ("Tokens in, in range", "How much was read?", "Prompt tokens of ended requests.", units.Short),
+        "tpot_mean": (
+            "TPOT mean in range",
+            "How long does an output token take?",
+            "The mean over streams, each of them once.",
+            units.Seconds,
+        ),
+        "e2e_mean": (
+            "Duration mean in range",
+            "How long does a request take?",
+            "However it ended.",
+            units.Seconds,
+        ),
+        "queue_mean": (
+            "Queue mean in range",
+            "How long do requests wait in the engine's queue?",
+            "Of those whose times in the engine are known.",
+            units.Seconds,
+        ),
+    }
+    panels = []
+    for name, expression in truth_queries().items():
+        title, question, reading, unit = shown[name]
+        panel = style.figure(title, describe(question, reading), unit, 4)
+        panels.append(panel.no_value(NO_TRAFFIC).with_target(query(expression, "{{class}}", instant=True)))
+    return tuple(panels)
+
+
+def _offered() -> str:
+    now = sum_by(select(signals.IN_FLIGHT, SELECTED, regex=True), [Label.CLASS])
+    before = sum_by(f"{select(signals.IN_FLIGHT, SELECTED, regex=True)} offset {_RANGE}", [Label.CLASS])
+    # a sidecar younger than the range had nothing in flight before it
+    return f"{_by_class(signals.REQUESTS)} + {now} - ({before} or 0 * {now})"
+
+
+def _mean(histogram: Signal) -> str:
+    total, count = (sum_by(_increase(name), [Label.CLASS]) for name in (histogram.sum, histogram.count))
+    return ratio(total, count)
+
+
+def _by_class(counter: Signal, where: dict[Label, str] | None = None) -> str:
+    return sum_by(_increase(counter.name, where), [Label.CLASS])
+
+
+def _increase(name: str, where: dict[Label, str] | None = None) -> str:
+    return increase(select(name, {**SELECTED, **(where or {})}, regex=True), _RANGE)

@@ -1,0 +1,227 @@
+"""Panels on what is asked: lengths and what fails by them, classes, repeats, tenants."""
+
+from collections.abc import Iterable
+
+from grafana_foundation_sdk.builders import bargauge, heatmap, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.models import common as looks
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from alerts.promql import increase, rate, ratio, select, sum_by
+from dashboards import style
+from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, selected
+from dashboards.panels.latency import spread
+from dashboards.panels.slo_status import goodput_limits
+from dashboards.style import BAD, BLUE, NO_TRAFFIC, SELECTED, describe, query
+from exporters import signals
+from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, Outcome, Signal
+from exporters.slos import SloFile
+
+_RANGE = "$__range"
+_SIZES = {
+    **{size: f"to {bound}" for size, bound in zip(SIZES, SIZE_BOUNDS, strict=False)},
+    SIZES[-1]: f"over {SIZE_BOUNDS[-1]}",
+    NO_TOKENS: "no token",
+}
+_MANY, _FAILING = (tuple(zip((1e-9, 0.01, 0.05, 0.2), ramp, strict=True)) for ramp in (style.BLUES, style.REDS))
+_FAILURES = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
+
+
+def sizes() -> table.Panel:
+    text = describe(
+        "How long is what is asked, and what is answered?",
+        "Share of requests that ended in the time shown, by tokens of prompt (across) and of completion (down), all "
+        "classes. Failed ones are in it with what they got: most have no token. The prompt of a request without usage "
+        "is estimated from its text.",
+    )
+    ended = _by_size([Label.PROMPT_SIZE, Label.COMPLETION_SIZE])
+    return _matrix(
+        "Prompt and completion",
+        text,
+        f"{ended} / on () group_left () ({_by_size([])} > 0)",
+        (Label.COMPLETION_SIZE, "completion ↓ prompt →"),
+        _MANY,
+    )
+
+
+def failures_by_size() -> table.Panel:
+    text = describe(
+        "Which prompts fail, and how?",
+        "Share of the requests with prompts of that length (across) that ended with each outcome other than ok, all "
+        "classes. A row that is stronger to the right is a limit of length.",
+    )
+    by = [Label.PROMPT_SIZE]
+    failed = _by_size([*by, Label.OUTCOME], {Label.OUTCOME: _FAILURES})
+    return _matrix(
+        "Failures by prompt length",
+        text,
+        f"{failed} / on ({Label.PROMPT_SIZE}) group_left () ({_by_size(by)} > 0)",
+        (Label.OUTCOME, "outcome ↓ prompt →"),
+        _FAILING,
+    )
+
+
+def prompt_heat() -> heatmap.Panel:
+    text = describe("Do prompts grow?", "Requests that end per second, by their prompt tokens as usage reports them.")
+    return spread("Prompt tokens", text, signals.REQUEST_PROMPT_TOKENS, units.NoUnit, units.RequestsPerSecond)
+
+
+def completion_heat() -> heatmap.Panel:
+    text = describe(
+        "Do answers grow?", "Requests that end per second, by their completion tokens; those without any are not in it."
+    )
+    return spread("Completion tokens", text, signals.REQUEST_COMPLETION_TOKENS, units.NoUnit, units.RequestsPerSecond)
+
+
+def class_mix(spec: SloFile) -> timeseries.Panel:
+    text = describe("Which classes make the traffic?", f"Share of ended requests; gaps are {NO_TRAFFIC}.")
+    ended = rate_by_class(signals.REQUESTS)
+    everything = f"sum ({rate(selected(signals.REQUESTS), RATE)})"
+    panel = style.graph("Class mix", text, units.PercentUnit, 8).max(1).no_value(NO_TRAFFIC)
+    panel.with_target(query(f"{ended} / on () group_left () ({everything} > 0)", PER_CLASS))
+    return style.by_class(style.stacked(panel), spec)
+
+
+def prompt_tokens(spec: SloFile) -> timeseries.Panel:
+    text = describe(
+        "Which classes make the engine read?", "Prompt tokens of requests that end, cached ones included, by class."
+    )
+    panel = style.graph("Throughput: prompt tokens", text, "tokens/s", 8)
+    panel.with_target(query(rate_by_class(signals.PROMPT_TOKENS), PER_CLASS))
+    return style.by_class(style.stacked(panel), spec)
+
+
+def repeats_in_range() -> stat.Panel:
+    text = describe(
+        "Is a response cache worth it?",
+        "Share of requests in the time shown whose whole prompt had been asked before. At the most so many would come "
+        "from a cache: one that never forgets, and answers a prompt alike whatever its other parameters.",
+    )
+    repeated, ended = (
+        f"sum ({increase(selected(counter), _RANGE)})" for counter in (signals.PROMPT_REPEATS, signals.REQUESTS)
+    )
+    panel = style.figure("Repeats in range", text, units.PercentUnit, 4, 9).no_value(NO_TRAFFIC)
+    return panel.decimals(1).with_target(query(ratio(repeated, ended), "of requests", instant=True))
+
+
+def different_prompts() -> stat.Panel:
+    text = describe(
+        "How many prompts would it have to hold?",
+        "Different prompts since the sidecar's start, of all classes, give or take 2 %. Several sidecars that saw the "
+        "same prompt count it twice.",
+    )
+    prompts = select(signals.UNIQUE_PROMPTS, {Label.MODEL: SELECTED[Label.MODEL]}, regex=True)
+    panel = style.figure("Different prompts", text, units.Short, 4, 9)
+    return panel.with_target(query(sum_by(prompts, [Label.MODEL]), "{{model}}", instant=True))
+
+
+def repeats(spec: SloFile) -> timeseries.Panel:
+    text = describe("Which class asks the same again?", f"Share of ended requests; gaps are {NO_TRAFFIC}.")
+    panel = style.graph("Repeated prompts", text, units.PercentUnit, 8).max(1).no_value(NO_TRAFFIC)
+    return style.by_class(panel.with_target(query(_repeated(), PER_CLASS)), spec)
+
+
+def tokens_saved(spec: SloFile) -> timeseries.Panel:
+    text = describe(
+        "What would a response cache save?",
+        "Prompt and completion tokens per second of the class times its share of repeated prompts: an estimate, as the "
+        "tokens of repeats are not counted apart and may be more or fewer than those of others. Prompt tokens of "
+        "repeats are what a prefix cache saves already, if it is on.",
+    )
+    tokens = " + ".join(rate_by_class(counter) for counter in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS))
+    panel = style.graph("Tokens that a response cache would save", text, "tokens/s", 8).no_value(NO_TRAFFIC)
+    panel.with_target(query(f"{_repeated()} * ({tokens})", PER_CLASS))
+    return style.by_class(style.stacked(panel), spec)
+
+
+def requests_by_tenant() -> bargauge.Panel:
+    text = describe(
+        "Who asks the most?",
+        "Requests that ended in the time shown. Tenants that the SLO file does not name are together in other.",
+    )
+    panel = style.bars("Requests by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
+    return panel.with_target(_by_tenant(_increase([Label.TENANT], signals.REQUESTS)))
+
+
+def tokens_by_tenant() -> bargauge.Panel:
+    text = describe(
+        "Who uses the most?",
+        "Prompt and completion tokens of requests that ended in the time shown; whoever asks rarely may ask long.",
+    )
+    counters = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
+    tokens = " + ".join(_increase([Label.TENANT], counter) for counter in counters)
+    panel = style.bars("Tokens by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
+    return panel.with_target(_by_tenant(tokens))
+
+
+def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
+    text = describe(
+        "Who is served worst?",
+        "Share of judged requests in the time shown that were good for all their SLOs; it turns orange and green at "
+        "twice the budget and at the budget of the lowest objective.",
+    )
+    good, judged = (
+        _increase([Label.TENANT], counter) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
+    )
+    return (
+        style.bars("Goodput by tenant", text, units.PercentUnit, 8)
+        .min(0)
+        .max(1)
+        .decimals(1)
+        .no_value(NO_TRAFFIC)
+        .thresholds(style.thresholds(BAD, *goodput_limits(spec)))
+        .with_target(_by_tenant(ratio(good, judged)))
+    )
+
+
+def _repeated() -> str:
+    return ratio(rate_by_class(signals.PROMPT_REPEATS), rate_by_class(signals.REQUESTS))
+
+
+def _increase(by: Iterable[Label], counter: Signal) -> str:
+    return sum_by(increase(selected(counter), _RANGE), by)
+
+
+def _by_tenant(expression: str) -> prometheus.Dataquery:
+    return query(expression, "{{tenant}}", instant=True)
+
+
+def _by_size(by: Iterable[Label], where: dict[Label, str] | None = None) -> str:
+    """The series has no class: with one it would be five times as many."""
+    chosen = {Label.MODEL: SELECTED[Label.MODEL], **(where or {})}
+    return sum_by(increase(select(signals.REQUESTS_BY_SIZE, chosen, regex=True), _RANGE), by)
+
+
+def _matrix(
+    title: str, text: str, expression: str, rows: tuple[Label, str], steps: Iterable[tuple[float, str]]
+) -> table.Panel:
+    """Shares in coloured cells: a column for each size of prompt, a row for each value of the label in `rows`.
+
+    No panel of Grafana draws two axes that are both not time. Columns and rows come in the order in which they first
+    appear, so both are sorted before.
+    """
+    row, corner = rows
+    column = Label.PROMPT_SIZE
+    coloured = looks.TableColoredBackgroundCellOptions(looks.TableCellBackgroundDisplayMode.BASIC)
+    words = {"0": "·", **_SIZES}
+    plain = {"custom.cellOptions": {"type": "auto"}, "custom.align": "left", "custom.minWidth": 160}
+    panel = (
+        style.sheet(title, text, units.PercentUnit, 12, 10)
+        .filterable(False)
+        .align(looks.FieldTextAlignment.CENTER)
+        .cell_options(coloured)
+        .thresholds(style.thresholds("transparent", *steps))
+        .color_scheme(style.colour_by(model.FieldColorModeId.THRESHOLDS))
+        .mappings([model.ValueMap({value: model.ValueMappingResult(word) for value, word in words.items()})])
+        .decimals(1)
+        .no_value(NO_TRAFFIC)
+        .override_by_name(corner, [model.DynamicConfigValue(name, value) for name, value in plain.items()])
+        .with_target(query(expression, f"{{{{{column}}}}}", instant=True).format(PromQueryFormat.TABLE))
+    )
+    for label in (row, column):
+        panel.with_transformation(model.DataTransformerConfig("sortBy", options={"sort": [{"field": str(label)}]}))
+    matrix = {"rowField": str(row), "columnField": str(column), "valueField": "Value"}
+    panel.with_transformation(model.DataTransformerConfig("groupingToMatrix", options=matrix))
+    names = {f"{row}\\{column}": corner, **{size: _SIZES[size] for size in SIZES}}
+    return panel.with_transformation(model.DataTransformerConfig("organize", options={"renameByName": names}))

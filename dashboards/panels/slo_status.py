@@ -1,0 +1,130 @@
+"""Panels on what was promised: error budget, burn rate, alerts, goodput."""
+
+from grafana_foundation_sdk.builders import bargauge, common, stat, timeseries
+from grafana_foundation_sdk.models import common as looks
+from grafana_foundation_sdk.models import units
+
+from alerts.alert_names import AlertName
+from alerts.promql import select
+from alerts.tiers import Severity, tiers
+from dashboards import style
+from dashboards.label_selectors import PER_CLASS, goodput_ratio, selected
+from dashboards.style import BAD, GOOD, NO_TRAFFIC, SELECTED, WARN, describe, query
+from exporters import signals
+from exporters.signals import FIRING, Label
+from exporters.slos import SloFile
+from exporters.yaml_reader import number, spell_duration
+
+_PER_SLO = "{{slo}} {{class}}"
+
+
+def budget_left() -> bargauge.Panel:
+    text = describe(
+        "How much of the error budget is left?",
+        "100 % is untouched, 0 % is spent, below that the SLO is missed for the period. "
+        "With several models, the worst one.",
+    )
+    left = f"min by ({Label.SLO}, {Label.CLASS}) ({selected(signals.SLO_BUDGET_LEFT)})"
+    return (
+        style.bars("Error budget left", text, units.PercentUnit, 9)
+        .with_target(query(left, _PER_SLO, instant=True))
+        .min(0)
+        .max(1)
+        .decimals(1)
+        .no_value(NO_TRAFFIC)
+        .thresholds(style.thresholds(BAD, (0, WARN), (0.25, GOOD)))
+    )
+
+
+def goodput_now(spec: SloFile) -> stat.Panel:
+    text = describe("Which share of requests is good for all its SLOs now?", "A class with no traffic has no share.")
+    return (
+        style.figure("Goodput now", text, units.PercentUnit, 5)
+        .with_target(query(goodput_ratio(), PER_CLASS, instant=True))
+        .decimals(1)
+        .no_value(NO_TRAFFIC)
+        .thresholds(style.thresholds(BAD, *goodput_limits(spec)))
+    )
+
+
+def burn_rate(spec: SloFile) -> timeseries.Panel:
+    """Is the budget spent faster than it may be? Windows are whatever the rules record."""
+    factors = _page_factors(spec)
+    text = describe(
+        "Is the error budget spent faster than it may be?",
+        "At 1 (orange) the budget lasts exactly the period of "
+        f"{spell_duration(spec.period)}. A page needs both windows of its tier above its factor (red: "
+        f"{', '.join(map(number, factors))}). Above 1 the scale is logarithmic.",
+    )
+    panel = (
+        style.graph("Burn rate", text, units.Short, 16, 10)
+        .with_target(
+            query(
+                f"max by ({Label.SLO}, {Label.CLASS}, {Label.WINDOW}) "
+                f"({select(signals.SLO_BURN_RATE, {**SELECTED, Label.WINDOW: '$window'}, regex=True)})",
+                f"{_PER_SLO} {{{{window}}}}",
+            )
+        )
+        .scale_distribution(
+            common.ScaleDistributionConfig().type(looks.ScaleDistribution.SYMLOG).log(10).linear_threshold(1)
+        )
+        .legend(
+            common.VizLegendOptions()
+            .show_legend(True)
+            .display_mode(looks.LegendDisplayMode.TABLE)
+            .placement(looks.LegendPlacement.RIGHT)
+            .calcs(["lastNotNull", "max"])
+            .sort_by("Last *")
+            .sort_desc(True)
+        )
+        .no_value(NO_TRAFFIC)
+    )
+    return style.with_lines(panel, (1, WARN), *((factor, BAD) for factor in factors))
+
+
+def firing_alerts() -> stat.Panel:
+    text = describe(
+        "Which alerts fire now?",
+        "Severity, name, SLO and class of each.",
+        may_be_empty="nothing fires",
+    )
+    # `|` lets through the alerts that carry no class or model, such as a dead engine
+    chosen = ",".join(f'{label}=~"{value}|"' for label, value in SELECTED.items())
+    by = f"alertname, {Label.SEVERITY}, {Label.SLO}, {Label.CLASS}"
+    firing = f'count by ({by}) ({FIRING}{{alertstate="firing",alertname!="{AlertName.WATCHDOG}",{chosen}}})'
+    return (
+        style.figure("Firing alerts", text, units.Short, 8, 10)
+        .with_target(query(firing, "{{severity}}: {{alertname}} {{slo}} {{class}}", instant=True))
+        .text_mode(looks.BigValueTextMode.NAME)
+        .color_mode(looks.BigValueColorMode.BACKGROUND)
+        .orientation(looks.VizOrientation.HORIZONTAL)
+        .no_value("none")
+        .thresholds(style.thresholds(GOOD, (1, BAD)))
+    )
+
+
+def goodput(spec: SloFile) -> timeseries.Panel:
+    text = describe(
+        "Which share of requests was good for all its SLOs?",
+        "Beside it stand tokens and requests: a share that falls while those stay high is an engine busy for nobody. "
+        f"The lines are the lowest objective and twice its budget; gaps are {NO_TRAFFIC}.",
+    )
+    panel = (
+        style.graph("Goodput over time", text, units.PercentUnit, 8)
+        .with_target(query(goodput_ratio(), PER_CLASS))
+        .max(1)
+        .no_value(NO_TRAFFIC)
+    )
+    lines = ((value, BAD if colour == WARN else WARN) for value, colour in goodput_limits(spec))
+    return style.with_lines(style.by_class(panel, spec), *lines)
+
+
+def _page_factors(spec: SloFile) -> tuple[float, ...]:
+    """The burn rates that page, rising, before any tier is rescaled for a low objective."""
+    return tuple(sorted(tier.factor for tier in tiers(spec.period) if tier.severity is Severity.PAGE))
+
+
+def goodput_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
+    """From the lowest objective on all is well; at twice its budget it is not."""
+    lowest = min(slo.objective for slo in spec.slos)
+    return (max(0.0, round(2 * lowest - 1, 12)), WARN), (lowest, GOOD)

@@ -1,0 +1,88 @@
+"""Serves the pages of the preview over HTTP, each with data that is never older than its refresh."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from dashboards.preview.html_page import Pages, library, to_json
+from exporters.errors import UsageError
+
+_MOST_KEPT = 64
+
+Choices = Mapping[str, tuple[str, ...]]
+Draw = Callable[[str, Choices, str | None, str | None], Mapping[str, Any]]
+"""The document of a dashboard by its name, the choices made, and the ends of the time range as Grafana's links say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The pages, and how one is drawn as of now."""
+
+    pages: Pages
+    draw: Draw
+    refresh: float
+    _kept: dict[str, tuple[float, str]] = field(default_factory=dict)
+    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    def application(self) -> web.Application:
+        application = web.Application()
+        application.add_routes(
+            [
+                web.get("/", self._first),
+                web.get("/plotly.js", self._library),
+                # where Grafana would have them: links of alerts and bookmarks lead here
+                web.get("/d/{uid}", self._by_uid),
+                web.get("/d/{uid}/{title}", self._by_uid),
+                web.get("/{name}", self._page),
+                web.get("/{name}/data", self._data),
+            ]
+        )
+        return application
+
+    async def _first(self, request: web.Request) -> web.Response:
+        raise web.HTTPFound(next(iter(self.pages.titles)))
+
+    async def _by_uid(self, request: web.Request) -> web.Response:
+        uid = request.match_info["uid"]
+        if uid not in self.pages.uids:
+            raise web.HTTPNotFound(text=f"no dashboard has the uid {uid!r}; there are: {', '.join(self.pages.uids)}")
+        raise web.HTTPFound(request.url.with_path(f"/{self.pages.uids[uid]}", keep_query=True).relative())
+
+    async def _library(self, request: web.Request) -> web.Response:
+        response = web.Response(text=library(), content_type="text/javascript")
+        response.headers["Cache-Control"] = "max-age=86400"
+        response.enable_compression()
+        return response
+
+    async def _page(self, request: web.Request) -> web.Response:
+        return web.Response(text=self.pages.served(self._name(request), self.refresh), content_type="text/html")
+
+    async def _data(self, request: web.Request) -> web.Response:
+        name, query = self._name(request), request.query
+        chosen = {key[4:]: tuple(query.getall(key)) for key in query if key.startswith("var-")}
+        # however many look at the same page, Prometheus is asked once
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            drawn, text = self._kept.get(request.path_qs, (0.0, ""))
+            if not text or time.monotonic() - drawn >= self.refresh:
+                try:
+                    document = await asyncio.to_thread(self.draw, name, chosen, query.get("from"), query.get("to"))
+                except UsageError as error:
+                    return web.Response(status=502, text=str(error))
+                text = to_json(document)
+                self._kept.pop(request.path_qs, None)
+                self._kept[request.path_qs] = time.monotonic(), text
+                if len(self._kept) > _MOST_KEPT:
+                    del self._kept[next(iter(self._kept))]
+        response = web.Response(text=text, content_type="application/json")
+        response.enable_compression()
+        return response
+
+    def _name(self, request: web.Request) -> str:
+        name = request.match_info["name"]
+        if name not in self.pages.titles:
+            raise web.HTTPNotFound(text=f"no dashboard {name!r}; there are: {', '.join(self.pages.titles)}")
+        return name

@@ -1,0 +1,248 @@
+"""Prometheus as a source: counters and histograms, so no request can be told from another."""
+
+import json
+import math
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from exporters import signals
+from exporters.comparison.comparison_windows import Change, Reach, Window
+from exporters.comparison.estimates import Alone, BucketQuantile, Rate, Share
+from exporters.comparison.measures import (
+    CACHE_HITS,
+    CLIENT_ERRORS,
+    GOODPUT,
+    OFFERED,
+    QUEUE,
+    TOKENS,
+    TPOT,
+    TTFT,
+    Figure,
+    Measured,
+    Measures,
+    attainment,
+)
+from exporters.errors import UsageError
+from exporters.signals import Label, Outcome, Signal
+from exporters.slos import SloFile
+from exporters.yaml_reader import number
+
+Labels = Mapping[str, str]
+Counts = Mapping[str, float]
+"""By class."""
+
+POINTS = 5000
+"""In one range query at most; Prometheus refuses more than 11,000."""
+
+
+class Prometheus:
+    """The series of a sidecar in one Prometheus, as far as they are needed between two moments."""
+
+    def __init__(self, url: str, spec: SloFile, span: Window) -> None:
+        self.name = url
+        self._spec = spec
+        self._span = span
+
+    @property
+    def reach(self) -> Reach:
+        """From the first to the last sample that the requests have left."""
+        found = [at for _, values in self._range(f"sum({signals.REQUESTS.name})") for at, _ in values]
+        if not found:
+            raise UsageError(
+                f"--prometheus: {self.name} has no {signals.REQUESTS.name} between {number(self._span.start)} and "
+                f"{number(self._span.end)} (unix seconds); is the sidecar scraped?"
+            )
+        return Reach(found[0], found[-1], "the record in Prometheus")
+
+    @cached_property
+    def changes(self) -> Sequence[Change]:
+        """Settings that changed at the same moment are one change."""
+        told: dict[float, set[str]] = defaultdict(set)
+        for labels, values in self._range(signals.ENGINE_CONFIG_CHANGE.name):
+            setting, old, new = (labels.get(each, "?") for each in (Label.SETTING, Label.OLD, Label.NEW))
+            for _, at in values:
+                told[at].add(f"{setting}: {old} -> {new}")
+        return [Change(at, at, ", ".join(sorted(told[at]))) for at in sorted(told)]
+
+    @property
+    def looked_at(self) -> str:
+        """Where no change was found."""
+        return f"no sample of {signals.ENGINE_CONFIG_CHANGE.name} in the last day"
+
+    def changed_to(self, revision: str) -> Change:
+        """The newest change to a revision that begins so: the last one before the revision was first seen.
+
+        Raises:
+            UsageError: there is none, or several revisions begin so.
+        """
+        seen: dict[str, float] = {}
+        for labels, values in self._range(signals.ENGINE_CONFIG_INFO.name):
+            name = labels.get(Label.REVISION, "")
+            seen[name] = min(seen.get(name, math.inf), values[0][0])
+        meant = sorted(name for name in seen if name.startswith(revision))
+        if len(meant) > 1:
+            raise UsageError(f"--around: {revision!r} begins several revisions: {', '.join(meant)}; write more of it")
+        earlier = [change for change in self.changes if meant and change.start <= seen[meant[0]]]
+        if not earlier:
+            raise UsageError(
+                f"--around: nothing changed to a revision {revision!r} in the last day of {self.name}, which holds "
+                f"{', '.join(sorted(seen)) or 'none'}; write `last`, a time, or a revision that it changed to"
+            )
+        return earlier[-1]
+
+    def outages(self, near: Window) -> Sequence[Window]:
+        """When no engine answered the sidecar's scrapes."""
+        found = []
+        for _, values in self._range(f"max({signals.ENGINE_UP.name})", near):
+            for down, stretch in groupby(values, lambda sample: sample[1] == 0):
+                times = [at for at, _ in stretch]
+                if down:
+                    found.append(Window(times[0], times[-1]))
+        return found
+
+    def measures(self, window: Window, lead: float) -> Measures:
+        ended = self._increase(signals.REQUESTS, window)
+        refused = self._increase(signals.REQUESTS, window, f'{{{Label.OUTCOME}="{Outcome.CLIENT_ERROR}"}}')
+        opened = self._by_class(
+            f"sum by (class) ({signals.IN_FLIGHT.name}) - "
+            f"sum by (class) ({signals.IN_FLIGHT.name} offset {_seconds(window)})",
+            window.end,
+        )
+        judged, good = (self._increase(each, window) for each in (signals.GOODPUT_EVENTS, signals.GOODPUT_REQUESTS))
+        events, bad = (
+            self._grouped(f"sum by (class, slo) (increase({each.name}[{_seconds(window)}]))", window.end, Label.SLO)
+            for each in (signals.SLO_EVENTS, signals.SLO_BAD)
+        )
+        prompt, completion, cached = (
+            self._increase(each, window)
+            for each in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS, signals.CACHED_TOKENS)
+        )
+        spread = {
+            figures: self._grouped(
+                f"sum by (class, le) (increase({signal.bucket}[{_seconds(window)}]))", window.end, "le"
+            )
+            for signal, figures in ((signals.TTFT, TTFT), (signals.TPOT, TPOT), (signals.QUEUE, QUEUE))
+        }
+        order = [name for name in self._spec.class_names if name in ended]
+        found: dict[str, dict[Figure, Measured]] = {}
+        for name in [*order, *sorted(ended.keys() - set(order))]:
+            offered = max(ended[name] + opened.get(name, 0.0), 0.0)
+            tokens = prompt.get(name, 0.0) + completion.get(name, 0.0)
+            found[name] = {
+                OFFERED: Measured(round(offered), Rate(offered / window.seconds, offered, 1 / window.seconds)),
+                **{
+                    attainment(slo.name): _share(count - bad.get(name, {}).get(slo.name, 0.0), count)
+                    for slo in self._spec.slos
+                    if (count := events.get(name, {}).get(slo.name)) is not None
+                },
+                GOODPUT: _share(good.get(name, 0.0), judged.get(name, 0.0)),
+                **{
+                    figure: _quantile(buckets.get(name, {}), figure.percent or 0)
+                    for figures, buckets in spread.items()
+                    for figure in figures
+                },
+                CLIENT_ERRORS: _share(refused.get(name, 0.0), ended[name]),
+                TOKENS: Measured(round(ended[name]) if tokens else 0, Alone(tokens / window.seconds)),
+                CACHE_HITS: Measured(
+                    round(ended[name]), Alone(cached.get(name, 0.0) / prompt[name]) if prompt.get(name) else None
+                ),
+            }
+        return found
+
+    def notes(self, before: Window, after: Window) -> Sequence[str]:
+        """What to know of these figures."""
+        return [
+            (
+                "From Prometheus: every request counts where it ended, also those that were open during the change; a "
+                "quantile lies somewhere in its bucket, so its interval is never narrower than that; TTFT is of "
+                "streams that got a first token; intervals take requests for independent of each other; tokens and "
+                "the cache hit ratio are sums without a spread, so they have no interval and no verdict (0 % also "
+                "where the engine does not tell). The request log (--request-log) has none of these limits."
+            )
+        ]
+
+    def _increase(self, counter: Signal, window: Window, where: str = "") -> Counts:
+        return self._by_class(f"sum by (class) (increase({counter.name}{where}[{_seconds(window)}]))", window.end)
+
+    def _by_class(self, query: str, at: float) -> Counts:
+        return {labels[Label.CLASS]: value for labels, value in self._instant(query, at) if Label.CLASS in labels}
+
+    def _grouped(self, query: str, at: float, label: str) -> Mapping[str, Counts]:
+        found: dict[str, dict[str, float]] = defaultdict(dict)
+        for labels, value in self._instant(query, at):
+            if Label.CLASS in labels and label in labels:
+                found[labels[Label.CLASS]][labels[label]] = value
+        return found
+
+    def _instant(self, query: str, at: float) -> Iterator[tuple[Labels, float]]:
+        for one in self._asked("query", {"query": query, "time": f"{at:.3f}"}):
+            value = float(one["value"][1])
+            if math.isfinite(value):
+                yield one["metric"], value
+
+    def _range(self, query: str, within: Window | None = None) -> list[tuple[Labels, list[tuple[float, float]]]]:
+        span = within or self._span
+        step = max(1.0, math.ceil(span.seconds / POINTS))
+        asked = {
+            "query": query,
+            "start": f"{span.start:.3f}",
+            "end": f"{span.end:.3f}",
+            "step": number(step),
+        }
+        return [
+            (one["metric"], [(float(at), float(value)) for at, value in one["values"]])
+            for one in self._asked("query_range", asked)
+        ]
+
+    def _asked(self, path: str, parameters: Mapping[str, str]) -> list[Any]:
+        url = f"{self.name.rstrip('/')}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            # the command line lets no other scheme through
+            with urllib.request.urlopen(url, timeout=30) as response:  # noqa: S310
+                return list(json.load(response)["data"]["result"])
+        except urllib.error.HTTPError as error:
+            with error:
+                raise UsageError(f"--prometheus: {self.name} refused a query: {_reason(error)}") from error
+        except OSError as error:
+            why = getattr(getattr(error, "reason", None), "strerror", None) or error
+            raise UsageError(
+                f"--prometheus: cannot reach {self.name}: {str(why).lower()}; "
+                "give the address of its web page, such as http://127.0.0.1:9090"
+            ) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"--prometheus: the answer of {self.name} is not that of a Prometheus") from error
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """The message of Prometheus's JSON, else the status line, as from a proxy in between."""
+    try:
+        return str(json.load(error)["error"])
+    except (ValueError, KeyError, TypeError, OSError):
+        return f"HTTP {error.code} {error.reason}"
+
+
+def _seconds(window: Window) -> str:
+    return f"{max(1, round(window.seconds))}s"
+
+
+def _share(part: float, whole: float) -> Measured:
+    if whole <= 0:
+        return Measured(0, None)
+    return Measured(round(whole), Share(min(max(part / whole, 0.0), 1.0), whole))
+
+
+def _quantile(buckets: Counts, percent: int) -> Measured:
+    """`increase` extrapolates each bucket for itself, so the counts are put in order again."""
+    bounds = sorted(buckets, key=float)
+    counts: list[float] = []
+    for bound in bounds:
+        counts.append(max(buckets[bound], counts[-1] if counts else 0.0))
+    if not counts or counts[-1] <= 0:
+        return Measured(0, None)
+    return Measured(round(counts[-1]), BucketQuantile([float(bound) for bound in bounds], counts, percent))

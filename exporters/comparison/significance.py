@@ -1,0 +1,92 @@
+"""Every row's verdict, at a doubt that holds for all the rows together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from exporters.comparison.estimates import CONFIDENCE, Alone, Difference, Z
+from exporters.comparison.measures import OFFERED, Better, Figure, Measured, Measures
+
+_NOTHING = Measured(0, None)
+
+
+class Finding(StrEnum):
+    """What one row shows; `HIGHER` and `LOWER` where neither way is better."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    HIGHER = "higher"
+    LOWER = "lower"
+    NO_DIFFERENCE = "no difference shown"
+    TOO_FEW = "not enough events"
+    NO_INTERVAL = "no interval"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of one class; `p` is the doubt of this row alone, `corrected` of it among all."""
+
+    request_class: str
+    figure: Figure
+    before: Measured
+    after: Measured
+    finding: Finding
+    difference: Difference | None = None
+    p: float | None = None
+    corrected: float | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether it would pass as a difference if no other row had been looked at."""
+        return self.finding is Finding.NO_DIFFERENCE and self.p is not None and self.p <= 1 - CONFIDENCE
+
+
+def rows(before: Measures, after: Measures, min_events: int) -> tuple[Row, ...]:
+    """A row for each figure that either side has, judged by Holm's procedure."""
+    found = [
+        _row(name, figure, first, second, min_events)
+        for name in [*before, *(name for name in after if name not in before)]
+        for figure in dict.fromkeys([*before.get(name, {}), *after.get(name, {})])
+        for first, second in [(_of(before, name, figure), _of(after, name, figure))]
+        if first.events or second.events
+    ]
+    return tuple(_holm(found))
+
+
+def _of(measures: Measures, name: str, figure: Figure) -> Measured:
+    return measures.get(name, {}).get(figure, _NOTHING)
+
+
+def _row(name: str, figure: Figure, before: Measured, after: Measured, min_events: int) -> Row:
+    plain = Row(name, figure, before, after, Finding.TOO_FEW)
+    least = max(min_events, figure.fewest)
+    # A class that vanishes has an offered rate all the same; anything else needs events on both sides.
+    enough = max(before.events, after.events) if figure == OFFERED else min(before.events, after.events)
+    if before.estimate is None or after.estimate is None or enough < least:
+        return plain
+    if isinstance(before.estimate, Alone) or isinstance(after.estimate, Alone):
+        return replace(plain, finding=Finding.NO_INTERVAL)
+    difference = Difference(before.estimate, after.estimate)
+    return replace(plain, finding=Finding.NO_DIFFERENCE, difference=difference, p=difference.p)
+
+
+def _holm(found: Sequence[Row]) -> Iterable[Row]:
+    """The least p is held against all rows, the next against one fewer, and so on until one fails."""
+    tested = sorted((row.p, index) for index, row in enumerate(found) if row.p is not None)
+    corrected: dict[int, float] = {}
+    worst = 0.0
+    for place, (p, index) in enumerate(tested):
+        worst = corrected[index] = max(worst, min(1.0, p * (len(tested) - place)))
+    for index, row in enumerate(found):
+        if index not in corrected:
+            yield row
+        else:
+            shown = corrected[index] <= 1 - CONFIDENCE
+            yield replace(row, corrected=corrected[index], finding=_direction(row) if shown else row.finding)
+
+
+def _direction(row: Row) -> Finding:
+    rose = row.difference is not None and row.difference.interval(Z)[0] > 0
+    if row.figure.better is Better.NEITHER:
+        return Finding.HIGHER if rose else Finding.LOWER
+    return Finding.BETTER if rose == (row.figure.better is Better.HIGHER) else Finding.WORSE

@@ -1,0 +1,1 @@
+"""Counters and histograms as the sidecar keeps and exposes them."""

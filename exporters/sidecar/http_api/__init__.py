@@ -1,0 +1,1 @@
+"""The metrics port: exposition, health, admin endpoints and who may read them."""

@@ -1,0 +1,90 @@
+"""The metrics port: /metrics in text and OpenMetrics, /healthz and /readyz, and /admin/ where that is on."""
+
+import asyncio
+import gzip
+from collections.abc import Callable, Iterable
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+
+from exporters.exposition.accumulators import Accumulator, Families
+from exporters.sidecar.http_api.admin import PREFIX, Admin
+from exporters.sidecar.http_api.credentials import Credentials
+
+OPEN_PAGES = {"/healthz", "/readyz"}
+"""Pages that need no credential: a kubelet has none."""
+
+
+COMPRESSION = 1
+"""A fifth larger than at zlib's default of 6, for a third of the time."""
+
+_END = b"# EOF\n"
+"""Ends a page of OpenMetrics."""
+
+
+def page(families: Iterable[Metric | Accumulator], accept: str) -> tuple[bytes, str]:
+    """The page in the accepted format, byte for byte as prometheus_client would write it, and its content type."""
+    encode, content_type = choose_encoder(accept)
+    openmetrics = encode(Families()) == _END
+    parts = []
+    for family in families:
+        if isinstance(family, Accumulator):
+            head, lines = encode(Families(family.head())), family.lines(exemplars=openmetrics)
+            parts += [head.removesuffix(_END), lines.encode()]
+        else:
+            parts.append(encode(Families(family)).removesuffix(_END))
+    if openmetrics:
+        parts.append(_END)
+    return b"".join(parts), content_type
+
+
+def application(
+    collect: Callable[[], Iterable[Metric | Accumulator]],
+    why_not_ready: Callable[[], str | None],
+    credentials: Credentials | None = None,
+    admin: Admin | None = None,
+) -> web.Application:
+    """The pages; `why_not_ready` says in words what keeps traffic away, or None."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if admin is not None and request.path.startswith(PREFIX):
+            return await admin.guarded(request, handler)
+        given = request.headers.get("authorization", "")
+        if credentials is None or request.path in OPEN_PAGES or credentials.admit(given):
+            return await handler(request)
+        challenges = credentials.challenges
+        wanted = " or ".join(f"'Authorization: {challenge.split()[0]} ...'" for challenge in challenges)
+        text = f"vllm-slo: this page needs {wanted} with a credential of --metrics-auth-file\n"
+        response = web.Response(status=401, text=text)
+        for challenge in challenges:
+            response.headers.add("www-authenticate", challenge)
+        return response
+
+    async def metrics(request: web.Request) -> web.Response:
+        body, content_type = page(collect(), request.headers.get("accept", ""))
+        headers = {"content-type": content_type, "vary": "accept-encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            headers["content-encoding"] = "gzip"
+            body = await asyncio.to_thread(gzip.compress, body, COMPRESSION)
+        return web.Response(body=body, headers=headers)
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        reason = why_not_ready()
+        return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
+
+    async def index(_: web.Request) -> web.Response:
+        return web.Response(text="vllm-slo sidecar\n/metrics\n/healthz\n/readyz\n")
+
+    app = web.Application(middlewares=[guard])
+    app.add_routes(
+        [web.get("/", index), web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)]
+    )
+    if admin is not None:
+        app.add_routes(admin.routes)
+    return app

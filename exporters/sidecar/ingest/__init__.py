@@ -1,0 +1,1 @@
+"""Records of requests on their way from the relays into the request log and the series."""

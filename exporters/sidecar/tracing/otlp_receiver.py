@@ -1,0 +1,177 @@
+"""Receives OTLP over gRPC and HTTP/protobuf: limits first, parsing in a thread, so that nothing else is held up."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import grpc
+from aiohttp import web
+from prometheus_client.core import Metric
+
+from exporters import signals
+from exporters.configuration.otlp_endpoints import TRACES_PATH, Receiver
+from exporters.errors import UsageError
+from exporters.exposition.accumulators import counter
+from exporters.sidecar.tracing.engine_spans import MESSAGE_BYTES, EngineSpan, Message, RefusedError, read, unpack
+
+AT_ONCE = 8
+"""Messages in hand; a sender of one more is told to come again."""
+
+READ_SECONDS = 10.0
+STEP = 500
+"""Spans joined before other work of the process has its turn."""
+
+SERVICE, METHOD = "opentelemetry.proto.collector.trace.v1.TraceService", "Export"
+PROTOBUF = "application/x-protobuf"
+
+BUSY, CUT_OFF, NOT_UNDERSTOOD, TOO_LARGE = "busy", "cut_off", "not_understood", "too_large"
+REASONS = (BUSY, CUT_OFF, NOT_UNDERSTOOD, TOO_LARGE)
+_STATUS = {BUSY: 503, CUT_OFF: 408, NOT_UNDERSTOOD: 400, TOO_LARGE: 413}
+_CODE = {
+    BUSY: grpc.StatusCode.UNAVAILABLE,
+    CUT_OFF: grpc.StatusCode.DEADLINE_EXCEEDED,
+    NOT_UNDERSTOOD: grpc.StatusCode.INVALID_ARGUMENT,
+    TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+Closing = Callable[[], Awaitable[None]]
+
+
+class OtlpReceiver:
+    """Reads messages one at a time and hands their spans on: the engine's to `joined`, all others to `others`."""
+
+    def __init__(
+        self, joined: Callable[[EngineSpan], None], others: Callable[[bytes, int], None] | None = None
+    ) -> None:
+        self._joined = joined
+        self._others = others
+        self._reading = ThreadPoolExecutor(1, "otlp")
+        self._closing: list[Closing] = []
+        self._in_hand = 0
+        self._refused = dict.fromkeys(REASONS, 0)
+
+    async def listen(self, receivers: Iterable[Receiver]) -> None:
+        """Listen at all of them.
+
+        Raises:
+            UsageError: one is taken; it was free when the sidecar started.
+        """
+        for receiver in receivers:
+            try:
+                await (self._listen_grpc if receiver.grpc else self._listen_http)(receiver)
+            except (OSError, RuntimeError) as error:
+                raise UsageError(
+                    f"--engine-spans: cannot listen on {receiver.address}, which was free when the sidecar started"
+                ) from error
+
+    async def _listen_http(self, receiver: Receiver) -> None:
+        app = web.Application(client_max_size=MESSAGE_BYTES)
+        app.add_routes([web.post(TRACES_PATH, self.http)])
+        # Unpacked by us, because we stop where it becomes too large.
+        runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=1.0)
+        await runner.setup()
+        self._closing.append(runner.cleanup)
+        await web.TCPSite(runner, receiver.host, receiver.port).start()
+
+    async def _listen_grpc(self, receiver: Receiver) -> None:
+        options = [
+            ("grpc.max_receive_message_length", MESSAGE_BYTES),
+            ("grpc.max_concurrent_streams", AT_ONCE),
+            ("grpc.so_reuseport", 0),  # else a second sidecar would get half of the spans
+        ]
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=2 * AT_ONCE)
+        handler = grpc.stream_unary_rpc_method_handler(self.grpc)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+        self._closing.append(partial(server.stop, None))
+        server.add_insecure_port(receiver.address)
+        await server.start()
+
+    async def close(self) -> None:
+        while self._closing:  # a gRPC server must not outlive the loop
+            await self._closing.pop()()
+        self._reading.shutdown(wait=False, cancel_futures=True)
+
+    async def http(self, request: web.Request) -> web.Response:
+        """One message by HTTP/protobuf."""
+        try:
+            with self._place():
+                data = await _body(request)
+                await self._take(data, packed=request.headers.get("content-encoding") == "gzip")
+        except RefusedError as refused:
+            return web.Response(status=_STATUS[str(refused)], text=f"{refused}\n")
+        return web.Response(content_type=PROTOBUF)
+
+    async def grpc(self, _: object, context: Any) -> bytes:
+        """One message by gRPC, as a stream of one: so it is not read before it has a place."""
+        try:
+            with self._place():
+                await self._take(await _sent(context), packed=False)
+        except RefusedError as refused:
+            await context.abort(_CODE[str(refused)], str(refused))
+        return b""
+
+    def collect(self) -> Iterator[Metric]:
+        refused = (((reason,), float(n)) for reason, n in self._refused.items())
+        yield counter(signals.SIDECAR_REFUSED_MESSAGES, refused)
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        """One of the few places. A refusal within is counted.
+
+        Raises:
+            RefusedError: there was no place, or the message is not taken.
+        """
+        if self._in_hand == AT_ONCE:
+            self._refused[BUSY] += 1
+            raise RefusedError(BUSY)
+        self._in_hand += 1
+        try:
+            yield
+        except RefusedError as refused:
+            self._refused[str(refused)] += 1
+            raise
+        finally:
+            self._in_hand -= 1
+
+    async def _take(self, data: bytes, *, packed: bool) -> None:
+        whole = self._others is not None
+        loop = asyncio.get_running_loop()
+        message = await loop.run_in_executor(self._reading, _read, data, packed, whole)
+        for number, span in enumerate(message.engine, 1):
+            self._joined(span)
+            if not number % STEP:
+                await asyncio.sleep(0)
+        if self._others is not None and message.other_count:
+            self._others(message.others, message.other_count)
+
+
+def _read(data: bytes, packed: bool, whole: bool) -> Message:
+    return read(unpack(data) if packed else data, whole=whole)
+
+
+async def _body(request: web.Request) -> bytes:
+    if request.content_type != PROTOBUF:
+        raise RefusedError(NOT_UNDERSTOOD)
+    if (request.content_length or 0) > MESSAGE_BYTES:
+        raise RefusedError(TOO_LARGE)
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise RefusedError(TOO_LARGE) from error
+    except (TimeoutError, ConnectionError, web.RequestPayloadError) as error:
+        raise RefusedError(CUT_OFF) from error
+
+
+async def _sent(context: Any) -> bytes:
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            data = await context.read()
+    except TimeoutError as error:
+        raise RefusedError(CUT_OFF) from error
+    if not isinstance(data, bytes):  # gRPC itself has refused it
+        raise RefusedError(TOO_LARGE)
+    return data

@@ -1,0 +1,186 @@
+"""Turns the record of an ended request into spans: a SERVER span with our verdicts, the engine's times below it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.status import Status, StatusCode
+from opentelemetry.util.types import AttributeValue
+
+from exporters.configuration.otlp_endpoints import Semconv
+from exporters.records import Finished
+from exporters.signals import Outcome
+from exporters.verdicts import SERVER_FAULT
+
+SERVICE = "vllm-slo-sidecar"
+PROVIDER = "vllm"
+LONGEST_TEXT = 256
+"""Clients choose the model's name and the request id; longer ones are cut."""
+
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_UNSET = Status(StatusCode.UNSET)
+_ERROR = Status(StatusCode.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Attribute names of one version of the GenAI conventions; `of_fields` is by field of the record."""
+
+    provider: str
+    of_fields: dict[str, str]
+
+
+_IN_ALL_VERSIONS = {
+    "max_tokens": "gen_ai.request.max_tokens",
+    "temperature": "gen_ai.request.temperature",
+    "prompt_tokens": "gen_ai.usage.input_tokens",
+    "completion_tokens": "gen_ai.usage.output_tokens",
+}
+NAMES = {
+    Semconv.V1_36: Names("gen_ai.system", _IN_ALL_VERSIONS),
+    Semconv.V1_44: Names(
+        "gen_ai.provider.name",
+        {
+            **_IN_ALL_VERSIONS,
+            "stream": "gen_ai.request.stream",
+            "ttft": "gen_ai.response.time_to_first_chunk",
+            "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
+        },
+    ),
+}
+
+
+def resource(version: str) -> Resource:
+    """Who speaks; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word."""
+    found = Resource.create({SERVICE_VERSION: version})
+    if str(found.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+        found = found.merge(Resource({SERVICE_NAME: SERVICE}))
+    return found
+
+
+class SpanMaker:
+    """Makes the spans of records; the same record gives the same ids, so that one sent twice can be told."""
+
+    def __init__(self, semconv: Semconv, resource: Resource, version: str, engine: tuple[str, int]) -> None:
+        self._names = NAMES[semconv]
+        self._resource = resource
+        self._scope = InstrumentationScope("vllm-slo", version)
+        self._address, self._port = engine
+
+    def spans(self, record: Finished) -> list[ReadableSpan]:
+        """The request's span and its children; none where the relay has not made an id for it."""
+        if record.trace_id is None or record.span_id is None:
+            return []
+        trace_id = int(record.trace_id, 16)
+        context = SpanContext(trace_id, int(record.span_id, 16), is_remote=False, trace_flags=_SAMPLED)
+        parent = None
+        if record.parent_span_id is not None:
+            flags = _SAMPLED if record.parent_sampled else TraceFlags()
+            parent = SpanContext(trace_id, int(record.parent_span_id, 16), is_remote=True, trace_flags=flags)
+        operation = "chat" if record.endpoint.endswith("/chat/completions") else "text_completion"
+        model = record.model[:LONGEST_TEXT]
+        start = _nanoseconds(record.time)
+        end = start + max(0, _nanoseconds(record.e2e))
+        # Built as the SDK's finished span: a tracer's span costs several times as much and cannot end in the past
+        # with ids of ours without an id generator that is told them beforehand.
+        whole = ReadableSpan(
+            name=f"{operation} {model}" if model else operation,
+            context=context,
+            parent=parent,
+            resource=self._resource,
+            attributes=self._attributes(record, operation, model),
+            events=_events(record, start),
+            kind=SpanKind.SERVER,
+            status=_ERROR if failed(record) else _UNSET,
+            start_time=start,
+            end_time=end,
+            instrumentation_scope=self._scope,
+        )
+        return [whole, *(self._child(context, *phase) for phase in _phases(record, start, end))]
+
+    def _attributes(self, record: Finished, operation: str, model: str) -> dict[str, AttributeValue]:
+        attributes: dict[str, AttributeValue] = {
+            "gen_ai.operation.name": operation,
+            self._names.provider: PROVIDER,
+            "server.address": self._address,
+            "server.port": self._port,
+            "url.path": record.endpoint,
+            "vllm_slo.request_id": record.request_id[:LONGEST_TEXT],
+            "vllm_slo.class": record.request_class,
+            "vllm_slo.tenant": record.tenant,
+            "vllm_slo.outcome": record.outcome.value,
+        }
+        if model:
+            attributes["gen_ai.request.model"] = model
+        for field, name in self._names.of_fields.items():
+            value = getattr(record, field)
+            if value is not None:
+                attributes[name] = value
+        if record.finish_reason is not None:
+            attributes["gen_ai.response.finish_reasons"] = (record.finish_reason,)
+        if record.status is not None:
+            attributes["http.response.status_code"] = record.status
+        if record.parent_sampled is not None:
+            attributes["vllm_slo.parent_sampled"] = record.parent_sampled
+        if record.goodput is not None:
+            attributes["vllm_slo.goodput"] = record.goodput
+        for slo, verdict in record.slo.items():
+            attributes[f"vllm_slo.slo.{slo}"] = verdict.value
+        if failed(record):
+            attributes["error.type"] = record.outcome.value
+        return attributes
+
+    def _child(self, parent: SpanContext, name: str, start: int, end: int) -> ReadableSpan:
+        span_id = blake2b(f"{parent.span_id:x} {name}".encode(), digest_size=8).digest()
+        return ReadableSpan(
+            name=name,
+            context=SpanContext(parent.trace_id, int.from_bytes(span_id, "big"), False, _SAMPLED),
+            parent=parent,
+            resource=self._resource,
+            kind=SpanKind.INTERNAL,
+            start_time=start,
+            end_time=end,
+            instrumentation_scope=self._scope,
+        )
+
+
+def failed(record: Finished) -> bool:
+    """Whether the server is to blame: a client that left or asked wrongly is not, nor is a 429 that slows it down."""
+    if record.outcome is Outcome.REJECTED:
+        return record.status is None or record.status >= 500
+    return record.outcome in SERVER_FAULT
+
+
+def _events(record: Finished, start: int) -> list[Event]:
+    events = []
+    if record.ttft is not None:
+        events.append(Event("first_token", timestamp=start + _nanoseconds(record.ttft)))
+        if record.ttft_answer is not None and record.ttft_answer > record.ttft:
+            events.append(Event("first_answer_token", timestamp=start + _nanoseconds(record.ttft_answer)))
+    return events
+
+
+def _phases(record: Finished, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+    """The engine's durations, laid around the first token as we saw it (without a stream: back from the end).
+
+    The engine tells how long each took, not when; none of them leaves the request's own span.
+    """
+    decode = _nanoseconds(record.decode or 0.0)
+    first = end - decode if record.ttft is None else start + _nanoseconds(record.ttft)
+    scheduled = first - _nanoseconds(record.prefill or 0.0)
+    for name, seconds, since, until in (
+        ("queue", record.queue, scheduled - _nanoseconds(record.queue or 0.0), scheduled),
+        ("prefill", record.prefill, scheduled, first),
+        ("decode", record.decode, first, first + decode),
+    ):
+        if seconds is not None:
+            yield name, min(max(since, start), end), min(max(until, start), end)
+
+
+def _nanoseconds(seconds: float) -> int:
+    whole = int(seconds)  # apart: a float of unix nanoseconds is off by up to 128
+    return whole * 1_000_000_000 + round((seconds - whole) * 1e9)

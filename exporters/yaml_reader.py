@@ -1,0 +1,254 @@
+"""Reads a YAML mapping by name and keeps every mistake with its place, so that one run reports them all."""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from exporters.errors import UsageError, system_reason
+
+DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake: line and column (both from 1), path in the file, and what, why, what would work."""
+
+    line: int
+    column: int
+    path: str
+    text: str
+    length: int = 1
+    """Characters of that line that are meant."""
+
+
+class FileError(UsageError):
+    """All mistakes of one file, and what stands in it; the message has one line for each."""
+
+    def __init__(self, source: str, problems: Iterable[Problem], content: str) -> None:
+        self.content = content
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+        super().__init__(
+            "\n".join(
+                f"{source}:{p.line}:{p.column}: {p.path}: {p.text}"
+                if p.path
+                else f"{source}:{p.line}:{p.column}: {p.text}"
+                for p in self.problems
+            )
+        )
+
+
+def number(value: float) -> str:
+    """A number as a person writes it: `5`, not `5.0`; `1000000`, not `1e+06`."""
+    return f"{value:.12g}"
+
+
+def duration(text: str) -> float | None:
+    """Seconds of `250ms`, `5s`, `1m`, `12h`, `30d` or `1h30m`; None when it is no duration."""
+    parts = list(_DURATION.finditer(text))
+    if not parts or "".join(part[0] for part in parts) != text:
+        return None
+    return sum(round(float(part[1]) * DURATION_UNITS[part[2]], 9) for part in parts)
+
+
+def spell_duration(seconds: float) -> str:
+    """The shortest Prometheus duration of `seconds` (whole milliseconds): `1h30m`, `250ms`."""
+    left, out = round(seconds * 1000), ""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, left = divmod(left, size)
+        out += f"{count}{unit}" if count else ""
+    return out or "0s"
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """A closing `did you mean` when one of `words` is close, else the list of them."""
+    options = [str(option) for option in words]  # names may be members of an enum
+    close = difflib.get_close_matches(word, options, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(options)}"
+
+
+@dataclass(slots=True)
+class Reader:
+    """The file's root and the mistakes found so far."""
+
+    source: str
+    content: str
+    root: yaml.Node | None
+    problems: list[Problem] = field(default_factory=list)
+
+    def node(self) -> "Node":
+        return Node(self, self.root, "")
+
+    def finish(self) -> None:
+        """Raise all mistakes at once.
+
+        Raises:
+            FileError: when there is at least one.
+        """
+        if self.problems:
+            raise FileError(self.source, self.problems, self.content)
+
+
+def open_yaml(path: Path) -> Reader:
+    """Parse `path` into nodes that know their line.
+
+    Raises:
+        UsageError: the file cannot be read or is no YAML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path}: is not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}"
+        ) from error
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str, source: str) -> Reader:
+    """Parse YAML text; `source` names it in messages.
+
+    Raises:
+        FileError: the text is no YAML.
+    """
+    try:
+        return Reader(source, text, yaml.compose(text, Loader=yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        raise FileError(source, [Problem(line, column, "", f"is no YAML: {what}")], text) from error
+    except yaml.YAMLError as error:
+        raise FileError(source, [Problem(1, 1, "", f"is no YAML: {error}".splitlines()[0])], text) from error
+    except RecursionError as error:
+        raise FileError(
+            source, [Problem(1, 1, "", "is no YAML of a sane depth: too many [ or { inside others")], text
+        ) from error
+
+
+@dataclass(slots=True)
+class Node:
+    """A place in the file. Every reading method reports a mistake and returns None instead of raising."""
+
+    reader: Reader
+    at: yaml.Node | None
+    path: str
+
+    def problem(self, text: str) -> None:
+        self.reader.problems.append(self.told(text))
+
+    def told(self, text: str) -> Problem:
+        """What there is to say about this place; what spans several lines is meant by its first character."""
+        if self.at is None:
+            return Problem(1, 1, self.path, text)
+        start, end = self.at.start_mark, self.at.end_mark
+        length = end.column - start.column if end.line == start.line else 1
+        return Problem(start.line + 1, start.column + 1, self.path, text, max(1, length))
+
+    def shown(self) -> str:
+        """The value as a message quotes it."""
+        match self.at:
+            case yaml.ScalarNode(value=value):
+                return repr(value)
+            case yaml.SequenceNode():
+                return "a list"
+            case yaml.MappingNode():
+                return "a mapping"
+            case _:
+                return "nothing"
+
+    def fields(self, known: Iterable[str], required: Iterable[str] = ()) -> dict[str, "Node"]:
+        """The entries of a mapping; unknown, repeated and missing keys are mistakes."""
+        names = list(known)
+        if not isinstance(self.at, yaml.MappingNode):
+            self.problem(f"expected a mapping with {', '.join(names)}, found {self.shown()}")
+            return {}
+        found: dict[str, Node] = {}
+        for key_node, value_node in self.at.value:
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else "?"
+            here = Node(self.reader, key_node, self._join(key))
+            if key not in names:
+                here.problem(f"unknown key; {nearest(key, names)}")
+            elif key in found:
+                here.problem("is given twice; keep one")
+            else:
+                found[key] = Node(self.reader, value_node, self._join(key))
+        for name in required:
+            if name not in found:
+                self.problem(f"{name} is missing" if self.path else f"the key {name} is missing")
+        return found
+
+    def entries(self) -> Iterator[tuple[str, "Node"]]:
+        """Key and value of a mapping with free keys."""
+        if not isinstance(self.at, yaml.MappingNode):
+            self.problem(f"expected a mapping, found {self.shown()}")
+            return
+        for key_node, value_node in self.at.value:
+            key = str(key_node.value)
+            yield key, Node(self.reader, value_node, self._join(key))
+
+    def items(self) -> list["Node"]:
+        if not isinstance(self.at, yaml.SequenceNode):
+            self.problem(f"expected a list, found {self.shown()}")
+            return []
+        return [Node(self.reader, item, f"{self.path}[{index}]") for index, item in enumerate(self.at.value)]
+
+    def text(self) -> str | None:
+        if isinstance(self.at, yaml.ScalarNode) and self.at.tag != "tag:yaml.org,2002:null":
+            return str(self.at.value)
+        self.problem(f"expected a text, found {self.shown()}")
+        return None
+
+    def name(self) -> str | None:
+        """A text that can be a label value and a part of a file name."""
+        text = self.text()
+        if text is not None and not _NAME.fullmatch(text):
+            self.problem(f"{text!r} is no name; use lower-case letters, digits, - and _, beginning with a letter")
+            return None
+        return text
+
+    def choice(self, options: Iterable[str]) -> str | None:
+        names = list(options)
+        text = self.text()
+        if text is not None and text not in names:
+            self.problem(f"{text!r} is unknown; {nearest(text, names)}")
+            return None
+        return text
+
+    def boolean(self) -> bool | None:
+        if isinstance(self.at, yaml.ScalarNode) and self.at.tag == "tag:yaml.org,2002:bool":
+            return str(self.at.value).lower() in {"true", "yes", "on"}
+        self.problem(f"expected true or false, found {self.shown()}")
+        return None
+
+    def number(self, *, least: float | None = None, whole: bool = False) -> float | None:
+        kind = "a whole number" if whole else "a number"
+        bound = "" if least is None else f" of at least {number(least)}"
+        value = None
+        if isinstance(self.at, yaml.ScalarNode) and self.at.tag in {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}:
+            value = float(yaml.safe_load(self.at.value))
+        fits = value is not None and math.isfinite(value) and (not whole or value == int(value))
+        if value is None or not fits or (least is not None and value < least):
+            self.problem(f"expected {kind}{bound}, found {self.shown()}")
+            return None
+        return value
+
+    def duration(self) -> float | None:
+        """Seconds, above zero."""
+        seconds = duration(str(self.at.value)) if isinstance(self.at, yaml.ScalarNode) else None
+        if seconds is None or seconds <= 0:
+            self.problem(
+                f"{self.shown()} is no duration; write a number with a unit, such as 250ms, 5s, 1m, 12h or 30d"
+            )
+            return None
+        return seconds
+
+    def _join(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key

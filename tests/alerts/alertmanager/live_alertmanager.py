@@ -1,0 +1,96 @@
+"""A real Alertmanager of a test: its configuration from flags, its alerts by its API."""
+
+import json
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from compose import services
+from compose.cli import main
+from compose.ports import free_ports
+from compose.prometheus_tools import Tools
+from compose.run_directory import RunFolder
+
+ROOT = Path(__file__).parents[3]
+WEBHOOKS = ("--page", "webhook=http://pager.example.org/page", "--ticket", "webhook=http://tracker.example.org/ticket")
+PER_TENANT = (
+    (ROOT / "compose/slos.yaml")
+    .read_text(encoding="utf-8")
+    .replace("allow: []", "allow: [team a, team-b]")
+    .replace("per_tenant: false", "per_tenant: true")
+)
+"""An SLO file with pages per tenant."""
+Labels = Mapping[str, str]
+
+
+def made(folder: Path, *flags: str) -> Path:
+    """What the command writes."""
+    assert main(["alerts", "alertmanager", "--out", str(folder), *flags]) == 0
+    return folder / "alertmanager.yml"
+
+
+def wait_until(condition: Callable[[], bool], within: float = 10) -> bool:
+    give_up = time.monotonic() + within
+    while not (holds := condition()) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    return holds
+
+
+@dataclass(frozen=True)
+class Alertmanager:
+    url: str
+
+    def post(self, alerts: Iterable[Labels], annotations: Labels | None = None, *, firing: bool = True) -> None:
+        now = datetime.now(UTC)
+        # not in the past, where the first would be sent at once and alone
+        times = {"startsAt": now, "endsAt": now + timedelta(minutes=5)} if firing else {"endsAt": now}
+        spelled = {name: at.isoformat() for name, at in times.items()}
+        body = [{"labels": dict(labels), "annotations": dict(annotations or {}), **spelled} for labels in alerts]
+        request = urllib.request.Request(
+            f"{self.url}/api/v2/alerts", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert answer.status == 200
+
+    def states(self) -> list[tuple[Labels, str]]:
+        """Each alert that has not ended, and whether it is `active` or `suppressed`."""
+        with urllib.request.urlopen(f"{self.url}/api/v2/alerts", timeout=5) as answer:
+            return [(each["labels"], each["status"]["state"]) for each in json.load(answer)]
+
+    def is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=1):
+                return True
+        except OSError:
+            return False
+
+
+@contextmanager
+def running(folder: Path, tools: Tools, *flags: str, **more: Any) -> Iterator[Alertmanager]:
+    """With what the command makes of the flags, and with `more` in its `global`; alone, on loopback."""
+    config = services.LabConfig(folder=RunFolder(folder), ports=free_ports())
+    path = made(folder, *flags)
+    document = yaml.safe_load(path.read_text())
+    document["global"] = {**document.get("global", {}), **more}
+    path.write_text(yaml.safe_dump(document))
+    service = services.alertmanager(config, tools)
+    log = folder / "alertmanager.log"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(service.command, cwd=service.cwd, stdout=output, stderr=subprocess.STDOUT) as process,
+    ):
+        found = Alertmanager(config.ports.url("alertmanager"))
+        try:
+            assert wait_until(lambda: found.is_ready() or process.poll() is not None, within=30), log.read_text()
+            assert process.poll() is None, log.read_text()
+            yield found
+        finally:
+            process.terminate()

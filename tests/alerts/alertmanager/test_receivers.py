@@ -1,0 +1,125 @@
+"""What each kind of receiver gets from a real Alertmanager: the page, everything in it, and that it has ended."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from compose.prometheus_tools import Tools
+from tests.alerts.alertmanager.live_alertmanager import Alertmanager, running, wait_until
+from tests.alerts.alertmanager.receiver_servers import HttpSink, MailSink, http_sink, mail_sink
+
+pytestmark = pytest.mark.lab
+
+ANNOTATIONS = {
+    # Each line alone could be a mapping in YAML, as which newer Alertmanagers read details.
+    "summary": "no page yet: siso requests to org/m burn the error budget of ttft 20.0 times too fast",
+    "description": "A page at 14.4 times: 72 % bad events where 5 % are allowed.",
+    "runbook_url": "https://runbooks.example.org/LLMErrorBudgetBurn.md",
+    "dashboard_url": "http://grafana.example.org/d/vllm-slo-overview?var-class=siso&var-model=org%2Fm",
+}
+PAGE = {"alertname": "LLMErrorBudgetBurn", "severity": "page", "slo": "ttft", "class": "siso", "model": "org/m"}
+LONG = PAGE | {"class": "liso"}
+
+
+@dataclass(frozen=True)
+class Site:
+    alertmanager: Alertmanager
+    http: HttpSink
+    mail: MailSink
+
+
+@pytest.fixture(scope="module")
+def site(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Two pages of one incident, which have been sent, and then have ended."""
+    with http_sink() as http, mail_sink() as mail:
+        folder = tmp_path_factory.mktemp("alertmanager")
+
+        def secret(name: str, text: str) -> str:
+            (folder / name).write_text(text)
+            return str(folder / name)
+
+        webhook = http.url("page")
+        flags = (
+            *("--page", f"webhook={webhook}", "--webhook-token", f"{webhook}={secret('token', 'let me in')}"),
+            *("--page", f"pagerduty=@{secret('pagerduty', 'r' * 32)}"),
+            *("--page", "slack=#oncall", "--slack-url-file", secret("slack", http.url("slack"))),
+            *("--page", "email=oncall@example.org", "--smtp", f"127.0.0.1:{mail.port}", "--smtp-tls", "off"),
+            *("--smtp-from", "slo@example.org", "--smtp-user", "u", "--smtp-password-file", secret("mail", "p")),
+            *("--ticket", f"webhook={http.url('ticket')}", "--heartbeat", http.url("heartbeat")),
+            *("--group-wait", "500ms", "--group-interval", "1s"),
+        )
+        with running(folder, tools, *flags, pagerduty_url=http.url("pagerduty")) as alertmanager:
+            found = Site(alertmanager, http, mail)
+            watchdog = {"alertname": "Watchdog", "severity": "none"}
+            alertmanager.post([PAGE, LONG, watchdog], ANNOTATIONS)
+            assert wait_until(lambda: complete(found, 1)), http.arrived
+            alertmanager.post([PAGE, LONG], ANNOTATIONS, firing=False)
+            assert wait_until(lambda: complete(found, 2)), http.arrived
+            yield found
+
+
+def complete(site: Site, count: int) -> bool:
+    paths = ("page", "pagerduty", "slack")
+    return len(site.mail.messages) == count and all(len(site.http.bodies(path)) == count for path in paths)
+
+
+def test_a_webhook_gets_both_alerts_of_an_incident_in_one_delivery_and_its_token(site: Site) -> None:
+    fired, ended = site.http.bodies("page")
+    assert [each.authorization for each in site.http.arrived if each.path == "/page"] == ["Bearer let me in"] * 2
+    assert (fired["receiver"], fired["status"], ended["status"]) == ("page", "firing", "resolved")
+    assert sorted(each["labels"]["class"] for each in fired["alerts"]) == ["liso", "siso"]
+    assert all(each["annotations"] == ANNOTATIONS for each in fired["alerts"])
+
+
+def test_slack_gets_a_title_and_the_whole_text(site: Site) -> None:
+    fired, ended = (body["attachments"][0] for body in site.http.bodies("slack"))
+    assert [body["channel"] for body in site.http.bodies("slack")] == ["#oncall"] * 2
+    assert fired["title"] == f"[PAGE] {ANNOTATIONS['summary']} (one of 2)"
+    assert ended["title"] == f"[RESOLVED] {ANNOTATIONS['summary']} (one of 2)"
+    assert (fired["color"], ended["color"]) == ("danger", "good")
+    assert_whole(fired["text"], "FIRING")
+    assert_whole(ended["text"], "RESOLVED")
+
+
+def test_pagerduty_gets_an_event_with_its_details_and_the_end_of_the_same(site: Site) -> None:
+    fired, ended = site.http.bodies("pagerduty")
+    assert (fired["routing_key"], fired["event_action"], ended["event_action"]) == ("r" * 32, "trigger", "resolve")
+    assert fired["dedup_key"] == ended["dedup_key"]
+    assert fired["payload"]["summary"] == f"[PAGE] {ANNOTATIONS['summary']} (one of 2)"
+    assert fired["payload"]["severity"] == "critical"
+    details = fired["payload"]["custom_details"]
+    assert (details["slo"], details["model"]) == ("ttft", "org/m")
+    assert details["runbook"] == ANNOTATIONS["runbook_url"]
+    assert details["dashboard"] == ANNOTATIONS["dashboard_url"]
+    assert_whole(details["firing"], "FIRING")
+
+
+def test_a_mail_has_the_title_as_its_subject_and_plain_text(site: Site) -> None:
+    fired, ended = site.mail.messages
+    assert site.mail.logins == ["u p"] * 2
+    assert (fired["From"], fired["To"]) == ("slo@example.org", "oncall@example.org")
+    assert fired["Subject"] == f"[PAGE] {ANNOTATIONS['summary']} (one of 2)"
+    assert ended["Subject"].startswith("[RESOLVED] ")
+    (part,) = fired.iter_parts()
+    assert part.get_content_type() == "text/plain"
+    assert_whole(part.get_content().replace("\r\n", "\n"), "FIRING")
+
+
+def test_the_heartbeat_is_the_watchdogs_alone_and_a_ticket_is_nobodys_page(site: Site) -> None:
+    assert [[each["labels"]["alertname"] for each in body["alerts"]] for body in site.http.bodies("heartbeat")] == [
+        ["Watchdog"]
+    ]
+    assert site.http.bodies("ticket") == []
+
+
+def assert_whole(text: str, status: str) -> None:
+    """Each alert with all that it says."""
+    assert text.count(f"*{status}* {ANNOTATIONS['summary']}\n{ANNOTATIONS['description']}\n") == 2
+    assert text.count(f"Runbook: {ANNOTATIONS['runbook_url']}\nDashboard: {ANNOTATIONS['dashboard_url']}\n") == 2
+    for labels in (PAGE, LONG):
+        assert ": " + " ".join(f"{name}={value}" for name, value in sorted(labels.items(), key=_order)) in text
+
+
+def _order(label: tuple[str, str]) -> tuple[bool, str]:
+    return label[0] != "alertname", label[0]

@@ -1,0 +1,254 @@
+"""`vllm-slo alerts check` shows each mistake under its place, and doubts a file that is valid but cannot be meant."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from compose.cli import main
+from exporters.slos import SHIPPED
+from tests.exporters.test_slo_file_errors import GOOD
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where files have short names."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def check(folder: Path, text: str, *flags: str) -> int:
+    (folder / "slos.yaml").write_text(text, encoding="utf-8")
+    return main(["alerts", "check", "slos.yaml", *flags])
+
+
+def test_the_shipped_file_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["alerts", "check", "--strict", "--retention", "31d"]) == 0
+    assert capsys.readouterr().out == (
+        f"{SHIPPED}: OK: 30d over 4 classes: ttft (ttft within 5s for 95 %), itl (itl_p95 within 250ms for 95 %), "
+        "availability (availability for 99.5 %)\n"
+    )
+
+
+def test_every_mistake_is_shown_under_its_place(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = GOOD.replace("period:", "periods:").replace("95%", "100%").replace("name: long", "name: 長い")
+    assert check(folder, text) == 2
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert (
+        out
+        == """\
+slos.yaml:1:1: mistake: the key period is missing
+  1 | version: 1
+    | ^
+
+slos.yaml:2:1: mistake: periods: unknown key
+  2 | periods: 30d
+    | ^^^^^^^
+    = did you mean 'period'?
+
+slos.yaml:6:12: mistake: classes[1].name: '長い' is no name
+  6 |   - {name: 長い}
+    |            ^^^^
+    = use lower-case letters, digits, - and _, beginning with a letter
+
+slos.yaml:8:76: mistake: slos[0].objective: 100% leaves no error budget, so its burn rate is undefined
+  8 |   - {name: ttft, classes: [short], signal: ttft, threshold: 5s, objective: 100%}
+    |                                                                            ^^^^
+    = the nearest that works is 99.9%
+
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    "text,shown",
+    [
+        pytest.param(
+            "version: 1 # [b]\x1b[31m\n",
+            "slos.yaml:1:1: mistake: is no YAML: unacceptable character #x001b: special characters are not allowed\n"
+            "  1 | version: 1 # [b]\N{REPLACEMENT CHARACTER}[31m\n"
+            "    | ^\n\n",
+            id="a terminal's escape is not passed on, and no markup is read",
+        ),
+        pytest.param(
+            "version: [1\n",
+            "slos.yaml:2:1: mistake: is no YAML: while parsing a flow sequence, expected ',' or ']', but got "
+            "'<stream end>'\n\n",
+            id="there is no line to show after the last",
+        ),
+        pytest.param(
+            GOOD.replace("{name: long}", '{name: long, prompt_tokens: "<\t512", max_tokens: 8}'),
+            "slos.yaml:6:54: mistake: classes[1].max_tokens: '8' is no bound\n"
+            '  6 |   - {name: long, prompt_tokens: "<        512", max_tokens: 8}\n'
+            "    |                                                             ^\n"
+            '    = write a comparison in quotes, such as "<512" or ">=2048"\n\n',
+            id="a tab is as wide before the caret",
+        ),
+    ],
+)
+def test_what_is_shown_of_a_line_stands_where_it_stood(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str, shown: str
+) -> None:
+    assert check(folder, text) == 2
+    assert capsys.readouterr().out == shown
+
+
+DOUBTS = [
+    pytest.param(
+        "{name: long}",
+        '{name: long, prompt_tokens: ">8", max_tokens: ">8"}\n  - {name: late, max_tokens: "<=100"}',
+        """\
+slos.yaml:7:12: warning: classes[2].name: whatever fits 'late' fits 'short' before it, so only the header \
+x-request-class can name it
+  7 |   - {name: late, max_tokens: "<=100"}
+    |            ^^^^
+    = put it further up, or leave it some sizes
+""",
+        id="a class shadowed by an earlier one",
+    ),
+    pytest.param(
+        "{name: long}",
+        '{name: long}\n  - {name: late, prompt_tokens: ">100"}',
+        """\
+slos.yaml:7:12: warning: classes[2].name: whatever fits 'late' fits 'short' or 'long' before it, so only the header \
+x-request-class can name it
+  7 |   - {name: late, prompt_tokens: ">100"}
+    |            ^^^^
+    = put it further up, or leave it some sizes
+""",
+        id="a class shadowed by two together",
+    ),
+    pytest.param(
+        "{name: long}",
+        '{name: long, prompt_tokens: "<0"}',
+        """\
+slos.yaml:6:12: warning: classes[1].name: no request is of such a size, so only the header x-request-class can name it
+  6 |   - {name: long, prompt_tokens: "<0"}
+    |            ^^^^
+    = widen its bounds
+""",
+        id="a class that nothing matches",
+    ),
+    pytest.param(
+        "classes: [short]",
+        "classes: [short, other]",
+        """\
+slos.yaml:8:35: warning: slos[0].classes[1]: every size of request fits one of the classes, so only the header \
+x-request-class can name it
+  8 |   - {name: ttft, classes: [short, other], signal: ttft, threshold: 5s, objective: 95%}
+    |                                   ^^^^^
+    = leave 'other' out
+""",
+        id="an SLO on other, to which nothing falls",
+    ),
+    pytest.param(
+        "period: 30d",
+        "period: 90d",
+        """\
+slos.yaml:2:9: warning: period: is longer than the 30d that Prometheus keeps, so bad events are forgotten and the \
+budget left looks too good
+  2 | period: 90d
+    |         ^^^
+    = use a period of at most 30d, or keep samples for 90d
+""",
+        id="a period longer than Prometheus keeps samples",
+    ),
+]
+
+
+@pytest.mark.parametrize("right,wrong,shown", DOUBTS)
+def test_a_doubt_is_told_and_fails_the_check_only_when_strict(
+    folder: Path, capsys: pytest.CaptureFixture[str], right: str, wrong: str, shown: str
+) -> None:
+    text = GOOD.replace(right, wrong, 1)
+    assert check(folder, text, "--retention", "30d") == 0
+    head, _, last = capsys.readouterr().out.rstrip("\n").rpartition("\n")
+    assert head == shown
+    assert last.startswith("slos.yaml: OK: ")
+    assert check(folder, text, "--retention", "30d", "--strict") == 1
+
+
+@pytest.mark.parametrize(
+    "first,second",
+    [
+        pytest.param('prompt_tokens: "<512"', 'prompt_tokens: ">=512"', id="halves"),
+        pytest.param('prompt_tokens: "<=511"', 'prompt_tokens: "<512"', id="a quarter of a token between them"),
+        pytest.param('max_tokens: "<=511"', 'max_tokens: "<=512"', id="a token between them"),
+        pytest.param('max_tokens: "<=511"', 'prompt_tokens: "<9"', id="an edge each"),
+    ],
+)
+def test_a_class_with_sizes_of_its_own_is_no_doubt(
+    folder: Path, capsys: pytest.CaptureFixture[str], first: str, second: str
+) -> None:
+    text = GOOD.replace('max_tokens: "<=512"', first).replace("{name: long}", f"{{name: long, {second}}}")
+    assert check(folder, text, "--strict") == 0
+    assert "warning" not in capsys.readouterr().out
+
+
+def test_no_whole_number_lies_between_two_bounds_on_max_tokens(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = GOOD.replace("{name: long}", '{name: long, max_tokens: ">=513"}').replace("[short]", "[other]")
+    assert check(folder, text, "--strict") == 1
+    assert "slos.yaml:8:28: warning: slos[0].classes[0]: every size of request fits" in capsys.readouterr().out
+
+
+def test_a_rescaled_tier_is_a_note_and_strict_allows_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(folder, GOOD.replace("95%", "90%"), "--strict") == 0
+    assert (
+        capsys.readouterr().out
+        == """\
+slos.yaml:8:76: note: slos[0].objective: slo ttft, tier fast-page: a burn rate of 14.4 would take 144 % bad events, \
+which cannot be
+  8 |   - {name: ttft, classes: [short], signal: ttft, threshold: 5s, objective: 90%}
+    |                                                                            ^^^
+    = rescaled to 9, which 90 % bad events reach
+
+slos.yaml: OK: 30d over 2 classes: ttft (ttft within 5s for 90 %)
+"""
+    )
+
+
+def test_json_has_the_same_findings_for_a_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = GOOD.replace("period: 30d\n", "").replace("95%", "0%")
+    assert check(folder, wrong, "--format", "json") == 2
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "file": "slos.yaml",
+            "line": 1,
+            "column": 1,
+            "path": "",
+            "level": "mistake",
+            "problem": "the key period is missing",
+            "hint": None,
+        },
+        {
+            "file": "slos.yaml",
+            "line": 7,
+            "column": 76,
+            "path": "slos[0].objective",
+            "level": "mistake",
+            "problem": "0% can never be missed",
+            "hint": "write a share above 0%, such as 95%",
+        },
+    ]
+    assert check(folder, GOOD, "--format", "json", "--strict", "--retention", "15d") == 1
+    assert [(each["level"], each["path"]) for each in json.loads(capsys.readouterr().out)] == [("warning", "period")]
+    assert check(folder, GOOD, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize("retention", ["15", "0s", "a while"])
+def test_a_retention_that_is_no_duration_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], retention: str
+) -> None:
+    assert check(folder, GOOD, "--retention", retention) == 2
+    assert capsys.readouterr().err == (
+        f"vllm-slo: --retention: {retention!r} is no duration; write a number with a unit, such as 15d or 52w\n"
+    )
+
+
+def test_a_file_that_cannot_be_read_is_said_to_be(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["alerts", "check", "nowhere.yaml", "--format", "json"]) == 2
+    assert capsys.readouterr() == ("", "vllm-slo: nowhere.yaml: cannot be read: no such file or directory\n")

@@ -1,0 +1,231 @@
+"""Without a sidecar, each SLO is counted at a real bound or left out, and what vLLM cannot see is said."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.engine_only import CAVEAT, Counted, LeftOut, judged, snap
+from alerts.rule_file import render, rules
+from alerts.rule_groups import Alert, Recording
+from compose.cli import main
+from exporters.engines.vllm_buckets import NEWEST, OLDEST, order
+from exporters.slos import SHIPPED, Measure, Slo, load, loads
+from tests.alerts.test_engine_only import BURN, DOWN, LOW, SPEC, STALLED, TEXT, UNMEASURED, of
+
+
+@given(
+    st.sampled_from([Measure.TTFT, Measure.TPOT, Measure.E2E, Measure.QUEUE]),
+    st.sampled_from([OLDEST, "0.8.5", "0.11", NEWEST, "0.99"]),
+    st.floats(0.0005, 3000).map(lambda seconds: round(seconds, 4)),
+)
+def test_a_threshold_is_counted_at_the_nearest_bound_of_its_release(
+    measure: Measure, version: str, threshold: float
+) -> None:
+    slo = Slo("x", ("short", "long"), measure, threshold, 0.95)
+    match judged(replace(of(version), slos=(slo,))):
+        case (Counted(_, found, bound),):
+            assert bound in found.bounds
+            assert all(abs(bound - threshold) <= abs(other - threshold) + 1e-9 for other in found.bounds)
+            assert snap(bound, found.bounds) == bound
+        case (LeftOut(_, key, told),) if key == "threshold":
+            lies, nearest = re.search(r" lies (below|above) every .* ([\d.]+)s$", told).groups()  # type: ignore[union-attr]
+            assert threshold < float(nearest) if lies == "below" else threshold > float(nearest)
+        case (LeftOut(_, key),):
+            assert (key, measure, order(version) < (0, 11, 0)) == ("signal", Measure.TPOT, True)
+
+
+def test_of_two_bounds_as_near_the_stricter_is_used() -> None:
+    assert snap(0.25, (0.1, 0.2, 0.3)) == 0.2
+    assert snap(0.26, (0.1, 0.2, 0.3)) == 0.3
+
+
+SNAPPED = "{name: ttft, classes: [short, long], signal: ttft, threshold: 1s, objective: 95%}"
+DECISIONS = [
+    pytest.param(
+        "threshold: 1s",
+        "threshold: 4s",
+        "slos.yaml:8:67: note: slos[0].threshold: 4s is no bound of vllm:time_to_first_token_seconds, where the "
+        "nearest are 2.5s and 5s = counted at 5s",
+        id="between two bounds",
+    ),
+    pytest.param(
+        "signal: ttft, threshold: 1s",
+        "signal: queue, threshold: 50ms",
+        "slos.yaml:8:68: warning: slos[0].threshold: 0.05s lies below every bound of vllm:request_queue_time_seconds, "
+        "so it is left out = the nearest is 0.3s",
+        id="below all bounds",
+    ),
+    pytest.param(
+        "signal: ttft, threshold: 1s",
+        "signal: ttft, threshold: 1h",
+        "slos.yaml:8:67: warning: slos[0].threshold: 3600s lies above every bound of vllm:time_to_first_token_seconds, "
+        "so it is left out = the nearest is 2560s",
+        id="above all bounds",
+    ),
+    pytest.param(
+        "signal: ttft, threshold: 1s",
+        "signal: itl_p95, threshold: 250ms",
+        "slos.yaml:8:50: warning: slos[0].signal: vLLM counts the gaps of all requests together and not those of each, "
+        "so itl_p95 is left out = tpot is what it counts for each request",
+        id="gaps of one request",
+    ),
+    pytest.param(
+        "signal: ttft, threshold: 1s",
+        "signal: availability",
+        "slos.yaml:8:50: warning: slos[0].signal: vLLM counts only requests that finish, so availability would be "
+        "perfect in an outage and is left out = only the sidecar sees requests that are cut, refused or never answered",
+        id="availability",
+    ),
+    pytest.param(
+        "name: ttft, classes: [short, long]",
+        "name: ttft, classes: [long]",
+        "slos.yaml:8:27: note: slos[0].classes: vLLM knows no classes, so requests of short are counted too",
+        id="a class without a promise",
+    ),
+    pytest.param(
+        SNAPPED,
+        SNAPPED.replace("short, long", "short") + "\n  - {name: t, classes: [long], signal: ttft, threshold: 5s, "
+        "objective: 95%}",
+        "slos.yaml:8:27: warning: slos[0].classes: vLLM cannot tell its requests from those to which 't' promises "
+        "less, so it is left out = give all classes one promise, or run the sidecar",
+        id="a class with a lesser promise",
+    ),
+    pytest.param(
+        "source: engine",
+        "source: engine\ntenants: {allow: [a]}\nalerting: {per_tenant: true}",
+        "slos.yaml:5:11: warning: alerting: vLLM knows no tenants, so per_tenant is left out = only the sidecar tells "
+        "them apart",
+        id="tenants",
+    ),
+    pytest.param(
+        "source: engine",
+        "source: engine\nengine: {version: 0.5.4}",
+        "slos.yaml:4:9: mistake: engine: the bounds of vLLM 0.5.4 are not known = the oldest that are, are those of "
+        "0.6.6",
+        id="too old",
+    ),
+]
+
+
+@pytest.mark.parametrize("right,wrong,finding", DECISIONS)
+def test_what_vllm_judges_otherwise_or_not_at_all_is_told_under_its_place(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    right: str,
+    wrong: str,
+    finding: str,
+) -> None:
+    assert right in TEXT
+    monkeypatch.chdir(tmp_path)
+    Path("slos.yaml").write_text(TEXT.replace(right, wrong, 1))
+    code = main(["alerts", "check", "slos.yaml"])
+    shown = list(blocks(capsys.readouterr().out))
+    assert finding in shown
+    assert code == (2 if ": mistake: " in finding else 0)
+
+
+def blocks(out: str) -> Iterator[str]:
+    """Each finding as one line, its hint after an equals sign."""
+    for block in out.split("\n\n"):
+        first, *rest = block.splitlines() or [""]
+        yield " = ".join([first, *(line.partition(" = ")[2] for line in rest if re.match(r" +=", line))])
+
+
+def test_a_file_without_anything_that_vllm_counts_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "slos.yaml"
+    path.write_text(
+        TEXT.replace("signal: ttft, threshold: 1s", "signal: availability").replace("signal: e2e", "signal: itl_p95")
+    )
+    assert main(["alerts", "render", "--slos", str(path), "--out", "-"]) == 2
+    said = "slos: vLLM can count none of these by itself; add one on ttft, tpot or e2e, or run the sidecar"
+    assert capsys.readouterr() == ("", f"vllm-slo: {said}\n")
+    assert main(["alerts", "check", str(path)]) == 2
+
+
+def test_flags_take_the_shipped_file_without_a_sidecar(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--source", "engine", "--vllm-version", "0.25.1"]
+    assert main(["alerts", "render", *flags, "--out", "-"]) == 0
+    text = capsys.readouterr().out
+    assert text == render(replace(load(SHIPPED), source=SPEC.source, engine=of("0.25.1").engine))
+    assert main(["alerts", "render", *flags, "--out", "-", "--format", "prometheusrule"]) == 0
+    assert "No sidecar: counted by the histograms of vLLM 0.25.1" in capsys.readouterr().out
+    assert main(["alerts", "explain", *flags]) == 0
+    assert "burned by: a request whose first token takes longer than 5s\n" in capsys.readouterr().out
+    assert main(["alerts", "render", "--vllm-version", "newest", "--out", "-"]) == 2
+    assert capsys.readouterr().err == (
+        "vllm-slo: --vllm-version: 'newest' is no release of vLLM; write its number, such as 0.25\n"
+    )
+
+
+def test_the_head_of_the_file_says_how_each_slo_is_counted_and_what_is_not_seen() -> None:
+    spec = loads(TEXT.replace("threshold: 1s", "threshold: 1200ms"))
+    head = render(spec).partition("groups:")[0]
+    assert max(map(len, head.splitlines())) <= 120
+    assert (
+        head
+        == """\
+# Made by `vllm-slo alerts render` from the SLO file; change that file and render again.
+#
+# No sidecar: counted by the histograms of vLLM 0.33.0, scraped as the job vllm.
+# - ttft: 1.2s is no bound of vllm:time_to_first_token_seconds, where the nearest are 1s and 2.5s; counted at 1s.
+# - e2e: 30s is a bound of vllm:e2e_request_latency_seconds, so it is counted exactly.
+# What vLLM cannot tell, and so these rules do not know:
+# - Classes and tenants: each SLO counts all requests of a model, streams or not, as class="all".
+# - Requests that are refused, aborted or never answered: they are in no count and burn no budget, but for first tokens
+#   that came before. Where nothing is answered any more, LLMEngineDown and LLMEngineStalled page, and no SLO.
+# - Joint goodput. Of N requests, g1 of which are good for one SLO and g2 for another, max(0, g1 + g2 - N) to min(g1,
+#   g2) are good for both. Recorded as shares of N: llm_goodput:ratio_at_least and llm_goodput:ratio_at_most; with more
+#   SLOs, 1 less all their error ratios, and 1 less the largest.
+# - Rejections, client errors, work that helps nobody: no alert.
+"""
+    )
+
+
+def test_every_alert_on_a_budget_says_how_it_was_counted_and_what_is_not_seen() -> None:
+    spec = loads(TEXT.replace("threshold: 1s", "threshold: 1200ms"))
+    made = [rule for group in rules(spec) for rule in group.rules if isinstance(rule, Alert)]
+    told = {each.slo.name: each.told for each in judged(spec) if isinstance(each, Counted)}
+    for alert in made:
+        text = alert.annotations["description"]
+        assert ("sidecar" in text or "oldest wait" in text) is False, alert.name
+        if alert.name in (BURN, LOW):
+            assert text.endswith(CAVEAT)
+            assert told.get(alert.labels.get("slo", ""), "") in text
+    assert {alert.name for alert in made} == {
+        *(BURN, LOW, DOWN, STALLED, UNMEASURED, "LLMPageHeldBack", "LLMEngineRestarts", "LLMQueueSaturated"),
+        *("LLMKVCacheFull", "LLMPrefixCacheCollapse", "Watchdog"),
+    }
+
+
+def test_no_rule_asks_for_what_only_a_sidecar_knows() -> None:
+    made = [rule for group in rules(SPEC) for rule in group.rules]
+    recorded = {rule.series.name for rule in made if isinstance(rule, Recording)}
+    for rule in made:
+        assert set(re.findall(r"\bllm_[\w:]+", rule.expr)) <= recorded
+
+
+def test_the_same_file_gives_the_same_bytes_in_any_process() -> None:
+    make = "import sys; from alerts import rule_file; from exporters import slos; "
+    make += "print(rule_file.render(slos.loads(sys.stdin.read())))"
+    made = {
+        subprocess.run(
+            [sys.executable, "-c", make],
+            input=TEXT,
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert made == {f"{render(SPEC)}\n"}

@@ -1,0 +1,168 @@
+"""`vllm-slo alerts explain` says when a tier fires, and it fires then."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from alerts.detection_time import reactions
+from alerts.explain import as_json, burned_by, table
+from alerts.recording_windows import windows
+from alerts.tiers import Tier
+from compose.cli import main
+from exporters.signals import Outcome, Verdict
+from exporters.slos import SHIPPED, Measure, Rejected, Slo, SloFile, Unary, load
+from exporters.verdicts import Ending, Judge, Story, charges, judge_story
+from tests.support.promtool import ROOT, Case, Pace, Promtool
+
+TIMEOUT = 60.0
+
+
+def fires_as_explained(spec: SloFile, name: str, rate: float, bad_ratio: float) -> Case:
+    """Days of good traffic, then a burn: each tier is silent before its time, and fires one evaluation later.
+
+    promtool has one interval for all groups: a step.
+    """
+    pace, slo = Pace(spec), next(slo for slo in spec.slos if slo.name == name)
+    found = reactions(spec, slo, rate)
+    times = [(each.tier, each.at_all_bad if bad_ratio == 1 else each.at_twice_budget) for each in found]
+    begun = math.ceil(spec.period / 10 / pace.step) + 24
+    burning = math.ceil(max(time or 0.0 for _, time in times) / pace.step) + 12
+    per_scrape = rate * spec.scrape_interval
+    case = Case(spec, pace.judged((begun, per_scrape, 0), (burning, per_scrape, bad_ratio), slo=name), pace.step)
+    for tier, time in times:
+        firing = f'sum by (slo) (ALERTS{{alertname="LLMErrorBudgetBurn",alertstate="firing",tier="{tier.name}"}})'
+        if time is None:
+            case.gives(pace.seconds(begun + burning), firing, {})
+            continue
+        sooner = tier.bad_ratio(slo) / bad_ratio * further_back(spec, tier)
+        before = math.ceil((time - sooner) / pace.step) - 1
+        after = math.ceil((time + spec.scrape_interval) / pace.step)
+        case.gives(pace.seconds(begun + before), firing, {})
+        case.gives(pace.seconds(begun + after), firing, {f'{{slo="{name}"}}': 1})
+    return case
+
+
+def further_back(spec: SloFile, tier: Tier) -> float:
+    """How much longer a window made of steps or dozens can be than its name; a time is said for the longest."""
+    found = windows(spec)
+    return 0.0 if tier.long in found.direct else found.step if tier.long in found.of_steps else found.dozen
+
+
+@pytest.mark.parametrize(
+    "file,name,rate,bad_ratio",
+    [
+        pytest.param("alerts/slos.yaml", "ttft", 10, 1, id="95 % in an outage"),
+        pytest.param("alerts/slos.yaml", "availability", 10, 1, id="99.5 % in an outage"),
+        pytest.param("alerts/slos.yaml", "availability", 0.01, 1, id="99.5 % in an outage, few events"),
+        pytest.param("alerts/slos.yaml", "availability", 10, 0.01, id="99.5 % at twice the budget"),
+        pytest.param("compose/slos.yaml", "ttft", 10, 1, id="95 % in an outage of the lab"),
+    ],
+)
+def test_a_tier_fires_when_it_is_said_to(
+    promtool: Promtool, file: str, name: str, rate: float, bad_ratio: float
+) -> None:
+    promtool.test([fires_as_explained(load(ROOT / file), name, rate, bad_ratio)])
+
+
+def test_a_rescaled_tier_fires_when_it_is_said_to(promtool: Promtool, loose: SloFile) -> None:
+    promtool.test([fires_as_explained(loose, "ttft", 10, 1)])
+
+
+@pytest.mark.parametrize("unary", list(Unary))
+@pytest.mark.parametrize("rejected", list(Rejected))
+@pytest.mark.parametrize("measure", list(Measure))
+def test_a_budget_burns_by_what_is_said_to_burn_it(measure: Measure, rejected: Rejected, unary: Unary) -> None:
+    limit = None if measure is Measure.AVAILABILITY else 2 * TIMEOUT  # so that no deadline falls with the timeout
+    slo = Slo("x", ("siso",), measure, limit, 0.95, unary, rejected)
+    said = "; ".join(burned_by(load(SHIPPED), slo))
+
+    waiting = Judge(charges([slo], stream=True, several=True), zero=0.0, first_token_timeout=TIMEOUT)
+    assert ("no first token within 1m" in said) == (waiting.clock(TIMEOUT + 1) == [("x", Verdict.BAD)])
+
+    def ends(outcome: Outcome, at: float, *, stream: bool = True, first_token: float | None = None) -> Verdict | None:
+        return judge_story([slo], TIMEOUT, Story(stream, Ending(at, outcome), first_token=first_token)).get("x")
+
+    assert ("a 429 or 503" in said) == (ends(Outcome.REJECTED, 1.0) is Verdict.BAD)
+    assert ends(Outcome.TRUNCATED, 2.0) is Verdict.BAD
+    late_break = ends(Outcome.TRUNCATED, 2.0, first_token=1.0)
+    assert late_break is (Verdict.GOOD if "of the engine before it" in said else Verdict.BAD)
+    if "a stream" in said:
+        slow_unary = ends(Outcome.OK, 3 * TIMEOUT, stream=False)
+        assert slow_unary is (Verdict.BAD if "a unary request that takes longer than 2m" in said else None)
+
+
+def explained(spec: SloFile, rate: float) -> str:
+    console = Console(width=80, highlight=False)
+    with console.capture() as capture:
+        table(spec, rate, console)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def test_the_table_has_a_block_for_each_slo_and_fits_in_80_columns(loose: SloFile) -> None:
+    text = explained(loose, 1.0)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.startswith("""\
+Steady traffic of 1 events/s in a class; times from the first bad event.
+
+ttft: ttft within 5s for 90 % of siso, liso
+burned by: a stream whose first token takes longer than 5s; an error, a timeout
+or a broken stream of the engine before it; a 429 or 503
+tier        long / short burn rate bad over at 100 % bad at 2 x budget least bad
+fast-page   1h / 5m             9*     90 %          54m         never      3241
+slow-page   6h / 30m             6     60 %        3h39m         never     12961
+fast-ticket 1d / 2h              3     30 %        7h30m         never     25921
+slow-ticket 3d / 6h              1     10 %        7h18m      1d12h30m     25921
+* rescaled, as no outage could reach the published rate
+smallest incident seen: 3241 bad events, an outage of 54m (fast-page)
+
+""")
+
+
+def test_traffic_too_thin_for_every_tier_is_said_to_be(loose: SloFile) -> None:
+    text = explained(loose, 0.0001)
+    assert text.count("too few") == 4 * 2 * len(loose.slos)
+    assert "smallest incident seen: none by these tiers; see LLMErrorBudgetLowTraffic below\n" in text
+
+
+def test_json_has_seconds_and_shares() -> None:
+    document: dict[str, Any] = json.loads(as_json(load(ROOT / "compose/slos.yaml"), 20.0))
+    assert (document["period_seconds"], document["events_per_second"]) == (43200, 20)
+    availability = document["slos"][2]
+    assert availability["slo"] == "availability"
+    assert availability["smallest_incident"] == {"tier": "fast-page", "bad_events": 87, "seconds": 4.32}
+    assert availability["tiers"][0] == {
+        "tier": "fast-page",
+        "severity": "page",
+        "long_seconds": 60,
+        "short_seconds": 5,
+        "burn_rate": 14.4,
+        "bad_ratio": 0.072,
+        "rescaled": False,
+        "enough_events": True,
+        "seconds_at_all_bad": 4.32,
+        "seconds_at_twice_budget": None,
+        "least_bad_events": 87,
+        "delay_seconds": 2,
+    }
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "nan", "inf"])
+def test_a_rate_that_is_none_is_refused(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["alerts", "explain", f"--rate={rate}"]) == 2
+    assert capsys.readouterr() == (
+        "",
+        f"vllm-slo: --rate: {rate} events a second burn nothing; write a rate, such as 0.5\n",
+    )
+
+
+def test_the_command_explains_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "slos.yaml"
+    path.write_text(SHIPPED.read_text(encoding="utf-8"), encoding="utf-8")
+    assert main(["alerts", "explain", str(path), "--format", "json", "--rate", "2"]) == 0
+    assert capsys.readouterr().out == as_json(load(path), 2.0) + "\n"
+    assert main(["alerts", "explain", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("Steady traffic of 1 events/s")

@@ -1,0 +1,225 @@
+"""The schema that editors read agrees with the reader: the same keys and defaults, and what it refuses is refused."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts import json_schema
+from compose.cli import main
+from exporters import yaml_reader
+from exporters.slos import SHIPPED, loads
+from exporters.yaml_reader import FileError, spell_duration
+from tests.exporters.test_slo_file_errors import GOOD, MISTAKES
+from tests.support.promtool import ROOT
+
+SCHEMA: dict[str, Any] = json.loads(json_schema.render())
+COMMITTED = ROOT / "alerts/generated/slos.schema.json"
+
+EVERY_KEY = """\
+version: 1
+period: 30d
+scrape_interval: 15s
+first_token_timeout: 60s
+trust_request_start: true
+source: engine
+engine: {version: 0.25, job: vllm}
+tenants: {header: x-team, allow: [a, 7]}
+classes:
+  - {name: short, prompt_tokens: "<512", max_tokens: " <= 512 "}
+slos:
+  - {name: a, classes: [short, other], signal: itl_p95, threshold: 1m30.5s, objective: 99.95%, unary: e2e}
+  - {name: b, classes: [short], signal: availability, objective: 0.1 %, rejected: bad}
+alerting:
+  min_events: {page: 5, ticket: 5}
+  min_bad: 1
+  per_tenant: true
+  cold_start: 1h
+"""
+
+
+def fits(rules: Any, value: Any) -> bool:
+    """Whether `value` is valid under the words of JSON Schema that ours uses; an unknown one is a KeyError."""
+    if isinstance(rules, bool):
+        return rules
+    return all(WORDS[word](rules, wanted, value) for word, wanted in rules.items())
+
+
+def is_a(kind: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    types: dict[str, Any] = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float)}
+    return kind in types and isinstance(value, types[kind])
+
+
+def conditional(rules: Any, condition: Any, value: Any) -> bool:
+    return fits(rules["then" if fits(condition, value) else "else"], value)
+
+
+WORDS: dict[str, Any] = {
+    **dict.fromkeys(
+        ("$schema", "$comment", "title", "description", "default", "then", "else"), lambda _rules, _wanted, _value: True
+    ),
+    "type": lambda _, kinds, value: any(is_a(kind, value) for kind in ([kinds] if isinstance(kinds, str) else kinds)),
+    "const": lambda _, wanted, value: value == wanted,
+    "enum": lambda _, wanted, value: value in wanted,
+    "pattern": lambda _, wanted, value: not isinstance(value, str) or re.search(wanted, value) is not None,
+    "minimum": lambda _, least, value: not is_a("number", value) or value >= least,
+    "minItems": lambda _, least, value: not isinstance(value, list) or len(value) >= least,
+    "items": lambda _, each, value: not isinstance(value, list) or all(fits(each, item) for item in value),
+    "required": lambda _, keys, value: not isinstance(value, dict) or set(keys) <= set(value),
+    "properties": lambda _, known, value: (
+        not isinstance(value, dict) or all(fits(known[key], item) for key, item in value.items() if key in known)
+    ),
+    "additionalProperties": lambda rules, wanted, value: (
+        wanted or not isinstance(value, dict) or set(value) <= set(rules["properties"])
+    ),
+    "if": conditional,
+}
+
+
+def test_the_committed_schema_is_what_the_types_give() -> None:
+    assert COMMITTED.read_text(encoding="utf-8") == json_schema.render(), "run: vllm-slo alerts schema"
+
+
+@pytest.mark.parametrize("path", [SHIPPED, ROOT / "compose/slos.yaml"], ids=["alerts", "compose"])
+def test_the_shipped_files_are_valid(path: Any) -> None:
+    assert fits(SCHEMA, yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def test_a_file_with_every_key_is_valid_and_read() -> None:
+    loads(EVERY_KEY)
+    assert fits(SCHEMA, yaml.safe_load(EVERY_KEY))
+
+
+# What one place must know of another, and what YAML has settled before a schema looks: `alerts check` sees these.
+BEYOND_A_SCHEMA = {
+    "period too short for its scrapes",
+    "key given twice",
+    "class named twice",
+    "unknown class",
+    "rules per tenant without tenants",
+}
+
+
+@pytest.mark.parametrize("right,wrong,_message", MISTAKES)
+def test_a_mistake_of_form_is_refused(right: str, wrong: str, _message: str, request: pytest.FixtureRequest) -> None:
+    value = yaml.safe_load(GOOD.replace(right, wrong, 1))
+    assert fits(SCHEMA, yaml.safe_load(GOOD))
+    assert fits(SCHEMA, value) == (request.node.callspec.id in BEYOND_A_SCHEMA)
+
+
+def test_every_key_of_the_reader_is_in_the_schema_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, tuple[set[str], set[str]]] = {}
+    read = yaml_reader.Node.fields
+
+    def listen(
+        node: yaml_reader.Node, known: Iterable[str], required: Iterable[str] = ()
+    ) -> dict[str, yaml_reader.Node]:
+        asked[re.sub(r"\[\d+\]", "[]", node.path)] = set(known), set(required)
+        return read(node, known, required)
+
+    monkeypatch.setattr(yaml_reader.Node, "fields", listen)
+    loads(EVERY_KEY)
+    assert dict(mappings("", SCHEMA)) == asked
+
+
+def mappings(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[set[str], set[str]]]]:
+    if "items" in rules:
+        yield from mappings(f"{path}[]", rules["items"])
+    elif properties := rules.get("properties"):
+        yield path, (set(properties), set(rules.get("required", ())))
+        for key, value in properties.items():
+            yield from mappings(f"{path}.{key}" if path else key, value)
+
+
+def test_the_defaults_are_the_readers() -> None:
+    least = loads(GOOD.replace("scrape_interval: 15s\n", ""))
+    says = {key: rules["default"] for key, rules in SCHEMA["properties"].items() if "default" in rules}
+    assert says == {
+        "scrape_interval": spell_duration(least.scrape_interval),
+        "first_token_timeout": spell_duration(least.first_token_timeout).replace("1m", "60s"),
+        "trust_request_start": least.trust_request_start,
+        "source": least.source,
+    }
+    assert SCHEMA["properties"]["engine"]["properties"]["job"]["default"] == least.engine.job
+    inner = SCHEMA["properties"]
+    assert inner["tenants"]["properties"]["header"]["default"] == least.tenants.header
+    assert inner["tenants"]["properties"]["allow"]["default"] == list(least.tenants.allow)
+    slo = inner["slos"]["items"]["properties"]
+    assert (slo["unary"]["default"], slo["rejected"]["default"]) == (least.slos[0].unary, least.slos[0].rejected)
+    guards = inner["alerting"]["properties"]
+    assert {
+        "min_events_page": guards["min_events"]["properties"]["page"]["default"],
+        "min_events_ticket": guards["min_events"]["properties"]["ticket"]["default"],
+        **{key: guards[key]["default"] for key in ("min_bad", "per_tenant")},
+        "cold_start": yaml_reader.duration(guards["cold_start"]["default"]),
+    } == {field.name: getattr(least.alerting, field.name) for field in fields(least.alerting)}
+
+
+PATTERNS = [
+    pytest.param(SCHEMA["properties"]["period"], "first_token_timeout: {}", id="duration"),
+    pytest.param(SCHEMA["properties"]["tenants"]["properties"]["header"], "tenants: {{header: {}}}", id="header"),
+    pytest.param(
+        SCHEMA["properties"]["engine"]["properties"]["version"],
+        "engine: {{version: {}}}",
+        id="version",
+    ),
+    pytest.param(
+        SCHEMA["properties"]["classes"]["items"]["properties"]["name"],
+        "classes: [{{name: {}}}, {{name: short}}]",
+        id="name",
+    ),
+    pytest.param(
+        SCHEMA["properties"]["classes"]["items"]["properties"]["max_tokens"],
+        "classes: [{{name: short, max_tokens: {}}}]",
+        id="bound",
+    ),
+    pytest.param(
+        SCHEMA["properties"]["slos"]["items"]["properties"]["objective"],
+        "slos: [{{name: a, classes: [short], signal: availability, objective: {}}}]",
+        id="objective",
+    ),
+]
+
+
+@pytest.mark.parametrize("rules,place", PATTERNS)
+@given(data=st.data())
+def test_a_text_fits_its_pattern_just_when_it_is_read(
+    rules: Mapping[str, Any], place: str, data: st.DataObject
+) -> None:
+    """Texts like a valid one, with a letter or two changed."""
+    alphabet = st.sampled_from("0123459.%<>= mshdwkx-_")
+    text = data.draw(
+        st.sampled_from(
+            ["15s", "1h30m", "0s", "x-team", "other", "long1", "<512", " >= 7 ", "95%", "0.0 %", "v0.25", "0.25.1"]
+        )
+    )
+    at = data.draw(st.integers(0, len(text)))
+    text = text[:at] + data.draw(st.text(alphabet, max_size=2)) + text[at + data.draw(st.integers(0, 1)) :]
+    key = place.partition(":")[0]
+    document = yaml.safe_load(GOOD) | yaml.safe_load(place.format(json.dumps(text)))
+    assert key in document
+    assert fits(rules, text) == is_read(document)
+
+
+def is_read(document: Mapping[str, Any]) -> bool:
+    try:
+        loads(json.dumps(document))
+    except FileError:
+        return False
+    return True
+
+
+def test_the_command_writes_it(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+    assert main(["alerts", "schema", "--out", "-"]) == 0
+    assert capsys.readouterr().out == json_schema.render()
+    assert main(["alerts", "schema", "--out", str(tmp_path / "deep")]) == 0
+    assert (tmp_path / "deep/slos.schema.json").read_text(encoding="utf-8") == json_schema.render()
+    assert capsys.readouterr().out == f"{tmp_path}/deep/slos.schema.json: what an editor knows of SLO files\n"

@@ -1,0 +1,86 @@
+"""What the rules cost is a formula of what the file names, and is the one that the README states."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.rule_file import rules
+from alerts.rule_groups import Alert
+from exporters.slos import SloFile, load, loads
+from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
+
+SHIPPED = load(ROOT / "alerts/slos.yaml")
+WEIGHT_OF_AN_SLO, WEIGHT_OF_A_CLASS = 39, 30
+"""Series that are recorded for each model: for each class of each SLO, and for each class."""
+
+
+def pairs(spec: SloFile) -> int:
+    return sum(len(slo.classes) for slo in spec.slos)
+
+
+def constants(spec: SloFile) -> int:
+    """An objective for each class of each SLO, a threshold where there is one, a goodput objective for each class."""
+    with_threshold = sum(len(slo.classes) for slo in spec.slos if slo.threshold is not None)
+    return pairs(spec) + with_threshold + sum(sum(s.budget for s in spec.slos_of(c)) < 1 for c in judged(spec))
+
+
+def judged(spec: SloFile) -> tuple[str, ...]:
+    return tuple(name for name in spec.class_names if spec.slos_of(name))
+
+
+def described(slos: int, classes: int, tenants: int, per_tenant: bool) -> SloFile:
+    names = [f"c{n}" for n in range(classes)]
+    every = ", ".join(names)
+    return loads(
+        f"version: 1\nperiod: 30d\ntenants: {{allow: [{', '.join(f't{n}' for n in range(tenants))}]}}\nclasses:\n"
+        + "".join(f"  - {{name: {name}}}\n" for name in names)
+        + "slos:\n"
+        + "".join(
+            f"  - {{name: s{n}, classes: [{every}], signal: ttft, threshold: {n + 1}s, objective: 99%}}\n"
+            for n in range(slos)
+        )
+        + f"alerting: {{per_tenant: {str(per_tenant).lower()}}}\n"
+    )
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 50), st.booleans())
+def test_rules_grow_with_slos_and_classes_and_never_with_models_or_tenants(
+    slos: int, classes: int, tenants: int, per_tenant: bool
+) -> None:
+    spec = described(slos, classes, tenants, per_tenant)
+    made = [rule for group in rules(spec) for rule in group.rules]
+    alerts = sum(isinstance(rule, Alert) for rule in made)
+    assert alerts == 18 + 6 * slos + (2 * slos if per_tenant else 0)
+    assert len(made) - alerts == 79 + constants(spec) + (12 if per_tenant else 0)
+
+
+def test_recorded_series_grow_with_models_and_what_the_file_names(promtool: Promtool) -> None:
+    """All windows are there once a dozen of steps is full, and every series has had events."""
+    text = (ROOT / "alerts/slos.yaml").read_text().replace("per_tenant: false", "per_tenant: true")
+    spec = loads(text.replace("allow: []", "allow: [a, b]"))
+    pace, models, steps = Pace(spec), ("org/m", "org/n"), 23
+    grows = counter((10, pace.scrapes(steps)))
+    series = {
+        f'{name}{{model="{model}",class="{cls}",slo="{slo.name}",tenant="{tenant}"}}': grows
+        for name in ("llm_slo_events_total", "llm_slo_bad_events_total")
+        for model in models
+        for slo in spec.slos
+        for cls in slo.classes
+        for tenant in spec.tenant_names
+    } | {
+        f'{name}{{model="{model}",class="{cls}",tenant="a"}}': grows
+        for name in ("llm_goodput_events_total", "llm_goodput_requests_total")
+        for model in models
+        for cls in judged(spec)
+    }
+    shared = len(models) * (WEIGHT_OF_AN_SLO * pairs(spec) + WEIGHT_OF_A_CLASS * len(judged(spec)))
+    case = Case(spec, series, pace.step)
+    case.gives(pace.seconds(steps), 'count({__name__=~"llm_(slo|goodput):.*"})', {"{}": shared + constants(spec)})
+    each = 12 * len(models) * pairs(spec) * len(spec.tenant_names)
+    promtool.test([case.gives(pace.seconds(steps), 'count({__name__=~"llm_slo_tenant:.*"})', {"{}": each})])
+
+
+def test_the_readme_states_these_figures() -> None:
+    said = (ROOT / "alerts/README.md").read_text()
+    assert f"{WEIGHT_OF_AN_SLO} x pairs + {WEIGHT_OF_A_CLASS} x classes" in said
+    assert "79 + constants" in said
+    assert "18 + 6 x SLOs" in said

@@ -1,0 +1,61 @@
+"""Tiers and windows follow from the period, and can always fire."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.burn_alerts import rescaled
+from alerts.recording_windows import windows
+from alerts.tiers import Severity, fit, tiers
+from exporters.slos import Measure, Slo, SloFile, load
+from tests.support.promtool import ROOT
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+
+@pytest.mark.parametrize(
+    "name,severity,long,short,factor",
+    [
+        pytest.param("fast-page", Severity.PAGE, HOUR, 5 * MINUTE, 14.4, id="2 % in an hour"),
+        pytest.param("slow-page", Severity.PAGE, 6 * HOUR, 30 * MINUTE, 6, id="5 % in six hours"),
+        pytest.param("fast-ticket", Severity.TICKET, DAY, 2 * HOUR, 3, id="10 % in a day"),
+        pytest.param("slow-ticket", Severity.TICKET, 3 * DAY, 6 * HOUR, 1, id="10 % in three days"),
+    ],
+)
+def test_thirty_days_give_the_published_table(
+    name: str, severity: Severity, long: float, short: float, factor: float
+) -> None:
+    tier = next(each for each in tiers(30 * DAY) if each.name == name)
+    assert (tier.severity, tier.long, tier.short, tier.factor) == (severity, long, short, factor)
+
+
+@given(st.floats(12 * HOUR, 400 * DAY))
+def test_factors_do_not_depend_on_the_period(period: float) -> None:
+    assert [round(tier.factor, 6) for tier in tiers(period)] == [14.4, 6, 3, 1]
+
+
+@given(st.floats(0.01, 0.9999))
+def test_an_outage_can_reach_every_tier_of_every_objective(objective: float) -> None:
+    slo = Slo("x", ("any",), Measure.AVAILABILITY, None, objective)
+    for tier in tiers(30 * DAY):
+        fitted = fit(tier, slo)
+        assert fitted.bad_ratio(slo) < 1
+        assert fitted.factor <= tier.factor
+        assert (fitted == tier) == (tier.bad_ratio(slo) < 1)
+
+
+def test_the_labs_file_pages_on_sixty_and_five_seconds() -> None:
+    found = windows(load(ROOT / "compose/slos.yaml"))
+    assert found.direct == (5, 30, 60)
+    assert found.of_steps == (120, 360)
+    assert found.of_dozens == (1440, 4320, 43200)
+    assert found.step == 5
+
+
+def test_a_rescaled_tier_says_so(loose: SloFile) -> None:
+    assert rescaled(loose) == (
+        (
+            "slo ttft, tier fast-page: a burn rate of 14.4 would take 144 % bad events, which cannot be; "
+            "rescaled to 9, which 90 % bad events reach"
+        ),
+    )

@@ -1,0 +1,105 @@
+"""Requests that no SLO counts, and work that helps nobody: each alert fires, is silent on less, and ends."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from exporters.slos import load
+from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
+
+CLIENT, REJECTED, BUSY = "LLMClientErrorSurge", "LLMRejectionSurge", "LLMBusyButUseless"
+Story = tuple[tuple[float, float, float], ...]
+
+
+def ended(pace: Pace, outcome: str, story: Story, instance: str = "s:1", model: str = "org/m") -> dict[str, str]:
+    """Requests that end as `ok` and as `outcome`; a chapter is steps, requests per scrape, share of the latter."""
+    labels = f'model="{model}",class="siso",tenant="other",stream="true",instance="{instance}"'
+    runs = [(pace.scrapes(steps), each, share) for steps, each, share in story]
+    return {
+        f'llm_requests_total{{{labels},outcome="ok"}}': counter(*((each * (1 - part), n) for n, each, part in runs)),
+        f'llm_requests_total{{{labels},outcome="{outcome}"}}': counter(*((each * part, n) for n, each, part in runs)),
+    }
+
+
+def severities(alert: str) -> str:
+    return f'count by (severity) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
+
+
+@pytest.mark.parametrize(
+    "alert,outcome,share,severity",
+    [
+        pytest.param(CLIENT, "client_error", 1.0, "page", id="a wrong served name"),
+        pytest.param(CLIENT, "client_error", 0.15, "ticket", id="a smaller context"),
+        pytest.param(CLIENT, "client_error", 0.08, None, id="some client errors"),
+        pytest.param(REJECTED, "rejected", 0.6, "ticket", id="many rejections"),
+        pytest.param(REJECTED, "rejected", 0.08, None, id="some rejections"),
+    ],
+)
+def test_a_surge_fires_by_its_share_and_ends(
+    promtool: Promtool, pace: Pace, alert: str, outcome: str, share: float, severity: str | None
+) -> None:
+    series = ended(pace, outcome, ((10, 10, 0), (4, 10, share), (4, 10, 0)))
+    fires: Mapping[str, float] = {f'{{severity="{severity}"}}': 1} if severity else {}
+    promtool.test(
+        [
+            Case(pace.spec, series, pace.step)
+            .silent(pace.seconds(10), alert)
+            .gives(pace.seconds(13.8), severities(alert), fires)
+            .silent(pace.seconds(18), alert)
+        ]
+    )
+
+
+def test_requests_for_a_name_that_is_gone_count_although_their_model_is_other(promtool: Promtool, pace: Pace) -> None:
+    series = ended(pace, "client_error", ((10, 10, 0), (6, 0, 0)))
+    series |= ended(pace, "client_error", ((10, 0, 0), (6, 10, 1)), model="other")
+    promtool.test(
+        [Case(pace.spec, series, pace.step).gives(pace.seconds(15), severities(CLIENT), {'{severity="page"}': 1})]
+    )
+
+
+def test_a_class_that_was_refused_yesterday_too_has_no_surge(promtool: Promtool) -> None:
+    """Somebody sends with a wrong key all day long; a new sidecar takes its share of that. A day later it is old."""
+    pace = Pace(load(ROOT / "compose/slos.yaml"))
+    day = 288
+    always = ended(pace, "client_error", ((day + 10, 10, 0.6),))
+    begun = ended(pace, "client_error", ((2, 0, 0), (day + 8, 10, 0.6)), instance="s:2")
+    late = ended(pace, "client_error", ((day, 0, 0), (10, 10, 0.6)), instance="s:3")
+    case = Case(pace.spec, always | begun | late, pace.step)
+    case.gives(pace.seconds(20), severities(CLIENT), {'{severity="page"}': 2})
+    promtool.test([case.silent(pace.seconds(day + 9), CLIENT)])
+
+
+def test_a_handful_of_refused_requests_is_no_surge(promtool: Promtool, pace: Pace) -> None:
+    few = 30 / pace.scrapes(3)
+    case = Case(pace.spec, ended(pace, "client_error", ((6, few, 1),)), pace.step)
+    promtool.test([case.silent(pace.seconds(6), CLIENT)])
+
+
+def goodput(pace: Pace, model: str, story: Story, tokens: float) -> dict[str, str]:
+    """Requests judged and how many are good, each of `tokens`; a chapter is steps, requests per scrape, good share."""
+    labels = f'model="{model}",class="siso",tenant="other",instance="s:1"'
+    runs = [(pace.scrapes(steps), each, good) for steps, each, good in story]
+    return {
+        f"llm_goodput_events_total{{{labels}}}": counter(*((each, n) for n, each, _ in runs)),
+        f"llm_goodput_requests_total{{{labels}}}": counter(*((each * good, n) for n, each, good in runs)),
+        f"llm_completion_tokens_total{{{labels}}}": counter(*((each * tokens, n) for n, each, _ in runs)),
+    }
+
+
+def test_more_tokens_than_usual_for_fewer_good_requests_is_busy_but_useless(promtool: Promtool) -> None:
+    """Quiet nights are no part of what is usual: with them, any busy hour would be above the median."""
+    pace = Pace(load(ROOT / "alerts/slos.yaml"))
+    night, usual = (150, 0, 0), (290, 20, 0.99)
+    series = {
+        **goodput(pace, "fires", (night, usual, (13, 30, 0.6), (14, 30, 0.99)), 100),
+        **goodput(pace, "good enough", (night, usual, (27, 30, 0.92)), 100),
+        **goodput(pace, "fewer tokens", (night, usual, (27, 18, 0.6)), 100),
+        **goodput(pace, "not known for a day", ((190, 0, 0), (250, 20, 0.99), (27, 30, 0.6)), 100),
+        **goodput(pace, "hardly asked", ((150, 0, 0), (290, 0.2, 1), (27, 0.3, 0.1)), 100),
+    }
+    found = f'sum by (model) (ALERTS{{alertname="{BUSY}",alertstate="firing",severity="ticket"}})'
+    begun = 150 + 290
+    case = Case(pace.spec, series, pace.step).gives(pace.seconds(begun), found, {})
+    case.gives(pace.seconds(begun + 13), found, {'{model="fires"}': 1})
+    promtool.test([case.gives(pace.seconds(begun + 27), found, {})])

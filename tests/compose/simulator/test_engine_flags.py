@@ -1,0 +1,82 @@
+"""The flags, what is refused, and what a fingerprint shows."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from compose.simulator.engine_flags import SettingsError, change, of_preset
+from compose.simulator.presets import PRESETS
+
+DEFAULT = of_preset(PRESETS["rtx6000ada-qwen2.5-14b"])
+
+
+def test_a_change_leaves_the_rest_as_it_was() -> None:
+    assert change(DEFAULT, {"enable_prefix_caching": False}) == replace(DEFAULT, enable_prefix_caching=False)
+
+
+def test_a_switch_may_come_as_a_word_from_the_environment() -> None:
+    assert change(DEFAULT, {"enable_prefix_caching": "False"}) == replace(DEFAULT, enable_prefix_caching=False)
+
+
+@pytest.mark.parametrize(
+    "changes, mistakes",
+    [
+        pytest.param(
+            {"enable_prefix_cashing": True, "max_num_seqs": 0, "block_size": True},
+            [
+                "enable_prefix_cashing: no such setting; did you mean enable_prefix_caching",
+                "max_num_seqs: 0 is not a whole number from 1",
+                "block_size: True is not a whole number from 1",
+            ],
+            id="all mistakes at once",
+        ),
+        pytest.param(
+            {"zzz": 1},
+            [
+                (
+                    "zzz: no such setting; there are max_num_seqs, max_num_batched_tokens, num_gpu_blocks, block_size, "
+                    "max_model_len, enable_prefix_caching, enable_chunked_prefill, seed"
+                )
+            ],
+            id="nothing is near",
+        ),
+        pytest.param({"enable_chunked_prefill": 1}, ["enable_chunked_prefill: 1 is not true or false"], id="no switch"),
+        pytest.param({"seed": -1}, ["seed: -1 is not a whole number from 0"], id="negative seed"),
+        pytest.param(
+            {"num_gpu_blocks": 512},
+            [
+                (
+                    "num_gpu_blocks: 512 blocks of 16 tokens hold less than one request of max_model_len 8192; take at "
+                    "least 513 blocks, or a max_model_len of 8176 at most"
+                )
+            ],
+            id="a request could never fit",
+        ),
+        pytest.param(
+            {"enable_chunked_prefill": False},
+            [
+                (
+                    "max_num_batched_tokens: without chunked prefill a prompt must fit one step, so 2048 must be at "
+                    "least max_model_len 8192"
+                )
+            ],
+            id="a prompt could never be computed",
+        ),
+        pytest.param(
+            {"max_num_batched_tokens": 64},
+            ["max_num_batched_tokens: 64 is less than max_num_seqs 128, so a full batch could not decode in one step"],
+            id="a batch could not decode",
+        ),
+        pytest.param([1], ["settings come as an object of names and values, not as [1]"], id="no object"),
+    ],
+)
+def test_what_vllm_would_refuse_is_refused_with_every_mistake(changes: Any, mistakes: list[str]) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        change(DEFAULT, changes)
+    assert refusal.value.mistakes == mistakes
+
+
+def test_a_fingerprint_shows_the_batch_but_not_prefix_caching_as_that_of_vllm() -> None:
+    assert DEFAULT.fingerprint() != replace(DEFAULT, max_num_seqs=64).fingerprint()
+    assert DEFAULT.fingerprint() == replace(DEFAULT, enable_prefix_caching=False).fingerprint()

@@ -1,0 +1,137 @@
+"""Request bodies: what is taken, and what is refused in which words."""
+
+import random
+from typing import Any
+
+import pytest
+
+from compose.simulator.request_parser import Ask, Endpoint, Refusal, read
+from compose.simulator.scheduler import Finish
+
+HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}
+
+
+def seeded(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311 - no secret
+
+
+def ask(body: Any, endpoint: Endpoint = Endpoint.CHAT) -> Ask:
+    return read(endpoint, body, model="tiny", max_model_len=2048, rng=seeded(0))
+
+
+def test_a_chat_without_max_tokens_may_go_on_to_the_models_length() -> None:
+    taken = ask(HELLO | {"ignore_eos": True})
+    assert len(taken.prompt) + taken.answer.length == 2048
+    assert taken.answer.finish is Finish.LENGTH
+
+
+def test_a_completion_without_max_tokens_gets_sixteen() -> None:
+    assert ask({"prompt": "hello"}, Endpoint.COMPLETIONS).max_tokens == 16
+
+
+def test_max_completion_tokens_goes_before_max_tokens() -> None:
+    assert ask(HELLO | {"max_tokens": 5, "max_completion_tokens": 7}).max_tokens == 7
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        pytest.param("abcdefgh", id="a string"),
+        pytest.param(["abcdefgh"], id="a list of one string"),
+        pytest.param([7, 8], id="token ids"),
+        pytest.param([[7, 8]], id="a list of one list of token ids"),
+    ],
+)
+def test_a_prompt_may_be_text_or_tokens(prompt: Any) -> None:
+    assert len(ask({"prompt": prompt}, Endpoint.COMPLETIONS).prompt) == 2
+
+
+def test_the_text_parts_of_a_message_count() -> None:
+    parts = [{"type": "text", "text": "hel"}, {"type": "image_url", "image_url": {"url": "x"}}, {"text": "lo"}]
+    assert ask({"messages": [{"role": "user", "content": parts}]}).prompt == ask(HELLO).prompt
+
+
+def test_a_seed_in_the_body_gives_the_same_answer_each_time() -> None:
+    rng = seeded(0)
+    body = HELLO | {"seed": 4}
+    one, two = (read(Endpoint.CHAT, body, model="tiny", max_model_len=2048, rng=rng).answer for _ in range(2))
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    "body, param, message",
+    [
+        pytest.param(
+            HELLO | {"max_tokens": 99999},
+            "max_tokens",
+            "max_tokens=99999 cannot be greater than max_model_len=2048. Please request fewer output tokens. "
+            "(parameter=max_tokens, value=99999)",
+            id="vLLM's own words, recorded",
+        ),
+        pytest.param(
+            {"messages": [{"role": "user", "content": "x" * 8000}], "max_tokens": 100},
+            "input_tokens",
+            "This model's maximum context length is 2048 tokens. However, you requested 100 output tokens and your "
+            "prompt contains at least 2009 input tokens, for a total of at least 2109 tokens. Please reduce the length "
+            "of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=2009)",
+            id="prompt and answer too long",
+        ),
+        pytest.param([], None, "the request body must be a JSON object", id="no object"),
+        pytest.param({}, "messages", "messages must be a list of at least one message", id="no messages"),
+        pytest.param(
+            {"messages": ["hi"]}, "messages", "each of messages must be an object with a role", id="no message"
+        ),
+        pytest.param(
+            {"messages": [{"role": "user", "content": 1}]},
+            "messages",
+            "the content of a message must be a string or a list of parts",
+            id="no content",
+        ),
+        pytest.param(
+            HELLO | {"n": 2}, "n", "the simulator gives one choice a request, so n must be 1", id="two choices"
+        ),
+        pytest.param(
+            HELLO | {"max_tokens": 0}, "max_tokens", "max_tokens must be a whole number from 1, not 0", id="no tokens"
+        ),
+        pytest.param(HELLO | {"stream": "yes"}, "stream", "stream must be true or false, not 'yes'", id="no switch"),
+        pytest.param(
+            HELLO | {"stream_options": {"include_usage": True}},
+            "stream_options",
+            "Stream options can only be defined when `stream=True`.",
+            id="stream options without a stream",
+        ),
+        pytest.param(
+            HELLO | {"stream": True, "stream_options": 1},
+            "stream_options",
+            "stream_options must be an object",
+            id="stream options that are none",
+        ),
+    ],
+)
+def test_a_bad_request_is_refused(body: Any, param: str | None, message: str) -> None:
+    with pytest.raises(Refusal) as refusal:
+        ask(body)
+    error = {"message": message, "type": "BadRequestError", "param": param, "code": 400}
+    assert refusal.value.body == {"error": error}
+
+
+def test_an_unknown_model_is_not_found() -> None:
+    with pytest.raises(Refusal) as refusal:
+        ask(HELLO | {"model": "nope"})
+    assert refusal.value.body == {
+        "error": {
+            "message": "The model `nope` does not exist. Valid aliases: tiny.",
+            "type": "NotFoundError",
+            "param": "model",
+            "code": 404,
+        }
+    }
+
+
+@pytest.mark.parametrize("prompt", [None, "", [], ["a", "b"], [1, "a"], [-1]])
+def test_a_prompt_that_is_none_is_refused(prompt: Any) -> None:
+    with pytest.raises(Refusal) as refusal:
+        ask({"prompt": prompt}, Endpoint.COMPLETIONS)
+    assert str(refusal.value) == (
+        "prompt must be one string or one list of token ids, and not empty; the simulator takes no batches"
+    )

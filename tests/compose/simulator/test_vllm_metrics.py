@@ -1,0 +1,44 @@
+"""The page's buckets and labels against what vLLM was seen to serve."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from compose.simulator.engine_flags import change, of_preset
+from compose.simulator.presets import PRESETS
+from compose.simulator.scheduler import Engine
+from compose.simulator.vllm_metrics import EngineMetrics, token_buckets
+
+TOY = PRESETS["toy"]
+LATENCY = "0.3 0.5 0.8 1.0 1.5 2.0 2.5 5.0 10.0 15.0 20.0 30.0 40.0 50.0 60.0 120.0 240.0 480.0 960.0 1920.0 7680.0"
+TTFT = "0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 80.0 160.0 640.0 2560.0"
+ITL = "0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.3 0.4 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 80.0"
+ITERATION = "1.0 8.0 16.0 32.0 64.0 128.0 256.0 512.0 1024.0 2048.0 4096.0 8192.0 16384.0"
+TOKENS = "1.0 2.0 5.0 10.0 20.0 50.0 100.0 200.0 500.0 1000.0 2000.0"
+
+
+@pytest.mark.parametrize(
+    "name, bounds",
+    [
+        ("time_to_first_token_seconds", TTFT),
+        ("inter_token_latency_seconds", ITL),
+        ("request_time_per_output_token_seconds", ITL),
+        ("e2e_request_latency_seconds", LATENCY),
+        ("request_queue_time_seconds", LATENCY),
+        ("iteration_tokens_total", ITERATION),
+        ("request_prompt_tokens", TOKENS),
+        ("request_num_preemptions", "1.0 2.0 3.0 4.0 5.0 10.0 20.0"),
+        ("request_params_n", "1.0 2.0 5.0 10.0 20.0"),
+    ],
+)
+def test_the_buckets_are_those_of_vllm(name: str, bounds: str) -> None:
+    settings = change(of_preset(TOY), {"max_model_len": 2048})
+    metrics = EngineMetrics(settings, TOY, model="tiny", engine=Engine(settings, TOY), started=1.0)
+    families = {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
+    buckets = [s.labels for s in families[f"vllm:{name}"].samples if s.name.endswith("_bucket")]
+    assert [labels["le"] for labels in buckets] == [*bounds.split(), "+Inf"]
+    assert set(buckets[0]) == {"le", "model_name", "engine"}
+
+
+def test_token_buckets_end_below_the_models_length() -> None:
+    assert token_buckets(8192)[-3:] == (1000, 2000, 5000)
+    assert token_buckets(1000)[-1] == 1000

@@ -1,0 +1,109 @@
+"""The truth check: what agreement is, and that a difference is seen."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compose import cross_check
+from compose.cross_check import Comparison, Seen
+from compose.request_log_totals import Logged
+from exporters.signals import Outcome, Verdict
+
+BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0)
+LOAD = [Seen("siso", n < 90, n < 80, 0.06 + n / 1000, 100, 10) for n in range(100)]
+LOG = [
+    Logged(
+        time=datetime.fromtimestamp(n, UTC),
+        request_class="siso",
+        stream=True,
+        outcome=Outcome.OK if n < 90 else Outcome.CLIENT_ABORT,
+        prompt_tokens=50,
+        completion_tokens=100,
+        cached_tokens=10,
+        ttft_ms=60.0 + n,
+        tpot_ms=20.0 if n else None,
+        queue_ms=n * 2.0,
+        e2e_ms=2000.0,
+        slo={"ttft": Verdict.GOOD if n < 80 else Verdict.BAD},
+    )
+    for n in range(100)
+]
+DASHBOARD: Mapping[str, Mapping[str, float]] = {
+    "offered": {"siso": 100.3},
+    "ok": {"siso": 90.2},
+    "goodput": {"siso": 0.8},
+    "ttft_p50": {"siso": cross_check.bucketed_quantile(0.5, [each.ttft or 0 for each in LOAD], BOUNDS) or 0},
+    "tokens_out": {"siso": 10_020},
+    "cached_tokens": {"siso": 1_001},
+    "failed": {"siso": 10.1},
+    "bad_events": {"siso": 20.0},
+    "prompt_tokens": {"siso": 5_010},
+    "tpot_mean": {"siso": 0.0199},
+    "e2e_mean": {"siso": 2.01},
+    "queue_mean": {"siso": 0.099},
+}
+
+
+def broken(dashboard: Mapping[str, Mapping[str, float]], load: list[Seen]) -> list[str]:
+    made = cross_check.checks(cross_check.compare(dashboard, LOG, load, ["siso"], BOUNDS))
+    assert len(made) == 13
+    return [check.promise.removeprefix("truth: ").split(" agrees")[0] for check in made if not check.kept]
+
+
+def test_sources_that_tell_the_same_agree() -> None:
+    assert broken(DASHBOARD, LOAD) == []
+
+
+@pytest.mark.parametrize("figure", [*cross_check.FIGURES, *cross_check.OF_LOG])
+def test_a_dashboard_that_is_off_by_more_than_2_percent_is_found(figure: str) -> None:
+    wrong = {**DASHBOARD, figure: {"siso": DASHBOARD[figure]["siso"] * 1.03}}
+    assert broken(wrong, LOAD) == [figure]
+
+
+@pytest.mark.parametrize("figure", [*cross_check.FIGURES, *cross_check.OF_LOG])
+def test_a_figure_that_the_dashboard_does_not_have_is_found(figure: str) -> None:
+    assert broken({**DASHBOARD, figure: {}}, LOAD) == [figure]
+
+
+def test_requests_that_only_the_load_has_seen_are_found() -> None:
+    assert broken(DASHBOARD, LOAD + LOAD[:5]) == ["offered", "ok", "tokens_out", "cached_tokens"]
+
+
+def test_a_client_that_waits_longer_than_the_relay_saw_is_found() -> None:
+    slower = [Seen(each.name, each.ok, each.good, (each.ttft or 0) + 0.02, 100, 10) for each in LOAD]
+    assert broken(DASHBOARD, slower) == [cross_check.TRUE_MEDIAN]
+    barely = [Seen(each.name, each.ok, each.good, (each.ttft or 0) + 0.009, 100, 10) for each in LOAD]
+    assert broken(DASHBOARD, barely) == []
+
+
+def test_a_source_without_a_figure_is_infinitely_far_from_one_with_it() -> None:
+    assert Comparison("ok", "siso", {"dashboard": None, "log": 0.0}, slack=9).agrees is False
+    assert Comparison("ok", "siso", {"dashboard": 0.0, "log": 0.0}).agrees is True
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        pytest.param([0.01, 0.02], 0.025, id="first bucket begins at zero"),
+        pytest.param([0.2, 0.2, 0.3, 0.4], 0.25, id="at a bound"),
+        pytest.param([0.06, 0.07, 0.08, 0.09], 0.075, id="linear inside"),
+        pytest.param([5.0, 6.0], 1.0, id="above all bounds"),
+        pytest.param([], None, id="nothing"),
+    ],
+)
+def test_a_bucketed_median_is_what_prometheus_makes_of_it(values: list[float], expected: float | None) -> None:
+    found = cross_check.bucketed_quantile(0.5, values, BOUNDS)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+@given(st.lists(st.floats(0.001, 0.999), min_size=1))
+def test_a_bucketed_median_lies_in_the_bucket_of_the_true_one(values: list[float]) -> None:
+    true = sorted(values)[(len(values) - 1) // 2]
+    found = cross_check.bucketed_quantile(0.5, values, BOUNDS)
+    assert found is not None
+    high = min(bound for bound in BOUNDS if bound >= true)
+    low = max((bound for bound in BOUNDS if bound < true), default=0.0)
+    assert low <= found <= high * (1 + 1e-12)  # the last digit is not exact

@@ -1,0 +1,144 @@
+"""The demo's checks: each passes on the story as told, and fails on the story gone wrong."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from compose import demo_checks
+from compose.prometheus_queries import Sample
+from compose.request_log_totals import ClassFigures
+from compose.webhook import Notification
+
+SISO = ClassFigures("siso", 100, 100, 1.0, 0.1, 0.2, 500.0, 0.0)
+BURN = {"alertname": "LLMErrorBudgetBurn", **demo_checks.PAGE}
+
+
+def notice(arrived: float, status: str = "firing", **labels: str) -> Notification:
+    return Notification(
+        arrived=arrived,
+        receiver="page",
+        status=status,
+        labels=BURN | labels,
+        annotations={},
+        started="",
+        fingerprint="",
+    )
+
+
+def goodput(share: float | None) -> ClassFigures:
+    return replace(SISO, goodput=share)
+
+
+@pytest.mark.parametrize(
+    "overload, kept, found",
+    [
+        pytest.param(0.7, True, "100.0% to 70.0%: 30 points", id="30 points"),
+        pytest.param(0.75, False, "100.0% to 75.0%: 25 points", id="25 points"),
+        pytest.param(None, False, "no request was judged in one of the windows", id="nothing judged"),
+    ],
+)
+def test_goodput_must_fall_by_30_points(overload: float | None, kept: bool, found: str) -> None:
+    check = demo_checks.goodput_falls(SISO, goodput(overload))
+    assert (check.kept, check.found) == (kept, found)
+
+
+@pytest.mark.parametrize(
+    "baseline, overload, kept",
+    [
+        pytest.param(1000, 2000, True, id="more work than before"),
+        pytest.param(1000, 801, True, id="a little less"),
+        pytest.param(1000, 800, False, id="a fifth less"),
+        pytest.param(0, 800, False, id="no baseline"),
+    ],
+)
+def test_tokens_must_not_fall_by_a_fifth(baseline: float, overload: float, kept: bool) -> None:
+    assert demo_checks.tokens_stay(baseline, overload).kept is kept
+
+
+@pytest.mark.parametrize(
+    "arrivals, kept, found",
+    [
+        pytest.param([notice(1030)], True, "LLMErrorBudgetBurn after 30 s", id="in time"),
+        pytest.param([notice(1151)], False, "LLMErrorBudgetBurn after 151 s", id="late"),
+        pytest.param([notice(990)], False, "none; arrived: page LLMErrorBudgetBurn", id="before the overload"),
+        pytest.param([notice(1030, **{"class": "liso"})], False, "none; arrived: page LLMErrorBudgetBurn", id="class"),
+        pytest.param([notice(1030, slo="itl")], False, "none; arrived: page LLMErrorBudgetBurn", id="another SLO"),
+        pytest.param([notice(1030, severity="ticket")], False, "none; arrived: ticket LLMErrorBudgetBurn", id="ticket"),
+        pytest.param([], False, "none; arrived: nothing", id="nothing"),
+    ],
+)
+def test_the_page_must_arrive_in_time_with_its_labels(arrivals: Sequence[Notification], kept: bool, found: str) -> None:
+    check = demo_checks.page_in_time(arrivals, overload=1000)
+    assert (check.kept, check.found) == (kept, found)
+
+
+@pytest.mark.parametrize(
+    "arrivals, kept, found",
+    [
+        pytest.param([notice(1), notice(40, "resolved")], True, "after 30 s", id="in time"),
+        pytest.param([notice(1), notice(251, "resolved")], False, "after 241 s", id="late"),
+        pytest.param([notice(1)], False, "not resolved", id="still fires"),
+        pytest.param([], False, "not resolved", id="never fired"),
+        pytest.param([notice(1), notice(5, "resolved")], False, "not resolved", id="resolved before the flip"),
+        pytest.param(
+            [notice(1, tier="fast"), notice(2, tier="slow"), notice(30, "resolved", tier="fast")],
+            False,
+            "not resolved",
+            id="another tier still fires",
+        ),
+        pytest.param(
+            [notice(1), notice(20, "resolved"), notice(25)], False, "not resolved", id="fires again after it resolved"
+        ),
+        pytest.param(
+            [notice(1), notice(40, "resolved"), notice(41, "firing", slo="availability")],
+            True,
+            "after 30 s",
+            id="a page for another SLO does not matter",
+        ),
+    ],
+)
+def test_every_tier_of_the_page_must_be_resolved_in_time(
+    arrivals: Sequence[Notification], kept: bool, found: str
+) -> None:
+    check = demo_checks.resolved_in_time(arrivals, flip=10)
+    assert (check.kept, check.found) == (kept, found)
+
+
+def point(at: float, setting: str = demo_checks.SETTING) -> Sample:
+    return Sample({"setting": setting, "old": "False", "new": "True"}, at * 1000)
+
+
+@pytest.mark.parametrize(
+    "points, kept, found",
+    [
+        pytest.param([point(101.5), point(90, "version")], True, "one, +1.50 s from it", id="one, among others"),
+        pytest.param([point(103)], False, "one, +3.00 s from it", id="late"),
+        pytest.param([point(97)], False, "one, -3.00 s from it", id="early"),
+        pytest.param([point(100), point(100)], False, "2 points", id="two"),
+        pytest.param([], False, "0 points", id="none"),
+    ],
+)
+def test_the_flip_must_be_drawn_once_and_at_its_time(points: Sequence[Sample], kept: bool, found: str) -> None:
+    check = demo_checks.flip_drawn(points, flip=100)
+    assert (check.kept, check.found) == (kept, found)
+
+
+@pytest.mark.parametrize("after, kept", [(0.95, True), (0.2, False), (None, False)])
+def test_goodput_must_come_back(after: float | None, kept: bool) -> None:
+    assert demo_checks.recovers(goodput(0.05), goodput(after)).kept is kept
+
+
+@pytest.mark.parametrize("code, kept", [(0, True), (1, False)])
+def test_the_audit_must_find_no_empty_panel(code: int, kept: bool) -> None:
+    check = demo_checks.panels_filled(code, "29 queries, 0 empty or failing")
+    assert (check.kept, check.found) == (kept, "29 queries, 0 empty or failing")
+
+
+def test_the_windows_leave_out_what_the_phase_before_has_left_behind() -> None:
+    windows = demo_checks.Times(load=0, overload=75, flip=160, stop=280).windows
+    assert {name: (window.start, window.end) for name, window in windows.items()} == {
+        "baseline": (10, 75),
+        "overload": (90, 160),
+        "after flip": (180, 280),
+    }

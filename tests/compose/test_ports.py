@@ -1,0 +1,70 @@
+"""Which ports the lab takes, and what it says when it cannot."""
+
+import dataclasses
+import socket
+
+import pytest
+
+from compose.ports import HOST, SERVICES, Ports, free_ports, parse_ports, refuse_busy
+from exporters.errors import UsageError
+
+
+def test_without_a_word_the_ports_are_those_of_the_container_lab() -> None:
+    assert parse_ports("default") == Ports()
+    assert Ports().url("prometheus") == "http://127.0.0.1:9090"
+
+
+def test_free_ports_all_differ() -> None:
+    assert len(set(dataclasses.astuple(free_ports()))) == len(SERVICES)
+
+
+def test_single_ports_can_be_chosen() -> None:
+    assert parse_ports("prometheus=19090, grafana=13000") == Ports(prometheus=19090, grafana=13000)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        pytest.param(
+            "9090", "--ports: '9090' is no SERVICE=PORT; write auto, or such as prometheus=19090", id="no service"
+        ),
+        pytest.param(
+            "prometeus=1", "--ports: no service is called 'prometeus'; did you mean 'prometheus'?", id="misspelt"
+        ),
+        pytest.param(
+            "relay=70000", "--ports: relay: '70000' is no port; write a number from 1 to 65535", id="out of range"
+        ),
+        pytest.param(
+            "relay=9090",
+            "--ports: relay and prometheus would share port 9090; give one another",
+            id="shared with a default",
+        ),
+    ],
+)
+def test_a_wrong_port_is_refused_in_words(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_ports(text)
+    assert str(caught.value) == message
+
+
+def test_every_busy_port_is_named_with_its_service() -> None:
+    with socket.socket() as one, socket.socket() as two:
+        for each in (one, two):
+            each.bind((HOST, 0))
+            each.listen()
+        first, second = one.getsockname()[1], two.getsockname()[1]
+        ports = dataclasses.replace(free_ports(), relay=first, prometheus=second)
+        with pytest.raises(UsageError) as caught:
+            refuse_busy(ports, SERVICES)
+    assert str(caught.value) == (
+        f"port {first}, wanted for relay, is busy on 127.0.0.1\n"
+        f"port {second}, wanted for prometheus, is busy on 127.0.0.1\n"
+        "stop what listens there, or choose another: --ports relay=PORT, or --ports auto for free ones"
+    )
+
+
+def test_a_busy_port_of_a_service_that_is_not_started_does_not_matter() -> None:
+    with socket.socket() as one:
+        one.bind((HOST, 0))
+        one.listen()
+        refuse_busy(dataclasses.replace(free_ports(), grafana=one.getsockname()[1]), ["relay", "sidecar"])

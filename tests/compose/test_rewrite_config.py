@@ -1,0 +1,127 @@
+"""The container lab's configuration, and the native lab's made from it."""
+
+import dataclasses
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from alerts.liveness_alerts import SIDECAR_JOB
+from alerts.rule_file import render
+from compose import rewrite_config
+from compose.ports import Ports, free_ports
+from compose.prometheus_tools import Tools, find_tools
+from compose.run_directory import RunFolder
+from compose.services import LabConfig, load, services, write_configs
+from exporters import slos
+
+
+@pytest.fixture(scope="module")
+def tools() -> Tools:
+    return find_tools()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> LabConfig:
+    config = LabConfig(folder=RunFolder(tmp_path), ports=free_ports())
+    write_configs(config, render(slos.load(config.slos)))
+    return config
+
+
+def check(*command: str | Path) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "source", [rewrite_config.PROMETHEUS, rewrite_config.ALERTMANAGER, *rewrite_config.GRAFANA.glob("*/*.yaml")]
+)
+def test_no_name_of_a_container_is_left(source: Path) -> None:
+    where = rewrite_config.places(Ports(), rules=Path("/r"), dashboards=Path("/d"))
+    text = rewrite_config.localised(source, where)
+    assert not [there for there in where if there in text]
+
+
+def test_nothing_but_places_is_changed(tmp_path: Path) -> None:
+    assert yaml.safe_load(rewrite_config.localised(rewrite_config.PROMETHEUS, {})) == yaml.safe_load(
+        rewrite_config.PROMETHEUS.read_text()
+    )
+
+
+def test_the_sidecar_is_scraped_under_the_job_that_its_alert_watches() -> None:
+    jobs = yaml.safe_load(rewrite_config.PROMETHEUS.read_text())["scrape_configs"]
+    targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in jobs}
+    assert targets[SIDECAR_JOB] == [rewrite_config.CONTAINER["sidecar"]]
+
+
+def test_a_load_shows_its_series_where_prometheus_looks_for_them(config: LabConfig) -> None:
+    jobs = yaml.safe_load(config.folder.prometheus_config.read_text())["scrape_configs"]
+    words = load(config, "mixed").command
+    assert [words[words.index("--metrics") + 1]] in [job["static_configs"][0]["targets"] for job in jobs]
+
+
+def test_a_load_takes_a_port_and_a_lab_without_one_does_not(tmp_path: Path) -> None:
+    idle = LabConfig(folder=RunFolder(tmp_path), ports=Ports())
+    assert "load" not in idle.used
+    assert "load" in dataclasses.replace(idle, scenario="mixed").used
+
+
+def test_prometheus_scrapes_as_often_as_the_slo_file_says() -> None:
+    every = yaml.safe_load(rewrite_config.PROMETHEUS.read_text())["global"]
+    spec = slos.load(rewrite_config.ROOM / "slos.yaml")
+    assert every["scrape_interval"] == every["evaluation_interval"] == f"{spec.scrape_interval:g}s"
+
+
+@pytest.mark.lab
+def test_promtool_accepts_the_native_configuration_with_its_rules(tools: Tools, config: LabConfig) -> None:
+    said = check(tools.promtool, "check", "config", config.folder.prometheus_config)
+    assert "1 rule files found" in said
+
+
+@pytest.mark.lab
+def test_promtool_accepts_the_containers_configuration(tools: Tools) -> None:
+    check(tools.promtool, "check", "config", "--syntax-only", rewrite_config.PROMETHEUS)
+
+
+@pytest.mark.lab
+def test_amtool_accepts_both_configurations(tools: Tools, config: LabConfig) -> None:
+    for file in (rewrite_config.ALERTMANAGER, config.folder.alertmanager_config):
+        said = check(tools.amtool, "check-config", file)
+        assert "3 receivers" in said
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    "labels, receiver",
+    [
+        pytest.param(["severity=page", "slo=ttft"], "page", id="page"),
+        pytest.param(["severity=ticket", "slo=ttft"], "ticket", id="ticket"),
+        pytest.param(["alertname=Watchdog", "severity=none"], "heartbeat", id="watchdog"),
+        pytest.param(["severity=unheard-of"], "ticket", id="unknown severity wakes nobody"),
+    ],
+)
+def test_alertmanager_sends_each_severity_to_its_receiver(tools: Tools, labels: list[str], receiver: str) -> None:
+    flags = (f"--config.file={rewrite_config.ALERTMANAGER}", f"--verify.receivers={receiver}")
+    check(tools.amtool, "config", "routes", "test", *flags, *labels)
+
+
+def test_every_service_stays_on_loopback_and_in_its_folder(config: LabConfig) -> None:
+    nowhere = Path("/nowhere")
+    made = services(
+        config,
+        Tools(prometheus=nowhere, promtool=nowhere, alertmanager=nowhere, amtool=nowhere, alertmanager_cwd=None),
+    )
+    words = {service.name: " ".join(service.command) for service in made}
+    assert f"--web.listen-address={config.ports.address('prometheus')}" in words["prometheus"]
+    assert f"--storage.tsdb.path={config.folder.root}" in words["prometheus"]
+    assert f"--web.listen-address={config.ports.address('alertmanager')}" in words["alertmanager"]
+    assert "--cluster.listen-address= " in words["alertmanager"]
+    assert not [name for name, command in words.items() if "0.0.0.0" in command]
+
+
+def test_an_engine_that_runs_already_is_not_started(tmp_path: Path) -> None:
+    config = LabConfig(folder=RunFolder(tmp_path), ports=Ports(), engine="http://gpu:8000")
+    assert config.upstream == "http://gpu:8000"
+    assert "engine" not in config.used

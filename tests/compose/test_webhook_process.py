@@ -1,0 +1,79 @@
+"""The webhook as a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from compose.ports import free_ports
+
+ROOT = Path(__file__).parents[2]
+DELIVERY = {
+    "version": "4",
+    "receiver": "page",
+    "alerts": [
+        {
+            "status": "firing",
+            "labels": {"alertname": "LLMEngineDown", "severity": "page"},
+            "annotations": {"summary": "the engine does not answer"},
+            "startsAt": "2026-01-31T12:00:00Z",
+        }
+    ],
+}
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def test_a_page_is_a_line_of_output_and_a_line_of_the_file(tmp_path: Path) -> None:
+    ports, file = free_ports(), tmp_path / "pages.jsonl"
+    command = [
+        sys.executable,
+        "-m",
+        "compose.webhook_process",
+        "--listen",
+        ports.address("webhook"),
+        "--file",
+        str(file),
+    ]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            give_up = time.monotonic() + 20
+            while not answers(ports.url("webhook") + "/healthz"):
+                assert time.monotonic() < give_up
+                time.sleep(0.05)
+            request = urllib.request.Request(ports.url("webhook") + "/page", data=json.dumps(DELIVERY).encode())
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                assert answer.status == 200
+        finally:
+            process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert out.startswith("page firing ")
+    assert out.endswith("LLMEngineDown - the engine does not answer\n")
+    (line,) = file.read_text().splitlines()
+    assert json.loads(line)["labels"] == {"alertname": "LLMEngineDown", "severity": "page"}
+
+
+def test_a_wrong_address_is_refused_in_words(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "compose.webhook_process",
+        "--listen",
+        "here",
+        "--file",
+        str(tmp_path / "pages.jsonl"),
+    ]
+    run = subprocess.run(command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True, check=False, timeout=30)
+    assert run.returncode == 2
+    assert run.stderr == ("receiver: --listen: 'here' is no address; write HOST:PORT, such as 127.0.0.1:8001\n")

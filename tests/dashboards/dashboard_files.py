@@ -1,0 +1,30 @@
+"""A dashboard as Grafana reads it: its panels by title, their queries as they are asked."""
+
+import json
+from typing import Any
+
+from dashboards.audit import checks_of
+from dashboards.board import Board
+from dashboards.interpolation import expand, intervals
+from exporters.slos import SHIPPED, SloFile, load
+
+Page = dict[str, Any]
+
+
+def page_of(board: Board, spec: SloFile | None = None) -> Page:
+    return dict(json.loads(board.render(spec or load(SHIPPED))))
+
+
+def panel(page: Page, title: str) -> dict[str, Any]:
+    (found,) = [one for one in page["panels"] if one["title"] == title]
+    return dict(found)
+
+
+def asked(page: Page, title: str) -> dict[str, str]:
+    """The queries of a panel by legend, over an hour of scrapes every 15 s with everything selected."""
+    legends = {target["refId"]: target["legendFormat"] for target in panel(page, title)["targets"]}
+    return {
+        legends[check.ref]: expand(check.expression, {**check.values, **intervals(3600, 15)})
+        for check in checks_of(page)
+        if check.panel == title
+    }

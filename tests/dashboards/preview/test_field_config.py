@@ -1,0 +1,132 @@
+import math
+from typing import Any
+
+import pytest
+
+from dashboards.preview import colours
+from dashboards.preview.data_frames import Field, Kind
+from dashboards.preview.field_config import Context, Look, style_of
+from tests.dashboards.preview.sample_dashboard import BLUE, GREEN, RED, config, fixed, override, thresholds
+
+SISO = Field("Value", Kind.NUMBER, [1.0], {"class": "siso"}, "siso p95")
+
+
+def look(fields: dict[str, Any], column: Field = SISO, ref: str = "A") -> Look:
+    return style_of({"fieldConfig": fields}, Context(now=1000)).of(column, ref)
+
+
+@pytest.mark.parametrize(
+    "matcher, options, matches",
+    [
+        pytest.param("byName", "siso p95", True, id="the name by the legend"),
+        pytest.param("byName", "Value", True, id="the name of the column"),
+        pytest.param("byName", "siso", False, id="another name"),
+        pytest.param("byNames", {"mode": "include", "names": ["siso p95"]}, True, id="one of some names"),
+        pytest.param("byNames", {"mode": "exclude", "names": ["siso p95"]}, False, id="none of some names"),
+        pytest.param("byRegexp", "/^siso\\b/", True, id="a pattern"),
+        pytest.param("byRegexp", "/^SISO/i", True, id="a pattern that ignores case"),
+        pytest.param("byRegexp", "p95", True, id="a bare pattern"),
+        pytest.param("byRegexp", "/^p95/", False, id="a pattern that fails"),
+        pytest.param("byType", "number", True, id="the type"),
+        pytest.param("byFrameRefID", "A", True, id="the query"),
+        pytest.param("byFrameRefID", "B", False, id="another query"),
+        pytest.param("byFuture", "x", False, id="a matcher of tomorrow"),
+    ],
+)
+def test_an_override_holds_for_the_columns_that_it_matches(matcher: str, options: Any, matches: bool) -> None:
+    found = look(config(override(matcher, options, unit="s"), unit="short"))
+    assert found.settings["unit"] == ("s" if matches else "short")
+
+
+def test_of_several_overrides_the_last_one_counts_and_the_panel_keeps_its_defaults() -> None:
+    fields = config(
+        override("byName", "siso p95", custom__lineWidth=2, unit="s"),
+        override("byRegexp", "/siso/", unit="ms"),
+        custom={"lineWidth": 1, "fillOpacity": 40},
+    )
+    found = look(fields)
+    assert (found.settings["unit"], found.custom("lineWidth"), found.custom("fillOpacity")) == ("ms", 2, 40)
+    assert fields["defaults"]["custom"]["lineWidth"] == 1
+
+
+def of_value(**results: Any) -> dict[str, Any]:
+    return {"type": "value", "options": {name.removeprefix("_"): result for name, result in results.items()}}
+
+
+def of(kind: str, result: Any, **options: Any) -> dict[str, Any]:
+    return {"type": kind, "options": {**options, "result": result}}
+
+
+@pytest.mark.parametrize(
+    "mapping, value, text, colour",
+    [
+        pytest.param(of_value(_1={"text": "up", "color": "green"}), 1.0, "up", "#73BF69", id="a value"),
+        pytest.param(of_value(_1={"text": "up"}), 2.0, "2", "", id="another value"),
+        pytest.param(of_value(_1={"color": RED}), 1, "1", RED, id="only a colour"),
+        pytest.param(of_value(_00128={"text": "to 128"}), "00128", "to 128", "", id="a word"),
+        pytest.param(of("range", {"text": "much"}, **{"from": 1, "to": None}), 7, "much", "", id="a range"),
+        pytest.param(of("range", {"text": "few"}, **{"from": 1, "to": 2}), 3, "3", "", id="outside of a range"),
+        pytest.param(of("regex", {"text": "old"}, pattern="/^v0/"), "v0.1", "old", "", id="a pattern"),
+        pytest.param(of("special", {"text": "gone"}, match="null"), None, "gone", "", id="nothing"),
+        pytest.param(of("special", {"text": "gone"}, match="null"), 0, "0", "", id="zero is not nothing"),
+    ],
+)
+def test_a_mapping_gives_text_and_colour(mapping: Any, value: Any, text: str, colour: str) -> None:
+    shown = look(config(mappings=[mapping])).show(value)
+    assert (shown.text, shown.colour) == (text, colour)
+
+
+def test_what_has_no_value_says_so_in_the_panels_own_words() -> None:
+    found = look(config(noValue="no traffic", unit="s"))
+    assert [found.show(value).text for value in (None, "", 0)] == ["no traffic", "no traffic", "0 s"]
+
+
+def test_a_display_name_may_name_the_labels() -> None:
+    found = look(config(override("byName", "siso p95", displayName="class ${__field.labels.class}")))
+    assert found.title(SISO) == "class siso"
+
+
+@pytest.mark.parametrize(
+    "value, colour",
+    [
+        pytest.param(-1.0, RED, id="below the first step"),
+        pytest.param(0.25, GREEN, id="on a step"),
+        pytest.param(9.0, GREEN, id="above the last"),
+        pytest.param(math.inf, GREEN, id="infinite"),
+        pytest.param(None, RED, id="no value"),
+    ],
+)
+def test_thresholds_colour_a_value_from_their_step_on(value: float | None, colour: str) -> None:
+    assert look(config(thresholds=thresholds(RED, (0.25, GREEN)))).colour_of(value, "", 0) == colour
+
+
+def test_thresholds_may_be_shares_of_the_panels_range() -> None:
+    found = look(config(min=0, max=10, thresholds={**thresholds(RED, (50, GREEN)), "mode": "percentage"}))
+    assert [found.colour_of(value, "", 0) for value in (4.9, 5.0)] == [RED, GREEN]
+
+
+def test_a_fixed_colour_is_that_colour_whatever_the_value() -> None:
+    assert look(config(color=fixed(BLUE), thresholds=thresholds(RED))).colour_of(0, "", 3) == BLUE
+
+
+def test_a_series_keeps_the_colour_of_its_name_wherever_it_stands() -> None:
+    found = look(config(color={"mode": "palette-classic-by-name"}))
+    assert found.colour_of(1, "siso", 0) == found.colour_of(2, "siso", 5) == colours.of_name("siso")
+    assert len({colours.of_name(name) for name in ("siso", "silo", "liso", "lilo")}) == 4
+
+
+@pytest.mark.parametrize(
+    "ground, ink",
+    [
+        pytest.param("#DEEBF7", "#111217", id="black on light blue"),
+        pytest.param("#08519C", "#FFFFFF", id="white on dark blue"),
+        pytest.param("transparent", "", id="as it is on no ground"),
+    ],
+)
+def test_what_stands_on_a_colour_can_be_read(ground: str, ink: str) -> None:
+    assert colours.ink(ground) == ink
+
+
+def test_in_the_classic_palette_the_place_counts() -> None:
+    found = look(config(color={"mode": "palette-classic"}))
+    assert [found.colour_of(1, "x", place) for place in (0, 1, 56)] == ["#7EB26D", "#EAB839", "#7EB26D"]

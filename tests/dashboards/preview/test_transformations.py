@@ -1,0 +1,133 @@
+"""Transformations, as tables: a header and its rows."""
+
+from typing import Any
+
+import pytest
+
+from dashboards.preview.data_frames import Field, Frame, Kind
+from dashboards.preview.transformations import transformed
+
+Table = list[tuple[Any, ...]]
+
+
+def frame(header: tuple[str, ...], *rows: tuple[Any, ...], ref: str = "A") -> Frame:
+    kinds = {"Time": Kind.TIME, "Value": Kind.NUMBER}
+    columns = zip(*rows, strict=True) if rows else [()] * len(header)
+    return Frame(
+        ref,
+        tuple(
+            Field(name, kinds.get(name.split(" ")[0], Kind.STRING), list(values))
+            for name, values in zip(header, columns, strict=True)
+        ),
+    )
+
+
+def table(frame: Frame) -> Table:
+    titles = tuple(column.title for column in frame.fields)
+    return [titles, *zip(*(column.values for column in frame.fields), strict=True)]
+
+
+def series(value: float, **labels: str) -> Frame:
+    return Frame("A", (Field("Time", Kind.TIME, [0]), Field("Value", Kind.NUMBER, [value], labels, f"s{value:g}")))
+
+
+def apply(frames: list[Frame], name: str, **options: Any) -> list[Table]:
+    return [table(each) for each in transformed(frames, [{"id": name, "options": options}])]
+
+
+UP = frame(("Time", "engine", "Value #A"), (0, "a", 1), (0, "b", 0))
+WAIT = frame(("Time", "engine", "Value #B"), (0, "b", 7), (0, "c", 9), ref="B")
+
+
+def test_merge_puts_what_does_not_contradict_into_one_row() -> None:
+    assert apply([UP, WAIT], "merge") == [
+        [("Time", "engine", "Value #A", "Value #B"), (0, "a", 1, None), (0, "b", 0, 7), (0, "c", None, 9)]
+    ]
+
+
+def test_merge_keeps_rows_together_when_one_query_answered_nothing() -> None:
+    nothing = frame(("Time", "Value #C"), ref="C")
+    assert apply([nothing, UP, WAIT], "merge") == [
+        [
+            ("Time", "Value #C", "engine", "Value #A", "Value #B"),
+            (0, None, "a", 1, None),
+            (0, None, "b", 0, 7),
+            (0, None, "c", None, 9),
+        ]
+    ]
+
+
+def test_one_frame_is_merged_with_nothing() -> None:
+    assert apply([UP], "merge") == [table(UP)]
+
+
+@pytest.mark.parametrize(
+    "mode, rows",
+    [
+        pytest.param("outer", [("a", 0, 1, None, None), ("b", 0, 0, 0, 7), ("c", None, None, 0, 9)], id="outer"),
+        pytest.param("inner", [("b", 0, 0, 0, 7)], id="inner"),
+    ],
+)
+def test_join_has_a_row_for_each_value_of_the_column(mode: str, rows: Table) -> None:
+    assert apply([UP, WAIT], "joinByField", byField="engine", mode=mode) == [
+        [("engine", "Time 1", "Value #A", "Time 2", "Value #B"), *rows]
+    ]
+
+
+def test_organize_leaves_out_orders_and_renames() -> None:
+    assert apply(
+        [UP],
+        "organize",
+        excludeByName={"Time": True},
+        indexByName={"Value #A": 0, "engine": 1},
+        renameByName={"Value #A": "State"},
+    ) == [[("State", "engine"), (1, "a"), (0, "b")]]
+
+
+def test_grouping_to_a_matrix_turns_one_column_into_the_header() -> None:
+    told = frame(("Time", "engine", "setting", "Value"), (0, "a", "seed", 1), (0, "b", "seed", 2), (0, "b", "dtype", 3))
+    assert apply([told], "groupingToMatrix", rowField="engine", columnField="setting", valueField="Value") == [
+        [("engine\\setting", "seed", "dtype"), ("a", 1, None), ("b", 2, 3)]
+    ]
+
+
+def test_labels_become_columns() -> None:
+    assert apply([series(1, engine="a", rank="0"), series(2, engine="b", rank="0")], "labelsToFields") == [
+        [("Time", "engine", "rank", "Value"), (0, "a", "0", 1), (0, "b", "0", 2)]
+    ]
+
+
+def test_one_label_may_name_the_value() -> None:
+    found = apply([series(1, engine="a", q="p50"), series(2, engine="a", q="p95")], "labelsToFields", valueLabel="q")
+    assert found == [[("Time", "engine", "p50", "p95"), (0, "a", 1, 2)]]
+
+
+def test_columns_are_kept_by_name_or_pattern() -> None:
+    assert apply([UP], "filterFieldsByName", include={"pattern": "^eng"}) == [[("engine",), ("a",), ("b",)]]
+    assert apply([UP], "filterFieldsByName", exclude={"names": ["Time"]})[0][0] == ("engine", "Value #A")
+
+
+def test_columns_are_renamed_by_a_pattern() -> None:
+    assert apply([UP], "renameByRegex", regex="Value #(.)", renamePattern="of $1")[0][0] == ("Time", "engine", "of A")
+
+
+@pytest.mark.parametrize("descending, order", [(False, "abc"), (True, "bac")])
+def test_rows_are_sorted_and_those_without_a_value_are_last(descending: bool, order: str) -> None:
+    given = frame(("Value", "engine"), (None, "c"), (1, "a"), (2, "b"))
+    (found,) = apply([given], "sortBy", sort=[{"field": "Value", "desc": descending}])
+    assert "".join(row[1] for row in found[1:]) == order
+
+
+def test_a_limit_keeps_the_first_rows() -> None:
+    assert apply([UP], "limit", limitField=1) == [[("Time", "engine", "Value #A"), (0, "a", 1)]]
+
+
+def test_reduce_makes_a_row_of_each_series() -> None:
+    assert apply([series(1, engine="a"), series(2, engine="b")], "reduce", reducers=["max"], labelsToFields=True) == [
+        [("Field", "engine", "Max"), ("s1", "a", 1), ("s2", "b", 2)]
+    ]
+
+
+def test_an_unknown_or_disabled_transformation_changes_nothing() -> None:
+    assert apply([UP], "transformOfTomorrow") == [table(UP)]
+    assert transformed([UP, WAIT], [{"id": "merge", "disabled": True}]) == [UP, WAIT]

@@ -1,0 +1,36 @@
+"""Queries of panels, asked of a history that is known."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dashboards.board import Board
+from dashboards.interpolation import expand
+from exporters.slos import SHIPPED, SloFile, load
+from tests.dashboards import dashboard_files
+from tests.support.promtool import Case, Promtool
+
+
+def panel(board: Board, title: str, spec: SloFile | None = None) -> dict[str, Any]:
+    """A panel of the dashboard, for the SLO file that is shipped or another one."""
+    return dashboard_files.panel(dashboard_files.page_of(board, spec), title)
+
+
+def limits(panel: Mapping[str, Any]) -> list[float]:
+    """The thresholds that it draws or colours by."""
+    return [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"][1:]]
+
+
+def answers(
+    promtool: Promtool,
+    panel: Mapping[str, Any],
+    growth: Mapping[str, float],
+    *samples: Mapping[str, float],
+) -> None:
+    """Each query of the panel gives exactly these samples once counters have grown so at each scrape of ten minutes."""
+    values = {"model": ".*", "class": ".*", "__rate_interval": "1m", "__range": "5m"}
+    case = Case(load(SHIPPED), {name: f"0+{step:g}x40" for name, step in growth.items()}, every=15)
+    for target, wanted in zip(panel["targets"], samples, strict=True):
+        # releases of Prometheus differ in the last digit
+        exact = {row: round(value, 9) for row, value in wanted.items()}
+        case.gives(600, f"round(1e9 * ({expand(target['expr'], values)})) / 1e9", exact)
+    promtool.test([case])

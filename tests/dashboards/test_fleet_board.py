@@ -1,0 +1,168 @@
+"""One row an engine: what each query of the table gives on a real Prometheus, and how its columns look."""
+
+from typing import Any
+
+import pytest
+
+from dashboards.boards.fleet import BOARD
+from exporters.slos import SHIPPED, load, loads
+from tests.dashboards.dashboard_files import Page, asked, page_of, panel
+from tests.support.promtool import Case, Promtool, constant, counter
+
+PAGE = page_of(BOARD)
+SCRAPES = 40
+NOW = 15.0 * SCRAPES
+
+# Two sidecars that know their engines by one address, a gateway before two engines, and a sidecar that is down.
+ONE, TWO, FIRST, SECOND = (
+    f'engine="{engine}",instance="{instance}"'
+    for engine, instance in (("e:1", "s:1"), ("e:1", "s:2"), ("a:1", "gw:1"), ("b:1", "gw:1"))
+)
+
+
+def requests(instance: str, each: int, good: int, failed: int, prompt: float) -> dict[str, str]:
+    """Requests per scrape, how many of them are good and fail, and the bound under which all first tokens come."""
+
+    def count(rate: float) -> str:
+        return counter((rate, SCRAPES))
+
+    who = f'model="m",class="siso",tenant="other",instance="{instance}"'
+    of = f'model="m",class="siso",instance="{instance}"'
+    return {
+        f'llm_requests_total{{{who},outcome="ok",stream="true"}}': count(each - failed),
+        f'llm_requests_total{{{who},outcome="upstream_error",stream="true"}}': count(failed),
+        f"llm_goodput_events_total{{{who}}}": count(each),
+        f"llm_goodput_requests_total{{{who}}}": count(good),
+        f'llm_time_to_first_token_seconds_bucket{{{of},le="{prompt}"}}': count(each),
+        f'llm_time_to_first_token_seconds_bucket{{{of},le="+Inf"}}': count(each),
+    }
+
+
+def engine(who: str, up: int, seqs: str) -> dict[str, str]:
+    def rank(number: int, of: str = "") -> str:
+        return f'{who},rank="{number}",model="m"{of}'
+
+    return {
+        f"llm_engine_up{{{who}}}": constant(up, SCRAPES),
+        f'llm_engine_info{{{who},engine_type="vllm",version="0.32.0"}}': constant(1, SCRAPES),
+        f'llm_engine_setting_info{{{who},setting="max_num_seqs",value="{seqs}"}}': constant(1, SCRAPES),
+        f'llm_engine_setting_info{{{who},setting="dtype",value="auto"}}': constant(1, SCRAPES),
+        **{f"llm_engine_requests_waiting{{{rank(number)}}}": constant(3, SCRAPES) for number in (0, 1)},
+        **{
+            f"llm_engine_kv_cache_usage_ratio{{{rank(number)}}}": constant((number + 1) / 4, SCRAPES)
+            for number in (0, 1)
+        },
+        f"llm_engine_prefix_cache_queries_tokens_total{{{rank(0)}}}": counter((30, SCRAPES)),
+        f"llm_engine_prefix_cache_hits_tokens_total{{{rank(0)}}}": counter((15, SCRAPES)),
+    }
+
+
+SERIES = {
+    **requests("s:1", 15, 15, 0, 0.5),
+    **requests("s:2", 15, 0, 15, 2.0),
+    **requests("gw:1", 0, 0, 0, 0.5),
+    **engine(ONE, 1, "256"),
+    **engine(TWO, 1, "128"),
+    **engine(FIRST, 1, "256"),
+    **engine(SECOND, 0, "256"),
+    'up{job="vllm-slo-sidecar",instance="s:3"}': constant(0, SCRAPES),
+}
+ALL = (ONE, TWO, FIRST, SECOND)
+
+ROWS: dict[str, dict[str, float]] = {
+    "State": {ONE: 1, TWO: 1, FIRST: 1, SECOND: 0, 'engine="sidecar down",instance="s:3"': 0},
+    "Goodput": {ONE: 1, TWO: 0},
+    "Requests/s": {ONE: 1, TWO: 1, FIRST: 0, SECOND: 0},
+    "Failed": {ONE: 0, TWO: 1},
+    "TTFT p50": {ONE: 0.25, TWO: 1},
+    "Waiting": dict.fromkeys(ALL, 6),
+    "KV cache": dict.fromkeys(ALL, 0.5),
+    "Cache hits": dict.fromkeys(ALL, 0.5),
+    "Odd settings": {ONE: 0, TWO: 1, FIRST: 0, SECOND: 0},
+    "Type, Version": {f'{who},engine_type="vllm",version="0.32.0"': 1 for who in ALL},
+}
+
+
+def columns(page: Page) -> dict[str, dict[str, Any]]:
+    """How each column of the table looks, by its title."""
+    found: dict[str, dict[str, Any]] = {}
+    for override in panel(page, "Engines")["fieldConfig"]["overrides"]:
+        looks = found.setdefault(override["matcher"]["options"], {})
+        looks.update({each["id"]: each["value"] for each in override["properties"]})
+    return {looks["displayName"]: looks for looks in found.values()}
+
+
+@pytest.mark.lab
+def test_every_query_gives_one_value_an_engine_and_joins_by_sidecar_and_engine(promtool: Promtool) -> None:
+    queries, case = asked(PAGE, "Engines"), Case(load(SHIPPED), SERIES, 15)
+    for title, rows in ROWS.items():
+        case.gives(NOW - 30, f"round({queries[title]}, 0.001)", {f"{{{row}}}": value for row, value in rows.items()})
+    promtool.test([case])
+
+
+@pytest.mark.lab
+def test_a_setting_is_shown_only_where_engines_differ_in_it(promtool: Promtool) -> None:
+    (query,) = asked(PAGE, "Settings that differ").values()
+    shown = {("e:1", "s:1"): 256, ("e:1", "s:2"): 128, ("a:1", "gw:1"): 256, ("b:1", "gw:1"): 256}
+    case = Case(load(SHIPPED), SERIES, 15).gives(
+        NOW - 30,
+        query,
+        {
+            f'llm_engine_setting_info{{engine="{engine} at {instance}",instance="{instance}",setting="max_num_seqs",'
+            f'value="{value}"}}': 1
+            for (engine, instance), value in shown.items()
+        },
+    )
+    promtool.test([case])
+
+
+def test_columns_have_units_and_the_limits_of_the_slo_file() -> None:
+    text = """
+version: 1
+period: 30d
+classes: [{name: chat}]
+slos:
+  - {name: fast, classes: [chat], signal: ttft, threshold: 300ms, objective: 90%}
+  - {name: there, classes: [chat], signal: availability, objective: 99%}
+"""
+    shown = columns(page_of(BOARD, loads(text)))
+    units = {title: looks["unit"] for title, looks in shown.items() if "unit" in looks}
+    assert {title for title, unit in units.items() if unit == "percentunit"} == {
+        *("Goodput", "Failed", "KV cache", "Cache hits")
+    }
+    assert units["TTFT p50"] == units["TTFT p95"] == "s"
+    limits = {
+        title: [step["value"] for step in looks["thresholds"]["steps"][1:]]
+        for title, looks in shown.items()
+        if "thresholds" in looks
+    }
+    assert limits == {
+        "State": [1],
+        "Goodput": [0.8, 0.9],
+        "Failed": [0.01, 0.02],
+        "TTFT p50": [0.3],
+        "TTFT p95": [0.3],
+        "KV cache": [0.9],
+        "Odd settings": [1],
+    }
+
+
+def test_the_worst_goodput_comes_first() -> None:
+    assert panel(PAGE, "Engines")["options"]["sortBy"] == [{"displayName": "Goodput"}]
+
+
+def test_an_engine_leads_to_its_own_dashboard() -> None:
+    (link,) = columns(PAGE)["Engine"]["links"]
+    assert link["url"].startswith("/d/vllm-slo-engine?${__url_time_range}")
+    assert "&var-instance=${__data.fields.instance}&var-engine=${__data.fields.engine}" in link["url"]
+
+
+def test_every_column_is_in_its_place_and_none_is_without_a_title() -> None:
+    merge, organize = panel(PAGE, "Engines")["transformations"]
+    assert merge["id"] == "merge"
+    letters = [target["refId"] for target in panel(PAGE, "Engines")["targets"]]
+    fields = {"engine", "instance", "engine_type", "version", *(f"Value #{letter}" for letter in letters)}
+    order, hidden = organize["options"]["indexByName"], organize["options"]["excludeByName"]
+    assert order.keys() | hidden.keys() == fields | {"Time"}
+    assert sorted(order.values()) == list(range(len(order)))
+    assert list(columns(PAGE))[:2] == ["Engine", "Sidecar"]

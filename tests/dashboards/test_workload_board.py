@@ -1,0 +1,121 @@
+"""What is asked: failed requests are in every count, and shares are of the right whole."""
+
+from itertools import product
+
+import pytest
+
+from dashboards.boards.workload import BOARD
+from exporters.sidecar.ingest.request_metrics import RequestMetrics
+from exporters.signals import NO_TOKENS, SIZES, Outcome
+from tests.dashboards.promql_history import answers, limits, panel
+from tests.support.openmetrics import whole
+from tests.support.promtool import Promtool
+from tests.support.sample_records import SLOS, finished
+
+ENDED = [
+    *(finished(prompt_tokens=100, completion_tokens=200) for _ in range(6)),
+    finished(prompt_estimate=100.0, outcome=Outcome.REJECTED),
+    finished(prompt_estimate=9000.0, outcome=Outcome.TIMEOUT_FIRST_TOKEN),
+    finished(prompt_estimate=9000.0, completion_tokens=3, outcome=Outcome.CLIENT_ABORT),
+    finished(prompt_tokens=9000, completion_tokens=3),
+]
+
+
+@pytest.fixture(scope="module")
+def counted() -> dict[str, float]:
+    """What the sidecar counts of these requests."""
+    series = RequestMetrics(SLOS)
+    for request in ENDED:
+        series.record(request)
+    samples = [sample for family in whole(series.collect(0.0)) for sample in family.samples]
+    return {
+        f"{sample.name}{_row(**sample.labels)}": sample.value
+        for sample in samples
+        if sample.name == "llm_requests_by_size_total"
+    }
+
+
+def _row(**labels: str) -> str:
+    return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
+
+
+@pytest.mark.lab
+def test_failed_requests_stand_in_the_matrix_with_what_they_got(promtool: Promtool, counted: dict[str, float]) -> None:
+    cells = dict.fromkeys(product(SIZES, (*SIZES, NO_TOKENS)), 0.0)
+    cells |= {("00128", "00512"): 0.6, ("00128", "none"): 0.1, ("32768", "none"): 0.1, ("32768", "00128"): 0.2}
+    wanted = {_row(prompt_size=prompt, completion_size=size): share for (prompt, size), share in cells.items()}
+    answers(promtool, panel(BOARD, "Prompt and completion"), counted, wanted)
+
+
+@pytest.mark.lab
+def test_a_failure_is_a_share_of_the_requests_with_prompts_of_that_length(
+    promtool: Promtool, counted: dict[str, float]
+) -> None:
+    failures = [outcome for outcome in Outcome if outcome is not Outcome.OK]
+    cells = dict.fromkeys(product(("00128", "32768"), failures), 0.0)
+    cells[("00128", Outcome.REJECTED)] = 1 / 7
+    cells |= {("32768", Outcome.TIMEOUT_FIRST_TOKEN): 1 / 3, ("32768", Outcome.CLIENT_ABORT): 1 / 3}
+    wanted = {_row(prompt_size=prompt, outcome=outcome): share for (prompt, outcome), share in cells.items()}
+    answers(promtool, panel(BOARD, "Failures by prompt length"), counted, wanted)
+
+
+@pytest.mark.parametrize(
+    "title, row",
+    [
+        pytest.param("Prompt and completion", "completion_size", id="completions"),
+        pytest.param("Failures by prompt length", "outcome", id="outcomes"),
+    ],
+)
+def test_sizes_stand_in_their_order_and_in_words(title: str, row: str) -> None:
+    shown = panel(BOARD, title)
+    steps = [(step["id"], step["options"]) for step in shown["transformations"]]
+    *sorts, (matrix, by), (organize, names) = steps
+    # columns come in the order of the rows that answer, and rows in that of the first column
+    assert sorts == [("sortBy", {"sort": [{"field": field}]}) for field in (row, "prompt_size")]
+    assert (matrix, organize) == ("groupingToMatrix", "organize")
+    assert by == {"rowField": row, "columnField": "prompt_size", "valueField": "Value"}
+    assert sorted((*SIZES, NO_TOKENS)) == [*SIZES, NO_TOKENS]
+    headings = {name: text for name, text in names["renameByName"].items() if name in SIZES}
+    assert headings == {
+        "00128": "to 128",
+        "00512": "to 512",
+        "02048": "to 2048",
+        "08192": "to 8192",
+        "32768": "to 32768",
+        "above": "over 32768",
+    }
+    (words,) = shown["fieldConfig"]["defaults"]["mappings"]
+    assert {size: words["options"][size]["text"] for size in (*SIZES, NO_TOKENS)} == {**headings, "none": "no token"}
+
+
+@pytest.mark.lab
+def test_a_cache_would_save_the_share_of_repeats_of_each_class_own_tokens(promtool: Promtool) -> None:
+    counters = {
+        'llm_requests_total{class="siso"}': 60,
+        'llm_prompt_repeats_total{class="siso"}': 15,
+        'llm_prompt_tokens_total{class="siso"}': 6000,
+        'llm_completion_tokens_total{class="siso"}': 3000,
+        'llm_requests_total{class="lilo"}': 15,
+        'llm_prompt_repeats_total{class="lilo"}': 0,
+        'llm_prompt_tokens_total{class="lilo"}': 90000,
+        'llm_completion_tokens_total{class="lilo"}': 30000,
+        'llm_requests_total{class="other"}': 0,
+    }
+    saved = panel(BOARD, "Tokens that a response cache would save")
+    answers(promtool, saved, counters, {'{class="siso"}': 150, '{class="lilo"}': 0})
+    answers(promtool, panel(BOARD, "Repeats in range"), counters, {"{}": 0.2})
+
+
+@pytest.mark.lab
+def test_a_mix_adds_up_and_is_absent_without_traffic(promtool: Promtool) -> None:
+    mix = panel(BOARD, "Class mix")
+    both = {
+        'llm_requests_total{class="siso",outcome="ok"}': 3,
+        'llm_requests_total{class="lilo",outcome="rejected"}': 1,
+    }
+    answers(promtool, mix, both, {'{class="siso"}': 0.75, '{class="lilo"}': 0.25})
+    answers(promtool, mix, dict.fromkeys(both, 0.0), {})
+
+
+def test_tenants_are_judged_by_the_lowest_objective() -> None:
+    assert limits(panel(BOARD, "Goodput by tenant")) == [0.9, 0.95]

@@ -1,0 +1,119 @@
+"""The lab in front of a real vLLM, as `vllm-slo up --engine vllm-cpu` starts it, and what its pages say."""
+
+import json
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from compose.ports import SERVICES, Ports, free_ports
+from compose.services import OURS
+from tests.support.otlp_collectors import Got, grpc_receiver
+
+START_SECONDS = 1200.0  # the first run installs
+UP = tuple(f"{name} is up at" for name in ("vllm-cpu", "sidecar", "prometheus"))
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """One lab that is up."""
+
+    ports: Ports
+    folder: Path
+    collector: Got
+
+    def engine(self) -> "Page":
+        return Page.of(self.ports.url("engine") + "/metrics")
+
+    def sidecar(self) -> "Page":
+        return Page.of(self.ports.url("sidecar") + "/metrics")
+
+    def lines(self) -> list[dict[str, Any]]:
+        log = self.folder / "requests.jsonl"
+        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+    def settled(self, lines: int) -> None:
+        """Waits until neither engine nor relay has anything open, and the log has so many lines."""
+        give_up = time.monotonic() + 30
+        while time.monotonic() < give_up:
+            engine, sidecar = self.engine(), self.sidecar()
+            busy = (
+                engine.total("vllm:num_requests_running")
+                + engine.total("vllm:num_requests_waiting")
+                + sidecar.total("llm_requests_in_flight")
+            )
+            if not busy and len(self.lines()) >= lines:
+                return
+            time.sleep(0.2)
+        raise AssertionError(f"still {busy:g} open, {len(self.lines())} of {lines} lines, 30 s after the last request")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One reading of a metrics page: the samples by name."""
+
+    samples: Mapping[str, list[tuple[dict[str, str], float]]]
+
+    @classmethod
+    def of(cls, url: str) -> "Page":
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            text = answer.read().decode()
+        samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                samples.setdefault(sample.name, []).append((dict(sample.labels), sample.value))
+        return cls(samples)
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum over all label values but the given ones; a name that is not there fails the test."""
+        return sum(value for has, value in self.samples[name] if labels.items() <= has.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What counters have done between two readings."""
+
+    before: Page
+    after: Page
+
+    def __call__(self, name: str, **labels: str) -> float:
+        return self.after.total(name, **labels) - self.before.total(name, **labels)
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Lab]:
+    """The lab, up, with a collector for its spans; what it says goes to `folder`/said."""
+    with grpc_receiver() as collector:
+        yield from _running(folder, collector)
+
+
+def _running(folder: Path, collector: Got) -> Iterator[Lab]:
+    lab = Lab(free_ports(), folder / "lab", collector)
+    ports = ",".join(f"{name}={getattr(lab.ports, name)}" for name in SERVICES)
+    said = folder / "said"
+    command = [*OURS, "up", "--engine", "vllm-cpu", "--no-load", "--ports", ports, "--dir", str(lab.folder)]
+    command += ["--otlp", collector.url]
+    with said.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
+        try:
+            give_up = time.monotonic() + START_SECONDS
+            while not all(line in said.read_text() for line in UP):
+                if process.poll() is not None or time.monotonic() > give_up:
+                    raise AssertionError(f"the lab did not come up:\n{said.read_text()}")
+                time.sleep(0.5)
+            while not lab.sidecar().total("llm_engine_up"):  # then it knows the models too
+                time.sleep(0.1)
+            yield lab
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+    assert process.returncode == 0, said.read_text()

@@ -1,0 +1,96 @@
+"""Request logs with a known truth, written as the sidecar writes them."""
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from exporters import slos
+from exporters.records import Finished
+from exporters.requestlog.writer import RequestLog
+from exporters.signals import Outcome, Verdict
+
+SPEC = slos.load(slos.SHIPPED)
+FLIP = 1_800_000_000.0
+"""Unix seconds: 2027-01-15 08:00:00 UTC."""
+
+WINDOW = 600.0
+SETTLE = 30.0
+
+
+def seeded(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311 - a simulation, no secret
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """How one class is served: exponential times by their mean, in seconds."""
+
+    rate: float = 1.0
+    wait: float = 0.4
+    tpot: float = 0.03
+    bad: float = 0.05
+    hits: float = 0.0
+
+
+def stretch(
+    rng: random.Random, since: float, seconds: float, truth: Truth = Truth(), name: str = "siso"
+) -> Iterator[Finished]:
+    """Poisson arrivals, each served as the truth has it and good or bad by a coin."""
+    at = since + rng.expovariate(truth.rate)
+    while at < since + seconds:
+        wait, tpot = rng.expovariate(1 / truth.wait), rng.expovariate(1 / truth.tpot)
+        prompt = rng.randint(100, 1000)
+        yield request(
+            time=at,
+            request_class=name,
+            e2e=wait + tpot * 20,
+            ttft=wait,
+            tpot=tpot,
+            queue=wait / 2,
+            prompt_tokens=prompt,
+            completion_tokens=21,
+            cached_tokens=prompt if rng.random() < truth.hits else 0,
+            slo={"ttft": Verdict.BAD if rng.random() < truth.bad else Verdict.GOOD},
+        )
+        at += rng.expovariate(truth.rate)
+
+
+def around_flip(rng: random.Random, before: Truth, after: Truth, name: str = "siso") -> Iterator[Finished]:
+    """A little more than two windows and what lies between them."""
+    yield from stretch(rng, FLIP - WINDOW - 60, WINDOW + 60, before, name)
+    yield from stretch(rng, FLIP, SETTLE + WINDOW + 60, after, name)
+
+
+def request(**fields: Any) -> Finished:
+    """A stream that ended well, but for `fields`."""
+    plain: dict[str, Any] = {
+        "time": FLIP,
+        "request_id": "r",
+        "model": "tiny",
+        "request_class": "siso",
+        "tenant": "other",
+        "endpoint": "/v1/chat/completions",
+        "stream": True,
+        "status": 200,
+        "outcome": Outcome.OK,
+        "metered": True,
+        "e2e": 1.0,
+    }
+    return Finished(**(plain | fields))
+
+
+def write(path: Path, records: Iterable[Finished], flip: float | None = FLIP) -> Path:
+    """In the order in which the requests ended; what ended after the flip has the revision `bbb...`."""
+    log = RequestLog(path)
+    numbered = enumerate(sorted(records, key=_ended), 1)
+    for flipped, these in groupby(numbered, lambda each: flip is not None and _ended(each[1]) >= flip):
+        log.write("life", list(these), ("b" if flipped else "a") * 12)
+    log.close()
+    return path
+
+
+def _ended(record: Finished) -> float:
+    return record.time + record.e2e

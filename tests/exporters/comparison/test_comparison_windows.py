@@ -1,0 +1,116 @@
+"""Equal windows, with everything between them left out that belongs to the change."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.comparison.comparison_windows import Change, Plan, Reach, Window, plan
+from exporters.errors import UsageError
+
+CHANGE = Change(1000.0, 1005.0, "a -> b")
+ALL = Reach(0.0, 2000.0, "the log")
+
+
+def planned(
+    change: Change = CHANGE,
+    *others: Change,
+    outages: tuple[Window, ...] = (),
+    window: float = 600.0,
+    settle: float = 30.0,
+    reach: Reach = ALL,
+) -> Plan:
+    return plan(change, others=(change, *others), outages=outages, window=window, settle=settle, reach=reach)
+
+
+@pytest.mark.parametrize(
+    "found, before, after, shortened",
+    [
+        pytest.param(planned(), (400, 1000), (1035, 1635), "", id="up to the change, and from when it has settled"),
+        pytest.param(
+            planned(outages=(Window(1004, 1060),)), (400, 1000), (1090, 1690), "", id="a restart ends before it settles"
+        ),
+        pytest.param(
+            planned(outages=(Window(800, 900),)), (400, 1000), (1035, 1635), "", id="an earlier outage is no part of it"
+        ),
+        pytest.param(
+            planned(CHANGE, Change(1020, 1021, "b -> c")),
+            (400, 1000),
+            (1051, 1651),
+            "",
+            id="two settings that change one after the other are one change",
+        ),
+        pytest.param(
+            planned(Change(1001, 1001, "as given"), Change(1003, 1010, "a -> b")),
+            (401, 1001),
+            (1040, 1640),
+            "",
+            id="a time given by hand takes in the change that lies there",
+        ),
+        pytest.param(
+            planned(CHANGE, Change(700, 701, "z -> a")),
+            (731, 1000),
+            (1035, 1304),
+            "10m asked for, but another change lies close before it",
+            id="an earlier change shortens both, and has settled too",
+        ),
+        pytest.param(
+            planned(CHANGE, Change(1335, 1336, "b -> c")),
+            (700, 1000),
+            (1035, 1335),
+            "10m asked for, but another change lies close after it",
+            id="a later change shortens both",
+        ),
+        pytest.param(
+            planned(reach=Reach(900, 2000, "the log")),
+            (900, 1000),
+            (1035, 1135),
+            "10m asked for, but the log begins soon before it",
+            id="the log begins late",
+        ),
+        pytest.param(
+            planned(reach=Reach(0, 1100, "the log")),
+            (935, 1000),
+            (1035, 1100),
+            "10m asked for, but the log ends soon after it",
+            id="the log ends early",
+        ),
+    ],
+)
+def test_a_plan(found: Plan, before: tuple[float, float], after: tuple[float, float], shortened: str) -> None:
+    assert (found.before, found.after, found.shortened) == (Window(*before), Window(*after), shortened)
+
+
+def test_all_that_changed_together_is_told_in_order() -> None:
+    """The engine's fingerprint is seen with the first answer, after the settings that it stands for."""
+    found = planned(Change(1020, 1021, "b -> c"), CHANGE, Change(1030, 1031, "c -> d"), Change(1900, 1901, "d -> e"))
+    assert found.change == Change(1000, 1031, "a -> b; b -> c; c -> d")
+
+
+def test_a_restart_is_named() -> None:
+    assert planned(outages=(Window(990, 999), Window(1004, 1060))).restart == Window(990, 1060)
+
+
+@given(st.floats(1, 5000), st.floats(0, 900), st.floats(0, 999), st.floats(1950, 3000))
+def test_the_windows_are_equal_and_keep_clear_of_the_change(
+    window: float, settle: float, begins: float, ends: float
+) -> None:
+    found = planned(window=window, settle=settle, reach=Reach(begins, ends, "the log"))
+    assert found.before.seconds == pytest.approx(found.after.seconds)
+    assert begins - 1e-6 <= found.before.start < found.before.end == CHANGE.start
+    assert CHANGE.end + settle == found.after.start < found.after.end <= ends + 1e-6
+
+
+@pytest.mark.parametrize(
+    "reach, why",
+    [
+        pytest.param(Reach(1000, 2000, "the log"), "the log begins soon before it", id="nothing before"),
+        pytest.param(Reach(0, 1030, "the log"), "the log ends soon after it", id="nothing after it has settled"),
+    ],
+)
+def test_no_time_on_one_side_is_refused(reach: Reach, why: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        planned(reach=reach)
+    assert str(refused.value) == (
+        f"--around: nothing to compare: with 30s to settle no time is left on one side of the change: {why}; "
+        "choose another change, a shorter --settle, or wait"
+    )

@@ -1,0 +1,236 @@
+"""A request log is read as the sidecar writes it, and gives the figures that went into it."""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporters.comparison.comparison_windows import Change, Window
+from exporters.comparison.measures import CACHE_HITS, CLIENT_ERRORS, GOODPUT, OFFERED, TOKENS, TPOT, TTFT, attainment
+from exporters.comparison.request_log_source import RequestLog
+from exporters.errors import UsageError
+from exporters.records import Finished
+from exporters.signals import Outcome, Verdict
+from tests.exporters.comparison.sample_logs import FLIP, SPEC, request, seeded, write
+
+LEAD = 30.0
+
+
+def log_of(folder: Path, records: Iterable[Finished], flip: float | None = FLIP) -> RequestLog:
+    return RequestLog([write(folder / "requests.jsonl", records, flip)], SPEC)
+
+
+def every(seconds: float, since: float, until: float, **fields: object) -> list[Finished]:
+    """Requests of a quarter of a second, evenly in time."""
+    count = int((until - since) / seconds)
+    return [request(time=since + index * seconds, **({"e2e": 0.25} | fields)) for index in range(count)]
+
+
+def test_each_figure_is_what_the_lines_say(tmp_path: Path) -> None:
+    """100 s with a request a second: every fourth misses its SLO, every tenth is the client's error."""
+    records = [
+        request(
+            time=FLIP + number,
+            e2e=0.5,
+            ttft=(number + 1) / 1000,
+            tpot=0.02,
+            prompt_tokens=100,
+            completion_tokens=10,
+            cached_tokens=25,
+            outcome=Outcome.CLIENT_ERROR if number % 10 == 9 else Outcome.OK,
+            slo={
+                "ttft": Verdict.BAD if number % 4 == 0 else Verdict.GOOD,
+                "availability": Verdict.ABANDONED if number < 20 else Verdict.GOOD,
+            },
+        )
+        for number in range(100)
+    ]
+    found = log_of(tmp_path, records, flip=None).measures(Window(FLIP, FLIP + 100), LEAD)["siso"]
+    values = {figure: got.estimate.value for figure, got in found.items() if got.estimate is not None}
+    assert values == {
+        OFFERED: 1.0,
+        attainment("ttft"): 0.75,
+        attainment("availability"): 1.0,
+        GOODPUT: 0.75,
+        TTFT[0]: 0.049,  # of the 90 that were no client's error
+        TTFT[1]: 0.095,
+        TPOT[0]: 0.02,
+        TPOT[1]: 0.02,
+        CLIENT_ERRORS: 0.1,
+        TOKENS: pytest.approx(110.0),
+        CACHE_HITS: 0.25,
+    }
+    assert found[attainment("availability")].events == 80
+
+
+def test_who_never_got_a_first_token_is_not_forgotten(tmp_path: Path) -> None:
+    gone = {"outcome": Outcome.UPSTREAM_ERROR, "wait_at_least": 0.25}
+    left = {"outcome": Outcome.CLIENT_ABORT, "wait_at_least": 0.2}
+    answered = every(1, FLIP, FLIP + 40, ttft=0.1)
+    log = log_of(
+        tmp_path, [*answered, *every(1, FLIP + 0.3, FLIP + 20, **left), *every(1, FLIP + 0.6, FLIP + 40, **gone)], None
+    )
+    measured = log.measures(Window(FLIP, FLIP + 100), LEAD)["siso"]
+    p50, p95 = (measured[figure].estimate for figure in TTFT)
+    assert p50 is not None
+    assert p95 is not None
+    assert (measured[TTFT[0]].events, p50.value, p95.value) == (98, 0.2, math.inf)
+
+
+def test_a_unary_answer_and_a_clients_error_have_no_time_to_first_token(tmp_path: Path) -> None:
+    silent = {"outcome": Outcome.CLIENT_ERROR}
+    log = log_of(
+        tmp_path,
+        [
+            *every(1, FLIP, FLIP + 5, ttft=0.1),
+            *every(1, FLIP, FLIP + 5, **silent),
+            *every(1, FLIP, FLIP + 5, stream=False),
+        ],
+        None,
+    )
+    assert log.measures(Window(FLIP, FLIP + 100), LEAD)["siso"][TTFT[0]].events == 5
+
+
+def test_lives_that_lie_across_an_edge(tmp_path: Path) -> None:
+    """Each counts where it ends; who began before the lead is left out, and so on both sides of a change."""
+    records = [
+        request(time=FLIP - 31, e2e=40.0),  # began before the lead
+        request(time=FLIP - 29, e2e=40.0),  # began within it
+        request(time=FLIP + 10, e2e=1.0),
+        request(time=FLIP + 99, e2e=2.0),  # ends after the window
+    ]
+    measured = log_of(tmp_path, records, None).measures(Window(FLIP, FLIP + 100), LEAD)["siso"]
+    assert measured[CLIENT_ERRORS].events == 2
+    assert measured[OFFERED].events == 2
+
+
+HUNG = {"e2e": 200.0, "outcome": Outcome.TRUNCATED, "wait_at_least": 200.0}
+
+
+@pytest.mark.parametrize(
+    "fields, judged_after",
+    [
+        pytest.param({"slo": {"ttft": Verdict.BAD}} | HUNG, 5.0, id="no first token by the threshold"),
+        pytest.param({"slo": {"availability": Verdict.BAD}} | HUNG, 60.0, id="no first token by first_token_timeout"),
+        pytest.param({"slo": {"ttft": Verdict.BAD}, "e2e": 2.0}, 2.0, id="failed before its deadline"),
+        pytest.param({"slo": {"ttft": Verdict.GOOD}, "ttft": 0.5, "e2e": 90.0}, 0.5, id="the first token came in time"),
+        pytest.param({"slo": {"availability": Verdict.GOOD}, "ttft": 0.5, "e2e": 90.0}, 90.0, id="good at its end"),
+        pytest.param({"slo": {"unheard": Verdict.BAD}, "e2e": 90.0}, 90.0, id="an SLO of another file"),
+    ],
+)
+def test_a_verdict_counts_where_it_fell(tmp_path: Path, fields: dict[str, Any], judged_after: float) -> None:
+    """What hangs is bad long before it ends, in a log as in the series."""
+    log = log_of(tmp_path, [request(**({"time": FLIP} | fields))], None)
+    (name,) = fields["slo"]
+    for since, events in ((-1.0, 1), (0.01, 0)):
+        window = Window(FLIP + judged_after + since, FLIP + judged_after + since + 1.005)
+        assert log.measures(window, 1000.0)["siso"][attainment(name)].events == events
+
+
+def test_a_change_lies_between_the_revisions_and_up_to_one_look_earlier(tmp_path: Path) -> None:
+    log = log_of(tmp_path, every(1, FLIP - 5, FLIP + 5))
+    assert log.changes == [
+        Change(FLIP - 1 + 0.25 - SPEC.scrape_interval, FLIP + 0.25, f"config revision {'a' * 12} -> {'b' * 12}")
+    ]
+
+
+def test_lines_without_a_revision_are_no_change(tmp_path: Path) -> None:
+    path = write(tmp_path / "requests.jsonl", every(1, FLIP, FLIP + 2))
+    path.write_bytes(path.read_bytes().replace(b'"' + b"b" * 12 + b'"', b"null"))
+    log = RequestLog([path], SPEC)
+    assert log.changes == []
+    assert log.looked_at == "2 requests, none of which names a config revision"
+
+
+def test_several_files_are_one_log(tmp_path: Path) -> None:
+    old = write(tmp_path / "requests.jsonl.1", every(1, FLIP - 5, FLIP))
+    new = write(tmp_path / "requests.jsonl", every(1, FLIP, FLIP + 5))
+    log = RequestLog([new, old], SPEC)
+    assert log.name == f"{new}, {old}"
+    assert len(log.changes) == 1
+
+
+@pytest.mark.parametrize(
+    "outcomes, outages",
+    [
+        pytest.param("ok ok ok", [], id="nothing wrong"),
+        pytest.param("ok upstream_error ok", [], id="an error of an engine that is there"),
+        pytest.param(
+            "ok truncated upstream_unreachable upstream_unreachable ok", [(1, 3)], id="cut off, then out of reach"
+        ),
+        pytest.param("ok upstream_unreachable client_abort upstream_unreachable ok", [(1, 3)], id="a client leaves"),
+        pytest.param(
+            "upstream_error timeout_first_token upstream_unreachable ok", [(2, 2)], id="hanging is no restart"
+        ),
+        pytest.param("upstream_unreachable ok upstream_unreachable", [(0, 0), (2, 2)], id="twice"),
+    ],
+)
+def test_an_outage_is_when_nothing_could_answer(
+    tmp_path: Path, outcomes: str, outages: list[tuple[float, float]]
+) -> None:
+    records = [request(time=FLIP + at, e2e=0.25, outcome=Outcome(word)) for at, word in enumerate(outcomes.split())]
+    assert log_of(tmp_path, records, None).outages(Window(FLIP, FLIP + 9)) == [
+        Window(FLIP + first + 0.25, FLIP + last + 0.25) for first, last in outages
+    ]
+
+
+def test_the_log_reaches_only_as_far_as_long_requests_can_be_in_it(tmp_path: Path) -> None:
+    short, long = every(1, FLIP, FLIP + 100), every(1, FLIP, FLIP + 100, e2e=20.0)
+    reach = log_of(tmp_path, [line for line in short + long if line.time + line.e2e <= FLIP + 100], None).reach
+    assert (reach.start, reach.end) == (FLIP, FLIP + 80)
+
+
+GARBAGE = (
+    b'{"time": "2027-01-15T08:00:',
+    b"nginx: 200 GET /",
+    b"\xff\xfe\x00",
+    b"",
+    b"[]",
+    b'{"time":"2027-01-15T08:00:00","class":"siso","stream":true,"outcome":"ok","e2e_ms":1}',  # in which zone?
+    b'{"time":"2027-01-15T08:00:00Z","class":"siso","stream":true,"outcome":"splendid","e2e_ms":1}',
+    b'{"time":"2027-01-15T08:00:00Z","class":"siso","stream":true,"outcome":"ok","e2e_ms":-1}',
+    b'{"time":"2027-01-15T08:00:00Z","class":"siso","stream":true,"outcome":"ok","e2e_ms":NaN}',
+)
+
+
+def test_garbage_is_counted_and_passed_over(tmp_path: Path) -> None:
+    rng = seeded(3)
+    path = write(tmp_path / "requests.jsonl", every(1, FLIP - 5, FLIP + 5))
+    good = path.read_bytes().splitlines()
+    mixed: list[bytes] = [*good, *GARBAGE]
+    rng.shuffle(mixed)
+    path.write_bytes(b"\n".join(mixed) + b"\n")
+    log = RequestLog([path], SPEC)
+    measured = log.measures(Window(FLIP - 5, FLIP + 5), LEAD)["siso"]
+    assert measured[OFFERED].events == len(good)
+    assert f"{path}: lines passed over because they hold no request: {len(GARBAGE)}." in log.notes(
+        Window(FLIP - 5, FLIP), Window(FLIP, FLIP + 5)
+    )
+
+
+def test_a_file_of_nothing_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    path.write_bytes(b"\n".join(GARBAGE))
+    with pytest.raises(UsageError) as refused:
+        RequestLog([path], SPEC)
+    assert str(refused.value) == (
+        f"--request-log: {path}: no line of a request log in {len(GARBAGE)} lines; "
+        "give what `vllm-slo sidecar --request-log FILE` has written"
+    )
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        RequestLog([tmp_path / "gone.jsonl"], SPEC)
+    assert str(refused.value) == f"--request-log: {tmp_path / 'gone.jsonl'} cannot be read: no such file or directory"
+
+
+def test_what_no_line_has_is_said_to_be_absent(tmp_path: Path) -> None:
+    log = log_of(tmp_path, every(1, FLIP - 5, FLIP + 5, outcome=Outcome.REJECTED))
+    window = Window(FLIP - 5, FLIP + 5)
+    assert TTFT[0] not in log.measures(window, LEAD)["siso"]
+    assert "Absent because no line has it: TTFT, TPOT, queue, cache hit ratio, attainment and goodput." in log.notes(
+        window, window
+    )

@@ -1,0 +1,52 @@
+"""Certificates for tests, made with the openssl program: an authority, and what it signs."""
+
+import shutil
+import ssl
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from exporters.configuration.tls import Certificate
+
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl program to make certificates")
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Signs for 127.0.0.1; each certificate has a name, its files are in `folder`."""
+
+    folder: Path
+
+    @property
+    def ca(self) -> str:
+        return str(self.folder / "authority.pem")
+
+    def issue(self, name: str, *, days: int = 30, address: str = "127.0.0.1", algorithm: str = "ec") -> Certificate:
+        made = self._files(name)
+        names = ("-addext", f"subjectAltName=IP:{address}", "-addext", "basicConstraints=critical,CA:FALSE")
+        signed = ("-CA", self.ca, "-CAkey", self._files("authority").key)
+        self._make(made, *signed, *names, "-days", str(days), algorithm=algorithm)
+        return made
+
+    def client(self) -> ssl.SSLContext:
+        """What a client that trusts this authority connects with."""
+        return ssl.create_default_context(cafile=self.ca)
+
+    def _files(self, name: str) -> Certificate:
+        return Certificate(cert=str(self.folder / f"{name}.pem"), key=str(self.folder / f"{name}.key"))
+
+    def _make(self, files: Certificate, *words: str, algorithm: str = "ec") -> None:
+        kind = ["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"] if algorithm == "ec" else [algorithm]
+        subject = f"/CN={Path(files.cert).stem}"
+        made = ["openssl", "req", "-x509", "-newkey", *kind, "-nodes", "-subj", subject, *words]
+        subprocess.run([*made, "-keyout", files.key, "-out", files.cert], check=True, capture_output=True, timeout=30)
+
+
+def authority(folder: Path) -> Authority:
+    made = Authority(folder)
+    folder.mkdir()
+    uses = ("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign")
+    made._make(made._files("authority"), *uses)
+    return made

@@ -1,0 +1,338 @@
+"""TLS of the sidecar on both sides, with certificates of an authority that only the test trusts."""
+
+import asyncio
+import json
+import os
+import signal
+import ssl
+import subprocess
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from compose.cli import main
+from exporters.configuration.tls import Certificate
+from tests.exporters.configuration.certificates import Authority, authority, needs_openssl
+from tests.support.fake_engine import Engine, serving
+from tests.support.sidecar_process import PATIENCE, Running, sidecar, until
+
+pytestmark = needs_openssl
+
+EXPIRY = "llm_sidecar_certificate_expiry_timestamp_seconds{}"
+BODY = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Authority:
+    return authority(tmp_path / "ours")
+
+
+def tls_flags(certificate: Certificate) -> list[str]:
+    return ["--tls-cert", certificate.cert, "--tls-key", certificate.key]
+
+
+def served(certificate: Certificate) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate.cert, certificate.key)
+    return context
+
+
+def read(path: str) -> str:
+    return Path(path).read_text()
+
+
+def write(path: str, text: str) -> None:
+    Path(path).write_text(text)
+
+
+def enddate(certificate: Certificate) -> float:
+    """What openssl says."""
+    words = ["openssl", "x509", "-noout", "-enddate", "-in", certificate.cert]
+    said = subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
+    return ssl.cert_time_to_seconds(said.strip().removeprefix("notAfter="))
+
+
+async def shown(running: Running, ours: Authority) -> bytes:
+    """The certificate of a new connection, in DER."""
+    async with asyncio.timeout(5):
+        _, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=ours.client())
+    found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.transport.abort()
+    assert isinstance(found, bytes)
+    return found
+
+
+def der(certificate: Certificate) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(Path(certificate.cert).read_text())
+
+
+@pytest.mark.parametrize(
+    "days", [pytest.param(30, id="a year of two digits"), pytest.param(20_000, id="a year of four digits, after 2049")]
+)
+@pytest.mark.parametrize("algorithm", ["ec", "rsa:2048"])
+def test_the_end_of_a_certificate_is_what_openssl_says(ours: Authority, days: int, algorithm: str) -> None:
+    certificate = ours.issue("leaf", days=days, algorithm=algorithm)
+    assert certificate.check() == enddate(certificate)
+
+
+def test_of_a_chain_it_is_the_end_of_the_first(ours: Authority) -> None:
+    leaf = ours.issue("leaf", days=3)
+    with Path(leaf.cert).open("a") as chain:
+        chain.write(Path(ours.ca).read_text())
+    assert leaf.check() == enddate(leaf) < enddate(Certificate(cert=ours.ca, key=""))
+
+
+async def test_clients_are_served_with_tls_and_one_that_leaves_is_noticed(tmp_path: Path, ours: Authority) -> None:
+    leaf = ours.issue("leaf")
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *tls_flags(leaf)) as running:
+        assert (await running.samples())[EXPIRY] == enddate(leaf)
+        url = f"https://127.0.0.1:{running.port}/v1/chat/completions"
+        async with aiohttp.ClientSession(
+            timeout=PATIENCE, connector=aiohttp.TCPConnector(ssl=ours.client())
+        ) as session:
+            async with session.post(url, json=BODY, headers={"x-request-id": "whole"}) as response:
+                assert (await response.json())["choices"][0]["message"] == {"content": "hi"}
+            async with session.post(url, json={**BODY, "stream": True}, headers={"x-request-id": "left"}) as stream:
+                await stream.content.readuntil(b"\n\n")
+        await running.logs("whole", "left")
+        outcomes = [json.loads(line)["outcome"] for line in running.log.read_text().splitlines()]
+        assert outcomes == ["ok", "client_abort"]
+        with pytest.raises(aiohttp.ClientError):
+            await running.ask("without TLS")
+        assert await running.stop() == 0
+        assert running.said.read_text() == (
+            f"vllm-slo sidecar: relaying 127.0.0.1:{running.port} (TLS) -> {engine.url}, "
+            f"metrics on 127.0.0.1:{running.metrics_port}/metrics\n"
+        )
+
+
+async def test_sighup_shows_a_renewed_certificate_under_an_open_stream_and_keeps_the_old_one_for_a_bad_file(
+    tmp_path: Path, ours: Authority
+) -> None:
+    leaf = ours.issue("leaf")
+    before = der(leaf)
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *tls_flags(leaf)) as running:
+        assert await shown(running, ours) == before
+        relay = running.relay
+        url = f"https://127.0.0.1:{running.port}/v1/chat/completions"
+        async with (
+            aiohttp.ClientSession(timeout=PATIENCE, connector=aiohttp.TCPConnector(ssl=ours.client())) as session,
+            session.post(url, json={**BODY, "stream": True}) as stream,
+        ):
+            await stream.content.readuntil(b"\n\n")
+
+            key = read(leaf.key)
+            ours.issue("leaf", days=90)
+            renewed_key = read(leaf.key)
+            write(leaf.key, key)  # as when the renewal is half done
+            refusal = f"--tls-key: {leaf.key} is not the key of the certificate in {leaf.cert}"
+            await _told(running, f"relay-0: {refusal}; keeping the old certificate\n")
+            assert await shown(running, ours) == before
+            assert (await running.samples())[EXPIRY] != enddate(leaf)
+
+            write(leaf.key, renewed_key)
+            await _told(running, "relay-0: certificate read again, it ends on ")
+            assert await shown(running, ours) == der(leaf) != before
+            await running.shows(EXPIRY, enddate(leaf))
+
+            engine.may_finish.set()
+            assert (await stream.content.read()).endswith(b"data: [DONE]\n\n")
+        assert running.relay == relay
+
+
+async def _told(running: Running, said: str) -> None:
+    running.process.send_signal(signal.SIGHUP)
+
+    async def holds() -> bool:
+        return said in running.said.read_text()
+
+    await until(holds)
+
+
+async def test_a_relay_that_is_started_again_beside_a_bad_file_says_so_until_it_is_mended(
+    tmp_path: Path, ours: Authority
+) -> None:
+    leaf = ours.issue("leaf")
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *tls_flags(leaf)) as running:
+        key = read(leaf.key)
+        write(leaf.key, "")
+        assert running.relay is not None
+        os.kill(running.relay, signal.SIGKILL)
+        missing = f"--tls-key: {leaf.key} holds no private key in PEM (-----BEGIN PRIVATE KEY-----)"
+
+        async def said() -> bool:
+            return f"relay-0: {missing}\n" in running.said.read_text()
+
+        await until(said)
+        write(leaf.key, key)
+        await until(running.ready)
+        assert await shown(running, ours) == der(leaf)
+
+
+async def test_an_engine_behind_a_private_authority_is_reached_and_scraped(tmp_path: Path, ours: Authority) -> None:
+    engine = Engine(tls=served(ours.issue("engine")))
+    async with serving(engine), sidecar(tmp_path, engine.url, "--upstream-ca", ours.ca) as running:
+        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
+        assert await running.ask("one") == 200
+        assert "warning" not in running.said.read_text()
+
+
+@pytest.mark.parametrize(
+    "address, trusts_ours, why",
+    [
+        pytest.param("127.0.0.1", False, "unable to get local issuer certificate", id="signed by a stranger"),
+        pytest.param(
+            "127.0.0.2", True, "IP address mismatch, certificate is not valid for '127.0.0.1'", id="of another host"
+        ),
+    ],
+)
+async def test_an_engine_that_is_not_trusted_is_not_reached_and_the_client_is_told_why(
+    tmp_path: Path, ours: Authority, address: str, why: str, *, trusts_ours: bool
+) -> None:
+    engine = Engine(tls=served(ours.issue("engine", address=address)))
+    words = ["--upstream-ca", ours.ca] if trusts_ours else []
+    async with serving(engine), sidecar(tmp_path, engine.url, *words) as running:
+        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 0)
+        async with running.session.post(f"{running.url}/v1/chat/completions", json=BODY) as response:
+            assert response.status == 502
+            error = (await response.json())["error"]
+        assert error["code"] == "upstream_unreachable"
+        assert error["message"] == (
+            f"vllm-slo: the engine at 127.0.0.1:{engine.port} cannot be reached: its certificate is not trusted: {why}"
+        )
+
+
+async def test_an_engine_without_tls_behind_https_is_told_in_words(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, f"https://127.0.0.1:{engine.port}") as running:
+        async with running.session.post(f"{running.url}/v1/chat/completions", json=BODY) as response:
+            message = (await response.json())["error"]["message"]
+        assert message == f"vllm-slo: the engine at 127.0.0.1:{engine.port} cannot be reached: wrong version number"
+
+
+async def test_an_engine_whose_certificate_is_not_checked_is_reached_and_that_is_said_loudly(
+    tmp_path: Path, ours: Authority
+) -> None:
+    engine = Engine(tls=served(ours.issue("engine", address="127.0.0.2")))
+    async with serving(engine), sidecar(tmp_path, engine.url, "--upstream-insecure") as running:
+        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
+        assert await running.ask("one") == 200
+        assert running.said.read_text().startswith(
+            "vllm-slo sidecar: warning: --upstream-insecure: THE ENGINE'S CERTIFICATE IS NOT CHECKED; "
+            "whoever answers in its place reads all\n"
+        )
+
+
+ENGINE = "http://127.0.0.1:1"
+NO_CERTIFICATE = "holds no certificate in PEM (-----BEGIN CERTIFICATE-----)"
+NO_KEY = "holds no private key in PEM (-----BEGIN PRIVATE KEY-----)"
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        pytest.param(
+            "--tls-cert leaf.pem", "--tls-cert: there is no key for it; add --tls-key FILE", id="a certificate alone"
+        ),
+        pytest.param(
+            "--tls-key leaf.key", "--tls-key: there is no certificate for it; add --tls-cert FILE", id="a key alone"
+        ),
+        pytest.param(
+            "--tls-cert none.pem --tls-key leaf.key",
+            "--tls-cert: none.pem cannot be read: no such file or directory",
+            id="no such certificate",
+        ),
+        pytest.param(
+            "--tls-cert leaf.pem --tls-key none.key",
+            "--tls-key: none.key cannot be read: no such file or directory",
+            id="no such key",
+        ),
+        pytest.param("--tls-cert . --tls-key leaf.key", "--tls-cert: . cannot be read: is a directory", id="a folder"),
+        pytest.param("--tls-cert leaf.der --tls-key leaf.key", f"--tls-cert: leaf.der {NO_CERTIFICATE}", id="no PEM"),
+        pytest.param(
+            "--tls-cert leaf.pem --tls-key leaf.pem", f"--tls-key: leaf.pem {NO_KEY}", id="no key in the file"
+        ),
+        pytest.param(
+            "--tls-cert leaf.pem --tls-key authority.key",
+            "--tls-key: authority.key is not the key of the certificate in leaf.pem",
+            id="the key of another",
+        ),
+        pytest.param(
+            "--tls-cert leaf.pem --tls-key rsa.key",
+            "--tls-key: rsa.key is not the key of the certificate in leaf.pem",
+            id="a key of another kind",
+        ),
+        pytest.param(
+            "--tls-cert leaf.pem --tls-key locked.key",
+            "--tls-key: locked.key has a passphrase; write it without: openssl pkey -in locked.key",
+            id="a key with a passphrase",
+        ),
+        pytest.param(
+            "--tls-cert half.pem --tls-key leaf.key",
+            "--tls-cert: half.pem with leaf.key cannot be used: one of them is damaged",
+            id="a damaged certificate",
+        ),
+        pytest.param(
+            "--tls-cert weak.pem --tls-key weak.key",
+            "--tls-cert: weak.pem with weak.key cannot be used: ee key too small",
+            id="a key that OpenSSL thinks too short",
+        ),
+        pytest.param(
+            "--upstream https://127.0.0.1:1 --upstream-ca none.pem",
+            "--upstream-ca: none.pem cannot be read: no such file or directory",
+            id="no such authority",
+        ),
+        pytest.param(
+            "--upstream https://127.0.0.1:1 --upstream-ca leaf.key",
+            f"--upstream-ca: leaf.key {NO_CERTIFICATE}",
+            id="an authority without a certificate",
+        ),
+        pytest.param(
+            "--upstream https://127.0.0.1:1 --upstream-ca half.pem",
+            "--upstream-ca: half.pem cannot be used: a certificate in it is damaged",
+            id="a damaged authority",
+        ),
+        pytest.param(
+            "--upstream-ca authority.pem",
+            f"--upstream-ca: {ENGINE} is reached without TLS; write https:// or leave out --upstream-ca",
+            id="an authority for nothing",
+        ),
+        pytest.param(
+            "--upstream-insecure",
+            f"--upstream-insecure: {ENGINE} is reached without TLS; write https:// or leave out --upstream-insecure",
+            id="no check of nothing",
+        ),
+        pytest.param(
+            "--upstream https://127.0.0.1:1 --upstream-insecure --upstream-ca authority.pem",
+            "--upstream-insecure: nothing would be checked against --upstream-ca; leave out one of them",
+            id="checked and not checked",
+        ),
+    ],
+)
+def test_what_tls_cannot_start_with_is_refused(
+    words: str,
+    message: str,
+    ours: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leaf = ours.issue("leaf")
+    ours.issue("rsa", algorithm="rsa:2048")
+    ours.issue("weak", algorithm="rsa:1024")
+    (ours.folder / "leaf.der").write_bytes(der(leaf))
+    (ours.folder / "half.pem").write_text("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
+    locked = ["openssl", "pkey", "-in", leaf.key, "-aes256", "-passout", "pass:secret"]
+    subprocess.run([*locked, "-out", ours.folder / "locked.key"], check=True, capture_output=True, timeout=30)
+    monkeypatch.chdir(ours.folder)
+    assert main(["sidecar", "--upstream", ENGINE, *words.split()]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
+
+
+async def test_a_key_that_everybody_can_read_is_warned_of(tmp_path: Path, ours: Authority) -> None:
+    leaf = ours.issue("leaf")
+    (ours.folder / "leaf.key").chmod(0o644)
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *tls_flags(leaf)) as running:
+        assert running.said.read_text().startswith(
+            f"vllm-slo sidecar: warning: --tls-key: every user of this machine can read {leaf.key}; "
+            f"chmod o-r {leaf.key}\n"
+        )

@@ -1,0 +1,147 @@
+"""Chunks that pass by comparing bytes count exactly as if each had been parsed."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.relay import fast_path, sse
+from exporters.relay.fast_path import FastPath, Pattern, learn
+from exporters.relay.meter import Meter
+from tests.exporters.relay.test_sse import meter
+from tests.support.scripted_relay import chunk
+
+
+def event(delta: dict[str, Any], *, dump: Any = json.dumps, **more: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, **more.pop("choice", {})}
+    value = {"id": "chatcmpl-0123", "object": "chat.completion.chunk", "model": "m", "choices": [choice], **more}
+    return b"data: " + str(dump(value)).encode() + b"\n\n"
+
+
+def learnt(data: bytes) -> Pattern | None:
+    return learn(data[6:-2], sse.decode(data[6:-2]))
+
+
+TEXTS = st.text(max_size=12) | st.sampled_from(
+    ['"', "\\", "\n", "é", "漢字", "🙂", '","usage":{', "}}]}\n\ndata: {", "", " a"]
+)
+EVENTS = st.one_of(
+    TEXTS.map(lambda text: event({"content": text})),
+    TEXTS.map(lambda text: event({"reasoning_content": text})),
+    st.just(event({"role": "assistant", "content": ""})),
+    st.just(event({"tool_calls": [{"index": 0}]})),
+    st.just(event({"content": "x"}, choice={"finish_reason": "stop"})),
+    st.just(event({"content": "x"}, usage={"prompt_tokens": 1, "completion_tokens": 2})),
+    st.just(event({"content": "x"}, error={"message": "no"})),
+    st.just(b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'),
+    st.just(b": ping\n\n"),
+)
+
+
+def seen(one: Meter) -> tuple[object, ...]:
+    return (
+        one.chunks, list(one.gaps.recent), one.first_at, one.answer_at, one.last_at,
+        one.prompt_tokens, one.completion_tokens, one.finish_reason,
+    )  # fmt: skip
+
+
+@given(st.lists(EVENTS, max_size=20), st.booleans(), st.booleans())
+def test_even_chunks_are_counted_and_sent_as_parsed_ones_are(
+    events: list[bytes], ascii_only: bool, takes_usage: bool
+) -> None:
+    if not ascii_only:  # vLLM sends text as UTF-8, others as escapes
+        events = [
+            b"data: " + json.dumps(json.loads(e[6:]), ensure_ascii=False).encode() + b"\n\n"
+            if e[:6] == b"data: "
+            else e
+            for e in events
+        ]
+    parsed, compared = meter(takes_usage=takes_usage), meter(takes_usage=takes_usage)
+    wanted: list[bytes] = []
+    got: list[bytes] = []
+    for at, one in enumerate(events):
+        wanted.append(parsed.stream(one, float(at)))
+        stream = None if compared.pattern is None else FastPath(compared.pattern, compared, got.append, _raise)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("exporters.relay.fast_path.time.monotonic", lambda now=float(at): now)
+            if stream is not None and stream.forward(chunk(one)):
+                got[-1] = got[-1].partition(b"\r\n")[2][:-2]
+            else:
+                got.append(compared.stream(one, float(at)))
+    assert got == wanted
+    assert seen(compared) == seen(parsed)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def test_the_tokens_of_a_plain_stream_pass_by_comparison() -> None:
+    """Else the path would be right and never taken."""
+    one = meter(takes_usage=True)
+    sent: list[bytes] = []
+    one.stream(event({"content": "Once"}), 1.0)
+    assert one.pattern is not None
+    stream = FastPath(one.pattern, one, sent.append, _raise)
+    for text in (" upon", " a", " time", ",", " 漢字", "🙂"):
+        data = chunk(event({"content": text}, dump=lambda value: json.dumps(value, ensure_ascii=False)))
+        assert stream.forward(data)
+        assert sent[-1] is data
+    assert one.chunks == 7
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(chunk(event({"content": ""})), id="no text"),
+        pytest.param(chunk(event({"content": 'a"b'})), id="an escape"),
+        pytest.param(chunk(event({"content": "a"}, choice={"finish_reason": "stop"})), id="the end"),
+        pytest.param(chunk(event({"content": "a"})) * 2, id="two chunks"),
+        pytest.param(chunk(event({"content": "a"}) * 2), id="two events"),
+        pytest.param(chunk(event({"content": "a"}))[:-1], id="a chunk that is not whole"),
+        pytest.param(chunk(event({"content": "a"})) + b"0", id="a chunk and a bit"),
+        pytest.param(b"0" + chunk(event({"content": "a"})), id="a size with a leading zero"),
+        pytest.param(chunk(event({"content": "a" * fast_path.LONGEST})), id="a long one"),
+        pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xff"')), id="no UTF-8"),
+        pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xed\xa0\x80"')), id="half a surrogate pair"),
+        pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\n\ndata: x"')), id="an event inside"),
+        pytest.param(b"", id="nothing"),
+    ],
+)
+def test_what_is_anything_else_is_left_to_the_parsers(data: bytes) -> None:
+    one = meter(takes_usage=False)
+    sent: list[bytes] = []
+    one.stream(event({"content": "Once"}), 1.0)
+    assert one.pattern is not None
+    assert not FastPath(one.pattern, one, sent.append, _raise).forward(data)
+    assert (one.chunks, sent) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(event({"content": "m"}), id="the text comes up elsewhere"),
+        pytest.param(event({"content": "a\nb"}), id="the text is escaped"),
+        pytest.param(event({"content": "a", "reasoning": "b"}), id="two texts"),
+        pytest.param(event({"content": "a", "tool_calls": [{}]}), id="a tool call beside it"),
+        pytest.param(event({"content": "a"}, usage={"completion_tokens": 1}), id="usage in every chunk"),
+        pytest.param(event({"content": "a"}, metrics={"queue_time_ms": 1.0}), id="the engine's times"),
+        pytest.param(event({"content": "a"}, error={}), id="an error"),
+        pytest.param(event({"content": "a"}, choice={"finish_reason": "length"}), id="the end"),
+        pytest.param(event({"role": "assistant"}), id="no text"),
+    ],
+)
+def test_an_event_that_may_be_more_than_the_next_text_is_no_pattern(data: bytes) -> None:
+    assert learnt(data) is None
+
+
+def test_a_stream_whose_chunks_differ_in_more_is_soon_left_alone() -> None:
+    one = meter(takes_usage=False)
+    for number in range(100):
+        one.stream(event({"content": "a"}, created=number), float(number))
+    before = one.pattern
+    one.stream(event({"content": "a"}, created=-1), 101.0)
+    assert one.pattern == before
+    assert one.chunks == 101

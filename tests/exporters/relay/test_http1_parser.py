@@ -1,0 +1,125 @@
+"""HTTP/1.1 is read in one way, wherever the reads are cut."""
+
+import h11
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from exporters.relay import http1_parser
+from tests.exporters.relay.test_sse import cut
+
+CUTS = st.lists(st.integers(0, 10_000), max_size=12)
+NAMES = st.from_regex(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,12}", fullmatch=True)
+VALUES = st.from_regex(r"[!-~]([\t -~]{0,20}[!-~])?|", fullmatch=True)
+
+
+@given(
+    st.lists(st.tuples(NAMES, VALUES, st.sampled_from(["", " ", "\t "]), st.sampled_from(["", " ", " \t"])), max_size=6)
+)
+def test_header_lines_are_read_as_another_strict_parser_reads_them(lines: list[tuple[str, str, str, str]]) -> None:
+    block = b"GET / HTTP/1.1\r\nHost: x\r\n"
+    for name, value, before, after in lines:
+        if name.lower() not in {"host", "content-length", "transfer-encoding", "connection", "upgrade"}:
+            block += f"{name}:{before}{value}{after}\r\n".encode()
+    block += b"\r\n"
+    other = h11.Connection(h11.SERVER)
+    other.receive_data(block)
+    event = other.next_event()
+    assert isinstance(event, h11.Request)
+    assert http1_parser.request(block).headers == [(bytes(name), bytes(value)) for name, value in event.headers]
+
+
+CHUNK = st.tuples(st.binary(min_size=1, max_size=40), st.sampled_from([b"", b";a=b", b' ; quoted="x"']))
+
+
+@given(
+    st.lists(CHUNK, max_size=6),
+    st.sampled_from([b"", b"x-late: 1\r\n", b"a: b\r\nc:\r\n"]),
+    CUTS,
+    st.binary(max_size=9),
+)
+@example([(b"\r\n0\r\n\r\n", b"")], b"", [3, 6], b"GET")
+def test_a_body_in_chunks_is_the_same_wherever_the_reads_are_cut(
+    chunks: list[tuple[bytes, bytes]], trailers: bytes, places: list[int], after: bytes
+) -> None:
+    data = b"".join(b"%X%s\r\n%s\r\n" % (len(piece), extension, piece) for piece, extension in chunks)
+    data += b"0\r\n" + trailers + b"\r\n"
+    body, pieces = http1_parser.Chunks(), []
+    for part in cut(data, places)[:-1]:
+        pieces += body.feed(part)
+        assert not body.broken
+        assert not body.done
+    pieces += body.feed(cut(data, places)[-1] + after)
+    assert (body.done, body.broken, body.rest) == (True, False, after)
+    assert b"".join(pieces) == b"".join(piece for piece, _ in chunks)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"2\n{}\r\n0\r\n\r\n", id="a size line that ends in a bare LF"),
+        pytest.param(b"2\r\n{}\n0\r\n\r\n", id="data that end in a bare LF"),
+        pytest.param(b"2\r\n{}X\r\n", id="data longer than their size"),
+        pytest.param(b"0x2\r\n{}\r\n", id="a size with a prefix"),
+        pytest.param(b"+2\r\n{}\r\n", id="a signed size"),
+        pytest.param(b" 2\r\n{}\r\n", id="a space before the size"),
+        pytest.param(b"\r\n{}\r\n", id="no size"),
+        pytest.param(b"1000000000000000\r\n{}\r\n", id="a size beyond 60 bits"),
+        pytest.param(b"2;a=\x00\r\n{}\r\n", id="a control character in an extension"),
+        pytest.param(b"2;" + b"x" * http1_parser.MAX_LINE, id="an endless size line"),
+        pytest.param(b"0\r\n: x\r\n\r\n", id="a trailer without a name"),
+        pytest.param(b"0\r\na: b\nc: d\r\n\r\n", id="a trailer that ends in a bare LF"),
+        pytest.param(b"0\r\na: " + b"x" * http1_parser.MAX_TRAILERS, id="endless trailers"),
+    ],
+)
+@given(places=CUTS)
+def test_chunks_that_could_be_read_in_two_ways_are_none(data: bytes, places: list[int]) -> None:
+    body = http1_parser.Chunks()
+    for part in cut(data, places):
+        body.feed(part)
+        if body.broken:
+            break
+    assert body.broken
+    assert not body.done
+
+
+@pytest.mark.parametrize(
+    "head,length,chunked",
+    [
+        pytest.param(b"200 OK\r\ncontent-length: 5\r\n", 5, False, id="a length"),
+        pytest.param(b"200 OK\r\ntransfer-encoding: Chunked\r\n", None, True, id="chunks"),
+        pytest.param(b"200 OK\r\n", None, False, id="until the close"),
+        pytest.param(b"200\r\ncontent-length: 5\r\n", 5, False, id="no reason"),
+        pytest.param(b"204 No Content\r\n", 0, False, id="no content"),
+        pytest.param(b"304 Not Modified\r\ncontent-length: 5\r\n", 0, False, id="not modified"),
+        pytest.param(b"200 OK\r\ncontent-length: 5\r\ncontent-length: 5\r\n", 5, False, id="the same length twice"),
+    ],
+)
+def test_the_head_of_an_answer_says_how_its_body_ends(head: bytes, length: int | None, chunked: bool) -> None:
+    reply = http1_parser.reply(b"HTTP/1.1 " + head + b"\r\n", head_only=False)
+    assert (reply.length, reply.chunked) == (length, chunked)
+    assert http1_parser.reply(b"HTTP/1.1 " + head + b"\r\n", head_only=True).length == 0
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n", id="two lengths"),
+        pytest.param(b"200 OK\r\ncontent-length: five\r\n", id="a length that is no number"),
+        pytest.param(b"200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n", id="a length and chunks"),
+        pytest.param(b"200 OK\r\ntransfer-encoding: gzip\r\n", id="an encoding that is no framing"),
+        pytest.param(b"20 OK\r\n", id="a status of two digits"),
+        pytest.param(b"200 OK\r\nname: a\r\n folded: b\r\n", id="a folded header"),
+    ],
+)
+def test_an_answer_that_could_be_read_in_two_ways_is_none(head: bytes) -> None:
+    with pytest.raises(http1_parser.BadHttpError):
+        http1_parser.reply(b"HTTP/1.1 " + head + b"\r\n", head_only=False)
+
+
+@given(st.binary(max_size=400))
+def test_a_head_is_read_in_time_that_grows_with_its_length(data: bytes) -> None:
+    """No pattern here can be made to try again: each is possessive."""
+    hostile = b"GET / HTTP/1.1\r\n" + b"a: " + b" \t" * 20_000 + data.replace(b"\r\n\r\n", b"") + b"\r\n\r\n"
+    with pytest.raises(http1_parser.BadHttpError):
+        http1_parser.request(hostile + b"x")

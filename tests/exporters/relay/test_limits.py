@@ -1,0 +1,283 @@
+"""What a client or an engine may take of time and memory."""
+
+import asyncio
+import contextlib
+import resource
+import socket
+from pathlib import Path
+
+import pytest
+
+from exporters.signals import Outcome
+from tests.support.scripted_relay import (
+    CHAT,
+    DONE,
+    STREAM_HEAD,
+    UNARY,
+    Received,
+    Stage,
+    chunk,
+    content,
+    error_in,
+    ok,
+    post,
+    staged,
+)
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        pytest.param(post(b"x" * 1001), id="by what it declares"),
+        pytest.param(post(b"x" * 1001, path="/v1/embeddings"), id="on a path that is not parsed"),
+        pytest.param(
+            b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+            + chunk(b"x" * 600) * 2
+            + b"0\r\n\r\n",
+            id="by what has come",
+        ),
+        pytest.param(
+            b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"x" * 1001),
+            id="while it is forwarded",
+        ),
+    ],
+)
+async def test_a_body_over_the_limit_is_refused_and_counted(tmp_path: Path, request_bytes: bytes) -> None:
+    async with staged(tmp_path, ok, max_body=1000) as stage:
+        answer = await stage.ask(request_bytes)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"connection: close\r\n" in answer
+        assert error_in(answer)["message"] == "vllm-slo: the request's body is larger than 1000 bytes"
+        record = await stage.record()
+        assert (record.outcome, record.status) == (Outcome.CLIENT_ERROR, 413)
+        assert stage.requests == []
+
+
+async def test_a_body_at_the_limit_passes(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok, max_body=len(UNARY)) as stage:
+        assert (await stage.ask(post(UNARY))).endswith(b"ok")
+
+
+async def test_a_client_that_is_still_uploading_reads_why_it_was_refused(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok, max_body=1000) as stage:
+        client = await stage.connect()
+        await client.send(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50000000\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(40):
+                client.writer.write(b"x" * 100_000)
+                await asyncio.sleep(0)
+        assert (await client.rest()).startswith(b"HTTP/1.1 413 ")
+
+
+async def test_a_client_asked_for_a_body_that_is_too_large_is_not_told_to_go_on(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok, max_body=10) as stage:
+        answer = await stage.ask(
+            b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 11\r\n\r\n"
+        )
+        assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+async def test_the_size_of_a_head_is_the_operators_to_set(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok, max_head=300) as stage:
+        head = "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\nlong: {}\r\n\r\n"
+        assert (await stage.ask(head.format("y" * 100).encode())).endswith(b"ok")
+        answer = await stage.ask(head.format("y" * 300).encode())
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert error_in(answer)["message"] == "vllm-slo: the request's head is larger than 300 bytes"
+
+
+async def looked_at(stage: Stage, seconds: float) -> None:
+    """The relay's clock, `seconds` from now."""
+    for connection in list(stage.relay.connections):
+        connection.look_at_the_clock(asyncio.get_running_loop().time() + seconds)
+
+
+async def test_a_connection_on_which_nothing_is_asked_is_closed(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok, client_idle=75.0) as stage:
+        silent = await stage.connect()
+        used = await stage.connect()
+        await used.send(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        await used.until(b"ok")
+        await looked_at(stage, 74)
+        assert len(stage.relay.connections) == 2
+        await looked_at(stage, 76)
+        assert await silent.rest() == b""
+        assert await used.rest() == b""
+
+
+@pytest.mark.parametrize(
+    "begun,recorded",
+    [
+        pytest.param(b"GET /health HTTP/1.1\r\nhost: ", 0, id="in its head"),
+        pytest.param(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{", 1, id="in its body"),
+    ],
+)
+async def test_a_request_that_stops_coming_is_answered_and_closed(tmp_path: Path, begun: bytes, recorded: int) -> None:
+    async with staged(tmp_path, ok, client_idle=75.0) as stage:
+        slow = await stage.connect()
+        await slow.send(begun)
+        await asyncio.sleep(0.05)
+        await looked_at(stage, 76)
+        answer = await slow.rest()
+        assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        assert error_in(answer)["message"] == "vllm-slo: no byte of the request for 75 s"
+        assert [record.outcome for record in stage.records] == [Outcome.CLIENT_ERROR] * recorded
+
+
+async def test_a_client_that_waits_for_its_answer_is_never_idle(tmp_path: Path) -> None:
+    async def later(received: Received) -> None:
+        await asyncio.sleep(0.2)
+        await ok(received)
+
+    async with staged(tmp_path, later, client_idle=75.0) as stage:
+        waiting = await stage.connect()
+        await waiting.send(post(UNARY))
+        await asyncio.sleep(0.05)
+        await looked_at(stage, 1000)
+        assert (await waiting.rest()).endswith(b"ok")
+
+
+async def flood(received: Received) -> None:
+    """A stream of large events, and after a second one more and the end."""
+    await received.send(STREAM_HEAD)
+    for _ in range(200):
+        await received.send(chunk(content("x" * 60_000)))
+    await received.send(chunk(content("y", "stop")), chunk(DONE), b"0\r\n\r\n")
+
+
+async def test_a_client_that_takes_nothing_any_more_is_given_up(tmp_path: Path) -> None:
+    async with staged(tmp_path, flood, cut_stalled_client=300.0) as stage:
+        stalled = await stage.connect()
+        await stalled.send(post(CHAT))
+        await asyncio.sleep(0.5)
+        await looked_at(stage, 299)
+        assert stage.records == []
+        await looked_at(stage, 302)
+        assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
+        assert await stage.requests[0].gone_within(0.1) < 0.1
+
+
+async def test_the_time_for_which_a_client_does_not_read_is_not_blamed_on_the_engine(tmp_path: Path) -> None:
+    async with staged(tmp_path, flood) as stage:
+        slow = await stage.connect()
+        await slow.send(post(CHAT))
+        await asyncio.sleep(1.0)
+        assert (await slow.rest())[-5:] == b"0\r\n\r\n"
+        record = await stage.record()
+        assert record.outcome is Outcome.OK
+        assert record.paused > 0.7
+        assert record.itl_p95 is not None
+        assert record.itl_p95 < 0.3
+        assert sum(record.gap_counts) == 200
+        assert record.gap_sum < record.e2e - record.paused + 0.1
+
+
+async def test_a_connection_that_held_an_answer_up_reads_the_next_one(tmp_path: Path) -> None:
+    async with staged(tmp_path, flood) as stage:
+        slow = await stage.connect()
+        for _ in range(2):
+            await slow.send(post(CHAT, close=False))
+            await asyncio.sleep(0.3)
+            answer = b""
+            while not answer.endswith(b"\r\n0\r\n\r\n"):
+                answer += await slow.some()
+        assert [record.outcome for record in stage.records] == [Outcome.OK] * 2
+
+
+async def test_an_engine_that_does_not_accept_is_given_up_after_the_connect_timeout(tmp_path: Path) -> None:
+    with socket.socket() as full:  # a backlog of one, taken: the kernel drops every further attempt
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            async with staged(tmp_path, None, upstream=f"http://127.0.0.1:{port}", connect_timeout=0.2) as stage:
+                answer = await stage.ask(post(UNARY))
+                assert answer.startswith(b"HTTP/1.1 502 ")
+                assert error_in(answer)["message"] == (
+                    f"vllm-slo: the engine at 127.0.0.1:{port} cannot be reached: no connection within 0.2 s"
+                )
+                assert (await stage.record()).outcome is Outcome.UPSTREAM_UNREACHABLE
+
+
+async def test_an_engine_that_stops_in_the_middle_is_cut_after_the_idle_limit(tmp_path: Path) -> None:
+    async def stop(received: Received) -> None:
+        await received.send(STREAM_HEAD, chunk(content("a")), chunk(content("b")))
+        await received.gone_within(5)
+
+    async with staged(tmp_path, stop, cut_idle=0.3) as stage:
+        answer = await stage.ask(post(CHAT))
+        assert not answer.endswith(b"0\r\n\r\n")
+        assert b"[DONE]" not in answer
+        assert (await stage.record()).outcome is Outcome.TIMEOUT_IDLE
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+async def test_an_upload_of_100_mb_streams_through_and_never_lies_in_memory(tmp_path: Path) -> None:
+    megabyte, came = b"x" * 1_000_000, 0
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal came
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"GET"):
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnext")
+            writer.close()
+            return
+        assert b"content-length: 100000000\r\n" in head
+        while came < 100_000_000:
+            came += len(await reader.read(1 << 18))
+            await asyncio.sleep(0.001)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        writer.close()
+
+    engine = await asyncio.start_server(slow, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
+    async with engine, staged(tmp_path, None, upstream=url) as stage:
+        client = await stage.connect()
+        await client.send(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
+        before = most = resident()
+        for _ in range(100):
+            client.writer.write(megabyte)
+            await client.writer.drain()
+            most = max(most, resident())
+        assert (await client.until(b"ok")).startswith(b"HTTP/1.1 200 OK\r\n")
+        await client.send(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await client.until(b"next")).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert came == 100_000_000
+        assert most - before < 50_000_000
+        record = await stage.record()
+        assert (record.unparsed, record.request_class, record.outcome) == ("too_large", "long", Outcome.OK)
+
+
+async def test_a_slow_reader_pauses_the_engine_rather_than_filling_memory(tmp_path: Path) -> None:
+    sent = 0
+
+    async def flood(received: Received) -> None:
+        nonlocal sent
+        await received.send(STREAM_HEAD)
+        event = chunk(content("x" * 60_000))
+        while sent < 200_000_000:
+            await received.send(event)
+            sent += len(event)
+
+    async with staged(tmp_path, flood) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT))
+        await asyncio.sleep(0.7)
+        assert sent < 40_000_000  # the kernel's buffers and a write mark, not the flood
+        client.leave()
+        assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
+
+
+async def test_a_request_without_a_first_token_is_cut_only_where_the_operator_says_so(tmp_path: Path) -> None:
+    async def hang(received: Received) -> None:
+        await received.gone_within(5)
+
+    async with staged(tmp_path, hang, cut_first_token=0.3) as stage:
+        response = await stage.ask(post(CHAT))
+        assert response.startswith(b"HTTP/1.1 504 Gateway Timeout\r\n")
+        assert error_in(response)["code"] == "timeout_first_token"
+        assert (await stage.record()).outcome is Outcome.TIMEOUT_FIRST_TOKEN

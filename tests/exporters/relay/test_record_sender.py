@@ -1,0 +1,259 @@
+"""The relay's outbox, and its sender over a real socket."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from exporters.records import Ack, Batch, Finished, Frames, FromRelay, Hello, Record, Snapshot, frame
+from exporters.relay import record_sender as sender_module
+from exporters.relay.record_sender import BATCH_RECORDS, Outbox, Sender
+from tests.support.sample_records import finished
+
+LIMIT = 7
+
+
+def name(record: Record) -> str:
+    assert isinstance(record, Finished)
+    return record.request_id
+
+
+class DeliveryMachine(RuleBasedStateMachine):
+    """An outbox, a connection that can break at any point, and a receiver that ignores numbers it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outbox = Outbox(limit=LIMIT)
+        self.made = 0
+        self.wire: list[Batch] = []
+        self.acks: list[int] = []
+        self.seen = 0
+        self.received: list[str] = []
+
+    @rule(count=st.integers(1, 5))
+    def requests_end(self, count: int) -> None:
+        for _ in range(count):
+            self.made += 1
+            self.outbox.add(finished(request_id=f"r-{self.made}"))
+
+    @rule()
+    def relay_flushes(self) -> None:
+        self.wire.extend(self.outbox.batches())
+
+    @rule(count=st.integers(1, 3))
+    def receiver_reads(self, count: int) -> None:
+        for _ in range(min(count, len(self.wire))):
+            batch = self.wire.pop(0)
+            for number, record in enumerate(batch.records, batch.first):
+                if number > self.seen:
+                    self.received.append(name(record))
+            last = batch.first + len(batch.records) - 1
+            self.seen = max(self.seen, last)
+            self.acks.append(last)
+
+    @rule()
+    def acknowledgement_arrives(self) -> None:
+        if self.acks:
+            self.outbox.acknowledged(self.acks.pop(0))
+
+    @rule()
+    def connection_breaks(self) -> None:
+        self.wire.clear()
+        self.acks.clear()
+        self.outbox.connection_lost()
+
+    @invariant()
+    def nothing_is_received_twice_or_out_of_order(self) -> None:
+        numbers = [int(text.removeprefix("r-")) for text in self.received]
+        assert numbers == sorted(set(numbers))
+
+    @invariant()
+    def memory_is_bounded(self) -> None:
+        assert self.outbox.unacknowledged <= LIMIT
+
+    @invariant()
+    def what_was_made_is_received_kept_or_counted_as_dropped(self) -> None:
+        assert self.made - len(self.received) <= self.outbox.unacknowledged + self.outbox.dropped
+
+    def teardown(self) -> None:
+        self.connection_breaks()
+        self.relay_flushes()
+        self.receiver_reads(10_000)
+        while self.acks:
+            self.acknowledgement_arrives()
+        assert self.outbox.unacknowledged == 0
+        assert self.made - len(self.received) <= self.outbox.dropped
+        if self.outbox.dropped == 0:
+            assert self.received == [f"r-{n}" for n in range(1, self.made + 1)]
+
+
+TestDelivery = DeliveryMachine.TestCase
+TestDelivery.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def numbers(batches: list[Batch]) -> list[int]:
+    return [number for batch in batches for number in range(batch.first, batch.first + len(batch.records))]
+
+
+def filled(count: int, limit: int = 10_000) -> Outbox:
+    outbox = Outbox(limit)
+    for n in range(1, count + 1):
+        outbox.add(finished(request_id=f"r-{n}"))
+    return outbox
+
+
+def test_records_are_numbered_from_one_and_sent_once() -> None:
+    outbox = filled(3)
+    assert [(batch.first, len(batch.records)) for batch in outbox.batches()] == [(1, 3)]
+    assert outbox.batches() == []
+    outbox.add(finished())
+    assert numbers(outbox.batches()) == [4]
+
+
+def test_a_long_backlog_goes_in_batches_of_a_stated_size() -> None:
+    batches = filled(2 * BATCH_RECORDS + 1).batches()
+    assert [len(batch.records) for batch in batches] == [BATCH_RECORDS, BATCH_RECORDS, 1]
+    assert numbers(batches) == list(range(1, 2 * BATCH_RECORDS + 2))
+
+
+def test_after_a_lost_connection_only_the_unacknowledged_are_sent_again_under_their_numbers() -> None:
+    outbox = filled(5)
+    outbox.batches()
+    outbox.acknowledged(2)
+    outbox.connection_lost()
+    assert numbers(outbox.batches()) == [3, 4, 5]
+
+
+def test_the_oldest_are_given_up_beyond_the_limit_and_counted() -> None:
+    outbox = filled(10, limit=4)
+    assert (outbox.dropped, outbox.unacknowledged) == (6, 4)
+    assert numbers(outbox.batches()) == [7, 8, 9, 10]
+
+
+@dataclass
+class Exporter:
+    """The other end of the socket: keeps what comes, and acknowledges when told to."""
+
+    lives: list[str] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    snapshots: int = 0
+    acknowledges: bool = True
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        frames = Frames()
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                for payload in frames.feed(data):
+                    match msgspec.msgpack.decode(payload, type=FromRelay):
+                        case Hello(life=life):
+                            self.lives.append(life)
+                        case Batch() as batch:
+                            self.batches.append(batch)
+                            if self.acknowledges:
+                                writer.write(frame(Ack(batch.first + len(batch.records) - 1)))
+                        case Snapshot():
+                            self.snapshots += 1
+        writer.close()
+
+    def hang_up(self) -> None:
+        for writer in self.writers:
+            writer.transport.abort()
+        self.writers.clear()
+
+
+@contextlib.asynccontextmanager
+async def listening(path: Path, exporter: Exporter) -> AsyncIterator[None]:
+    server = await asyncio.start_unix_server(exporter.serve, path)
+    try:
+        yield
+    finally:
+        server.close()
+        exporter.hang_up()
+        path.unlink(missing_ok=True)  # noqa: ASYNC240 - a socket of this test, gone at once
+        await asyncio.sleep(0)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def _reconnects_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender_module, "RECONNECT_SECONDS", 0.01)
+
+
+async def test_a_sender_says_who_it_is_and_is_done_when_all_is_acknowledged(tmp_path: Path) -> None:
+    exporter, path = Exporter(), tmp_path / "records.sock"
+    async with listening(path, exporter):
+        sender = Sender(str(path), Hello("relay-0", "life-1"), asyncio.get_running_loop())
+        sender.outbox.add(finished())
+        sender.start()
+        await until(lambda: sender.outbox.unacknowledged == 0)
+        sender.outbox.add(finished())
+        await sender.close(5)
+        assert exporter.lives == ["life-1"]
+        assert numbers(exporter.batches) == [1, 2]
+
+
+async def test_a_sender_waits_for_an_exporter_that_is_not_there_yet(tmp_path: Path) -> None:
+    exporter, path = Exporter(), tmp_path / "records.sock"
+    sender = Sender(str(path), Hello("relay-0", "life-1"), asyncio.get_running_loop())
+    sender.outbox.add(finished())
+    sender.start()
+    await asyncio.sleep(0.03)
+    async with listening(path, exporter):
+        await until(lambda: sender.outbox.unacknowledged == 0)
+        assert numbers(exporter.batches) == [1]
+        await sender.close(5)
+
+
+async def test_after_a_reconnect_the_same_numbers_come_again_until_acknowledged(tmp_path: Path) -> None:
+    exporter, path = Exporter(acknowledges=False), tmp_path / "records.sock"
+    async with listening(path, exporter):
+        sender = Sender(str(path), Hello("relay-0", "life-1"), asyncio.get_running_loop())
+        sender.start()
+        for _ in range(3):
+            sender.outbox.add(finished())
+        await until(lambda: numbers(exporter.batches) == [1, 2, 3])
+        exporter.acknowledges = True
+        exporter.hang_up()
+        await until(lambda: sender.outbox.unacknowledged == 0)
+        assert numbers(exporter.batches) == [1, 2, 3, 1, 2, 3]
+        assert exporter.lives == ["life-1", "life-1"]
+        await sender.close(5)
+
+
+async def test_closing_gives_up_after_its_patience_when_nobody_acknowledges(tmp_path: Path) -> None:
+    exporter, path = Exporter(acknowledges=False), tmp_path / "records.sock"
+    async with listening(path, exporter):
+        sender = Sender(str(path), Hello("relay-0", "life-1"), asyncio.get_running_loop())
+        sender.start()
+        sender.outbox.add(finished())
+        await until(lambda: exporter.batches != [])
+        await sender.close(0.03)
+        assert sender.outbox.unacknowledged == 1
+
+
+async def test_a_snapshot_is_sent_now_or_never(tmp_path: Path) -> None:
+    exporter, path = Exporter(), tmp_path / "records.sock"
+    snapshot = Snapshot([], 0.0, 0, 0, draining=False)
+    sender = Sender(str(path), Hello("relay-0", "life-1"), asyncio.get_running_loop())
+    sender.snapshot(snapshot)
+    async with listening(path, exporter):
+        sender.start()
+        await until(lambda: exporter.lives != [])
+        assert exporter.snapshots == 0
+        sender.snapshot(snapshot)
+        await until(lambda: exporter.snapshots == 1)
+        await sender.close(5)

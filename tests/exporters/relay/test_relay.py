@@ -1,0 +1,354 @@
+"""The relay over real sockets, in front of an upstream that follows a script."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from exporters.signals import Outcome, Verdict
+from tests.support.scripted_relay import (
+    CHAT,
+    CHAT_WITH_USAGE,
+    DONE,
+    END,
+    ROLE,
+    STREAM_HEAD,
+    UNARY,
+    USAGE,
+    Received,
+    body_of,
+    chunk,
+    content,
+    error_in,
+    ok,
+    post,
+    staged,
+)
+
+EVENTS = [ROLE, content("a"), content("b"), content("c", "length")]
+
+
+async def whole_stream(received: Received) -> None:
+    await received.send(STREAM_HEAD)
+    for event in EVENTS:
+        await received.send(chunk(event))
+        await asyncio.sleep(0.01)
+    await received.send(chunk(USAGE), chunk(DONE), END)
+
+
+async def test_a_stream_reaches_the_client_unchanged_but_for_the_usage_event_we_asked_for(tmp_path: Path) -> None:
+    async with staged(tmp_path, whole_stream) as stage:
+        answer = await stage.ask(post(CHAT))
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"x-engine: it\r\n" in answer
+        assert body_of(answer) == b"".join(EVENTS) + DONE
+        asked = json.loads(stage.requests[0].body)
+        assert asked == {**json.loads(CHAT), "stream_options": {"include_usage": True}}
+        assert b"accept-encoding: identity\r\n" in stage.requests[0].head
+        record = await stage.record()
+        assert (record.outcome, record.status, record.stream, record.finish_reason) == (Outcome.OK, 200, True, "length")
+        assert (record.prompt_tokens, record.completion_tokens, record.cached_tokens) == (7, 3, 4)
+        assert (record.queue, record.prefill, record.decode) == (0.0125, 0.03, 0.06)
+        assert record.slo == {"ttft": Verdict.GOOD, "availability": Verdict.GOOD}
+        assert record.ttft is not None
+        assert 0 < record.ttft < record.e2e
+        assert sum(record.gap_counts) == 2
+        assert record.tpot is not None
+        assert 0.005 < record.tpot < 0.05
+
+
+async def test_a_client_that_asked_for_usage_gets_it(tmp_path: Path) -> None:
+    async with staged(tmp_path, whole_stream) as stage:
+        answer = await stage.ask(post(CHAT_WITH_USAGE))
+        assert body_of(answer) == b"".join(EVENTS) + USAGE + DONE
+        assert stage.requests[0].body == CHAT_WITH_USAGE
+        assert (await stage.record()).completion_tokens == 3
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+async def test_events_split_over_reads_are_measured_and_cut_exactly_alike(tmp_path: Path, size: int) -> None:
+    async def crumbs(received: Received) -> None:
+        await received.send(STREAM_HEAD)
+        data = b"".join([*EVENTS, USAGE, DONE])
+        for start in range(0, len(data), size):
+            await received.send(chunk(data[start : start + size]))
+        await received.send(END)
+
+    async with staged(tmp_path, crumbs) as stage:
+        assert body_of(await stage.ask(post(CHAT))) == b"".join(EVENTS) + DONE
+        record = await stage.record()
+        assert (record.outcome, record.completion_tokens, record.cached_tokens) == (Outcome.OK, 3, 4)
+
+
+async def test_a_unary_answer_passes_with_its_tokens_counted(tmp_path: Path) -> None:
+    body = (
+        b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,'
+        b'"completion_tokens":2,"prompt_tokens_details":null},"metrics":{"queue_time_ms":1.0}}'
+    )
+
+    async def answer(received: Received) -> None:
+        await received.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+        )
+
+    async with staged(tmp_path, answer) as stage:
+        response = await stage.ask(post(UNARY))
+        assert response.endswith(b"\r\n\r\n" + body)
+        assert stage.requests[0].body == UNARY
+        record = await stage.record()
+        assert (record.outcome, record.prompt_tokens, record.completion_tokens) == (Outcome.OK, 5, 2)
+        assert (record.stream, record.ttft, record.queue) == (False, None, 0.001)
+        assert record.slo == {"availability": Verdict.GOOD}
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param([], id="before the head"),
+        pytest.param([STREAM_HEAD, chunk(ROLE)], id="before the first token"),
+        pytest.param([STREAM_HEAD, chunk(ROLE), chunk(content("a")), chunk(content("b"))], id="mid-stream"),
+    ],
+)
+async def test_a_client_that_leaves_frees_the_engine_within_100_ms(tmp_path: Path, after: list[bytes]) -> None:
+    took: list[float] = []
+    sent = asyncio.Event()
+
+    async def stall(received: Received) -> None:
+        await received.send(*after)
+        sent.set()
+        took.append(await received.gone_within(5))
+
+    async with staged(tmp_path, stall) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT))
+        await sent.wait()
+        if len(after) > 1:
+            await client.until(b"\n\n\r\n")
+        await asyncio.sleep(0.05)
+        left = time.monotonic()
+        client.leave()
+        record = await stage.record()
+        assert time.monotonic() - left < 0.1
+        await asyncio.sleep(0.02)
+        assert took
+        assert record.outcome is Outcome.CLIENT_ABORT
+        tokens = 2 if len(after) > 2 else None
+        assert record.completion_tokens == tokens
+        met = {"ttft": Verdict.GOOD} if tokens else {"ttft": Verdict.ABANDONED}
+        assert record.slo == {**met, "availability": Verdict.ABANDONED}
+        assert (record.wait_at_least is None) == bool(tokens)
+
+
+@pytest.mark.parametrize("how", ["reset", "close", "clean end without its end"])
+async def test_a_stream_that_stops_early_is_truncated_and_gets_no_made_up_end(tmp_path: Path, how: str) -> None:
+    async def stop(received: Received) -> None:
+        await received.send(STREAM_HEAD, chunk(ROLE), chunk(content("a")))
+        await asyncio.sleep(0.02)
+        if how == "reset":
+            received.writer.transport.abort()
+        elif how == "close":
+            received.writer.close()
+        else:
+            await received.send(END)
+
+    async with staged(tmp_path, stop) as stage:
+        answer = await stage.ask(post(CHAT))
+        assert b"[DONE]" not in answer
+        assert answer.endswith(END) == (how == "clean end without its end")
+        assert content("a") in answer
+        record = await stage.record()
+        assert record.outcome is Outcome.TRUNCATED
+        assert record.slo == {"ttft": Verdict.GOOD, "availability": Verdict.BAD}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(b'data: {"error":{"message":"boom","code":500}}\n\n', id="error event"),
+        pytest.param(content("a", "abort"), id="finish_reason abort"),
+        pytest.param(content("a", "error"), id="finish_reason error"),
+    ],
+)
+async def test_an_error_inside_a_stream_is_an_upstream_error(tmp_path: Path, event: bytes) -> None:
+    async def fail(received: Received) -> None:
+        await received.send(STREAM_HEAD, chunk(ROLE), chunk(event), chunk(DONE), END)
+
+    async with staged(tmp_path, fail) as stage:
+        assert body_of(await stage.ask(post(CHAT))) == ROLE + event + DONE
+        assert (await stage.record()).outcome is Outcome.UPSTREAM_ERROR
+
+
+@pytest.mark.parametrize(
+    "status,outcome,verdict",
+    [
+        pytest.param(400, Outcome.CLIENT_ERROR, None, id="400"),
+        pytest.param(404, Outcome.CLIENT_ERROR, None, id="404"),
+        pytest.param(429, Outcome.REJECTED, Verdict.BAD, id="429"),
+        pytest.param(503, Outcome.REJECTED, Verdict.BAD, id="503"),
+        pytest.param(500, Outcome.UPSTREAM_ERROR, Verdict.BAD, id="500"),
+    ],
+)
+async def test_the_engines_own_errors_pass_unchanged(
+    tmp_path: Path, status: int, outcome: Outcome, verdict: Verdict | None
+) -> None:
+    body = b'{"error":{"message":"no"}}'
+    answer = b"HTTP/1.1 %d Said\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body)
+
+    async def refuse(received: Received) -> None:
+        await received.send(answer)
+
+    async with staged(tmp_path, refuse) as stage:
+        response = await stage.ask(post(CHAT))
+        assert response.startswith(b"HTTP/1.1 %d Said\r\n" % status)
+        assert response.endswith(body)
+        record = await stage.record()
+        assert (record.outcome, record.status) == (outcome, status)
+        assert record.slo == ({} if verdict is None else {"ttft": verdict, "availability": verdict})
+
+
+async def test_an_engine_that_is_down_gives_502_in_openais_shape(tmp_path: Path) -> None:
+    async with staged(tmp_path, None) as stage:
+        response = await stage.ask(post(CHAT))
+        assert response.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
+        origin = stage.relay.pool.origin.authority
+        assert error_in(response) == {
+            "message": f"vllm-slo: the engine at {origin} cannot be reached: connection refused",
+            "type": "upstream_error",
+            "param": None,
+            "code": "upstream_unreachable",
+        }
+        record = await stage.record()
+        assert (record.outcome, record.status) == (Outcome.UPSTREAM_UNREACHABLE, 502)
+        assert (record.prompt_tokens, record.prompt_estimate) == (None, 3.0)
+        assert set(record.slo.values()) == {Verdict.BAD}
+
+
+@pytest.mark.parametrize(
+    "said,code",
+    [
+        pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", "bad_upstream_response", id="another protocol"),
+        pytest.param(b"", "upstream_closed", id="nothing"),
+    ],
+)
+async def test_an_engine_that_speaks_no_http_is_an_upstream_error_and_the_client_is_told(
+    tmp_path: Path, said: bytes, code: str
+) -> None:
+    async def babble(received: Received) -> None:
+        await received.send(said)
+        received.writer.close()
+
+    async with staged(tmp_path, babble) as stage:
+        response = await stage.ask(post(CHAT))
+        assert response.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
+        assert error_in(response)["code"] == code
+        assert (await stage.record()).outcome is Outcome.UPSTREAM_ERROR
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/health", "/v1/embeddings", "/v1/audio/transcriptions?x=1"])
+async def test_an_allowed_path_passes_with_time_and_outcome_only(tmp_path: Path, path: str) -> None:
+    async with staged(tmp_path, ok) as stage:
+        response = await stage.ask(f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+        assert response.endswith(b"\r\n\r\nok")
+        assert stage.requests[0].head.startswith(f"GET {path} HTTP/1.1\r\n".encode())
+        record = await stage.record()
+        assert (record.outcome, record.metered, record.slo, record.model) == (Outcome.OK, False, {}, "")
+
+
+@pytest.mark.parametrize(
+    "path", ["/metrics", "/%6detrics", "//metrics", "/v1/../metrics", "http://x/metrics", "/sleep"]
+)
+async def test_any_other_path_is_refused_and_never_forwarded(tmp_path: Path, path: str) -> None:
+    async with staged(tmp_path, ok) as stage:
+        response = await stage.ask(f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+        assert response.startswith(b"HTTP/1.1 403 Forbidden\r\n")
+        assert error_in(response)["code"] == "path_not_allowed"
+        assert stage.requests == []
+        assert (await stage.record()).outcome is Outcome.CLIENT_ERROR
+
+
+async def test_a_path_that_the_operator_allows_passes(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok, allow_paths=("/sleep",)) as stage:
+        response = await stage.ask(b"POST /sleep HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        assert response.endswith(b"ok")
+
+
+async def test_waiting_before_the_sidecar_counts_where_the_sender_is_trusted(tmp_path: Path) -> None:
+    async with staged(tmp_path, whole_stream) as stage:
+        for sent in (f"t={time.time() - 3:.6f}", f"t={time.time() + 60:.6f}", "t=garbage"):
+            await stage.ask(post(CHAT, headers=f"x-request-start: {sent}\r\n"))
+        waited, future, garbage = [await stage.record(number) for number in (1, 2, 3)]
+        assert waited.ttft is not None
+        assert 3 <= waited.ttft < 3.5
+        assert waited.slo["ttft"] is Verdict.BAD
+        for record in (future, garbage):
+            assert record.ttft is not None
+            assert record.ttft < 0.5
+
+
+async def test_a_missed_deadline_is_told_while_the_request_still_waits(tmp_path: Path) -> None:
+    async def hang(received: Received) -> None:
+        await received.gone_within(5)
+
+    async with staged(tmp_path, hang) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT))
+        async with asyncio.timeout(2):
+            while not stage.judged:
+                await asyncio.sleep(0.01)
+        told = stage.judged[0]
+        assert (told.slo, told.goodput_lost, told.request_class) == ({"ttft": Verdict.BAD}, True, "short")
+        assert stage.records == []
+        client.leave()
+        record = await stage.record()
+        assert record.slo == {"ttft": Verdict.BAD, "availability": Verdict.ABANDONED}
+        assert (record.counted, record.goodput, record.goodput_counted) == (["ttft"], False, True)
+
+
+async def test_the_class_header_wins_over_the_shape(tmp_path: Path) -> None:
+    async with staged(tmp_path, whole_stream) as stage:
+        await stage.ask(post(CHAT))
+        await stage.ask(post(CHAT, headers="x-request-class: long\r\n"))
+        await stage.ask(post(CHAT, headers="x-request-class: unheard-of\r\n"))
+        classes = [(await stage.record(number)).request_class for number in (1, 2, 3)]
+        assert classes == ["short", "long", "short"]
+
+
+async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
+    async def echo(received: Received) -> None:
+        path = received.head.split(b" ")[1]
+        await asyncio.sleep(0.02)
+        await received.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(path), path))
+
+    async with staged(tmp_path, echo) as stage:
+        ask = "GET /v1/models/{} HTTP/1.1\r\nhost: x\r\n{}\r\n"
+        response = await stage.ask(
+            "".join([ask.format(1, ""), ask.format(2, ""), ask.format(3, "connection: close\r\n")]).encode()
+        )
+        assert [part[-12:] for part in response.split(b"HTTP/1.1 200 OK")[1:]] == [
+            b"/v1/models/1",
+            b"/v1/models/2",
+            b"/v1/models/3",
+        ]
+        assert len(stage.records) == 3
+
+
+async def test_a_large_upload_streams_through_unparsed_and_is_classed_by_its_size(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok) as stage:
+        body = b'{"model":"m","prompt":"' + b"x" * (9 * 1024 * 1024) + b'"}'
+        response = await stage.ask(post(body, path="/v1/completions"))
+        assert response.endswith(b"ok")
+        assert stage.requests[0].body == body
+        record = await stage.record()
+        assert (record.unparsed, record.request_class, record.model) == ("too_large", "long", "")
+        assert record.prompt_estimate == len(body) / 4
+
+
+async def test_a_chunked_upload_reaches_the_engine_whole(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok) as stage:
+        head = b"POST %s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+        pieces = chunk(UNARY[:10]) + chunk(UNARY[10:]) + END
+        for path in (b"/v1/embeddings", b"/v1/chat/completions"):
+            assert (await stage.ask(head % path + pieces)).endswith(b"ok")
+        assert [received.body for received in stage.requests] == [UNARY, UNARY]

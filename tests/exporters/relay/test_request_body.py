@@ -1,0 +1,174 @@
+"""What is read of a request body, and how usage is asked for without touching anything else."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.relay.request_body import RequestBody, read, with_usage
+
+SALT = b"salt"
+
+
+def question(body: bytes) -> RequestBody:
+    found = read(body, SALT)
+    assert found is not None
+    return found
+
+
+def estimated(fields: dict[str, object]) -> float:
+    return question(json.dumps(fields).encode()).prompt_tokens
+
+
+def user(content: object) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": content}]}
+
+
+@pytest.mark.parametrize(
+    "fields, tokens",
+    [
+        pytest.param({}, 0, id="nothing"),
+        pytest.param(user("twelve chars"), 3, id="a text"),
+        pytest.param(user("ééé!"), 1, id="characters, not bytes"),
+        pytest.param({"messages": [{"content": "abcd"}, {"content": "efgh"}]}, 2, id="all messages"),
+        pytest.param(user([{"type": "text", "text": "abcdefgh"}]), 2, id="a part"),
+        pytest.param(
+            user([{"type": "text", "text": "abcd"}, {"type": "image_url", "image_url": {"url": "data:" + "x" * 999}}]),
+            1,
+            id="images are not counted",
+        ),
+        pytest.param({"messages": [{"role": "assistant", "content": None, "tool_calls": []}]}, 0, id="no content"),
+        pytest.param({"prompt": "abcdefgh"}, 2, id="a prompt"),
+        pytest.param({"prompt": ["abcd", "efgh"]}, 2, id="several prompts"),
+        pytest.param({"prompt": [1, 2, 3]}, 3, id="token ids are counted as they are"),
+        pytest.param({"prompt": [[1, 2, 3], [4, 5]]}, 5, id="several prompts of token ids"),
+    ],
+)
+def test_prompt_tokens_are_estimated_from_the_decoded_text(fields: dict[str, object], tokens: float) -> None:
+    assert estimated(fields) == tokens
+
+
+@pytest.mark.parametrize(
+    "body, expected",
+    [
+        (b"{}", None),
+        (b'{"max_tokens":null}', None),
+        (b'{"max_tokens":7}', 7),
+        (b'{"max_completion_tokens":9}', 9),
+        (b'{"max_tokens":7,"max_completion_tokens":null}', 7),
+        (b'{"max_tokens":7,"max_completion_tokens":9}', 9),
+        (b'{"max_tokens":0}', 0),
+    ],
+)
+def test_the_most_output_is_max_completion_tokens_else_max_tokens(body: bytes, expected: int | None) -> None:
+    assert question(body).max_tokens == expected
+
+
+@pytest.mark.parametrize(
+    "body, stream, asks_usage",
+    [
+        (b"{}", False, False),
+        (b'{"stream":null}', False, False),
+        (b'{"stream":true}', True, False),
+        (b'{"stream":true,"stream_options":null}', True, False),
+        (b'{"stream":true,"stream_options":{}}', True, False),
+        (b'{"stream":true,"stream_options":{"include_usage":false}}', True, False),
+        (b'{"stream":true,"stream_options":{"include_usage":true}}', True, True),
+        (b'{"stream":true,"stream_options":{"continuous_usage_stats":true,"include_usage":true}}', True, True),
+    ],
+)
+def test_whether_it_streams_and_asks_for_usage(body: bytes, stream: bool, asks_usage: bool) -> None:
+    found = question(body)
+    assert (found.stream, found.asks_usage) == (stream, asks_usage)
+
+
+@pytest.mark.parametrize("body, n", [(b"{}", 1), (b'{"n":null}', 1), (b'{"n":3}', 3)])
+def test_the_number_of_choices_is_one_unless_said(body: bytes, n: int) -> None:
+    assert question(body).n == n
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{not json",
+        b'{"stream":true} more',
+        b'{"model":5}',
+        b'{"max_tokens":"many"}',
+        b'{"max_tokens":1e30}',
+        b'{"messages":"hi"}',
+        b'{"messages":[{"content":[{"text":5}]}]}',
+        b'{"stream":true,"stream_options":5}',
+        b'{"prompt":"\xff"}',
+        b'{"model":"\\ud800"}',
+    ],
+)
+def test_what_these_endpoints_do_not_take_is_not_understood_and_raises_nothing(body: bytes) -> None:
+    assert read(body, SALT) is None
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_make_reading_fail(body: bytes) -> None:
+    read(body, SALT)
+
+
+def test_a_prompt_has_the_same_digest_whatever_else_is_asked_and_however_it_is_spelled() -> None:
+    one = question(b'{"model":"m","messages":[{"role":"user","content":"\\u0061b"}],"max_tokens":5}')
+    two = question(b'{"max_tokens":9, "messages":[{"content":"ab"}],\n"model":"m","temperature":1}')
+    assert one.prompt_sha256 == two.prompt_sha256
+    assert re.fullmatch("[0-9a-f]{64}", one.prompt_sha256)
+
+
+def test_another_model_another_prompt_or_another_salt_has_another_digest() -> None:
+    bodies = [b'{"model":"m","prompt":"a"}', b'{"model":"n","prompt":"a"}', b'{"model":"m","prompt":"b"}']
+    digests = {question(body).prompt_sha256 for body in bodies}
+    other = read(bodies[0], b"pepper")
+    assert other is not None
+    assert len(digests | {other.prompt_sha256}) == 4
+
+
+ODD = (
+    b'{"model":"m","seed":1.50e3,"temperature":1E0,"big":123456789012345678901234567890,'
+    b'"text":"\\u00e9\\/","a":[1, 2],"o":{"b":1,"a":2},"stream":true}'
+)
+
+
+def test_asking_for_usage_keeps_the_bytes_of_every_other_value_and_their_order() -> None:
+    assert with_usage(ODD) == ODD[:-1] + b',"stream_options":{"include_usage":true}}'
+
+
+@pytest.mark.parametrize(
+    "given_options, sent",
+    [
+        (b"null", b'{"include_usage":true}'),
+        (b"{}", b'{"include_usage":true}'),
+        (b'{"include_usage":false}', b'{"include_usage":true}'),
+        (
+            b'{"continuous_usage_stats":true,"other":1.50}',
+            b'{"continuous_usage_stats":true,"other":1.50,"include_usage":true}',
+        ),
+    ],
+)
+def test_other_stream_options_stay(given_options: bytes, sent: bytes) -> None:
+    body = b'{"stream_options":' + given_options + b',"stream":true}'
+    assert with_usage(body) == b'{"stream_options":' + sent + b',"stream":true}'
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=8).filter(lambda key: key != "stream_options"), JSON, max_size=6))
+def test_asking_for_usage_changes_nothing_but_stream_options(fields: dict[str, object]) -> None:
+    body = json.dumps(fields).encode()
+    assert json.loads(with_usage(body)) == {**fields, "stream_options": {"include_usage": True}}

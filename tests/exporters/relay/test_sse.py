@@ -1,0 +1,103 @@
+"""Event streams, cut at any byte."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.relay.meter import HELD_AHEAD, Meter
+from exporters.relay.sse import Splitter, decode, payload
+from exporters.signals import Outcome
+from exporters.verdicts import Judge, charges
+from tests.support.scripted_relay import DONE, ROLE, USAGE, content
+
+LINE_ENDS = st.sampled_from([b"\n", b"\r\n"])
+EVENT = st.sampled_from([ROLE, content("a"), content("ü€"), b": ping\n\n", b"event: x\ndata: {}\n\n", USAGE])
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    marks = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
+    return [data[start:end] for start, end in itertools.pairwise(marks)]
+
+
+def meter(*, takes_usage: bool) -> Meter:
+    judge = Judge(charges([], stream=True, several=True), zero=0, first_token_timeout=60)
+    return Meter(judge, zero=0, one_choice=True, gap_bounds=(1.0,), takes_usage=takes_usage, on_verdicts=lambda _: None)
+
+
+@given(st.lists(EVENT, max_size=8), LINE_ENDS, st.lists(st.integers(0, 10_000), max_size=40))
+def test_events_come_whole_and_in_order_wherever_the_reads_are_cut(
+    events: list[bytes], line_end: bytes, places: list[int]
+) -> None:
+    events = [event.replace(b"\n", line_end) for event in events]
+    splitter = Splitter()
+    found = [event for piece in cut(b"".join(events), places) for event in splitter.feed(piece)]
+    assert found == events
+    assert splitter.release() == b""
+
+
+@given(st.lists(EVENT, max_size=8), LINE_ENDS, st.lists(st.integers(0, 10_000), max_size=40))
+def test_exactly_our_usage_event_is_taken_out_and_counts_do_not_depend_on_the_cuts(
+    events: list[bytes], line_end: bytes, places: list[int]
+) -> None:
+    stream = [*events, DONE]
+    data = b"".join(stream).replace(b"\n", line_end)
+    ours, theirs, whole = meter(takes_usage=True), meter(takes_usage=False), meter(takes_usage=False)
+    pieces = cut(data, places)
+    kept = b"".join([*(ours.stream(piece, 1.0) for piece in pieces), ours.stream_end(1.0)])
+    assert kept == b"".join(event for event in stream if event != USAGE).replace(b"\n", line_end)
+    assert b"".join(theirs.stream(piece, 1.0) for piece in pieces) == data
+    whole.stream(data, 1.0)
+    for each in (ours, theirs):
+        assert (each.chunks, each.completion_tokens) == (whole.chunks, whole.completion_tokens)
+    assert ours.outcome(200, streams=True, complete=True) is Outcome.OK
+
+
+def test_an_event_too_large_to_hold_goes_on_at_once_and_loses_no_byte() -> None:
+    ours = meter(takes_usage=True)
+    event = content("x" * (3 * HELD_AHEAD))
+    first, second = event[: 2 * HELD_AHEAD], event[2 * HELD_AHEAD :]
+    sent = ours.stream(first, 1.0)
+    assert sent == first
+    assert ours.stream(second, 2.0) == second
+    assert ours.chunks == 1
+
+
+@pytest.mark.parametrize(
+    "event,data",
+    [
+        pytest.param(b"data: {}\n\n", b"{}", id="one line"),
+        pytest.param(b"data:{}\r\n\r\n", b"{}", id="no space, CRLF"),
+        pytest.param(b"data: {\ndata: }\n\n", b"{\n}", id="several data lines"),
+        pytest.param(b": comment\n\n", b"", id="comment"),
+        pytest.param(b"event: x\nid: 1\ndata: {}\n\n", b"{}", id="other fields"),
+    ],
+)
+def test_the_payload_of_an_event_is_its_data(event: bytes, data: bytes) -> None:
+    assert payload(event) == data
+
+
+@pytest.mark.parametrize(
+    "event,output,answer",
+    [
+        pytest.param(b'{"choices":[{"delta":{"role":"assistant","content":""}}]}', False, False, id="role only"),
+        pytest.param(b'{"choices":[{"delta":{"content":"a"}}]}', True, True, id="content"),
+        pytest.param(b'{"choices":[{"delta":{"reasoning_content":"a"}}]}', True, False, id="reasoning"),
+        pytest.param(b'{"choices":[{"delta":{"reasoning":"a","content":null}}]}', True, False, id="reasoning, newer"),
+        pytest.param(b'{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}', True, True, id="tool call"),
+        pytest.param(b'{"choices":[{"delta":{"tool_calls":[]}}]}', False, False, id="no tool call"),
+        pytest.param(b'{"choices":[{"text":"a"}]}', True, True, id="completion text"),
+        pytest.param(b'{"choices":[{"text":""},{"text":"b"}]}', True, True, id="any choice"),
+        pytest.param(b'{"choices":[]}', False, False, id="no choice"),
+    ],
+)
+def test_a_chunk_is_output_when_any_choice_carries_any(event: bytes, output: bool, answer: bool) -> None:
+    read = decode(event)
+    assert (read.output, read.answer) == (output, answer)
+
+
+def test_a_count_that_no_record_can_hold_is_no_usage() -> None:
+    ours = meter(takes_usage=False)
+    ours.stream(b'data: {"choices":[],"usage":{"prompt_tokens":99999999999999999999,"completion_tokens":1}}\n\n', 1.0)
+    assert ours.prompt_tokens is None

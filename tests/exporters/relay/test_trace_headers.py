@@ -1,0 +1,75 @@
+"""The relay and trace headers, with tracing on and off."""
+
+from pathlib import Path
+
+from exporters.configuration.otlp_endpoints import Collector, Receiver
+from tests.support.scripted_relay import CHAT, DONE, END, STREAM_HEAD, USAGE, Received, chunk, content, post, staged
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+SPAN = "b7ad6b7169203331"
+STATE = "tracestate: vendor=a,other=b\r\n"
+COLLECTOR = Collector(url="http://127.0.0.1:1/v1/traces")
+
+
+async def answered(received: Received) -> None:
+    await received.send(STREAM_HEAD, chunk(content("a", "stop")), chunk(USAGE), chunk(DONE), END)
+
+
+async def models(received: Received) -> None:
+    await received.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+
+
+def sent(received: Received, name: str) -> list[str]:
+    lines = received.head.decode().split("\r\n")
+    return [line.partition(": ")[2] for line in lines if line.startswith(f"{name}: ")]
+
+
+async def test_with_tracing_off_headers_pass_untouched_and_the_log_has_the_trace(tmp_path: Path) -> None:
+    async with staged(tmp_path, answered) as stage:
+        await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n{STATE}"))
+        await stage.ask(post(CHAT))
+        await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}\r\n{STATE}"))
+        first, second, third = await stage.record(1), await stage.record(2), await stage.record(3)
+    assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{SPAN}-00"]
+    assert sent(stage.requests[0], "tracestate") == ["vendor=a,other=b"]
+    assert (first.trace_id, first.span_id, first.parent_span_id) == (TRACE, None, SPAN)
+    assert sent(stage.requests[1], "traceparent") == []
+    assert second.trace_id is None
+    assert sent(stage.requests[2], "traceparent") == [f"00-{TRACE}"]
+    assert sent(stage.requests[2], "tracestate") == ["vendor=a,other=b"]
+    assert third.trace_id is None
+
+
+async def test_with_tracing_on_the_engine_gets_our_span_as_parent_and_always_sampled(tmp_path: Path) -> None:
+    async with staged(tmp_path, answered, otlp=COLLECTOR) as stage:
+        await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n{STATE}"))
+        record = await stage.record()
+    assert (record.trace_id, record.parent_span_id, record.parent_sampled) == (TRACE, SPAN, False)
+    assert record.span_id not in {None, SPAN}
+    assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{record.span_id}-01"]
+    assert sent(stage.requests[0], "tracestate") == ["vendor=a,other=b"]
+
+
+async def test_where_the_engines_spans_are_received_it_is_asked_for_them_without_a_collector(tmp_path: Path) -> None:
+    async with staged(tmp_path, answered, engine_spans=(Receiver(True, "127.0.0.1", 1),)) as stage:
+        await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n"))
+        record = await stage.record()
+    assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{record.span_id}-01"]
+
+
+async def test_with_tracing_on_a_broken_traceparent_is_replaced_and_its_state_goes(tmp_path: Path) -> None:
+    async with staged(tmp_path, answered, otlp=COLLECTOR) as stage:
+        await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE.upper()}-{SPAN}-01\r\n{STATE}"))
+        record = await stage.record()
+    assert sent(stage.requests[0], "traceparent") == [f"00-{record.trace_id}-{record.span_id}-01"]
+    assert sent(stage.requests[0], "tracestate") == []
+    assert record.parent_span_id is None
+
+
+async def test_paths_that_are_not_metered_have_no_span_and_keep_their_headers(tmp_path: Path) -> None:
+    async with staged(tmp_path, models, otlp=COLLECTOR) as stage:
+        head = f"GET /v1/models HTTP/1.1\r\nhost: x\r\ntraceparent: 00-{TRACE}-{SPAN}-01\r\nconnection: close\r\n\r\n"
+        await stage.ask(head.encode())
+        record = await stage.record()
+    assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{SPAN}-01"]
+    assert (record.trace_id, record.span_id) == (TRACE, None)

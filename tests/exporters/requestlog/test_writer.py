@@ -1,0 +1,234 @@
+"""The request log: each request once, whatever is killed and whatever the disk does."""
+
+import contextlib
+import json
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporters.errors import UsageError
+from exporters.records import Finished
+from exporters.requestlog.writer import RequestLog
+from exporters.signals import Outcome, Verdict
+from tests.support.sample_records import finished
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[RequestLog]:
+    log = RequestLog(path)
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+@contextlib.contextmanager
+def disk_full_at(size: int) -> Iterator[None]:
+    """No file of this process grows beyond `size` bytes: a write takes a part, the next one fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def numbered(*numbers: int) -> list[tuple[int, Finished]]:
+    return [(number, finished(request_id=f"r-{number}")) for number in numbers]
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in path.read_text().splitlines()]
+
+
+def ids(path: Path) -> list[str]:
+    return [line["request_id"] for line in lines(path)]
+
+
+def test_a_line_has_every_field_in_the_order_that_is_documented(tmp_path: Path) -> None:
+    with opened(tmp_path / "log") as log:
+        log.write(
+            "life",
+            [
+                (
+                    4,
+                    finished(
+                        finish_reason="stop",
+                        prompt_tokens=100,
+                        completion_tokens=20,
+                        cached_tokens=64,
+                        max_tokens=50,
+                        temperature=0.5,
+                        prompt_sha256="ab",
+                        prompt_repeat=False,
+                        upload=0.001,
+                        ttft=0.25,
+                        ttft_answer=0.5,
+                        tpot=0.0123456,
+                        itl_p50=0.01,
+                        itl_p95=0.02,
+                        queue=0.1,
+                        prefill=0.2,
+                        decode=0.3,
+                        slo={"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED},
+                    ),
+                )
+            ],
+            "0123456789ab",
+        )
+    assert list(lines(tmp_path / "log")[0].items()) == [
+        ("time", "2023-11-14T22:13:20.250000+00:00"),
+        ("request_id", "r-1"),
+        ("trace_id", None),
+        ("model", "tiny"),
+        ("class", "short"),
+        ("tenant", "team-a"),
+        ("endpoint", "/v1/chat/completions"),
+        ("stream", True),
+        ("status", 200),
+        ("outcome", "ok"),
+        ("finish_reason", "stop"),
+        ("prompt_tokens", 100),
+        ("completion_tokens", 20),
+        ("cached_tokens", 64),
+        ("cache_hit", True),
+        ("max_tokens", 50),
+        ("temperature", 0.5),
+        ("prompt_sha256", "ab"),
+        ("prompt_repeat", False),
+        ("upload_ms", 1.0),
+        ("ttft_ms", 250.0),
+        ("ttft_answer_ms", 500.0),
+        ("tpot_ms", 12.346),
+        ("itl_p50_ms", 10.0),
+        ("itl_p95_ms", 20.0),
+        ("e2e_ms", 1500.0),
+        ("queue_ms", 100.0),
+        ("prefill_ms", 200.0),
+        ("decode_ms", 300.0),
+        ("wait_ms_at_least", None),
+        ("client_paused_ms", None),
+        ("slo", {"ttft": "good", "availability": "abandoned"}),
+        ("config_revision", "0123456789ab"),
+        ("record", "life:4"),
+    ]
+
+
+def test_what_is_not_known_is_null_and_never_zero(tmp_path: Path) -> None:
+    with opened(tmp_path / "log") as log:
+        log.write("life", [(1, finished(model="", outcome=Outcome.UPSTREAM_UNREACHABLE, status=502))], None)
+    line = lines(tmp_path / "log")[0]
+    known = {"time", "request_id", "class", "tenant", "endpoint", "stream", "status", "outcome", "e2e_ms", "slo"}
+    assert {name for name, value in line.items() if value is not None} == known | {"record"}
+
+
+def test_a_number_that_was_seen_is_not_logged_twice(tmp_path: Path) -> None:
+    with opened(tmp_path / "log") as log:
+        log.write("life", numbered(1, 2), None)
+        log.write("life", numbered(1, 2, 3), None)
+        log.write("another life", numbered(1), None)
+    assert ids(tmp_path / "log") == ["r-1", "r-2", "r-3", "r-1"]
+
+
+def test_a_number_that_was_seen_is_not_logged_twice_after_a_restart(tmp_path: Path) -> None:
+    with opened(tmp_path / "log") as log:
+        log.write("relay-0-a:b", numbered(1, 2), None)
+        log.write("relay-1-c", numbered(9), None)
+    with opened(tmp_path / "log") as log:
+        assert log.seen == {"relay-0-a:b": 2, "relay-1-c": 9}
+        log.write("relay-0-a:b", numbered(1, 2, 3), None)
+    assert ids(tmp_path / "log") == ["r-1", "r-2", "r-9", "r-3"]
+
+
+@pytest.mark.parametrize("kept", [1, 40, -2, -1])
+def test_a_half_written_last_line_is_cut_off_and_its_record_logged_when_it_comes_again(
+    tmp_path: Path, kept: int
+) -> None:
+    path = tmp_path / "log"
+    with opened(path) as log:
+        log.write("life", numbered(1), None)
+        whole = path.stat().st_size
+        log.write("life", numbered(2), None)
+    end = whole + kept if kept > 0 else path.stat().st_size + kept
+    os.truncate(path, end)
+    with opened(path) as log:
+        assert path.stat().st_size == whole
+        assert log.seen == {"life": 1}
+        log.write("life", numbered(1, 2), None)
+    assert ids(path) == ["r-1", "r-2"]
+
+
+def test_lines_of_another_hand_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    others = 'a note\n{"record": 5}\n{"record": "no number:x"}\n{}\n\xff\n'.encode("latin-1")
+    path.write_bytes(others)
+    with opened(path) as log:
+        assert log.seen == {}
+        log.write("life", numbered(1), None)
+    assert path.read_bytes().startswith(others + b"{")
+
+
+def test_the_end_of_a_long_log_is_enough_to_know_what_was_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporters.requestlog.writer.TAIL_BYTES", 2000)
+    with opened(tmp_path / "log") as log:
+        log.write("life", numbered(*range(1, 31)), None)
+    whole = (tmp_path / "log").read_bytes()
+    with opened(tmp_path / "log") as log:
+        assert log.seen == {"life": 30}
+    assert (tmp_path / "log").read_bytes() == whole
+
+
+def test_a_full_disk_is_said_leaves_whole_lines_only_and_takes_the_records_later(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with opened(path) as log:
+        log.write("life", numbered(1), None)
+        one = path.stat().st_size
+        with disk_full_at(one * 2 + one // 2):
+            with pytest.raises(OSError, match="File too large"):
+                log.write("life", numbered(2, 3), None)
+            assert path.stat().st_size == one
+            assert log.seen == {"life": 1}
+            log.write("life", numbered(2), None)
+        log.write("life", numbered(2, 3), None)
+    assert ids(path) == ["r-1", "r-2", "r-3"]
+
+
+def test_reopening_follows_a_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with opened(path) as log:
+        log.write("life", numbered(1), None)
+        path.rename(tmp_path / "log.1")
+        log.write("life", numbered(2), None)
+        log.reopen()
+        log.write("life", numbered(2, 3), None)
+    assert ids(tmp_path / "log.1") == ["r-1", "r-2"]
+    assert ids(path) == ["r-3"]
+
+
+def test_a_path_that_cannot_be_reopened_leaves_the_old_file_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "log"
+    with opened(path) as log:
+        path.parent.rename(tmp_path / "moved")
+        with pytest.raises(FileNotFoundError):
+            log.reopen()
+        log.write("life", numbered(1), None)
+    assert ids(tmp_path / "moved" / "log") == ["r-1"]
+
+
+def test_folders_of_the_path_are_made(tmp_path: Path) -> None:
+    with opened(tmp_path / "a" / "b" / "log"):
+        assert (tmp_path / "a" / "b" / "log").is_file()
+
+
+def test_a_path_that_cannot_be_written_is_refused_with_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        RequestLog(tmp_path)
+    assert str(refused.value) == f"--request-log: {tmp_path} cannot be written: is a directory"
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError) as refused:
+        RequestLog(tmp_path / "file" / "log")
+    assert str(refused.value) == f"--request-log: {tmp_path}/file/log cannot be written: not a directory"

@@ -1,0 +1,190 @@
+"""`vllm-slo roofline` as a person runs it, and what the sidecar makes of its JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compose.cli import main
+from exporters.errors import UsageError
+from exporters.roofline.ceilings import Ceilings, read_ceilings
+from tests.exporters.roofline.models import LLAMA_70B, MIXTRAL, QWEN_14B, write
+from tests.support.sidecar_process import sidecar
+
+README = Path(__file__).parents[3] / "exporters" / "roofline" / "README.md"
+
+
+def roofline(folder: Path, model: object, *flags: str) -> int:
+    return main(["roofline", "--model-config", str(write(folder, model)), *flags])
+
+
+def test_the_table_is_the_one_of_the_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert roofline(tmp_path, QWEN_14B, "--gpu", "RTX 6000 Ada") == 0
+    said = capsys.readouterr().out
+    assert "".join(f"    {line}".rstrip() + "\n" for line in said.splitlines()) in README.read_text()
+
+
+def test_a_mixture_over_two_cards_with_context_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--gpu", "h100", "--tensor-parallel", "2", "--context", "4000", "--batch", "1", "--batch", "256")
+    assert roofline(tmp_path, MIXTRAL, *flags) == 0
+    assert capsys.readouterr().out == (
+        "GPU             2 x H100: 989.5 TFLOP/s bf16, 3350 GB/s, 80 GiB "
+        "(NVIDIA H100 Tensor Core GPU datasheet, SXM (1,979 and 3,958 with sparsity))\n"
+        "Weights         46.70 B parameters, 12.75 B for one token: 93.4 GB (bf16)\n"
+        "FLOP per token  25.50 G\n"
+        "Prefill         74,556 tok/s\n"
+        "KV cache        131,072 B per token (bf16); 467,040 tokens fit\n"
+        "Decode          always memory-bound, with 4,000 tokens each\n"
+        "\n"
+        "   batch       tok/s      each  limit\n"
+        "       1         258     257.5  memory\n"
+        "     256       7,544      29.5  memory; over the KV cache\n"
+    )
+
+
+def test_weights_that_do_not_fit_are_said_with_what_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert roofline(tmp_path, LLAMA_70B, "--gpu", "H100", "--batch", "1") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[4] == "KV cache        327,680 B per token (bf16); no room"
+    assert lines[-1] == (
+        "The weights do not fit: 141.1 GB and room for 77.3 GB (90 % of the memory). Would fit: --tensor-parallel 2, "
+        "or --weight-dtype fp8, or --gpu 'B200'."
+    )
+
+
+def test_what_is_said_to_fit_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("--tensor-parallel", "2"), ("--weight-dtype", "fp8"), ("--gpu", "B200")):
+        assert roofline(tmp_path, LLAMA_70B, "--gpu", "H100", *words) == 0
+
+
+def test_the_json_is_what_the_sidecar_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert roofline(tmp_path, QWEN_14B, "--gpu", "H200", "--format", "json", "--batch", "1", "--batch", "8") == 0
+    path = tmp_path / "roofline.json"
+    path.write_text(capsys.readouterr().out)
+    document = json.loads(path.read_text())
+    assert read_ceilings(path) == Ceilings(
+        document["prefill_tokens_per_second"],
+        {1: document["decode_tokens_per_second"]["1"], 8: document["decode_tokens_per_second"]["8"]},
+        document["kv_tokens"],
+    )
+    assert {key: document[key] for key in ("gpu", "kv_bytes_per_token", "crossover_batch", "would_fit")} == {
+        "gpu": "H200",
+        "kv_bytes_per_token": 196_608,
+        "crossover_batch": 206,
+        "would_fit": [],
+    }
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        pytest.param(["--dtype", "bf61"], "--dtype: 'bf61' is unknown; did you mean 'bf16'?", id="no dtype"),
+        pytest.param(
+            ["--gpu", "T4"],
+            "--dtype: the datasheet of T4 has no figure for bf16; it has fp16, int8; weights alone can be smaller: "
+            "--weight-dtype",
+            id="a dtype that the card cannot multiply",
+        ),
+        pytest.param(
+            ["--weight-dtype", "int3"], "--weight-dtype: 'int3' is unknown; did you mean 'int8'?", id="no weight dtype"
+        ),
+        pytest.param(
+            ["--kv-dtype", "auto"],
+            "--kv-dtype: 'auto' is unknown; known: fp16, bf16, fp8, int8, fp4, int4",
+            id="no KV dtype",
+        ),
+        pytest.param(
+            ["--parameters=-14e9"],
+            "--parameters: -1.4e+10 is no number of parameters; write one above 0, such as 14.8e9",
+            id="negative parameters",
+        ),
+        pytest.param(
+            ["--parameters", "nan"],
+            "--parameters: nan is no number of parameters; write one above 0, such as 14.8e9",
+            id="parameters that are no number",
+        ),
+        pytest.param(
+            ["--tensor-parallel", "0"],
+            "--tensor-parallel: 40 heads and 8 KV heads cannot be shared out to 0 cards; use one of 1, 2, 4, 8, 40",
+            id="no cards",
+        ),
+        pytest.param(
+            ["--tensor-parallel", "5"],
+            "--tensor-parallel: 40 heads and 8 KV heads cannot be shared out to 5 cards; use one of 1, 2, 4, 8, 40",
+            id="cards that do not share out the KV heads",
+        ),
+        pytest.param(
+            ["--gpu-memory-utilization", "90"],
+            "--gpu-memory-utilization: 90 is no share; write one above 0, up to 1",
+            id="a share in percent",
+        ),
+        pytest.param(
+            ["--context=-1"], "--context: -1 tokens cannot be held; use 0 to 10,000,000", id="negative context"
+        ),
+        pytest.param(["--batch", "0"], "--batch: '0' is no number of requests; use 1 or more", id="an empty batch"),
+    ],
+)
+def test_a_wrong_flag_is_refused_with_what_would_work(
+    flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert roofline(tmp_path, QWEN_14B, "--gpu", "H200", *flags) == 2
+    assert capsys.readouterr() == ("", f"vllm-slo: {message}\n")
+
+
+def test_a_config_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["roofline", "--gpu", "H200", "--model-config", f"{tmp_path}/none.json"]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {tmp_path}/none.json: cannot be read: no such file or directory\n"
+
+
+WHERE = "FILE: make it with: vllm-slo roofline --format json"
+
+
+@pytest.mark.parametrize(
+    "document, message",
+    [
+        pytest.param(
+            {},
+            "FILE: prefill_tokens_per_second: expected a number above 0, found None\n"
+            "FILE: kv_tokens: expected a number above 0, found None\n"
+            "FILE: decode_tokens_per_second: expected an object of rates by batch, found None\n" + WHERE,
+            id="something else",
+        ),
+        pytest.param(
+            {"prefill_tokens_per_second": True, "kv_tokens": 0, "decode_tokens_per_second": {"0": 3, "8": "fast"}},
+            "FILE: prefill_tokens_per_second: expected a number above 0, found True\n"
+            "FILE: kv_tokens: expected a number above 0, found 0\n"
+            "FILE: decode_tokens_per_second: expected a batch of 1 or more, found '0'\n"
+            "FILE: decode_tokens_per_second.8: expected a number above 0, found 'fast'\n" + WHERE,
+            id="weights that do not fit, and worse",
+        ),
+    ],
+)
+def test_a_file_that_is_no_roofline_is_refused_by_the_sidecar(
+    document: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "roofline.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(UsageError):
+        read_ceilings(path)
+    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--roofline", str(path)]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n".replace("FILE", str(path))
+
+
+async def test_the_sidecar_shows_the_ceilings_beside_what_it_measures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--gpu", "H200", "--format", "json", "--batch", "1", "--batch", "50")
+    assert roofline(tmp_path, QWEN_14B, *flags) == 0
+    path = tmp_path / "roofline.json"
+    path.write_text(capsys.readouterr().out)
+    wanted = read_ceilings(path)
+    async with sidecar(tmp_path, "http://127.0.0.1:1", "--roofline", str(path)) as running:
+        samples = await running.samples()
+        assert {name: value for name, value in samples.items() if name.startswith("llm_roofline_")} == {
+            "llm_roofline_prefill_tokens_per_second{}": wanted.prefill,
+            "llm_roofline_decode_tokens_per_second{1}": wanted.decode[1],
+            "llm_roofline_decode_tokens_per_second{50}": wanted.decode[50],
+            "llm_roofline_kv_tokens{}": wanted.kv_tokens,
+        }
+        assert await running.stop() == 0

@@ -1,0 +1,355 @@
+"""Declaring flips: the admin pages of a running sidecar, the command that speaks to them, and what both refuse."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from compose.cli import main
+from tests.exporters.engines.test_engine_settings import born
+from tests.support.fake_engine import CACHING_ON, Engine, serving
+from tests.support.sidecar_process import ROOT, Running, environment, sidecar, until
+
+TOKEN = "t0ken-of-the-admin"  # noqa: S105 - of a test
+REFUSED = "vllm-slo: this page needs 'Authorization: Bearer ...' with the token of --admin-token-file\n"
+ADMIN = {"authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    async with serving(Engine(fingerprint="vllm-f-1")) as engine:
+        yield engine
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+async def asked(
+    running: Running, method: str, page: str, headers: dict[str, str], body: str | None = None
+) -> tuple[int, str]:
+    async with running.session.request(method, f"{running.pages}{page}", headers=headers, data=body) as response:
+        return response.status, await response.text()
+
+
+async def flips(running: Running) -> dict[str, Any]:
+    status, text = await asked(running, "GET", "/admin/flips", ADMIN)
+    assert status == 200
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+async def flip(running: Running, token: Path, *words: str) -> tuple[int, str, str]:
+    """`vllm-slo flip` as a person starts it: exit code, output, errors."""
+    code = "import sys; from compose.cli import main; sys.exit(main())"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code, "flip", "--admin", running.pages, "--token-file", str(token), *words),
+        cwd=ROOT,
+        env=environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_a_declared_flip_is_a_series_is_listed_and_outlives_the_sidecar(
+    tmp_path: Path, engine: Engine, token: Path
+) -> None:
+    words = ("--admin-token-file", str(token), "--state", str(tmp_path / "state.json"))
+    name = f"127.0.0.1:{engine.port}"
+    before = time.time()
+    async with sidecar(tmp_path, engine.url, *words) as running:
+        await running.shows(f"llm_engine_up{{{name}}}", 1.0)
+        revision = (await flips(running))["engines"][name]["revision"]
+        done = await flip(
+            running, token, "--set", "scheduling_policy=priority", "--set", "block_size=64", "--note", "for the night"
+        )
+        says = f"{name}: block_size=64: the engine shows another value; the flip counts when it shows this one\n"
+        assert done == (0, f"{name}: scheduling_policy=priority: flipped\n{says}", "")
+        samples = await running.samples()
+        at = samples[f"llm_engine_config_change_timestamp_seconds{{{name},priority,unknown,scheduling_policy}}"]
+        assert before <= at <= time.time()
+        assert samples[f"llm_engine_setting_info{{{name},scheduling_policy,priority}}"] == 1.0
+        listed = await flips(running)
+        assert listed["flips"] == [
+            {
+                "engine": name,
+                "setting": "scheduling_policy",
+                "old": "unknown",
+                "new": "priority",
+                "at": at,
+                "note": "for the night",
+            }
+        ]
+        assert listed["engines"][name]["declared"] == {"scheduling_policy": "priority"}
+        assert listed["engines"][name]["awaited"] == {"block_size": {"value": "64", "note": "for the night"}}
+        assert listed["engines"][name]["revision"] != revision
+        assert await running.stop() == 0
+    started = time.time()
+    engine.metrics = born(CACHING_ON, started).replace('block_size="32"', 'block_size="64"')
+    async with sidecar(tmp_path, engine.url, *words) as running:
+        await running.shows(f"llm_engine_config_change_timestamp_seconds{{{name},64,32,block_size}}", started)
+        by_setting = {each["setting"]: each for each in (await flips(running))["flips"]}
+        assert by_setting["block_size"]["note"] == "for the night"
+        assert by_setting["scheduling_policy"]["at"] == at
+
+
+async def test_the_fingerprint_of_answers_shows_a_flip_that_nothing_else_does(
+    tmp_path: Path, engine: Engine, token: Path
+) -> None:
+    name = f"127.0.0.1:{engine.port}"
+    async with sidecar(tmp_path, engine.url, "--admin-token-file", str(token)) as running:
+        await running.shows(f"llm_engine_up{{{name}}}", 1.0)
+        assert await running.ask("before") == 200
+        await running.shows(f"llm_engine_setting_info{{{name},system_fingerprint,vllm-f-1}}", 1.0)
+        started = time.time()
+        engine.metrics, engine.fingerprint = born(CACHING_ON, started), "vllm-f-2"
+        await running.shows(f"llm_engine_start_time_seconds{{{name}}}", started)
+        assert await running.ask("after") == 200
+        change = f"llm_engine_config_change_timestamp_seconds{{{name},vllm-f-2,vllm-f-1,system_fingerprint}}"
+        await running.shows(change, started)
+        await running.logs("before", "after")
+        revisions = [json.loads(line)["config_revision"] for line in running.log.read_text().splitlines()]
+        assert revisions[0] != revisions[1] == (await flips(running))["engines"][name]["revision"]
+        done = await flip(running, token, "--engine", name, "--set", "max_num_seqs=8")
+        assert done == (0, f"{name}: max_num_seqs=8: flipped\n", "")
+        changes = [key for key in await running.samples() if key.startswith("llm_engine_config_change")]
+        assert changes == [f"llm_engine_config_change_timestamp_seconds{{{name},8,unknown,max_num_seqs}}"]
+
+
+async def test_the_admin_token_alone_opens_the_admin_pages_and_nothing_else(
+    tmp_path: Path, engine: Engine, token: Path
+) -> None:
+    credentials = tmp_path / "credentials"
+    credentials.write_text("bearer of-the-metrics\n")
+    credentials.chmod(0o600)
+    metrics = {"authorization": "Bearer of-the-metrics"}
+    words = ("--admin-token-file", str(token), "--metrics-auth-file", str(credentials))
+    async with sidecar(tmp_path, engine.url, *words) as running:
+        for headers in ({}, metrics, {"authorization": f"Basic {TOKEN}"}, {"authorization": f"Bearer {TOKEN}x"}):
+            for method, page in (("GET", "/admin/flips"), ("POST", "/admin/flip"), ("GET", "/admin/nowhere")):
+                assert await asked(running, method, page, headers) == (401, REFUSED)
+        assert (await asked(running, "GET", "/admin/flips", ADMIN))[0] == 200
+        assert (await asked(running, "GET", "/admin/flip", ADMIN))[0] == 405
+        assert (await asked(running, "GET", "/admin/nowhere", ADMIN))[0] == 404
+        assert (await asked(running, "GET", "/metrics", ADMIN))[0] == 401
+        assert (await asked(running, "GET", "/metrics", metrics))[0] == 200
+        write(token, "two words\n")
+        running.process.send_signal(signal.SIGHUP)
+
+        async def said() -> bool:
+            return (
+                f"exporter: {AT_ADMIN.replace('TOKEN', str(token))}; nothing of this file" in running.said.read_text()
+            )
+
+        await until(said)
+        assert (await asked(running, "GET", "/admin/flips", ADMIN))[0] == 200
+        write(token, "renewed\n")
+        running.process.send_signal(signal.SIGHUP)
+
+        async def renewed() -> bool:
+            return (await asked(running, "GET", "/admin/flips", {"authorization": "Bearer renewed"}))[0] == 200
+
+        await until(renewed)
+        assert await asked(running, "GET", "/admin/flips", ADMIN) == (401, REFUSED)
+        assert TOKEN not in running.said.read_text()
+
+
+async def test_without_a_token_file_there_are_no_admin_pages(tmp_path: Path, engine: Engine, token: Path) -> None:
+    async with sidecar(tmp_path, engine.url) as running:
+        assert (await asked(running, "GET", "/admin/flips", ADMIN))[0] == 404
+        assert await flip(running, token, "--set", "a=b") == (
+            2,
+            "",
+            f"vllm-slo: --admin: {running.pages} has no /admin/flip; start that sidecar with --admin-token-file FILE\n",
+        )
+
+
+NAMES = "write 1 to 100 letters, digits and _.:-, no digit first"
+VALUES = "a value is 1 to 200 printable characters"
+SHAPE = '; write {"set": {"NAME": "VALUE"}, "note": "TEXT"}'
+
+
+async def test_a_wrong_declaration_is_refused_with_every_mistake_and_changes_nothing(
+    tmp_path: Path, engine: Engine, token: Path
+) -> None:
+    name = f"127.0.0.1:{engine.port}"
+    bodies: list[tuple[str, list[str]]] = [
+        ("{", ["Input data was truncated" + SHAPE]),
+        ("[" * 10_000, ["Expected `object`, got `array`" + SHAPE]),
+        ('{"set": {"a": true}}', ["Expected `str`, got `bool` - at `$.set[...]`" + SHAPE]),
+        ('{"set": {"a": "b"}, "at": 5}', ["Object contains unknown field `at`" + SHAPE]),
+        (
+            json.dumps(
+                {"set": {"9 lives": "x", "a": "", "b": "x" * 201, "c": "\n"}, "note": "n" * 1001, "engine": "e"}
+            ),
+            [
+                f"set: '9 lives' is no name; {NAMES}",
+                *(f"set: {setting}: {VALUES}" for setting in "abc"),
+                "note: 1001 characters; 1000 are kept",
+                f"engine: 'e' is none; there is {name}",
+            ],
+        ),
+        ('{"set": {}}', ["set: nothing is declared; name at least one setting, such as scheduling_policy"]),
+        (
+            json.dumps({"set": {f"s{n}": "x" for n in range(101)}}),
+            [f"set: {name} would have more than 100 declared settings"],
+        ),
+    ]
+    async with sidecar(tmp_path, engine.url, "--admin-token-file", str(token)) as running:
+        for body, found in bodies:
+            status, text = await asked(running, "POST", "/admin/flip", ADMIN, body)
+            assert (status, json.loads(text)) == (400, {"errors": found})
+        status, text = await asked(running, "POST", "/admin/flip", ADMIN, " " * 70_000)
+        assert (status, json.loads(text)) == (413, {"errors": ["the body has 70000 bytes; 65536 are read"]})
+        assert (await flips(running))["flips"] == []
+        assert await flip(running, token, "--set", "a=b", "--engine", "elsewhere:8000") == (
+            2,
+            "",
+            f"vllm-slo: --engine: 'elsewhere:8000' is none; there is {name}\n",
+        )
+        other = tmp_path / "other"
+        other.write_text("guess\n")
+        assert await flip(running, other, "--set", "a=b") == (
+            2,
+            "",
+            "vllm-slo: --token-file: the sidecar has another token; use the file of its --admin-token-file\n",
+        )
+
+
+AT_ADMIN = "--admin-token-file: TOKEN: a token is one word of printable ASCII; make one: openssl rand -hex 32"
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        pytest.param(
+            [], "--set: nothing is declared; name at least one setting, such as scheduling_policy", id="nothing"
+        ),
+        pytest.param(["--set", "policy"], "--set: 'policy' has no value; write NAME=VALUE", id="no value"),
+        pytest.param(
+            ["--set", "a=1", "--set", "a=2"],
+            "--set: a has two values, '1' and '2'; leave out one of them",
+            id="two values",
+        ),
+        pytest.param(
+            ["--set", "9=x", "--set", "a=", "--note", "n" * 1001],
+            f"--set: '9' is no name; {NAMES}\n--set: a: {VALUES}\n--note: 1001 characters; 1000 are kept",
+            id="every mistake at once",
+        ),
+        pytest.param(
+            ["--set", "a=b", "--admin", "localhost:9464"],
+            "--admin: 'localhost:9464' is no address; write http://host:port or https://host:port",
+            id="no scheme",
+        ),
+        pytest.param(
+            ["--set", "a=b", "--admin", "http://h:x"],
+            "--admin: 'http://h:x' is no address: Port could not be cast to integer value as 'x'; write "
+            "http://host:port",
+            id="no port",
+        ),
+        pytest.param(
+            ["--set", "a=b", "--admin", "http://127.0.0.1:1"],
+            "--admin: http://127.0.0.1:1: no answer: [Errno 111] Connection refused",
+            id="nobody there",
+        ),
+    ],
+)
+def test_a_wrong_flip_is_refused_before_it_is_sent(
+    token: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["flip", "--token-file", str(token), *words]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        pytest.param(None, "FLAG: TOKEN cannot be read: no such file or directory", id="no file"),
+        pytest.param(b"\xff", "FLAG: TOKEN is no text in UTF-8", id="no text"),
+        *(
+            pytest.param(content, AT_ADMIN.replace("--admin-token-file", "FLAG"), id=name)
+            for name, content in {
+                "empty": b"\n",
+                "two words": b"bearer s3cret",
+                "not ASCII": "schlüssel".encode(),
+            }.items()
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("sidecar", "--upstream", "http://127.0.0.1:1", "--admin-token-file"), id="sidecar"),
+        pytest.param(("flip", "--set", "a=b", "--token-file"), id="flip"),
+    ],
+)
+def test_a_wrong_token_file_is_refused(
+    token: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], content: bytes | None, message: str
+) -> None:
+    if content is None:
+        token.unlink()
+    else:
+        token.write_bytes(content)
+    assert main([*words, str(token)]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message.replace('FLAG', words[-1]).replace('TOKEN', str(token))}\n"
+
+
+async def test_a_token_file_that_everybody_can_read_is_warned_of(tmp_path: Path, engine: Engine, token: Path) -> None:
+    os.chmod(token, 0o644)  # noqa: PTH101 - a blocking call that is none
+    async with sidecar(tmp_path, engine.url, "--admin-token-file", str(token)) as running:
+        assert running.said.read_text().startswith(
+            f"vllm-slo sidecar: warning: --admin-token-file: every user of this machine can read {token}; "
+            f"chmod o-r {token}\n"
+        )
+
+
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        pytest.param(
+            web.Response(text="<html>it works"), "is no sidecar: it answered 200 with '<html>it works'", id="a page"
+        ),
+        pytest.param(
+            web.Response(status=302, headers={"location": "http://127.0.0.1:1/"}),
+            "is no sidecar: it answered 302 with ''",
+            id="sent on: the token stays here",
+        ),
+        pytest.param(web.Response(status=502, text="{}"), "is no sidecar: it answered 502 with '{}'", id="a gateway"),
+        pytest.param(web.Response(text="{}"), "is no sidecar: it answered 200 with '{}'", id="another program"),
+    ],
+)
+async def test_what_is_no_sidecar_is_told_so(
+    token: Path, capsys: pytest.CaptureFixture[str], answer: web.Response, message: str
+) -> None:
+    async def page(_: web.Request) -> web.Response:
+        return answer
+
+    app = web.Application()
+    app.add_routes([web.post("/admin/flip", page)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    words = ["flip", "--token-file", str(token), "--set", "a=b", "--admin", url]
+    assert await asyncio.to_thread(main, words) == 2
+    await runner.cleanup()
+    assert capsys.readouterr().err == f"vllm-slo: --admin: {url} {message}\n"

@@ -1,0 +1,229 @@
+"""Who may see the metrics pages: the file, the header, and a sidecar that has one."""
+
+import base64
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from compose.cli import main
+from exporters.errors import UsageError
+from exporters.sidecar.http_api.credentials import Credentials
+from tests.support.fake_engine import Engine, serving
+from tests.support.sidecar_process import Running, children, sidecar, until
+
+FILE = """
+# Prometheus
+bearer s3cret-token
+
+  basic ops:pass: word #1
+basic jürgen:grün
+"""
+
+
+def basic(user_and_password: str) -> str:
+    return f"Basic {base64.b64encode(user_and_password.encode()).decode()}"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "credentials"
+    path.write_text(FILE)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def credentials(path: Path) -> Credentials:
+    credentials = Credentials(str(path))
+    credentials.read()
+    return credentials
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        pytest.param("Bearer s3cret-token", id="a token"),
+        pytest.param("bearer  s3cret-token ", id="the scheme in any case, with spaces"),
+        pytest.param(basic("ops:pass: word #1"), id="a password with a colon, a space and a hash"),
+        pytest.param(basic("jürgen:grün"), id="a password beyond ASCII"),
+    ],
+)
+def test_a_credential_of_the_file_is_admitted(credentials: Credentials, authorization: str) -> None:
+    assert credentials.admit(authorization)
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        pytest.param("", id="none"),
+        pytest.param("Bearer", id="a scheme alone"),
+        pytest.param("Bearer s3cret-toke", id="a token that is too short"),
+        pytest.param("Bearer s3cret-token2", id="a token that is too long"),
+        pytest.param("Bearer S3CRET-TOKEN", id="a token in another case"),
+        pytest.param("Basic s3cret-token", id="a token under another scheme"),
+        pytest.param("Bearer # Prometheus", id="a comment"),
+        pytest.param("s3cret-token", id="a token without a scheme"),
+        pytest.param(basic("ops:"), id="no password"),
+        pytest.param(basic("jürgen:pass: word #1"), id="the password of another"),
+        pytest.param("Bearer \udcff", id="bytes that are no text"),
+    ],
+)
+def test_nothing_else_is(credentials: Credentials, authorization: str) -> None:
+    assert not credentials.admit(authorization)
+
+
+def test_before_the_file_is_read_nobody_is_admitted(path: Path) -> None:
+    assert not Credentials(str(path)).admit("Bearer s3cret-token")
+
+
+def test_no_secret_is_in_the_repr(credentials: Credentials) -> None:
+    assert "s3cret" not in repr(credentials)
+
+
+def test_a_file_gone_wrong_changes_nothing(credentials: Credentials, path: Path) -> None:
+    path.write_text("bearer\n")
+    with pytest.raises(UsageError):
+        credentials.read()
+    assert credentials.admit("Bearer s3cret-token")
+
+
+MISTAKES = """\
+bearer s3cret
+bearer
+bearer two words
+bearer schlüssel
+basic s3cret
+basic ops:
+basic :s3cret
+s3cret
+Bearer s3cret
+"""
+AFTER_BEARER = "a token is one word of printable ASCII; write 'bearer TOKEN'"
+AFTER_BASIC = "a user and a password stand around a colon; write 'basic USER:PASSWORD'"
+NEITHER = "no kind of credential; write 'bearer TOKEN' or 'basic USER:PASSWORD'"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        pytest.param(
+            MISTAKES.encode(),
+            "\n".join(
+                [*(f"FILE:{n}: {AFTER_BEARER}" for n in (2, 3, 4)), *(f"FILE:{n}: {AFTER_BASIC}" for n in (5, 6, 7))]
+                + [f"FILE:{n}: {NEITHER}" for n in (8, 9)]
+            ),
+            id="every mistake is said at once, and no secret",
+        ),
+        pytest.param(
+            b"# nobody yet\n",
+            "FILE: no credential; write 'bearer TOKEN' or 'basic USER:PASSWORD' on a line",
+            id="an empty file",
+        ),
+        pytest.param(b"bearer \xff\n", "--metrics-auth-file: FILE is no text in UTF-8", id="no text"),
+        pytest.param(None, "--metrics-auth-file: FILE cannot be read: no such file or directory", id="no file"),
+    ],
+)
+def test_a_wrong_file_is_refused(
+    text: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "credentials"
+    if text is not None:
+        path.write_bytes(text)
+    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--metrics-auth-file", str(path)]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message.replace('FILE', str(path))}\n"
+
+
+def open_to_all(path: Path) -> None:
+    path.chmod(0o644)
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+async def answered(running: Running, page: str, authorization: str | None = None) -> tuple[int, list[str], str]:
+    headers = {} if authorization is None else {"authorization": authorization}
+    async with running.session.get(f"{running.pages}{page}", headers=headers) as response:
+        text = await response.text()
+        return response.status, response.headers.getall("www-authenticate", []), text if response.status == 401 else ""
+
+
+async def test_with_a_file_the_pages_need_a_credential_and_the_probes_need_none(tmp_path: Path, path: Path) -> None:
+    async with (
+        serving(Engine()) as engine,
+        sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
+    ):
+        needs = "'Authorization: Bearer ...' or 'Authorization: Basic ...' with a credential of --metrics-auth-file"
+        challenges = ['Bearer realm="vllm-slo"', 'Basic realm="vllm-slo", charset="UTF-8"']
+        refused = (401, challenges, f"vllm-slo: this page needs {needs}\n")
+        for page in ("/metrics", "/", "/admin/flip"):
+            assert await answered(running, page) == refused
+        assert await answered(running, "/metrics", "Bearer guess") == refused
+        assert await answered(running, "/metrics", "Bearer s3cret-token") == (200, [], "")
+        assert await answered(running, "/metrics", basic("ops:pass: word #1")) == (200, [], "")
+        for page in ("/healthz", "/readyz"):
+            assert await answered(running, page) == (200, [], "")
+        for pid in (running.process.pid, *children(running.process.pid).values()):
+            for name in ("cmdline", "environ", "comm"):
+                assert b"s3cret" not in (Path("/proc") / str(pid) / name).read_bytes()
+        assert "warning" not in running.said.read_text()
+        assert "s3cret" not in running.said.read_text()
+
+
+async def test_sighup_takes_other_credentials_and_a_wrong_file_changes_nothing(tmp_path: Path, path: Path) -> None:
+    async with (
+        serving(Engine()) as engine,
+        sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
+    ):
+        write(path, "bearer\n")
+        running.process.send_signal(signal.SIGHUP)
+
+        async def said() -> bool:
+            return f"exporter: {path}:1: {AFTER_BEARER}; nothing of this file is used\n" in running.said.read_text()
+
+        await until(said)
+        assert (await answered(running, "/metrics", "Bearer s3cret-token"))[0] == 200
+        write(path, "bearer renewed\n")
+        running.process.send_signal(signal.SIGHUP)
+
+        async def renewed() -> bool:
+            return (await answered(running, "/metrics", "Bearer renewed"))[0] == 200
+
+        await until(renewed)
+        status, challenges, text = await answered(running, "/metrics", "Bearer s3cret-token")
+        assert (status, challenges) == (401, ['Bearer realm="vllm-slo"'])
+        assert (
+            text == "vllm-slo: this page needs 'Authorization: Bearer ...' with a credential of --metrics-auth-file\n"
+        )
+
+
+async def test_an_exporter_that_is_started_again_beside_a_wrong_file_admits_nobody_and_loses_no_record(
+    tmp_path: Path, path: Path
+) -> None:
+    async with (
+        serving(Engine()) as engine,
+        sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
+    ):
+        write(path, "")
+        before = running.exporter
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        assert await running.ask("meanwhile") == 200
+        await running.logs("meanwhile")
+        assert running.exporter not in {None, before}
+        status, challenges, _ = await answered(running, "/metrics", "Bearer s3cret-token")
+        assert (status, len(challenges)) == (401, 2)
+
+
+async def test_a_file_that_everybody_can_read_is_warned_of(tmp_path: Path, path: Path) -> None:
+    open_to_all(path)
+    async with (
+        serving(Engine()) as engine,
+        sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
+    ):
+        assert running.said.read_text().startswith(
+            f"vllm-slo sidecar: warning: --metrics-auth-file: every user of this machine can read {path}; "
+            f"chmod o-r {path}\n"
+        )

@@ -1,0 +1,86 @@
+"""Repeated and different prompts: told apart by hash, estimated within the error that is stated."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from exporters import signals
+from exporters.records import Batch, Judged
+from exporters.requestlog.writer import RequestLog
+from exporters.sidecar.ingest import prompt_repeats
+from exporters.sidecar.ingest.prompt_repeats import ERROR, Distinct, Prompts
+from exporters.sidecar.ingest.record_receiver import RecordReceiver
+from exporters.sidecar.ingest.request_metrics import RequestMetrics
+from tests.support.openmetrics import whole
+from tests.support.sample_records import SLOS, finished
+
+
+def digest(text: object) -> str:
+    return hashlib.sha256(str(text).encode()).hexdigest()
+
+
+def estimate(digests: Iterable[str]) -> float:
+    distinct = Distinct()
+    for each in digests:
+        distinct.add(each)
+    return distinct.estimate()
+
+
+def test_without_prompts_there_are_none() -> None:
+    assert estimate([]) == 0
+
+
+@pytest.mark.parametrize("count", [1, 10, 300, 4_000, 10_000, 20_000, 60_000])
+def test_an_estimate_is_within_three_standard_errors(count: int) -> None:
+    """At small counts, around 2.5 times the registers, where the older estimators lean, and beyond."""
+    assert estimate(map(digest, range(count))) == pytest.approx(count, rel=3 * ERROR)
+
+
+def test_the_stated_error_is_that_of_many_estimates() -> None:
+    off = [estimate(digest((seed, n)) for n in range(3_000)) / 3_000 - 1 for seed in range(24)]
+    assert (sum(each**2 for each in off) / len(off)) ** 0.5 <= 1.4 * ERROR
+    assert abs(sum(off) / len(off)) <= 3 * ERROR / len(off) ** 0.5
+
+
+def test_a_repeat_does_not_change_the_estimate() -> None:
+    once = [digest(n) for n in range(500)]
+    assert estimate(once * 3) == estimate(once)
+
+
+def test_a_prompt_repeats_from_its_second_time_on() -> None:
+    seen = Prompts()
+    assert [seen.repeats(digest(text)) for text in "aabab"] == [False, True, False, True, True]
+
+
+def test_what_is_remembered_is_bounded_and_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt_repeats, "REMEMBERED", 2)
+    seen = Prompts()
+    assert [seen.repeats(digest(text)) for text in "abcba"] == [False, False, False, True, False]
+
+
+def test_the_log_and_the_series_tell_the_same_repeats(tmp_path: Path) -> None:
+    """Also for a batch that is sent again, and with a request whose body was not read."""
+    log, series = RequestLog(tmp_path / "log"), RequestMetrics(SLOS)
+    series.add_model("tiny")
+    inbox = RecordReceiver(series, log, lambda: None)
+    texts = [digest("a"), digest("a"), None, digest("b"), digest("a")]
+    judged = Judged("tiny", "short", "team-a", {}, goodput_lost=False)
+    batch = Batch(1, [*(finished(prompt_sha256=text) for text in texts), judged])
+    assert inbox.take("one", batch) == 6
+    assert inbox.take("one", batch) == 6
+    assert inbox.take("another relay", Batch(1, [finished(prompt_sha256=digest("b"), model="unserved")])) == 1
+    log.close()
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [line["prompt_repeat"] for line in lines] == [False, True, None, False, True, True]
+    found = {family.name: family for family in whole(series.collect(0.0))}
+    repeats = {
+        (sample.labels["model"], sample.labels["class"]): sample.value
+        for sample in found[signals.PROMPT_REPEATS.name.removesuffix("_total")].samples
+        if sample.value
+    }
+    assert repeats == {("tiny", "short"): 2, ("other", "short"): 1}
+    unique = {sample.labels["model"]: round(sample.value) for sample in found[signals.UNIQUE_PROMPTS.name].samples}
+    assert unique == {"tiny": 2, "other": 1}

@@ -1,0 +1,349 @@
+"""The series that are made from records: born at 0, counted once, named as declared."""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.core import Metric
+from prometheus_client.samples import Exemplar
+
+from exporters import signals
+from exporters.exposition.accumulators import Accumulator
+from exporters.exposition.histogram_bounds import bounds, gap_bounds
+from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
+from exporters.sidecar.ingest.request_metrics import RequestMetrics
+from exporters.signals import Kind, Label, Outcome, Phase, Signal, Verdict
+from tests.support.openmetrics import whole
+from tests.support.sample_records import SLOS, finished
+
+Row = frozenset[tuple[str, str]]
+
+NOW = 1000.0
+
+
+def values(families: Iterable[Metric | Accumulator]) -> dict[tuple[str, Row], float]:
+    """Every exposed sample by its name and labels; a series exposed twice fails here."""
+    found: dict[tuple[str, Row], float] = {}
+    for family in whole(families):
+        for sample in family.samples:
+            key = sample.name, frozenset(sample.labels.items())
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+class Fed:
+    """Series that have been told some records."""
+
+    def __init__(self, *records: Record, models: Iterable[str] = ("tiny",)) -> None:
+        self.series = RequestMetrics(SLOS)
+        for model in models:
+            self.series.add_model(model)
+        for record in records:
+            self.series.record(record)
+
+    def value(self, name: str, **labels: str) -> float:
+        wanted = {"model": "tiny", "class": "short", **labels}
+        return values(self.series.collect(NOW))[name, frozenset((k, v) for k, v in wanted.items() if v)]
+
+    def moved(self) -> dict[str, float]:
+        """The counters and counts that are not at 0, summed over labels other than the outcome's."""
+        sums: dict[str, float] = {}
+        for (name, _), value in values(self.series.collect(NOW)).items():
+            if value and not name.endswith(("_bucket", "_sum")):
+                sums[name] = sums.get(name, 0.0) + value
+        return sums
+
+
+def bounded(label: Label, request_class: str) -> tuple[str, ...]:
+    match label:
+        case Label.MODEL:
+            return ("tiny", "other")
+        case Label.CLASS:
+            return (request_class,)
+        case Label.TENANT:
+            return ("team-a", "other")
+        case Label.STREAM:
+            return ("true", "false")
+        case Label.OUTCOME:
+            return tuple(Outcome)
+        case Label.PHASE:
+            return tuple(Phase)
+        case Label.SLO:
+            return tuple(slo.name for slo in SLOS.slos_of(request_class))
+        case Label.PROMPT_SIZE:
+            return ("00128", "00512", "02048", "08192", "32768", "above")
+        case Label.COMPLETION_SIZE:
+            return ("00128", "00512", "02048", "08192", "32768", "above", "none")
+        case _:
+            raise AssertionError(label)
+
+
+def combinations(signal: Signal) -> set[Row]:
+    """Every row that a signal can have with two models, worked out apart from the code under test."""
+    return {
+        frozenset(zip(signal.labels, row, strict=True))
+        for name in ("short", "long", "other")
+        for row in itertools.product(*(bounded(label, name) for label in signal.labels))
+    }
+
+
+OF_REQUESTS = [
+    signal for signal in signals.SIGNALS if Label.MODEL in signal.labels and Label.ENGINE not in signal.labels
+]
+
+
+@pytest.mark.parametrize("signal", OF_REQUESTS, ids=lambda signal: signal.name)
+def test_every_bounded_combination_is_at_0_from_the_start(signal: Signal) -> None:
+    found = values(Fed().series.collect(NOW))
+    name = signal.count if signal.kind is Kind.HISTOGRAM else signal.name
+    rows = {row: value for (sample, row), value in found.items() if sample == name}
+    assert rows == dict.fromkeys(combinations(signal), 0.0)
+
+
+def test_a_model_added_twice_keeps_what_was_counted() -> None:
+    fed = Fed(finished())
+    fed.series.add_model("tiny")
+    assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
+
+
+@pytest.mark.parametrize(
+    "signal, threshold",
+    [
+        pytest.param(signals.TTFT, 0.333, id="ttft"),
+        pytest.param(signals.TPOT, 0.077, id="tpot"),
+        pytest.param(signals.INTER_CHUNK, 0.222, id="itl_p95"),
+        pytest.param(signals.DURATION, 7.0, id="e2e"),
+        pytest.param(signals.QUEUE, 3.0, id="queue"),
+        pytest.param(signals.PREFILL, 6.0, id="prefill"),
+        pytest.param(signals.DECODE, 9.0, id="decode"),
+    ],
+)
+def test_the_threshold_of_an_slo_is_a_bound_of_its_histogram_and_of_no_other(signal: Signal, threshold: float) -> None:
+    assert bounds(signal, SLOS) == tuple(sorted({*signal.bounds, threshold}))
+
+
+def test_token_histograms_keep_their_declared_bounds() -> None:
+    assert bounds(signals.REQUEST_PROMPT_TOKENS, SLOS) == signals.TOKENS
+    assert gap_bounds(SLOS) == bounds(signals.INTER_CHUNK, SLOS)
+
+
+def test_a_value_on_a_bound_counts_under_it() -> None:
+    fed = Fed(finished(ttft=0.333))
+    assert fed.value("llm_time_to_first_token_seconds_bucket", le="0.25") == 0
+    assert fed.value("llm_time_to_first_token_seconds_bucket", le="0.333") == 1
+    assert fed.value("llm_time_to_first_token_seconds_bucket", le="+Inf") == 1
+
+
+def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() -> None:
+    fed = Fed(
+        finished(
+            prompt_tokens=100,
+            completion_tokens=20,
+            cached_tokens=64,
+            ttft=0.2,
+            tpot=0.01,
+            queue=0.1,
+            prefill=0.1,
+            decode=1.0,
+            gap_counts=[0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+            gap_sum=12.5,
+            slo={"ttft": Verdict.GOOD, "availability": Verdict.GOOD},
+            goodput=True,
+        )
+    )
+    assert fed.moved() == {
+        "llm_requests_total": 1,
+        "llm_requests_with_engine_times_total": 1,
+        "llm_requests_by_size_total": 1,
+        "llm_request_duration_seconds_count": 1,
+        "llm_time_to_first_token_seconds_count": 1,
+        "llm_time_per_output_token_seconds_count": 1,
+        "llm_inter_chunk_seconds_count": 4,
+        "llm_request_queue_seconds_count": 1,
+        "llm_request_prefill_seconds_count": 1,
+        "llm_request_decode_seconds_count": 1,
+        "llm_prompt_tokens_total": 100,
+        "llm_completion_tokens_total": 20,
+        "llm_cached_prompt_tokens_total": 64,
+        "llm_request_prompt_tokens_count": 1,
+        "llm_request_completion_tokens_count": 1,
+        "llm_slo_events_total": 2,
+        "llm_goodput_events_total": 1,
+        "llm_goodput_requests_total": 1,
+        "llm_goodput_tokens_total": 20,
+    }
+    assert fed.value("llm_inter_chunk_seconds_sum") == 12.5
+    assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
+    assert fed.value("llm_request_duration_seconds_sum", outcome="ok") == 1.5
+
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+TIMES = {"ttft": 0.2, "tpot": 0.01, "queue": 0.1, "prefill": 0.1, "decode": 1.0}
+
+
+@pytest.mark.parametrize(
+    "span_id, traced, shown",
+    [
+        pytest.param("b7ad6b7169203331", True, True, id="the trace is kept"),
+        pytest.param("b7ad6b7169203331", False, False, id="the trace is not kept"),
+        pytest.param(None, True, False, id="the client's trace, of which no span is ours"),
+    ],
+)
+def test_each_histogram_of_a_request_names_a_trace_that_can_be_looked_up(
+    span_id: str | None, traced: bool, shown: bool
+) -> None:
+    series = RequestMetrics(SLOS)
+    series.record(finished(trace_id=TRACE, span_id=span_id, **TIMES), traced=traced)
+    samples = [sample for family in whole(series.collect(NOW)) for sample in family.samples]
+    found = {sample.name: sample.exemplar for sample in samples if sample.exemplar is not None}
+    named = {
+        signals.TTFT: 0.2,
+        signals.TPOT: 0.01,
+        signals.DURATION: 1.5,
+        signals.QUEUE: 0.1,
+        signals.PREFILL: 0.1,
+        signals.DECODE: 1.0,
+    }
+    ended = 1_700_000_001.75
+    wanted = {signal.bucket: Exemplar({"trace_id": TRACE}, value, ended) for signal, value in named.items()}
+    assert found == (wanted if shown else {})
+
+
+@pytest.mark.parametrize(
+    "fields, prompt, completion",
+    [
+        pytest.param({"prompt_tokens": 128, "completion_tokens": 129}, "00128", "00512", id="a bound counts under it"),
+        pytest.param({"prompt_tokens": 9000, "prompt_estimate": 3.0}, "32768", "none", id="usage beats the estimate"),
+        pytest.param({"prompt_estimate": 128.25, "outcome": Outcome.REJECTED}, "00512", "none", id="it got no token"),
+        pytest.param(
+            {"prompt_estimate": 1e9, "completion_tokens": 40_000, "outcome": Outcome.TRUNCATED},
+            "above",
+            "above",
+            id="what it got before it failed",
+        ),
+    ],
+)
+def test_a_request_is_counted_under_its_size_however_it_ended(
+    fields: dict[str, Any], prompt: str, completion: str
+) -> None:
+    request = finished(**fields)
+    rows = values(Fed(request).series.collect(NOW))
+    assert [dict(row) for (name, row), value in rows.items() if name == "llm_requests_by_size_total" and value] == [
+        {"model": "tiny", "prompt_size": prompt, "completion_size": completion, "outcome": request.outcome}
+    ]
+
+
+def test_a_request_without_measurements_is_still_a_request() -> None:
+    fed = Fed(finished(model="", request_class="other", tenant="other", stream=False, metered=False))
+    assert fed.moved() == {"llm_requests_total": 1, "llm_request_duration_seconds_count": 1}
+
+
+def test_a_model_that_the_engine_does_not_serve_is_other() -> None:
+    fed = Fed(finished(model="../../nonsense"))
+    assert fed.value("llm_requests_total", model="other", outcome="ok", tenant="team-a", stream="true") == 1
+    assert not [row for _, row in values(fed.series.collect(NOW)) if ("model", "../../nonsense") in row]
+
+
+def test_a_model_that_is_added_is_counted_under_its_name_from_then_on() -> None:
+    fed = Fed(finished(), models=())
+    fed.series.add_model("tiny")
+    assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 0
+    fed.series.record(finished())
+    assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
+
+
+def test_unparsed_and_unmetered_requests_are_counted_by_reason() -> None:
+    odd = finished(unmetered="SomeLibraryError")
+    fed = Fed(finished(unparsed="too_large"), finished(unmetered="KeyError"), finished(unmetered="KeyError"), odd)
+    rows = values(fed.series.collect(NOW))
+    assert rows["llm_sidecar_unparsed_requests_total", frozenset({("reason", "too_large")})] == 1
+    name = "llm_sidecar_unmetered_requests_total"
+    unmetered = {dict(labels)["reason"]: value for (sample, labels), value in rows.items() if sample == name}
+    assert unmetered == {**dict.fromkeys(UNMETERED, 0), "KeyError": 2, "other": 1}
+
+
+@pytest.mark.parametrize(
+    "verdict, events, bad, abandoned",
+    [
+        pytest.param(Verdict.GOOD, 1, 0, 0, id="good is an event"),
+        pytest.param(Verdict.BAD, 1, 1, 0, id="bad is an event and a bad one, counted together"),
+        pytest.param(Verdict.ABANDONED, 0, 0, 1, id="abandoned is no event"),
+    ],
+)
+def test_a_verdict_is_counted_where_it_belongs(verdict: Verdict, events: int, bad: int, abandoned: int) -> None:
+    fed = Fed(finished(slo={"ttft": verdict}))
+    found = [
+        fed.value(name, slo="ttft", tenant="team-a")
+        for name in ("llm_slo_events_total", "llm_slo_bad_events_total", "llm_slo_abandoned_total")
+    ]
+    assert found == [events, bad, abandoned]
+
+
+def test_goodput_needs_every_verdict_to_be_good() -> None:
+    fed = Fed(finished(goodput=False, completion_tokens=9), finished(goodput=None, completion_tokens=9))
+    assert fed.value("llm_goodput_events_total", tenant="team-a") == 1
+    assert fed.value("llm_goodput_requests_total", tenant="team-a") == 0
+    assert fed.value("llm_goodput_tokens_total", tenant="team-a") == 0
+
+
+def told_in_two(slo: dict[str, Verdict], early: list[str]) -> list[Record]:
+    """One request's verdicts, those of `early` told while it was open, as the relay tells them."""
+    first = {name: slo[name] for name in early}
+    lost = Verdict.BAD in first.values()
+    judged = [verdict for verdict in slo.values() if verdict is not Verdict.ABANDONED]
+    good = all(verdict is Verdict.GOOD for verdict in judged) if judged else None
+    whole = finished(slo=slo, counted=early, goodput=good, goodput_counted=lost, completion_tokens=5)
+    return [Judged("tiny", "short", "team-a", first, lost), whole] if first else [whole]
+
+
+NAMES = ["ttft", "e2e", "queue", "availability"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(list(Verdict))), st.data())
+def test_verdicts_told_early_or_late_count_exactly_once(slo: dict[str, Verdict], data: st.DataObject) -> None:
+    early = data.draw(
+        st.lists(st.sampled_from([n for n in slo if slo[n] is not Verdict.ABANDONED] or ["-"]), unique=True)
+    )
+    early = [name for name in early if name != "-"]
+    counted = ("llm_slo_", "llm_goodput_")
+
+    def slo_counts(records: list[Record]) -> dict[str, float]:
+        return {name: value for name, value in Fed(*records).moved().items() if name.startswith(counted)}
+
+    assert slo_counts(told_in_two(slo, early)) == slo_counts(told_in_two(slo, []))
+
+
+def snapshot(*rows: OpenRequests, draining: bool = False) -> Snapshot:
+    return Snapshot(list(rows), 0.004, 3, 2, draining=draining)
+
+
+def test_open_requests_add_up_over_relays_and_the_oldest_wait_is_the_longest() -> None:
+    fed = Fed()
+    fed.series.snapshot("relay-0", snapshot(OpenRequests("tiny", "short", 2, 1, NOW - 5)))
+    fed.series.snapshot("relay-1", snapshot(OpenRequests("tiny", "short", 1, 4, NOW - 9)))
+    assert fed.value("llm_requests_in_flight", phase="waiting") == 3
+    assert fed.value("llm_requests_in_flight", phase="streaming") == 5
+    assert fed.value("llm_oldest_wait_seconds") == 9
+    assert fed.value("llm_oldest_wait_seconds", model="other") == 0
+
+
+def test_the_newest_snapshot_replaces_the_one_before_and_a_lost_relay_has_none() -> None:
+    fed = Fed()
+    fed.series.snapshot("relay-0", snapshot(OpenRequests("tiny", "short", 2, 0, NOW - 5)))
+    fed.series.snapshot("relay-0", snapshot())
+    assert fed.value("llm_requests_in_flight", phase="waiting") == 0
+    assert fed.value("llm_sidecar_client_connections", process="relay-0", model="", **{"class": ""}) == 3
+    fed.series.forget("relay-0")
+    assert fed.series.snapshots() == {}
+    assert not [name for name, row in values(fed.series.collect(NOW)) if ("process", "relay-0") in row]
+
+
+def test_open_requests_of_a_model_that_the_engine_does_not_serve_are_other() -> None:
+    fed = Fed()
+    fed.series.snapshot("relay-0", snapshot(OpenRequests("nonsense", "long", 1, 0, NOW)))
+    assert fed.value("llm_requests_in_flight", model="other", phase="waiting", **{"class": "long"}) == 1

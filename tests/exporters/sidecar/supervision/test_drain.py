@@ -1,0 +1,178 @@
+"""What is killed while the sidecar drains, and two sidecars on one port: real processes, kill -9."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from exporters.errors import UsageError
+from exporters.sidecar.supervision.listeners import listen
+from tests.support.fake_engine import Engine, serving
+from tests.support.sidecar_process import ROOT, Running, alive, command, environment, free_port, sidecar, until
+
+BODY = {"model": "tiny", "messages": [], "stream": True}
+
+
+@contextlib.asynccontextmanager
+async def open_stream(running: Running, request_id: str) -> AsyncIterator[asyncio.StreamReader]:
+    """A stream whose first token has come and which waits for the engine."""
+    headers = {"x-request-id": request_id}
+    async with running.session.post(f"{running.url}/v1/chat/completions", json=BODY, headers=headers) as stream:
+        await stream.content.readuntil(b"\n\n")
+        yield stream.content  # type: ignore[misc]  # aiohttp's reader has the same `read`
+
+
+async def draining(running: Running) -> None:
+    """Tell it to stop, and wait until it takes no further connection."""
+    running.process.send_signal(signal.SIGTERM)
+
+    async def holds() -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        except ConnectionError:
+            return True
+        writer.transport.abort()
+        return False
+
+    await until(holds)
+
+
+async def test_an_exporter_that_dies_twice_in_the_drain_is_started_again_and_no_record_is_lost(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        async with open_stream(running, "open") as rest:
+            await draining(running)
+            for _ in range(2):
+                exporter = running.exporter
+                assert exporter is not None
+                os.kill(exporter, signal.SIGKILL)
+                await _another_exporter(running, exporter)
+            exporter = running.exporter
+            assert exporter is not None
+            os.kill(exporter, signal.SIGKILL)
+            engine.may_finish.set()  # its record is made while there is no exporter
+            assert (await rest.read()).endswith(b"data: [DONE]\n\n")
+        assert await running.ended() == 0
+        line = json.loads(running.log.read_text())
+        assert (line["request_id"], line["outcome"], line["completion_tokens"]) == ("open", "ok", 2)
+        assert running.said.read_text().count("exporter ended by signal 9; starting it again\n") == 3
+
+
+async def _another_exporter(running: Running, gone: int) -> None:
+    async def holds() -> bool:
+        return running.exporter not in {None, gone} and await running.status("/healthz") == 200
+
+    await until(holds)
+
+
+async def test_an_exporter_that_waits_for_its_restart_when_the_drain_begins_is_started_for_the_records(
+    tmp_path: Path,
+) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        async with open_stream(running, "open") as rest:
+            assert running.exporter is not None
+            os.kill(running.exporter, signal.SIGKILL)
+
+            async def said() -> bool:
+                return "exporter ended by signal 9" in running.said.read_text()
+
+            await until(said)
+            engine.may_finish.set()
+            running.process.send_signal(signal.SIGTERM)
+            assert (await rest.read()).endswith(b"data: [DONE]\n\n")
+        assert await running.ended() == 0
+        assert await running.logged() == ["open"]
+
+
+async def test_a_relay_that_dies_in_the_drain_is_not_started_again(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        async with open_stream(running, "open"):
+            await draining(running)
+            exporter, relay = running.exporter, running.relay
+            assert exporter is not None
+            assert relay is not None
+            os.kill(relay, signal.SIGKILL)
+            assert await running.ended() == 0
+        assert "starting it again" not in running.said.read_text()
+        assert not alive(exporter)
+
+
+async def test_two_relays_share_a_port_and_one_that_is_killed_comes_back_to_it(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--workers", "2") as running:
+        assert running.relay is not None
+        os.kill(running.relay, signal.SIGKILL)
+        asked = [f"r-{n}" for n in range(40)]
+        statuses = [await _ask_anew(running, name) for name in asked]
+        assert statuses == [200] * 40
+        await running.logs(*asked)
+
+
+async def _ask_anew(running: Running, request_id: str) -> int:
+    """On a connection of its own, so that the kernel chooses among the relays each time."""
+    headers = {"x-request-id": request_id, "connection": "close"}
+    body = {"model": "tiny", "messages": [], "max_tokens": 5}
+    async with running.session.post(f"{running.url}/v1/chat/completions", json=body, headers=headers) as response:
+        await response.read()
+        return response.status
+
+
+@pytest.mark.parametrize("first, second", [(2, 2), (2, 1), (1, 2)])
+def test_a_second_sidecar_on_the_port_is_refused(first: int, second: int) -> None:
+    text = f"127.0.0.1:{free_port()}"
+    ours = listen(text, "--listen", first)
+    try:
+        for address in (text, text.replace("127.0.0.1", "")):
+            with pytest.raises(UsageError) as refused:
+                listen(address, "--listen", second)
+            assert str(refused.value) == f"--listen: cannot listen on {address}: address already in use"
+    finally:
+        for each in ours:
+            each.close()
+
+
+def test_connections_come_to_every_listener_of_a_shared_port() -> None:
+    ours = listen(f"127.0.0.1:{free_port()}", "--listen", 3)
+    clients = [socket.create_connection(ours[0].getsockname()) for _ in range(100)]
+    try:
+        for each in ours:
+            each.setblocking(False)
+            each.accept()[0].close()
+    finally:
+        for each in (*ours, *clients):
+            each.close()
+
+
+async def test_of_two_sidecars_with_workers_started_at_once_exactly_one_is_refused(tmp_path: Path) -> None:
+    """As processes, side by side: whatever the order in which they bind."""
+    address = f"127.0.0.1:{free_port()}"
+    flags = ["--upstream", "http://127.0.0.1:1", "--listen", address, "--workers", "2"]
+    started = [
+        await asyncio.create_subprocess_exec(
+            *command(*flags, "--metrics", f"127.0.0.1:{free_port()}"),
+            cwd=ROOT,
+            env=environment(),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]
+    try:
+        async with asyncio.timeout(10):
+            done, _ = await asyncio.wait(
+                [asyncio.create_task(each.wait()) for each in started], return_when=asyncio.FIRST_COMPLETED
+            )
+        assert [each.result() for each in done] == [2]
+        (loser,) = [each for each in started if each.returncode is not None]
+        assert loser.stderr is not None
+        message = f"vllm-slo: --listen: cannot listen on {address}: address already in use\n"
+        assert (await loser.stderr.read()).decode() == message
+    finally:
+        for each in started:
+            if each.returncode is None:
+                each.terminate()
+        for each in started:
+            await each.communicate()

@@ -1,0 +1,223 @@
+"""All that the exporter exposes, against what `exporters.signals` declares, in both formats."""
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession, web
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from exporters import signals
+from exporters.configuration.child_process import ChildConfig
+from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.engines.normalisation import read
+from exporters.records import Footprint, Hello, OpenRequests, Snapshot
+from exporters.roofline.ceilings import Ceilings
+from exporters.sidecar.exporter import Exporter
+from exporters.sidecar.http_api.http_server import application
+from exporters.signals import Label, Signal
+from tests.contract.expositions import PAGES
+from tests.support.fake_engine import CACHING_OFF
+from tests.support.openmetrics import parse_openmetrics, whole
+from tests.support.sample_records import finished
+
+SPECULATING = """
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="tiny"} 100
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="tiny"} 60
+"""
+DECLARED = {signal.name: signal for signal in signals.SIGNALS}
+
+NOT_HERE = {
+    signals.SIDECAR_EXPORTED_SPANS.name: "only with --otlp, and counted by the exporter of spans",
+    signals.SIDECAR_DROPPED_SPANS.name: "only with --otlp, and counted by the exporter of spans",
+    signals.SIDECAR_UNJOINED_SPANS.name: "only with --engine-spans",
+    signals.SIDECAR_REFUSED_MESSAGES.name: "only with --engine-spans",
+    signals.SIDECAR_CERTIFICATE_EXPIRY.name: "only with --tls-cert",
+    **dict.fromkeys((signal.name for signal in signals.LOAD_SIGNALS), "of the load generator"),
+}
+"""Signals that an exporter without traces and TLS does not expose, with the reason."""
+
+SLOS = Path(__file__).parents[3] / "alerts" / "slos.yaml"
+
+
+@pytest.fixture
+def exporter(tmp_path: Path) -> Iterator[Exporter]:
+    (tmp_path / "folder").mkdir()
+    sidecar = SidecarConfig(
+        upstream="http://127.0.0.1:1",
+        slos=str(SLOS),
+        listen="",
+        metrics="",
+        request_log=str(tmp_path / "folder" / "log"),
+        models=("tiny",),
+        roofline=Ceilings(30_000.0, {1: 160.0, 50: 8_000.0}, 500_000),
+    )
+    exporter = Exporter(
+        ChildConfig(
+            sidecar=sidecar,
+            process="exporter",
+            life="exporter-1",
+            restarts={"exporter": 1, "relay-0": 2},
+            salt=b"salt",
+            records_path="",
+            socket_fds=(),
+        )
+    )
+    yield exporter
+    assert exporter.log is not None
+    exporter.log.close()
+
+
+def feed(exporter: Exporter) -> None:
+    """Let everything happen to it that can."""
+    exporter.inbox.hello(Hello("relay-0", "a"))
+    exporter.inbox.hello(Hello("relay-0", "b"))
+    exporter.series.snapshot(
+        "relay-0",
+        Snapshot(
+            [OpenRequests("tiny", "siso", 2, 1, time.monotonic() - 3)],
+            0.002,
+            4,
+            5,
+            draining=False,
+            footprint=Footprint(12.5, 48 * 1024**2),
+        ),
+    )
+    exporter.series.record(finished(request_class="siso", tenant="other", ttft=0.2, unparsed="too_large"))
+    exporter.series.record(finished(request_class="siso", tenant="other", unmetered="KeyError"))
+    (state,) = exporter.engines.states
+    for text, now in ((CACHING_OFF, 1795227300.0), (PAGES["vllm-0.32.0-recorded"] + SPECULATING, 1795227400.0)):
+        state.reading = read(text)
+        state.watch.observe(state.reading.settings, None, now)
+    state.up, state.version, state.good_at = True, "0.32.0", time.monotonic()
+
+
+@pytest.fixture
+async def page(exporter: Exporter) -> AsyncIterator[str]:
+    feed(exporter)
+    runner = web.AppRunner(application(exporter.collect, exporter.why_not_ready), access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def fetch(url: str, accept: str | None = None) -> tuple[str, str]:
+    headers = {"accept": accept} if accept else {}
+    async with ClientSession() as session, session.get(url, headers=headers) as response:
+        assert response.status == 200
+        return response.headers["content-type"], await response.text()
+
+
+def shapes(families: list[Metric]) -> dict[str, tuple[str, str, frozenset[str]]]:
+    """Type, help and labels by the name that the signals know a family by."""
+    found = {}
+    for family in families:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {frozenset(sample.labels) - {"le"} for sample in family.samples}
+        assert len(labels) == 1, name
+        found[name] = family.type, family.documentation, labels.pop()
+    return found
+
+
+def declared(signal: Signal) -> tuple[str, str, frozenset[str]]:
+    return signal.kind.value, signal.help, frozenset(str(label) for label in signal.labels)
+
+
+EXPECTED = {name: declared(signal) for name, signal in DECLARED.items() if name not in NOT_HERE}
+
+
+async def test_the_text_page_is_what_the_signals_declare(page: str) -> None:
+    kind, text = await fetch(f"{page}/metrics")
+    assert kind.startswith("text/plain; version=")
+    assert shapes(list(parse_text(text))) == EXPECTED
+
+
+async def test_the_openmetrics_page_is_what_the_signals_declare(page: str) -> None:
+    kind, text = await fetch(f"{page}/metrics", "application/openmetrics-text; version=1.0.0")
+    assert kind.startswith("application/openmetrics-text; version=1.0.0")
+    assert text.endswith("# EOF\n")
+    assert shapes(parse_openmetrics(text)) == EXPECTED
+
+
+async def test_the_format_that_prometheus_asks_for_first_is_openmetrics(page: str) -> None:
+    accept = (
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+        "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.3"
+    )
+    kind, text = await fetch(f"{page}/metrics", accept)
+    assert kind.startswith("application/openmetrics-text")
+    assert shapes(parse_openmetrics(text)) == EXPECTED
+
+
+async def test_both_formats_hold_the_same_numbers(page: str) -> None:
+    moving = {signals.OLDEST_WAIT.name, signals.ENGINE_SCRAPE_AGE.name, signals.SIDECAR_MEMORY.name}
+    moving.add(signals.SIDECAR_CPU.name.removesuffix("_total"))
+
+    def numbers(families: list[Metric]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        found = {}
+        for family in families:
+            for sample in family.samples:
+                if family.name not in moving:
+                    found[sample.name, frozenset(sample.labels.items())] = sample.value
+        return found
+
+    text = list(parse_text((await fetch(f"{page}/metrics"))[1]))
+    openmetrics = parse_openmetrics((await fetch(f"{page}/metrics", "application/openmetrics-text"))[1])
+    assert numbers(text) == numbers(openmetrics)
+
+
+async def test_restarts_are_those_before_this_exporter_and_those_it_has_seen(page: str) -> None:
+    _, text = await fetch(f"{page}/metrics")
+    assert 'llm_sidecar_restarts_total{process="exporter"} 1.0\n' in text
+    assert 'llm_sidecar_restarts_total{process="relay-0"} 3.0\n' in text
+
+
+async def test_every_process_says_what_it_costs(page: str) -> None:
+    _, text = await fetch(f"{page}/metrics")
+    assert 'llm_sidecar_cpu_seconds_total{process="relay-0"} 12.5\n' in text
+    assert 'llm_sidecar_memory_bytes{process="relay-0"} 5.0331648e+07\n' in text
+    samples = [sample for family in parse_text(text) for sample in family.samples]
+    own = {sample.name: sample.value for sample in samples if sample.labels.get("process") == "exporter"}
+    assert 0 < own["llm_sidecar_cpu_seconds_total"] <= time.process_time()
+    assert own["llm_sidecar_memory_bytes"] > 10 * 1024**2
+
+
+async def test_the_index_names_the_pages(page: str) -> None:
+    assert (await fetch(f"{page}/"))[1] == "vllm-slo sidecar\n/metrics\n/healthz\n/readyz\n"
+    assert (await fetch(f"{page}/healthz"))[1] == "ok\n"
+    assert (await fetch(f"{page}/readyz"))[1] == "ready\n"
+
+
+def test_before_anything_has_happened_only_what_is_bounded_is_there(exporter: Exporter) -> None:
+    named = {sample.name for family in whole(exporter.collect()) for sample in family.samples}
+    absent = {name for name, signal in DECLARED.items() if not {signal.name, signal.count} & named}
+    of_engine = {name for name, signal in DECLARED.items() if Label.ENGINE in signal.labels}
+    assert absent == of_engine - {"llm_engine_up", "llm_engine_scrape_errors_total"} | {
+        "llm_sidecar_dropped_records_total",
+        "llm_sidecar_loop_lag_seconds",
+        "llm_sidecar_client_connections",
+        *NOT_HERE,
+    }
+
+
+def test_an_exporter_is_ready_when_every_relay_is_connected_and_none_drains(exporter: Exporter) -> None:
+    assert exporter.why_not_ready() == "0 of 1 relays are connected"
+    exporter.inbox.hello(Hello("relay-0", "a"))
+    assert exporter.why_not_ready() is None
+    exporter.inbox.snapshot("relay-0", Snapshot([], 0.0, 0, 0, draining=True))
+    assert exporter.why_not_ready() == "draining"
+    exporter.inbox.gone("relay-0")
+    assert exporter.why_not_ready() == "0 of 1 relays are connected"
+
+
+def test_a_log_that_cannot_be_reopened_is_said_and_the_old_one_kept(
+    exporter: Exporter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder").rename(tmp_path / "moved")
+    exporter.reopen_log()
+    assert capsys.readouterr().err == (
+        f"exporter: request log: [Errno 2] No such file or directory: '{tmp_path}/folder/log'; keeping the old file\n"
+    )

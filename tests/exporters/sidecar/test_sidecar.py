@@ -1,0 +1,189 @@
+"""`vllm-slo sidecar` from end to end: processes, signals and sockets, whatever is killed."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.support.fake_engine import Engine, serving
+from tests.support.openmetrics import parse_openmetrics
+from tests.support.sidecar_process import Running, alive, free_port, sidecar, until
+
+OK = "llm_requests_total{all,tiny,ok,false,other}"
+
+
+async def test_a_request_is_relayed_logged_and_counted_and_the_pages_say_so(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        assert await running.status("/healthz") == 200
+        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
+        assert await running.ask("one") == 200
+        await running.shows(OK, 1)
+        await running.logs("one")
+        line = json.loads(running.log.read_text())
+        assert (line["outcome"], line["prompt_tokens"], line["slo"]) == ("ok", 3, {"availability": "good"})
+        assert line["config_revision"] is not None
+        accept = {"accept": "application/openmetrics-text; version=1.0.0"}
+        async with running.session.get(f"{running.pages}/metrics", headers=accept) as response:
+            families = {family.name: family for family in parse_openmetrics(await response.text())}
+        assert {"llm_requests", "llm_engine_up", "llm_time_to_first_token_seconds"} <= families.keys()
+        costs = {sample.labels["process"]: sample.value for sample in families["llm_sidecar_cpu_seconds"].samples}
+        assert costs.keys() == {"relay-0", "exporter"}
+        assert 0 not in costs.values()
+        async with running.session.get(f"{running.url}/metrics") as response:
+            assert response.status == 403
+        assert await running.stop() == 0
+        assert running.said.read_text() == (
+            f"vllm-slo sidecar: relaying 127.0.0.1:{running.port} -> {engine.url}, "
+            f"metrics on 127.0.0.1:{running.metrics_port}/metrics\n"
+        )
+
+
+async def test_without_an_engine_it_starts_says_502_and_recovers_by_itself(tmp_path: Path) -> None:
+    engine = Engine(port=free_port())
+    up = f"llm_engine_up{{127.0.0.1:{engine.port}}}"
+    async with sidecar(tmp_path, engine.url) as running:
+        await running.shows(up, 0)
+        body = {"model": "tiny", "messages": []}
+        async with running.session.post(f"{running.url}/v1/chat/completions", json=body) as response:
+            assert response.status == 502
+            assert response.content_type == "application/json"
+            message = f"vllm-slo: the engine at 127.0.0.1:{engine.port} cannot be reached: "
+            error = (await response.json())["error"]
+            assert error.pop("message").startswith(message)
+            assert error == {"type": "upstream_error", "param": None, "code": "upstream_unreachable"}
+        await running.shows("llm_requests_total{all,other,upstream_unreachable,false,other}", 1)
+        await running.shows("llm_slo_bad_events_total{all,other,availability,other}", 1)
+        async with serving(engine):
+            await running.shows(up, 1)
+            assert await running.ask("back") == 200
+            await running.shows(OK, 1)
+
+
+async def test_a_relay_that_is_killed_is_started_again_and_counted(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        relay = running.relay
+        assert relay is not None
+        os.kill(relay, signal.SIGKILL)
+        await running.shows("llm_sidecar_restarts_total{relay-0}", 1)
+        assert running.relay not in {None, relay}
+        await until(running.ready)
+        assert await running.ask("after") == 200
+        await running.logs("after")
+        assert "vllm-slo sidecar: relay-0 ended by signal 9; starting it again\n" in running.said.read_text()
+
+
+async def test_sigterm_lets_an_open_stream_finish_and_keeps_new_traffic_away(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        body = {"model": "tiny", "messages": [], "stream": True}
+        headers = {"x-request-id": "open"}
+        async with running.session.post(f"{running.url}/v1/chat/completions", json=body, headers=headers) as stream:
+            assert b'"a"' in await stream.content.readuntil(b"\n\n")
+            running.process.send_signal(signal.SIGTERM)
+            await until(lambda: _turned_away(running))
+            assert await running.status("/readyz") in {503, None}
+            assert running.process.returncode is None
+            engine.may_finish.set()
+            rest = await stream.content.read()
+            assert rest.endswith(b"data: [DONE]\n\n")
+            assert b'"usage"' not in rest
+        assert await running.ended() == 0
+        line = json.loads(running.log.read_text())
+        assert (line["request_id"], line["outcome"], line["completion_tokens"]) == ("open", "ok", 2)
+
+
+async def _turned_away(running: Running) -> bool:
+    try:
+        async with asyncio.timeout(2):
+            _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    except ConnectionError:
+        return True
+    writer.transport.abort()
+    return False
+
+
+async def test_a_stream_that_outlives_the_drain_is_ended_with_its_record(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--drain", "100ms") as running:
+        body = {"model": "tiny", "messages": [], "stream": True}
+        async with running.session.post(f"{running.url}/v1/chat/completions", json=body) as stream:
+            await stream.content.readuntil(b"\n\n")
+            assert await running.stop() == 0
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await stream.content.read()
+        assert json.loads(running.log.read_text())["outcome"] == "upstream_error"
+
+
+async def test_a_killed_supervisor_leaves_no_child_behind_and_a_complete_log(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        assert await running.ask("one") == 200
+        pids = [pid for pid in (running.exporter, running.relay) if pid is not None]
+        assert len(pids) == 2
+        running.process.kill()
+        await until(lambda: _all_gone(pids), 3)
+        assert await running.logged() == ["one"]
+
+
+async def test_sigterm_to_every_process_at_once_still_lets_an_open_stream_finish_and_logs_it(tmp_path: Path) -> None:
+    """What systemd does to a service."""
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        body = {"model": "tiny", "messages": [], "stream": True}
+        headers = {"x-request-id": "open"}
+        pids = [pid for pid in (running.exporter, running.relay) if pid is not None]
+        assert len(pids) == 2
+        async with running.session.post(f"{running.url}/v1/chat/completions", json=body, headers=headers) as stream:
+            await stream.content.readuntil(b"\n\n")
+            for pid in (running.process.pid, *pids):
+                os.kill(pid, signal.SIGTERM)
+            await until(lambda: _turned_away(running))
+            engine.may_finish.set()
+            assert (await stream.content.read()).endswith(b"data: [DONE]\n\n")
+        assert await running.ended() == 0
+        assert await running.logged() == ["open"]
+
+
+async def _all_gone(pids: list[int]) -> bool:
+    return not any(alive(pid) for pid in pids)
+
+
+async def test_sigterm_while_a_child_waits_for_its_restart_ends_at_once(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        relay = running.relay
+        assert relay is not None
+        os.kill(relay, signal.SIGKILL)
+
+        async def said() -> bool:
+            return "starting it again" in running.said.read_text()
+
+        await until(said)
+        running.process.send_signal(signal.SIGTERM)
+        assert await running.ended(3) == 0
+
+
+async def test_sighup_follows_a_rotation_of_the_log(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        assert await running.ask("old") == 200
+        await running.logs("old")
+        running.log.rename(tmp_path / "requests.jsonl.1")
+        running.process.send_signal(signal.SIGHUP)
+
+        async def reopened() -> bool:
+            return running.log.exists()
+
+        await until(reopened)
+        assert await running.ask("new") == 200
+        await running.logs("new")
+
+
+async def test_sighup_without_a_log_disturbs_nobody(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, with_log=False) as running:
+        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
+        before = running.exporter
+        assert await running.ask("one") == 200
+        running.process.send_signal(signal.SIGHUP)
+        await running.shows(OK, 1)
+        assert await running.ask("two") == 200
+        await running.shows(OK, 2)
+        assert running.exporter == before

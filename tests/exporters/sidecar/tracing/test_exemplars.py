@@ -1,0 +1,72 @@
+"""From a histogram to a trace: what the real Prometheus keeps as an exemplar is what the collector has got."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from compose.prometheus_tools import Tools
+from exporters import signals
+from tests.support.otlp_collectors import Sidecar, engine, http_collector, sidecar, until
+from tests.support.sidecar_process import free_port
+
+
+@contextlib.asynccontextmanager
+async def prometheus(program: Path, folder: Path, page: int) -> AsyncIterator[str]:
+    """One that scrapes a page each 200 ms and keeps exemplars."""
+    scraped = {"job_name": "j", "scrape_interval": "200ms", "static_configs": [{"targets": [f"127.0.0.1:{page}"]}]}
+    config, address = folder / "prometheus.yml", f"127.0.0.1:{free_port()}"
+    config.write_text(json.dumps({"scrape_configs": [{**scraped, "scrape_timeout": "200ms"}]}))
+    process = await asyncio.create_subprocess_exec(
+        program,
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--enable-feature=exemplar-storage",
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def exemplars(running: Sidecar, prometheus: str, signal: signals.Signal) -> list[dict[str, Any]]:
+    """Those of a histogram, of all its buckets; none before Prometheus answers."""
+    asked = {"query": signal.bucket, "start": "0", "end": "2000000000"}
+    with contextlib.suppress(aiohttp.ClientError):
+        async with running.session.get(f"{prometheus}/api/v1/query_exemplars", params=asked) as answer:
+            if answer.status == 200:
+                return [each for series in (await answer.json())["data"] for each in series["exemplars"]]
+    return []
+
+
+async def test_prometheus_keeps_the_trace_of_a_request_with_its_value_and_time(tools: Tools, tmp_path: Path) -> None:
+    async with (
+        http_collector() as got,
+        engine() as (port, _),
+        sidecar(tmp_path, port, "--otlp", got.url) as running,
+        prometheus(tools.prometheus, tmp_path, running.pages) as url,
+    ):
+        await running.ask()
+
+        async def kept() -> bool:
+            return bool(await exemplars(running, url, signals.DURATION))
+
+        await until(kept, 30)
+        (line,) = running.logged()
+        for signal, field in ((signals.TTFT, "ttft_ms"), (signals.DURATION, "e2e_ms"), (signals.QUEUE, "queue_ms")):
+            (exemplar,) = await exemplars(running, url, signal)
+            assert exemplar["labels"] == {"trace_id": line["trace_id"]}
+            assert float(exemplar["value"]) == pytest.approx(line[field] / 1000, abs=1e-5)
+        await until(lambda: got.spans)
+        (trace_id,) = {span.trace_id.hex() for span in got.spans}
+        (whole,) = [span for span in got.spans if not span.parent_span_id]
+    assert trace_id == line["trace_id"]
+    assert exemplar["timestamp"] == pytest.approx(whole.end_time_unix_nano / 1e9, abs=0.001)

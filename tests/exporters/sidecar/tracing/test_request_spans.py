@@ -1,0 +1,327 @@
+"""Spans of records, and their way to a collector that may be away; no socket in here."""
+
+import logging
+import threading
+from collections.abc import Sequence
+
+import pytest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
+from opentelemetry.trace.status import StatusCode
+
+from exporters.configuration.otlp_endpoints import Semconv
+from exporters.records import Finished
+from exporters.sidecar.tracing.request_spans import LONGEST_TEXT, SpanMaker, resource
+from exporters.sidecar.tracing.span_exporter import Traces
+from exporters.signals import Outcome, Verdict
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
+OURS = "00f067aa0ba902b7"
+AT = 1_700_000_000.0
+
+
+def finished(outcome: Outcome = Outcome.OK, **fields: object) -> Finished:
+    record = Finished(
+        time=AT,
+        request_id="r-1",
+        model="m",
+        request_class="siso",
+        tenant="team-a",
+        endpoint="/v1/chat/completions",
+        stream=True,
+        status=200,
+        outcome=outcome,
+        metered=True,
+        e2e=1.5,
+        trace_id=TRACE,
+        span_id=OURS,
+    )
+    for name, value in fields.items():
+        setattr(record, name, value)
+    return record
+
+
+def maker(semconv: Semconv = Semconv.V1_44) -> SpanMaker:
+    return SpanMaker(semconv, Resource({"service.name": "it"}), "1.2.3", ("engine", 8000))
+
+
+def spans(record: Finished, semconv: Semconv = Semconv.V1_44) -> list[ReadableSpan]:
+    """What a collector would get."""
+    exporter = InMemorySpanExporter()
+    traces = Traces(maker(semconv), exporter, "memory")
+    traces.add(record)
+    traces.close()
+    return list(exporter.get_finished_spans())
+
+
+FULL = finished(
+    parent_span_id=PARENT,
+    parent_sampled=False,
+    max_tokens=50,
+    temperature=0.5,
+    prompt_tokens=7,
+    completion_tokens=3,
+    cached_tokens=4,
+    finish_reason="stop",
+    ttft=0.5,
+    ttft_answer=0.75,
+    slo={"ttft": Verdict.GOOD, "itl": Verdict.BAD, "availability": Verdict.ABANDONED},
+    goodput=False,
+)
+
+
+def test_a_span_says_what_was_asked_how_it_went_and_what_the_slos_say() -> None:
+    (span,) = spans(FULL)
+    assert span.name == "chat m"
+    assert span.kind is SpanKind.SERVER
+    assert span.attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "vllm",
+        "gen_ai.request.model": "m",
+        "gen_ai.request.stream": True,
+        "gen_ai.request.max_tokens": 50,
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.response.time_to_first_chunk": 0.5,
+        "gen_ai.usage.input_tokens": 7,
+        "gen_ai.usage.output_tokens": 3,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+        "server.address": "engine",
+        "server.port": 8000,
+        "url.path": "/v1/chat/completions",
+        "http.response.status_code": 200,
+        "vllm_slo.request_id": "r-1",
+        "vllm_slo.class": "siso",
+        "vllm_slo.tenant": "team-a",
+        "vllm_slo.outcome": "ok",
+        "vllm_slo.goodput": False,
+        "vllm_slo.parent_sampled": False,
+        "vllm_slo.slo.ttft": "good",
+        "vllm_slo.slo.itl": "bad",
+        "vllm_slo.slo.availability": "abandoned",
+    }
+    assert [(event.name, event.timestamp) for event in span.events] == [
+        ("first_token", 1_700_000_000_500_000_000),
+        ("first_answer_token", 1_700_000_000_750_000_000),
+    ]
+    assert (span.start_time, span.end_time) == (1_700_000_000_000_000_000, 1_700_000_001_500_000_000)
+
+
+def test_a_span_has_our_id_and_hangs_under_the_callers() -> None:
+    (span,) = spans(FULL)
+    assert span.context is not None
+    assert (f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}") == (TRACE, OURS)
+    assert span.parent is not None
+    assert (span.parent.span_id, span.parent.is_remote) == (int(PARENT, 16), True)
+    (root,) = spans(finished())
+    assert root.parent is None
+
+
+def test_an_older_version_has_its_own_names_and_not_what_it_does_not_know() -> None:
+    old, new = spans(FULL, Semconv.V1_36)[0].attributes, spans(FULL)[0].attributes
+    assert old is not None
+    assert new is not None
+    assert old["gen_ai.system"] == "vllm"
+    assert set(new) - set(old) == {
+        "gen_ai.provider.name",
+        "gen_ai.request.stream",
+        "gen_ai.response.time_to_first_chunk",
+        "gen_ai.usage.cache_read.input_tokens",
+    }
+
+
+@pytest.mark.parametrize(
+    "outcome,status,failed",
+    [
+        pytest.param(Outcome.OK, 200, False, id="ok"),
+        pytest.param(Outcome.CLIENT_ABORT, 200, False, id="client abort"),
+        pytest.param(Outcome.CLIENT_ABORT, None, False, id="client abort, no answer yet"),
+        pytest.param(Outcome.CLIENT_ERROR, 400, False, id="client error"),
+        pytest.param(Outcome.REJECTED, 429, False, id="rejected, told to slow down"),
+        pytest.param(Outcome.REJECTED, 503, True, id="rejected, unavailable"),
+        pytest.param(Outcome.TIMEOUT_FIRST_TOKEN, 504, True, id="timeout before the first token"),
+        pytest.param(Outcome.TIMEOUT_IDLE, 200, True, id="timeout in the stream"),
+        pytest.param(Outcome.TRUNCATED, 200, True, id="truncated"),
+        pytest.param(Outcome.UPSTREAM_ERROR, 200, True, id="error in the stream"),
+        pytest.param(Outcome.UPSTREAM_UNREACHABLE, 502, True, id="unreachable"),
+    ],
+)
+def test_the_status_is_an_error_exactly_when_the_server_is_to_blame(
+    outcome: Outcome, status: int | None, failed: bool
+) -> None:
+    (span,) = spans(finished(outcome, status=status))
+    assert span.attributes is not None
+    assert span.status.status_code is (StatusCode.ERROR if failed else StatusCode.UNSET)
+    assert span.attributes.get("error.type") == (outcome.value if failed else None)
+    assert span.attributes["vllm_slo.outcome"] == outcome.value
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_outcome_has_a_span(outcome: Outcome) -> None:
+    assert len(spans(finished(outcome))) == 1
+
+
+def test_what_is_not_known_is_absent() -> None:
+    (span,) = spans(finished(model="", status=None, endpoint="/v1/completions"))
+    assert span.name == "text_completion"
+    assert span.events == ()
+    assert set(span.attributes or {}) == {
+        "gen_ai.operation.name",
+        "gen_ai.provider.name",
+        "gen_ai.request.stream",
+        "server.address",
+        "server.port",
+        "url.path",
+        "vllm_slo.request_id",
+        "vllm_slo.class",
+        "vllm_slo.tenant",
+        "vllm_slo.outcome",
+    }
+
+
+def test_text_that_a_client_chooses_is_cut() -> None:
+    (span,) = spans(finished(model="m" * 100_000, request_id="r" * 100_000))
+    assert span.attributes is not None
+    assert span.name == "chat " + "m" * LONGEST_TEXT
+    assert span.attributes["gen_ai.request.model"] == "m" * LONGEST_TEXT
+    assert span.attributes["vllm_slo.request_id"] == "r" * LONGEST_TEXT
+
+
+def test_a_record_without_a_span_id_makes_no_span() -> None:
+    assert spans(finished(span_id=None)) == []
+
+
+def test_the_engines_times_are_children_around_the_first_token() -> None:
+    whole, *children = spans(finished(ttft=0.5, queue=0.2, prefill=0.25, decode=0.75))
+    assert whole.start_time is not None
+    found = {
+        child.name: ((child.start_time or 0) - whole.start_time, (child.end_time or 0) - whole.start_time)
+        for child in children
+    }
+    assert found == {
+        "queue": (50_000_000, 250_000_000),
+        "prefill": (250_000_000, 500_000_000),
+        "decode": (500_000_000, 1_250_000_000),
+    }
+    assert all(child.parent == whole.context for child in children)
+    assert {child.kind for child in children} == {SpanKind.INTERNAL}
+
+
+def test_without_a_stream_the_engines_times_count_back_from_the_end_and_stay_inside() -> None:
+    whole, queue, prefill, decode = spans(finished(stream=False, queue=9.0, prefill=0.25, decode=0.75))
+    assert (decode.start_time, decode.end_time) == (1_700_000_000_750_000_000, whole.end_time)
+    assert (prefill.start_time, prefill.end_time) == (1_700_000_000_500_000_000, decode.start_time)
+    assert (queue.start_time, queue.end_time) == (whole.start_time, prefill.start_time)
+
+
+def test_a_record_that_comes_again_gives_the_same_ids() -> None:
+    record = finished(queue=0.1, prefill=0.1, decode=0.1)
+    first, again = maker().spans(record), maker().spans(record)
+    assert [span.context for span in first] == [span.context for span in again]
+    assert len({span.context.span_id for span in first if span.context}) == 4
+
+
+@pytest.mark.parametrize(
+    "environment,name",
+    [
+        pytest.param({}, "vllm-slo-sidecar", id="ours"),
+        pytest.param({"OTEL_SERVICE_NAME": "mine"}, "mine", id="OTEL_SERVICE_NAME"),
+        pytest.param({"OTEL_RESOURCE_ATTRIBUTES": "service.name=mine,a=b"}, "mine", id="OTEL_RESOURCE_ATTRIBUTES"),
+    ],
+)
+def test_the_environment_can_name_the_service(
+    environment: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    assert resource("1.2.3").attributes["service.name"] == name
+
+
+class Moody(SpanExporter):
+    """A collector that does as it is told, and can be made to hang."""
+
+    def __init__(self) -> None:
+        self.mood: SpanExportResult | Exception = SpanExportResult.SUCCESS
+        self.begun = threading.Semaphore(0)
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.begun.release()
+        self.go_on.wait(10)
+        if isinstance(self.mood, Exception):
+            raise self.mood
+        if self.mood is SpanExportResult.FAILURE:
+            logging.getLogger("opentelemetry.exporter").error("Failed to export: %s", "connection refused")
+        return self.mood
+
+
+def counts(traces: Traces) -> dict[str, float]:
+    return {
+        sample.labels.get("reason", "exported"): sample.value
+        for family in traces.collect()
+        for sample in family.samples
+    }
+
+
+def flush(traces: Traces) -> None:
+    traces._processor.force_flush()
+
+
+def test_a_collector_that_is_down_costs_counted_spans_and_one_line_until_it_recovers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    collector, said = Moody(), list[str]()
+    traces = Traces(maker(), collector, "the collector", say=said.append)
+    collector.mood = SpanExportResult.FAILURE
+    for _ in range(3):
+        traces.add(finished())
+        flush(traces)
+    collector.mood = ValueError("boom")
+    traces.add(finished())
+    flush(traces)
+    assert counts(traces) == {"exported": 0, "queue_full": 0, "export_failed": 4, "fault": 0}
+    collector.mood = SpanExportResult.SUCCESS
+    for _ in range(2):
+        traces.add(finished())
+        flush(traces)
+    assert counts(traces) == {"exported": 2, "queue_full": 0, "export_failed": 4, "fault": 0}
+    traces.close()
+    down, up = said
+    assert down.startswith("the collector takes no spans, they are dropped and counted until it does: ")
+    assert down.endswith("Failed to export: connection refused")
+    assert up == "the collector takes spans again, after 4 were dropped"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_collector_that_hangs_fills_a_bounded_queue_and_nobody_waits_for_it() -> None:
+    collector, said = Moody(), list[str]()
+    collector.go_on.clear()
+    traces = Traces(maker(), collector, "the collector", queued=8, batch=4, say=said.append)
+    for _ in range(4):
+        traces.add(finished())
+    assert collector.begun.acquire(timeout=5)  # four are with the collector
+    for _ in range(10):
+        traces.add(finished())
+    assert counts(traces) == {"exported": 0, "queue_full": 2, "export_failed": 0, "fault": 0}
+    traces.add(finished(queue=0.1))  # two spans
+    assert counts(traces)["queue_full"] == 4
+    traces.close(patience=0.05)
+    assert said == ["12 spans could not be sent within 0.05 s"]
+    collector.go_on.set()
+
+
+def test_a_fault_in_making_a_span_is_counted_and_costs_the_record_nothing() -> None:
+    said = list[str]()
+    traces = Traces(maker(), InMemorySpanExporter(), "memory", say=said.append)
+    for _ in range(2):
+        traces.add(finished(trace_id="no hex"))
+    traces.close()
+    assert counts(traces)["fault"] == 2
+    assert len(said) == 1

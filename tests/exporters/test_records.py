@@ -1,0 +1,40 @@
+"""Messages between relay and exporter, cut back out of any reads."""
+
+import itertools
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.records import Batch, Footprint, Frames, FromRelay, Hello, Judged, OpenRequests, Snapshot, frame
+from exporters.signals import Verdict
+from tests.support.sample_records import finished
+
+MESSAGES: list[Hello | Batch | Snapshot] = [
+    Hello("relay-0", "life-1"),
+    Batch(1, [finished(slo={"ttft": Verdict.GOOD}), Judged("m", "short", "other", {"ttft": Verdict.BAD}, True)]),
+    Snapshot([OpenRequests("m", "short", 3, 4, 12.5)], 0.01, 7, 0, draining=False, footprint=Footprint(12.5, None)),
+    Batch(3, []),
+]
+
+
+@given(st.lists(st.integers(0, 2000), max_size=12))
+def test_messages_come_back_whole_and_in_order_however_the_bytes_are_split(cuts: list[int]) -> None:
+    data = b"".join(frame(message) for message in MESSAGES)
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    frames = Frames()
+    payloads = [payload for a, b in itertools.pairwise(edges) for payload in frames.feed(data[a:b])]
+    assert [msgspec.msgpack.decode(payload, type=FromRelay) for payload in payloads] == MESSAGES
+
+
+def test_messages_come_back_whole_from_reads_of_one_byte() -> None:
+    data = b"".join(frame(message) for message in MESSAGES)
+    frames = Frames()
+    payloads = [payload for byte in data for payload in frames.feed(bytes([byte]))]
+    assert [msgspec.msgpack.decode(payload, type=FromRelay) for payload in payloads] == MESSAGES
+
+
+def test_an_unfinished_message_is_held_until_its_last_byte() -> None:
+    frames, data = Frames(), frame(MESSAGES[0])
+    assert frames.feed(data[:-1]) == []
+    assert len(frames.feed(data[-1:])) == 1

@@ -1,0 +1,187 @@
+"""A response means the same whatever the pieces it arrives in."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadgen.event_data import EventStream
+from loadgen.http_response import ProtocolError, Response
+from loadgen.request_record import Fate
+from loadgen.response import Answer
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+USAGE = {"prompt_tokens": 31, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 16}}
+METRICS = {"queue_time_ms": 12.5, "time_to_first_token_ms": 40.0, "generation_time_ms": 80.0}
+
+
+def event(value: object) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def token(content: str, reason: str | None = None) -> bytes:
+    return event({"choices": [{"index": 0, "delta": {"content": content}, "finish_reason": reason}]})
+
+
+ROLE = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]})
+LAST = event({"choices": [], "usage": USAGE, "metrics": METRICS})
+DONE = b"data: [DONE]\n\n"
+WHOLE = [ROLE, b": ping\n\n", token("a"), token('b "content": "" \n'), token("c", "length"), LAST, DONE]
+
+
+def chunked(*events: bytes, end: bool = True) -> bytes:
+    return b"".join(b"%x;x=1\r\n%s\r\n" % (len(e), e) for e in events) + (b"0\r\ntrailer: 1\r\n\r\n" if end else b"")
+
+
+def unary(status: int, value: object) -> bytes:
+    data = json.dumps(value).encode()
+    return b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(data), data)
+
+
+def read(*pieces: bytes, eof: bool = True) -> Answer:
+    """Feed the pieces one second apart, from second 1 on."""
+    answer = Answer()
+    for at, piece in enumerate(pieces, start=1):
+        if answer.feed(piece, float(at)):
+            return answer
+    if eof:
+        answer.eof(len(pieces) + 1.0)
+    return answer
+
+
+def contents(answer: Answer) -> tuple[object, ...]:
+    return (
+        answer.fate(),
+        len(answer.gaps),
+        answer.prompt_tokens,
+        answer.completion_tokens,
+        answer.cached_tokens,
+        answer.finish_reason,
+        answer.queue,
+        answer.prefill,
+        answer.decode,
+    )
+
+
+def test_a_stream_torn_at_any_byte_means_the_same() -> None:
+    data = HEAD + chunked(*WHOLE)
+    whole = contents(read(data))
+    assert whole == ((Fate.OK, None), 2, 31, 3, 16, "length", 0.0125, 0.04, 0.08)
+    for cut in range(1, len(data)):
+        assert contents(read(data[:cut], data[cut:])) == whole
+    assert contents(read(*(data[i : i + 1] for i in range(len(data))))) == whole
+
+
+@given(st.lists(st.integers(1, 400), max_size=8), st.sampled_from([b"\n", b"\r\n", b"\r"]))
+def test_any_line_end_and_any_cut_give_the_same_events(cuts: list[int], end: bytes) -> None:
+    data = b"".join([*WHOLE, b"event: x\ndata:one\ndata: two\nid: 3\n\n"]).replace(b"\n", end)
+    stream, found, at = EventStream(), list[bytes](), 0
+    for cut in [*sorted(cuts), len(data)]:
+        found += stream.feed(data[at:cut])
+        at = max(at, cut)
+    found += stream.close()
+    assert found == [e[6:-2] for e in WHOLE if e.startswith(b"data: ")] + [b"one\ntwo"]
+
+
+def test_the_first_token_is_the_first_output_not_the_role() -> None:
+    answer = read(HEAD, *(chunked(e, end=False) for e in WHOLE), chunked())
+    assert (answer.first, answer.last, list(answer.gaps)) == (4.0, 6.0, [1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        pytest.param({"delta": {"content": "x"}}, id="content"),
+        pytest.param({"delta": {"reasoning_content": "x"}}, id="reasoning_content"),
+        pytest.param({"delta": {"reasoning": "x"}}, id="reasoning"),
+        pytest.param({"delta": {"tool_calls": [{"index": 0}]}}, id="tool call"),
+        pytest.param({"text": "x"}, id="completions"),
+    ],
+)
+def test_output_is(choice: dict[str, object]) -> None:
+    assert read(HEAD, chunked(event({"choices": [choice]}), end=False)).first == 2.0
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        pytest.param({"delta": {"role": "assistant"}}, id="role"),
+        pytest.param({"delta": {"content": None, "tool_calls": []}}, id="nothing"),
+        pytest.param({"delta": {}, "finish_reason": "stop"}, id="finish"),
+        pytest.param({"text": ""}, id="empty text"),
+    ],
+)
+def test_no_output_is(choice: dict[str, object]) -> None:
+    assert read(HEAD, chunked(event({"choices": [choice]}), end=False)).first is None
+
+
+ENDED = "the response ended before its end"
+
+
+@pytest.mark.parametrize(
+    "data, fate",
+    [
+        pytest.param(HEAD + chunked(*WHOLE[:-1]), (Fate.OK, None), id="no DONE, but a reason and the framing's end"),
+        pytest.param(HEAD + chunked(*WHOLE, end=False), (Fate.OK, None), id="DONE, then the connection ends"),
+        pytest.param(HEAD + chunked(*WHOLE[:3]), (Fate.TRUNCATED, ENDED), id="no end of the stream"),
+        pytest.param(HEAD + chunked(*WHOLE[:-1], end=False), (Fate.TRUNCATED, ENDED), id="torn before DONE"),
+        pytest.param(
+            HEAD + chunked(*WHOLE[:3], event({"error": {"message": "out of memory"}}), DONE),
+            (Fate.UPSTREAM_ERROR, "out of memory"),
+            id="error inside the stream",
+        ),
+        pytest.param(
+            HEAD + chunked(token("a", "abort"), DONE), (Fate.UPSTREAM_ERROR, "finish_reason abort"), id="aborted"
+        ),
+        pytest.param(unary(500, {"error": {"message": "no"}}), (Fate.UPSTREAM_ERROR, "no"), id="500"),
+        pytest.param(unary(503, {"message": "busy"}), (Fate.REJECTED, "busy"), id="503"),
+        pytest.param(unary(429, "slow down"), (Fate.REJECTED, "slow down"), id="429"),
+        pytest.param(unary(400, {"error": {"message": "bad"}}), (Fate.CLIENT_ERROR, "bad"), id="400"),
+        pytest.param(b"HTTP/1.1 502 X\r\n\r\n<html>", (Fate.UPSTREAM_ERROR, "<html>"), id="no JSON"),
+        pytest.param(unary(404, {}), (Fate.CLIENT_ERROR, "{}"), id="404 without a message"),
+        pytest.param(
+            unary(200, {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "usage": USAGE}),
+            (Fate.OK, None),
+            id="unary",
+        ),
+        pytest.param(unary(200, {"usage": USAGE})[:-4], (Fate.TRUNCATED, ENDED), id="unary, torn"),
+        pytest.param(b"", (Fate.UPSTREAM_UNREACHABLE, "the connection ended before a response"), id="nothing"),
+    ],
+)
+def test_the_fate_of(data: bytes, fate: tuple[Fate, str | None]) -> None:
+    assert read(data).fate() == fate
+
+
+def test_a_unary_body_gives_usage_and_no_first_token() -> None:
+    answer = read(unary(200, {"choices": [{"text": "x", "finish_reason": "stop"}], "usage": USAGE}))
+    assert (answer.completion_tokens, answer.cached_tokens, answer.first) == (3, 16, None)
+
+
+@given(st.binary(max_size=60), st.integers(0, 200))
+def test_a_body_is_read_whole_with_a_length_chunked_or_until_the_end(body: bytes, cut: int) -> None:
+    for data in (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%sextra" % (len(body), body),
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + (chunked(body) if body else chunked()) + b"extra",
+        b"HTTP/1.0 200 OK\r\n\r\n" + body,
+    ):
+        response = Response()
+        found = response.feed(data[:cut]) + response.feed(data[cut:])
+        response.eof()
+        assert (found, response.complete) == (body, True)
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "'SSH-2.0-OpenSSH' is no status line"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", "content-length is 'many'"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "b'zz' is no chunk size"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc\r\n", "b'bc' follows a chunk"),
+        (b"x" * 70_000, "no end of line or head in 65536 bytes"),
+    ],
+)
+def test_what_is_no_http_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(ProtocolError) as refusal:
+        Response().feed(data)
+    assert str(refusal.value) == message

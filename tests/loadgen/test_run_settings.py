@@ -1,0 +1,133 @@
+"""Wrong flags are refused before any load, in words that help."""
+
+import argparse
+from typing import Any
+
+import pytest
+
+from exporters.errors import UsageError
+from loadgen import command, run_settings
+from loadgen.arrivals import Phase
+from loadgen.load_target import Target, parse
+
+LOCAL = ["--target", "http://127.0.0.1:8000", "--out", "results"]
+
+
+def parsed(*words: str) -> Any:
+    parser = argparse.ArgumentParser(prog="vllm-slo load")
+    command.configure(parser)
+    return parser.parse_args(["run", *words])
+
+
+@pytest.mark.parametrize(
+    "url, target",
+    [
+        ("http://127.0.0.1:8000", Target("127.0.0.1", 8000)),
+        ("http://localhost:8000/", Target("localhost", 8000)),
+        ("http://[::1]:9/v1", Target("::1", 9)),
+        ("http://127.0.0.2/engine/v1/", Target("127.0.0.2", 80, path="/engine")),
+    ],
+)
+def test_a_loopback_target_is_taken(url: str, target: Target) -> None:
+    assert parse(url, allow_remote=False) == target
+
+
+def test_a_remote_target_needs_a_word() -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse("https://gpu.example:8443", allow_remote=False)
+    assert str(refusal.value) == (
+        "--target https://gpu.example:8443: gpu.example is not this machine, and load on the wrong host hurts; "
+        "use 127.0.0.1, or give --allow-remote if it is yours to load"
+    )
+    assert str(parse("https://gpu.example:8443", allow_remote=True)) == "https://gpu.example:8443"
+
+
+@pytest.mark.parametrize(
+    "url, message",
+    [
+        ("127.0.0.1:8000", "is no URL of an API; write it as http://127.0.0.1:8000"),
+        ("ftp://127.0.0.1", "is no URL of an API; write it as http://127.0.0.1:8000"),
+        ("http://127.0.0.1:99999", "is no URL: port out of range 0-65535"),
+        ("http://127.0.0.1/?a=1", "has more than scheme, host, port and path; leave the rest out"),
+    ],
+)
+def test_what_is_no_base_url_is_refused(url: str, message: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse(url, allow_remote=False)
+    assert str(refusal.value) == f"--target {url}: {message}"
+
+
+def test_flags_change_the_scenario() -> None:
+    found = run_settings.from_arguments(
+        parsed("demo", *LOCAL, "--seed", "7", "--duration", "2m", "--rate-scale", "0.5", "--grace", "3s")
+    )
+    first, second = found.scenario.phases
+    rest = 120 - first.duration
+    assert found.phases == (
+        Phase("baseline", first.duration, first.rate / 2),
+        Phase("overload", rest, second.rate / 2),
+    )
+    assert (found.seed, found.length, found.grace, found.check) == (7, 120, 3, True)
+
+
+def test_without_a_check_the_model_must_be_named() -> None:
+    with pytest.raises(UsageError) as refusal:
+        run_settings.from_arguments(parsed("mixed", *LOCAL, "--no-check"))
+    assert str(refusal.value) == "--no-check leaves the target unasked, so its model is not known; give --model too"
+
+
+@pytest.mark.parametrize(
+    "text, address",
+    [("127.0.0.1:9465", ("127.0.0.1", 9465)), (":9465", ("0.0.0.0", 9465)), ("[::1]:9465", ("::1", 9465))],
+)
+def test_the_series_are_shown_where_the_flag_says(text: str, address: tuple[str, int]) -> None:
+    assert run_settings.from_arguments(parsed("mixed", *LOCAL, "--metrics", text)).metrics == address
+
+
+@pytest.mark.parametrize(
+    "flag, value, message",
+    [
+        (
+            "--duration",
+            "5",
+            "argument --duration: '5' is no duration; write a number with a unit, such as 30s or 5m",
+        ),
+        ("--rate-scale", "0", "argument --rate-scale: '0' is no factor; write a number above 0, such as 1.5"),
+        ("--seed", "-1", "argument --seed: '-1' is no whole number of at least 0"),
+        ("--metrics", "9465", "argument --metrics: '9465' is no address; write HOST:PORT, such as 127.0.0.1:9465"),
+    ],
+)
+def test_a_wrong_value_is_refused(flag: str, value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refusal:
+        parsed("mixed", *LOCAL, f"{flag}={value}")
+    assert refusal.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"vllm-slo load run: error: {message}"
+
+
+def test_plain_locust_reads_the_same_flags_from_the_environment() -> None:
+    environment = {
+        "VLLM_SLO_SCENARIO": "demo",
+        "VLLM_SLO_TARGET": "http://127.0.0.1:1",
+        "VLLM_SLO_RATE_SCALE": "2",
+        "VLLM_SLO_ALLOW_REMOTE": "true",
+        "VLLM_SLO_NO_CHECK": "no",
+    }
+    found = run_settings.from_environment(environment, "http://sidecar:8000")
+    assert (found.scenario.name, str(found.target), found.rate_scale) == ("demo", "http://sidecar:8000", 2)
+    assert found.check
+
+
+@pytest.mark.parametrize(
+    "environment, message",
+    [
+        ({}, "no target: set VLLM_SLO_TARGET, or Locust's --host, such as http://127.0.0.1:8000"),
+        (
+            {"VLLM_SLO_TARGET": "http://127.0.0.1:1", "VLLM_SLO_GRACE": "x"},
+            "environment: argument --grace: 'x' is no duration; write a number with a unit, such as 30s or 5m",
+        ),
+    ],
+)
+def test_a_wrong_environment_is_refused(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        run_settings.from_environment(environment, None)
+    assert str(refusal.value) == message

@@ -1,0 +1,16 @@
+"""Families as prometheus_client's own, from a page or from before it is written."""
+
+from collections.abc import Iterable
+
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from exporters.exposition.accumulators import Accumulator
+
+
+def parse_openmetrics(text: str) -> list[Metric]:
+    return list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]  # it has no annotations
+
+
+def whole(families: Iterable[Metric | Accumulator]) -> list[Metric]:
+    return [family.family() if isinstance(family, Accumulator) else family for family in families]

@@ -1,0 +1,211 @@
+"""Runs `promtool` on rendered rules: a case is series in, and what must be true at which time."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import yaml
+
+from alerts.recording_windows import windows
+from alerts.rule_file import rules
+from alerts.rule_groups import Alert, Recording, RuleGroup, to_yaml
+from exporters.slos import SloFile
+from exporters.yaml_reader import number, spell_duration
+
+_ENVIRONMENT = {**os.environ, "GOGC": "400"}
+"""Collecting garbage less often saves a fifth of promtool's time."""
+
+ROOT = Path(__file__).resolve().parents[2]
+UP = 'up{job="vllm-slo-sidecar",instance="s:1"}'
+
+
+def counter(*runs: tuple[float, int], start: float = 0) -> str:
+    """A counter in promtool's notation; a run is growth per scrape and the number of scrapes."""
+    value, parts = start, [number(start)]
+    for growth, scrapes in runs:
+        if scrapes:
+            parts.append(f"{number(value + growth)}+{number(growth)}x{scrapes - 1}")
+            value += growth * scrapes
+    return " ".join(parts)
+
+
+def constant(value: float, scrapes: int) -> str:
+    return f"{number(value)}x{scrapes}"
+
+
+@dataclass(slots=True)
+class Case:
+    """What Prometheus scrapes, and what it must say."""
+
+    spec: SloFile
+    series: Mapping[str, str]
+    every: float
+    """Seconds between evaluations: promtool uses one for all groups. A step where sums over steps matter."""
+    sidecar_is_up: bool = True
+    alerts: list[dict[str, object]] = field(default_factory=list)
+    queries: list[dict[str, object]] = field(default_factory=list)
+    until: float = 0.0
+    """The last moment that is asked about."""
+
+    def gives(self, at: float, query: str, samples: Mapping[str, float]) -> "Case":
+        """`query` at `at` seconds gives exactly these samples, by their series."""
+        wanted = [{"labels": labels, "value": value} for labels, value in samples.items()]
+        self.until = max(self.until, at)
+        self.queries.append({"expr": query, "eval_time": spell_duration(at), "exp_samples": wanted})
+        return self
+
+    def fires(self, at: float, alert: str, *tiers: str) -> "Case":
+        """`alert` fires at `at` on exactly these tiers; without tiers, it fires."""
+        found = f'sum by (tier) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
+        return self.gives(at, found, {f'{{tier="{tier}"}}' if tier else "{}": 1 for tier in tiers or ("",)})
+
+    def silent(self, at: float, alert: str = "", **labels: str) -> "Case":
+        """Neither `alert` fires at `at` with these labels, nor, without a name, any alert that reaches a person."""
+        name = f'alertname="{alert}"' if alert else 'alertname!="Watchdog"'
+        more = "".join(f',{label}="{value}"' for label, value in labels.items())
+        return self.gives(at, f'ALERTS{{{name},alertstate="firing"{more}}}', {})
+
+    def says(self, at: float, alert: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> "Case":
+        """The one alert of this name that fires, word by word."""
+        wanted = [{"exp_labels": dict(labels), "exp_annotations": dict(annotations)}]
+        self.until = max(self.until, at)
+        self.alerts.append({"alertname": alert, "eval_time": spell_duration(at), "exp_alerts": wanted})
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Promtool:
+    """The programs, each of which must say the same, and a folder to work in."""
+
+    programs: tuple[Path, ...]
+    folder: Path
+
+    def check(self, rules: str) -> None:
+        path = self.folder / "rules.yaml"
+        path.write_text(rules)
+        self._run("check", "rules", str(path))
+
+    def test(self, cases: Iterable[Case], *, hour_price: float | None = None, more: Iterable[RuleGroup] = ()) -> None:
+        """All cases share the rules and the pace of the first, and rules of others that are held against them."""
+        every = list(cases)
+        asked = [str(query["expr"]) for case in every for query in case.queries]
+        asked += [f'ALERTS{{alertname="{alert["alertname"]}"}}' for case in every for alert in case.alerts]
+        groups = _read_by(asked, [*rules(every[0].spec, hour_price=hour_price), *more])
+        (self.folder / "rules.yaml").write_text(to_yaml(groups))
+        document = {
+            "rule_files": ["rules.yaml"],
+            "evaluation_interval": spell_duration(every[0].every),
+            # promtool takes groups in any order unless told; a count must be there before what is made of it
+            "group_eval_order": [group.name for group in groups],
+            "tests": [_plain(case) for case in every],
+        }
+        path = self.folder / "test.yaml"
+        path.write_text(yaml.safe_dump(document))
+        self._run("test", "rules", str(path))
+
+    def _run(self, *words: str) -> None:
+        for program in self.programs:
+            done = subprocess.run([str(program), *words], capture_output=True, text=True, check=False, env=_ENVIRONMENT)
+            said = f"{program}: {done.stdout}{done.stderr}"
+            assert done.returncode == 0, said
+            assert "FAILED" not in said, said
+
+
+_SELECTED = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{([^{}]*)\})?")
+_EQUALS = re.compile(r'(\w+)="([^"]*)"')
+
+
+def _read_by(queries: Iterable[str], groups: Iterable[RuleGroup]) -> list[RuleGroup]:
+    """The rules that these queries read, and those that they read in turn: promtool takes its time for each rule.
+
+    A rule is left out only where no selector has its name, or each that has wants another value of one of its labels;
+    none is where names are asked by pattern.
+    """
+    left, todo = list(groups), list(queries)
+    kept: list[Recording | Alert] = []
+    while todo:
+        selectors = [(name, dict(_EQUALS.findall(where))) for name, where in _SELECTED.findall(" ".join(todo))]
+        found = [
+            rule
+            for group in left
+            for rule in group.rules
+            if rule not in kept and any(_gives(rule, name, where) for name, where in selectors)
+        ]
+        kept += found
+        todo = [rule.expr for rule in found]
+    chosen = [replace(group, rules=tuple(rule for rule in group.rules if rule in kept)) for group in left]
+    return [group for group in chosen if group.rules]
+
+
+def _gives(rule: Recording | Alert, name: str, where: Mapping[str, str]) -> bool:
+    match rule:
+        case Recording(series, _, labels):
+            named, fixed = name in (series.name, "__name__"), dict(labels)
+        case Alert(alert, _, labels):
+            named, fixed = name in ("ALERTS", "__name__"), {"alertname": alert, **labels}
+    return named and all(where.get(label, value) == value for label, value in fixed.items())
+
+
+def _plain(case: Case) -> dict[str, object]:
+    series = {
+        **({UP: constant(1, round(case.until / case.spec.scrape_interval))} if case.sidecar_is_up else {}),
+        **case.series,
+    }
+    return {
+        "interval": spell_duration(case.spec.scrape_interval),
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "alert_rule_test": case.alerts,
+        "promql_expr_test": case.queries,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Counts scrapes and seconds in steps, so that one story fits each period."""
+
+    spec: SloFile
+
+    @property
+    def coarse(self) -> "Pace":
+        """The same with five scrapes a step, where a story is long and its law does not depend on them."""
+        return Pace(replace(self.spec, scrape_interval=self.step / 5))
+
+    @property
+    def step(self) -> float:
+        return windows(self.spec).step
+
+    def scrapes(self, steps: float) -> int:
+        return round(steps * self.step / self.spec.scrape_interval)
+
+    def seconds(self, steps: float) -> float:
+        return steps * self.step
+
+    def judged(
+        self,
+        *story: tuple[float, float, float],
+        slo: str = "ttft",
+        start: float = 1000.0,
+        model: str = "org/m",
+        tenant: str = "other",
+        more: str = "",
+    ) -> dict[str, str]:
+        """Events and bad events of one SLO; a chapter is steps, events per scrape, share of bad ones."""
+        labels = f'model="{model}",class="siso",slo="{slo}",tenant="{tenant}"{more}'
+        runs: Sequence[tuple[int, float, float]] = [(self.scrapes(steps), rate, bad) for steps, rate, bad in story]
+        return {
+            f"llm_slo_events_total{{{labels}}}": counter(*((rate, n) for n, rate, _ in runs), start=start),
+            f"llm_slo_bad_events_total{{{labels}}}": counter(*((rate * bad, n) for n, rate, bad in runs), start=start),
+        }
+
+    def counted(
+        self, events: Sequence[tuple[float, int]], bad: Sequence[tuple[float, int]], model: str = "org/m"
+    ) -> dict[str, str]:
+        """Events and bad events of one SLO as runs of growth per scrape and scrapes."""
+        labels = f'model="{model}",class="siso",slo="ttft",tenant="other"'
+        return {
+            f"llm_slo_events_total{{{labels}}}": counter(*events, start=1000),
+            f"llm_slo_bad_events_total{{{labels}}}": counter(*bad, start=1000),
+        }

@@ -1,0 +1,258 @@
+"""A relay in this process between raw sockets: a scripted upstream on one side, a raw client on the other."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from exporters import slos
+from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.records import Finished, Hello, Judged
+from exporters.relay.record_sender import Sender
+from exporters.relay.relay import Relay
+
+SLOS = """
+version: 1
+period: 12h
+scrape_interval: 1s
+first_token_timeout: 60s
+trust_request_start: true
+classes:
+  - {name: short, max_tokens: "<=100"}
+  - {name: long, max_tokens: ">100"}
+slos:
+  - {name: ttft, classes: [short, long], signal: ttft, threshold: 100ms, objective: 95%}
+  - {name: availability, classes: [short, long], signal: availability, objective: 99%}
+"""
+
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
+    b"transfer-encoding: chunked\r\nx-engine: it\r\n\r\n"
+)
+ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
+USAGE = (
+    b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,'
+    b'"prompt_tokens_details":{"cached_tokens":4}},"metrics":{"queue_time_ms":12.5,'
+    b'"time_to_first_token_ms":30.0,"generation_time_ms":60.0}}\n\n'
+)
+DONE = b"data: [DONE]\n\n"
+
+
+def content(text: str, finish: str | None = None) -> bytes:
+    reason = f'"{finish}"' if finish else "null"
+    return f'data: {{"choices":[{{"index":0,"delta":{{"content":"{text}"}},"finish_reason":{reason}}}]}}\n\n'.encode()
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+END = b"0\r\n\r\n"
+
+
+@dataclass
+class Received:
+    """One request as the upstream got it, and the connection to answer on."""
+
+    head: bytes
+    body: bytes
+    writer: asyncio.StreamWriter
+    reader: asyncio.StreamReader
+
+    async def send(self, *pieces: bytes) -> None:
+        self.writer.write(b"".join(pieces))
+        await self.writer.drain()
+
+    async def gone_within(self, seconds: float) -> float:
+        """Wait until the relay has closed the connection; how long that took."""
+        began = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(seconds):
+                while await self.reader.read(65536):
+                    pass
+        return time.monotonic() - began
+
+
+Script = Callable[[Received], Awaitable[None]]
+
+
+@dataclass
+class Stage:
+    """The relay, what it told, and ways to talk to it."""
+
+    relay: Relay
+    port: int
+    sender: Sender
+    requests: list[Received]
+    clients: list["RawClient"] = field(default_factory=list)
+
+    @property
+    def records(self) -> list[Finished]:
+        return [record for record in self._told if isinstance(record, Finished)]
+
+    @property
+    def judged(self) -> list[Judged]:
+        return [record for record in self._told if isinstance(record, Judged)]
+
+    @property
+    def _told(self) -> list[Finished | Judged]:
+        return list(self.sender.outbox._kept)
+
+    async def record(self, number: int = 1) -> Finished:
+        """The record of the `number`th request, once it has ended."""
+        async with asyncio.timeout(5):
+            while len(self.records) < number:
+                await asyncio.sleep(0.005)
+        return self.records[number - 1]
+
+    async def connect(self) -> "RawClient":
+        client = RawClient(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.clients.append(client)
+        return client
+
+    async def ask(self, request: bytes) -> bytes:
+        """Send a request and read until the relay closes or goes silent."""
+        client = await self.connect()
+        await client.send(request)
+        return await client.rest()
+
+
+@dataclass
+class RawClient:
+    """A client that sends and reads bytes."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def until(self, mark: bytes) -> bytes:
+        async with asyncio.timeout(5):
+            return await self.reader.readuntil(mark)
+
+    async def some(self) -> bytes:
+        async with asyncio.timeout(5):
+            return await self.reader.read(1 << 20)
+
+    async def rest(self) -> bytes:
+        async with asyncio.timeout(5):
+            return await self.reader.read()
+
+    def leave(self) -> None:
+        self.writer.transport.abort()
+
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+async def ok(received: Received) -> None:
+    """The script of an engine that has nothing to say."""
+    await received.send(OK)
+
+
+def post(body: bytes, *, path: str = "/v1/chat/completions", headers: str = "", close: bool = True) -> bytes:
+    ending = "connection: close\r\n" if close else ""
+    head = f"POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {len(body)}\r\n{headers}{ending}\r\n"
+    return head.encode() + body
+
+
+CHAT = b'{"model":"m","stream":true,"max_tokens":50,"messages":[{"role":"user","content":"twelve chars"}]}'
+CHAT_WITH_USAGE = CHAT[:-1] + b',"stream_options":{"include_usage":true}}'
+UNARY = b'{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"twelve chars"}]}'
+
+
+def body_of(response: bytes) -> bytes:
+    """The decoded body of a chunked response, whose last chunk must be there."""
+    _, _, data = response.partition(b"\r\n\r\n")
+    out = b""
+    while True:
+        size, _, data = data.partition(b"\r\n")
+        length = int(size, 16)
+        if length == 0:
+            assert data == b"\r\n"
+            return out
+        out += data[:length]
+        assert data[length : length + 2] == b"\r\n"
+        data = data[length + 2 :]
+
+
+def error_in(response: bytes) -> dict[str, object]:
+    head, _, body = response.partition(b"\r\n\r\n")
+    assert b"content-length: %d" % len(body) in head
+    error: dict[str, object] = json.loads(body)["error"]
+    return error
+
+
+async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    head = await reader.readuntil(b"\r\n\r\n")
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            return head, await reader.readexactly(int(line.split(b":")[1]))
+    if b"transfer-encoding: chunked" in head.lower():
+        body = b""
+        while (size := int((await reader.readuntil(b"\r\n")).strip(), 16)) > 0:
+            body += (await reader.readexactly(size + 2))[:-2]
+        await reader.readexactly(2)
+        return head, body
+    return head, b""
+
+
+@contextlib.asynccontextmanager
+async def staged(tmp_path: Path, script: Script | None, **settings: object) -> AsyncIterator[Stage]:
+    """A relay in front of an upstream that runs `script` for each request; without one, nobody listens."""
+    loop = asyncio.get_running_loop()
+    requests: list[Received] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head, body = await read_request(reader)
+                received = Received(head, body, writer, reader)
+                requests.append(received)
+                assert script is not None
+                await script(received)
+                if writer.is_closing():
+                    return
+        writer.close()
+
+    upstream = await asyncio.start_server(serve, "127.0.0.1", 0)
+    upstream_port = upstream.sockets[0].getsockname()[1]
+    if script is None:
+        upstream.close()
+    slos_path = tmp_path / "slos.yaml"
+    slos_path.write_text(SLOS)
+    settings = {"upstream": f"http://127.0.0.1:{upstream_port}", **settings}
+    config = SidecarConfig(
+        slos=str(slos_path),
+        listen="",
+        metrics="",
+        **settings,  # type: ignore[arg-type]  # each test names fields of the config
+    )
+    sender = Sender("nowhere", Hello("relay-0", "life"), loop)
+    numbers = itertools.count(1)
+    relay = Relay(
+        config, slos.load(slos_path), sender, loop, salt=b"salt", new_request_id=lambda: f"made-{next(numbers)}"
+    )
+    server = await loop.create_server(relay.client, "127.0.0.1", 0)
+    relay.start()
+    stage = Stage(relay, server.sockets[0].getsockname()[1], sender, requests)
+    try:
+        yield stage
+    finally:
+        for client in stage.clients:
+            client.leave()
+        server.close()
+        relay.stop()
+        for connection in list(relay.connections):
+            connection.abort()
+        relay.close()
+        upstream.close()
+        for received in requests:
+            received.writer.transport.abort()
+        await asyncio.sleep(0.02)
