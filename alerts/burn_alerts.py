@@ -42,7 +42,7 @@ def _why(slo: Slo, tier: Tier) -> str:
 
 
 def _min_events(spec: SloFile, severity: Severity) -> int:
-    return spec.alerting.min_events_page if severity is Severity.PAGE else spec.alerting.min_events_ticket
+    return spec.alerting.min_events.page if severity is Severity.PAGE else spec.alerting.min_events.ticket
 
 
 def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> tuple[Alert, ...]:
@@ -101,7 +101,7 @@ def _held(spec: SloFile, page: Alert, links: Links) -> Alert:
 def _low_traffic(spec: SloFile, links: Links) -> Alert:
     """Bad events in plain numbers, for classes that never gather enough events for a tier."""
     longest = spell_duration(tiers(spec.period)[-1].long)
-    few, bad = spec.alerting.min_events_ticket, spec.alerting.min_bad
+    few, bad = spec.alerting.min_events.ticket, spec.alerting.min_bad
     where = "the bad requests one by one, in the log" if spec.source is Source.SIDECAR else "the engine's queue"
 
     def all_slos(series: Recorded) -> str:

@@ -40,7 +40,7 @@ def first(found: tuple[Reaction, ...]) -> Reaction:
 def _reaction(spec: SloFile, slo: Slo, published: Tier, rate: float) -> Reaction:
     tier = fit(published, slo)
     alerting = spec.alerting
-    min_events = alerting.min_events_page if tier.severity is Severity.PAGE else alerting.min_events_ticket
+    min_events = alerting.min_events.page if tier.severity is Severity.PAGE else alerting.min_events.ticket
     bad_ratio = tier.bad_ratio(slo)
     enough = rate * tier.long >= min_events
     wait = _wait(spec, slo, tier)

@@ -92,7 +92,7 @@ def _kv_cache(spec: SloFile, links: Links) -> Alert:
 def _prefix_cache(spec: SloFile, links: Links) -> Alert:
     """Of all prompt tokens, not of those looked up: a cache that was switched off looks nothing up."""
     hour = spell_duration(tiers(spec.period)[0].long)
-    by, least = [*_ENGINE, Label.MODEL], spec.alerting.min_events_ticket
+    by, least = [*_ENGINE, Label.MODEL], spec.alerting.min_events.ticket
     hits, prompt = (sum_by(increase(each.name, hour), by) for each in (ENGINE_CACHE_HITS, ENGINE_PROMPT_TOKENS))
     asked = sum_by(select(REQUESTS_IN, {Label.WINDOW: look(spec)}), [Label.INSTANCE])
     week = baseline(CACHE_WEEKLY_RATIO, spec)

@@ -146,13 +146,13 @@ def _smallest(found: tuple[Reaction, ...]) -> str:
 
 def _notes(spec: SloFile) -> Iterator[str]:
     shortest, *_, longest = reactions(spec, spec.slos[0], 1.0)
-    guards, few = spec.alerting, spec.alerting.min_events_ticket
+    guards, few = spec.alerting, spec.alerting.min_events.ticket
     yield (
         f"A scrape and the rules add up to {spell_duration(shortest.delay)} on the shortest tier, "
         f"{spell_duration(longest.delay)} on the longest."
     )
     yield (
-        f"A tier needs {guards.min_events_page} events (page) or {few} (ticket) in its long window, {guards.min_bad} "
+        f"A tier needs {guards.min_events.page} events (page) or {few} (ticket) in its long window, {guards.min_bad} "
         f"of them bad. Under {few} in {spell_duration(longest.tier.long)}, {AlertName.LOW_TRAFFIC} makes a ticket of "
         f"{guards.min_bad} bad ones, if the objective does not allow them."
     )

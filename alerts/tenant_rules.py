@@ -53,7 +53,7 @@ def _window(length: float) -> tuple[Recording, ...]:
 def _burn(spec: SloFile, slo: Slo, tier: Tier, links: Links) -> Alert:
     """While the total burns as fast, its own page says so and this one is silent."""
     long, short, factor = spell_duration(tier.long), spell_duration(tier.short), number(tier.factor)
-    events, bad = spec.alerting.min_events_page, spec.alerting.min_bad
+    events, bad = spec.alerting.min_events.page, spec.alerting.min_bad
 
     same = "and on (model, class, slo, tenant)"
     who = "{{ $labels.class }} requests of {{ $labels.tenant }} to {{ $labels.model }}"

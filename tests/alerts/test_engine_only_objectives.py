@@ -28,7 +28,7 @@ from tests.alerts.test_engine_only import BURN, DOWN, LOW, SPEC, STALLED, TEXT, 
 def test_a_threshold_is_counted_at_the_nearest_bound_of_its_release(
     measure: Measure, version: str, threshold: float
 ) -> None:
-    slo = Slo("x", ("short", "long"), measure, threshold, 0.95)
+    slo = Slo(name="x", classes=("short", "long"), measure=measure, threshold=threshold, objective=0.95)
     match judged(replace(of(version), slos=(slo,))):
         case (Counted(_, found, bound),):
             assert bound in found.bounds

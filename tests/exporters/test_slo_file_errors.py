@@ -210,6 +210,13 @@ def test_a_period_that_is_too_short_is_told_beside_other_mistakes() -> None:
     assert [line.split(": ")[1] for line in lines] == ["version", "period"]
 
 
+def test_a_class_without_a_name_is_no_known_class() -> None:
+    assert refusal(GOOD.replace("name: short, ", "")).splitlines() == [
+        "slos.yaml:5:5: classes[0]: name is missing",
+        "slos.yaml:8:28: slos[0].classes[0]: no class is called 'short'; known: long, other",
+    ]
+
+
 @pytest.mark.parametrize(
     "text,message",
     [
