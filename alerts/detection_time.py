@@ -3,8 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from alerts.alert_names import AlertName, Links
+from alerts.alert_names import AlertName
 from alerts.burn_alerts import burn_alerts
+from alerts.links import Links
 from alerts.recording_windows import direct_interval, summed_interval, windows
 from alerts.tiers import Severity, Tier, fit, tiers
 from exporters.signals import Label

@@ -1,7 +1,9 @@
 """Alerts on an engine that is up and in trouble: causes, so tickets; what users feel of them is paged as a burn."""
 
-from alerts.alert_names import AlertName, Links, annotations, percent
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations, percent
 from alerts.baselines import baseline
+from alerts.links import Links
 from alerts.promql import increase, select, sum_by
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert
