@@ -16,8 +16,8 @@ from compose.cli import main
 from exporters import yaml_reader
 from exporters.slos import SHIPPED, loads
 from exporters.yaml_reader import FileError, spell_duration
-from tests.exporters.test_slo_file_errors import GOOD, MISTAKES
 from tests.support.promtool import ROOT
+from tests.support.slo_files import MINIMAL, MISTAKES
 
 SCHEMA: dict[str, Any] = json.loads(json_schema.render())
 COMMITTED = ROOT / "alerts/generated/slos.schema.json"
@@ -110,8 +110,8 @@ BEYOND_A_SCHEMA = {
 
 @pytest.mark.parametrize("right,wrong,_message", MISTAKES)
 def test_a_mistake_of_form_is_refused(right: str, wrong: str, _message: str, request: pytest.FixtureRequest) -> None:
-    value = yaml.safe_load(GOOD.replace(right, wrong, 1))
-    assert fits(SCHEMA, yaml.safe_load(GOOD))
+    value = yaml.safe_load(MINIMAL.replace(right, wrong, 1))
+    assert fits(SCHEMA, yaml.safe_load(MINIMAL))
     assert fits(SCHEMA, value) == (request.node.callspec.id in BEYOND_A_SCHEMA)
 
 
@@ -140,7 +140,7 @@ def mappings(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[s
 
 
 def test_the_defaults_are_the_readers() -> None:
-    least = loads(GOOD.replace("scrape_interval: 15s\n", ""))
+    least = loads(MINIMAL.replace("scrape_interval: 15s\n", ""))
     says = {key: rules["default"] for key, rules in SCHEMA["properties"].items() if "default" in rules}
     assert says == {
         "scrape_interval": spell_duration(least.scrape_interval),
@@ -239,7 +239,7 @@ def test_a_text_fits_its_pattern_just_when_it_is_read(
     at = data.draw(st.integers(0, len(text)))
     text = text[:at] + data.draw(st.text(alphabet, max_size=2)) + text[at + data.draw(st.integers(0, 1)) :]
     key = place.partition(":")[0]
-    document = yaml.safe_load(GOOD) | yaml.safe_load(place.format(json.dumps(text)))
+    document = yaml.safe_load(MINIMAL) | yaml.safe_load(place.format(json.dumps(text)))
     assert key in document
     assert fits(rules, text) == is_read(document)
 
