@@ -13,7 +13,7 @@ from exporters.errors import UsageError, system_reason
 
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +194,10 @@ class Node:
             key = str(key_node.value)
             yield key, Node(self.reader, value_node, self._join(key))
 
+    def mapping(self) -> dict[str, "Node"]:
+        """The values by their keys, without a report; none where this is no mapping."""
+        return dict(self.entries()) if isinstance(self.at, yaml.MappingNode) else {}
+
     def items(self) -> list["Node"]:
         if not isinstance(self.at, yaml.SequenceNode):
             self.problem(f"expected a list, found {self.shown()}")
@@ -209,7 +213,7 @@ class Node:
     def name(self) -> str | None:
         """A text that can be a label value and a part of a file name."""
         text = self.text()
-        if text is not None and not _NAME.fullmatch(text):
+        if text is not None and not NAME.fullmatch(text):
             self.problem(f"{text!r} is no name; use lower-case letters, digits, - and _, beginning with a letter")
             return None
         return text
