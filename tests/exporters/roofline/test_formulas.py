@@ -21,7 +21,7 @@ from exporters.roofline.formulas import (
 )
 from exporters.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.roofline.model_shape import Experts, Shape, read_shape
-from tests.exporters.roofline.models import LLAMA_70B, QWEN_14B, QWEN_HALF_B, write
+from tests.exporters.roofline.model_configs import LLAMA_70B, QWEN_14B, QWEN_HALF_B, write
 
 GPUS = read_gpus(SHIPPED)
 

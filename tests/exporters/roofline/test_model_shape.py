@@ -8,7 +8,7 @@ import pytest
 
 from exporters.errors import UsageError
 from exporters.roofline.model_shape import Experts, read_shape
-from tests.exporters.roofline.models import (
+from tests.exporters.roofline.model_configs import (
     GEMMA_7B,
     LLAMA_7B,
     LLAMA_8B,

@@ -9,7 +9,7 @@ import pytest
 from compose.cli import main
 from exporters.errors import UsageError
 from exporters.roofline.ceilings import Ceilings, read_ceilings
-from tests.exporters.roofline.models import LLAMA_70B, MIXTRAL, QWEN_14B, write
+from tests.exporters.roofline.model_configs import LLAMA_70B, MIXTRAL, QWEN_14B, write
 from tests.support.sidecar_process import sidecar
 
 README = Path(__file__).parents[3] / "exporters" / "roofline" / "README.md"
