@@ -28,7 +28,6 @@ class Engine:
 
     metrics: str | bytes = CACHING_ON
     metrics_status: int = 200
-    metrics_wait: float = 0.0
     models: tuple[str, ...] = ("tiny",)
     models_body: str | None = None
     version: str | None = "0.32.0"
@@ -44,7 +43,6 @@ class Engine:
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     async def metrics_page(self, _: web.Request) -> web.Response:
-        await asyncio.sleep(self.metrics_wait)
         body = self.metrics.encode() if isinstance(self.metrics, str) else self.metrics
         return web.Response(
             status=self.metrics_status, body=body, headers={"content-type": "text/plain; charset=utf-8"}

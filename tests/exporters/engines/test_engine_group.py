@@ -13,7 +13,7 @@ from exporters.engines.config_changes import revision
 from exporters.engines.engine_group import EngineGroup
 from exporters.engines.scrape_targets import Target, targets
 from exporters.errors import UsageError
-from tests.exporters.engines.raw_server import HEAD, PAGE, TLS, raw_server
+from tests.exporters.engines.scraping import HEAD, PAGE, TLS, raw_server
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import sidecar
 
@@ -122,14 +122,14 @@ async def test_a_sidecar_exposes_every_engine_behind_a_gateway_while_one_of_them
     async with (
         serving(Engine()) as one,
         serving(Engine(version="0.33.0")) as two,
-        serving(Engine(metrics_wait=9)) as hung,
+        raw_server(HEAD + b"\r\n" + PAGE, hangs=True) as hanging,
     ):
-        flags = [word for engine in (one, two, hung) for word in ("--engine-metrics", f"{engine.url}/metrics")]
+        urls = (f"{one.url}/metrics", f"{two.url}/metrics", hanging.target.metrics_url)
+        flags = [word for url in urls for word in ("--engine-metrics", url)]
         async with sidecar(tmp_path, one.url, *flags) as running:
-            for engine, up in ((one, 1), (two, 1), (hung, 0)):
-                await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", up)
-            samples = await running.samples()
-            assert samples[f"llm_engine_info{{127.0.0.1:{two.port},vllm,0.33.0}}"] == 1
+            for target, up in zip(targets(one.url, urls), (1, 1, 0), strict=True):
+                await running.shows(f"llm_engine_up{{{target.name}}}", up)
+            await running.shows(f"llm_engine_info{{127.0.0.1:{two.port},vllm,0.33.0}}", 1)
 
 
 def test_a_sidecar_rejects_a_page_without_an_address(capsys: pytest.CaptureFixture[str]) -> None:

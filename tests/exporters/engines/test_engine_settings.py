@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from aiohttp import web
 from exporters.engines.engine_settings import MAX_VALUE_LENGTH, models_settings, server_info_settings
 from exporters.engines.scrape_targets import targets
 from exporters.engines.scraper import Scraper
-from tests.exporters.engines.raw_server import TLS
+from tests.exporters.engines.scraping import TLS, scraper_of
 from tests.support.fake_engine import CACHING_OFF, CACHING_ON, Engine, serving, with_start_time
 
 
@@ -122,16 +121,6 @@ def test_the_models_page_has_the_settings_of_the_served_model(
 )
 def test_server_info_has_the_settings_that_somebody_has_set(page: dict[str, Any], settings: dict[str, str]) -> None:
     assert server_info_settings(page) == settings
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
-        yield session
-
-
-def scraper_of(engine: Engine, *pages: str) -> Scraper:
-    return Scraper(targets(engine.url, pages)[0], 1.0, lambda _: None, TLS)
 
 
 async def test_one_config_change_that_three_pages_show_counts_once(session: aiohttp.ClientSession) -> None:

@@ -5,7 +5,6 @@ import json
 import socket
 import time
 import zlib
-from collections.abc import AsyncIterator, Sequence
 
 import aiohttp
 import pytest
@@ -16,7 +15,7 @@ from exporters.engines.engine_state import FAILURES, FAULTS, collect
 from exporters.engines.scrape_targets import Target, targets
 from exporters.engines.scraper import MAX_PAGE_BYTES, Scraper
 from tests.contract.expositions import PAGES
-from tests.exporters.engines.raw_server import HEAD, PAGE, TLS, raw_server, scrape_once
+from tests.exporters.engines.scraping import HEAD, PAGE, raw_server, scrape_once, scraper_of
 from tests.support.fake_engine import CACHING_OFF, CACHING_ON, Engine, serving, with_start_time
 
 GAUGES_OF_A_RUNNING_ENGINE = {
@@ -30,17 +29,6 @@ GAUGES_OF_A_RUNNING_ENGINE = {
     "llm_engine_info",
 }
 NO_ERRORS = dict.fromkeys((*FAILURES, *FAULTS), 0)
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.3)) as session:
-        yield session
-
-
-def scraper_of(engine: Engine, models: list[str] | None = None, metrics: Sequence[str] = ()) -> Scraper:
-    (target,) = targets(engine.url, metrics)
-    return Scraper(target, 1.0, (models if models is not None else []).extend, TLS)
 
 
 def exposed(scraper: Scraper) -> dict[str, dict[str, float]]:
@@ -129,7 +117,6 @@ async def test_an_engine_that_goes_down_loses_its_gauges_and_gets_them_back(sess
         pytest.param({"metrics": PAGES["tgi"].rstrip()[-20:]}, "parse", id="the end of a line"),
         pytest.param({"metrics_status": 404}, "status", id="no such page"),
         pytest.param({"metrics_status": 500}, "status", id="a failing page"),
-        pytest.param({"metrics_wait": 5.0}, "timeout", id="no response in time"),
     ],
 )
 async def test_a_failed_scrape_is_counted_by_its_reason(
@@ -140,6 +127,16 @@ async def test_a_failed_scrape_is_counted_by_its_reason(
         await scraper.scrape(session)
     assert errors(scraper) == {reason: 1}
     assert exposed(scraper)["llm_engine_up"] == {"": 0.0}
+
+
+async def test_a_scrape_without_a_response_in_time_is_a_timeout() -> None:
+    async with (
+        raw_server(HEAD + b"\r\n" + PAGE, hangs=True) as server,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.1)) as session,
+    ):
+        scraper = await scrape_once(server.target, session)
+    assert errors(scraper) == {"timeout": 1}
+    assert not scraper.state.up
 
 
 async def test_an_address_without_a_listener_is_a_connection_error(session: aiohttp.ClientSession) -> None:

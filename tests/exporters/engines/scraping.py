@@ -1,16 +1,16 @@
-"""A server that sends prepared bytes, and the scrape of one page from it."""
+"""Scrapers of fake engines, and a server that sends prepared bytes."""
 
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import aiohttp
 
-from exporters.engines.scrape_targets import Target
+from exporters.engines.scrape_targets import Target, targets
 from exporters.engines.scraper import Scraper
-from tests.support.fake_engine import CACHING_ON
+from tests.support.fake_engine import CACHING_ON, Engine
 
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
 PAGE = CACHING_ON.encode()
@@ -48,6 +48,11 @@ async def raw_server(response: bytes, *, hangs: bool = False) -> AsyncIterator[R
         yield running
         closing.set()
         await asyncio.gather(*filter(None, handlers))
+
+
+def scraper_of(engine: Engine, models: list[str] | None = None, metrics: Sequence[str] = ()) -> Scraper:
+    (target,) = targets(engine.url, metrics)
+    return Scraper(target, 1.0, (models if models is not None else []).extend, TLS)
 
 
 async def scrape_once(target: Target, session: aiohttp.ClientSession) -> Scraper:
