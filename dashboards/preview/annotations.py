@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dashboards.audit import Span
+from dashboards.audit import TimeRange
 from dashboards.preview import colours
 from dashboards.preview.data_frames import number
 
 
 def marks_of(
-    annotation: Mapping[str, Any], result: Iterable[Mapping[str, Any]], span: Span, step: float
+    annotation: Mapping[str, Any], result: Iterable[Mapping[str, Any]], span: TimeRange, step: float
 ) -> list[dict[str, Any]]:
     """Each mark with its times in milliseconds; `until` is None for a moment."""
     found = []
@@ -29,7 +29,7 @@ def marks_of(
     return sorted(found, key=lambda mark: (mark["at"], mark["title"]))
 
 
-def _moments(series: Mapping[str, Any], span: Span) -> Iterator[tuple[float, None]]:
+def _moments(series: Mapping[str, Any], span: TimeRange) -> Iterator[tuple[float, None]]:
     """The values are the times, however often they were seen."""
     seen = {number(text) for _, text in series["values"]}
     yield from ((at, None) for at in seen if at is not None and span.start <= at / 1000 <= span.end)

@@ -15,7 +15,7 @@ from aiohttp import web
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from dashboards.audit import Span, read_trees
+from dashboards.audit import TimeRange, read_dashboards
 from dashboards.live import Prometheus
 from dashboards.preview.chromium import BrowserError, browser
 from dashboards.preview.document import document
@@ -26,9 +26,11 @@ from exporters.errors import UsageError, system_reason
 from exporters.yaml_reader import duration
 
 
-def preview(arguments: argparse.Namespace, prometheus: Prometheus, span: Callable[[], Span], refresh: float) -> int:
+def preview(
+    arguments: argparse.Namespace, prometheus: Prometheus, span: Callable[[], TimeRange], refresh: float
+) -> int:
     """Write a page for each dashboard, or serve them; `span` gives the time range of the flags as of now."""
-    trees = read_trees(arguments.dashboards)
+    trees = read_dashboards(arguments.dashboards)
     titles = {name: str(tree.get("title") or name) for name, tree in trees.items()}
     pages = Pages(titles, {str(tree["uid"]): name for name, tree in trees.items() if "uid" in tree}, "*.html")
     chosen, zone = _chosen(arguments.var, trees), datetime.now().astimezone().tzinfo or UTC
@@ -45,7 +47,7 @@ def preview(arguments: argparse.Namespace, prometheus: Prometheus, span: Callabl
     return 0
 
 
-def between(start: str | None, end: str | None, otherwise: Span) -> Span:
+def between(start: str | None, end: str | None, otherwise: TimeRange) -> TimeRange:
     """The time range of an address: `now`, `now-15m` or unix milliseconds.
 
     Raises:
@@ -64,7 +66,7 @@ def between(start: str | None, end: str | None, otherwise: Span) -> Span:
 
     if not start:
         return otherwise
-    span = Span(moment(start), moment(end or "now"), otherwise.scrape_interval)
+    span = TimeRange(moment(start), moment(end or "now"), otherwise.scrape_interval)
     if span.start >= span.end:
         raise UsageError(f"{start} is not before {end or 'now'}")
     return span

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.audit import Way, is_prometheus, request, way_of
+from dashboards.audit import QueryType, api_request, is_prometheus, query_type_of
 from dashboards.interpolation import UnknownVariableError, expand, intervals
 from dashboards.live import FailedError, Prometheus
 from dashboards.preview import data_frames
@@ -22,7 +22,7 @@ class Query:
 
     ref: str
     expression: str
-    way: Way
+    query_type: QueryType
     legend: str
     is_table: bool
 
@@ -32,7 +32,7 @@ def queries_of(panel: Mapping[str, Any]) -> list[Query]:
         Query(
             str(target.get("refId", "")),
             str(target["expr"]),
-            way_of(target),
+            query_type_of(target),
             str(target.get("legendFormat") or ""),
             target.get("format") == "table",
         )
@@ -55,7 +55,7 @@ class Asker:
         many = sum(query.is_table for query in asking) > 1
         for query in asking:
             try:
-                result = self._result(query.expression, query.way, values)
+                result = self._result(query.expression, query.query_type, values)
             except (FailedError, UnknownVariableError) as error:
                 notes.append(f"{query.ref}: {error}")
                 continue
@@ -70,14 +70,14 @@ class Asker:
         """The marks of an annotation, or why there are none."""
         expression = (annotation.get("target") or {}).get("expr") or annotation["expr"]
         try:
-            result = self._result(expression, Way.RANGE, values)
+            result = self._result(expression, QueryType.RANGE, values)
         except (FailedError, UnknownVariableError) as error:
             return [], [f"{annotation['name']}: {error}"]
         finally:
             self.answered()
         return marks_of(annotation, result, self.view.aligned, self.view.step), []
 
-    def data(self, expression: str, way: Way, values: Mapping[str, str]) -> Any:
+    def data(self, expression: str, query_type: QueryType, values: Mapping[str, str]) -> Any:
         """What the server says.
 
         Raises:
@@ -85,15 +85,15 @@ class Asker:
             UnknownVariableError: the query names a variable without a value.
             UsageError: nothing answers at the server's address.
         """
-        span = self.view.aligned if way is Way.RANGE else self.view.span
+        span = self.view.aligned if query_type is QueryType.RANGE else self.view.span
         own = intervals(self.view.span.seconds, self.view.span.scrape_interval)
-        asked = request(way, expand(expression, {**values, **own}), span)
+        asked = api_request(query_type, expand(expression, {**values, **own}), span)
         if asked is None:
             raise FailedError(f"{expression!r} is no label_values(series, label)")
         return self.prometheus.data(*asked)
 
-    def _result(self, expression: str, way: Way, values: Mapping[str, str]) -> list[dict[str, Any]]:
-        match self.data(expression, way, values):
+    def _result(self, expression: str, query_type: QueryType, values: Mapping[str, str]) -> list[dict[str, Any]]:
+        match self.data(expression, query_type, values):
             case {"resultType": "matrix" | "vector", "result": list(result)}:
                 return [one for one in result if one.get("value") or one.get("values")]  # or a native histogram
             case {"resultType": "scalar", "result": value}:
@@ -104,6 +104,6 @@ class Asker:
         if query.is_table:
             last = [{"metric": one["metric"], "value": one.get("value") or one["values"][-1]} for one in result]
             return data_frames.of_table(query.ref, last, value)
-        if query.way is Way.RANGE:
+        if query.query_type is QueryType.RANGE:
             return data_frames.of_matrix(query.ref, result, self.view.grid, query.legend)
         return data_frames.of_vector(query.ref, result, query.legend)

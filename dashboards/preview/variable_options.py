@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.audit import QUERY_RESULT, Way, is_prometheus
-from dashboards.interpolation import UnknownVariableError, choices_of
+from dashboards.audit import QUERY_RESULT, QueryType, is_prometheus
+from dashboards.interpolation import UnknownVariableError, options_from
 from dashboards.live import FailedError
 from dashboards.preview.queries import Asker
 
@@ -83,9 +83,9 @@ def _options(variable: Mapping[str, Any], asker: Asker, values: Mapping[str, str
             return [(text, text)]
         case "query" if is_prometheus(variable):
             asked = QUERY_RESULT.fullmatch(text)
-            way, text = (Way.QUERY_RESULT, asked["expression"]) if asked else (Way.LABEL_VALUES, text)
+            way, text = (QueryType.QUERY_RESULT, asked["expression"]) if asked else (QueryType.LABEL_VALUES, text)
             try:
-                return choices_of(asker.data(text, way, values), str(variable.get("regex") or ""))
+                return options_from(asker.data(text, way, values), str(variable.get("regex") or ""))
             except (FailedError, UnknownVariableError, re.error):
                 return []  # the panels that need it say what is wrong
     return []

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 
-from dashboards.audit import Span
+from dashboards.audit import TimeRange
 from dashboards.interpolation import step_of
 from dashboards.preview.data_frames import Grid
 
@@ -13,7 +13,7 @@ from dashboards.preview.data_frames import Grid
 class View:
     """A time range, where its moments are read, and the choices that somebody made."""
 
-    span: Span
+    span: TimeRange
     zone: tzinfo = UTC
     chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -22,10 +22,10 @@ class View:
         return step_of(self.span.seconds, self.span.scrape_interval)
 
     @property
-    def aligned(self) -> Span:
+    def aligned(self) -> TimeRange:
         """The range on multiples of its step, so that a refresh moves points and never bends them."""
         start, end = (moment // self.step * self.step for moment in (self.span.start, self.span.end))
-        return Span(start, max(end, start + self.step), self.span.scrape_interval)
+        return TimeRange(start, max(end, start + self.step), self.span.scrape_interval)
 
     @property
     def grid(self) -> Grid:

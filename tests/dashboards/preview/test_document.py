@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.audit import Span
+from dashboards.audit import TimeRange
 from dashboards.live import Prometheus
 from dashboards.preview import queries
 from dashboards.preview.document import document
@@ -17,7 +17,7 @@ from dashboards.preview.view_state import View
 from tests.dashboards.preview.sample_dashboard import END, PANELS, START, answer, config, dashboard, override, panel
 from tests.support.fake_prometheus import FakePrometheus
 
-SPAN = Span(START, END, 1)
+SPAN = TimeRange(START, END, 1)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def panels(drawn: Mapping[str, Any]) -> list[Any]:
 
 
 def asked_of(prometheus: FakePrometheus) -> set[str]:
-    return {given["query"] for _, given in prometheus.asked if "query" in given}
+    return {given["query"] for _, given in prometheus.requests if "query" in given}
 
 
 def repeated(**more: Any) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def repeated(**more: Any) -> dict[str, Any]:
         pytest.param({}, ["a.b"], "a.b", id="the only one that can be chosen is taken as it is"),
     ],
 )
-def test_what_is_chosen_stands_in_a_query_as_grafana_writes_it(
+def test_a_selection_is_expanded_in_a_query_as_grafana_does_it(
     variable: dict[str, Any], values: list[str], pattern: str
 ) -> None:
     assert pattern_of(variable, values) == pattern
@@ -134,7 +134,7 @@ def test_a_link_names_variables_and_columns_and_every_value_is_quoted(
     assert drawn["rows"][0][1]["link"] == "/d/x?a=a%20b&b=a&c=&"
 
 
-def test_a_failed_query_is_told_of_in_its_panel_and_the_others_are_drawn(prometheus: FakePrometheus) -> None:
+def test_a_failed_query_is_an_error_in_its_panel_and_the_others_are_drawn(prometheus: FakePrometheus) -> None:
     tree = dashboard(panel("stat", "Half", "up", "sum("), panel("stat", "None", "x[$nope]"))
     half, unknown = panels(draw(prometheus, tree))
     assert half["errors"] == ["B: unknown function sum("]
@@ -142,7 +142,7 @@ def test_a_failed_query_is_told_of_in_its_panel_and_the_others_are_drawn(prometh
     assert unknown["errors"][0].startswith("A: nothing gives $nope a value; known: ")
 
 
-def test_more_series_than_anybody_tells_apart_are_cut_with_a_word(
+def test_series_above_the_limit_are_cut_with_a_note(
     prometheus: FakePrometheus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "MOST_SERIES", 1)
@@ -150,7 +150,7 @@ def test_more_series_than_anybody_tells_apart_are_cut_with_a_word(
     assert (len(drawn["items"]), drawn["errors"]) == (1, ["A: 2 series, of which 1 are drawn"])
 
 
-def test_an_older_dashboard_of_somebody_else_is_drawn_as_far_as_it_is_known(prometheus: FakePrometheus) -> None:
+def test_the_supported_parts_of_an_older_foreign_dashboard_are_drawn(prometheus: FakePrometheus) -> None:
     tree = {
         "title": "Old",
         "templating": {
@@ -181,19 +181,19 @@ def test_an_older_dashboard_of_somebody_else_is_drawn_as_far_as_it_is_known(prom
 
 
 def test_a_long_range_has_as_many_points_as_a_panel_is_wide(prometheus: FakePrometheus) -> None:
-    month = Span(END - 30 * 86400, END, 15)
+    month = TimeRange(END - 30 * 86400, END, 15)
     drawn = document(dashboard(PANELS[0]), Prometheus(prometheus.url), View(month))
     (graph,) = panels(drawn)
     assert graph["points"] == len(graph["series"][0]["y"]) <= 501
-    assert {given["step"] for path, given in prometheus.asked if "query_range" in path} == {"5184"}
+    assert {given["step"] for path, given in prometheus.requests if "query_range" in path} == {"5184"}
 
 
 def test_points_lie_on_multiples_of_the_step_so_that_a_refresh_only_moves_them(prometheus: FakePrometheus) -> None:
-    drawn = document(dashboard(), Prometheus(prometheus.url), View(Span(START + 0.4, END + 7.9, 5)))
+    drawn = document(dashboard(), Prometheus(prometheus.url), View(TimeRange(START + 0.4, END + 7.9, 5)))
     assert (drawn["from"], drawn["to"]) == (START * 1000, (END + 5) * 1000)
 
 
-def test_times_are_told_in_the_zone_of_the_view(prometheus: FakePrometheus) -> None:
+def test_times_are_in_the_zone_of_the_view(prometheus: FakePrometheus) -> None:
     zone = timezone(timedelta(hours=-5), "EST")
     drawn = document(dashboard(), Prometheus(prometheus.url), View(SPAN, zone))
     assert (drawn["zone"], drawn["shift"]) == ("EST", -5 * 3600 * 1000)

@@ -33,7 +33,7 @@ def look(fields: dict[str, Any], column: Field = SISO, ref: str = "A") -> Look:
         pytest.param("byFuture", "x", False, id="a matcher of tomorrow"),
     ],
 )
-def test_an_override_holds_for_the_columns_that_it_matches(matcher: str, options: Any, matches: bool) -> None:
+def test_an_override_applies_to_the_columns_that_it_matches(matcher: str, options: Any, matches: bool) -> None:
     found = look(config(override(matcher, options, unit="s"), unit="short"))
     assert found.settings["unit"] == ("s" if matches else "short")
 
@@ -76,7 +76,7 @@ def test_a_mapping_gives_text_and_colour(mapping: Any, value: Any, text: str, co
     assert (shown.text, shown.colour) == (text, colour)
 
 
-def test_what_has_no_value_says_so_in_the_panels_own_words() -> None:
+def test_a_missing_value_is_shown_as_the_no_value_text() -> None:
     found = look(config(noValue="no traffic", unit="s"))
     assert [found.show(value).text for value in (None, "", 0)] == ["no traffic", "no traffic", "0 s"]
 
@@ -123,7 +123,7 @@ def test_a_series_keeps_the_colour_of_its_name_wherever_it_stands() -> None:
         pytest.param("transparent", "", id="as it is on no ground"),
     ],
 )
-def test_what_stands_on_a_colour_can_be_read(ground: str, ink: str) -> None:
+def test_text_on_a_coloured_background_is_readable(ground: str, ink: str) -> None:
     assert colours.ink(ground) == ink
 
 

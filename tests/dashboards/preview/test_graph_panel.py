@@ -69,7 +69,7 @@ def test_thresholds_are_drawn_only_where_the_panel_says_so() -> None:
     assert drawn(frames(siso=[1, 2, 3]), thresholds=thresholds(RED, (2, GREEN)))["limits"] == []
 
 
-def test_the_legend_lists_calculations_in_the_order_asked_for_and_what_has_none_is_last() -> None:
+def test_the_legend_is_sorted_by_a_calculation_with_empty_series_last() -> None:
     given = frames(siso=[1, 5, 2], lilo=[9, 9, 9], other=[None, None, None])
     options = {"legend": {**LEGEND, "sortBy": "Last *", "sortDesc": True}}
     legend = drawn(given, options=options, noValue="no traffic")["legend"]
@@ -89,7 +89,7 @@ def test_a_hidden_legend_and_a_hidden_series_are_not_there() -> None:
     assert (document["legend"], [line["name"] for line in document["series"]]) == (None, ["siso"])
 
 
-def test_infinity_has_no_place_but_a_text() -> None:
+def test_infinity_has_a_text_but_no_point() -> None:
     (line,) = drawn(frames(siso=[1, math.inf, 1]))["series"]
     assert (line["y"], line["text"]) == ([1, None, 1], ["1", "∞", "1"])
 
@@ -149,7 +149,7 @@ def test_a_symlog_axis_is_linear_about_zero_and_marks_powers_above() -> None:
     assert Scale("symlog", 10, 1).ticks(0, 2000, 6, "") == [0, 1, 10, 100, 1000]
 
 
-def test_a_limit_of_the_panel_is_kept_whatever_the_values() -> None:
+def test_the_limits_of_a_panel_do_not_depend_on_the_values() -> None:
     axis = axis_of(look(min=0, max=1), [5.0])
     assert (axis.low, axis.high) == (0, 1)
 

@@ -106,7 +106,7 @@ async def test_every_panel_is_drawn_without_a_complaint_and_asks_for_nothing_els
     assert {"Of lilo", "Of siso"} <= facts.keys()
 
 
-async def test_a_failed_query_is_told_of_in_its_own_panel(tab: Tab, page: str) -> None:
+async def test_a_failed_query_is_an_error_in_its_own_panel(tab: Tab, page: str) -> None:
     await tab.show(page)
     told = "[...document.querySelectorAll('.errors')].map((each) => each.innerText).filter(Boolean)"
     assert await tab.evaluate(told) == ["A: unknown function sum("]
@@ -134,13 +134,13 @@ async def test_hovering_over_a_graph_shows_the_values_under_the_pointer_the_grea
     await tab.until("document.getElementById('tip').hidden")
 
 
-async def test_hovering_over_an_event_tells_what_happened(tab: Tab, page: str) -> None:
+async def test_hovering_over_an_annotation_shows_its_text(tab: Tab, page: str) -> None:
     await tab.show(page)
     await point_at(tab, ".plot .nsewdrag", across=2 / 3)  # the flip was 100 s before the end of 300 s
     await tab.until("document.getElementById('tip').innerText.includes('seed → 2')")
 
 
-async def test_hovering_within_a_time_that_lasted_tells_what_was(tab: Tab, page: str) -> None:
+async def test_hovering_within_a_region_shows_its_text(tab: Tab, page: str) -> None:
     await tab.show(page)
     await point_at(tab, ".plot .nsewdrag", across=0.42)  # the alert fired from a third to a half of the time shown
     await tab.until("document.getElementById('tip').innerText.includes('Burn')")
@@ -227,7 +227,7 @@ async def test_every_panel_of_every_shipped_dashboard_is_drawn(tab: Tab, path: P
     assert complaints(tab) == []
 
 
-async def test_what_was_written_is_the_same_page_twice(prometheus: FakePrometheus, page: str, tmp_path: Path) -> None:
+async def test_writing_a_page_twice_gives_the_same_bytes(prometheus: FakePrometheus, page: str, tmp_path: Path) -> None:
     folder = Path(page.removeprefix("file://")).parent
     flags = ["--prometheus", prometheus.url, "--dashboards", str(folder), "--out", str(tmp_path), *WHEN]
     assert await asyncio.to_thread(main, ["dashboards", "preview", *flags]) == 0

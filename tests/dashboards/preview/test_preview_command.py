@@ -43,7 +43,7 @@ def test_a_page_is_written_for_each_dashboard_and_needs_nothing_else(
 
 
 @pytest.mark.skipif(find() is None, reason=f"no browser on PATH; looked for {', '.join(NAMES)}")
-def test_a_picture_lies_beside_the_page(
+def test_a_picture_is_written_beside_the_page(
     prometheus: FakePrometheus, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(prometheus.url, folder, "--png") == 0
@@ -100,7 +100,7 @@ def test_a_wrong_flag_is_one_message(
     assert capsys.readouterr().err == f"vllm-slo: {message}\n"
 
 
-def test_an_address_that_is_taken_is_one_message(
+def test_an_address_in_use_is_one_message(
     prometheus: FakePrometheus, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     taken = prometheus.url.removeprefix("http://")

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
-from dashboards.audit import Span
+from dashboards.audit import TimeRange
 from dashboards.live import Prometheus
 from dashboards.preview.chromium import NAMES, browser, find
 from dashboards.preview.command import between
@@ -40,7 +40,7 @@ def prometheus() -> Iterator[FakePrometheus]:
     fake.close()
 
 
-async def test_however_many_look_prometheus_is_asked_once_in_a_refresh() -> None:
+async def test_concurrent_viewers_cause_one_set_of_queries_in_a_refresh() -> None:
     drawn = []
 
     def draw(name: str, choices: Choices, start: str | None, end: str | None) -> Mapping[str, Any]:
@@ -60,7 +60,7 @@ async def test_however_many_look_prometheus_is_asked_once_in_a_refresh() -> None
         assert drawn[1:] == [("other", {"class": ("siso", "lilo")}, "now-1h", "now")]
 
 
-async def test_data_is_asked_for_anew_after_the_refresh() -> None:
+async def test_data_is_queried_again_after_the_refresh() -> None:
     numbers = iter(range(10))
     async with serving(lambda *_: {"number": next(numbers)}, refresh=0) as url, ClientSession() as http:
         for number in range(3):
@@ -68,7 +68,7 @@ async def test_data_is_asked_for_anew_after_the_refresh() -> None:
                 assert await response.json() == {"number": number}
 
 
-async def test_the_root_leads_to_the_first_dashboard_and_an_unknown_one_is_told_of() -> None:
+async def test_the_root_redirects_to_the_first_dashboard_and_an_unknown_one_is_404() -> None:
     async with serving(lambda *_: {}, refresh=1) as url, ClientSession() as http:
         async with http.get(url) as response:
             assert response.url.path == "/made"
@@ -77,7 +77,7 @@ async def test_the_root_leads_to_the_first_dashboard_and_an_unknown_one_is_told_
             assert (response.status, await response.text()) == (404, "no dashboard 'nope'; there are: made, other")
 
 
-async def test_where_grafana_would_have_a_dashboard_leads_to_its_page_with_all_that_was_chosen() -> None:
+async def test_the_path_of_grafana_redirects_to_the_page_and_keeps_the_query() -> None:
     async with serving(lambda *_: {}, refresh=1) as url, ClientSession() as http:
         for path in ("/d/made", "/d/made/any-title"):
             async with http.get(f"{url}{path}?viewPanel=7&var-class=a%2Fb") as response:
@@ -109,7 +109,7 @@ async def test_a_prometheus_that_does_not_answer_is_a_message() -> None:
 def test_a_time_range_in_an_address_is_read_as_grafana_writes_it(
     start: str | None, end: str | None, span: tuple[float, float]
 ) -> None:
-    assert between(start, end, Span(100, 1000, 15)) == Span(*span, 15)
+    assert between(start, end, TimeRange(100, 1000, 15)) == TimeRange(*span, 15)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_time_range_in_an_address_is_read_as_grafana_writes_it(
 )
 def test_a_wrong_time_range_in_an_address_is_refused(start: str, end: str | None, message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        between(start, end, Span(100, 1000, 15))
+        between(start, end, TimeRange(100, 1000, 15))
     assert str(refused.value) == message
 
 
@@ -137,7 +137,7 @@ async def test_a_served_page_follows_its_data_its_choices_and_its_failures(prome
         if failures:
             failures.pop()
             raise UsageError("cannot reach Prometheus")
-        return document(BOARD, Prometheus(prometheus.url), View(Span(START, next(ends), 1), chosen=choices))
+        return document(BOARD, Prometheus(prometheus.url), View(TimeRange(START, next(ends), 1), chosen=choices))
 
     async with serving(draw, refresh=0.2) as url, browser() as tab:
         await tab.show(f"{url}/made")

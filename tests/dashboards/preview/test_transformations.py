@@ -45,7 +45,7 @@ def test_merge_puts_what_does_not_contradict_into_one_row() -> None:
     ]
 
 
-def test_merge_keeps_rows_together_when_one_query_answered_nothing() -> None:
+def test_merge_keeps_rows_together_when_one_query_is_empty() -> None:
     nothing = frame(("Time", "Value #C"), ref="C")
     assert apply([nothing, UP, WAIT], "merge") == [
         [
