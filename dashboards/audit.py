@@ -1,7 +1,9 @@
-"""Finds every query of a dashboard's file and judges what a live Prometheus answers to it."""
+"""Runs every query of the dashboards on a live Prometheus and reports those that fail or are empty."""
 
 import json
+import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,20 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from dashboards.interpolation import UnknownVariableError, expand, first_option, intervals, step_of
-from dashboards.live import Answer, FailedError, Prometheus
 from dashboards.style import MAY_BE_EMPTY
 from exporters.errors import UsageError
+from exporters.prometheus_api import Prometheus, QueryError
 
 _LABEL_VALUES = re.compile(r"\s*label_values\(\s*(?:(?P<series>.+?)\s*,)?\s*(?P<label>\w+)\s*\)\s*", re.DOTALL)
 
 QUERY_RESULT = re.compile(r"query_result\((?P<expression>.+)\)\s*", re.DOTALL)
 
-# Enough to overlap the network with the work, too few to be a load on a server that also evaluates the alerts.
+# Overlaps network and evaluation without loading a server that also evaluates the alerts.
 _CONCURRENCY = 2
 
 
 class QueryType(StrEnum):
-    """How Grafana would ask."""
+    """The endpoint of the HTTP API that Grafana uses."""
 
     RANGE = "range"
     INSTANT = "instant"
@@ -36,7 +38,7 @@ class QueryType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One query of a dashboard, still with its variables, and why it may rightly be empty."""
+    """One query of a dashboard, with its variables unexpanded, and the reason for which it may be empty."""
 
     dashboard: str
     panel: str
@@ -46,13 +48,13 @@ class Check:
     values: Mapping[str, str]
     may_be_empty: str = ""
     variable: str = ""
-    """That takes its value from this query's answer, by `pattern`."""
+    """The variable that takes its value from the result, by `pattern`."""
     pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """The time range to ask about, unix seconds, and how often the targets are scraped."""
+    """The time range of the queries in unix seconds, and the scrape interval of the targets."""
 
     start: float
     end: float
@@ -64,24 +66,36 @@ class TimeRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one request returned: `samples` leaves out NaN, which is drawn as nothing; `error` when it failed."""
+
+    series: int
+    samples: int
+    seconds: float
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """A check and what came of it."""
+    """A check and the measurement of its query."""
 
     check: Check
-    answer: Answer
+    measurement: Measurement
 
     def fails(self, *, strict: bool) -> bool:
-        return bool(self.answer.error) or (self.answer.samples == 0 and (strict or not self.check.may_be_empty))
+        return bool(self.measurement.error) or (
+            self.measurement.samples == 0 and (strict or not self.check.may_be_empty)
+        )
 
     @property
     def verdict(self) -> str:
-        if self.answer.error:
-            return f"failed: {self.answer.error}"
-        if self.answer.samples:
+        if self.measurement.error:
+            return f"failed: {self.measurement.error}"
+        if self.measurement.samples:
             return "ok"
         if self.check.may_be_empty:
             return f"empty, may be: {self.check.may_be_empty}"
-        return "empty: only NaN" if self.answer.series else "empty"
+        return "empty: only NaN" if self.measurement.series else "empty"
 
 
 def audit(
@@ -90,7 +104,7 @@ def audit(
     """Run every check.
 
     Raises:
-        UsageError: nothing answers at the server's address.
+        UsageError: the server is not reachable.
     """
     expandable: list[Check] = []
     for _, group in groupby(checks, attrgetter("dashboard")):
@@ -102,18 +116,18 @@ def audit(
 
 
 def initial_values(checks: Iterable[Check], prometheus: Prometheus, time_range: TimeRange) -> dict[str, str]:
-    """What a dashboard's variables over answers hold at first: the first line of each; a query may name those before.
+    """The initial values of variables over query results: the first line of each; a query may name earlier variables.
 
     Raises:
-        UsageError: nothing answers at the server's address.
+        UsageError: the server is not reachable.
     """
     values: dict[str, str] = {}
     for check in checks:
         if check.variable:
-            with suppress(UnknownVariableError, FailedError):  # said of the check itself
+            with suppress(UnknownVariableError, QueryError):  # the check itself reports it
                 text = _expanded(replace(check, values={**check.values, **values}), time_range)
-                answer = prometheus.data("/api/v1/query", {"query": text, "time": f"{time_range.end:.3f}"})
-                if (value := first_option(answer, check.pattern)) is not None:
+                data = prometheus.get("/api/v1/query", {"query": text, "time": f"{time_range.end:.3f}"})
+                if (value := first_option(data, check.pattern)) is not None:
                     values[check.variable] = value
     return values
 
@@ -128,7 +142,7 @@ def read_checks(folder: Path) -> list[Check]:
 
 
 def read_dashboards(folder: Path) -> dict[str, dict[str, Any]]:
-    """The dashboards of a folder by the names of their files, without the ending.
+    """The dashboards of a folder by file name without suffix.
 
     Raises:
         UsageError: there is none, or a file is no dashboard.
@@ -167,7 +181,7 @@ def checks_of(dashboard: Mapping[str, Any]) -> Iterator[Check]:
     for annotation in dashboard.get("annotations", {}).get("list", []):
         text = annotation.get("target", {}).get("expr") or annotation.get("expr")
         if text and is_prometheus(annotation):
-            # an annotation marks events, so none of them is as right an answer as ten
+            # an annotation shows events, and there may be none
             reason = "no such event in this time"
             yield Check(title, f"annotation {annotation['name']}", "", text, QueryType.RANGE, values, reason)
     for panel in panels_of(dashboard["panels"]):
@@ -189,7 +203,7 @@ def query_type_of(target: Mapping[str, Any]) -> QueryType:
 
 
 def initial_value(variable: Mapping[str, Any]) -> str:
-    """The value of a variable when everything is selected, else the one that the file has chosen."""
+    """The value of a variable when everything is selected, else the current one of the file."""
     if variable.get("includeAll"):
         return str(variable.get("allValue") or ".*")
     value = variable.get("current", {}).get("value", "")
@@ -201,15 +215,50 @@ def is_prometheus(element: Mapping[str, Any]) -> bool:
     return source is None or (isinstance(source, dict) and source.get("type", "prometheus") == "prometheus")
 
 
-def _run(check: Check, prometheus: Prometheus, time_range: TimeRange) -> Answer:
+def _run(check: Check, prometheus: Prometheus, time_range: TimeRange) -> Measurement:
     try:
         text = _expanded(check, time_range)
     except UnknownVariableError as error:
-        return Answer(0, 0, 0.0, str(error))
+        return Measurement(0, 0, 0.0, str(error))
     parameters = api_request(check.query_type, text, time_range)
-    return (
-        prometheus.ask(*parameters) if parameters else Answer(0, 0, 0.0, f"{text!r} is no label_values(series, label)")
-    )
+    if parameters is None:
+        return Measurement(0, 0, 0.0, f"{text!r} is no label_values(series, label)")
+    return measure(prometheus, *parameters)
+
+
+def measure(prometheus: Prometheus, path: str, parameters: Mapping[str, str]) -> Measurement:
+    """What one request returns, and how long it takes.
+
+    Raises:
+        UsageError: the server is not reachable.
+    """
+    started = time.monotonic()
+    try:
+        data, error = prometheus.get(path, parameters), ""
+    except QueryError as failure:
+        data, error = None, failure.reason
+    series, samples = _count(data)
+    return Measurement(series, samples, time.monotonic() - started, error)
+
+
+def _count(data: Any) -> tuple[int, int]:
+    match data:
+        case {"resultType": "matrix" | "vector", "result": list(result)}:
+            counts = [sum(_is_number(v) for _, v in one.get("values", [one.get("value")])) for one in result]
+            return len(counts), sum(counts)
+        case {"resultType": "scalar" | "string", "result": [_, value]}:
+            return 1, int(_is_number(value))
+        case [*values]:  # the values of a label
+            return len(values), len(values)
+        case _:
+            return 0, 0
+
+
+def _is_number(value: str) -> bool:
+    try:
+        return not math.isnan(float(value))
+    except ValueError:
+        return True  # a string, or a native histogram
 
 
 def _expanded(check: Check, time_range: TimeRange) -> str:
@@ -217,7 +266,7 @@ def _expanded(check: Check, time_range: TimeRange) -> str:
 
 
 def api_request(query_type: QueryType, text: str, time_range: TimeRange) -> tuple[str, dict[str, str]] | None:
-    """The path and parameters that ask a query whose variables are filled in; None when it is not one of `way`."""
+    """The path and parameters of a query with its variables expanded; None where it has not the form of its type."""
     times = {"start": f"{time_range.start:.3f}", "end": f"{time_range.end:.3f}"}
     match query_type:
         case QueryType.RANGE:

@@ -20,7 +20,7 @@ _VARIABLES: dict[Label, Callable[[], dashboard.QueryVariable]] = {
     Label.CLASS: lambda: layout.label_variable(Label.CLASS, signals.IN_FLIGHT, Label.MODEL),
     Label.TENANT: lambda: layout.label_variable(Label.TENANT, signals.GOODPUT_EVENTS, Label.MODEL, Label.CLASS),
     Label.INSTANCE: lambda: layout.label_variable(Label.INSTANCE, signals.SIDECAR_BUILD),
-    # one that never answered has no other series
+    # an engine that was never up has no other series
     Label.ENGINE: lambda: layout.label_variable(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
     Label.WINDOW: lambda: layout.label_variable(Label.WINDOW, signals.SLO_BURN_RATE, Label.MODEL, Label.CLASS),
 }
@@ -34,10 +34,10 @@ class Board:
     title: str
     description: str
     variables: tuple[Label, ...]
-    """Those of `_VARIABLES` that its queries use; a variable names those before it, so `model` comes first."""
+    """Those of `_VARIABLES` that its queries use; a variable refers to earlier ones, so `model` comes first."""
     rows: Callable[[SloFile], tuple[layout.Row, ...]]
     own_variables: tuple[Callable[[], layout.Variable], ...] = ()
-    """Variables of its own, after the others."""
+    """Variables of this dashboard only, after the others."""
     time_from: str = "now-1h"
     refresh: str = "10s"
 

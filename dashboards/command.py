@@ -1,8 +1,9 @@
-"""`vllm-slo dashboards`: writes the dashboards' files and tries their queries on a live Prometheus."""
+"""`vllm-slo dashboards`: writes dashboards, runs their queries on a live Prometheus, and previews them."""
 
 import argparse
 import time
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,10 +14,10 @@ from rich.table import Table
 from dashboards.audit import Finding, TimeRange, audit, read_checks
 from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, config_map, parse_placement
-from dashboards.live import Prometheus
-from exporters.errors import UsageError, system_reason
+from exporters.errors import UsageError, parse_flag, system_reason
+from exporters.prometheus_api import Prometheus
+from exporters.quantities import parse_duration
 from exporters.slos import SHIPPED, load
-from exporters.yaml_reader import duration
 
 GENERATED = Path(__file__).parent / "generated"
 
@@ -127,11 +128,11 @@ def _audit(arguments: argparse.Namespace) -> int:
     time_range, slow = _time_range(arguments), _seconds("--slow", arguments.slow)
     findings = audit(read_checks(arguments.dashboards), _prometheus(arguments), time_range)
     failed = sum(finding.fails(strict=arguments.strict) for finding in findings)
-    late = sum(finding.answer.seconds > slow for finding in findings)
+    late = sum(finding.measurement.seconds > slow for finding in findings)
     console = Console(highlight=False)
     console.print(_table(findings, slow, strict=arguments.strict))
     for name, board_findings in groupby(findings, key=lambda finding: finding.check.dashboard):
-        seconds = [finding.answer.seconds for finding in board_findings]
+        seconds = [finding.measurement.seconds for finding in board_findings]
         console.print(f"{name}: {len(seconds)} queries, {sum(seconds):.2f} s", markup=False)
     console.print(f"{len(findings)} queries, {failed} empty or failing, {late} slower than {arguments.slow}")
     return 1 if failed or (arguments.strict and late) else 0
@@ -158,15 +159,15 @@ def _table(findings: list[Finding], slow: float, *, strict: bool) -> Table:
         table.add_column(column, justify="right")
     table.add_column("verdict", overflow="fold")
     for finding in findings:
-        audit_parser, answer = finding.check, finding.answer
-        late = answer.seconds > slow
+        audit_parser, measurement = finding.check, finding.measurement
+        late = measurement.seconds > slow
         table.add_row(
             audit_parser.dashboard,
             audit_parser.panel,
             audit_parser.ref,
-            str(answer.series),
-            str(answer.samples),
-            f"{answer.seconds:.3f}",
+            str(measurement.series),
+            str(measurement.samples),
+            f"{measurement.seconds:.3f}",
             f"{finding.verdict}, slow" if late else finding.verdict,
             style="red" if finding.fails(strict=strict) else "yellow" if late else None,
         )
@@ -184,10 +185,7 @@ def _time_range(arguments: argparse.Namespace) -> TimeRange:
 
 
 def _seconds(flag: str, text: str) -> float:
-    seconds = duration(text)
-    if not seconds:
-        raise UsageError(f"{flag}: {text!r} is no duration; write one such as 15m")
-    return seconds
+    return parse_flag(flag, text, partial(parse_duration, examples="15m"))
 
 
 def _timestamp(flag: str, text: str) -> float:

@@ -1,4 +1,4 @@
-"""Fills in the variables of a query as Grafana would."""
+"""Expands the variables of a query as Grafana does."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ POINTS = 500
 
 
 class UnknownVariableError(Exception):
-    """A query names a variable that nobody has given a value."""
+    """A query names a variable that has no value."""
 
 
 def expand(expression: str, values: Mapping[str, str]) -> str:
@@ -31,14 +31,14 @@ def expand(expression: str, values: Mapping[str, str]) -> str:
 
 
 def first_option(data: Any, pattern: str) -> str | None:
-    """What a variable over an answer takes at first; None when there is nothing to choose from."""
+    """The initial value of a variable over a query result; None where there is no option."""
     return next((value for _, value in options_from(data, pattern)), None)
 
 
 def options_from(data: Any, pattern: str) -> list[tuple[str, str]]:
-    """What a variable over an answer can take, as text and value.
+    """The options of a variable over a query result, as text and value.
 
-    `pattern` is JavaScript's and picks both from a label's value, or from the line that Grafana makes of a series.
+    `pattern` is JavaScript's and extracts both from a label's value, or from the line that Grafana writes for a series.
     """
     match data:
         case {"resultType": "scalar" | "string", "result": [_, str(value)]}:
@@ -65,16 +65,16 @@ def _option(match: re.Match[str]) -> tuple[str, str]:
 
 
 def step_of(seconds: float, scrape_interval: float) -> float:
-    """The distance of points over a time range; never finer than the scrapes."""
+    """The step of a range query in seconds; at least the scrape interval."""
     return max(scrape_interval, float(-(-seconds // POINTS)))
 
 
 def intervals(seconds: float, scrape_interval: float) -> dict[str, str]:
-    """Grafana's own variables for a time range of `seconds`."""
+    """Grafana's built-in variables for a time range of `seconds`."""
     step = step_of(seconds, scrape_interval)
     return {
         **_interval("__interval", step),
-        # Grafana's rule: at least four scrapes, so that a lost one leaves a rate to be had
+        # Grafana's rule: at least four scrapes, so that one missing scrape leaves no gap
         **_interval("__rate_interval", max(step + scrape_interval, 4 * scrape_interval)),
         **_interval("__range", seconds),
         "__range_s": f"{round(seconds)}",

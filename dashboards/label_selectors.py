@@ -1,4 +1,4 @@
-"""Queries over what the variables at the top have chosen."""
+"""Selectors of series by the variables of a dashboard, and queries that are built of them."""
 
 from collections.abc import Callable, Mapping
 
@@ -32,7 +32,7 @@ def rate_by_class(counter: Signal) -> str:
 
 
 def mean(histogram: Signal, select_series: Callable[[str], str]) -> str:
-    """Of all that was observed in the window; absent where that is nothing. `of` selects from a series."""
+    """The mean of a histogram in the window, absent without observations; `select_series` adds the matchers."""
     total, count = (f"sum ({rate(select_series(series), RATE)})" for series in (histogram.sum, histogram.count))
     return ratio(total, count)
 

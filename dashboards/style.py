@@ -1,4 +1,4 @@
-"""House defaults: every panel has a unit, a description, a datasource, and looks and reads like its neighbours."""
+"""Defaults of panels: each has a unit, a description, a data source, and the same colours for the same meaning."""
 
 import re
 from typing import TypeVar
@@ -13,18 +13,18 @@ from exporters.slos import SloFile
 
 DATASOURCE = common_model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 MODEL_AND_CLASS = {Label.MODEL: "$model", Label.CLASS: "$class"}
-"""What the variables at the top have chosen; the values are patterns."""
+"""The matchers of the variables `model` and `class`; their values are patterns."""
 
 MAY_BE_EMPTY = "May be empty: "
-"""Opens the sentence of a description that says when no data is no fault; `dashboards audit` reads it."""
+"""Starts the sentence of a description that says when no data is no fault; `dashboards audit` reads it."""
 
 NO_TRAFFIC = "no traffic"
 
-# The palette of Okabe and Ito, told apart by the colour-blind; one meaning each, on every dashboard.
+# The palette of Okabe and Ito, distinguishable by the colour-blind; one meaning each, on every dashboard.
 GOOD, WARN, BAD, PLAIN = "#009E73", "#E69F00", "#D55E00", "text"
 BLUE, SKY, PINK, YELLOW, GREY = "#0072B2", "#56B4E9", "#CC79A7", "#F0E442", "#999999"
 
-# From few to many, of requests and of failures: shades that show on a dark page as on a light one.
+# From few to many requests or failures: shades that are visible on dark and light pages.
 BLUES, REDS = (tuple(f"{colour}{alpha}" for alpha in ("26", "59", "99", "FF")) for colour in (BLUE, BAD))
 
 OUTCOME_COLOURS = {
@@ -44,7 +44,7 @@ UP_DOWN_MAPPINGS: list[model.ValueMapping] = [
 ANNOTATION_COLOURS = {"Config changes": PINK, "Engine starts": SKY, "Pages": BAD, "Tickets": WARN, "Load tests": GREY}
 
 CLASS_COLOURS = ("#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#997700", "#FFAABB")
-"""Of the classes of the SLO file, in their order; `other` is grey. After Paul Tol; none of them says good or bad."""
+"""Of the classes of the SLO file, in their order; `other` is grey. By Paul Tol; none of them means good or bad."""
 
 
 _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, heatmap.Panel, table.Panel, timeseries.Panel)
@@ -73,7 +73,7 @@ def describe(question: str, reading: str, *, may_be_empty: str | None = None) ->
 
 
 def _with_common_options(panel: _Panel, title: str, description: str, unit: str, width: int, height: int) -> _Panel:
-    """What every panel has, whatever it draws."""
+    """The options that every panel has."""
     return panel.title(title).description(description).datasource(DATASOURCE).unit(unit).span(width).height(height)
 
 
@@ -128,7 +128,7 @@ def time_series_panel(
 
 def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9) -> heatmap.Panel:
     """A histogram over time: a cell is a bucket (of `unit`) at a time, the brighter the more (`per_cell`) is in it."""
-    # of Cividis the colour-blind and everyone else see the same; the root shows a few slow ones beside many quick ones
+    # Cividis looks the same to the colour-blind; the root keeps a few slow requests visible beside many fast ones
     colours = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Cividis").steps(64)
     return (
         _with_common_options(heatmap.Panel(), title, description, unit, width, height)
@@ -143,7 +143,7 @@ def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width:
 
 
 def table_panel(title: str, description: str, unit: str, width: int, height: int = 9) -> table.Panel:
-    """Rows and columns, to be filled by `dashboards.tables`."""
+    """A table without columns; `dashboards.tables` adds them."""
     return _with_common_options(table.Panel(), title, description, unit, width, height).min_width(60).filterable(True)
 
 

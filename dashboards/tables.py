@@ -1,4 +1,4 @@
-"""Tables: a row a thing, a column a figure of it, whichever query it comes from."""
+"""Table panels: queries joined by labels, listed labels, and pivot tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from exporters.signals import Label
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueColumn:
-    """A column of values, coloured by `base` and from each step on; `empty` stands where there is none."""
+    """A column of values, coloured by `base` and from each step on; `no_value` is shown where there is none."""
 
     title: str
     expression: str
@@ -28,7 +28,7 @@ class ValueColumn:
 
 @dataclass(frozen=True, slots=True)
 class LabelColumns:
-    """Columns of labels by their titles, such as a version."""
+    """Columns of labels, such as a version, with their titles."""
 
     expression: str
     titles: Mapping[Label, str]
@@ -91,7 +91,7 @@ def pivot(
 
 
 def link_cells(panel: table.Panel, label: Label, title: str, url: str) -> table.Panel:
-    """Each cell of the label's column leads to `url`."""
+    """Link each cell of the label's column to `url`."""
     return panel.override_by_name(str(label), [model.DynamicConfigValue("links", [{"title": title, "url": url}])])
 
 
@@ -100,13 +100,13 @@ def _table_query(expression: str, legend: str) -> prometheus.Dataquery:
 
 
 def _set_titles(panel: table.Panel, titles: Mapping[Label, str]) -> None:
-    """By the display name: a link must find the field by the name of its label."""
+    """By the display name: a link refers to the field by the name of its label."""
     for label, title in titles.items():
         panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title)])
 
 
 def threshold_colours(base: str, *steps: tuple[float, str]) -> list[model.DynamicConfigValue]:
-    """What colours the text of a column: `base`, and from each step on."""
+    """The overrides that colour the text of a column: `base`, and from each step on."""
     return [
         model.DynamicConfigValue("thresholds", thresholds(base, *steps).build()),
         model.DynamicConfigValue("color", {"mode": model.FieldColorModeId.THRESHOLDS}),

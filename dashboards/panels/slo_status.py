@@ -11,9 +11,9 @@ from dashboards import style
 from dashboards.label_selectors import PER_CLASS, goodput_ratio, select_model_class
 from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
+from exporters.quantities import number, spell_duration
 from exporters.signals import FIRING, Label
 from exporters.slos import SloFile
-from exporters.yaml_reader import number, spell_duration
 
 _PER_SLO = "{{slo}} {{class}}"
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +17,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from dashboards.audit import TimeRange, read_dashboards
-from dashboards.live import Prometheus
 from dashboards.preview.chromium import BrowserError, browser
 from dashboards.preview.document import document
 from dashboards.preview.html_page import PageSet
 from dashboards.preview.preview_server import PreviewServer, Selection
 from dashboards.preview.view_state import View
-from exporters.errors import UsageError, system_reason
-from exporters.yaml_reader import duration
+from exporters.addresses import parse_address
+from exporters.errors import InvalidValueError, UsageError, parse_flag, system_reason
+from exporters.prometheus_api import Prometheus
+from exporters.quantities import parse_duration
 
 
 def preview(
@@ -41,7 +43,10 @@ def preview(
         return document(dashboards[name], prometheus, view)
 
     if arguments.serve is not None:
-        asyncio.run(_serve(PreviewServer(replace(pages, link="*"), draw, refresh), *_address(arguments.serve)))
+        address = parse_flag(
+            "--serve", arguments.serve, partial(parse_address, example="127.0.0.1:3001", needs_host=True)
+        )
+        asyncio.run(_serve(PreviewServer(replace(pages, link="*"), draw, refresh), *address))
         return 0
     written = _write(dashboards, pages, prometheus, View(time_range(), zone, defaults), arguments.out)
     if arguments.png:
@@ -61,10 +66,10 @@ def parse_time_range(start: str | None, end: str | None, default: TimeRange) -> 
             return default.end
         if text.isdecimal():
             return int(text) / 1000
-        age = duration(text[4:]) if text.startswith("now-") else None
-        if age is None:
-            raise UsageError(f"{text!r} is no time; write now, now-15m or unix milliseconds")
-        return default.end - age
+        with contextlib.suppress(InvalidValueError):
+            if text.startswith("now-"):
+                return default.end - parse_duration(text[4:], allow_zero=True)
+        raise UsageError(f"{text!r} is no time; write now, now-15m or unix milliseconds")
 
     if not start:
         return default
@@ -150,10 +155,3 @@ def _parse_variables(flags: Sequence[str], dashboards: Mapping[str, Mapping[str,
             raise UsageError(f"--var: no dashboard has a variable {name!r}; there are: {', '.join(sorted(names))}")
         selection[name] = (*selection.get(name, ()), value)
     return selection
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--serve: {text!r} is no HOST:PORT, such as 127.0.0.1:3001")
-    return host.strip("[]"), int(port)

@@ -10,7 +10,6 @@ from markdown_it import MarkdownIt
 
 from dashboards.audit import is_prometheus
 from dashboards.interpolation import UnknownVariableError, expand
-from dashboards.live import Prometheus
 from dashboards.preview.data_frames import Frame, TimeGrid
 from dashboards.preview.field_config import Context, FieldConfigSource, field_config_source
 from dashboards.preview.graph_panel import graph
@@ -22,6 +21,7 @@ from dashboards.preview.table_panel import table
 from dashboards.preview.transformations import transform
 from dashboards.preview.variable_options import VariableState, pattern_of, variable_states
 from dashboards.preview.view_state import View
+from exporters.prometheus_api import Prometheus
 
 _CONCURRENCY = 2  # as the audit: the server also evaluates the alerts
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from dashboards.audit import QueryType, api_request, is_prometheus, query_type_of
 from dashboards.interpolation import UnknownVariableError, expand, intervals
-from dashboards.live import FailedError, Prometheus
 from dashboards.preview import data_frames
 from dashboards.preview.annotations import annotation_events
 from dashboards.preview.data_frames import Frame
 from dashboards.preview.view_state import View
+from exporters.prometheus_api import Prometheus, QueryError
 
 MAX_SERIES = 200
 """Of one query; a browser draws so many lines without delay."""
@@ -56,7 +56,7 @@ class QueryRunner:
         for query in query_list:
             try:
                 result = self._result(query.expression, query.query_type, values)
-            except (FailedError, UnknownVariableError) as error:
+            except (QueryError, UnknownVariableError) as error:
                 notes.append(f"{query.ref}: {error}")
                 continue
             finally:
@@ -73,7 +73,7 @@ class QueryRunner:
         expression = (annotation.get("target") or {}).get("expr") or annotation["expr"]
         try:
             result = self._result(expression, QueryType.RANGE, values)
-        except (FailedError, UnknownVariableError) as error:
+        except (QueryError, UnknownVariableError) as error:
             return [], [f"{annotation['name']}: {error}"]
         finally:
             self.on_query_done()
@@ -83,7 +83,7 @@ class QueryRunner:
         """The `data` of the response.
 
         Raises:
-            FailedError: the query failed.
+            QueryError: the query failed.
             UnknownVariableError: the query names a variable without a value.
             UsageError: the server is not reachable.
         """
@@ -91,8 +91,8 @@ class QueryRunner:
         own = intervals(self.view.time_range.seconds, self.view.time_range.scrape_interval)
         parameters = api_request(query_type, expand(expression, {**values, **own}), time_range)
         if parameters is None:
-            raise FailedError(f"{expression!r} is no label_values(series, label)")
-        return self.prometheus.data(*parameters)
+            raise QueryError(f"{expression!r} is no label_values(series, label)")
+        return self.prometheus.get(*parameters)
 
     def _result(self, expression: str, query_type: QueryType, values: Mapping[str, str]) -> list[dict[str, Any]]:
         match self.fetch(expression, query_type, values):
@@ -102,7 +102,7 @@ class QueryRunner:
                 ]  # or a native histogram
             case {"resultType": "scalar", "result": value}:
                 return [{"metric": {}, "value": value}]
-        raise FailedError("the answer is not that of a Prometheus")
+        raise QueryError("the answer is not that of a Prometheus")
 
     def _frames(self, query: Query, result: list[dict[str, Any]], value: str) -> list[Frame]:
         if query.is_table:

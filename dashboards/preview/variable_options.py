@@ -7,8 +7,8 @@ from typing import Any
 
 from dashboards.audit import QUERY_RESULT, QueryType, is_prometheus
 from dashboards.interpolation import UnknownVariableError, options_from
-from dashboards.live import FailedError
 from dashboards.preview.queries import QueryRunner
+from exporters.prometheus_api import QueryError
 
 ALL = "$__all"
 
@@ -90,7 +90,7 @@ def _options(variable: Mapping[str, Any], runner: QueryRunner, values: Mapping[s
             )
             try:
                 return options_from(runner.fetch(text, query_type, values), str(variable.get("regex") or ""))
-            except (FailedError, UnknownVariableError, re.error):
+            except (QueryError, UnknownVariableError, re.error):
                 return []  # the panels that use it report the error
     return []
 

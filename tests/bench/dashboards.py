@@ -20,10 +20,10 @@ from typing import Any
 from alerts.recording_windows import windows
 from dashboards.audit import Check, Finding, QueryType, TimeRange, audit, checks_of
 from dashboards.command import GENERATED
-from dashboards.live import Prometheus
+from exporters.prometheus_api import Prometheus
+from exporters.quantities import parse_duration, spell_duration
 from exporters.signals import FIRING, LOAD_SIGNALS, OTHER, RECORDED, SIGNALS, SIZES, Label, Outcome, Phase
 from exporters.slos import SHIPPED, load
-from exporters.yaml_reader import duration, spell_duration
 from tests.support.dashboard_queries import SERIES, series_in
 from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
 
@@ -120,9 +120,9 @@ def main() -> None:
     print(f"{given.engines} engines x {given.classes} classes, {PAST // DAY} days")
     for title, found in took.items():
         print(f"{title:16} {len(found):3} queries {_sum(found):6.2f} s, of the processors {worked[title]:5.2f} s")
-        for each in sorted(found, key=lambda each: -each.answer.seconds)[: given.slowest]:
-            said = each.answer.error or f"{each.answer.series} series"
-            print(f"  {each.answer.seconds:6.2f} s {each.check.panel} {each.check.ref}, {said}")
+        for each in sorted(found, key=lambda each: -each.measurement.seconds)[: given.slowest]:
+            said = each.measurement.error or f"{each.measurement.series} series"
+            print(f"  {each.measurement.seconds:6.2f} s {each.check.panel} {each.check.ref}, {said}")
     late = [title for title, seconds in worked.items() if seconds > MOST]
     sys.exit(f"over {MOST:g} s: {', '.join(late)}" if late else 0)
 
@@ -130,11 +130,11 @@ def main() -> None:
 def quickest(checks: Sequence[Check], prometheus: Prometheus, span: TimeRange, rounds: int) -> list[Finding]:
     """Each query's quickest of so many rounds, as what else the machine does is no cost of it."""
     every = zip(*(audit(checks, prometheus, span, concurrency=1) for _ in range(rounds)), strict=True)
-    return [min(found, key=lambda each: each.answer.seconds) for found in every]
+    return [min(found, key=lambda each: each.measurement.seconds) for found in every]
 
 
 def _sum(findings: Iterable[Finding]) -> float:
-    return sum(each.answer.seconds for each in findings)
+    return sum(each.measurement.seconds for each in findings)
 
 
 def _processor(url: str) -> float:
@@ -147,9 +147,7 @@ def _processor(url: str) -> float:
 
 def _range(page: Mapping[str, Any]) -> int:
     """Seconds of `now-1h`, with which the dashboard opens."""
-    seconds = duration(page["time"]["from"].removeprefix("now-"))
-    assert seconds
-    return round(seconds)
+    return round(parse_duration(page["time"]["from"].removeprefix("now-")))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from compose.cli import main
-from dashboards.audit import Check, Finding, QueryType, checks_of
+from dashboards.audit import Check, Finding, Measurement, QueryType, checks_of
 from dashboards.command import GENERATED
-from dashboards.live import Answer, Prometheus
+from exporters.prometheus_api import Prometheus
 from tests.support.fake_prometheus import FakePrometheus, Handler
 
 
@@ -107,10 +107,10 @@ def test_a_query_is_sent_as_grafana_sends_it_with_every_variable_expanded(
 def test_a_slow_query_is_flagged_and_fails_only_with_strict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def answers(self: Prometheus, path: str, params: dict[str, str]) -> Answer:
-        return Answer(1, 2, 1.25 if "llm_slo:burn_rate{" in params.get("query", "") else 0.0)
+    def measure(prometheus: Prometheus, path: str, params: dict[str, str]) -> Measurement:
+        return Measurement(1, 2, 1.25 if "llm_slo:burn_rate{" in params.get("query", "") else 0.0)
 
-    monkeypatch.setattr(Prometheus, "ask", answers)
+    monkeypatch.setattr("dashboards.audit.measure", measure)
     assert run("http://prometheus") == 0
     *table, board, together = capsys.readouterr().out.splitlines()
     assert [cell.strip() for cell in row("\n".join(table), "Burn rate").split("│")[-3:-1]] == ["1.250", "ok, slow"]
@@ -207,7 +207,11 @@ def test_a_prometheus_that_does_not_answer_is_one_message(capsys: pytest.Capture
             "--prometheus: 'localhost:9090' is no web address; write one such as http://127.0.0.1:9090",
             id="no scheme",
         ),
-        pytest.param(["--range", "soon"], "--range: 'soon' is no duration; write one such as 15m", id="no duration"),
+        pytest.param(
+            ["--range", "soon"],
+            "--range: 'soon' is no duration; write a number with a unit, such as 15m",
+            id="no duration",
+        ),
         pytest.param(
             ["--to", "noon"],
             "--to: 'noon' is no time; write unix seconds or ISO 8601, such as 2026-01-31T12:00:00+00:00",
@@ -276,7 +280,7 @@ def test_a_query_with_an_unknown_variable_fails_without_a_request(
 
 def test_a_failure_is_never_excused_by_what_may_be_empty() -> None:
     check = Check("T", "P", "A", "up", QueryType.INSTANT, {}, may_be_empty="nothing fires")
-    assert Finding(check, Answer(0, 0, 0.0, "boom")).fails(strict=False)
+    assert Finding(check, Measurement(0, 0, 0.0, "boom")).fails(strict=False)
 
 
 def over_an_answer(name: str, query: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A Prometheus that answers over a real socket what a test wants to hear."""
+"""A Prometheus over a real socket with canned responses."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ Handler = Callable[[str, dict[str, str]], tuple[int, Any]]
 
 
 class FakePrometheus:
-    """Answers as `answer` says and remembers what it was asked."""
+    """Responds by `respond` and records the requests."""
 
     def __init__(self, respond: Handler) -> None:
         self.requests: list[tuple[str, dict[str, str]]] = []

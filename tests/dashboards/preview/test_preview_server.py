@@ -12,7 +12,6 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
 from dashboards.audit import TimeRange
-from dashboards.live import Prometheus
 from dashboards.preview.chromium import BROWSER_NAMES, browser, find_browser
 from dashboards.preview.command import parse_time_range
 from dashboards.preview.document import document
@@ -20,6 +19,7 @@ from dashboards.preview.html_page import PageSet
 from dashboards.preview.preview_server import PreviewServer, Selection
 from dashboards.preview.view_state import View
 from exporters.errors import UsageError
+from exporters.prometheus_api import Prometheus
 from tests.dashboards.preview.sample_dashboard import END, PANELS, START, answer, dashboard
 from tests.support.fake_prometheus import FakePrometheus
 
