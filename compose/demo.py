@@ -20,9 +20,9 @@ from compose.prometheus_tools import Tools, find_tools
 from compose.run_directory import RunFolder
 from compose.services import OURS, PREVIEW_SCRAPES, LabConfig
 from compose.up import add_place_flags
-from dashboards.annotation_queries import flip_query
+from dashboards.annotation_queries import config_change_query
 from dashboards.interpolation import expand, intervals
-from dashboards.panels.range_totals import truth_queries
+from dashboards.panels.range_totals import range_total_queries
 from exporters import signals, slos
 from exporters.exposition.histogram_bounds import bounds
 from exporters.prometheus_api import PrometheusError
@@ -159,7 +159,7 @@ async def _judge(lab: Lab, times: Times, screen: Screen) -> list[Check]:
         demo_checks.page_in_time(inbox, times.overload),
         demo_checks.resolved_in_time(inbox, times.flip),
         demo_checks.recovers(siso["overload"], siso["after flip"]),
-        demo_checks.flip_drawn(await asyncio.to_thread(lab.prometheus.query, flip_query(), now), times.flip),
+        demo_checks.flip_drawn(await asyncio.to_thread(lab.prometheus.query, config_change_query(), now), times.flip),
         *cross_check.checks(compared),
         await _audit(lab, times),
         await _drawn(lab, times, screen),
@@ -201,7 +201,7 @@ async def _dashboard(lab: Lab, start: float, end: float) -> dict[str, dict[str, 
     values = {**intervals(end - start, lab.spec.scrape_interval), "model": ".*", "class": ".*"}
     return {
         name: {key: value for key, value in found.items() if value == value}  # noqa: PLR0124 - NaN is no traffic
-        for name, expression in truth_queries().items()
+        for name, expression in range_total_queries().items()
         for found in [
             await asyncio.to_thread(lab.prometheus.query_by, signals.Label.CLASS, expand(expression, values), end)
         ]
