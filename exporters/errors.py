@@ -1,4 +1,4 @@
-"""What the person at the keyboard has to mend, as one exception that never becomes a traceback."""
+"""The exception for mistakes that the user can fix; it never becomes a traceback."""
 
 
 class UsageError(Exception):
@@ -6,5 +6,5 @@ class UsageError(Exception):
 
 
 def system_reason(error: OSError) -> str:
-    """The system's own reason, to stand within a message."""
+    """The operating system's reason, to be part of a message."""
     return (error.strerror or str(error)).lower()
