@@ -43,14 +43,13 @@ class DeliveryCounters:
 
     def count_exported(self, spans: int) -> None:
         with self._lock:
-            self.exported += spans
             if self._dropped:
                 logger.info("%s accepts spans again, after %d were dropped", self._collector, self._dropped)
                 self._dropped = 0
+            self.exported += spans
 
     def count_failed(self, spans: int, reason: str) -> None:
         with self._lock:
-            self.failed += spans
             if not self._dropped:
                 logger.warning(
                     "%s accepts no spans, they are dropped and counted until it does: %s",
@@ -58,6 +57,7 @@ class DeliveryCounters:
                     reason[:300] or "no reason given",
                 )
             self._dropped += spans
+            self.failed += spans
 
 
 class SpanForwarder:
