@@ -5,6 +5,7 @@ from grafana_foundation_sdk.models import common as looks
 from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
+from alerts.links import DashboardUid, PanelTitle
 from alerts.promql import max_by, rate, ratio, sum_by
 from alerts.recording_windows import patience
 from dashboards import style, tables
@@ -39,7 +40,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 def up() -> stat.Panel:
     text = describe("Does the engine answer?", "Up when the sidecar's last look at its metrics worked.")
     return (
-        style.figure("Engine", text, units.NoUnit, 4, 5)
+        style.figure(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
         .with_target(query(_most(_ENGINE, signals.ENGINE_UP), "{{engine}}", instant=True))
         .mappings(style.UP_OR_DOWN)
         .thresholds(style.thresholds(BAD, (1, GOOD)))
@@ -87,7 +88,7 @@ def restarts() -> stat.Panel:
     )
     started = max_by(f"changes({at_engine(signals.ENGINE_START_TIME)}[$__range])", _ENGINE)
     return (
-        style.figure("Restarts in range", text, units.Short, 3, 5)
+        style.figure(PanelTitle.ENGINE_RESTARTS, text, units.Short, 3, 5)
         .with_target(query(started, "{{engine}}", instant=True))
         .thresholds(style.thresholds(GOOD, (1, WARN)))
     )
@@ -109,7 +110,7 @@ def version() -> stat.Panel:
     text = describe("Which engine is it?", "Its kind and version.", may_be_empty="the engine is down")
     told = f"count by ({Label.ENGINE_TYPE}, {Label.VERSION}) ({at_engine(signals.ENGINE_INFO)})"
     return (
-        style.figure("Version", text, units.Short, 4, 5)
+        style.figure(PanelTitle.ENGINE_VERSION, text, units.Short, 4, 5)
         .with_target(query(told, "{{engine_type}} {{version}}", instant=True))
         .text_mode(looks.BigValueTextMode.NAME)
     )
@@ -134,7 +135,7 @@ def waiting() -> timeseries.Panel:
         may_be_empty=_NO_COUNTER,
     )
     return (
-        style.graph("Waiting by reason", text, units.Short, 8)
+        style.graph(PanelTitle.WAITING, text, units.Short, 8)
         .with_target(query(sum_by(at_engine(signals.ENGINE_WAITING), _RANK), f"waiting: {_PER_RANK}"))
         .with_target(query(sum_by(at_engine(signals.ENGINE_DEFERRED), _RANK), f"deferred: {_PER_RANK}"))
     )
@@ -157,7 +158,7 @@ def kv_cache() -> timeseries.Panel:
         "Share of the KV cache in use. Near 100 % new requests queue and running ones are preempted.",
         may_be_empty="some engines expose no KV cache",
     )
-    panel = style.graph("KV cache in use over time", text, units.PercentUnit, 8).max(1)
+    panel = style.graph(PanelTitle.KV_CACHE, text, units.PercentUnit, 8).max(1)
     return style.with_lines(
         panel.with_target(query(_most(_RANK, signals.ENGINE_KV_USAGE), _PER_RANK)), (KV_CACHE_FULL, WARN)
     )
@@ -188,7 +189,7 @@ def prefix_cache() -> timeseries.Panel:
     )
     hits, queries = (_rate(series, _RANK) for series in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES))
     return (
-        style.graph("Prefix cache hits", text, units.PercentUnit, 8)
+        style.graph(PanelTitle.PREFIX_CACHE, text, units.PercentUnit, 8)
         .with_target(query(ratio(hits, queries), _PER_RANK))
         .max(1)
         .no_value(NO_TRAFFIC)
@@ -216,9 +217,9 @@ def decode() -> timeseries.Panel:
         f"nearest to the running batch. {_AS_IT_ENDS}",
         may_be_empty="no roofline was given (--roofline)",
     )
-    return _under_ceiling("Output tokens", text, _rate(signals.ENGINE_GENERATION_TOKENS, _ENGINE)).with_target(
-        query(_ceiling(signals.ROOFLINE_DECODE, Label.BATCH), "ceiling: batch {{batch}} at {{instance}}")
-    )
+    return _under_ceiling(
+        PanelTitle.ENGINE_OUTPUT_TOKENS, text, _rate(signals.ENGINE_GENERATION_TOKENS, _ENGINE)
+    ).with_target(query(_ceiling(signals.ROOFLINE_DECODE, Label.BATCH), "ceiling: batch {{batch}} at {{instance}}"))
 
 
 def speculation() -> timeseries.Panel:
@@ -288,7 +289,7 @@ def _ceiling(series: Signal, *by: Label) -> str:
 
 
 BOARD = Board(
-    uid="vllm-slo-engine",
+    uid=DashboardUid.ENGINE,
     title="Engine",
     description="One engine's batch, queue, KV cache, throughput and settings, rank by rank.",
     variables=(Label.INSTANCE, Label.ENGINE),

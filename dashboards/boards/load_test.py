@@ -6,6 +6,7 @@ from grafana_foundation_sdk.builders import bargauge, common, stat, table, times
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
+from alerts.links import DashboardUid
 from alerts.promql import increase, quantile, rate, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
@@ -15,9 +16,9 @@ from dashboards.panels import slo_status, traffic
 from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SELECTED, SKY, WARN, describe, query
 from dashboards.tables import Figure
 from exporters import signals
+from exporters.quantities import spell_duration
 from exporters.signals import SEND_LATE, Label, LoadOutcome, Outcome, Signal
 from exporters.slos import SloFile
-from exporters.yaml_reader import spell_duration
 
 _NO_TEST = "no load test"
 _EMPTY = "no load test ran in this time"
@@ -255,7 +256,7 @@ def _lag_reading() -> str:
 
 
 BOARD = Board(
-    uid="vllm-slo-load",
+    uid=DashboardUid.LOAD_TEST,
     title="Load test",
     description="Offered against achieved load, the load generator's own lateness, and what got lost between.",
     variables=(Label.MODEL, Label.CLASS),

@@ -5,15 +5,16 @@ from grafana_foundation_sdk.models import common as looks
 from grafana_foundation_sdk.models import units
 
 from alerts.alert_names import AlertName
+from alerts.links import PanelTitle
 from alerts.promql import select
 from alerts.tiers import Severity, tiers
 from dashboards import style
 from dashboards.label_selectors import PER_CLASS, goodput_ratio, selected
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, SELECTED, WARN, describe, query
 from exporters import signals
+from exporters.quantities import number, spell_duration
 from exporters.signals import FIRING, Label
 from exporters.slos import SloFile
-from exporters.yaml_reader import number, spell_duration
 
 _PER_SLO = "{{slo}} {{class}}"
 
@@ -26,7 +27,7 @@ def budget_left() -> bargauge.Panel:
     )
     left = f"min by ({Label.SLO}, {Label.CLASS}) ({selected(signals.SLO_BUDGET_LEFT)})"
     return (
-        style.bars("Error budget left", text, units.PercentUnit, 9)
+        style.bars(PanelTitle.BUDGET_LEFT, text, units.PercentUnit, 9)
         .with_target(query(left, _PER_SLO, instant=True))
         .min(0)
         .max(1)
@@ -57,7 +58,7 @@ def burn_rate(spec: SloFile) -> timeseries.Panel:
         f"{', '.join(map(number, factors))}). Above 1 the scale is logarithmic.",
     )
     panel = (
-        style.graph("Burn rate", text, units.Short, 16, 10)
+        style.graph(PanelTitle.BURN_RATE, text, units.Short, 16, 10)
         .with_target(
             query(
                 f"max by ({Label.SLO}, {Label.CLASS}, {Label.WINDOW}) "
@@ -93,7 +94,7 @@ def firing_alerts() -> stat.Panel:
     by = f"alertname, {Label.SEVERITY}, {Label.SLO}, {Label.CLASS}"
     firing = f'count by ({by}) ({FIRING}{{alertstate="firing",alertname!="{AlertName.WATCHDOG}",{chosen}}})'
     return (
-        style.figure("Firing alerts", text, units.Short, 8, 10)
+        style.figure(PanelTitle.FIRING_ALERTS, text, units.Short, 8, 10)
         .with_target(query(firing, "{{severity}}: {{alertname}} {{slo}} {{class}}", instant=True))
         .text_mode(looks.BigValueTextMode.NAME)
         .color_mode(looks.BigValueColorMode.BACKGROUND)

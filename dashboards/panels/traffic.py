@@ -4,6 +4,7 @@ from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
+from alerts.links import PanelTitle
 from alerts.promql import max_by, rate, sum_by
 from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, selected
@@ -39,7 +40,7 @@ def tokens(spec: SloFile) -> timeseries.Panel:
         "for all their SLOs. The space between is waste.",
     )
     panel = (
-        style.graph("Throughput: output tokens", text, "tokens/s", 8)
+        style.graph(PanelTitle.THROUGHPUT, text, "tokens/s", 8)
         .with_target(query(rate_by_class(signals.COMPLETION_TOKENS), PER_CLASS))
         .with_target(query(f"sum ({rate(selected(signals.GOODPUT_TOKENS), RATE)})", "of good requests"))
     )
@@ -71,7 +72,7 @@ def outcomes() -> timeseries.Panel:
         "Ended requests per second by outcome; those that never finished (client gave up, timed out, cut short) are in "
         "it, which the engine's own counters leave out.",
     )
-    panel = style.graph("Outcomes", text, units.RequestsPerSecond, 12).with_target(
+    panel = style.graph(PanelTitle.OUTCOMES, text, units.RequestsPerSecond, 12).with_target(
         query(sum_by(rate(selected(signals.REQUESTS), RATE), [Label.OUTCOME]), "{{outcome}}")
     )
     return style.by_outcome(style.stacked(panel))

@@ -21,7 +21,7 @@ from exporters.child_process import collect_garbage_rarely, run_child, stop_even
 from exporters.configuration.child_config import ChildConfig
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
-from exporters.engines.engine_group import Fleet
+from exporters.engines.engine_group import EngineGroup
 from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import Accumulator, counter, gauge
@@ -65,7 +65,7 @@ class Exporter:
         tls = sidecar.trust.context()
         engines = targets(sidecar.upstream, sidecar.engine_metrics)
         store = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
-        self.engines = Fleet(engines, spec.scrape_interval, self._add_models, tls, store)
+        self.engines = EngineGroup(engines, spec.scrape_interval, self._add_models, tls, store)
         self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
         self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
         self._certificate_expiry: float | None = None
@@ -82,7 +82,7 @@ class Exporter:
             lambda: self.engines.revision,
             None if self.span_queue is None else self.span_queue.add,
             self.span_join,
-            on_fingerprint=self.engines.answered,
+            on_fingerprint=self.engines.observe_fingerprint,
         )
 
     def collect(self) -> Iterator[Metric | Accumulator]:
