@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exporters.signals import Outcome, Verdict
 from exporters.slos import Measure, Rejected, Slo, Unary
-from exporters.verdicts import Ending, Judge, Story, charges, goodput, judge_story
+from exporters.verdicts import Ending, Judge, Story, charges, goodput, judge_story, outcome_of_status
 
 FIRST_TOKEN_TIMEOUT = 60.0
 MAX_TOKENS = 41  # 40 gaps, of which two may be late
@@ -276,3 +276,20 @@ def test_a_verdict_falls_once_and_an_early_one_is_what_the_whole_story_gives(
 )
 def test_goodput_counts_requests_good_for_all_their_slos(verdicts: list[Verdict], good: bool | None) -> None:
     assert goodput(verdicts) is good
+
+
+@pytest.mark.parametrize(
+    "status,outcome",
+    [
+        pytest.param(200, Outcome.OK, id="200"),
+        pytest.param(307, Outcome.OK, id="redirects are relayed as they are"),
+        pytest.param(400, Outcome.CLIENT_ERROR, id="400"),
+        pytest.param(429, Outcome.REJECTED, id="429"),
+        pytest.param(499, Outcome.CLIENT_ERROR, id="499"),
+        pytest.param(500, Outcome.UPSTREAM_ERROR, id="500"),
+        pytest.param(503, Outcome.REJECTED, id="503"),
+        pytest.param(504, Outcome.UPSTREAM_ERROR, id="504"),
+    ],
+)
+def test_a_status_has_one_outcome(status: int, outcome: Outcome) -> None:
+    assert outcome_of_status(status) is outcome
