@@ -8,7 +8,7 @@ from statistics import fmean, median
 from compose.demo_checks import Check
 from compose.request_log_totals import Logged
 from exporters.signals import Outcome, Verdict
-from loadgen.request_record import Fate, Record
+from loadgen.request_record import ClientOutcome, Record
 
 TOLERANCE = 0.02
 CLIENT_SECONDS = 0.01
@@ -75,14 +75,14 @@ def of_load(records: Iterable[Record]) -> list[Seen]:
     return [
         Seen(
             each.request_class,
-            each.outcome is Fate.OK,
+            each.outcome is ClientOutcome.OK,
             each.good,
             each.ttft if each.stream else None,
             each.completion_tokens or 0,
             each.cached_tokens or 0,
         )
         for each in records
-        if each.outcome is not Fate.NOT_SENT
+        if each.outcome is not ClientOutcome.NOT_SENT
     ]
 
 

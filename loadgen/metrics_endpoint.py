@@ -1,4 +1,4 @@
-"""The page from which Prometheus reads the load generator's series, where `--metrics` asks for one."""
+"""Serves the load generator's series for Prometheus, with `--metrics`."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,8 +14,8 @@ from exporters.errors import UsageError, system_reason
 Address = tuple[str, int]
 
 
-class Page:
-    """Open from its making on, if there is an address; it has its turns in the loop that sends the load."""
+class MetricsEndpoint:
+    """Listens from its construction on if there is an address, in the event loop that sends the load."""
 
     def __init__(self, series: Collector, address: Address | None) -> None:
         """Listen.
@@ -26,41 +26,41 @@ class Page:
         registry = CollectorRegistry()
         registry.register(series)
         self._render = make_wsgi_app(registry)
-        self._read = Event()
-        self._server = None if address is None else WSGIServer(_listening(address), self._answer, log=None)
+        self._scraped = Event()
+        self._server = None if address is None else WSGIServer(_listen(address), self._respond, log=None)
         if self._server is not None:
             self._server.start()
 
-    def changed(self) -> None:
-        """What stands on it has not been read yet."""
-        self._read.clear()
+    def mark_unread(self) -> None:
+        """The series have changed since the last scrape."""
+        self._scraped.clear()
 
-    def wait(self, seconds: float) -> None:
-        """Until it has been read since it was opened or changed, at most so long."""
+    def wait_for_scrape(self, seconds: float) -> None:
+        """Wait up to `seconds` for a scrape since the start or the last `mark_unread`."""
         if self._server is not None:
-            self._read.wait(seconds)
+            self._scraped.wait(seconds)
 
-    def hurry(self) -> None:
-        """End a wait."""
-        self._read.set()
+    def stop_waiting(self) -> None:
+        """End a wait for a scrape."""
+        self._scraped.set()
 
     def close(self) -> None:
         if self._server is not None:
-            self._server.stop(timeout=1)  # for an answer on its way
+            self._server.stop(timeout=1)  # for a response that is being sent
 
-    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def _respond(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         def start_and_close(status: str, headers: list[tuple[str, str]]) -> Any:
-            # A connection that is kept would keep `close` waiting for its next request.
+            # `close` would wait for the next request of a connection that is kept alive.
             return start(status, [*headers, ("Connection", "close")])
 
         body: Iterable[bytes] = self._render(environ, start_and_close)
-        self._read.set()  # whoever waits has its turn only after this has been written
+        self._scraped.set()  # a waiting greenlet runs only after the response has been written
         return body
 
 
-def _listening(address: Address) -> gevent.socket.socket:
+def _listen(address: Address) -> gevent.socket.socket:
     host, port = address
-    # Not left to gevent's server, which leaves the socket open when it cannot bind it.
+    # gevent's server leaves the socket open when it cannot bind it.
     listener = gevent.socket.socket(gevent.socket.AF_INET6 if ":" in host else gevent.socket.AF_INET)
     try:
         listener.setsockopt(gevent.socket.SOL_SOCKET, gevent.socket.SO_REUSEADDR, 1)
