@@ -10,9 +10,9 @@ from rich.text import Text
 from alerts.promql import increase, quantile, rate, select, sum_by
 from compose.prometheus_queries import PrometheusApi, QueryError
 from exporters import signals
+from exporters.quantities import spell_duration
 from exporters.signals import Label
 from exporters.slos import SloFile
-from exporters.yaml_reader import spell_duration
 
 _RECENT = "30s"
 

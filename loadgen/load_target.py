@@ -4,6 +4,7 @@ import ipaddress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from exporters.addresses import Address
 from exporters.errors import UsageError
 
 
@@ -18,7 +19,7 @@ class Target:
 
     @property
     def netloc(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return str(Address(self.host, self.port))
 
     def __str__(self) -> str:
         return f"{'https' if self.tls else 'http'}://{self.netloc}{self.path}"

@@ -18,7 +18,7 @@ ROOMS = ("exporters", "alerts", "dashboards", "loadgen", "compose")
 VOCABULARY = frozenset(
     f"exporters.{name}"
     for name in (
-        *("signals", "slos", "records", "verdicts", "errors", "yaml_reader"),
+        *("signals", "slos", "records", "verdicts", "errors", "yaml_reader", "quantities", "addresses"),
         *(f"engines.{name}" for name in ("table_rows", "signal_table", "vllm_buckets")),
     )
 )

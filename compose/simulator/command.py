@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import signal
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -10,7 +11,8 @@ import uvloop
 from compose.simulator.engine_flags import NAMES, SWITCHES, EngineFlagsError, apply_changes, preset_flags
 from compose.simulator.presets import DEFAULT_PRESET, PRESETS, Preset
 from compose.simulator.restarting_server import Simulator, SimulatorConfig
-from exporters.errors import UsageError
+from exporters.addresses import parse_address
+from exporters.errors import UsageError, parse_flag
 from exporters.logging_setup import add_logging_flags, configure_logging
 
 _HELP = {
@@ -69,7 +71,7 @@ def configuration(args: argparse.Namespace) -> SimulatorConfig:
         UsageError: every mistake in the flags.
     """
     preset = _preset(args.preset)
-    host, port = _address(args.listen)
+    host, port = parse_flag("--listen", args.listen, partial(parse_address, example="127.0.0.1:8000"))
     changes: dict[str, Any] = {name: getattr(args, name) for name in NAMES if getattr(args, name) is not None}
     try:
         flags = apply_changes(preset_flags(preset), changes)
@@ -104,10 +106,3 @@ def _preset(name: str) -> Preset:
     if name not in PRESETS:
         raise UsageError(f"--preset: there is no {name!r}; there are {', '.join(PRESETS)}")
     return PRESETS[name]
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--listen: {text!r} is no HOST:PORT, such as 127.0.0.1:8000")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:8000` asks for every interface

@@ -13,6 +13,7 @@ from compose.simulator.engine_flags import EngineFlags
 from compose.simulator.engine_loop import EngineLoop
 from compose.simulator.presets import Preset
 from compose.simulator.vllm_api import VllmApi
+from exporters.addresses import Address
 from exporters.errors import UsageError
 
 _log = logging.getLogger(__name__)
@@ -95,14 +96,14 @@ class Simulator:
             listener = await loop.create_server(runner.server, config.host, self.port, backlog=1024)
         except OSError as error:
             raise UsageError(
-                f"cannot listen on {_address(config.host, self.port)}: {_reason(error)}; choose another with --listen"
+                f"cannot listen on {Address(config.host, self.port)}: {_reason(error)}; choose another with --listen"
             ) from error
         self.port = listener.sockets[0].getsockname()[1]
         _log.info(
             "a SIMULATED vLLM serves %s as preset %s on http://%s (seed %d)",
             config.model,
             config.preset.name,
-            _address(config.host, self.port),
+            Address(config.host, self.port),
             config.flags.seed,
         )
         self.listening.set()
@@ -113,10 +114,6 @@ class Simulator:
             await asyncio.wait_for(self._stopped.wait(), self._config.restart_seconds)
         except TimeoutError:
             return
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _reason(error: OSError) -> str:

@@ -29,9 +29,9 @@ from exporters.comparison.measures import (
     attainment,
 )
 from exporters.errors import UsageError
+from exporters.quantities import number
 from exporters.signals import Label, Outcome, Signal
 from exporters.slos import SloFile
-from exporters.yaml_reader import number
 
 Labels = Mapping[str, str]
 Counts = Mapping[str, float]

@@ -207,7 +207,11 @@ def test_a_prometheus_that_does_not_answer_is_one_message(capsys: pytest.Capture
             "--prometheus: 'localhost:9090' is no web address; write one such as http://127.0.0.1:9090",
             id="no scheme",
         ),
-        pytest.param(["--range", "soon"], "--range: 'soon' is no duration; write one such as 15m", id="no duration"),
+        pytest.param(
+            ["--range", "soon"],
+            "--range: 'soon' is no duration; write a number with a unit, such as 15m",
+            id="no duration",
+        ),
         pytest.param(
             ["--to", "noon"],
             "--to: 'noon' is no time; write unix seconds or ISO 8601, such as 2026-01-31T12:00:00+00:00",
