@@ -14,8 +14,8 @@ from rich.table import Table
 from dashboards.audit import Finding, Span, audit, read_dashboards
 from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, checked_place, config_map
-from dashboards.live import Prometheus
 from exporters.errors import UsageError, parse_flag, system_reason
+from exporters.prometheus_api import Prometheus
 from exporters.quantities import parse_duration
 from exporters.slos import SHIPPED, load
 

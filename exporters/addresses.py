@@ -1,5 +1,6 @@
 """Network addresses as HOST:PORT: parsing and formatting."""
 
+import ipaddress
 from typing import NamedTuple
 
 from exporters.errors import InvalidValueError
@@ -26,3 +27,13 @@ def parse_address(text: str, example: str = "127.0.0.1:8001", *, needs_host: boo
     if ":" not in text or not valid_port or any(map(str.isspace, host)) or (needs_host and not host):
         raise InvalidValueError(f"{text!r} is no address; write HOST:PORT, such as {example}")
     return Address(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - `:PORT` asks for every interface
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` names this machine; a name other than localhost does not, whatever it resolves to."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,10 +1,9 @@
 """The target of the load, which must be this machine unless a flag allows another."""
 
-import ipaddress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from exporters.addresses import Address
+from exporters.addresses import Address, is_loopback
 from exporters.errors import UsageError
 
 
@@ -27,12 +26,7 @@ class Target:
     @property
     def is_loopback(self) -> bool:
         """By the name alone: what a resolver returns can change."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
 
 def parse(url: str, *, allow_remote: bool) -> Target:

@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from dashboards.audit import Span, read_trees
-from dashboards.live import Prometheus
 from dashboards.preview.chromium import BrowserError, browser
 from dashboards.preview.document import document
 from dashboards.preview.html_page import Pages
@@ -25,6 +24,7 @@ from dashboards.preview.preview_server import Choices, Served
 from dashboards.preview.view_state import View
 from exporters.addresses import parse_address
 from exporters.errors import InvalidValueError, UsageError, parse_flag, system_reason
+from exporters.prometheus_api import Prometheus
 from exporters.quantities import parse_duration
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from exporters.comparison.comparison_windows import Change, Window, plan
 from exporters.comparison.measures import Measures
-from exporters.comparison.prometheus_source import Prometheus
+from exporters.comparison.prometheus_source import PrometheusSource
 from exporters.comparison.rendering import Comparison, as_json, markdown, table
 from exporters.comparison.request_log_source import RequestLog
 from exporters.comparison.significance import rows
@@ -102,7 +102,7 @@ def _source(arguments: argparse.Namespace, spec: SloFile, window: float, settle:
     at = _moment(arguments.around)
     start = now - LOOK_BACK if at is None else at - 2 * (window + settle)
     end = now if at is None else min(now, at + 2 * (window + settle))
-    return Prometheus(arguments.prometheus, spec, Window(start, max(end, start + 1)))
+    return PrometheusSource(arguments.prometheus, spec, Window(start, max(end, start + 1)))
 
 
 def _change(around: str, source: Source) -> Change:

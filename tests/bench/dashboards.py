@@ -20,7 +20,7 @@ from typing import Any
 from alerts.recording_windows import windows
 from dashboards.audit import Check, Finding, Span, Way, audit, checks_of
 from dashboards.command import GENERATED
-from dashboards.live import Prometheus
+from exporters.prometheus_api import Prometheus
 from exporters.quantities import parse_duration, spell_duration
 from exporters.signals import FIRING, LOAD_SIGNALS, OTHER, RECORDED, SIGNALS, SIZES, Label, Outcome, Phase
 from exporters.slos import SHIPPED, load
