@@ -1,4 +1,4 @@
-"""What is asked for has the shape that the scenario states, whatever the seed."""
+"""The planned requests are as the scenario says, for every seed."""
 
 import json
 from collections import Counter

@@ -73,8 +73,8 @@ def test_a_busy_port_is_one_message_and_exit_2(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("compose.simulator.command.configure_logging", lambda *_: None)  # of the tests' own process
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         assert main(["simulate", "--preset", "toy", "--listen", f"127.0.0.1:{port}"]) == 2
     assert capsys.readouterr().err == (
         f"vllm-slo: cannot listen on 127.0.0.1:{port}: address already in use; choose another with --listen\n"

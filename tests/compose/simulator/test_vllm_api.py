@@ -29,7 +29,7 @@ class Lab:
     async def series(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         async with self.client.get("/metrics") as response:
             families = text_string_to_metric_families(await response.text())
-            return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+            return {(s.name, frozenset(s.labels.items())): s.value for children in families for s in children.samples}
 
     async def value(self, name: str, **labels: str) -> float:
         return (await self.series())[name, frozenset((MODEL | labels).items())]
