@@ -67,8 +67,8 @@ class Page:
         with urllib.request.urlopen(url, timeout=30) as response:
             text = response.read().decode()
         samples: dict[str, list[tuple[dict[str, str], float]]] = {}
-        for children in text_string_to_metric_families(text):
-            for sample in children.samples:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
                 samples.setdefault(sample.name, []).append((dict(sample.labels), sample.value))
         return cls(samples)
 

@@ -201,7 +201,7 @@ def test_the_engines_span_hangs_under_ours_and_tells_the_same_times(lab: Lab, mi
     spans = [span for span in await_spans(lab, len(mix.finished)) if span.name != "queue"]
     ours = {span.span_id: attributes(span) for span in spans if "vllm_slo.outcome" in attributes(span)}
     theirs = {span.parent_span_id: span for span in spans if span.name == "llm_request"}
-    finished = {key: told_ for key, told_ in ours.items() if told_["vllm_slo.outcome"] == Outcome.OK}
+    finished = {key: attributes_ for key, attributes_ in ours.items() if attributes_["vllm_slo.outcome"] == Outcome.OK}
     assert len(finished) >= len(mix.finished)
     assert finished.keys() <= theirs.keys()
     traces = {span.span_id: span.trace_id for span in spans}

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 
 SERVER_INFO = {"VLLM_SERVER_DEV_MODE": "1"}
 
-# Applied one after the other; each flag stays, and the later of two values counts. With the environment, and the settings
+# Applied one after the other; each flag stays, and the later of two values counts. With the environment, and settings
 # that must be visible before the next restart: vLLM's /server_info responds only some seconds after its start.
 RESTARTS: dict[str, tuple[tuple[str, ...], dict[str, str], dict[str, str]]] = {
     "as it is": ((), {}, {}),
