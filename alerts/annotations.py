@@ -2,8 +2,8 @@
 
 from alerts.alert_names import AlertName
 from alerts.links import Links
+from exporters.quantities import number, spell_duration
 from exporters.slos import Slo
-from exporters.yaml_reader import number, spell_duration
 
 
 def annotations(name: AlertName, links: Links, summary: str, description: str) -> dict[str, str]:

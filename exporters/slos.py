@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from exporters.quantities import number
 from exporters.signals import OTHER
 from exporters.yaml_keys import (
     COUNT,
@@ -25,7 +26,7 @@ from exporters.yaml_keys import (
     section,
     text_of,
 )
-from exporters.yaml_reader import NAME, Node, Reader, nearest, number, open_yaml, parse_yaml
+from exporters.yaml_reader import NAME, Node, Reader, nearest, open_yaml, parse_yaml
 
 SHIPPED = Path(__file__).resolve().parents[1] / "alerts" / "slos.yaml"
 """The SLO file that comes with the program, in a checkout and in an installation."""

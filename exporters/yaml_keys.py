@@ -6,7 +6,8 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar, get_type_hints
 
-from exporters.yaml_reader import DURATION_UNITS, NAME, Node, spell_duration
+from exporters.quantities import DURATION_UNITS, spell_duration
+from exporters.yaml_reader import NAME, Node
 
 Schema = dict[str, object]
 

@@ -23,14 +23,14 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "How fast is the budget spent, and who has been told?",
             (slo_status.burn_rate(spec), slo_status.firing_alerts()),
         ),
-        Row("Useful, or only busy?", (slo_status.goodput(spec), traffic.tokens(spec), traffic.offered(spec))),
+        Row("Useful, or only busy?", (slo_status.goodput(spec), traffic.tokens(spec), traffic.requests_offered(spec))),
         Row("What becomes of requests?", (traffic.outcomes(), traffic.in_flight(spec))),
         Row(
             "How long do users wait for the first token?",
             (traffic.time_to_first_token(spec), traffic.oldest_wait(spec)),
         ),
         Row("What does the engine do?", (engine_load.batch(), engine_load.kv_cache(), engine_load.prefix_cache())),
-        Row("In figures, over the time range shown", range_totals.truth_panels()),
+        Row("In figures, over the time range shown", range_totals.range_total_panels()),
     )
 
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from alerts import json_schema
 from compose.cli import main
 from exporters import yaml_reader
+from exporters.quantities import parse_duration, spell_duration
 from exporters.slos import SHIPPED, loads
-from exporters.yaml_reader import FileError, spell_duration
+from exporters.yaml_reader import FileError
 from tests.support.promtool import ROOT
 from tests.support.slo_files import MINIMAL, MISTAKES
 
@@ -160,7 +161,7 @@ def test_the_defaults_are_the_readers() -> None:
     )
     assert guards["min_bad"]["default"] == least.alerting.min_bad
     assert guards["per_tenant"]["default"] == least.alerting.per_tenant
-    assert yaml_reader.duration(guards["cold_start"]["default"]) == least.alerting.cold_start
+    assert parse_duration(guards["cold_start"]["default"]) == least.alerting.cold_start
 
 
 def test_the_readme_explains_every_key_with_its_default() -> None:

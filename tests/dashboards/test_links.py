@@ -49,8 +49,8 @@ def test_every_alert_opens_its_panel_under_the_address_given_for_grafana() -> No
         uid, title = ALERT_PANELS[name]
         url = urlsplit(re.sub(r"\{\{.*?\}\}", "", alert.annotations["dashboard_url"]))
         assert f"{url.scheme}://{url.netloc}{url.path}" == f"https://grafana.example/sub/d/{uid}"
-        (shown,) = [panel for panel in PAGES[uid].panels or [] if panel.title == title]
-        assert parse_qs(url.query)["viewPanel"] == [str(shown.id_val)]
+        (panel,) = [panel for panel in PAGES[uid].panels or [] if panel.title == title]
+        assert parse_qs(url.query)["viewPanel"] == [str(panel.id_val)]
         assert alert.annotations["runbook_url"] == f"https://docs.example/runbooks/{name}.md"
 
 
@@ -58,12 +58,12 @@ def test_every_alert_opens_its_panel_under_the_address_given_for_grafana() -> No
 def test_a_runbook_opens_dashboards_and_panels_that_exist(alert: AlertName) -> None:
     opening = re.search(r"^\*\*Open\.\*\* (.*?)\n\n", (RUNBOOKS / f"{alert}.md").read_text(), re.DOTALL | re.MULTILINE)
     assert opening, alert
-    named = re.findall(r"\*([^*]+)\*", opening[1].replace("\n", " "))
-    known = {board.title for board in BOARDS}.union(*TITLES.values())
-    assert [name for name in named if name not in known] == []
+    titles = re.findall(r"\*([^*]+)\*", opening[1].replace("\n", " "))
+    known_titles = {board.title for board in BOARDS}.union(*TITLES.values())
+    assert [name for name in titles if name not in known_titles] == []
     if alert is not AlertName.WATCHDOG:  # which no dashboard shows
         uid, title = ALERT_PANELS[alert]
-        assert {BY_UID[uid].title, title} <= set(named)
+        assert {BY_UID[uid].title, title} <= set(titles)
 
 
 def test_the_id_of_a_panel_is_made_of_its_title_alone() -> None:
