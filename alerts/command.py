@@ -9,9 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from alerts import alertmanager, alertmanager_flags, diagnostics, explain, json_schema, receivers
-from alerts.alert_names import Links, promise
+from alerts.annotations import describe
 from alerts.burn_alerts import rescaled
 from alerts.engine_only import judged, seen
+from alerts.links import Links
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rule_groups import Alert, to_yaml
@@ -145,7 +146,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _summary(spec: SloFile) -> str:
-    slos = ", ".join(f"{slo.name} ({promise(slo)})" for slo in spec.slos)
+    slos = ", ".join(f"{slo.name} ({describe(slo)})" for slo in spec.slos)
     classes = "1 class" if len(spec.classes) == 1 else f"{len(spec.classes)} classes"
     return f"{spell_duration(spec.period)} over {classes}: {slos}"
 

@@ -1,7 +1,9 @@
 """Alerts on what must be up for the SLOs to mean anything; each tells one cause apart from the others."""
 
-from alerts.alert_names import AlertName, Links, annotations
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations
 from alerts.cold_start import mute, second_start, starting
+from alerts.links import Links
 from alerts.promql import escape, increase, select, sum_by
 from alerts.recording_windows import patience, windows
 from alerts.rule_groups import Alert

@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from alerts.alert_names import AlertName, Links, annotations
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations
 from alerts.engine_only import CAVEAT, EVERYONE, Counted, counted, version
+from alerts.links import Links
 from alerts.promql import escape, select
 from alerts.recording_windows import direct_interval, windows
 from alerts.rule_groups import Alert, Recording, RuleGroup

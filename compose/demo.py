@@ -20,9 +20,9 @@ from compose.prometheus_tools import Tools, find_tools
 from compose.run_directory import RunDirectory
 from compose.services import OURS, PREVIEW_SCRAPES, LabConfig
 from compose.up import add_place_flags
-from dashboards.annotation_queries import flip_query
+from dashboards.annotation_queries import config_change_query
 from dashboards.interpolation import expand, intervals
-from dashboards.panels.range_totals import truth_queries
+from dashboards.panels.range_totals import range_total_queries
 from exporters import signals, slos
 from exporters.exposition.histogram_bounds import bounds
 from exporters.prometheus_api import PrometheusError
@@ -165,7 +165,7 @@ async def _check(lab: Lab, times: Times, console: LabConsole) -> list[Check]:
         demo_checks.resolved_in_time(notifications, times.config_change),
         demo_checks.recovers(siso["overload"], siso["after change"]),
         demo_checks.config_change_drawn(
-            await asyncio.to_thread(lab.prometheus.query, flip_query(), now), times.config_change
+            await asyncio.to_thread(lab.prometheus.query, config_change_query(), now), times.config_change
         ),
         *cross_check.checks(comparisons),
         await _audit(lab, times),
@@ -208,7 +208,7 @@ async def _dashboard(lab: Lab, start: float, end: float) -> dict[str, dict[str, 
     values = {**intervals(end - start, lab.spec.scrape_interval), "model": ".*", "class": ".*"}
     return {
         name: {key: value for key, value in found.items() if value == value}  # noqa: PLR0124 - NaN is no traffic
-        for name, expression in truth_queries().items()
+        for name, expression in range_total_queries().items()
         for found in [
             await asyncio.to_thread(lab.prometheus.query_by, signals.Label.CLASS, expand(expression, values), end)
         ]

@@ -12,7 +12,7 @@ import yaml
 from exporters.errors import InvalidValueError, UsageError, system_reason
 from exporters.quantities import number, parse_duration
 
-_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,10 @@ class Node:
             key = str(key_node.value)
             yield key, Node(self.reader, value_node, self._join(key))
 
+    def mapping(self) -> dict[str, "Node"]:
+        """The values by their keys, without a report; none where this is no mapping."""
+        return dict(self.entries()) if isinstance(self.at, yaml.MappingNode) else {}
+
     def items(self) -> list["Node"]:
         if not isinstance(self.at, yaml.SequenceNode):
             self.problem(f"expected a list, found {self.shown()}")
@@ -186,7 +190,7 @@ class Node:
     def name(self) -> str | None:
         """A text that can be a label value and a part of a file name."""
         text = self.text()
-        if text is not None and not _NAME.fullmatch(text):
+        if text is not None and not NAME.fullmatch(text):
             self.problem(f"{text!r} is no name; use lower-case letters, digits, - and _, beginning with a letter")
             return None
         return text

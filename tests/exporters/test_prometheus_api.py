@@ -9,16 +9,16 @@ import pytest
 
 from exporters.errors import UsageError
 from exporters.prometheus_api import Alert, Prometheus, QueryError, Sample, Series, UnreachableError
-from tests.support.fake_prometheus import Ask, FakePrometheus
+from tests.support.fake_prometheus import FakePrometheus, Handler
 
-Serve = Callable[[Ask], FakePrometheus]
+Serve = Callable[[Handler], FakePrometheus]
 
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     started: list[FakePrometheus] = []
 
-    def start(respond: Ask) -> FakePrometheus:
+    def start(respond: Handler) -> FakePrometheus:
         started.append(FakePrometheus(respond))
         return started[-1]
 
@@ -42,7 +42,7 @@ def test_an_instant_query_gives_labels_and_values(serve: Serve) -> None:
     prometheus = Prometheus(fake.url + "/")
     assert prometheus.query("up", 1000.0004) == [Sample({"class": "siso"}, 0.5), Sample({}, float("inf"))]
     assert prometheus.query_by("class", "up") == {"siso": 0.5}
-    assert fake.asked == [("/api/v1/query", {"query": "up", "time": "1000.000"}), ("/api/v1/query", {"query": "up"})]
+    assert fake.requests == [("/api/v1/query", {"query": "up", "time": "1000.000"}), ("/api/v1/query", {"query": "up"})]
 
 
 def test_a_range_query_gives_points(serve: Serve) -> None:
@@ -51,7 +51,7 @@ def test_a_range_query_gives_points(serve: Serve) -> None:
     (series,) = Prometheus(fake.url).query_range("up", 10, 25, 15)
     assert (series.labels, series.points[0], len(series.points)) == ({"a": "b"}, (10.0, 1.0), 2)
     assert isinstance(series, Series)
-    assert fake.asked == [
+    assert fake.requests == [
         ("/api/v1/query_range", {"query": "up", "start": "10.000", "end": "25.000", "step": "15"}),
     ]
 

@@ -1,6 +1,6 @@
 """Every row of outcome x moment x signal, on a clock that is handed in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,15 @@ THRESHOLDS = {
 
 
 def slo(measure: Measure, *, unary: Unary = Unary.SKIP, rejected: Rejected = Rejected.BAD) -> Slo:
-    return Slo("it", ("any",), measure, THRESHOLDS[measure], 0.95, unary, rejected)
+    return Slo(
+        name="it",
+        classes=("any",),
+        measure=measure,
+        threshold=THRESHOLDS[measure],
+        objective=0.95,
+        unary=unary,
+        rejected=rejected,
+    )
 
 
 @dataclass(frozen=True)
@@ -200,7 +208,7 @@ def test_the_threshold_itself_is_still_good() -> None:
 
 
 def live_judge(*measures: Measure) -> Judge:
-    slos = [Slo(measure, ("any",), measure, THRESHOLDS[measure], 0.95) for measure in measures]
+    slos = [replace(slo(measure), name=measure) for measure in measures]
     return Judge(
         charges(slos, stream=True, several=True),
         zero=100.0,
