@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from zlib import crc32
 
+from exporters.quantities import number, spell_duration
 from exporters.signals import Label
 from exporters.slos import Slo
-from exporters.yaml_reader import number, spell_duration
 
 
 class AlertName(StrEnum):

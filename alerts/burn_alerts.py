@@ -8,9 +8,9 @@ from alerts.promql import select, within
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert
 from alerts.tiers import Severity, Tier, fit, tiers
+from exporters.quantities import number, spell_duration
 from exporters.signals import PAGE_HELD, SLO_BAD_IN, SLO_BURN_RATE, SLO_EVENTS_IN, Label, Recorded
 from exporters.slos import Slo, SloFile, Source
-from exporters.yaml_reader import number, spell_duration
 
 _SAME = "and on (model, class, slo)"
 _WHO = "{{ $labels.class }} requests to {{ $labels.model }}"

@@ -3,6 +3,7 @@
 import argparse
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -15,9 +16,9 @@ from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rule_groups import Alert, to_yaml
 from alerts.validation import Level, check
-from exporters.errors import UsageError, system_reason
+from exporters.errors import UsageError, parse_flag, system_reason
+from exporters.quantities import parse_duration, spell_duration
 from exporters.slos import SHIPPED, VERSION, SloFile, Source, load
-from exporters.yaml_reader import duration, spell_duration
 
 OUT = Path("alerts/generated")
 
@@ -109,11 +110,8 @@ def _chosen(spec: SloFile, arguments: argparse.Namespace) -> SloFile:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    retention = None if arguments.retention is None else duration(arguments.retention)
-    if arguments.retention is not None and not retention:
-        raise UsageError(
-            f"--retention: {arguments.retention!r} is no duration; write a number with a unit, such as 15d or 52w"
-        )
+    parse = partial(parse_duration, examples="15d or 52w")
+    retention = None if arguments.retention is None else parse_flag("--retention", arguments.retention, parse)
     found = check(arguments.file, retention, lambda spec: _chosen(spec, arguments))
     if arguments.format == "json":
         print(diagnostics.as_json(found))

@@ -7,6 +7,7 @@ from alerts.recording_windows import windows
 from alerts.rule_groups import Alert
 from alerts.tiers import Severity, tiers
 from alerts.traffic_alerts import look
+from exporters.quantities import spell_duration
 from exporters.signals import (
     CACHE_WEEKLY_RATIO,
     ENGINE_CACHE_HITS,
@@ -22,7 +23,6 @@ from exporters.signals import (
     Signal,
 )
 from exporters.slos import SloFile
-from exporters.yaml_reader import spell_duration
 
 _ENGINE = [Label.INSTANCE, Label.ENGINE]
 _TICKET = {Label.SEVERITY.value: Severity.TICKET.value}

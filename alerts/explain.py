@@ -12,9 +12,9 @@ from alerts.alert_names import AlertName, percent, promise
 from alerts.cold_start import mute
 from alerts.detection_time import Reaction, first, reactions
 from alerts.engine_only import CAVEAT
+from exporters.quantities import number, spell_duration
 from exporters.slos import Measure, Rejected, Slo, SloFile, Source
 from exporters.verdicts import charges
-from exporters.yaml_reader import number, spell_duration
 
 
 def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:

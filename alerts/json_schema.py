@@ -6,8 +6,8 @@ It knows the shape alone. What one place must know of another (names, windows) i
 import json
 from enum import StrEnum
 
+from exporters.quantities import DURATION_UNITS, spell_duration
 from exporters.slos import VERSION, Alerting, Measure, Rejected, ScrapedEngine, Source, Unary
-from exporters.yaml_reader import DURATION_UNITS, spell_duration
 
 _SIZE = rf"(\d+(\.\d+)?({'|'.join(DURATION_UNITS)}))"
 _DEFAULTS = Alerting()

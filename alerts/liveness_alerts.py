@@ -6,6 +6,7 @@ from alerts.promql import escape, increase, select, sum_by
 from alerts.recording_windows import patience, windows
 from alerts.rule_groups import Alert
 from alerts.tiers import Severity, tiers
+from exporters.quantities import number, spell_duration
 from exporters.signals import (
     COLD_START,
     COMPLETION_TOKENS,
@@ -26,7 +27,6 @@ from exporters.signals import (
     Signal,
 )
 from exporters.slos import SloFile, Source
-from exporters.yaml_reader import number, spell_duration
 
 SIDECAR_JOB = "vllm-slo-sidecar"
 """The `job` under which Prometheus scrapes the sidecar."""

@@ -6,6 +6,7 @@ from alerts.recording_rules import direct_count
 from alerts.recording_windows import direct_interval
 from alerts.rule_groups import Alert, Recording, RuleGroup
 from alerts.tiers import Severity, Tier, fit, tiers
+from exporters.quantities import number, spell_duration
 from exporters.signals import (
     SLO_BAD,
     SLO_BURN_RATE,
@@ -17,7 +18,6 @@ from exporters.signals import (
     Label,
 )
 from exporters.slos import Slo, SloFile
-from exporters.yaml_reader import number, spell_duration
 
 
 def _pages(spec: SloFile) -> tuple[Tier, ...]:

@@ -8,6 +8,7 @@ from alerts.promql import increase, ratio, select, sum_by
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert, Recording
 from alerts.tiers import Severity, tiers
+from exporters.quantities import number, spell_duration
 from exporters.signals import (
     COMPLETION_TOKENS,
     GOODPUT_AT,
@@ -25,7 +26,6 @@ from exporters.signals import (
     Outcome,
 )
 from exporters.slos import SloFile
-from exporters.yaml_reader import number, spell_duration
 
 _NOTICED, _MOST = 0.1, 0.5
 """The shares of refused requests that somebody should look at, and that mean that a class is not served."""

@@ -13,9 +13,9 @@ from alerts.tiers import Severity
 from exporters import signals
 from exporters.engines.signal_table import START_TIME, VLLM
 from exporters.engines.vllm_buckets import FINISHED, family
+from exporters.quantities import number
 from exporters.signals import OTHER, Kind, Label, Outcome
 from exporters.slos import SloFile
-from exporters.yaml_reader import number
 
 _OUTCOMES = {
     Outcome.OK: "stop|length|repetition",

@@ -10,9 +10,9 @@ from rich.markup import escape
 
 from compose import status_table
 from compose.lab import Lab
-from compose.prometheus_queries import QueryError
 from compose.status_table import View
 from compose.webhook import Notification
+from exporters.prometheus_api import PrometheusError
 
 _REDRAW = 2.0  # each look is six queries
 _LINE = 10.0
@@ -58,9 +58,9 @@ class Screen:
 
     async def _look(self, lab: Lab) -> View:
         try:
-            alerts = status_table.alert_names(await lab.prometheus.alerts())
-        except QueryError as error:
-            alerts = (str(error),)
+            alerts = status_table.alert_names(await asyncio.to_thread(lab.prometheus.alerts))
+        except PrometheusError as error:
+            alerts = (f"Prometheus: {error.reason}",)
         ports = lab.config.ports
         places = {
             "OpenAI API": ports.url("relay") + "/v1",
@@ -72,7 +72,7 @@ class Screen:
         return View(
             self.seconds,
             {child.service.name: await child.well(lab.http, _HEALTH) for child in lab.family.children},
-            await status_table.read_rows(lab.prometheus, lab.spec),
+            await asyncio.to_thread(status_table.read_rows, lab.prometheus, lab.spec),
             alerts,
             tuple(told(each) for each in lab.inbox.notifications if each.receiver == "page"),
             places,

@@ -16,7 +16,6 @@ from compose.child_processes import Child, ServiceFailedError
 from compose.console import Screen, terminal
 from compose.demo_checks import Check, Times
 from compose.lab import Lab, running
-from compose.prometheus_queries import QueryError
 from compose.prometheus_tools import Tools, find_tools
 from compose.run_directory import RunFolder
 from compose.services import OURS, PREVIEW_SCRAPES, LabConfig
@@ -26,6 +25,7 @@ from dashboards.interpolation import expand, intervals
 from dashboards.panels.range_totals import truth_queries
 from exporters import signals, slos
 from exporters.exposition.histogram_bounds import bounds
+from exporters.prometheus_api import PrometheusError
 from exporters.slos import SloFile
 from loadgen import request_record, scenario
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     except interrupt.InterruptedBySignalError as stopped:
         screen.say(f"{stopped}: everything has been stopped")
         return stopped.exit_code
-    except (ServiceFailedError, QueryError) as error:
+    except (ServiceFailedError, PrometheusError) as error:
         print(f"vllm-slo: {error}", file=sys.stderr)
         return 1
     broken = sum(not check.kept for check in checks)
@@ -159,7 +159,7 @@ async def _judge(lab: Lab, times: Times, screen: Screen) -> list[Check]:
         demo_checks.page_in_time(inbox, times.overload),
         demo_checks.resolved_in_time(inbox, times.flip),
         demo_checks.recovers(siso["overload"], siso["after flip"]),
-        demo_checks.flip_drawn(await lab.prometheus.query(flip_query(), now), times.flip),
+        demo_checks.flip_drawn(await asyncio.to_thread(lab.prometheus.query, flip_query(), now), times.flip),
         *cross_check.checks(compared),
         await _audit(lab, times),
         await _drawn(lab, times, screen),
@@ -189,8 +189,8 @@ async def _settled(lab: Lab) -> None:
     last, give_up = -1.0, time.monotonic() + _EMPTY_WITHIN
     while time.monotonic() < give_up:
         await asyncio.sleep(1.5)
-        open_ = await lab.prometheus.query(f"sum({signals.IN_FLIGHT.name})")
-        ended = await lab.prometheus.query(f"sum({signals.REQUESTS.name})")
+        open_ = await asyncio.to_thread(lab.prometheus.query, f"sum({signals.IN_FLIGHT.name})")
+        ended = await asyncio.to_thread(lab.prometheus.query, f"sum({signals.REQUESTS.name})")
         count = ended[0].value if ended else -1.0
         if open_ and open_[0].value == 0 and count == last:
             return
@@ -202,7 +202,9 @@ async def _dashboard(lab: Lab, start: float, end: float) -> dict[str, dict[str, 
     return {
         name: {key: value for key, value in found.items() if value == value}  # noqa: PLR0124 - NaN is no traffic
         for name, expression in truth_queries().items()
-        for found in [await lab.prometheus.by_class(expand(expression, values), end)]
+        for found in [
+            await asyncio.to_thread(lab.prometheus.query_by, signals.Label.CLASS, expand(expression, values), end)
+        ]
     }
 
 
@@ -210,8 +212,9 @@ async def _engine_tokens(lab: Lab, window: request_log_totals.Window) -> float:
     """Tokens/s by the engine's own counters; 0 without any."""
     length = f"{window.seconds:.0f}s"
     parts = (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_GENERATION_TOKENS)
-    found = await lab.prometheus.query(" + ".join(f"sum(rate({each.name}[{length}]))" for each in parts), window.end)
-    return found[0].value if found else 0.0
+    expression = " + ".join(f"sum(rate({each.name}[{length}]))" for each in parts)
+    samples = await asyncio.to_thread(lab.prometheus.query, expression, window.end)
+    return samples[0].value if samples else 0.0
 
 
 async def _audit(lab: Lab, times: Times) -> Check:

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compose.prometheus_queries import Sample
 from compose.request_log_totals import ClassFigures, Window
 from compose.webhook import Notification
+from exporters.prometheus_api import Sample
+from exporters.quantities import number
 from exporters.signals import Label
-from exporters.yaml_reader import number
 
 PAGE = {"class": "siso", "slo": "ttft", "severity": "page"}
 SETTING = "enable_prefix_caching"

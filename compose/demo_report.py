@@ -6,7 +6,7 @@ from rich.table import Table
 
 from compose.demo_checks import BASELINE_SETTLE, FLIP_SETTLE, OVERLOAD_SETTLE, SETTING, Check
 from compose.request_log_totals import ClassFigures
-from exporters.yaml_reader import number
+from exporters.quantities import number
 
 
 def before_and_after(figures: Mapping[str, Sequence[ClassFigures]], seconds: Mapping[str, float]) -> Table:

@@ -13,10 +13,10 @@ from alerts.rule_file import render
 from compose import services
 from compose.child_processes import USUAL_SECONDS, Child, Family, Service
 from compose.ports import HOST, refuse_busy
-from compose.prometheus_queries import PrometheusApi
 from compose.prometheus_tools import Tools
 from compose.services import LabConfig
 from compose.webhook import Inbox, Notification, serving
+from exporters.prometheus_api import Prometheus
 from exporters.slos import SloFile
 
 _T = TypeVar("_T")
@@ -32,7 +32,7 @@ class Lab:
     family: Family
     inbox: Inbox
     http: aiohttp.ClientSession
-    prometheus: PrometheusApi
+    prometheus: Prometheus
     started: float
 
     async def offer(self, scenario: str) -> Child:
@@ -82,7 +82,7 @@ async def running(
                     family,
                     inbox,
                     http,
-                    PrometheusApi(http, config.ports.url("prometheus")),
+                    Prometheus(config.ports.url("prometheus"), timeout=5.0),
                     time.time(),
                 )
             finally:

@@ -8,11 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from alerts.promql import increase, quantile, rate, select, sum_by
-from compose.prometheus_queries import PrometheusApi, QueryError
 from exporters import signals
+from exporters.prometheus_api import Alert, Prometheus, PrometheusError
+from exporters.quantities import spell_duration
 from exporters.signals import Label
 from exporters.slos import SloFile
-from exporters.yaml_reader import spell_duration
 
 _RECENT = "30s"
 
@@ -61,13 +61,13 @@ def queries(spec: SloFile) -> dict[str, str]:
     }
 
 
-async def read_rows(prometheus: PrometheusApi, spec: SloFile) -> tuple[ClassRow, ...]:
+def read_rows(prometheus: Prometheus, spec: SloFile) -> tuple[ClassRow, ...]:
     """A row for each class of the SLO file; what Prometheus does not answer is None."""
     found: dict[str, dict[str, float]] = {}
     for name, expression in queries(spec).items():
         try:
-            found[name] = await prometheus.by_class(expression)
-        except QueryError:  # it is starting, or the machine is busy: the next look may have it
+            found[name] = prometheus.query_by(Label.CLASS, expression)
+        except PrometheusError:  # it is starting, or the machine is busy: the next look may have it
             found[name] = {}
     return tuple(
         ClassRow(each.name, **{key: _some(found[key].get(each.name)) for key in found}) for each in spec.classes
@@ -78,12 +78,12 @@ def _some(value: float | None) -> float | None:
     return None if value is None or value != value else value  # noqa: PLR0124 - NaN, a quantile of nothing
 
 
-def alert_names(alerts: Sequence[tuple[str, Mapping[str, str]]]) -> tuple[str, ...]:
+def alert_names(alerts: Sequence[Alert]) -> tuple[str, ...]:
     """`page LLMErrorBudgetBurn ttft/siso`, the firing ones first, each once."""
     names = {
-        f"{labels.get('severity', '-')} {named(labels)}{'' if state == 'firing' else ' (pending)'}"
-        for state, labels in alerts
-        if labels.get("severity") != "none"  # the watchdog, which always fires
+        f"{alert.labels.get('severity', '-')} {named(alert.labels)}{'' if alert.state == 'firing' else ' (pending)'}"
+        for alert in alerts
+        if alert.labels.get("severity") != "none"  # the watchdog, which always fires
     }
     return tuple(sorted(names, key=lambda name: (name.endswith("(pending)"), name)))
 

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import dataclasses
 import sys
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,9 +20,10 @@ from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import VllmCpu, installed
 from exporters import slos
 from exporters.configuration import otlp_endpoints
-from exporters.errors import UsageError
+from exporters.errors import UsageError, parse_flag
+from exporters.quantities import parse_duration
 from exporters.slos import SloFile
-from exporters.yaml_reader import duration, nearest
+from exporters.yaml_reader import nearest
 from loadgen import scenario
 
 _DAY = "24h"  # without an end, the load's last phase is drawn out to this
@@ -115,12 +117,7 @@ def _vllm_cpu(config: LabConfig, screen: Screen) -> VllmCpu:
 
 
 def _length(text: str | None) -> float | None:
-    if text is None:
-        return None
-    seconds = duration(text)
-    if not seconds:
-        raise UsageError(f"--for: {text!r} is no duration; write a number with a unit, such as 30s or 5m")
-    return seconds
+    return None if text is None else parse_flag("--for", text, partial(parse_duration, examples="30s or 5m"))
 
 
 def _engine(text: str) -> str | None:

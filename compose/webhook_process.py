@@ -8,8 +8,8 @@ from pathlib import Path
 
 from compose.console import told
 from compose.webhook import Inbox, Notification, serving
-from exporters.errors import UsageError
-from exporters.sidecar.supervision.listeners import address
+from exporters.addresses import parse_address
+from exporters.errors import UsageError, parse_flag
 
 
 def main() -> int:
@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--file", type=Path, required=True, metavar="FILE", help="append one JSON line a notification")
     arguments = parser.parse_args()
     try:
-        asyncio.run(_serve(Inbox(arguments.file, _tell), *address(arguments.listen, "--listen")))
+        asyncio.run(_serve(Inbox(arguments.file, _tell), *parse_flag("--listen", arguments.listen, parse_address)))
     except (UsageError, OSError) as error:
         print(f"receiver: {error}", file=sys.stderr)
         return 2

@@ -5,9 +5,9 @@ from grafana_foundation_sdk.builders import dashboard
 from alerts.tiers import Severity
 from dashboards.style import DATASOURCE, EVENT_COLOURS, query
 from exporters import signals
+from exporters.quantities import spell_duration
 from exporters.signals import FIRING, Label
 from exporters.slos import SloFile
-from exporters.yaml_reader import spell_duration
 
 
 def events(spec: SloFile) -> tuple[dashboard.AnnotationQuery, ...]:

@@ -1,7 +1,9 @@
 """Finds every query of a dashboard's file and judges what a live Prometheus answers to it."""
 
 import json
+import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from dashboards.interpolation import UnknownVariableError, expand, first_choice, intervals, step_of
-from dashboards.live import Answer, FailedError, Prometheus
 from dashboards.style import MAY_BE_EMPTY
 from exporters.errors import UsageError
+from exporters.prometheus_api import Prometheus, QueryError
 
 _LABEL_VALUES = re.compile(r"\s*label_values\(\s*(?:(?P<series>.+?)\s*,)?\s*(?P<label>\w+)\s*\)\s*", re.DOTALL)
 
@@ -64,6 +66,16 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What one request returned: `samples` leaves out NaN, which is drawn as nothing; `error` when it failed."""
+
+    series: int
+    samples: int
+    seconds: float
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A check and what came of it."""
 
@@ -108,9 +120,9 @@ def first_answers(checks: Iterable[Check], prometheus: Prometheus, span: Span) -
     found: dict[str, str] = {}
     for check in checks:
         if check.variable:
-            with suppress(UnknownVariableError, FailedError):  # said of the check itself
+            with suppress(UnknownVariableError, QueryError):  # said of the check itself
                 text = _filled(replace(check, values={**check.values, **found}), span)
-                answer = prometheus.data("/api/v1/query", {"query": text, "time": f"{span.end:.3f}"})
+                answer = prometheus.get("/api/v1/query", {"query": text, "time": f"{span.end:.3f}"})
                 if (choice := first_choice(answer, check.pattern)) is not None:
                     found[check.variable] = choice
     return found
@@ -203,7 +215,42 @@ def _ask(check: Check, prometheus: Prometheus, span: Span) -> Answer:
     except UnknownVariableError as error:
         return Answer(0, 0, 0.0, str(error))
     asked = request(check.way, text, span)
-    return prometheus.ask(*asked) if asked else Answer(0, 0, 0.0, f"{text!r} is no label_values(series, label)")
+    return measure(prometheus, *asked) if asked else Answer(0, 0, 0.0, f"{text!r} is no label_values(series, label)")
+
+
+def measure(prometheus: Prometheus, path: str, parameters: Mapping[str, str]) -> Answer:
+    """What one request returns, and how long it takes.
+
+    Raises:
+        UsageError: nothing answers at the server's address.
+    """
+    started = time.monotonic()
+    try:
+        data, error = prometheus.get(path, parameters), ""
+    except QueryError as failure:
+        data, error = None, failure.reason
+    series, samples = _count(data)
+    return Answer(series, samples, time.monotonic() - started, error)
+
+
+def _count(data: Any) -> tuple[int, int]:
+    match data:
+        case {"resultType": "matrix" | "vector", "result": list(result)}:
+            drawn = [sum(_is_number(v) for _, v in one.get("values", [one.get("value")])) for one in result]
+            return len(drawn), sum(drawn)
+        case {"resultType": "scalar" | "string", "result": [_, value]}:
+            return 1, int(_is_number(value))
+        case [*values]:  # the values of a label
+            return len(values), len(values)
+        case _:
+            return 0, 0
+
+
+def _is_number(value: str) -> bool:
+    try:
+        return not math.isnan(float(value))
+    except ValueError:
+        return True  # a string, or a native histogram
 
 
 def _filled(check: Check, span: Span) -> str:

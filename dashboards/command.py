@@ -3,6 +3,7 @@
 import argparse
 import time
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,10 +14,10 @@ from rich.table import Table
 from dashboards.audit import Finding, Span, audit, read_dashboards
 from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, checked_place, config_map
-from dashboards.live import Prometheus
-from exporters.errors import UsageError, system_reason
+from exporters.errors import UsageError, parse_flag, system_reason
+from exporters.prometheus_api import Prometheus
+from exporters.quantities import parse_duration
 from exporters.slos import SHIPPED, load
-from exporters.yaml_reader import duration
 
 GENERATED = Path(__file__).parent / "generated"
 
@@ -182,10 +183,7 @@ def _span(arguments: argparse.Namespace) -> Span:
 
 
 def _seconds(flag: str, text: str) -> float:
-    seconds = duration(text)
-    if not seconds:
-        raise UsageError(f"{flag}: {text!r} is no duration; write one such as 15m")
-    return seconds
+    return parse_flag(flag, text, partial(parse_duration, examples="15m"))
 
 
 def _moment(flag: str, text: str) -> float:

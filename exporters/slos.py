@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from exporters.quantities import number
 from exporters.signals import OTHER
-from exporters.yaml_reader import Node, Reader, nearest, number, open_yaml, parse_yaml
+from exporters.yaml_reader import Node, Reader, nearest, open_yaml, parse_yaml
 
 SHIPPED = Path(__file__).resolve().parents[1] / "alerts" / "slos.yaml"
 """The SLO file that comes with the program, in a checkout and in an installation."""

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import yaml
 
-from exporters.errors import UsageError, system_reason
+from exporters.errors import InvalidValueError, UsageError, system_reason
+from exporters.quantities import number, parse_duration
 
-DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -42,28 +41,6 @@ class FileError(UsageError):
                 for p in self.problems
             )
         )
-
-
-def number(value: float) -> str:
-    """A number as a person writes it: `5`, not `5.0`; `1000000`, not `1e+06`."""
-    return f"{value:.12g}"
-
-
-def duration(text: str) -> float | None:
-    """Seconds of `250ms`, `5s`, `1m`, `12h`, `30d` or `1h30m`; None when it is no duration."""
-    parts = list(_DURATION.finditer(text))
-    if not parts or "".join(part[0] for part in parts) != text:
-        return None
-    return sum(round(float(part[1]) * DURATION_UNITS[part[2]], 9) for part in parts)
-
-
-def spell_duration(seconds: float) -> str:
-    """The shortest Prometheus duration of `seconds` (whole milliseconds): `1h30m`, `250ms`."""
-    left, out = round(seconds * 1000), ""
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
-        count, left = divmod(left, size)
-        out += f"{count}{unit}" if count else ""
-    return out or "0s"
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
@@ -242,13 +219,13 @@ class Node:
 
     def duration(self) -> float | None:
         """Seconds, above zero."""
-        seconds = duration(str(self.at.value)) if isinstance(self.at, yaml.ScalarNode) else None
-        if seconds is None or seconds <= 0:
+        try:
+            return parse_duration(str(self.at.value) if isinstance(self.at, yaml.ScalarNode) else "")
+        except InvalidValueError:
             self.problem(
                 f"{self.shown()} is no duration; write a number with a unit, such as 250ms, 5s, 1m, 12h or 30d"
             )
             return None
-        return seconds
 
     def _join(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key

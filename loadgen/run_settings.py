@@ -3,12 +3,16 @@
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from exporters import slos
+from exporters.addresses import Address, parse_address
 from exporters.errors import UsageError
-from exporters.yaml_reader import duration
+from exporters.quantities import parse_duration
 from loadgen import arrivals, load_target, scenario
+
+_seconds = partial(parse_duration, examples="30s or 5m", allow_zero=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +30,7 @@ class Settings:
     grace: float
     most_open: int
     check: bool
-    metrics: tuple[str, int] | None
+    metrics: Address | None
 
     @property
     def length(self) -> float:
@@ -52,7 +56,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--metrics",
-        type=_address,
+        type=partial(parse_address, example="127.0.0.1:9465"),
         metavar="HOST:PORT",
         help="series for Prometheus; waits before the run and after it to be read, for two scrape intervals",
     )
@@ -117,13 +121,6 @@ def from_environment(environment: Mapping[str, str], host: str | None) -> Settin
         raise UsageError(f"environment: {error}") from error
 
 
-def _seconds(text: str) -> float:
-    seconds = duration(text)
-    if seconds is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write a number with a unit, such as 30s or 5m")
-    return seconds
-
-
 def _positive(text: str) -> float:
     try:
         value = float(text)
@@ -138,10 +135,3 @@ def _whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
     return int(text)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address; write HOST:PORT, such as 127.0.0.1:9465")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:9465` asks for every interface

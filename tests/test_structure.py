@@ -18,7 +18,17 @@ ROOMS = ("exporters", "alerts", "dashboards", "loadgen", "compose")
 VOCABULARY = frozenset(
     f"exporters.{name}"
     for name in (
-        *("signals", "slos", "records", "verdicts", "errors", "yaml_reader"),
+        *(
+            "signals",
+            "slos",
+            "records",
+            "verdicts",
+            "errors",
+            "yaml_reader",
+            "quantities",
+            "addresses",
+            "prometheus_api",
+        ),
         *(f"engines.{name}" for name in ("table_rows", "signal_table", "vllm_buckets")),
     )
 )

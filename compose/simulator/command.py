@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import signal
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -10,7 +11,8 @@ import uvloop
 from compose.simulator.engine_flags import NAMES, SWITCHES, SettingsError, change, of_preset
 from compose.simulator.presets import DEFAULT_PRESET, PRESETS, Preset
 from compose.simulator.restarting_server import Simulator, SimulatorConfig, announce
-from exporters.errors import UsageError
+from exporters.addresses import parse_address
+from exporters.errors import UsageError, parse_flag
 
 _HELP = {
     "max_num_seqs": "requests in the running batch at most",
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 def configuration(args: argparse.Namespace) -> SimulatorConfig:
     """The configuration that the flags ask for, or one message with all that is wrong with them."""
     preset = _preset(args.preset)
-    host, port = _address(args.listen)
+    host, port = parse_flag("--listen", args.listen, partial(parse_address, example="127.0.0.1:8000"))
     changes: dict[str, Any] = {name: getattr(args, name) for name in NAMES if getattr(args, name) is not None}
     try:
         settings = change(of_preset(preset), changes)
@@ -105,10 +107,3 @@ def _preset(name: str) -> Preset:
     if name not in PRESETS:
         raise UsageError(f"--preset: there is no {name!r}; there are {', '.join(PRESETS)}")
     return PRESETS[name]
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--listen: {text!r} is no HOST:PORT, such as 127.0.0.1:8000")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:8000` asks for every interface

@@ -13,6 +13,7 @@ from compose.simulator.engine_flags import Settings
 from compose.simulator.engine_loop import Life
 from compose.simulator.presets import Preset
 from compose.simulator.vllm_api import Service
+from exporters.addresses import Address
 from exporters.errors import UsageError
 
 
@@ -92,7 +93,7 @@ class Simulator:
             listener = await loop.create_server(runner.server, config.host, self.port, backlog=1024)
         except OSError as error:
             raise UsageError(
-                f"cannot listen on {_address(config.host, self.port)}: {_reason(error)}; choose another with --listen"
+                f"cannot listen on {Address(config.host, self.port)}: {_reason(error)}; choose another with --listen"
             ) from error
         self.port = listener.sockets[0].getsockname()[1]
         self.listening.set()
@@ -109,14 +110,10 @@ def announce(config: SimulatorConfig, port: int) -> None:
     """The one line on stderr at start."""
     print(
         f"vllm-slo simulate: a SIMULATED vLLM serves {config.model} as preset {config.preset.name} "
-        f"on http://{_address(config.host, port)} (seed {config.settings.seed})",
+        f"on http://{Address(config.host, port)} (seed {config.settings.seed})",
         file=sys.stderr,
         flush=True,
     )
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _reason(error: OSError) -> str:

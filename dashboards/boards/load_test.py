@@ -15,9 +15,9 @@ from dashboards.panels import slo_status, traffic
 from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SELECTED, SKY, WARN, describe, query
 from dashboards.tables import Figure
 from exporters import signals
+from exporters.quantities import spell_duration
 from exporters.signals import SEND_LATE, Label, LoadOutcome, Outcome, Signal
 from exporters.slos import SloFile
-from exporters.yaml_reader import spell_duration
 
 _NO_TEST = "no load test"
 _EMPTY = "no load test ran in this time"

@@ -11,9 +11,9 @@ from dashboards import style
 from dashboards.label_selectors import PER_CLASS, goodput_ratio, selected
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, SELECTED, WARN, describe, query
 from exporters import signals
+from exporters.quantities import number, spell_duration
 from exporters.signals import FIRING, Label
 from exporters.slos import SloFile
-from exporters.yaml_reader import number, spell_duration
 
 _PER_SLO = "{{slo}} {{class}}"
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +17,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from dashboards.audit import Span, read_trees
-from dashboards.live import Prometheus
 from dashboards.preview.chromium import BrowserError, browser
 from dashboards.preview.document import document
 from dashboards.preview.html_page import Pages
 from dashboards.preview.preview_server import Choices, Served
 from dashboards.preview.view_state import View
-from exporters.errors import UsageError, system_reason
-from exporters.yaml_reader import duration
+from exporters.addresses import parse_address
+from exporters.errors import InvalidValueError, UsageError, parse_flag, system_reason
+from exporters.prometheus_api import Prometheus
+from exporters.quantities import parse_duration
 
 
 def preview(arguments: argparse.Namespace, prometheus: Prometheus, span: Callable[[], Span], refresh: float) -> int:
@@ -37,7 +39,10 @@ def preview(arguments: argparse.Namespace, prometheus: Prometheus, span: Callabl
         return document(trees[name], prometheus, View(between(start, end, span()), zone, {**chosen, **choices}))
 
     if arguments.serve is not None:
-        asyncio.run(_serve(Served(replace(pages, link="*"), draw, refresh), *_address(arguments.serve)))
+        address = parse_flag(
+            "--serve", arguments.serve, partial(parse_address, example="127.0.0.1:3001", needs_host=True)
+        )
+        asyncio.run(_serve(Served(replace(pages, link="*"), draw, refresh), *address))
         return 0
     written = _write(trees, pages, prometheus, View(span(), zone, chosen), arguments.out)
     if arguments.png:
@@ -57,10 +62,10 @@ def between(start: str | None, end: str | None, otherwise: Span) -> Span:
             return otherwise.end
         if text.isdecimal():
             return int(text) / 1000
-        ago = duration(text[4:]) if text.startswith("now-") else None
-        if ago is None:
-            raise UsageError(f"{text!r} is no time; write now, now-15m or unix milliseconds")
-        return otherwise.end - ago
+        with contextlib.suppress(InvalidValueError):
+            if text.startswith("now-"):
+                return otherwise.end - parse_duration(text[4:], allow_zero=True)
+        raise UsageError(f"{text!r} is no time; write now, now-15m or unix milliseconds")
 
     if not start:
         return otherwise
@@ -142,10 +147,3 @@ def _chosen(flags: Sequence[str], trees: Mapping[str, Mapping[str, Any]]) -> dic
             raise UsageError(f"--var: no dashboard has a variable {name!r}; there are: {', '.join(sorted(known))}")
         chosen[name] = (*chosen.get(name, ()), value)
     return chosen
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--serve: {text!r} is no HOST:PORT, such as 127.0.0.1:3001")
-    return host.strip("[]"), int(port)

@@ -10,7 +10,6 @@ from markdown_it import MarkdownIt
 
 from dashboards.audit import is_prometheus
 from dashboards.interpolation import UnknownVariableError, expand
-from dashboards.live import Prometheus
 from dashboards.preview.data_frames import Frame, Grid
 from dashboards.preview.field_config import Context, Style, style_of
 from dashboards.preview.graph_panel import graph
@@ -22,6 +21,7 @@ from dashboards.preview.table_panel import table
 from dashboards.preview.transformations import transformed
 from dashboards.preview.variable_options import Choice, choices, pattern_of
 from dashboards.preview.view_state import View
+from exporters.prometheus_api import Prometheus
 
 _AT_ONCE = 2  # as the audit: no load on a server that also evaluates the alerts
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from dashboards.audit import Way, is_prometheus, request, way_of
 from dashboards.interpolation import UnknownVariableError, expand, intervals
-from dashboards.live import FailedError, Prometheus
 from dashboards.preview import data_frames
 from dashboards.preview.annotations import marks_of
 from dashboards.preview.data_frames import Frame
 from dashboards.preview.view_state import View
+from exporters.prometheus_api import Prometheus, QueryError
 
 MOST_SERIES = 200
 """Of one query: more lines than anybody tells apart, few enough for a browser."""
@@ -56,7 +56,7 @@ class Asker:
         for query in asking:
             try:
                 result = self._result(query.expression, query.way, values)
-            except (FailedError, UnknownVariableError) as error:
+            except (QueryError, UnknownVariableError) as error:
                 notes.append(f"{query.ref}: {error}")
                 continue
             finally:
@@ -71,7 +71,7 @@ class Asker:
         expression = (annotation.get("target") or {}).get("expr") or annotation["expr"]
         try:
             result = self._result(expression, Way.RANGE, values)
-        except (FailedError, UnknownVariableError) as error:
+        except (QueryError, UnknownVariableError) as error:
             return [], [f"{annotation['name']}: {error}"]
         finally:
             self.answered()
@@ -81,7 +81,7 @@ class Asker:
         """What the server says.
 
         Raises:
-            FailedError: it refuses the query.
+            QueryError: it refuses the query.
             UnknownVariableError: the query names a variable without a value.
             UsageError: nothing answers at the server's address.
         """
@@ -89,8 +89,8 @@ class Asker:
         own = intervals(self.view.span.seconds, self.view.span.scrape_interval)
         asked = request(way, expand(expression, {**values, **own}), span)
         if asked is None:
-            raise FailedError(f"{expression!r} is no label_values(series, label)")
-        return self.prometheus.data(*asked)
+            raise QueryError(f"{expression!r} is no label_values(series, label)")
+        return self.prometheus.get(*asked)
 
     def _result(self, expression: str, way: Way, values: Mapping[str, str]) -> list[dict[str, Any]]:
         match self.data(expression, way, values):
@@ -98,7 +98,7 @@ class Asker:
                 return [one for one in result if one.get("value") or one.get("values")]  # or a native histogram
             case {"resultType": "scalar", "result": value}:
                 return [{"metric": {}, "value": value}]
-        raise FailedError("the answer is not that of a Prometheus")
+        raise QueryError("the answer is not that of a Prometheus")
 
     def _frames(self, query: Query, result: list[dict[str, Any]], value: str) -> list[Frame]:
         if query.is_table:

@@ -7,8 +7,8 @@ from typing import Any
 
 from dashboards.audit import QUERY_RESULT, Way, is_prometheus
 from dashboards.interpolation import UnknownVariableError, choices_of
-from dashboards.live import FailedError
 from dashboards.preview.queries import Asker
+from exporters.prometheus_api import QueryError
 
 ALL = "$__all"
 
@@ -86,7 +86,7 @@ def _options(variable: Mapping[str, Any], asker: Asker, values: Mapping[str, str
             way, text = (Way.QUERY_RESULT, asked["expression"]) if asked else (Way.LABEL_VALUES, text)
             try:
                 return choices_of(asker.data(text, way, values), str(variable.get("regex") or ""))
-            except (FailedError, UnknownVariableError, re.error):
+            except (QueryError, UnknownVariableError, re.error):
                 return []  # the panels that need it say what is wrong
     return []
 

@@ -4,6 +4,7 @@ import ssl
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from exporters.addresses import Address
 from exporters.configuration.tls import SYSTEM, Trust
 from exporters.errors import UsageError
 
@@ -19,8 +20,7 @@ class Origin:
 
     @property
     def authority(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return str(Address(self.host, self.port))
 
 
 def origin(url: str, trust: Trust = SYSTEM) -> Origin:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from exporters.addresses import Address
 from exporters.errors import UsageError
 
 TRACES_PATH = "/v1/traces"
@@ -46,7 +47,7 @@ class Receiver(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return str(Address(self.host, self.port))
 
 
 def semconv(text: str) -> Semconv:
@@ -81,8 +82,7 @@ def url(text: str) -> str:
     path = parts.path.rstrip("/")
     if grpc and path:
         raise UsageError(f"--otlp: {text!r} has a path, which gRPC does not take; leave out {path!r}")
-    name = f"[{host}]" if ":" in host else host
-    where = f"{parts.scheme}://{name}:{port or (4317 if grpc else 4318)}"
+    where = f"{parts.scheme}://{Address(host, port or (4317 if grpc else 4318))}"
     return where if grpc else where + (path or TRACES_PATH)
 
 

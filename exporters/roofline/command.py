@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from exporters.errors import UsageError
+from exporters.quantities import number
 from exporters.roofline.ceilings import BATCH, ceilings
 from exporters.roofline.formulas import (
     Setup,
@@ -24,7 +25,7 @@ from exporters.roofline.formulas import (
 )
 from exporters.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.roofline.model_shape import MAX_SIZE, read_shape
-from exporters.yaml_reader import nearest, number
+from exporters.yaml_reader import nearest
 
 BATCHES = (1, 8, 50, 200, 1000)
 

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import contextlib
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -19,14 +18,14 @@ from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.scrape_targets import targets
-from exporters.errors import UsageError
+from exporters.errors import UsageError, parse_flag
+from exporters.quantities import parse_duration, parse_size
 from exporters.requestlog.writer import RequestLog
 from exporters.roofline.ceilings import read_ceilings
 from exporters.sidecar.http_api.admin import read_token
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.supervision.listeners import listen
 from exporters.sidecar.supervision.supervisor import supervise
-from exporters.yaml_reader import duration
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -224,14 +223,14 @@ def run(arguments: argparse.Namespace) -> int:
         allow_paths=tuple(arguments.allow_path),
         models=tuple(arguments.model),
         inject_usage=not arguments.no_inject_usage,
-        max_head=_size(arguments.max_head, "--max-head"),
-        max_body=None if arguments.max_body == "never" else _size(arguments.max_body, "--max-body"),
-        connect_timeout=_duration(arguments.connect_timeout, "--connect-timeout"),
+        max_head=parse_flag("--max-head", arguments.max_head, parse_size),
+        max_body=None if arguments.max_body == "never" else parse_flag("--max-body", arguments.max_body, parse_size),
+        connect_timeout=parse_flag("--connect-timeout", arguments.connect_timeout, parse_duration),
         client_idle=_duration_or_never(arguments.client_idle, "--client-idle"),
         cut_stalled_client=_duration_or_never(arguments.cut_stalled_client, "--cut-stalled-client"),
         cut_first_token=_duration_or_never(arguments.cut_first_token, "--cut-first-token"),
         cut_idle=_duration_or_never(arguments.cut_idle, "--cut-idle"),
-        drain=0.0 if arguments.drain == "0" else _duration(arguments.drain, "--drain"),
+        drain=0.0 if arguments.drain == "0" else parse_flag("--drain", arguments.drain, parse_duration),
         otlp=_collector(arguments),
         engine_spans=_receivers(arguments.engine_spans),
     )
@@ -303,19 +302,5 @@ def _receivers(given: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:
     return receivers
 
 
-def _size(text: str, flag: str) -> int:
-    match = re.fullmatch(r"([1-9][0-9]*)(|KiB|MiB|GiB)", text)
-    if match is None:
-        raise UsageError(f"{flag}: {text!r} is no size; write bytes or a number with a unit, such as 64KiB or 256MiB")
-    return int(match[1]) << 10 * ("", "KiB", "MiB", "GiB").index(match[2])
-
-
 def _duration_or_never(text: str | None, flag: str) -> float | None:
-    return None if text is None or text == "never" else _duration(text, flag)
-
-
-def _duration(text: str, flag: str) -> float:
-    seconds = duration(text)
-    if not seconds:
-        raise UsageError(f"{flag}: {text!r} is no duration; write a number with a unit, such as 250ms, 30s or 10m")
-    return seconds
+    return None if text is None or text == "never" else parse_flag(flag, text, parse_duration)

@@ -3,8 +3,8 @@
 import pytest
 
 from alerts.tiers import tiers
+from exporters.quantities import spell_duration
 from exporters.slos import SloFile, load
-from exporters.yaml_reader import spell_duration
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 
 BURN, LOW = "LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic"

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from alerts import json_schema
 from compose.cli import main
 from exporters import yaml_reader
+from exporters.quantities import parse_duration, spell_duration
 from exporters.slos import SHIPPED, loads
-from exporters.yaml_reader import FileError, spell_duration
+from exporters.yaml_reader import FileError
 from tests.exporters.test_slo_file_errors import GOOD, MISTAKES
 from tests.support.promtool import ROOT
 
@@ -159,7 +160,7 @@ def test_the_defaults_are_the_readers() -> None:
         "min_events_page": guards["min_events"]["properties"]["page"]["default"],
         "min_events_ticket": guards["min_events"]["properties"]["ticket"]["default"],
         **{key: guards[key]["default"] for key in ("min_bad", "per_tenant")},
-        "cold_start": yaml_reader.duration(guards["cold_start"]["default"]),
+        "cold_start": parse_duration(guards["cold_start"]["default"]),
     } == {field.name: getattr(least.alerting, field.name) for field in fields(least.alerting)}
 
 

@@ -20,10 +20,10 @@ from typing import Any
 from alerts.recording_windows import windows
 from dashboards.audit import Check, Finding, Span, Way, audit, checks_of
 from dashboards.command import GENERATED
-from dashboards.live import Prometheus
+from exporters.prometheus_api import Prometheus
+from exporters.quantities import parse_duration, spell_duration
 from exporters.signals import FIRING, LOAD_SIGNALS, OTHER, RECORDED, SIGNALS, SIZES, Label, Outcome, Phase
 from exporters.slos import SHIPPED, load
-from exporters.yaml_reader import duration, spell_duration
 from tests.support.dashboard_queries import KNOWN, series_in
 from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
 
@@ -147,9 +147,7 @@ def _processor(url: str) -> float:
 
 def _range(page: Mapping[str, Any]) -> int:
     """Seconds of `now-1h`, with which the dashboard opens."""
-    seconds = duration(page["time"]["from"].removeprefix("now-"))
-    assert seconds
-    return round(seconds)
+    return round(parse_duration(page["time"]["from"].removeprefix("now-")))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from compose import demo_checks
-from compose.prometheus_queries import Sample
 from compose.request_log_totals import ClassFigures
 from compose.webhook import Notification
+from exporters.prometheus_api import Sample
 
 SISO = ClassFigures("siso", 100, 100, 1.0, 0.1, 0.2, 500.0, 0.0)
 BURN = {"alertname": "LLMErrorBudgetBurn", **demo_checks.PAGE}

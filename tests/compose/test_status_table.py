@@ -7,6 +7,7 @@ from rich.console import Console
 from compose import rewrite_config, status_table
 from compose.status_table import ClassRow, View
 from exporters import slos
+from exporters.prometheus_api import Alert
 
 SHOWN = View(
     seconds=12,
@@ -38,9 +39,9 @@ def test_the_table_shows_every_service_class_page_and_place() -> None:
 
 def test_the_alert_that_always_fires_is_not_shown() -> None:
     alerts = [
-        ("firing", {"alertname": "Watchdog", "severity": "none"}),
-        ("pending", {"alertname": "LLMEngineDown", "severity": "page"}),
-        ("firing", {"alertname": "LLMErrorBudgetBurn", "severity": "ticket", "slo": "ttft", "class": "siso"}),
+        Alert("firing", {"alertname": "Watchdog", "severity": "none"}),
+        Alert("pending", {"alertname": "LLMEngineDown", "severity": "page"}),
+        Alert("firing", {"alertname": "LLMErrorBudgetBurn", "severity": "ticket", "slo": "ttft", "class": "siso"}),
     ]
     assert status_table.alert_names(alerts) == ("ticket LLMErrorBudgetBurn ttft/siso", "page LLMEngineDown (pending)")
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from compose.cli import main
-from dashboards.audit import Check, Finding, Way, checks_of
+from dashboards.audit import Answer, Check, Finding, Way, checks_of
 from dashboards.command import GENERATED
-from dashboards.live import Answer, Prometheus
+from exporters.prometheus_api import Prometheus
 from tests.support.fake_prometheus import Ask, FakePrometheus
 
 
@@ -107,10 +107,10 @@ def test_a_query_is_asked_as_grafana_would_ask_it_with_every_variable_filled_in(
 def test_a_slow_query_is_flagged_and_fails_only_when_asked_to(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def answers(self: Prometheus, path: str, given: dict[str, str]) -> Answer:
+    def answers(prometheus: Prometheus, path: str, given: dict[str, str]) -> Answer:
         return Answer(1, 2, 1.25 if "llm_slo:burn_rate{" in given.get("query", "") else 0.0)
 
-    monkeypatch.setattr(Prometheus, "ask", answers)
+    monkeypatch.setattr("dashboards.audit.measure", answers)
     assert run("http://prometheus") == 0
     *table, board, together = capsys.readouterr().out.splitlines()
     assert [cell.strip() for cell in row("\n".join(table), "Burn rate").split("│")[-3:-1]] == ["1.250", "ok, slow"]
@@ -207,7 +207,11 @@ def test_a_prometheus_that_does_not_answer_is_one_message(capsys: pytest.Capture
             "--prometheus: 'localhost:9090' is no web address; write one such as http://127.0.0.1:9090",
             id="no scheme",
         ),
-        pytest.param(["--range", "soon"], "--range: 'soon' is no duration; write one such as 15m", id="no duration"),
+        pytest.param(
+            ["--range", "soon"],
+            "--range: 'soon' is no duration; write a number with a unit, such as 15m",
+            id="no duration",
+        ),
         pytest.param(
             ["--to", "noon"],
             "--to: 'noon' is no time; write unix seconds or ISO 8601, such as 2026-01-31T12:00:00+00:00",

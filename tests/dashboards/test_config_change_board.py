@@ -12,8 +12,8 @@ from dashboards.audit import Check, Span, checks_of, first_answers
 from dashboards.boards.config_change import BOARD
 from dashboards.command import GENERATED
 from dashboards.interpolation import expand, intervals
-from dashboards.live import Prometheus
 from exporters import signals
+from exporters.prometheus_api import Prometheus
 from tests.support.prometheus_blocks import prometheus_over
 from tests.support.sidecar_process import free_port
 
@@ -113,7 +113,7 @@ class Shown:
     def _answer(self, check: Check) -> list[tuple[dict[str, str], float]]:
         values = {**self.variables, **intervals(self._span.seconds, EVERY)}
         asked = {"query": expand(check.expression, values), "time": f"{self._span.end:.3f}"}
-        found: list[dict[str, Any]] = self._prometheus.data("/api/v1/query", asked)["result"]
+        found: list[dict[str, Any]] = self._prometheus.get("/api/v1/query", asked)["result"]
         return [(one["metric"], float(one["value"][1])) for one in found]
 
 

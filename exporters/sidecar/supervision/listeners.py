@@ -2,21 +2,10 @@
 
 import socket
 
-from exporters.errors import UsageError, system_reason
+from exporters.addresses import parse_address
+from exporters.errors import UsageError, parse_flag, system_reason
 
 BACKLOG = 4096
-
-
-def address(text: str, flag: str) -> tuple[str, int]:
-    """Read `HOST:PORT` or `:PORT`.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"{flag}: {text!r} is no address; write HOST:PORT, such as 127.0.0.1:8001")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:PORT` asks for every interface
 
 
 def listen(text: str, flag: str, count: int = 1) -> list[socket.socket]:
@@ -28,7 +17,7 @@ def listen(text: str, flag: str, count: int = 1) -> list[socket.socket]:
     Raises:
         UsageError: the address cannot be listened on.
     """
-    host, port = address(text, flag)
+    host, port = parse_flag(flag, text, parse_address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made: list[socket.socket] = []
     try:

@@ -37,7 +37,11 @@ def test_flags_go_over_the_preset() -> None:
 @pytest.mark.parametrize(
     "words, message",
     [
-        pytest.param("--listen nowhere", "--listen: 'nowhere' is no HOST:PORT, such as 127.0.0.1:8000", id="listen"),
+        pytest.param(
+            "--listen nowhere",
+            "--listen: 'nowhere' is no address; write HOST:PORT, such as 127.0.0.1:8000",
+            id="listen",
+        ),
         pytest.param(
             "--preset h100",
             "--preset: there is no 'h100'; there are rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, t4-qwen2.5-0.5b, toy",

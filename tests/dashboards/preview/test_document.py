@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from dashboards.audit import Span
-from dashboards.live import Prometheus
 from dashboards.preview import queries
 from dashboards.preview.document import document
 from dashboards.preview.html_page import Pages, to_json
 from dashboards.preview.variable_options import pattern_of
 from dashboards.preview.view_state import View
+from exporters.prometheus_api import Prometheus
 from tests.dashboards.preview.sample_dashboard import END, PANELS, START, answer, config, dashboard, override, panel
 from tests.support.fake_prometheus import FakePrometheus
 

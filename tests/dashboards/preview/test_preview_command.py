@@ -82,9 +82,15 @@ def test_a_browser_that_does_not_start_is_one_message(
             "--var: no dashboard has a variable 'clas'; there are: class, datasource",
             id="an unknown variable",
         ),
-        pytest.param(["--serve", "3001"], "--serve: '3001' is no HOST:PORT, such as 127.0.0.1:3001", id="no address"),
         pytest.param(
-            ["--refresh", "soon"], "--refresh: 'soon' is no duration; write one such as 15m", id="no duration"
+            ["--serve", "3001"],
+            "--serve: '3001' is no address; write HOST:PORT, such as 127.0.0.1:3001",
+            id="no address",
+        ),
+        pytest.param(
+            ["--refresh", "soon"],
+            "--refresh: 'soon' is no duration; write a number with a unit, such as 15m",
+            id="no duration",
         ),
         pytest.param(
             ["--prometheus", "localhost:9090"],

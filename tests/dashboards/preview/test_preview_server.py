@@ -12,7 +12,6 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
 from dashboards.audit import Span
-from dashboards.live import Prometheus
 from dashboards.preview.chromium import NAMES, browser, find
 from dashboards.preview.command import between
 from dashboards.preview.document import document
@@ -20,6 +19,7 @@ from dashboards.preview.html_page import Pages
 from dashboards.preview.preview_server import Choices, Served
 from dashboards.preview.view_state import View
 from exporters.errors import UsageError
+from exporters.prometheus_api import Prometheus
 from tests.dashboards.preview.sample_dashboard import END, PANELS, START, answer, dashboard
 from tests.support.fake_prometheus import FakePrometheus
 
