@@ -19,7 +19,7 @@ from exporters import signals, slos
 from exporters.configuration.child_process import ChildConfig, collect_seldom, read_child_config, stop_event
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
-from exporters.engines.engine_group import Fleet
+from exporters.engines.engine_group import EngineGroup
 from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import Accumulator, counter, gauge
@@ -60,7 +60,7 @@ class Exporter:
         tls = sidecar.trust.context()
         engines = targets(sidecar.upstream, sidecar.engine_metrics)
         memory = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
-        self.engines = Fleet(engines, spec.scrape_interval, self._models, tls, memory)
+        self.engines = EngineGroup(engines, spec.scrape_interval, self._models, tls, memory)
         self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
         self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
         self._certificate_expiry: float | None = None
@@ -77,7 +77,7 @@ class Exporter:
             lambda: self.engines.revision,
             None if self.traces is None else self.traces.add,
             self.join,
-            answered=self.engines.answered,
+            answered=self.engines.observe_fingerprint,
         )
 
     def collect(self) -> Iterator[Metric | Accumulator]:

@@ -7,17 +7,17 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from exporters.engines.config_changes import Taken
+from exporters.engines.config_changes import DeclarationResult
 from exporters.errors import UsageError
 from exporters.sidecar.http_api.admin import Accepted, Declaration, Refused, mistakes, read_token
 
 PATIENCE = 10.0
 
 _MEANING = {
-    Taken.FLIPPED: "flipped",
-    Taken.NOTED: "flipped already, as the engine shows; the note stands there",
-    Taken.AWAITED: "the engine shows another value; the flip counts when it shows this one",
-    Taken.UNCHANGED: "unchanged",
+    DeclarationResult.CHANGED: "flipped",
+    DeclarationResult.NOTE_ADDED: "flipped already, as the engine shows; the note stands there",
+    DeclarationResult.PENDING: "the engine shows another value; the flip counts when it shows this one",
+    DeclarationResult.UNCHANGED: "unchanged",
 }
 
 
@@ -69,7 +69,7 @@ def _settings(given: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def _posted(url: str, token: bytes, asked: Declaration) -> dict[str, dict[str, Taken]]:
+def _posted(url: str, token: bytes, asked: Declaration) -> dict[str, dict[str, DeclarationResult]]:
     # Not urllib: it would carry the token on to wherever an answer or a proxy of the environment points.
     try:
         parts = urlsplit(url)

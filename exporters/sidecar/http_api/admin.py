@@ -9,8 +9,8 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from exporters.engines.config_changes import Taken
-from exporters.engines.engine_group import Fleet
+from exporters.engines.config_changes import DeclarationResult
+from exporters.engines.engine_group import EngineGroup
 from exporters.errors import UsageError, system_reason
 
 PREFIX = "/admin/"
@@ -50,7 +50,7 @@ class Declaration(msgspec.Struct, forbid_unknown_fields=True):
 class Accepted(msgspec.Struct):
     """What became of each setting, by engine."""
 
-    engines: dict[str, dict[str, Taken]]
+    engines: dict[str, dict[str, DeclarationResult]]
 
 
 class Refused(msgspec.Struct):
@@ -75,7 +75,7 @@ def mistakes(asked: Declaration) -> list[str]:
 class Admin:
     """Opened by the admin token alone: what opens the metrics opens nothing here."""
 
-    def __init__(self, fleet: Fleet, token_file: str) -> None:
+    def __init__(self, fleet: EngineGroup, token_file: str) -> None:
         self._fleet = fleet
         self._path = token_file
         self._token: bytes | None = None
@@ -116,7 +116,7 @@ class Admin:
             found.append(f"engine: {asked.engine[:100]!r} is none; there is {' and '.join(states)}")
         engines = list(states) if asked.engine is None else [asked.engine]
         for name in engines:
-            if name in states and len(states[name].watch.known.declared.keys() | asked.set.keys()) > MOST_SETTINGS:
+            if name in states and len(states[name].watch.history.declared.keys() | asked.set.keys()) > MOST_SETTINGS:
                 found.append(f"set: {name} would have more than {MOST_SETTINGS} declared settings")
         if found:
             return _refused(found)
@@ -127,7 +127,7 @@ class Admin:
         flips = [(change.at, name, change) for name, watch in watches.items() for change in watch.changes]
         listed = [{"engine": name, **msgspec.to_builtins(change)} for _, name, change in sorted(flips, key=_by_time)]
         engines = {
-            name: {"revision": watch.revision, "declared": watch.known.declared, "awaited": watch.known.awaited}
+            name: {"revision": watch.revision, "declared": watch.history.declared, "awaited": watch.history.awaited}
             for name, watch in watches.items()
         }
         return _json({"engines": engines, "flips": listed, "now": time.time()})

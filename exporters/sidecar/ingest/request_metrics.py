@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 
 from exporters import signals
-from exporters.exposition.accumulators import Accumulator, Counter, Histogram, Traced, counter, gauge
+from exporters.exposition.accumulators import Accumulator, Counter, ExemplarTrace, Histogram, counter, gauge
 from exporters.exposition.histogram_bounds import bounds
 from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
@@ -56,9 +56,9 @@ class RequestMetrics:
         self._snapshots: dict[str, Snapshot] = {}
         self.add_model(OTHER)
         for reason in UNPARSED:
-            self._count[signals.SIDECAR_UNPARSED].born((reason,))
+            self._count[signals.SIDECAR_UNPARSED].initialise((reason,))
         for reason in UNMETERED:
-            self._count[signals.SIDECAR_UNMETERED].born((reason,))
+            self._count[signals.SIDECAR_UNMETERED].initialise((reason,))
 
     @property
     def models(self) -> frozenset[str]:
@@ -74,7 +74,7 @@ class RequestMetrics:
         for signal, tally in tallies.items():
             if Label.MODEL in signal.labels:
                 for labels in self._combinations(signal, model):
-                    tally.born(labels)
+                    tally.initialise(labels)
 
     def record(self, record: Record, *, traced: bool = False) -> None:
         """Count one record; `traced`: its spans are kept, so that its trace can stand as an exemplar."""
@@ -149,7 +149,7 @@ class RequestMetrics:
             if verdict is Verdict.BAD:
                 self._count[signals.SLO_BAD].add(key)
 
-    def _finished(self, record: Finished, trace: Traced | None) -> None:
+    def _finished(self, record: Finished, trace: ExemplarTrace | None) -> None:
         count, spread = self._count, self._spread
         kind = self._bounded(record.model), record.request_class
         key = *kind, record.tenant
@@ -205,7 +205,7 @@ def _size(tokens: float) -> str:
     return SIZES[bisect_left(SIZE_BOUNDS, tokens)]
 
 
-def _trace(record: Finished) -> Traced | None:
+def _trace(record: Finished) -> ExemplarTrace | None:
     """The trace with our span in it; a client's own without one may be nowhere."""
     if record.trace_id is None or record.span_id is None:
         return None

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from exporters import signals
 from exporters.configuration.child_process import ChildConfig
 from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.engines.normalisation import read
+from exporters.engines.normalisation import normalise
 from exporters.records import Footprint, Hello, OpenRequests, Snapshot
 from exporters.roofline.ceilings import Ceilings
 from exporters.sidecar.exporter import Exporter
@@ -89,9 +89,9 @@ def feed(exporter: Exporter) -> None:
     exporter.series.record(finished(request_class="siso", tenant="other", unmetered="KeyError"))
     (state,) = exporter.engines.states
     for text, now in ((CACHING_OFF, 1795227300.0), (PAGES["vllm-0.32.0-recorded"] + SPECULATING, 1795227400.0)):
-        state.reading = read(text)
-        state.watch.observe(state.reading.settings, None, now)
-    state.up, state.version, state.good_at = True, "0.32.0", time.monotonic()
+        state.metrics = normalise(text)
+        state.watch.observe(state.metrics.settings, None, now)
+    state.up, state.version, state.last_success_at = True, "0.32.0", time.monotonic()
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ import pytest
 from aiohttp import web
 
 from compose.cli import main
-from tests.exporters.engines.test_engine_settings import born
-from tests.support.fake_engine import CACHING_ON, Engine, serving
+from tests.support.fake_engine import CACHING_ON, Engine, serving, with_start_time
 from tests.support.sidecar_process import ROOT, Running, environment, sidecar
 from tests.support.waiting import until
 
@@ -105,7 +104,7 @@ async def test_a_declared_flip_is_a_series_is_listed_and_outlives_the_sidecar(
         assert listed["engines"][name]["revision"] != revision
         assert await running.stop() == 0
     started = time.time()
-    engine.metrics = born(CACHING_ON, started).replace('block_size="32"', 'block_size="64"')
+    engine.metrics = with_start_time(CACHING_ON, started).replace('block_size="32"', 'block_size="64"')
     async with sidecar(tmp_path, engine.url, *words) as running:
         await running.shows(f"llm_engine_config_change_timestamp_seconds{{{name},64,32,block_size}}", started)
         by_setting = {each["setting"]: each for each in (await flips(running))["flips"]}
@@ -122,7 +121,7 @@ async def test_the_fingerprint_of_answers_shows_a_flip_that_nothing_else_does(
         assert await running.ask("before") == 200
         await running.shows(f"llm_engine_setting_info{{{name},system_fingerprint,vllm-f-1}}", 1.0)
         started = time.time()
-        engine.metrics, engine.fingerprint = born(CACHING_ON, started), "vllm-f-2"
+        engine.metrics, engine.fingerprint = with_start_time(CACHING_ON, started), "vllm-f-2"
         await running.shows(f"llm_engine_start_time_seconds{{{name}}}", started)
         assert await running.ask("after") == 200
         change = f"llm_engine_config_change_timestamp_seconds{{{name},vllm-f-2,vllm-f-1,system_fingerprint}}"
