@@ -103,4 +103,4 @@ soak: setup
 	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES)
 
 clean:
-	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ _ROOT = Path(__file__).parents[1]
 _STARTS = re.compile(
     r"^import subprocess$|create_subprocess_exec|^from dashboards\.preview\.chromium import", re.MULTILINE
 )
-_HELPERS = re.compile(r"^from (tests\.\S+) import (\w+)", re.MULTILINE)
+_HELPERS = re.compile(r"^from (tests\.\S+) import \(?\s*(\w+)", re.MULTILINE)
 _BY_FIXTURE = "tests.support.promtool"  # many modules write its cases; the program runs by the fixture alone
 _FIXTURES = {"tools", "programs"}
 
@@ -53,15 +54,16 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    if workeroutput := getattr(items[0].config, "workeroutput", None) if items else None:
-        workeroutput["deselected"] = workeroutput.get("deselected", 0) + len(items)
+    for item in items:
+        if (output := getattr(item.config, "workeroutput", None)) is not None:
+            output["deselected"] = output.get("deselected", 0) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """The closing line counts what the workers deselected, as it does without them; each deselects the same."""
     count = getattr(node, "workeroutput", {}).get("deselected", 0)
-    node.config.pluginmanager.get_plugin("terminalreporter").stats["deselected"] = [None] * count
+    node.config.pluginmanager.get_plugin("terminalreporter").stats["deselected"] = [SimpleNamespace()] * count
 
 
 @pytest.fixture(scope="session")

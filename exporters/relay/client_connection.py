@@ -1,56 +1,63 @@
-"""A client's connection: requests in, one at a time, and their answers out."""
+"""A client's connection: parses one request at a time and writes the responses."""
 
 import asyncio
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, cast
+from collections.abc import MutableSet
+from typing import Protocol, cast
 
 from exporters.relay import error_responses, http1_parser
-from exporters.relay.exchange import Exchange
+from exporters.relay.exchange import Exchange, ExchangeContext
 
-if TYPE_CHECKING:
-    from exporters.relay.relay import Relay
-
-PIPELINED = 64 * 1024
-"""Bytes of further requests that are kept while one is being answered; reading on shows when the client has gone."""
+MAX_PIPELINED = 64 * 1024
+"""Bytes of further requests that are buffered during an exchange; reading on shows when the client has gone."""
 
 LINGER_SECONDS = 2.0
-"""A client in the middle of sending loses our last answer to a reset unless we go on reading for a moment."""
+"""A client in the middle of sending loses our last response to a reset unless we go on reading for a moment."""
+
+
+class ConnectionContext(ExchangeContext, Protocol):
+    """What a client's connection needs of the relay process, beside what its exchanges need."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def connections(self) -> MutableSet["ClientConnection"]: ...
 
 
 class ClientConnection(asyncio.Protocol):
-    """Takes requests off what arrives; a pipelined one waits until the answer before it is out."""
+    """Cuts requests from the bytes that arrive; a pipelined one waits until the response before it is written."""
 
     __slots__ = (
         "_body",
-        "_body_held",
-        "_current",
-        "_deaf",
-        "_heard_at",
-        "_held",
+        "_buffer",
+        "_closed",
+        "_context",
+        "_exchange",
+        "_last_read_at",
         "_reading",
         "_receiving",
-        "_relay",
-        "_searched",
+        "_scanned",
         "_transport",
         "_unwritten",
         "_unwritten_since",
+        "_upload_paused",
         "writable",
     )
 
-    def __init__(self, relay: "Relay") -> None:
-        self._relay = relay
+    def __init__(self, context: ConnectionContext) -> None:
+        self._context = context
         self._transport: asyncio.Transport
-        self._held = b""  # what has arrived and is not part of a request yet
-        self._searched = 0  # bytes of it that hold no end of a head
-        self._current: Exchange | None = None
-        self._receiving: Exchange | None = None  # the current one, while its body is coming in
+        self._buffer = b""  # what has arrived and is not part of a request yet
+        self._scanned = 0  # bytes of it that hold no end of a head
+        self._exchange: Exchange | None = None
+        self._receiving: Exchange | None = None  # the same exchange, while its body is arriving
         self._body: http1_parser.Body
-        self._body_held = False
+        self._upload_paused = False
         self._reading = True
-        self._deaf = False  # whatever else arrives is no request of ours to answer
-        self._heard_at = time.monotonic()
+        self._closed = False  # bytes that arrive from here on are not a request to be answered
+        self._last_read_at = time.monotonic()
         self._unwritten = 0
         self._unwritten_since = 0.0
         self.writable = True
@@ -62,83 +69,81 @@ class ClientConnection(asyncio.Protocol):
         # A write goes out at once, and what the kernel does not take holds the engine back. Not 0: for uvloop's TLS
         # an empty buffer would then be full.
         self._transport.set_write_buffer_limits(high=1, low=0)
-        self._relay.connections.add(self)
+        self._context.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
+        if self._closed:
             return
-        self._heard_at = time.monotonic()
-        self._held = self._held + data if self._held else data
-        try:
-            self._work()
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave the client waiting
-            self._relay.exchange_failed(error)
-            self._transport.abort()
+        self._last_read_at = time.monotonic()
+        self._buffer = self._buffer + data if self._buffer else data
+        self._process_buffer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._relay.connections.discard(self)
-        self._deaf = True
-        self._held = b""
-        if self._current is not None:
-            self._current.client_gone()
+        self._context.connections.discard(self)
+        self._closed = True
+        self._buffer = b""
+        if self._exchange is not None:
+            self._exchange.client_gone()
 
     def pause_writing(self) -> None:
         self.writable = False
         self._unwritten, self._unwritten_since = self._transport.get_write_buffer_size(), time.monotonic()
-        if self._current is not None:
-            self._current.client_writable(writable=False)
+        if self._exchange is not None:
+            self._exchange.client_writable(writable=False)
 
     def resume_writing(self) -> None:
         self.writable = True
-        if self._current is not None:
-            self._current.client_writable(writable=True)
+        if self._exchange is not None:
+            self._exchange.client_writable(writable=True)
 
-    # For the exchange.
+    # Called by the exchange.
 
     def send(self, data: bytes) -> None:
         self._transport.write(data)
 
     def abort(self) -> None:
-        self._current = self._receiving = None
-        self._deaf = True
+        self._exchange = self._receiving = None
+        self._closed = True
         self._transport.abort()
 
     def reset(self) -> None:
-        """End so that a client for whom the close is the end of the answer does not take this one for it."""
-        taken = self._transport.get_extra_info("socket")
-        if taken is not None:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        """Abort with a reset: a client for whom the close is the end of a response must not see an orderly close."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.abort()
 
-    def hold_body(self, *, hold: bool) -> None:
+    def pause_upload(self, *, pause: bool) -> None:
         """The engine is slower than the upload."""
-        self._body_held = hold
-        self._read_or_hold()
+        self._upload_paused = pause
+        self._update_reading()
 
     def exchange_over(self, *, reusable: bool) -> None:
-        midway, self._current, self._receiving, self._body_held = self._receiving is not None, None, None, False
+        mid_request = self._receiving is not None
+        self._exchange = self._receiving = None
+        self._upload_paused = False
         if not reusable:
-            self._close(midway=midway)
-        elif self._held:
-            self._relay.loop.call_soon(self._work)
-        elif self._relay.draining:
+            self._close(mid_request=mid_request)
+        elif self._buffer:
+            self._context.loop.call_soon(self._process_buffer)
+        elif self._context.draining:
             self._transport.close()
         else:
-            self._read_or_hold()
+            self._update_reading()
 
-    # For the relay.
+    # Called by the relay.
 
     def drain(self) -> None:
         """No further request on this connection."""
-        if self._current is None:
+        if self._exchange is None:
             self._transport.close()
 
-    def look_at_the_clock(self, now: float) -> None:
+    def check_timeouts(self, now: float) -> None:
         """End what has waited too long for this client."""
-        config = self._relay.config
-        awaited = (self._current is None or self._receiving is not None) and self._reading
-        if awaited and config.client_idle is not None and now - self._heard_at > config.client_idle:
-            if self._held or self._receiving:
+        config = self._context.config
+        awaited = (self._exchange is None or self._receiving is not None) and self._reading
+        if awaited and config.client_idle is not None and now - self._last_read_at > config.client_idle:
+            if self._buffer or self._receiving:
                 self._refuse(408, f"no byte of the request for {config.client_idle:g} s", "request_timeout")
             else:
                 self._transport.close()
@@ -149,51 +154,55 @@ class ClientConnection(asyncio.Protocol):
             elif now - self._unwritten_since > config.cut_stalled_client:
                 self._transport.abort()
 
-    # Inside.
+    # Internal.
 
-    def _work(self) -> None:
-        """Take from what is held as much as can be taken now."""
-        while self._held and not self._deaf:
-            if self._receiving is not None:
-                self._receive(self._receiving)
-            elif self._current is not None or not self._begin():
-                break
-        self._read_or_hold()
-
-    def _begin(self) -> bool:
-        """Start on the next request, if its head is in."""
-        while self._held.startswith(b"\r\n"):  # empty lines before a request are none: RFC 9112, section 2.2
-            self._held, self._searched = self._held[2:], 0
-        held, limit = self._held, self._relay.config.max_head
+    def _process_buffer(self) -> None:
+        """Parse as much of the buffer as can be parsed now."""
         try:
-            end = http1_parser.head_end(held, "request", self._searched)
-            if (end or len(held)) > limit:
+            while self._buffer and not self._closed:
+                if self._receiving is not None:
+                    self._receive_body(self._receiving)
+                elif self._exchange is not None or not self._begin_request():
+                    break
+            self._update_reading()
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave the client waiting
+            self._context.exchange_failed(error)
+            self._transport.abort()
+
+    def _begin_request(self) -> bool:
+        """Start on the next request, if its head is complete."""
+        while self._buffer.startswith(b"\r\n"):  # empty lines before a request are ignored: RFC 9112, section 2.2
+            self._buffer, self._scanned = self._buffer[2:], 0
+        buffer, limit = self._buffer, self._context.config.max_head
+        try:
+            end = http1_parser.head_end(buffer, "request", self._scanned)
+            if (end or len(buffer)) > limit:
                 self._refuse(431, f"the request's head is larger than {limit} bytes", "head_too_large")
                 return False
             if not end:
-                self._searched = len(held)
+                self._scanned = len(buffer)
                 return False
-            head = http1_parser.request(held[:end])
+            head = http1_parser.parse_request(buffer[:end])
         except http1_parser.BadHttpError as error:
             self._refuse(error.status, error.message, error.code)
             return False
-        self._held, self._searched = held[end:], 0
-        exchange = self._current = Exchange(self._relay, self, head)
-        if head.chunked or head.length:
+        self._buffer, self._scanned = buffer[end:], 0
+        exchange = self._exchange = Exchange(self._context, self, head)
+        if head.has_body:
             self._receiving = exchange
-            self._body = http1_parser.Chunks() if head.chunked else http1_parser.Sized(head.length)
+            self._body = http1_parser.ChunkedBody() if head.chunked else http1_parser.SizedBody(head.length)
         exchange.begin()
-        if self._receiving is exchange and not self._held and b"expect" in head.fields:
+        if self._receiving is exchange and not self._buffer and b"expect" in head.fields:
             self._transport.write(error_responses.CONTINUE)
         return True
 
-    def _receive(self, exchange: Exchange) -> None:
+    def _receive_body(self, exchange: Exchange) -> None:
         body = self._body
-        pieces = body.feed(self._held)
-        self._held = body.rest
+        pieces = body.feed(self._buffer)
+        self._buffer = body.rest
         for piece in pieces:
             exchange.body(piece)
-        if self._receiving is not exchange:  # it was answered before its end
+        if self._receiving is not exchange:  # the response came before the end of the request
             return
         if body.broken:
             self._refuse(400, "the request's body is not framed as chunks are", "bad_chunk")
@@ -203,24 +212,24 @@ class ClientConnection(asyncio.Protocol):
 
     def _refuse(self, status: int, message: str, code: str) -> None:
         """Nothing more can be read from this client."""
-        if self._current is not None:
-            self._current.refuse(status, message, code)
+        if self._exchange is not None:
+            self._exchange.refuse(status, message, code)
         else:
             self._transport.write(error_responses.error(status, message, code, close=True))
-            self._close(midway=True)
+            self._close(mid_request=True)
 
-    def _close(self, *, midway: bool) -> None:
-        self._deaf = True
-        self._held = b""
-        if midway and self._transport.can_write_eof():
+    def _close(self, *, mid_request: bool) -> None:
+        self._closed = True
+        self._buffer = b""
+        if mid_request and self._transport.can_write_eof():
             self._transport.write_eof()
-            self._read_or_hold()
-            self._relay.loop.call_later(LINGER_SECONDS, self._transport.abort)
+            self._update_reading()
+            self._context.loop.call_later(LINGER_SECONDS, self._transport.abort)
         else:
             self._transport.close()
 
-    def _read_or_hold(self) -> None:
-        read = not self._body_held and len(self._held) <= PIPELINED
+    def _update_reading(self) -> None:
+        read = not self._upload_paused and len(self._buffer) <= MAX_PIPELINED
         if read != self._reading and not self._transport.is_closing():
             self._reading = read
             if read:

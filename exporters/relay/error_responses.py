@@ -1,4 +1,4 @@
-"""The answers that the relay gives by itself, as JSON errors in OpenAI's shape."""
+"""The error responses of the relay itself, as JSON in OpenAI's shape."""
 
 import json
 from http import HTTPStatus

@@ -1,18 +1,14 @@
-"""The path of nearly every token: a chunk that differs from one already read in nothing but its text.
+"""The path of nearly every token: forwards a chunk that differs from one already parsed in its text alone.
 
-Such a chunk is recognised by comparing bytes, without an HTTP or a JSON parser, and it goes on as
-it came.
+Such a chunk is recognised by comparing bytes, without an HTTP or a JSON parser, and is forwarded unchanged.
 """
 
 import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from exporters.relay import sse
-
-if TYPE_CHECKING:
-    from exporters.relay.meter import Meter
 
 # A JSON string without escapes, in valid UTF-8 (RFC 3629, section 4): its bytes are its value.
 _ASCII = rb"[\x20!\x23-\x5b\x5d-\x7f]*+"
@@ -23,16 +19,16 @@ _PLAIN = re.compile(
     % (_ASCII, _TAIL, _TAIL, _TAIL, _TAIL, _TAIL, _TAIL, _TAIL, _ASCII)
 ).fullmatch
 
-LONGEST = 4096
-"""Bytes of a chunk; longer ones take the other path."""
+MAX_CHUNK = 4096
+"""Bytes of a chunk and its framing; a longer one is parsed."""
 
 
 def _size_lines() -> list[bytes]:
-    """By the length of a chunk with its frame: the size line that it must begin with."""
-    lines = [b"\r"] * (LONGEST + 1)  # begins no chunk
-    for size in range(1, LONGEST):
+    """The size line that a chunk must begin with, by the length of the chunk with its framing."""
+    lines = [b"\r"] * (MAX_CHUNK + 1)  # no chunk begins so
+    for size in range(1, MAX_CHUNK):
         line = b"%x\r\n" % size
-        if (length := len(line) + size + 2) <= LONGEST:
+        if (length := len(line) + size + 2) <= MAX_CHUNK:
             lines[length] = line
     return lines
 
@@ -41,49 +37,53 @@ _SIZE_LINES = _size_lines()
 
 
 class Pattern(NamedTuple):
-    """An event around its text."""
+    """The bytes of an event before and after its text."""
 
     before: bytes
     after: bytes
 
 
-def learn(json: bytes, read: sse.Event) -> Pattern | None:
-    """What events like this one have in common, or None where it may be more than one choice's next piece of text."""
-    if len(read.choices) != 1 or read.usage is not None or read.metrics is not None or read.failed:
+def learn(json: bytes, event: sse.Event) -> Pattern | None:
+    """What events like this one have in common, or None where the event may be more than the text of one choice."""
+    if len(event.choices) != 1 or event.usage is not None or event.metrics is not None or event.failed:
         return None
-    choice = read.choices[0]
+    choice = event.choices[0]
     delta = choice.delta
     texts = [choice.text] if delta is None else [choice.text, delta.content, delta.reasoning, delta.reasoning_content]
-    said = [text for text in texts if text]
-    if len(said) != 1 or choice.finish_reason is not None or (delta is not None and delta.tool_calls):
+    outputs = [text for text in texts if text]
+    if len(outputs) != 1 or choice.finish_reason is not None or (delta is not None and delta.tool_calls):
         return None
-    text = said[0].encode()
+    text = outputs[0].encode()
     literal = b'"%s"' % text
     at = json.find(literal)
-    # Once and as a value: then it is this text that the literal spells.
+    # Once and as a value: then the literal is this text.
     if at < 0 or json.find(literal, at + 1) >= 0 or json[:at].rstrip()[-1:] != b":" or not _PLAIN(text):
         return None
     return Pattern(b"data: " + json[: at + 1], json[at + 1 + len(text) :] + b"\n\n")
 
 
 class FastPath:
-    """Forwards the chunks of one stream that follow its pattern."""
+    """Forwards the chunks of one stream that match its pattern; `count` takes the time at which one arrived."""
 
-    __slots__ = ("_after", "_before", "_failed", "_meter", "_send")
+    __slots__ = ("_after", "_before", "_count", "_on_failure", "_send")
 
     def __init__(
-        self, like: Pattern, meter: "Meter", send: Callable[[bytes], None], failed: Callable[[Exception], None]
+        self,
+        pattern: Pattern,
+        count: Callable[[float], None],
+        send: Callable[[bytes], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
-        self._before = like.before
-        self._after = like.after + b"\r\n"
-        self._meter = meter
+        self._before = pattern.before
+        self._after = pattern.after + b"\r\n"
+        self._count = count
         self._send = send
-        self._failed = failed
+        self._on_failure = on_failure
 
     def forward(self, data: bytes) -> bool:
-        """Count and send on a read that is one whole chunk of the pattern; False, and nothing done, otherwise."""
+        """Count and forward a read that is one whole chunk of the pattern; any other read is left alone: False."""
         length = len(data)
-        if length > LONGEST:
+        if length > MAX_CHUNK:
             return False
         size = _SIZE_LINES[length]
         start = len(size)
@@ -97,8 +97,8 @@ class FastPath:
         ):
             return False
         try:
-            self._meter.output(time.monotonic())
+            self._count(time.monotonic())
         except Exception as error:  # noqa: BLE001 - a fault in measuring must never cost a user the answer
-            self._failed(error)
+            self._on_failure(error)
         self._send(data)
         return True

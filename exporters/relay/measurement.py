@@ -1,91 +1,113 @@
-"""What is known of one request: its class, its clock, its verdicts, and at the end its record."""
+"""Measures one request from its arrival to its record: its class, its clock, its verdicts."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING
 
 from exporters.records import Finished, Judged
 from exporters.relay import trace_context
 from exporters.relay.fast_path import FastPath
-from exporters.relay.http1_parser import Head
-from exporters.relay.meter import Meter, seconds
+from exporters.relay.http1_parser import RequestHead
+from exporters.relay.meter import Meter, Verdicts, seconds
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
-from exporters.verdicts import Judge, goodput, outcome_of_status, several_tokens
-
-if TYPE_CHECKING:
-    from exporters.relay.relay import Relay
+from exporters.slos import SloFile
+from exporters.verdicts import Charges, Judge, charges, goodput, outcome_of_status, several_tokens
 
 _REQUEST_CLASS, _REQUEST_START = REQUEST_CLASS_HEADER.encode(), REQUEST_START_HEADER.encode()
 
-START_AT_MOST_AGO = 600.0
+MAX_REQUEST_START_AGE = 600.0
 """A sender's x-request-start older than this many seconds is a wrong clock, not a wait."""
 
 
+@dataclass(frozen=True, slots=True)
+class MeasurementContext:
+    """What the measurements of one relay process share."""
+
+    slos: SloFile
+    gap_bounds: Sequence[float]
+    wants_spans: bool
+    new_request_id: Callable[[], str]
+    on_verdicts: Callable[["Measurement"], None]
+    """Called when an open request has verdicts that are not reported yet."""
+    on_deadline: Callable[[float], None]
+    """Called with the time at which a request's `check_deadline` is due."""
+    on_failure: Callable[[Exception], None]
+    """Called when metering has failed; the request goes on unmetered."""
+    _charges: dict[tuple[str, bool, bool], Charges] = field(default_factory=dict)
+
+    def charges(self, request_class: str, *, stream: bool, several: bool) -> Charges:
+        """What a request of a class is judged by; derived once for each kind of request."""
+        kind = request_class, stream, several
+        if kind not in self._charges:
+            self._charges[kind] = charges(self.slos.slos_of(request_class), stream=stream, several=several)
+        return self._charges[kind]
+
+
 class Measurement:
-    """One request's account. A fault in measuring must never cost a user the answer: it is told once and counted."""
+    """Measures one request. A fault in here must never cost a user the response: it is counted and logged once."""
 
     __slots__ = (
-        "_arrived",
-        "_asked",
-        "_began",
+        "_body",
         "_caller",
-        "_counted",
-        "_goodput_counted",
+        "_closed",
+        "_context",
+        "_goodput_reported",
         "_head",
+        "_head_at",
         "_meter",
         "_metered",
-        "_over",
+        "_offered_at",
         "_path",
         "_prompt_estimate",
-        "_relay",
+        "_reported",
         "_span",
         "_unmetered",
-        "_untold",
+        "_unreported",
         "deadline",
         "model",
         "offered",
         "request_class",
         "request_id",
-        "takes_usage",
+        "strips_usage",
         "unparsed",
         "zero",
     )
 
-    def __init__(self, relay: "Relay", head: Head, path: str, *, metered: bool) -> None:
-        self._relay = relay
+    def __init__(self, context: MeasurementContext, head: RequestHead, path: str, *, metered: bool) -> None:
+        self._context = context
         self._head = head
         self._path = path
         self._metered = metered
-        self._began = self._arrived = self.zero = time.monotonic()
+        self._head_at = self._offered_at = self.zero = time.monotonic()
         self.deadline = inf
-        """When `deadline_passed` should be called: after it, a verdict is certain."""
-        self._asked: RequestBody | None = None
+        """When `check_deadline` is due: after it, a verdict is certain."""
+        self._body: RequestBody | None = None
         self._prompt_estimate: float | None = None
         self._meter: Meter | None = None
         self._unmetered: str | None = None
-        self._counted: list[str] = []
-        self._untold: dict[str, Verdict] = {}
-        self._goodput_counted = False
-        self._over = False
+        self._reported: list[str] = []
+        self._unreported: dict[str, Verdict] = {}
+        self._goodput_reported = False
+        self._closed = False
         self.unparsed: str | None = None
-        self.takes_usage = False
-        """Whether the usage event was asked for by us alone and stays here."""
+        self.strips_usage = False
+        """Whether only the relay asked for the usage event, which is removed from the stream."""
         self.model = ""
         self.request_class = OTHER
         self.offered = False
-        """Whether the request has come in as far as it must to count."""
-        given = head.get(b"x-request-id")
-        if given is None:
-            given = relay.new_request_id()
-            head.headers.append((b"x-request-id", given.encode()))
-        self.request_id = given
-        self._caller = trace_context.caller(head.headers)
+        """Whether the request has arrived as far as it must to count."""
+        request_id = head.get(b"x-request-id")
+        if request_id is None:
+            request_id = context.new_request_id()
+            head.headers.append((b"x-request-id", request_id.encode()))
+        self.request_id = request_id
+        self._caller = trace_context.parse_traceparent(head.headers)
         self._span: trace_context.OwnSpan | None = None
-        if relay.config.wants_spans and metered:
-            self._span = trace_context.own_span(self._caller)
-            head.headers = trace_context.forwarded(head.headers, self._caller, self._span)
+        if context.wants_spans and metered:
+            self._span = trace_context.new_span(self._caller)
+            head.headers = trace_context.with_traceparent(head.headers, self._caller, self._span)
 
     @property
     def metered(self) -> bool:
@@ -97,54 +119,53 @@ class Measurement:
 
     @property
     def awaits_first_token(self) -> bool:
-        """Whether a first token is still to come; a unary answer has none to see, however well it is getting on."""
-        return self._asked is not None and self._asked.stream and self.phase is Phase.WAITING
+        """Whether a first token is still to come; a unary response has none, however far it is."""
+        return self._body is not None and self._body.stream and self.phase is Phase.WAITING
 
-    def start(self, asked: RequestBody | None, body_size: int, *, takes_usage: bool = False) -> None:
-        """Time zero. `asked` is None where the body is not parsed; then its size in bytes gives the class."""
+    def start(self, body: RequestBody | None, body_size: int, *, strips_usage: bool = False) -> None:
+        """Time zero. `body` is None where it is not parsed; then its size in bytes gives the class."""
         now = time.monotonic()
         self.offered = True
-        self.takes_usage = takes_usage
-        self._asked = asked
-        self._arrived = self.zero = now
-        slos = self._relay.slos
-        if slos.trust_request_start and (waited := _waited(self._head.get(_REQUEST_START))) is not None:
-            self.zero = now - waited
+        self.strips_usage = strips_usage
+        self._body = body
+        self._offered_at = self.zero = now
+        if self._context.slos.trust_request_start:
+            self.zero = now - _wait_before_relay(self._head.get(_REQUEST_START))
         if self._metered:
             try:
-                self._meter = self._metering(asked, body_size)
-                self._arm()
+                self._meter = self._create_meter(body, body_size)
+                self._update_deadline()
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
 
-    def _metering(self, asked: RequestBody | None, body_size: int) -> Meter:
-        slos = self._relay.slos
-        max_tokens = asked.max_tokens if asked else None
-        n = asked.n if asked else 1
-        estimate = asked.prompt_tokens if asked else self._declared_size(body_size) / CHARACTERS_PER_TOKEN
+    def _create_meter(self, body: RequestBody | None, body_size: int) -> Meter:
+        slos = self._context.slos
+        max_tokens = body.max_tokens if body else None
+        n = body.n if body else 1
+        estimate = body.prompt_tokens if body else (self._head.length or body_size) / CHARACTERS_PER_TOKEN
         self._prompt_estimate = estimate
         self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens)
-        self.model = asked.model if asked else ""
-        charges = self._relay.charges(
-            self.request_class, stream=bool(asked and asked.stream), several=several_tokens(n, max_tokens)
+        self.model = body.model if body else ""
+        charges = self._context.charges(
+            self.request_class, stream=bool(body and body.stream), several=several_tokens(n, max_tokens)
         )
         return Meter(
             Judge(charges, zero=self.zero, first_token_timeout=slos.first_token_timeout, max_tokens=max_tokens),
             zero=self.zero,
             one_choice=n == 1,
-            gap_bounds=self._relay.gap_bounds,
-            takes_usage=self.takes_usage,
-            on_verdicts=self._fallen,
+            gap_bounds=self._context.gap_bounds,
+            strips_usage=self.strips_usage,
+            on_verdicts=self._on_verdicts,
         )
 
-    def even(self, send: Callable[[bytes], None]) -> FastPath | None:
-        """What forwards and counts the chunks of a stream that has shown its pattern, if the next read begins one."""
+    def fast_path(self, send: Callable[[bytes], None]) -> FastPath | None:
+        """Forwards and counts the chunks of a stream whose pattern is known, if the next read begins a chunk."""
         meter = self._meter
         if meter is None or self._unmetered is not None or meter.pattern is None or not meter.between_events:
             return None
-        return FastPath(meter.pattern, meter, send, self._fail_open)
+        return FastPath(meter.pattern, meter.count_chunk, send, self._fail_open)
 
-    def fold(self) -> bool:
+    def fold_gaps(self) -> bool:
         """Keep a long stream's gaps in bounded memory; whether there was something to do."""
         return self._meter is not None and self._meter.gaps.fold()
 
@@ -160,7 +181,7 @@ class Measurement:
         return self.zero if meter is None or meter.last_at is None else meter.last_at + meter.paused
 
     def observe(self, pieces: list[bytes], at: float, *, event_stream: bool) -> list[bytes]:
-        """Pieces of the response's body; returns what goes to the client."""
+        """Measure pieces of the response's body; returns what goes to the client."""
         meter = self._meter
         if meter is None or self._unmetered is not None:
             return pieces
@@ -170,12 +191,12 @@ class Measurement:
             return pieces
         try:
             return [meter.stream(piece, at) for piece in pieces]
-        except Exception as error:  # noqa: BLE001 - any fault at all: the answer goes on unmeasured
+        except Exception as error:  # noqa: BLE001 - any fault at all: the response goes on unmeasured
             self._fail_open(error)
             return pieces
 
-    def response_over(self, status: int, at: float, *, event_stream: bool, complete: bool) -> tuple[bytes, Outcome]:
-        """What an unfinished last event held back, and what became of the request."""
+    def finish_response(self, status: int, at: float, *, event_stream: bool, complete: bool) -> tuple[bytes, Outcome]:
+        """The bytes of an event that was not closed, and the outcome of the request."""
         meter = self._meter
         if meter is not None and self._unmetered is None:
             try:
@@ -188,19 +209,19 @@ class Measurement:
         return b"", outcome_of_status(status) if complete else Outcome.TRUNCATED
 
     def early_verdicts(self) -> Judged | None:
-        """Verdicts that have fallen since the last call, for a request that is still open."""
-        if not self._untold:
+        """The verdicts on an open request since the last call."""
+        if not self._unreported:
             return None
-        fallen, self._untold = self._untold, {}
-        self._counted.extend(fallen)
-        lost = Verdict.BAD in fallen.values() and not self._goodput_counted
-        self._goodput_counted = self._goodput_counted or lost
-        return Judged(self.model, self.request_class, self._tenant(), fallen, lost)
+        verdicts, self._unreported = self._unreported, {}
+        self._reported.extend(verdicts)
+        goodput_lost = Verdict.BAD in verdicts.values() and not self._goodput_reported
+        self._goodput_reported = self._goodput_reported or goodput_lost
+        return Judged(self.model, self.request_class, self._tenant(), verdicts, goodput_lost)
 
     def close(self, outcome: Outcome, status: int | None, at: float, *, event_stream: bool) -> Finished:
-        """The request is over: the last verdicts fall."""
-        self._over = True
-        asked = self._asked
+        """The request is over: the last verdicts are given."""
+        self._closed = True
+        body = self._body
         record = Finished(
             time=time.time() - (time.monotonic() - self.zero),
             request_id=self.request_id,
@@ -208,21 +229,21 @@ class Measurement:
             request_class=self.request_class,
             tenant=self._tenant(),
             endpoint=self._path[:256],
-            stream=event_stream or bool(asked and asked.stream),
+            stream=event_stream or bool(body and body.stream),
             status=status,
             outcome=outcome,
             metered=self.metered,
             e2e=at - self.zero,
-            upload=self._arrived - self._began,
+            upload=self._offered_at - self._head_at,
             prompt_estimate=self._prompt_estimate,
             unparsed=self.unparsed,
             unmetered=self._unmetered,
         )
         self._add_trace(record)
-        if asked is not None:
-            record.max_tokens = asked.max_tokens
-            record.temperature = asked.temperature
-            record.prompt_sha256 = asked.prompt_sha256
+        if body is not None:
+            record.max_tokens = body.max_tokens
+            record.temperature = body.temperature
+            record.prompt_sha256 = body.prompt_sha256
         if self._meter is not None:
             try:
                 self._meter.finish(outcome, at)
@@ -256,45 +277,42 @@ class Measurement:
         if record.stream and meter.first_at is None:
             record.wait_at_least = record.e2e
         record.slo = meter.judge.verdicts
-        record.counted = self._counted
+        record.counted = self._reported
         record.goodput = goodput(meter.judge.verdicts.values())
-        record.goodput_counted = self._goodput_counted
+        record.goodput_counted = self._goodput_reported
         record.paused = meter.paused
 
-    def _declared_size(self, body_size: int) -> int:
-        return self._head.length or body_size
-
     def _tenant(self) -> str:
-        tenants = self._relay.slos.tenants
+        tenants = self._context.slos.tenants
         return tenants.bounded(self._head.get(tenants.header.encode()))
 
-    def _arm(self) -> None:
+    def check_deadline(self, now: float) -> None:
+        """Give the verdicts that time alone makes certain."""
+        if self._meter is not None:
+            self._meter.report(self._meter.judge.clock(now))
+            self._update_deadline()
+
+    def _update_deadline(self) -> None:
         deadline = self._meter.judge.deadline() if self._meter else None
         self.deadline = inf if deadline is None else deadline
-        self._relay.next_deadline = min(self._relay.next_deadline, self.deadline)
+        self._context.on_deadline(self.deadline)
 
-    def deadline_passed(self, now: float) -> None:
-        """Time alone makes a verdict certain."""
-        if self._meter is not None:
-            self._meter.tell(self._meter.judge.clock(now))
-            self._arm()
-
-    def _fallen(self, fallen: list[tuple[str, Verdict]]) -> None:
-        self._untold.update(fallen)
-        if not self._over:
-            self._relay.judged.add(self)
+    def _on_verdicts(self, verdicts: Verdicts) -> None:
+        self._unreported.update(verdicts)
+        if not self._closed:
+            self._context.on_verdicts(self)
 
     def _fail_open(self, error: Exception) -> None:
         self._unmetered = type(error).__name__
-        self._relay.metering_failed(error)
+        self._context.on_failure(error)
 
 
-def _waited(header: str | None) -> float | None:
-    """Seconds since the sender meant to send, when its header can be believed."""
+def _wait_before_relay(header: str | None) -> float:
+    """Seconds since the sender's x-request-start; 0 where the header is absent or not plausible."""
     if header is None or not header.startswith("t="):
-        return None
+        return 0.0
     try:
-        waited = time.time() - float(header[2:])
+        wait = time.time() - float(header[2:])
     except ValueError:
-        return None
-    return waited if 0 <= waited <= START_AT_MOST_AGO else None
+        return 0.0
+    return wait if 0 <= wait <= MAX_REQUEST_START_AGE else 0.0

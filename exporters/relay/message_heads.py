@@ -1,9 +1,9 @@
-"""The heads of requests and responses as they go on: hop-by-hop headers stay where they belong."""
+"""Writes the heads of forwarded requests and responses, without hop-by-hop headers."""
 
 import msgspec
 
-from exporters.relay.http1_parser import Head, Header, Reply, tokens
-from exporters.relay.paths import forwarded
+from exporters.relay.http1_parser import Header, RequestHead, ResponseHead, connection_tokens
+from exporters.relay.paths import forwarded_target
 
 _HOP_BY_HOP = frozenset(
     {
@@ -18,32 +18,31 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-# Set by whoever writes the head, from what it knows of the body and of the peer.
-_OURS = frozenset({b"host", b"content-length", b"expect"})
-_STOPPED = _HOP_BY_HOP | _OURS
-_STOPPED_WITH_ENCODING = _STOPPED | {b"accept-encoding"}
+# Not forwarded either: each depends on the peer or on the framing.
+_PER_PEER = frozenset({b"host", b"content-length", b"expect"})
+_DROPPED = _HOP_BY_HOP | _PER_PEER
+_DROPPED_FOR_IDENTITY = _DROPPED | {b"accept-encoding"}
 
 
-class Answer(msgspec.Struct):
-    """A response's head for the client, and what it promises of the body."""
+class ResponseFraming(msgspec.Struct, frozen=True):
+    """How the client finds the end of a response."""
 
-    data: bytes
     event_stream: bool
     chunked: bool
     delimited: bool
-    """Whether the client can tell the end of the body from anything but the close."""
+    """Whether the end of the body is other than the close of the connection."""
     reusable: bool
     """Whether the connection can carry another request."""
 
 
-def request_head(head: Head, authority: str, prefix: str, framing: Header | None, *, identity: bool) -> bytes:
-    """The request's head for the engine; `identity` asks for a body that can be read on the way."""
-    stopped = _STOPPED_WITH_ENCODING if identity else _STOPPED
+def request_head(head: RequestHead, authority: str, prefix: str, framing: Header | None, *, identity: bool) -> bytes:
+    """The request's head for the engine; `identity` asks for an uncompressed response, which can be measured."""
+    dropped = _DROPPED_FOR_IDENTITY if identity else _DROPPED
     if b"connection" in head.fields:
-        stopped = stopped | tokens(head.headers)
+        dropped = dropped | connection_tokens(head.headers)
     lines = [
-        f"{head.method} {prefix}{forwarded(head.target)} HTTP/1.1\r\nhost: {authority}\r\n".encode(),
-        *[b"%s: %s\r\n" % header for header in head.headers if header[0] not in stopped],
+        f"{head.method} {prefix}{forwarded_target(head.target)} HTTP/1.1\r\nhost: {authority}\r\n".encode(),
+        *[b"%s: %s\r\n" % header for header in head.headers if header[0] not in dropped],
     ]
     if identity:
         lines.append(b"accept-encoding: identity\r\n")
@@ -53,32 +52,34 @@ def request_head(head: Head, authority: str, prefix: str, framing: Header | None
     return b"".join(lines)
 
 
-def answer(request: Head, reply: Reply, *, shortens_streams: bool, last: bool) -> Answer:
-    """The engine's response head for this client; `last` closes the connection after it.
+def response_head(
+    request: RequestHead, head: ResponseHead, *, shortens_streams: bool, last: bool
+) -> tuple[bytes, ResponseFraming]:
+    """The engine's response head for this client, and its framing; `last` closes the connection after it.
 
-    `shortens_streams` says that an event will be taken out of an event stream, whose length is then not to be promised.
+    `shortens_streams` says that an event will be removed from an event stream, whose length is then not declared.
     """
-    stopped = _STOPPED
-    if b"connection" in reply.fields:
-        stopped = stopped | tokens(reply.headers)
-    event_stream = reply.fields.get(b"content-type", b"").startswith(b"text/event-stream")
-    length = None if event_stream and shortens_streams else reply.fields.get(b"content-length")
-    bodiless = request.method == "HEAD" or reply.status in {204, 304}
+    dropped = _DROPPED
+    if b"connection" in head.fields:
+        dropped = dropped | connection_tokens(head.headers)
+    event_stream = head.fields.get(b"content-type", b"").startswith(b"text/event-stream")
+    length = None if event_stream and shortens_streams else head.fields.get(b"content-length")
+    bodiless = request.method == "HEAD" or head.status in {204, 304}
     lines = [
-        b"HTTP/1.1 %d %s\r\n" % (reply.status, reply.reason),
-        *[b"%s: %s\r\n" % header for header in reply.headers if header[0] not in stopped],
+        b"HTTP/1.1 %d %s\r\n" % (head.status, head.reason),
+        *[b"%s: %s\r\n" % header for header in head.headers if header[0] not in dropped],
     ]
     chunked = False
-    if length is not None and reply.status != 204:
+    if length is not None and head.status != 204:
         lines.append(b"content-length: %s\r\n" % length)
-    elif not bodiless and not request.old_client:
+    elif not bodiless and not request.http_1_0:
         chunked = True
         lines.append(b"transfer-encoding: chunked\r\n")
-    delimited = length is not None or bodiless or not request.old_client
+    delimited = length is not None or bodiless or not request.http_1_0
     reusable = request.keep_alive and delimited and not last
     if not reusable:
         lines.append(b"connection: close\r\n")
-    elif request.old_client:
+    elif request.http_1_0:
         lines.append(b"connection: keep-alive\r\n")
     lines.append(b"\r\n")
-    return Answer(b"".join(lines), event_stream, chunked, delimited, reusable)
+    return b"".join(lines), ResponseFraming(event_stream, chunked, delimited, reusable)

@@ -9,41 +9,42 @@ from exporters.relay import sse
 from exporters.relay.fast_path import Pattern, learn
 from exporters.relay.gaps import Gaps
 from exporters.signals import Outcome, Verdict
-from exporters.verdicts import Ending, Judge
+from exporters.verdicts import Ending, Judge, outcome_of_status
 
-HELD_AHEAD = 64 * 1024
-"""An unfinished event is held back up to here while a usage event has to be taken out; those are far smaller."""
+MAX_HELD_EVENT = 64 * 1024
+"""An incomplete event is held back up to this size while the usage event is removed; that one is far smaller."""
 
-UNARY_LIMIT = 8 * 1024 * 1024
-"""A unary response, or one event, is copied for reading up to here; a larger one passes unread."""
+MAX_PARSED = 8 * 1024 * 1024
+"""A unary response, or one event, is copied for parsing up to this size; a larger one passes unparsed."""
 
-LONGEST_FINGERPRINT = 100
+MAX_FINGERPRINT = 100
 """Characters of `system_fingerprint` that go into the record and become a label; vLLM's has 20 to 40."""
 
-PATTERNS_TRIED = 16
-"""A stream whose chunks differ in more than their text is not looked at for a pattern again after this many."""
+MAX_PATTERNS = 16
+"""A stream whose chunks differ in more than their text is not searched for a pattern after this many."""
 
-Fallen = list[tuple[str, Verdict]]
+Verdicts = list[tuple[str, Verdict]]
+"""Pairs of SLO name and verdict."""
 
 
 class Meter:
-    """One request being answered. Times are monotonic seconds, handed in; bytes go through `stream` or `unary`.
+    """Measures one response. The caller passes monotonic seconds, and bytes to `stream` or `unary`.
 
-    While a client that does not read holds the engine's answer up, the meter's clock stands still.
+    The meter's clock stands still while a client that does not read holds the engine's response up.
     """
 
     __slots__ = (
-        "_ahead",
         "_body",
         "_done",
         "_error",
+        "_forwarded",
         "_on_verdicts",
         "_one_choice",
         "_patterns_left",
         "_paused_at",
         "_splitter",
-        "_takes_usage",
-        "_tokens_known",
+        "_strips_usage",
+        "_tokens_estimated",
         "answer_at",
         "cached_tokens",
         "chunks",
@@ -69,8 +70,8 @@ class Meter:
         zero: float,
         one_choice: bool,
         gap_bounds: Sequence[float],
-        takes_usage: bool,
-        on_verdicts: Callable[[Fallen], None],
+        strips_usage: bool,
+        on_verdicts: Callable[[Verdicts], None],
     ) -> None:
         self.judge = judge
         self.zero = zero
@@ -87,23 +88,23 @@ class Meter:
         self.finish_reason: str | None = None
         self.overflow = False
         self.pattern: Pattern | None = None
-        """What the chunks of this stream have in common, once one has shown it."""
+        """What the chunks of this stream have in common, once a chunk has shown it."""
         self.paused = 0.0
-        """Seconds for which the client has held the answer up."""
+        """Seconds for which the client has held the response up."""
         self._paused_at: float | None = None
-        self._patterns_left = PATTERNS_TRIED
+        self._patterns_left = MAX_PATTERNS
         self._one_choice = one_choice  # with n > 1 the choices' chunks interleave: no gap, no time per token
-        self._takes_usage = takes_usage
+        self._strips_usage = strips_usage
         self._on_verdicts = on_verdicts
         self._splitter = sse.Splitter()
-        self._ahead = 0  # bytes of the unfinished event that have been forwarded already
+        self._forwarded = 0  # bytes of the incomplete event that have gone to the client
         self._body = bytearray()
         self._done = False
-        self._tokens_known = True
+        self._tokens_estimated = False
         self._error = False
 
     def stream(self, data: bytes, at: float) -> bytes:
-        """A read of an event stream; returns what goes to the client, which is all but our own usage event."""
+        """Measure a read of an event stream; returns what goes to the client: all but our own usage event."""
         if self.overflow:
             return data
         if (
@@ -111,31 +112,31 @@ class Meter:
             and data.count(b"\n") == 2
             and data.endswith(b"}\n\n")
             and b"\r" not in data
-            and not self._splitter.held
+            and not self._splitter.pending
         ):
-            # One read, one event: how vLLM sends them, and the path that each token takes.
-            return b"" if self._json(data[6:-2], at) and self._takes_usage else data
+            # One read, one event: how vLLM sends them.
+            return b"" if self._measure_json(data[6:-2], at) and self._strips_usage else data
         events = self._splitter.feed(data)
-        if not self._takes_usage:
+        if not self._strips_usage:
             for event in events:
-                self._event(event, at)
+                self._measure_event(event, at)
             self._check_size()
             return data
         out = []
         for event in events:
-            ours = self._event(event, at)
-            if not ours or self._ahead:
-                out.append(event[self._ahead :])
-            self._ahead = 0
-        held = self._splitter.held
-        if len(held) > HELD_AHEAD:
-            out.append(held[self._ahead :])
-            self._ahead = len(held)
+            ours = self._measure_event(event, at)
+            if not ours or self._forwarded:
+                out.append(event[self._forwarded :])
+            self._forwarded = 0
+        pending = self._splitter.pending
+        if len(pending) > MAX_HELD_EVENT:
+            out.append(pending[self._forwarded :])
+            self._forwarded = len(pending)
         self._check_size()
         return b"".join(out) if len(out) != 1 else out[0]
 
-    def output(self, at: float) -> None:
-        """A chunk that is known to carry the one choice's next text, after its first."""
+    def count_chunk(self, at: float) -> None:
+        """Measure a chunk that carries output of the only choice, after the first such chunk."""
         at -= self.paused
         gap = at - self.last_at  # type: ignore[operator]  # a pattern is learnt from a chunk with output
         self.last_at = at
@@ -143,21 +144,21 @@ class Meter:
         self.gaps.recent.append(gap)
         judge = self.judge
         if gap > judge.late_gap or at > judge.late_after:
-            self.tell(judge.chunk(at, gap, len(self.gaps)))
+            self.report(judge.chunk(at, gap, len(self.gaps)))
 
     @property
     def between_events(self) -> bool:
         """Whether the next byte begins an event."""
-        return not self._splitter.held and not self.overflow
+        return not self._splitter.pending and not self.overflow
 
     def pause(self, at: float) -> None:
-        """The client does not read, so the engine's answer is held back."""
+        """The client does not read, so the engine's response is held back."""
         if self._paused_at is None:
             self._paused_at = at
 
     def resume(self, at: float) -> None:
         if self._paused_at is not None:
-            if self.last_at is not None:  # what had been on its way when the pause began has set the clock already
+            if self.last_at is not None:  # chunks that were on their way when the pause began have been measured
                 self._paused_at = max(self._paused_at, self.last_at + self.paused)
             self.paused += at - self._paused_at
             self._paused_at = None
@@ -167,14 +168,14 @@ class Meter:
         rest = self._splitter.release()
         if not rest:
             return b""
-        ours = self._event(rest, at)
-        if not self._takes_usage or (ours and not self._ahead):
+        ours = self._measure_event(rest, at)
+        if not self._strips_usage or (ours and not self._forwarded):
             return b""
-        return rest[self._ahead :]
+        return rest[self._forwarded :]
 
     def unary(self, data: bytes) -> None:
         """A piece of a whole-body response."""
-        if len(self._body) + len(data) > UNARY_LIMIT:
+        if len(self._body) + len(data) > MAX_PARSED:
             self.overflow = True
             self._body.clear()
         elif not self.overflow:
@@ -184,22 +185,18 @@ class Meter:
         """The response body is complete."""
         if self._body:
             try:
-                self._read(sse.decode(bytes(self._body)))
+                self._apply(sse.decode(bytes(self._body)))
             except (msgspec.DecodeError, UnicodeDecodeError):
-                self._error = False  # a body of another shape has nothing to read; the status has spoken
+                self._error = False  # a body of another shape has no usage; the status decides
             self._body.clear()
 
     def outcome(self, status: int, *, streams: bool, complete: bool) -> Outcome:
-        """What became of the request, once its response of this status has ended.
+        """The outcome of the request, once its response of this status has ended.
 
         `complete` says that the framing ended properly; an event stream must also have come to its own end.
         """
-        if status in {429, 503}:
-            return Outcome.REJECTED
-        if status >= 500:
-            return Outcome.UPSTREAM_ERROR
         if status >= 400:
-            return Outcome.CLIENT_ERROR
+            return outcome_of_status(status)
         if self._error or self.finish_reason in {"error", "abort"}:
             return Outcome.UPSTREAM_ERROR
         ended = self._done or (complete and (self.finish_reason is not None or self.overflow))
@@ -207,16 +204,16 @@ class Meter:
             return Outcome.OK if ended else Outcome.TRUNCATED
         return Outcome.OK if complete else Outcome.TRUNCATED
 
-    def tell(self, fallen: Fallen) -> None:
-        if fallen:
-            self._on_verdicts(fallen)
+    def report(self, verdicts: Verdicts) -> None:
+        if verdicts:
+            self._on_verdicts(verdicts)
 
     def finish(self, outcome: Outcome, at: float) -> None:
-        """The request is over; a client that left leaves its tokens so far counted, a chunk for a token at least."""
+        """The request is over. Without usage from the engine, as for aborted requests, each chunk counts as a token."""
         if self.completion_tokens is None and outcome is not Outcome.OK and self.chunks:
             self.completion_tokens = self.chunks
-            self._tokens_known = False
-        self.tell(
+            self._tokens_estimated = True
+        self.report(
             self.judge.ended(
                 Ending(
                     at=at,
@@ -235,76 +232,76 @@ class Meter:
         """The record's times in seconds: ttft, ttft_answer, tpot, itl_p50, itl_p95 and the histogram of gaps."""
         if self.first_at is None or self.last_at is None:
             return {}
-        found: dict[str, Any] = {"ttft": self.first_at - self.zero}
+        latencies: dict[str, Any] = {"ttft": self.first_at - self.zero}
         if self.answer_at is not None:
-            found["ttft_answer"] = self.answer_at - self.zero
+            latencies["ttft_answer"] = self.answer_at - self.zero
         if (
             self._one_choice
-            and self._tokens_known
+            and not self._tokens_estimated
             and self.completion_tokens is not None
             and self.completion_tokens >= 2
         ):
-            found["tpot"] = (self.last_at - self.first_at) / (self.completion_tokens - 1)
+            latencies["tpot"] = (self.last_at - self.first_at) / (self.completion_tokens - 1)
         if self.gaps:
-            found["itl_p50"], found["itl_p95"] = self.gaps.percentiles(50, 95)
-            found["gap_counts"] = self.gaps.counts()
-            found["gap_sum"] = self.gaps.total()
-        return found
+            latencies["itl_p50"], latencies["itl_p95"] = self.gaps.percentiles(50, 95)
+            latencies["gap_counts"] = self.gaps.counts()
+            latencies["gap_sum"] = self.gaps.total()
+        return latencies
 
     def _check_size(self) -> None:
-        if len(self._splitter.held) > UNARY_LIMIT:
+        if len(self._splitter.pending) > MAX_PARSED:
             self._splitter.release()
             self.overflow = True
 
-    def _event(self, event: bytes, at: float) -> bool:
-        """Read one event; True when it is the usage event and nothing else."""
+    def _measure_event(self, event: bytes, at: float) -> bool:
+        """Measure one event; True when it is the usage event and nothing else."""
         data = sse.payload(event)
         if data == sse.DONE:
             self._done = True
             return False
-        return bool(data) and self._json(data, at)
+        return bool(data) and self._measure_json(data, at)
 
-    def _json(self, data: bytes, at: float) -> bool:
-        """Read one JSON event; True when it is the usage event and nothing else."""
+    def _measure_json(self, data: bytes, at: float) -> bool:
+        """Measure one JSON event; True when it is the usage event and nothing else."""
         try:
-            read = sse.decode(data)
+            event = sse.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False  # not the shape of a completion: forwarded, and nothing to count
-        if read.output:
-            if self.answer_at is None and read.answer:
+        if event.output:
+            if self.answer_at is None and event.answer:
                 self.answer_at = at - self.paused
             if self.last_at is None:
                 self.first_at = self.last_at = at - self.paused
                 self.chunks = 1
-                self.tell(self.judge.first_token(self.last_at))
+                self.report(self.judge.first_token(self.last_at))
             elif self._one_choice:
-                self.output(at)
+                self.count_chunk(at)
             else:
                 self.last_at = at - self.paused
                 self.chunks += 1
             if (
                 self._patterns_left
                 and self._one_choice
-                and (learnt := learn(data, read)) is not None
-                and learnt != self.pattern
+                and (pattern := learn(data, event)) is not None
+                and pattern != self.pattern
             ):
                 self._patterns_left -= 1
-                self.pattern = learnt
-        self._read(read)
-        return read.usage is not None and not read.choices
+                self.pattern = pattern
+        self._apply(event)
+        return event.usage is not None and not event.choices
 
-    def _read(self, read: sse.Event) -> None:
-        if read.usage is not None:
-            self.prompt_tokens = read.usage.prompt_tokens
-            self.completion_tokens = read.usage.completion_tokens
-            self.cached_tokens = read.usage.cached_tokens
-        if read.metrics is not None:
-            self.engine = read.metrics
-        if read.system_fingerprint:
-            self.fingerprint = read.system_fingerprint[:LONGEST_FINGERPRINT]
-        if (reason := read.finish_reason) is not None:
+    def _apply(self, event: sse.Event) -> None:
+        if event.usage is not None:
+            self.prompt_tokens = event.usage.prompt_tokens
+            self.completion_tokens = event.usage.completion_tokens
+            self.cached_tokens = event.usage.cached_tokens
+        if event.metrics is not None:
+            self.engine = event.metrics
+        if event.system_fingerprint:
+            self.fingerprint = event.system_fingerprint[:MAX_FINGERPRINT]
+        if (reason := event.finish_reason) is not None:
             self.finish_reason = reason
-        if read.failed:
+        if event.failed:
             self._error = True
 
 

@@ -1,4 +1,4 @@
-"""Which paths are measured, which pass through and which are refused."""
+"""Which request paths are metered, which pass through and which are refused."""
 
 import posixpath
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class Route(Enum):
     REFUSED = "refused"
 
 
-def normal(target: str) -> str:
+def normalise(target: str) -> str:
     """The path that an engine would see: decoded, dot segments and double slashes gone, no query."""
     if target in METERED:
         return target
@@ -53,10 +53,10 @@ def normal(target: str) -> str:
     return path if path.startswith("/") else "/"
 
 
-def forwarded(target: str) -> str:
+def forwarded_target(target: str) -> str:
     """The target that the engine gets: the path that was matched, and no byte that could end the request line."""
     path, mark, query = target.partition("?")
-    matched = normal(target)
+    matched = normalise(target)
     if matched == path:
         return target
     return quote(matched, safe="/:@!$&'()*+,;=") + mark + query
@@ -64,7 +64,7 @@ def forwarded(target: str) -> str:
 
 def route(target: str, allowed: Iterable[str] = ()) -> Route:
     """Where a request line's target leads; `allowed` adds exact paths."""
-    path = normal(target)
+    path = normalise(target)
     if path in METERED:
         return Route.METERED
     if path in PASSED or path in allowed or path.startswith(PASSED_BELOW):

@@ -1,4 +1,4 @@
-"""Sends records to the exporter in numbered batches and keeps each until it is acknowledged."""
+"""Sends records to the exporter in numbered batches, again until the exporter acknowledges them."""
 
 import asyncio
 import itertools
@@ -9,8 +9,8 @@ import msgspec
 
 from exporters.records import Ack, Batch, Frames, Hello, Record, Snapshot, frame
 
-KEPT_RECORDS = 50_000
-"""Records kept while the exporter is away; the oldest are given up beyond it, and counted."""
+MAX_RECORDS = 50_000
+"""Unacknowledged records in memory; beyond it the oldest are dropped and counted."""
 
 BATCH_RECORDS = 500
 RECONNECT_SECONDS = 0.1
@@ -19,48 +19,48 @@ _decode_ack = msgspec.msgpack.Decoder(Ack).decode
 
 
 class Outbox:
-    """Numbers records and remembers the unacknowledged ones; no socket in here."""
+    """Numbers records and stores the unacknowledged ones; it has no socket."""
 
-    def __init__(self, limit: int = KEPT_RECORDS) -> None:
+    def __init__(self, limit: int = MAX_RECORDS) -> None:
         self._limit = limit
-        self._kept: deque[Record] = deque()
-        self._first = 1  # the number of the oldest kept record
+        self._records: deque[Record] = deque()
+        self._first = 1  # the number of the oldest record
         self._unsent = 1  # the number of the next one to send
         self.dropped = 0
 
     def add(self, record: Record) -> None:
-        self._kept.append(record)
-        if len(self._kept) > self._limit:
-            self._kept.popleft()
+        self._records.append(record)
+        if len(self._records) > self._limit:
+            self._records.popleft()
             self._first += 1
             self._unsent = max(self._unsent, self._first)
             self.dropped += 1
 
     def batches(self) -> list[Batch]:
-        """What has not been sent on this connection, now taken as sent."""
-        end = self._first + len(self._kept)
+        """The records not sent on this connection; they count as sent after this call."""
+        end = self._first + len(self._records)
         start = self._unsent - self._first
         self._unsent = end
-        if start == len(self._kept):
+        if start == len(self._records):
             return []
-        records = list(itertools.islice(self._kept, start, None))
+        records = list(itertools.islice(self._records, start, None))
         return [
             Batch(end - len(records) + offset, records[offset : offset + BATCH_RECORDS])
             for offset in range(0, len(records), BATCH_RECORDS)
         ]
 
     def acknowledged(self, last: int) -> None:
-        while self._kept and self._first <= last:
-            self._kept.popleft()
+        while self._records and self._first <= last:
+            self._records.popleft()
             self._first += 1
 
     def connection_lost(self) -> None:
-        """What was sent and not acknowledged must be sent again."""
+        """Records that were sent and not acknowledged must be sent again."""
         self._unsent = self._first
 
     @property
     def unacknowledged(self) -> int:
-        return len(self._kept)
+        return len(self._records)
 
 
 class Sender(asyncio.Protocol):
@@ -105,7 +105,7 @@ class Sender(asyncio.Protocol):
             self._retry = self._loop.create_task(self._connect())
 
     def flush(self) -> None:
-        """Send what is new."""
+        """Send what has not been sent."""
         if self._transport is not None:
             for batch in self.outbox.batches():
                 self._transport.write(frame(batch))

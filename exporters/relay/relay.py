@@ -1,7 +1,7 @@
-"""What all requests of one relay process share: the pool, the SLO file, who is open, what has to be told."""
+"""What all requests of one relay process share: the engine's connections, the open requests, records, timeouts."""
 
 import asyncio
-import sys
+import logging
 import time
 from collections.abc import Callable
 from math import inf
@@ -13,21 +13,22 @@ from exporters.process_usage import footprint
 from exporters.records import Finished, OpenRequests, Snapshot
 from exporters.relay.client_connection import ClientConnection
 from exporters.relay.exchange import Exchange
-from exporters.relay.measurement import Measurement
+from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.record_sender import Sender
 from exporters.relay.upstream import UpstreamPool
 from exporters.signals import Outcome, Phase
 from exporters.slos import SloFile
-from exporters.verdicts import Charges, charges
 
-TELL_SECONDS = 0.05
+FLUSH_SECONDS = 0.05
 SNAPSHOT_SECONDS = 0.25
-CLOCK_SECONDS = 1.0
-"""Between looks for clients that have gone quiet; their limits are far longer."""
+TIMEOUT_CHECK_SECONDS = 1.0
+"""Between checks for silent clients; their timeouts are far longer."""
+
+_logger = logging.getLogger("vllm_slo.relay")
 
 
 class Relay:
-    """The state of a relay process and its two clocks: one tells records, one tells what is open."""
+    """The state of a relay process, and the timer that sends records, reports open requests and ends late ones."""
 
     def __init__(
         self,
@@ -40,29 +41,34 @@ class Relay:
         new_request_id: Callable[[], str],
     ) -> None:
         self.config = config
-        self.slos = slos
         self.loop = loop
         self.salt = salt
-        self.new_request_id = new_request_id
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop)
-        self.gap_bounds = gap_bounds(slos)
         self.connections: set[ClientConnection] = set()
-        self.judged: set[Measurement] = set()
-        self.next_deadline = inf
-        """The earliest time after which a verdict on an open request is certain."""
-        self._charges: dict[tuple[str, bool, bool], Charges] = {}
         self.draining = False
+        self._judged: set[Measurement] = set()
+        self.measuring = MeasurementContext(
+            slos=slos,
+            gap_bounds=gap_bounds(slos),
+            wants_spans=config.wants_spans,
+            new_request_id=new_request_id,
+            on_verdicts=self._judged.add,
+            on_deadline=self._add_deadline,
+            on_failure=self.metering_failed,
+        )
+        self._next_deadline = inf
+        """The earliest time after which a verdict on an open request is certain."""
         self._sender = sender
         self._open: set[Exchange] = set()
         self._to_fold: list[Measurement] = []
         self._lag = 0.0
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self._ticks = 0
         self._next_tick = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._next_tick = self.loop.time() + TELL_SECONDS
+        self._next_tick = self.loop.time() + FLUSH_SECONDS
         self._timer = self.loop.call_at(self._next_tick, self._tick)
 
     def stop(self) -> None:
@@ -77,47 +83,39 @@ class Relay:
     def client(self) -> ClientConnection:
         return ClientConnection(self)
 
-    def charges(self, name: str, *, stream: bool, several: bool) -> Charges:
-        """What a request of a class is judged by; made once for each kind."""
-        kind = name, stream, several
-        found = self._charges.get(kind)
-        if found is None:
-            found = self._charges[kind] = charges(self.slos.slos_of(name), stream=stream, several=several)
-        return found
-
     def opened(self, exchange: Exchange) -> None:
         self._open.add(exchange)
 
     def ended(self, exchange: Exchange, record: Finished) -> None:
         self._open.discard(exchange)
-        self.judged.discard(exchange.account)
+        self._judged.discard(exchange.measurement)
         self._sender.outbox.add(record)
 
     def metering_failed(self, error: Exception) -> None:
         """A request goes on unmetered."""
-        self._say_once("metering failed, forwarding unmetered", error)
+        self._log_once("metering failed; the request is forwarded unmetered", error)
 
     def exchange_failed(self, error: Exception) -> None:
         """A request could not go on."""
-        self._say_once("a request was given up", error)
+        self._log_once("a request was ended by a fault of the sidecar", error)
 
-    def _say_once(self, what: str, error: Exception) -> None:
-        """In full the first time; after that the series count them."""
-        if what not in self._said:
-            self._said.add(what)
-            where = error.__traceback__
-            while where is not None and where.tb_next is not None:
-                where = where.tb_next
-            place = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else "?"
-            print(f"relay: {what}: {error!r} at {place}", file=sys.stderr, flush=True)
+    def _log_once(self, message: str, error: Exception) -> None:
+        """Only the first of a kind; the series count all."""
+        if message not in self._logged:
+            self._logged.add(message)
+            trace = error.__traceback__
+            while trace is not None and trace.tb_next is not None:
+                trace = trace.tb_next
+            place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "?"
+            _logger.error("%s: %r at %s", message, error, place)
 
     def drain(self) -> None:
-        """Let open requests finish and take no further ones."""
+        """Let open requests finish and accept no further ones."""
         self.draining = True
         for connection in list(self.connections):
             connection.drain()
-        self._tell()
-        self._snapshot()
+        self._send_records()
+        self._send_snapshot()
 
     def close(self) -> None:
         """End what is still open, with its record."""
@@ -128,72 +126,75 @@ class Relay:
     def _tick(self) -> None:
         now = self.loop.time()
         self._lag = max(self._lag, now - self._next_tick)
-        self._judge_the_late()
-        self._tell()
+        self._check_deadlines()
+        self._send_records()
         self._ticks += 1
-        if self._ticks % round(SNAPSHOT_SECONDS / TELL_SECONDS) == 0:
-            self._cut_the_late()
-            self._snapshot()
-            self.pool.retire()
-        if self._ticks % round(CLOCK_SECONDS / TELL_SECONDS) == 0:
-            now = time.monotonic()
+        if self._ticks % round(SNAPSHOT_SECONDS / FLUSH_SECONDS) == 0:
+            self._cut_timed_out()
+            self._send_snapshot()
+            self.pool.close_idle()
+        if self._ticks % round(TIMEOUT_CHECK_SECONDS / FLUSH_SECONDS) == 0:
             for connection in list(self.connections):
-                connection.look_at_the_clock(now)
-            self._to_fold = [exchange.account for exchange in self._open]
-        while self._to_fold and not self._to_fold.pop().fold():  # one a tick: each takes half a millisecond
+                connection.check_timeouts(time.monotonic())
+            self._to_fold = [exchange.measurement for exchange in self._open]
+        while self._to_fold and not self._to_fold.pop().fold_gaps():  # one a tick: each takes half a millisecond
             pass
-        self._next_tick = max(self._next_tick + TELL_SECONDS, now)
+        self._next_tick = max(self._next_tick + FLUSH_SECONDS, now)
         self._timer = self.loop.call_at(self._next_tick, self._tick)
 
-    def _judge_the_late(self) -> None:
-        now = time.monotonic()
-        if now > self.next_deadline:
-            self.next_deadline = inf
-            for exchange in self._open:
-                account = exchange.account
-                if now > account.deadline:
-                    account.deadline_passed(now)
-                else:
-                    self.next_deadline = min(self.next_deadline, account.deadline)
+    def _add_deadline(self, deadline: float) -> None:
+        self._next_deadline = min(self._next_deadline, deadline)
 
-    def _tell(self) -> None:
-        if self.judged:
-            for account in self.judged:
-                if (judged := account.early_verdicts()) is not None:
-                    self._sender.outbox.add(judged)
-            self.judged.clear()
+    def _check_deadlines(self) -> None:
+        now = time.monotonic()
+        if now > self._next_deadline:
+            self._next_deadline = inf
+            for exchange in self._open:
+                measurement = exchange.measurement
+                if now > measurement.deadline:
+                    measurement.check_deadline(now)
+                else:
+                    self._add_deadline(measurement.deadline)
+
+    def _send_records(self) -> None:
+        for measurement in self._judged:
+            if (judged := measurement.early_verdicts()) is not None:
+                self._sender.outbox.add(judged)
+        self._judged.clear()
         self._sender.flush()
 
-    def _cut_the_late(self) -> None:
+    def _cut_timed_out(self) -> None:
         first, idle = self.config.cut_first_token, self.config.cut_idle
         if first is None and idle is None:
             return
         now = time.monotonic()
         for exchange in list(self._open):
-            if first is not None and exchange.account.phase is Phase.WAITING and now - exchange.account.zero > first:
+            measurement = exchange.measurement
+            if first is not None and measurement.phase is Phase.WAITING and now - measurement.zero > first:
                 exchange.cut(Outcome.TIMEOUT_FIRST_TOKEN, f"no first token within {first:g} s")
-            elif idle is not None and now - exchange.silent_since > idle:
+            elif idle is not None and now - exchange.last_byte_at > idle:
                 exchange.cut(Outcome.TIMEOUT_IDLE, f"no byte from the engine for {idle:g} s")
 
-    def _snapshot(self) -> None:
-        by_kind: dict[tuple[str, str], OpenRequests] = {}
+    def _send_snapshot(self) -> None:
+        rows: dict[tuple[str, str], OpenRequests] = {}
         for exchange in self._open:
-            account = exchange.account
-            if not account.metered:
+            measurement = exchange.measurement
+            if not measurement.metered:
                 continue
-            kind = account.model, account.request_class
-            row = by_kind.get(kind)
+            kind = measurement.model, measurement.request_class
+            row = rows.get(kind)
             if row is None:
-                row = by_kind[kind] = OpenRequests(*kind, waiting=0, streaming=0, oldest_zero=None)
-            if account.phase is Phase.STREAMING:
+                row = rows[kind] = OpenRequests(*kind, waiting=0, streaming=0, oldest_zero=None)
+            if measurement.phase is Phase.STREAMING:
                 row.streaming += 1
             else:
                 row.waiting += 1
-            if account.awaits_first_token:
-                row.oldest_zero = account.zero if row.oldest_zero is None else min(row.oldest_zero, account.zero)
+            if measurement.awaits_first_token:
+                zero = measurement.zero
+                row.oldest_zero = zero if row.oldest_zero is None else min(row.oldest_zero, zero)
         self._sender.snapshot(
             Snapshot(
-                open=list(by_kind.values()),
+                open=list(rows.values()),
                 loop_lag=self._lag,
                 connections=len(self.connections),
                 dropped=self._sender.outbox.dropped,

@@ -1,4 +1,4 @@
-"""Reads of a request body what measuring needs, and asks the engine for usage where the client did not."""
+"""Parses what metering needs of a request body, and asks the engine for usage where the client did not."""
 
 import hashlib
 from typing import Annotated
@@ -9,7 +9,7 @@ CHARACTERS_PER_TOKEN = 4
 """Before usage is known, prompt tokens are estimated as decoded text characters / 4; images are not counted."""
 
 
-# JSON knows no bounds, records and spans do: a number beyond them is not understood, rather than stuck on its way.
+# The records and spans have 64 bits: a body with a number beyond that is not understood.
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -42,7 +42,7 @@ _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises for bytes that are no JSON of a sane depth."""
+"""What decoding raises for bytes that are no JSON, or nested too deeply."""
 
 
 class RequestBody(msgspec.Struct, frozen=True):
@@ -52,29 +52,29 @@ class RequestBody(msgspec.Struct, frozen=True):
     prompt_tokens: float
     max_tokens: int | None
     stream: bool
-    asks_usage: bool
+    includes_usage: bool
     n: int
     temperature: float | None
     prompt_sha256: str
 
 
-def read(body: bytes, salt: bytes) -> RequestBody | None:
-    """What the body asks for, or None when it is not the JSON that these endpoints take."""
+def parse(data: bytes, salt: bytes) -> RequestBody | None:
+    """The request, or None where the body is not the JSON that these endpoints take."""
     try:
-        asked = _decode(body)
+        body = _decode(data)
     except NOT_JSON:
         return None
-    options = asked.stream_options
+    options = body.stream_options
     return RequestBody(
-        model=asked.model,
-        prompt_tokens=_prompt_tokens(asked),
-        # where both are given, vLLM goes by the newer name
-        max_tokens=asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens,
-        stream=bool(asked.stream),
-        asks_usage=bool(options and options.include_usage),
-        n=asked.n or 1,
-        temperature=asked.temperature,
-        prompt_sha256=_digest(asked, salt),
+        model=body.model,
+        prompt_tokens=_prompt_tokens(body),
+        # vLLM prefers the second name where both are set
+        max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
+        stream=bool(body.stream),
+        includes_usage=bool(options and options.include_usage),
+        n=body.n or 1,
+        temperature=body.temperature,
+        prompt_sha256=_digest(body, salt),
     )
 
 
@@ -82,27 +82,27 @@ def with_usage(body: bytes) -> bytes:
     """The same body with `stream_options.include_usage` on; every other value keeps its bytes.
 
     Raises:
-        msgspec.DecodeError, UnicodeDecodeError, RecursionError: the body is no JSON object of a sane depth.
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: the body is no JSON object, or nested too deeply.
     """
     fields = _decode_raw(body)
     options: dict[str, msgspec.Raw] = {}
-    given = fields.get("stream_options")
-    if given is not None and bytes(given) != b"null":
-        options = _decode_raw(given)
+    value = fields.get("stream_options")
+    if value is not None and bytes(value) != b"null":
+        options = _decode_raw(value)
     options["include_usage"] = msgspec.Raw(b"true")
     fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
     return msgspec.json.encode(fields)
 
 
-def _prompt_tokens(asked: _Body) -> float:
+def _prompt_tokens(body: _Body) -> float:
     characters = 0
-    for message in asked.messages:
+    for message in body.messages:
         if isinstance(message.content, str):
             characters += len(message.content)
         elif message.content:
             characters += sum(len(part.text) for part in message.content)
     tokens = 0
-    prompt = asked.prompt
+    prompt = body.prompt
     if isinstance(prompt, str):
         characters += len(prompt)
     elif prompt:
@@ -114,8 +114,8 @@ def _prompt_tokens(asked: _Body) -> float:
     return tokens + characters / CHARACTERS_PER_TOKEN
 
 
-def _digest(asked: _Body, salt: bytes) -> str:
+def _digest(body: _Body, salt: bytes) -> str:
     digest = hashlib.sha256(salt)
-    digest.update(asked.model.encode())
-    digest.update(msgspec.msgpack.encode((asked.messages, asked.prompt)))
+    digest.update(body.model.encode())
+    digest.update(msgspec.msgpack.encode((body.messages, body.prompt)))
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Cuts a server-sent event stream into events without changing a byte, and reads what each one carries."""
+"""Cuts a server-sent event stream into events without changing a byte, and decodes what each one carries."""
 
 import re
 from typing import Annotated
@@ -103,17 +103,17 @@ DONE = b"[DONE]"
 class Splitter:
     """Turns reads into whole events: the bytes of each with its blank line, in order, none lost."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_pending",)
 
     def __init__(self) -> None:
-        self._held = b""
+        self._pending = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The events that `data` completes; the rest is held."""
-        if not self._held and data.endswith(b"\n\n") and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
+        """The events that `data` completes; the rest is pending."""
+        if not self._pending and data.endswith(b"\n\n") and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
             return [data]  # one read, one event: how vLLM sends them
-        if self._held:
-            data = self._held + data
+        if self._pending:
+            data = self._pending + data
         events, start = [], 0
         for blank in _BLANK.finditer(data):
             end = blank.end()
@@ -121,18 +121,18 @@ class Splitter:
                 break  # the `\n` of this line end may still be on its way
             events.append(data[start:end])
             start = end
-        self._held = data[start:]
+        self._pending = data[start:]
         return events
 
     @property
-    def held(self) -> bytes:
+    def pending(self) -> bytes:
         """The bytes of the event that is not complete."""
-        return self._held
+        return self._pending
 
     def release(self) -> bytes:
-        """What is held, given up: at the end of the stream."""
-        held, self._held = self._held, b""
-        return held
+        """Return the pending bytes and forget them: the stream has ended."""
+        pending, self._pending = self._pending, b""
+        return pending
 
 
 def payload(event: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""W3C trace context: whose trace a request is part of, and what makes the engine's span hang under ours."""
+"""W3C trace context: reads the client's `traceparent`, and writes one that makes the engine's span a child of ours."""
 
 import os
 import re
@@ -27,34 +27,33 @@ class OwnSpan:
     span_id: str
 
 
-def caller(headers: list[Header]) -> Caller | None:
-    """Who called; None without a `traceparent`, with several, or with one that breaks the specification."""
-    given = [value for name, value in headers if name == b"traceparent"]
-    if len(given) != 1:
+def parse_traceparent(headers: list[Header]) -> Caller | None:
+    """The client's span; None without a `traceparent`, with several, or with one that breaks the specification."""
+    values = [value for name, value in headers if name == b"traceparent"]
+    if len(values) != 1:
         return None
-    found = _TRACEPARENT.fullmatch(given[0].strip(b" \t"))
-    if found is None:
+    match = _TRACEPARENT.fullmatch(values[0].strip(b" \t"))
+    if match is None:
         return None
-    version, trace_id, span_id, flags, more = found.groups()
+    version, trace_id, span_id, flags, more = match.groups()
     if version == b"00" and more is not None:  # only a later version may have more fields
         return None
     return Caller(trace_id.decode(), span_id.decode(), bool(int(flags, 16) & _SAMPLED))
 
 
-def own_span(caller: Caller | None) -> OwnSpan:
-    """A span under the caller's, or the root of another trace."""
+def new_span(caller: Caller | None) -> OwnSpan:
+    """A child of the caller's span, or the root of a trace."""
     if caller is not None:
         return OwnSpan(caller.trace_id, os.urandom(8).hex())
     ids = os.urandom(24).hex()
     return OwnSpan(ids[:32], ids[32:])
 
 
-def forwarded(headers: list[Header], caller: Caller | None, span: OwnSpan) -> list[Header]:
+def with_traceparent(headers: list[Header], caller: Caller | None, span: OwnSpan) -> list[Header]:
     """The headers for the engine: our span as the parent, always sampled, because vLLM drops its span otherwise.
 
-    `tracestate` stays with the `traceparent` that it came with, and goes when that one could not be read.
+    `tracestate` is forwarded where its `traceparent` is valid, and dropped otherwise.
     """
-    gone = {b"traceparent"} if caller is not None else {b"traceparent", b"tracestate"}
-    kept = [header for header in headers if header[0] not in gone]
-    kept.append((b"traceparent", f"00-{span.trace_id}-{span.span_id}-01".encode()))
-    return kept
+    dropped = {b"traceparent"} if caller is not None else {b"traceparent", b"tracestate"}
+    own = b"traceparent", f"00-{span.trace_id}-{span.span_id}-01".encode()
+    return [*(header for header in headers if header[0] not in dropped), own]

@@ -1,4 +1,4 @@
-"""Spoiled requests: what reaches the engine is one request for each one counted, as a strict parser reads it, too."""
+"""Mutated requests: what reaches the engine is one request for each one counted, as a strict parser reads it, too."""
 
 import random
 from collections import deque
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import h11
 
 from exporters.relay import exchange
-from tests.fuzz.mutate import cut, spoiled
-from tests.fuzz.wire import Bench, Wire, hand, read_response, settle
+from tests.fuzz.mutate import cut, mutated
+from tests.fuzz.wire import Bench, Wire, feed, read_response, settle
 from tests.support.scripted_relay import CHAT, END, UNARY, chunk, post
 
 CHUNKED = b"POST /v1/%s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -52,7 +52,7 @@ class Case:
 
 
 def case(dice: random.Random) -> Case:
-    pieces = cut(dice, spoiled(dice, CORPUS, WORDS), b"\r\n\r\n")
+    pieces = cut(dice, mutated(dice, CORPUS, WORDS), b"\r\n\r\n")
     return Case(pieces, dice.choice((0.0, 0.5, 0.9)), dice.choice((60, exchange.PARSED_LIMIT)))
 
 
@@ -67,7 +67,7 @@ class Request:
 
 
 class Engine:
-    """A strict server at the end of one of the relay's wires; it answers when told to."""
+    """A strict server at the end of one of the relay's wires; it answers on demand."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -77,7 +77,7 @@ class Engine:
         self.requests: list[Request] = []
 
     def read(self) -> None:
-        """Take what the relay has written; bytes beyond the one request in hand are a smuggled one."""
+        """Take what the relay has written; bytes beyond the one request in feed are a smuggled one."""
         if len(self._wire.sent) == self._fed:
             return
         self._http.receive_data(bytes(self._wire.sent[self._fed :]))
@@ -99,7 +99,7 @@ class Engine:
         assert not self._http.trailing_data[0], "more than one request at once"
 
     async def answer(self) -> bool:
-        """Answer the request in hand, if it is whole; whether there was one."""
+        """Answer the request in feed, if it is whole; whether there was one."""
         if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.SEND_RESPONSE}:
             return False
         body = b"" if self.requests[-1].method == "HEAD" else b"ok"
@@ -110,7 +110,7 @@ class Engine:
         self._begun_at = self._fed
         if self._http.our_state is h11.DONE:
             self._http.start_next_cycle()
-        hand(self._wire, data)
+        feed(self._wire, data)
         await settle()
         return True
 
@@ -151,10 +151,10 @@ async def _forwarded(case: Case, pieces: list[bytes]) -> list[Request]:
                     busy = await engine.answer() or busy
 
     written_by_its_end: int | None = None
-    coming = deque(pieces)
-    while coming and not bench.client.is_closing():
+    unread = deque(pieces)
+    while unread and not bench.client.is_closing():
         if bench.client.is_reading():
-            hand(bench.client, coming.popleft())
+            feed(bench.client, unread.popleft())
             await work(eager=False)
             if bench.client.ended and written_by_its_end is None:
                 written_by_its_end = bench.written
@@ -169,7 +169,7 @@ async def _forwarded(case: Case, pieces: list[bytes]) -> list[Request]:
     bench.client.lose()
     await settle()
     assert len(bench.records) == len(offered), "records"
-    assert len(forwarded) == sum(one._sent_head for one in offered), "forwarded and counted"
+    assert len(forwarded) == sum(one._state.request.sent for one in offered), "forwarded and counted"
     _reads_alike(b"".join(case.pieces), bench, engines)
     return [request for request in forwarded if request.whole]
 
@@ -196,15 +196,15 @@ def _strictly(data: bytes) -> list[Request]:
     """The requests that a strict parser finds before the first thing that it does not like."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
     parser.receive_data(data)
-    found: list[Request] = []
+    requests: list[Request] = []
     try:
         while (event := parser.next_event()) is not h11.NEED_DATA:
             if isinstance(event, h11.Request):
-                found.append(Request(event.method.decode(), event.target.decode()))
+                requests.append(Request(event.method.decode(), event.target.decode()))
             elif isinstance(event, h11.Data):
-                found[-1].body += event.data
+                requests[-1].body += event.data
             elif isinstance(event, h11.EndOfMessage):
-                found[-1].whole = True
+                requests[-1].whole = True
                 parser.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
                 parser.send(h11.EndOfMessage())
                 parser.start_next_cycle()
@@ -212,7 +212,7 @@ def _strictly(data: bytes) -> list[Request]:
                 break
     except (h11.RemoteProtocolError, h11.LocalProtocolError):
         pass
-    return found
+    return requests
 
 
 def _reads_alike(data: bytes, bench: Bench, engines: list[Engine]) -> None:
@@ -220,7 +220,7 @@ def _reads_alike(data: bytes, bench: Bench, engines: list[Engine]) -> None:
     forwarded = iter(request for engine in engines for request in engine.requests)
     for ours, strict in zip(bench.relay.offered, _strictly(data), strict=False):
         assert (ours._head.method, ours._head.target) == (strict.method, strict.target), "another request"
-        if not ours._sent_head:
+        if not ours._state.request.sent:
             continue
         request = next(forwarded)
         assert request.method == strict.method, "another method"

@@ -1,4 +1,4 @@
-"""Spoiled answers: the client reads HTTP, gets an end only where there was one, and the request has one outcome."""
+"""Mutated responses: the client reads HTTP, gets an end only where there was one, and the request has one outcome."""
 
 import random
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from exporters.signals import Outcome
 from tests.fuzz.event_streams import BARE_CR, without_usage
 from tests.fuzz.event_streams import WORDS as EVENT_WORDS
-from tests.fuzz.mutate import cut, spoiled
-from tests.fuzz.wire import Bench, Read, hand, read_response, settle
+from tests.fuzz.mutate import cut, mutated
+from tests.fuzz.wire import Bench, Read, feed, read_response, settle
 from tests.support.scripted_relay import (
     CHAT,
     CHAT_WITH_USAGE,
@@ -77,20 +77,20 @@ class Case:
     ending: str
 
     @property
-    def takes_usage(self) -> bool:
+    def strips_usage(self) -> bool:
         """Whether the relay asks for usage where the client did not."""
         return b'"stream":true' in self.request and b"include_usage" not in self.request
 
 
 def case(dice: random.Random) -> Case:
     request = dice.choice(REQUESTS)
-    return Case(request, cut(dice, spoiled(dice, CORPUS, WORDS), b"\n\n\r\n"), dice.choice(("closed", "reset", "open")))
+    return Case(request, cut(dice, mutated(dice, CORPUS, WORDS), b"\n\n\r\n"), dice.choice(("closed", "reset", "open")))
 
 
-def even_case(dice: random.Random) -> Case:
+def fast_path_case(dice: random.Random) -> Case:
     """Chunks that are alike, or nearly so, each in a read of its own: how engines send them."""
     events = [content(dice.choice(TEXTS)) for _ in range(dice.randint(3, 9))]
-    events = [spoiled(dice, [event], EVENT_WORDS) if dice.random() < 0.2 else event for event in events]
+    events = [mutated(dice, [event], EVENT_WORDS) if dice.random() < 0.2 else event for event in events]
     pieces = [STREAM_HEAD, *(chunk(event) for event in events if event), chunk(USAGE) + chunk(DONE) + END]
     return Case(dice.choice(REQUESTS[2:5]), pieces, dice.choice(("closed", "reset", "open")))
 
@@ -103,56 +103,57 @@ async def check(case: Case) -> bool:
     """
     data = b"".join(case.pieces)
     method = case.request.partition(b" ")[0].decode()
-    given = read_response(data, method, ended=case.ending == "closed")
-    seen = await _seen(case, case.pieces, given)
+    sent = read_response(data, method, ended=case.ending == "closed")
+    relayed = await _relayed(case, case.pieces, sent)
     # Where there is nothing wrong with it so far; how soon what is wrong shows may depend on the reads.
-    fine = given.wrong is None and not given.rest and not BARE_CR(given.body)
-    if fine and given.status is not None and given.status >= 200:
-        assert await _seen(case, [data], given) == seen, "by the cut: in one read"
-        assert await _seen(case, [data[at : at + 1] for at in range(len(data))], given) == seen, "by the cut: in bytes"
-    return seen[0].whole
+    valid = sent.wrong is None and not sent.rest and not BARE_CR(sent.body)
+    byte_by_byte = [data[at : at + 1] for at in range(len(data))]
+    if valid and sent.status is not None and sent.status >= 200:
+        assert await _relayed(case, [data], sent) == relayed, "by the cut: in one read"
+        assert await _relayed(case, byte_by_byte, sent) == relayed, "by the cut: in bytes"
+    return relayed[0].whole
 
 
-async def _seen(case: Case, pieces: list[bytes], given: Read) -> tuple[Read, tuple[object, ...]]:
+async def _relayed(case: Case, pieces: list[bytes], sent: Read) -> tuple[Read, tuple[object, ...]]:
     """What the client reads and the record says when the answer comes in these pieces."""
     bench = Bench()
-    hand(bench.client, case.request)
+    feed(bench.client, case.request)
     await settle()
     (engine,) = bench.pool.wires
     for piece in pieces:
         if not engine.is_closing():
-            hand(engine, piece)
+            feed(engine, piece)
             if len(piece) > 1:  # byte by byte it would take most of the time
                 await settle()
     if not engine.is_closing() and case.ending != "open":
         engine.lose(None if case.ending == "closed" else ConnectionResetError())
         await settle()
-    if given.rest and given.wrong is None:
-        assert bench.pool.take() is not engine.protocol, "what is left of an answer serves the next request"
+    if sent.rest and sent.wrong is None:
+        assert bench.pool.acquire() is not engine.protocol, "what is left of an answer serves the next request"
     method = case.request.partition(b" ")[0].decode()
     read = read_response(bytes(bench.client.sent), method, ended=bench.client.ended == "in order")
-    _made_nothing_up(case, given, read)
+    _check_nothing_fabricated(case, sent, read)
     assert read.whole or bench.client.ended or case.ending == "open", "neither an end nor a close"
     if case.ending != "open":
         assert len(bench.records) == 1, "no outcome"
     bench.client.lose()
     await settle()
     (record,) = bench.records
-    ended = given.whole or given.wrong or b"[DONE]" in given.body
+    ended = sent.whole or sent.wrong or b"[DONE]" in sent.body
     assert ended or record.outcome != Outcome.OK, "ok without an end"
     tokens = record.prompt_tokens, record.completion_tokens, record.finish_reason, sum(record.gap_counts)
-    if read.status != given.status:  # what it says of an answer that is no HTTP may depend on how much of it was there
+    if read.status != sent.status:  # what it says of an answer that is no HTTP may depend on how much of it was there
         read = Read(read.whole, read.status)
     return read, (record.status, record.outcome, *tokens)
 
 
-def _made_nothing_up(case: Case, given: Read, read: Read) -> None:
+def _check_nothing_fabricated(case: Case, sent: Read, read: Read) -> None:
     """The client reads HTTP, and what it takes for a whole answer is one, with the same body."""
     assert read.wrong is None, f"the client cannot read it: {read.wrong}"
     assert not read.rest, "more than one answer"
-    if read.status != given.status and given.wrong is None:
+    if read.status != sent.status and sent.wrong is None:
         assert read.status in {None, 502}, "another status"
-    elif read.whole and given.wrong is None:
-        assert given.whole, "a made-up end"
-        wanted = {given.body, without_usage(given.body)} if case.takes_usage else {given.body}
-        assert read.body in wanted, "another body"
+    elif read.whole and sent.wrong is None:
+        assert sent.whole, "a fabricated end"
+        expected = {sent.body, without_usage(sent.body)} if case.strips_usage else {sent.body}
+        assert read.body in expected, "another body"

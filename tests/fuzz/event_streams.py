@@ -1,12 +1,12 @@
-"""Spoiled event streams: every byte goes on but our usage event, and what is counted does not depend on the reads."""
+"""Fuzzes the meter with mutated event streams: every byte but our usage event passes, and counts ignore the cuts."""
 
 import random
 import re
 from dataclasses import dataclass
 
 from exporters.relay.sse import decode
-from tests.exporters.relay.test_sse import meter
-from tests.fuzz.mutate import cut, spoiled
+from tests.fuzz.mutate import cut, mutated
+from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import DONE, ROLE, USAGE, content
 
 CORPUS = (
@@ -37,39 +37,39 @@ class Case:
 
 
 def case(dice: random.Random) -> Case:
-    return Case(cut(dice, spoiled(dice, CORPUS, WORDS), b"\n\n"))
+    return Case(cut(dice, mutated(dice, CORPUS, WORDS), b"\n\n"))
 
 
-def _through(pieces: list[bytes], *, takes_usage: bool) -> tuple[bytes, tuple[object, ...]]:
-    """What came out, and what was counted."""
-    passing = meter(takes_usage=takes_usage)
-    out = b"".join([*(passing.stream(piece, 1.0) for piece in pieces), passing.stream_end(1.0)])
-    outcome = passing.outcome(200, streams=True, complete=True)
-    passing.finish(outcome, 2.0)
-    tokens = passing.prompt_tokens, passing.completion_tokens, passing.cached_tokens, passing.finish_reason
-    return out, (passing.chunks, len(passing.gaps), *tokens, outcome)
+def _through(pieces: list[bytes], *, strips_usage: bool) -> tuple[bytes, tuple[object, ...]]:
+    """What came out, and the counts."""
+    meter = stream_meter(strips_usage=strips_usage)
+    out = b"".join([*(meter.stream(piece, 1.0) for piece in pieces), meter.stream_end(1.0)])
+    outcome = meter.outcome(200, streams=True, complete=True)
+    meter.finish(outcome, 2.0)
+    tokens = meter.prompt_tokens, meter.completion_tokens, meter.cached_tokens, meter.finish_reason
+    return out, (meter.chunks, len(meter.gaps), *tokens, outcome)
 
 
 def without_usage(data: bytes) -> bytes:
     """Line by line, as the standard reads a stream: all events but those that are usage alone."""
-    kept, event, values = bytearray(), bytearray(), []
+    out, event, values = bytearray(), bytearray(), []
     for line in re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", data):
         event += line
         text = line.rstrip(b"\r\n")
         if text.startswith(b"data:"):
             values.append(text[5:].removeprefix(b" "))
         if not text and event != line:  # a blank line more belongs to the event after it
-            kept += b"" if _is_usage(values) else event
+            out += b"" if _is_usage(values) else event
             event, values = bytearray(), []
-    return bytes(kept + (b"" if event and _is_usage(values) else event))
+    return bytes(out + (b"" if event and _is_usage(values) else event))
 
 
 def _is_usage(values: list[bytes]) -> bool:
     try:
-        read = decode(b"\n".join(values))
+        event = decode(b"\n".join(values))
     except ValueError:
         return False
-    return read.usage is not None and not read.choices
+    return event.usage is not None and not event.choices
 
 
 # Lines that end so are read, but beside other line ends only where a read does not look like one event by itself.
@@ -84,12 +84,12 @@ async def check(case: Case) -> bool:
     """
     data = b"".join(case.pieces)
     cuts = [data], case.pieces, [data[at : at + 1] for at in range(len(data))]
-    assert all(_through(pieces, takes_usage=False)[0] == data for pieces in cuts), "bytes"
+    assert all(_through(pieces, strips_usage=False)[0] == data for pieces in cuts), "bytes"
     if BARE_CR(data):
         return False
-    wanted = without_usage(data)
-    _, counted = _through([data], takes_usage=False)
+    stripped = without_usage(data)
+    _, counts = _through([data], strips_usage=False)
     for pieces in cuts:
-        assert _through(pieces, takes_usage=False)[1] == counted, "by the cut"
-        assert _through(pieces, takes_usage=True) == (wanted, counted), "by the cut, without our usage event"
-    return counted[0] != 0
+        assert _through(pieces, strips_usage=False)[1] == counts, "by the cut"
+        assert _through(pieces, strips_usage=True) == (stripped, counts), "by the cut, without our usage event"
+    return counts[0] != 0

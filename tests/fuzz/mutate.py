@@ -1,4 +1,4 @@
-"""Spoils real input: each case comes from a seed and a number alone, so that those are its reproducer."""
+"""Mutates real input: each case follows from a seed and a number alone, so that those are its reproducer."""
 
 import random
 import re
@@ -39,11 +39,11 @@ def _insert(dice: random.Random, data: bytes, words: Sequence[bytes]) -> bytes:
 
 
 def _swap_word(dice: random.Random, data: bytes, words: Sequence[bytes]) -> bytes:
-    """One known word for another that is there: `content-length` for `transfer-encoding`, say."""
-    there = [word for word in words if word in data]
-    if not there:
+    """One known word for another that is present: `content-length` for `transfer-encoding`, say."""
+    present = [word for word in words if word in data]
+    if not present:
         return _insert(dice, data, words)
-    old = dice.choice(there)
+    old = dice.choice(present)
     return data.replace(old, dice.choice(words), dice.choice((1, -1)))
 
 
@@ -61,7 +61,7 @@ def _cut_off(dice: random.Random, data: bytes, words: Sequence[bytes]) -> bytes:
 MUTATIONS: tuple[Mutation, ...] = (_flip, _drop, _repeat, _insert, _swap_word, _insert_line, _insert_line, _cut_off)
 
 
-def spoiled(dice: random.Random, corpus: Sequence[bytes], words: Sequence[bytes]) -> bytes:
+def mutated(dice: random.Random, corpus: Sequence[bytes], words: Sequence[bytes]) -> bytes:
     """One to three of the corpus in a row with a few mutations, now and then none; or plain noise."""
     if dice.random() < 0.02:
         return dice.randbytes(dice.randint(1, 200))
@@ -77,7 +77,7 @@ def cut(dice: random.Random, data: bytes, mark: bytes) -> list[bytes]:
         case "whole":
             places = []
         case "marks":
-            places = [found.end() for found in re.finditer(re.escape(mark), data)]
+            places = [match.end() for match in re.finditer(re.escape(mark), data)]
         case "few":
             places = [_at(dice, data) for _ in range(dice.choice((1, 3, 10)))]
         case _:

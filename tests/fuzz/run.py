@@ -1,4 +1,4 @@
-"""Throws spoiled input at the relay until time is over: `make fuzz` (MINUTES=10). A fault found is exit code 1."""
+"""Runs mutated input through the relay until time is over: `make fuzz` (MINUTES=10). A fault found is exit code 1."""
 
 import argparse
 import asyncio
@@ -28,14 +28,14 @@ TARGETS = {
     for target in (
         Target("requests", client_requests.case, client_requests.check),
         Target("answers", engine_answers.case, engine_answers.check),
-        Target("even", engine_answers.even_case, engine_answers.check),
+        Target("fast_path", engine_answers.fast_path_case, engine_answers.check),
         Target("streams", event_streams.case, event_streams.check),
     )
 }
 
 
-def made(target: Target, seed: int, number: int) -> Any:
-    return target.case(random.Random(f"{seed}:{target.name}:{number}"))  # noqa: S311 - to be had again
+def make_case(target: Target, seed: int, number: int) -> Any:
+    return target.case(random.Random(f"{seed}:{target.name}:{number}"))  # noqa: S311 - reproducible
 
 
 class Faults:
@@ -53,16 +53,16 @@ class Faults:
 
 
 class FaultFoundError(Exception):
-    """What a case did, and how to have it again."""
+    """What a case did, and the command that runs it again."""
 
 
-async def checked(target: Target, seed: int, number: int) -> bool:
+async def check_case(target: Target, seed: int, number: int) -> bool:
     """Whether the case went deep.
 
     Raises:
         FaultFoundError: it found a fault.
     """
-    case = made(target, seed, number)
+    case = make_case(target, seed, number)
     faults = Faults()
     asyncio.get_running_loop().set_exception_handler(faults.handler)
     try:
@@ -81,15 +81,15 @@ async def run(targets: list[Target], seed: int, seconds: float) -> dict[str, tup
     Raises:
         FaultFoundError: one found a fault.
     """
-    began = told = time.monotonic()
+    began = printed_at = time.monotonic()
     number = 0
     deep = Counter[str]()
     while (now := time.monotonic()) < began + seconds:
         number += 1
         for target in targets:
-            deep[target.name] += await checked(target, seed, number)
-        if now > told + 10:
-            told = now
+            deep[target.name] += await check_case(target, seed, number)
+        if now > printed_at + 10:
+            printed_at = now
             print(f"{now - began:.0f} s, {number * len(targets)} executions", flush=True)
     return {target.name: (number, deep[target.name]) for target in targets}
 
@@ -100,21 +100,23 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--case", type=int, help="only this one")
-    asked = parser.parse_args()
-    targets = [TARGETS[name] for name in asked.targets] or list(TARGETS.values())
-    print(f"fuzzing {', '.join(target.name for target in targets)} with seed {asked.seed}", flush=True)
+    arguments = parser.parse_args()
+    targets = [TARGETS[name] for name in arguments.targets] or list(TARGETS.values())
+    print(f"fuzzing {', '.join(target.name for target in targets)} with seed {arguments.seed}", flush=True)
     began = time.monotonic()
     try:
-        if asked.case is None:
-            done = asyncio.run(run(targets, asked.seed, asked.minutes * 60))
+        if arguments.case is None:
+            done = asyncio.run(run(targets, arguments.seed, arguments.minutes * 60))
         else:
-            done = {target.name: (1, asyncio.run(checked(target, asked.seed, asked.case))) for target in targets}
+            done = {
+                target.name: (1, asyncio.run(check_case(target, arguments.seed, arguments.case))) for target in targets
+            }
     except FaultFoundError as error:
         print(error)
         return 1
     for name, (number, deep) in done.items():
         print(f"{name}: no fault in {number} executions, {deep} of them deep")
-    print(f"{time.monotonic() - began:.0f} s, seed {asked.seed}")
+    print(f"{time.monotonic() - began:.0f} s, seed {arguments.seed}")
     return 0
 
 

@@ -79,14 +79,14 @@ class Wire(asyncio.Transport):
 
 
 class _Pool(UpstreamPool):
-    """A relay's pool, but every new connection is a wire, made at once."""
+    """A relay's pool, but every new connection is a wire, connected at once."""
 
     def __init__(self, like: UpstreamPool) -> None:
         vars(self).update(vars(like))
         self.wires: list[Wire] = []
 
-    def take(self) -> UpstreamConnection | None:
-        if (idle := super().take()) is not None:
+    def acquire(self) -> UpstreamConnection | None:
+        if (idle := super().acquire()) is not None:
             return idle
         connection = UpstreamConnection(self)
         self.wires.append(Wire(connection))
@@ -95,10 +95,10 @@ class _Pool(UpstreamPool):
 
 
 class _Relay(Relay):
-    """Remembers the requests that were offered, in order; a fault in metering is a fault found."""
+    """Stores the requests that were offered, in order; each fault of the relay is a fault found."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.offered: list[Exchange] = []
 
     def opened(self, exchange: Exchange) -> None:
@@ -106,6 +106,9 @@ class _Relay(Relay):
         super().opened(exchange)
 
     def metering_failed(self, error: Exception) -> None:
+        raise error
+
+    def exchange_failed(self, error: Exception) -> None:
         raise error
 
 
@@ -125,7 +128,7 @@ class Bench:
         self._sender = Sender("nowhere", Hello("relay-0", "life"), loop)
         numbers = itertools.count(1)
         self.relay = _Relay(
-            CONFIG, _slos(), self._sender, loop, salt=b"", new_request_id=lambda: f"made-{next(numbers)}"
+            CONFIG, _slos(), self._sender, loop, salt=b"", new_request_id=lambda: f"request-{next(numbers)}"
         )
         self.pool = self.relay.pool = _Pool(self.relay.pool)
         client = self.relay.client()
@@ -139,10 +142,10 @@ class Bench:
 
     @property
     def records(self) -> list[Finished]:
-        return [record for record in self._sender.outbox._kept if isinstance(record, Finished)]
+        return [record for record in self._sender.outbox._records if isinstance(record, Finished)]
 
 
-def hand(wire: Wire, data: bytes) -> None:
+def feed(wire: Wire, data: bytes) -> None:
     """A read of the wire's protocol."""
     wire.protocol.data_received(data)
 
@@ -170,22 +173,22 @@ def read_response(data: bytes, method: str, *, ended: bool) -> Read:
     parser.send(h11.Request(method=method, target="/", headers=[("host", "x")]))
     parser.send(h11.EndOfMessage())
     status, body = None, bytearray()
-    told_end = False
+    end_fed = False
     if data:  # nothing means the end
         parser.receive_data(data)
     while True:
         try:
             event = parser.next_event()
         except h11.RemoteProtocolError as error:
-            return Read(False, status, bytes(body), wrong=None if told_end else str(error))
+            return Read(False, status, bytes(body), wrong=None if end_fed else str(error))
         if isinstance(event, h11.Response | h11.InformationalResponse):
             status = event.status_code
         elif isinstance(event, h11.Data):
             body += event.data
         elif isinstance(event, h11.EndOfMessage):
             return Read(True, status, bytes(body), parser.trailing_data[0])
-        elif event is h11.NEED_DATA and ended and not told_end:
-            told_end = True
+        elif event is h11.NEED_DATA and ended and not end_fed:
+            end_fed = True
             parser.receive_data(b"")
         else:
             return Read(False, status, bytes(body))

@@ -53,6 +53,8 @@ def chunk(data: bytes) -> bytes:
 
 
 END = b"0\r\n\r\n"
+EVENTS = [ROLE, content("a"), content("b"), content("c", "length")]
+"""What `whole_stream` sends before USAGE and DONE."""
 
 
 @dataclass
@@ -83,7 +85,7 @@ Script = Callable[[Received], Awaitable[None]]
 
 @dataclass
 class Stage:
-    """The relay, what it told, and ways to talk to it."""
+    """The relay, its records, and ways to talk to it."""
 
     relay: Relay
     port: int
@@ -93,15 +95,15 @@ class Stage:
 
     @property
     def records(self) -> list[Finished]:
-        return [record for record in self._told if isinstance(record, Finished)]
+        return [record for record in self._sent if isinstance(record, Finished)]
 
     @property
     def judged(self) -> list[Judged]:
-        return [record for record in self._told if isinstance(record, Judged)]
+        return [record for record in self._sent if isinstance(record, Judged)]
 
     @property
-    def _told(self) -> list[Finished | Judged]:
-        return list(self.sender.outbox._kept)
+    def _sent(self) -> list[Finished | Judged]:
+        return list(self.sender.outbox._records)
 
     async def record(self, number: int = 1) -> Finished:
         """The record of the `number`th request, once it has ended."""
@@ -153,8 +155,17 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 async def ok(received: Received) -> None:
-    """The script of an engine that has nothing to say."""
+    """The script of an engine with a short unary response."""
     await received.send(OK)
+
+
+async def whole_stream(received: Received) -> None:
+    """The script of an engine that streams EVENTS, USAGE and DONE."""
+    await received.send(STREAM_HEAD)
+    for event in EVENTS:
+        await received.send(chunk(event))
+        await asyncio.sleep(0.01)
+    await received.send(chunk(USAGE), chunk(DONE), END)
 
 
 def post(body: bytes, *, path: str = "/v1/chat/completions", headers: str = "", close: bool = True) -> bytes:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from exporters.relay import fast_path, sse
 from exporters.relay.fast_path import FastPath, Pattern, learn
 from exporters.relay.meter import Meter
-from tests.exporters.relay.test_sse import meter
+from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import chunk
 
 
@@ -20,7 +20,7 @@ def event(delta: dict[str, Any], *, dump: Any = json.dumps, **more: Any) -> byte
     return b"data: " + str(dump(value)).encode() + b"\n\n"
 
 
-def learnt(data: bytes) -> Pattern | None:
+def pattern_of(data: bytes) -> Pattern | None:
     return learn(data[6:-2], sse.decode(data[6:-2]))
 
 
@@ -40,7 +40,7 @@ EVENTS = st.one_of(
 )
 
 
-def seen(one: Meter) -> tuple[object, ...]:
+def counts(one: Meter) -> tuple[object, ...]:
     return (
         one.chunks, list(one.gaps.recent), one.first_at, one.answer_at, one.last_at,
         one.prompt_tokens, one.completion_tokens, one.finish_reason,
@@ -48,8 +48,8 @@ def seen(one: Meter) -> tuple[object, ...]:
 
 
 @given(st.lists(EVENTS, max_size=20), st.booleans(), st.booleans())
-def test_even_chunks_are_counted_and_sent_as_parsed_ones_are(
-    events: list[bytes], ascii_only: bool, takes_usage: bool
+def test_chunks_on_the_fast_path_are_counted_and_sent_as_parsed_ones_are(
+    events: list[bytes], ascii_only: bool, strips_usage: bool
 ) -> None:
     if not ascii_only:  # vLLM sends text as UTF-8, others as escapes
         events = [
@@ -58,20 +58,24 @@ def test_even_chunks_are_counted_and_sent_as_parsed_ones_are(
             else e
             for e in events
         ]
-    parsed, compared = meter(takes_usage=takes_usage), meter(takes_usage=takes_usage)
-    wanted: list[bytes] = []
-    got: list[bytes] = []
+    parsed, compared = stream_meter(strips_usage=strips_usage), stream_meter(strips_usage=strips_usage)
+    expected: list[bytes] = []
+    forwarded: list[bytes] = []
     for at, one in enumerate(events):
-        wanted.append(parsed.stream(one, float(at)))
-        stream = None if compared.pattern is None else FastPath(compared.pattern, compared, got.append, _raise)
+        expected.append(parsed.stream(one, float(at)))
+        stream = (
+            None
+            if compared.pattern is None
+            else FastPath(compared.pattern, compared.count_chunk, forwarded.append, _raise)
+        )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("exporters.relay.fast_path.time.monotonic", lambda now=float(at): now)
             if stream is not None and stream.forward(chunk(one)):
-                got[-1] = got[-1].partition(b"\r\n")[2][:-2]
+                forwarded[-1] = forwarded[-1].partition(b"\r\n")[2][:-2]
             else:
-                got.append(compared.stream(one, float(at)))
-    assert got == wanted
-    assert seen(compared) == seen(parsed)
+                forwarded.append(compared.stream(one, float(at)))
+    assert forwarded == expected
+    assert counts(compared) == counts(parsed)
 
 
 def _raise(error: Exception) -> None:
@@ -80,11 +84,11 @@ def _raise(error: Exception) -> None:
 
 def test_the_tokens_of_a_plain_stream_pass_by_comparison() -> None:
     """Else the path would be right and never taken."""
-    one = meter(takes_usage=True)
+    one = stream_meter(strips_usage=True)
     sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
     assert one.pattern is not None
-    stream = FastPath(one.pattern, one, sent.append, _raise)
+    stream = FastPath(one.pattern, one.count_chunk, sent.append, _raise)
     for text in (" upon", " a", " time", ",", " 漢字", "🙂"):
         data = chunk(event({"content": text}, dump=lambda value: json.dumps(value, ensure_ascii=False)))
         assert stream.forward(data)
@@ -103,7 +107,7 @@ def test_the_tokens_of_a_plain_stream_pass_by_comparison() -> None:
         pytest.param(chunk(event({"content": "a"}))[:-1], id="a chunk that is not whole"),
         pytest.param(chunk(event({"content": "a"})) + b"0", id="a chunk and a bit"),
         pytest.param(b"0" + chunk(event({"content": "a"})), id="a size with a leading zero"),
-        pytest.param(chunk(event({"content": "a" * fast_path.LONGEST})), id="a long one"),
+        pytest.param(chunk(event({"content": "a" * fast_path.MAX_CHUNK})), id="a long one"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xff"')), id="no UTF-8"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xed\xa0\x80"')), id="half a surrogate pair"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\n\ndata: x"')), id="an event inside"),
@@ -111,11 +115,11 @@ def test_the_tokens_of_a_plain_stream_pass_by_comparison() -> None:
     ],
 )
 def test_what_is_anything_else_is_left_to_the_parsers(data: bytes) -> None:
-    one = meter(takes_usage=False)
+    one = stream_meter(strips_usage=False)
     sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
     assert one.pattern is not None
-    assert not FastPath(one.pattern, one, sent.append, _raise).forward(data)
+    assert not FastPath(one.pattern, one.count_chunk, sent.append, _raise).forward(data)
     assert (one.chunks, sent) == (1, [])
 
 
@@ -134,11 +138,11 @@ def test_what_is_anything_else_is_left_to_the_parsers(data: bytes) -> None:
     ],
 )
 def test_an_event_that_may_be_more_than_the_next_text_is_no_pattern(data: bytes) -> None:
-    assert learnt(data) is None
+    assert pattern_of(data) is None
 
 
 def test_a_stream_whose_chunks_differ_in_more_is_soon_left_alone() -> None:
-    one = meter(takes_usage=False)
+    one = stream_meter(strips_usage=False)
     for number in range(100):
         one.stream(event({"content": "a"}, created=number), float(number))
     before = one.pattern

@@ -4,17 +4,12 @@ import json
 
 import pytest
 
-from exporters.relay.meter import LONGEST_FINGERPRINT, Meter
-from exporters.verdicts import Judge, charges
+from exporters.relay.meter import MAX_FINGERPRINT
+from tests.support.event_streams import stream_meter
 
 TEXT = {"index": 0, "delta": {"content": "a"}, "finish_reason": None}
 LAST = {"index": 0, "delta": {}, "finish_reason": "stop"}
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2}
-
-
-def metered() -> Meter:
-    judge = Judge(charges([], stream=True, several=True), zero=0, first_token_timeout=60)
-    return Meter(judge, zero=0, one_choice=True, gap_bounds=(), takes_usage=False, on_verdicts=lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -36,14 +31,14 @@ def metered() -> Meter:
         ),
         pytest.param([{"choices": [TEXT]}], None, id="nowhere"),
         pytest.param(
-            [{"choices": [LAST], "system_fingerprint": "x" * 5_000}], "x" * LONGEST_FINGERPRINT, id="a long one is cut"
+            [{"choices": [LAST], "system_fingerprint": "x" * 5_000}], "x" * MAX_FINGERPRINT, id="a long one is cut"
         ),
     ],
 )
 def test_a_stream_tells_its_fingerprint_and_keeps_its_bytes(
     events: list[dict[str, object]], fingerprint: str | None
 ) -> None:
-    meter = metered()
+    meter = stream_meter()
     for n, event in enumerate(events):
         data = b"data: " + json.dumps(event).encode() + b"\n\n"
         assert meter.stream(data, n / 100) == data
@@ -51,7 +46,7 @@ def test_a_stream_tells_its_fingerprint_and_keeps_its_bytes(
 
 
 def test_a_whole_answer_tells_it_too() -> None:
-    meter = metered()
+    meter = stream_meter()
     meter.unary(json.dumps({"choices": [LAST], "usage": USAGE, "system_fingerprint": "f-1"}).encode())
     meter.unary_end()
     assert meter.fingerprint == "f-1"

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from exporters.signals import Outcome
-from tests.exporters.relay.test_relay import EVENTS, whole_stream
 from tests.support.scripted_relay import (
     CHAT,
     DONE,
     END,
+    EVENTS,
     UNARY,
     Received,
     body_of,
@@ -18,6 +18,7 @@ from tests.support.scripted_relay import (
     ok,
     post,
     staged,
+    whole_stream,
 )
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"

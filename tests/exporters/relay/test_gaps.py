@@ -7,43 +7,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.relay import gaps
-from exporters.relay.gaps import KEPT, Gaps
+from exporters.relay.gaps import MAX_EXACT, Gaps
 from exporters.verdicts import nearest_rank
 
 BOUNDS = (0.01, 0.05, 0.25)
 
 
 def filled(values: list[float], *, fold: bool) -> Gaps:
-    found = Gaps(BOUNDS)
+    stream_gaps = Gaps(BOUNDS)
     for value in values:
-        found.recent.append(value)
+        stream_gaps.recent.append(value)
         if fold:
-            found.fold()
-    return found
+            stream_gaps.fold()
+    return stream_gaps
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=200))
 def test_a_short_stream_is_kept_exactly(values: list[float]) -> None:
-    found, ordered = filled(values, fold=True), sorted(values)
-    assert found.percentiles(50, 95) == [nearest_rank(ordered, 50), nearest_rank(ordered, 95)]
-    assert sum(found.counts()) == len(found) == len(values)
-    assert found.counts()[0] == sum(value <= BOUNDS[0] for value in values)
+    stream_gaps, ordered = filled(values, fold=True), sorted(values)
+    assert stream_gaps.percentiles(50, 95) == [nearest_rank(ordered, 50), nearest_rank(ordered, 95)]
+    assert sum(stream_gaps.counts()) == len(stream_gaps) == len(values)
+    assert stream_gaps.counts()[0] == sum(value <= BOUNDS[0] for value in values)
 
 
-@pytest.mark.parametrize("many", [KEPT - 1, KEPT, KEPT + 1, 10 * KEPT + 7])
+@pytest.mark.parametrize("many", [MAX_EXACT - 1, MAX_EXACT, MAX_EXACT + 1, 10 * MAX_EXACT + 7])
 def test_a_long_stream_keeps_its_counts_exactly_and_its_percentiles_within_1_percent(many: int) -> None:
     dice = random.Random(many)  # noqa: S311 - a seeded load, no secret
     values = [dice.lognormvariate(-4, 1.5) for _ in range(many)]
-    found, exact = filled(values, fold=True), filled(values, fold=False)
-    assert len(found.recent) < KEPT
-    assert len(found) == many
-    assert found.counts() == exact.counts()
-    assert found.total() == pytest.approx(exact.total())
+    stream_gaps, exact = filled(values, fold=True), filled(values, fold=False)
+    assert len(stream_gaps.recent) < MAX_EXACT
+    assert len(stream_gaps) == many
+    assert stream_gaps.counts() == exact.counts()
+    assert stream_gaps.total() == pytest.approx(exact.total())
     for percent in (1, 50, 95, 99):
-        assert found.percentiles(percent)[0] == pytest.approx(exact.percentiles(percent)[0], rel=0.0101)
+        assert stream_gaps.percentiles(percent)[0] == pytest.approx(exact.percentiles(percent)[0], rel=0.0101)
 
 
 def test_a_gap_of_nothing_has_a_size_too() -> None:
-    found = filled([0.0] * KEPT, fold=True)
-    assert found.percentiles(95)[0] < 1e-6
+    stream_gaps = filled([0.0] * MAX_EXACT, fold=True)
+    assert stream_gaps.percentiles(95)[0] < 1e-6
     assert gaps.Gaps(BOUNDS).fold() is False

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporters.relay import http1_parser
-from tests.exporters.relay.test_sse import cut
+from tests.support.event_streams import cut
 
 CUTS = st.lists(st.integers(0, 10_000), max_size=12)
 NAMES = st.from_regex(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,12}", fullmatch=True)
@@ -26,7 +26,7 @@ def test_header_lines_are_read_as_another_strict_parser_reads_them(lines: list[t
     other.receive_data(block)
     event = other.next_event()
     assert isinstance(event, h11.Request)
-    assert http1_parser.request(block).headers == [(bytes(name), bytes(value)) for name, value in event.headers]
+    assert http1_parser.parse_request(block).headers == [(bytes(name), bytes(value)) for name, value in event.headers]
 
 
 CHUNK = st.tuples(st.binary(min_size=1, max_size=40), st.sampled_from([b"", b";a=b", b' ; quoted="x"']))
@@ -44,7 +44,7 @@ def test_a_body_in_chunks_is_the_same_wherever_the_reads_are_cut(
 ) -> None:
     data = b"".join(b"%X%s\r\n%s\r\n" % (len(piece), extension, piece) for piece, extension in chunks)
     data += b"0\r\n" + trailers + b"\r\n"
-    body, pieces = http1_parser.Chunks(), []
+    body, pieces = http1_parser.ChunkedBody(), []
     for part in cut(data, places)[:-1]:
         pieces += body.feed(part)
         assert not body.broken
@@ -74,7 +74,7 @@ def test_a_body_in_chunks_is_the_same_wherever_the_reads_are_cut(
 )
 @given(places=CUTS)
 def test_chunks_that_could_be_read_in_two_ways_are_none(data: bytes, places: list[int]) -> None:
-    body = http1_parser.Chunks()
+    body = http1_parser.ChunkedBody()
     for part in cut(data, places):
         body.feed(part)
         if body.broken:
@@ -96,9 +96,9 @@ def test_chunks_that_could_be_read_in_two_ways_are_none(data: bytes, places: lis
     ],
 )
 def test_the_head_of_an_answer_says_how_its_body_ends(head: bytes, length: int | None, chunked: bool) -> None:
-    reply = http1_parser.reply(b"HTTP/1.1 " + head + b"\r\n", head_only=False)
+    reply = http1_parser.parse_response(b"HTTP/1.1 " + head + b"\r\n", head_only=False)
     assert (reply.length, reply.chunked) == (length, chunked)
-    assert http1_parser.reply(b"HTTP/1.1 " + head + b"\r\n", head_only=True).length == 0
+    assert http1_parser.parse_response(b"HTTP/1.1 " + head + b"\r\n", head_only=True).length == 0
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_head_of_an_answer_says_how_its_body_ends(head: bytes, length: int |
 )
 def test_an_answer_that_could_be_read_in_two_ways_is_none(head: bytes) -> None:
     with pytest.raises(http1_parser.BadHttpError):
-        http1_parser.reply(b"HTTP/1.1 " + head + b"\r\n", head_only=False)
+        http1_parser.parse_response(b"HTTP/1.1 " + head + b"\r\n", head_only=False)
 
 
 @given(st.binary(max_size=400))
@@ -122,4 +122,4 @@ def test_a_head_is_read_in_time_that_grows_with_its_length(data: bytes) -> None:
     """No pattern here can be made to try again: each is possessive."""
     hostile = b"GET / HTTP/1.1\r\n" + b"a: " + b" \t" * 20_000 + data.replace(b"\r\n\r\n", b"") + b"\r\n\r\n"
     with pytest.raises(http1_parser.BadHttpError):
-        http1_parser.request(hostile + b"x")
+        http1_parser.parse_request(hostile + b"x")

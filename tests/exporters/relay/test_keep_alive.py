@@ -9,7 +9,6 @@ import pytest
 
 from exporters.relay.upstream import IDLE_SECONDS
 from exporters.signals import Outcome
-from tests.exporters.relay.test_relay import whole_stream
 from tests.support.scripted_relay import (
     CHAT,
     END,
@@ -19,6 +18,7 @@ from tests.support.scripted_relay import (
     post,
     read_request,
     staged,
+    whole_stream,
 )
 
 LARGE = UNARY[:-1] + b',"user":"' + b"x" * 7_000_000 + b'"}'

@@ -86,10 +86,10 @@ async def test_the_size_of_a_head_is_the_operators_to_set(tmp_path: Path) -> Non
         assert error_in(answer)["message"] == "vllm-slo: the request's head is larger than 300 bytes"
 
 
-async def looked_at(stage: Stage, seconds: float) -> None:
-    """The relay's clock, `seconds` from now."""
+async def check_timeouts(stage: Stage, seconds: float) -> None:
+    """The relay's check, `seconds` from now."""
     for connection in list(stage.relay.connections):
-        connection.look_at_the_clock(asyncio.get_running_loop().time() + seconds)
+        connection.check_timeouts(asyncio.get_running_loop().time() + seconds)
 
 
 async def test_a_connection_on_which_nothing_is_asked_is_closed(tmp_path: Path) -> None:
@@ -98,9 +98,9 @@ async def test_a_connection_on_which_nothing_is_asked_is_closed(tmp_path: Path) 
         used = await stage.connect()
         await used.send(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
         await used.until(b"ok")
-        await looked_at(stage, 74)
+        await check_timeouts(stage, 74)
         assert len(stage.relay.connections) == 2
-        await looked_at(stage, 76)
+        await check_timeouts(stage, 76)
         assert await silent.rest() == b""
         assert await used.rest() == b""
 
@@ -117,7 +117,7 @@ async def test_a_request_that_stops_coming_is_answered_and_closed(tmp_path: Path
         slow = await stage.connect()
         await slow.send(begun)
         await asyncio.sleep(0.05)
-        await looked_at(stage, 76)
+        await check_timeouts(stage, 76)
         answer = await slow.rest()
         assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
         assert error_in(answer)["message"] == "vllm-slo: no byte of the request for 75 s"
@@ -133,7 +133,7 @@ async def test_a_client_that_waits_for_its_answer_is_never_idle(tmp_path: Path) 
         waiting = await stage.connect()
         await waiting.send(post(UNARY))
         await asyncio.sleep(0.05)
-        await looked_at(stage, 1000)
+        await check_timeouts(stage, 1000)
         assert (await waiting.rest()).endswith(b"ok")
 
 
@@ -150,9 +150,9 @@ async def test_a_client_that_takes_nothing_any_more_is_given_up(tmp_path: Path) 
         stalled = await stage.connect()
         await stalled.send(post(CHAT))
         await asyncio.sleep(0.5)
-        await looked_at(stage, 299)
+        await check_timeouts(stage, 299)
         assert stage.records == []
-        await looked_at(stage, 302)
+        await check_timeouts(stage, 302)
         assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
         assert await stage.requests[0].gone_within(0.1) < 0.1
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.paths import METERED, PASSED, Route, forwarded, normal, route
+from exporters.relay.paths import METERED, PASSED, Route, forwarded_target, normalise, route
 
 METERED_TARGETS = [
     *sorted(METERED),
@@ -110,7 +110,7 @@ def test_an_allowed_path_passes_exactly_as_it_is_named() -> None:
     ],
 )
 def test_the_engine_gets_the_path_that_was_matched(target: str, sent: str) -> None:
-    assert forwarded(target) == sent
+    assert forwarded_target(target) == sent
 
 
 PIECES = st.lists(
@@ -142,15 +142,15 @@ PIECES = st.lists(
 @given(PIECES)
 def test_what_is_forwarded_leads_where_the_target_led_and_cannot_end_the_request_line(pieces: list[str]) -> None:
     target = "/" + "".join(pieces)
-    path = forwarded(target).split("?", 1)[0]
+    path = forwarded_target(target).split("?", 1)[0]
     assert route(path) is route(target)
-    assert normal(path) == normal(target)
+    assert normalise(path) == normalise(target)
     assert not set(path) & set(" \r\n\0")
 
 
 @given(PIECES)
 def test_a_normal_path_has_no_dot_segment_and_no_double_slash(pieces: list[str]) -> None:
-    path = normal("/" + "".join(pieces))
+    path = normalise("/" + "".join(pieces))
     assert path.startswith("/")
     assert "//" not in path
     assert not {".", ".."} & set(path.split("/"))

@@ -31,7 +31,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.outbox = Outbox(limit=LIMIT)
-        self.made = 0
+        self.added = 0
         self.wire: list[Batch] = []
         self.acks: list[int] = []
         self.seen = 0
@@ -40,8 +40,8 @@ class DeliveryMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 5))
     def requests_end(self, count: int) -> None:
         for _ in range(count):
-            self.made += 1
-            self.outbox.add(finished(request_id=f"r-{self.made}"))
+            self.added += 1
+            self.outbox.add(finished(request_id=f"r-{self.added}"))
 
     @rule()
     def relay_flushes(self) -> None:
@@ -80,7 +80,7 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_was_made_is_received_kept_or_counted_as_dropped(self) -> None:
-        assert self.made - len(self.received) <= self.outbox.unacknowledged + self.outbox.dropped
+        assert self.added - len(self.received) <= self.outbox.unacknowledged + self.outbox.dropped
 
     def teardown(self) -> None:
         self.connection_breaks()
@@ -89,9 +89,9 @@ class DeliveryMachine(RuleBasedStateMachine):
         while self.acks:
             self.acknowledgement_arrives()
         assert self.outbox.unacknowledged == 0
-        assert self.made - len(self.received) <= self.outbox.dropped
+        assert self.added - len(self.received) <= self.outbox.dropped
         if self.outbox.dropped == 0:
-            assert self.received == [f"r-{n}" for n in range(1, self.made + 1)]
+            assert self.received == [f"r-{n}" for n in range(1, self.added + 1)]
 
 
 TestDelivery = DeliveryMachine.TestCase

@@ -13,6 +13,7 @@ from tests.support.scripted_relay import (
     CHAT_WITH_USAGE,
     DONE,
     END,
+    EVENTS,
     ROLE,
     STREAM_HEAD,
     UNARY,
@@ -25,17 +26,8 @@ from tests.support.scripted_relay import (
     ok,
     post,
     staged,
+    whole_stream,
 )
-
-EVENTS = [ROLE, content("a"), content("b"), content("c", "length")]
-
-
-async def whole_stream(received: Received) -> None:
-    await received.send(STREAM_HEAD)
-    for event in EVENTS:
-        await received.send(chunk(event))
-        await asyncio.sleep(0.01)
-    await received.send(chunk(USAGE), chunk(DONE), END)
 
 
 async def test_a_stream_reaches_the_client_unchanged_but_for_the_usage_event_we_asked_for(tmp_path: Path) -> None:
@@ -44,8 +36,8 @@ async def test_a_stream_reaches_the_client_unchanged_but_for_the_usage_event_we_
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"x-engine: it\r\n" in answer
         assert body_of(answer) == b"".join(EVENTS) + DONE
-        asked = json.loads(stage.requests[0].body)
-        assert asked == {**json.loads(CHAT), "stream_options": {"include_usage": True}}
+        body = json.loads(stage.requests[0].body)
+        assert body == {**json.loads(CHAT), "stream_options": {"include_usage": True}}
         assert b"accept-encoding: identity\r\n" in stage.requests[0].head
         record = await stage.record()
         assert (record.outcome, record.status, record.stream, record.finish_reason) == (Outcome.OK, 200, True, "length")
@@ -226,17 +218,17 @@ async def test_an_engine_that_is_down_gives_502_in_openais_shape(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "said,code",
+    "sent,code",
     [
         pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", "bad_upstream_response", id="another protocol"),
         pytest.param(b"", "upstream_closed", id="nothing"),
     ],
 )
 async def test_an_engine_that_speaks_no_http_is_an_upstream_error_and_the_client_is_told(
-    tmp_path: Path, said: bytes, code: str
+    tmp_path: Path, sent: bytes, code: str
 ) -> None:
     async def babble(received: Received) -> None:
-        await received.send(said)
+        await received.send(sent)
         received.writer.close()
 
     async with staged(tmp_path, babble) as stage:
@@ -297,8 +289,8 @@ async def test_a_missed_deadline_is_told_while_the_request_still_waits(tmp_path:
         async with asyncio.timeout(2):
             while not stage.judged:
                 await asyncio.sleep(0.01)
-        told = stage.judged[0]
-        assert (told.slo, told.goodput_lost, told.request_class) == ({"ttft": Verdict.BAD}, True, "short")
+        judged = stage.judged[0]
+        assert (judged.slo, judged.goodput_lost, judged.request_class) == ({"ttft": Verdict.BAD}, True, "short")
         assert stage.records == []
         client.leave()
         record = await stage.record()

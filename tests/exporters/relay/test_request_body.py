@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.request_body import RequestBody, read, with_usage
+from exporters.relay.request_body import RequestBody, parse, with_usage
 
 SALT = b"salt"
 
 
-def question(body: bytes) -> RequestBody:
-    found = read(body, SALT)
-    assert found is not None
-    return found
+def parsed(data: bytes) -> RequestBody:
+    body = parse(data, SALT)
+    assert body is not None
+    return body
 
 
 def estimated(fields: dict[str, object]) -> float:
-    return question(json.dumps(fields).encode()).prompt_tokens
+    return parsed(json.dumps(fields).encode()).prompt_tokens
 
 
 def user(content: object) -> dict[str, object]:
@@ -63,11 +63,11 @@ def test_prompt_tokens_are_estimated_from_the_decoded_text(fields: dict[str, obj
     ],
 )
 def test_the_most_output_is_max_completion_tokens_else_max_tokens(body: bytes, expected: int | None) -> None:
-    assert question(body).max_tokens == expected
+    assert parsed(body).max_tokens == expected
 
 
 @pytest.mark.parametrize(
-    "body, stream, asks_usage",
+    "body, stream, includes_usage",
     [
         (b"{}", False, False),
         (b'{"stream":null}', False, False),
@@ -79,14 +79,14 @@ def test_the_most_output_is_max_completion_tokens_else_max_tokens(body: bytes, e
         (b'{"stream":true,"stream_options":{"continuous_usage_stats":true,"include_usage":true}}', True, True),
     ],
 )
-def test_whether_it_streams_and_asks_for_usage(body: bytes, stream: bool, asks_usage: bool) -> None:
-    found = question(body)
-    assert (found.stream, found.asks_usage) == (stream, asks_usage)
+def test_whether_it_streams_and_asks_for_usage(body: bytes, stream: bool, includes_usage: bool) -> None:
+    request = parsed(body)
+    assert (request.stream, request.includes_usage) == (stream, includes_usage)
 
 
 @pytest.mark.parametrize("body, n", [(b"{}", 1), (b'{"n":null}', 1), (b'{"n":3}', 3)])
 def test_the_number_of_choices_is_one_unless_said(body: bytes, n: int) -> None:
-    assert question(body).n == n
+    assert parsed(body).n == n
 
 
 @pytest.mark.parametrize(
@@ -107,25 +107,25 @@ def test_the_number_of_choices_is_one_unless_said(body: bytes, n: int) -> None:
     ],
 )
 def test_what_these_endpoints_do_not_take_is_not_understood_and_raises_nothing(body: bytes) -> None:
-    assert read(body, SALT) is None
+    assert parse(body, SALT) is None
 
 
 @given(st.binary(max_size=60))
 def test_no_bytes_make_reading_fail(body: bytes) -> None:
-    read(body, SALT)
+    parse(body, SALT)
 
 
 def test_a_prompt_has_the_same_digest_whatever_else_is_asked_and_however_it_is_spelled() -> None:
-    one = question(b'{"model":"m","messages":[{"role":"user","content":"\\u0061b"}],"max_tokens":5}')
-    two = question(b'{"max_tokens":9, "messages":[{"content":"ab"}],\n"model":"m","temperature":1}')
+    one = parsed(b'{"model":"m","messages":[{"role":"user","content":"\\u0061b"}],"max_tokens":5}')
+    two = parsed(b'{"max_tokens":9, "messages":[{"content":"ab"}],\n"model":"m","temperature":1}')
     assert one.prompt_sha256 == two.prompt_sha256
     assert re.fullmatch("[0-9a-f]{64}", one.prompt_sha256)
 
 
 def test_another_model_another_prompt_or_another_salt_has_another_digest() -> None:
     bodies = [b'{"model":"m","prompt":"a"}', b'{"model":"n","prompt":"a"}', b'{"model":"m","prompt":"b"}']
-    digests = {question(body).prompt_sha256 for body in bodies}
-    other = read(bodies[0], b"pepper")
+    digests = {parsed(body).prompt_sha256 for body in bodies}
+    other = parse(bodies[0], b"pepper")
     assert other is not None
     assert len(digests | {other.prompt_sha256}) == 4
 
@@ -141,7 +141,7 @@ def test_asking_for_usage_keeps_the_bytes_of_every_other_value_and_their_order()
 
 
 @pytest.mark.parametrize(
-    "given_options, sent",
+    "options, sent",
     [
         (b"null", b'{"include_usage":true}'),
         (b"{}", b'{"include_usage":true}'),
@@ -152,8 +152,8 @@ def test_asking_for_usage_keeps_the_bytes_of_every_other_value_and_their_order()
         ),
     ],
 )
-def test_other_stream_options_stay(given_options: bytes, sent: bytes) -> None:
-    body = b'{"stream_options":' + given_options + b',"stream":true}'
+def test_other_stream_options_stay(options: bytes, sent: bytes) -> None:
+    body = b'{"stream_options":' + options + b',"stream":true}'
     assert with_usage(body) == b'{"stream_options":' + sent + b',"stream":true}'
 
 

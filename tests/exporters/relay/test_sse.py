@@ -1,29 +1,17 @@
 """Event streams, cut at any byte."""
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.meter import HELD_AHEAD, Meter
+from exporters.relay.meter import MAX_HELD_EVENT
 from exporters.relay.sse import Splitter, decode, payload
 from exporters.signals import Outcome
-from exporters.verdicts import Judge, charges
+from tests.support.event_streams import cut, stream_meter
 from tests.support.scripted_relay import DONE, ROLE, USAGE, content
 
 LINE_ENDS = st.sampled_from([b"\n", b"\r\n"])
 EVENT = st.sampled_from([ROLE, content("a"), content("ü€"), b": ping\n\n", b"event: x\ndata: {}\n\n", USAGE])
-
-
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    marks = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
-    return [data[start:end] for start, end in itertools.pairwise(marks)]
-
-
-def meter(*, takes_usage: bool) -> Meter:
-    judge = Judge(charges([], stream=True, several=True), zero=0, first_token_timeout=60)
-    return Meter(judge, zero=0, one_choice=True, gap_bounds=(1.0,), takes_usage=takes_usage, on_verdicts=lambda _: None)
 
 
 @given(st.lists(EVENT, max_size=8), LINE_ENDS, st.lists(st.integers(0, 10_000), max_size=40))
@@ -32,8 +20,8 @@ def test_events_come_whole_and_in_order_wherever_the_reads_are_cut(
 ) -> None:
     events = [event.replace(b"\n", line_end) for event in events]
     splitter = Splitter()
-    found = [event for piece in cut(b"".join(events), places) for event in splitter.feed(piece)]
-    assert found == events
+    split = [event for piece in cut(b"".join(events), places) for event in splitter.feed(piece)]
+    assert split == events
     assert splitter.release() == b""
 
 
@@ -43,10 +31,14 @@ def test_exactly_our_usage_event_is_taken_out_and_counts_do_not_depend_on_the_cu
 ) -> None:
     stream = [*events, DONE]
     data = b"".join(stream).replace(b"\n", line_end)
-    ours, theirs, whole = meter(takes_usage=True), meter(takes_usage=False), meter(takes_usage=False)
+    ours, theirs, whole = (
+        stream_meter(strips_usage=True),
+        stream_meter(strips_usage=False),
+        stream_meter(strips_usage=False),
+    )
     pieces = cut(data, places)
-    kept = b"".join([*(ours.stream(piece, 1.0) for piece in pieces), ours.stream_end(1.0)])
-    assert kept == b"".join(event for event in stream if event != USAGE).replace(b"\n", line_end)
+    stripped = b"".join([*(ours.stream(piece, 1.0) for piece in pieces), ours.stream_end(1.0)])
+    assert stripped == b"".join(event for event in stream if event != USAGE).replace(b"\n", line_end)
     assert b"".join(theirs.stream(piece, 1.0) for piece in pieces) == data
     whole.stream(data, 1.0)
     for each in (ours, theirs):
@@ -55,9 +47,9 @@ def test_exactly_our_usage_event_is_taken_out_and_counts_do_not_depend_on_the_cu
 
 
 def test_an_event_too_large_to_hold_goes_on_at_once_and_loses_no_byte() -> None:
-    ours = meter(takes_usage=True)
-    event = content("x" * (3 * HELD_AHEAD))
-    first, second = event[: 2 * HELD_AHEAD], event[2 * HELD_AHEAD :]
+    ours = stream_meter(strips_usage=True)
+    event = content("x" * (3 * MAX_HELD_EVENT))
+    first, second = event[: 2 * MAX_HELD_EVENT], event[2 * MAX_HELD_EVENT :]
     sent = ours.stream(first, 1.0)
     assert sent == first
     assert ours.stream(second, 2.0) == second
@@ -93,11 +85,11 @@ def test_the_payload_of_an_event_is_its_data(event: bytes, data: bytes) -> None:
     ],
 )
 def test_a_chunk_is_output_when_any_choice_carries_any(event: bytes, output: bool, answer: bool) -> None:
-    read = decode(event)
-    assert (read.output, read.answer) == (output, answer)
+    decoded = decode(event)
+    assert (decoded.output, decoded.answer) == (output, answer)
 
 
 def test_a_count_that_no_record_can_hold_is_no_usage() -> None:
-    ours = meter(takes_usage=False)
+    ours = stream_meter(strips_usage=False)
     ours.stream(b'data: {"choices":[],"usage":{"prompt_tokens":99999999999999999999,"completion_tokens":1}}\n\n', 1.0)
     assert ours.prompt_tokens is None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.trace_context import Caller, caller, forwarded, own_span
+from exporters.relay.trace_context import Caller, new_span, parse_traceparent, with_traceparent
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
@@ -27,7 +27,7 @@ def parent(text: str) -> list[tuple[bytes, bytes]]:
     ],
 )
 def test_a_traceparent_by_the_specification_is_believed(text: str, sampled: bool) -> None:
-    assert caller(parent(text)) == Caller(TRACE, SPAN, sampled)
+    assert parse_traceparent(parent(text)) == Caller(TRACE, SPAN, sampled)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_a_traceparent_by_the_specification_is_believed(text: str, sampled: bool
     ],
 )
 def test_a_traceparent_that_breaks_the_specification_is_not(text: str) -> None:
-    assert caller(parent(text)) is None
+    assert parse_traceparent(parent(text)) is None
 
 
 def test_several_traceparents_are_none() -> None:
-    assert caller(parent(f"00-{TRACE}-{SPAN}-01") * 2) is None
-    assert caller([]) is None
+    assert parse_traceparent(parent(f"00-{TRACE}-{SPAN}-01") * 2) is None
+    assert parse_traceparent([]) is None
 
 
 CALLERS = st.builds(
@@ -77,10 +77,10 @@ OTHERS = st.lists(
 def test_what_one_relay_forwards_another_reads_as_its_caller(client: Caller, others: list[tuple[bytes, bytes]]) -> None:
     flags = "01" if client.sampled else "00"
     headers = [*others, *parent(f"00-{client.trace_id}-{client.span_id}-{flags}")]
-    assert caller(headers) == client
-    span = own_span(client)
-    sent = forwarded(headers, client, span)
-    assert caller(sent) == Caller(client.trace_id, span.span_id, sampled=True)
+    assert parse_traceparent(headers) == client
+    span = new_span(client)
+    sent = with_traceparent(headers, client, span)
+    assert parse_traceparent(sent) == Caller(client.trace_id, span.span_id, sampled=True)
     assert [header for header in sent if header[0] != b"traceparent"] == others
     assert span.span_id != client.span_id
 
@@ -88,14 +88,14 @@ def test_what_one_relay_forwards_another_reads_as_its_caller(client: Caller, oth
 @given(st.text(alphabet="0123456789abcdef-", max_size=60))
 def test_whatever_a_client_sends_the_engine_gets_one_traceparent_by_the_specification(text: str) -> None:
     headers = [*parent(text), (b"tracestate", b"a=1"), (b"accept", b"*/*")]
-    client = caller(headers)
-    sent = forwarded(headers, client, own_span(client))
-    assert caller(sent) is not None
+    client = parse_traceparent(headers)
+    sent = with_traceparent(headers, client, new_span(client))
+    assert parse_traceparent(sent) is not None
     assert ((b"tracestate", b"a=1") in sent) == (client is not None)
     assert (b"accept", b"*/*") in sent
 
 
 def test_a_request_without_a_caller_begins_a_trace_of_its_own() -> None:
-    spans = [own_span(None) for _ in range(100)]
+    spans = [new_span(None) for _ in range(100)]
     assert len({span.trace_id for span in spans} | {span.span_id for span in spans}) == 200
     assert {(len(span.trace_id), len(span.span_id)) for span in spans} == {(32, 16)}

@@ -1,4 +1,4 @@
-"""What the fuzzers have found, each by itself over real sockets."""
+"""Faults that the fuzzers found, each reproduced over real sockets."""
 
 import asyncio
 from pathlib import Path

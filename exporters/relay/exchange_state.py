@@ -1,0 +1,152 @@
+"""The states of one exchange: how far its request has come towards the engine, and its response towards the client."""
+
+from enum import StrEnum
+
+
+class RequestState(StrEnum):
+    """A request whose body is parsed is buffered first and can be sent again; any other one streams through."""
+
+    BUFFERING = "buffering"
+    BUFFERED = "buffered"
+    """The body is complete; the request waits for a connection to the engine."""
+    SENT = "sent"
+    RETRYING = "retrying"
+    """The connection was lost before the engine can have read the request; it waits for another connection."""
+    RESENT = "resent"
+
+    UPLOADING = "uploading"
+    """The body is still arriving; the request waits for a connection."""
+    UPLOADED = "uploaded"
+    FORWARDING = "forwarding"
+    """The head is sent, the body follows as it arrives."""
+    FORWARDED = "forwarded"
+
+    @property
+    def streams(self) -> bool:
+        return self in _STREAMS
+
+    @property
+    def body_complete(self) -> bool:
+        return self not in _BODY_ARRIVING
+
+    @property
+    def sent(self) -> bool:
+        """Whether the head, at least, has gone to the engine."""
+        return self in _SENT
+
+
+class RequestEvent(StrEnum):
+    """What moves a request on."""
+
+    STREAM = "stream"
+    """The body is too large to be buffered."""
+    BODY_END = "body end"
+    CONNECTED = "connected"
+    RETRY = "retry"
+
+
+class ResponseState(StrEnum):
+    """What the client has been sent."""
+
+    AWAITED = "awaited"
+    STARTED = "started"
+    COMPLETE = "complete"
+    BROKEN = "broken"
+    """The response has begun and will not come to its end."""
+    ABANDONED = "abandoned"
+    """The client has left."""
+
+
+class ResponseEvent(StrEnum):
+    """What moves a response on."""
+
+    HEAD = "head"
+    END = "end"
+    ERROR = "error"
+    """The relay sends an error of its own, which is a whole response."""
+    BREAK = "break"
+    ABANDON = "abandon"
+
+
+REQUEST_TRANSITIONS: dict[RequestState, dict[RequestEvent, RequestState]] = {
+    RequestState.BUFFERING: {
+        RequestEvent.BODY_END: RequestState.BUFFERED,
+        RequestEvent.STREAM: RequestState.UPLOADING,
+    },
+    RequestState.BUFFERED: {RequestEvent.CONNECTED: RequestState.SENT},
+    RequestState.SENT: {RequestEvent.RETRY: RequestState.RETRYING},
+    RequestState.RETRYING: {RequestEvent.CONNECTED: RequestState.RESENT},
+    RequestState.RESENT: {},
+    RequestState.UPLOADING: {
+        RequestEvent.BODY_END: RequestState.UPLOADED,
+        RequestEvent.CONNECTED: RequestState.FORWARDING,
+    },
+    RequestState.UPLOADED: {RequestEvent.CONNECTED: RequestState.FORWARDED},
+    RequestState.FORWARDING: {RequestEvent.BODY_END: RequestState.FORWARDED},
+    RequestState.FORWARDED: {},
+}
+
+RESPONSE_TRANSITIONS: dict[ResponseState, dict[ResponseEvent, ResponseState]] = {
+    ResponseState.AWAITED: {
+        ResponseEvent.HEAD: ResponseState.STARTED,
+        ResponseEvent.ERROR: ResponseState.COMPLETE,
+        ResponseEvent.ABANDON: ResponseState.ABANDONED,
+    },
+    ResponseState.STARTED: {
+        ResponseEvent.END: ResponseState.COMPLETE,
+        ResponseEvent.BREAK: ResponseState.BROKEN,
+        ResponseEvent.ABANDON: ResponseState.ABANDONED,
+    },
+    ResponseState.COMPLETE: {},
+    ResponseState.BROKEN: {},
+    ResponseState.ABANDONED: {},
+}
+
+_STREAMS = frozenset({RequestState.UPLOADING, RequestState.UPLOADED, RequestState.FORWARDING, RequestState.FORWARDED})
+_BODY_ARRIVING = frozenset({RequestState.BUFFERING, RequestState.UPLOADING, RequestState.FORWARDING})
+_SENT = frozenset({RequestState.SENT, RequestState.RESENT, RequestState.FORWARDING, RequestState.FORWARDED})
+
+# CPython 3.11 takes 0.2 us to find a member in its class, and these are looked up for each request.
+_BUFFERING, _UPLOADING, _AWAITED = RequestState.BUFFERING, RequestState.UPLOADING, ResponseState.AWAITED
+_RETRY, _HEAD = RequestEvent.RETRY, ResponseEvent.HEAD
+
+
+class IllegalTransitionError(Exception):
+    """A fault of the relay itself: an event that cannot happen in this state."""
+
+
+class ExchangeState:
+    """Both sides of an exchange. The end of the response is the end of the exchange, however far the request is."""
+
+    __slots__ = ("over", "request", "response")
+
+    def __init__(self, *, streams: bool) -> None:
+        self.request = _UPLOADING if streams else _BUFFERING
+        self.response = _AWAITED
+        self.over = False
+
+    def on_request(self, event: RequestEvent) -> None:
+        """Advance the request.
+
+        Raises:
+            IllegalTransitionError: not in these states; a request is not sent again once its response has begun.
+        """
+        target = REQUEST_TRANSITIONS[self.request].get(event)
+        if target is None or self.over or (event is _RETRY and self.response is not _AWAITED):
+            raise IllegalTransitionError(f"request event {event!s}: {self}")
+        self.request = target
+
+    def on_response(self, event: ResponseEvent) -> None:
+        """Advance the response.
+
+        Raises:
+            IllegalTransitionError: not in these states; no response begins before its request is sent.
+        """
+        target = RESPONSE_TRANSITIONS[self.response].get(event)
+        if target is None or (event is _HEAD and not self.request.sent):
+            raise IllegalTransitionError(f"response event {event!s}: {self}")
+        self.response = target
+        self.over = not RESPONSE_TRANSITIONS[target]
+
+    def __str__(self) -> str:
+        return f"request {self.request}, response {self.response}"
