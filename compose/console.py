@@ -11,7 +11,7 @@ from rich.markup import escape
 from compose import status_table
 from compose.lab import Lab
 from compose.status_table import Snapshot
-from compose.webhook import Notification
+from compose.webhook import Notification, format_notification
 from exporters.prometheus_api import PrometheusError
 
 TABLE_INTERVAL = 2.0  # each snapshot makes six queries
@@ -78,13 +78,3 @@ class LabConsole:
             tuple(format_notification(each) for each in lab.notifications.received if each.receiver == "page"),
             addresses,
         )
-
-
-def format_notification(notification: Notification) -> str:
-    """A notification in one line."""
-    at = time.strftime("%H:%M:%S", time.localtime(notification.arrived_at))
-    severity = notification.labels.get("severity", "alert")
-    summary = notification.annotations.get("summary", "")
-    return f"{severity} {notification.status} {at}: {status_table.alert_title(notification.labels)}" + (
-        f" - {summary}" if summary and notification.status == "firing" else ""
-    )

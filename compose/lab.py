@@ -25,7 +25,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """A running lab; times in unix seconds."""
+    """A running lab."""
 
     config: LabConfig
     spec: SloFile
@@ -33,7 +33,6 @@ class Lab:
     notifications: NotificationStore
     http: aiohttp.ClientSession
     prometheus: Prometheus
-    started: float
 
     async def start_load(self, scenario: str) -> ChildProcess:
         """Start the load run."""
@@ -83,7 +82,6 @@ async def running(
                     notifications,
                     http,
                     Prometheus(config.ports.url("prometheus"), timeout=5.0),
-                    time.time(),
                 )
             finally:
                 await processes.stop()

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from alerts.promql import increase, quantile, rate, select, sum_by
+from compose.webhook import alert_title
 from exporters import signals
 from exporters.prometheus_api import Alert, Prometheus, PrometheusError
 from exporters.quantities import spell_duration
@@ -87,13 +88,6 @@ def alert_names(alerts: Sequence[Alert]) -> tuple[str, ...]:
         if alert.labels.get("severity") != "none"  # the watchdog, which always fires
     }
     return tuple(sorted(names, key=lambda name: (name.endswith("(pending)"), name)))
-
-
-def alert_title(labels: Mapping[str, str]) -> str:
-    """The name of an alert with its SLO, class and tier."""
-    subject = "/".join(labels[key] for key in ("slo", "class") if key in labels)
-    tier = f" ({labels['tier']})" if "tier" in labels else ""
-    return f"{labels.get('alertname', '(no name)')}{' ' + subject if subject else ''}{tier}"
 
 
 def line(snapshot: Snapshot) -> str:

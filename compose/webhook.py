@@ -99,6 +99,23 @@ class NotificationStore:
             self._on_notification(notification)
 
 
+def alert_title(labels: Mapping[str, str]) -> str:
+    """The name of an alert with its SLO, class and tier."""
+    subject = "/".join(labels[key] for key in ("slo", "class") if key in labels)
+    tier = f" ({labels['tier']})" if "tier" in labels else ""
+    return f"{labels.get('alertname', '(no name)')}{' ' + subject if subject else ''}{tier}"
+
+
+def format_notification(notification: Notification) -> str:
+    """A notification in one line."""
+    at = time.strftime("%H:%M:%S", time.localtime(notification.arrived_at))
+    severity = notification.labels.get("severity", "alert")
+    summary = notification.annotations.get("summary", "")
+    return f"{severity} {notification.status} {at}: {alert_title(notification.labels)}" + (
+        f" - {summary}" if summary and notification.status == "firing" else ""
+    )
+
+
 @asynccontextmanager
 async def serve(notifications: NotificationStore, host: str, port: int) -> AsyncIterator[None]:
     """Serve the webhook: POST to any path, GET /healthz."""

@@ -7,8 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from compose.console import format_notification
-from compose.webhook import Notification, NotificationStore, serve
+from compose.webhook import Notification, NotificationStore, format_notification, serve
 from exporters.addresses import parse_address
 from exporters.errors import UsageError, parse_flag
 from exporters.logging_setup import add_logging_flags, configure_logging

@@ -9,9 +9,8 @@ from gevent.pywsgi import WSGIServer
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.registry import Collector
 
+from exporters.addresses import Address
 from exporters.errors import UsageError, system_reason
-
-Address = tuple[str, int]
 
 
 class MetricsEndpoint:
@@ -21,7 +20,7 @@ class MetricsEndpoint:
         """Listen.
 
         Raises:
-            UsageError: the address is taken, or not of this machine.
+            UsageError: the address is in use, or not of this machine.
         """
         registry = CollectorRegistry()
         registry.register(series)
@@ -59,14 +58,13 @@ class MetricsEndpoint:
 
 
 def _listen(address: Address) -> gevent.socket.socket:
-    host, port = address
     # gevent's server leaves the socket open when it cannot bind it.
-    listener = gevent.socket.socket(gevent.socket.AF_INET6 if ":" in host else gevent.socket.AF_INET)
+    listener = gevent.socket.socket(gevent.socket.AF_INET6 if ":" in address.host else gevent.socket.AF_INET)
     try:
         listener.setsockopt(gevent.socket.SOL_SOCKET, gevent.socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen()
     except OSError as error:
         listener.close()
-        raise UsageError(f"--metrics {host}:{port}: cannot listen there: {system_reason(error)}") from error
+        raise UsageError(f"--metrics {address}: cannot listen there: {system_reason(error)}") from error
     return listener

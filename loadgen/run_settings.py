@@ -69,7 +69,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="how much longer to wait for the first scrape, until Prometheus has discovered this process",
     )
     parser.add_argument("--allow-remote", action="store_true", help="the target may be another machine")
-    parser.add_argument("--no-check", action="store_true", help="start although the target does not answer")
+    parser.add_argument("--no-check", action="store_true", help="do not request the list of models before the load")
 
 
 def from_arguments(arguments: argparse.Namespace) -> RunSettings:

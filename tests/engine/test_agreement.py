@@ -21,6 +21,7 @@ from exporters.signals import Outcome
 from tests.engine.live_lab import Increase, Lab, running
 from tests.engine.mixed_client import ClientResponse, mixed, send_all
 from tests.support.otlp_collectors import attributes
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.engine
 
@@ -151,13 +152,13 @@ def test_cached_tokens_agree(mix: Evidence) -> None:
     assert mix.sidecar("llm_cached_prompt_tokens_total") == mix.logged("cached_tokens")
 
 
-def test_one_that_leaves_is_a_client_abort_with_its_tokens_so_far(mix: Evidence, aborts: Evidence) -> None:
+def test_an_aborted_request_is_a_client_abort_with_its_tokens_so_far(mix: Evidence, aborts: Evidence) -> None:
     for response, line in mix.aborted + aborts.aborted:
         assert line["outcome"] == Outcome.CLIENT_ABORT
         assert line["queue_ms"] is line["prefill_ms"] is line["decode_ms"] is None
         logged = (line["completion_tokens"] or 0) if response.request.stream else 0
-        # The relay is nearer to the engine: it may have had a chunk that the client did not wait for. Without usage a
-        # chunk counts for one token, and one that ends in half a character carries no text and is no chunk.
+        # The relay may receive a chunk that an aborting client does not. Without usage a chunk counts as one token; a
+        # token that ends within a character has no text and makes no chunk.
         least = response.usage["completion_tokens"] if response.usage else response.chunks
         assert logged >= least, (response, line)
         assert (line["ttft_ms"] is None) == (logged == 0)
@@ -167,7 +168,7 @@ def test_one_that_leaves_is_a_client_abort_with_its_tokens_so_far(mix: Evidence,
     assert aborts.sidecar("llm_completion_tokens_total") == aborts.logged("completion_tokens")
 
 
-def test_one_that_leaves_moves_none_of_the_engines_finished_counters(mix: Evidence, aborts: Evidence) -> None:
+def test_an_aborted_request_moves_none_of_the_engines_finished_counters(mix: Evidence, aborts: Evidence) -> None:
     assert len(aborts.aborted) == len(aborts.sent)
     for name in ("vllm:request_success_total", *FINISHED_ONLY):
         assert aborts.engine(name) == 0, name
@@ -180,7 +181,7 @@ def test_one_that_leaves_moves_none_of_the_engines_finished_counters(mix: Eviden
 def test_the_engines_queue_times_are_in_the_log_and_add_up_to_its_own_sum(mix: Evidence) -> None:
     assert [line["request_id"] for _, line in mix.finished if line["queue_ms"] is None] == []
     engines = mix.engine("vllm:request_queue_time_seconds_sum")
-    assert engines > 0.1  # some did wait
+    assert engines > 0.1  # some requests waited
     assert mix.logged("queue_ms") / 1000 == pytest.approx(engines, rel=0.01)
     assert mix.sidecar("llm_request_queue_seconds_sum") == pytest.approx(engines, rel=0.01)
     assert mix.sidecar("llm_request_queue_seconds_count") == len(mix.finished)
@@ -197,7 +198,7 @@ def test_our_ttft_is_never_below_the_engines_and_little_above_it(mix: Evidence) 
     assert statistics.median(above) < 20
 
 
-def test_the_engines_span_hangs_under_ours_and_tells_the_same_times(lab: Lab, mix: Evidence) -> None:
+def test_the_engines_span_is_a_child_of_the_sidecars_and_has_the_same_times(lab: Lab, mix: Evidence) -> None:
     spans = [span for span in await_spans(lab, len(mix.finished)) if span.name != "queue"]
     ours = {span.span_id: attributes(span) for span in spans if "vllm_slo.outcome" in attributes(span)}
     theirs = {span.parent_span_id: span for span in spans if span.name == "llm_request"}
@@ -218,18 +219,16 @@ def test_the_engines_span_hangs_under_ours_and_tells_the_same_times(lab: Lab, mi
 
 
 def await_spans(lab: Lab, count: int) -> list[Span]:
-    """What the collector has, once each finished request has both spans; both senders wait seconds to fill a batch."""
-    give_up = time.monotonic() + 30
-    while time.monotonic() < give_up:
+    """The collector's spans, once each finished request has both; both senders batch spans for seconds."""
+
+    def all_received() -> bool:
         spans = lab.collector.spans
-        if (
-            sum(span.name == "llm_request" for span in spans)
-            >= count
-            <= sum(attributes(span).get("vllm_slo.outcome") == Outcome.OK for span in spans)
-        ):
-            break
-        time.sleep(0.5)
-    time.sleep(6)  # what belongs to the last ones
+        engine = sum(span.name == "llm_request" for span in spans)
+        sidecar = sum(attributes(span).get("vllm_slo.outcome") == Outcome.OK for span in spans)
+        return bool(min(engine, sidecar) >= count)
+
+    wait_until(all_received)
+    time.sleep(6)  # both senders wait up to 5 s for a full batch: the other spans of the last requests
     return lab.collector.spans
 
 

@@ -32,7 +32,7 @@ def test_a_loopback_target_is_taken(url: str, target: Target) -> None:
     assert parse(url, allow_remote=False) == target
 
 
-def test_a_remote_target_needs_a_word() -> None:
+def test_a_remote_target_needs_a_flag() -> None:
     with pytest.raises(UsageError) as refusal:
         parse("https://gpu.example:8443", allow_remote=False)
     assert str(refusal.value) == (
