@@ -71,7 +71,7 @@ def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> tuple[Alert
             f"{percent(slo.budget)} are allowed, {percent(tier.share)} of the budget gone in {long}. Needs "
             f"{events} events and {spec.alerting.min_bad} bad ones in {long}."
             + (f" Note: {_why(slo, published)}." if tier != published else "")
-            + f" Look first at {waits}, and at whether a flip is drawn just before it began.",
+            + f" Look first at {waits}, and at whether a config change is drawn just before it began.",
         ),
         # Bridges one odd reading of the short window; more would keep a page open after the burn has ended.
         hold=windows(spec).step,

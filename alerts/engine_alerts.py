@@ -113,14 +113,14 @@ def _prefix_cache(spec: SloFile, links: Links) -> Alert:
             "tokens of {{ $labels.model }} from its prefix cache. All engines of the model together took more than "
             f"twice that over the last {spell_duration(windows(spec).week)}. First words come later for the same "
             f"prompts. Asked from {least} requests in {look(spec)} on, where at least {percent(_WORTH_IT)} was found. "
-            "Look first at the flips, then at whether requests with equal prefixes still go to the same engine.",
+            "Look first at the config changes, then at whether requests with equal prefixes still go to the same engine.",
         ),
         wait=windows(spec).step,
     )
 
 
 def _restarts(spec: SloFile, links: Links) -> Alert:
-    """By its start time, else by counters that begin again; one restart is a flip or an update."""
+    """By its start time, else by counters that begin again; one restart is a config change or an update."""
     long = spell_duration(next(tier for tier in tiers(spec.period) if tier.name == "slow-page").long)
     by = f"max by ({', '.join(_ENGINE)})"
     return Alert(

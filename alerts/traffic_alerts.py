@@ -62,8 +62,8 @@ def each_sidecar(spec: SloFile) -> tuple[Recording, ...]:
 def traffic_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
     client = (
         "It is the client's fault by its status (4xx), so no SLO counts it; but so many at once, in a class that had "
-        "them not, is the sign of a bad flip: another served model name, a smaller context, a new key. Look first at "
-        "the flips, then at `outcome` and `status` in the request log."
+        "them not, is the sign of a bad config change: another served model name, a smaller context, a new key. Look "
+        "first at the config changes, then at `outcome` and `status` in the request log."
     )
     rejected = (
         "The engine or a gateway answers 429 or 503: it sheds load. Look first at requests waiting and at the limits "

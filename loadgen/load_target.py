@@ -1,4 +1,4 @@
-"""Where the load goes, and the guard against pointing it at somebody else's machine."""
+"""The target of the load, which must be this machine unless a flag allows another."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -25,7 +25,7 @@ class Target:
 
     @property
     def is_loopback(self) -> bool:
-        """Judged by the name alone: what a resolver says today may be another machine tomorrow."""
+        """By the name alone: what a resolver returns can change."""
         return is_loopback(self.host)
 
 

@@ -81,12 +81,12 @@ class ConfigWatch:
     it is read. A process has one fingerprint, so another one comes from another engine behind the same address.
     """
 
-    def __init__(self, history: ConfigHistory | None = None, seen_at: float | None = None) -> None:
-        """Continue a history whose last observation was at `seen_at`."""
+    def __init__(self, history: ConfigHistory | None = None, observed_at: float | None = None) -> None:
+        """Continue a history whose last observation was at `observed_at`."""
         self.history = history or ConfigHistory()
         self.settings_pending = False
         """Whether a page that may name the setting behind a changed fingerprint has not been read yet."""
-        self._observed_at = seen_at
+        self._observed_at = observed_at
         self._latest_fingerprint: str | None = None
         self._process_observed_at = 0.0  # when the present process was observed first
         self._declared_at: float | None = None

@@ -4,13 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client.core import HistogramMetricFamily, Metric
-from prometheus_client.utils import floatToGoString
 
 from exporters import signals
 from exporters.engines.config_changes import ConfigWatch
 from exporters.engines.normalisation import EngineMetrics, SeriesKey
 from exporters.engines.signal_table import SIGNALS
-from exporters.exposition.accumulators import Labels, counter, gauge
+from exporters.exposition.accumulators import Labels, counter, format_float, gauge
 from exporters.signals import Kind, Signal
 
 FAILURES = ("connection", "timeout", "status", "payload", "size", "parse")
@@ -90,11 +89,6 @@ def _histogram(signal: Signal, states: Sequence[EngineState]) -> Metric:
     family = HistogramMetricFamily(signal.name, signal.help, labels=list(signal.labels))
     for state in states:
         for key, distribution in state.metrics.distributions[signal].items():
-            buckets = [(_format_bound(bound), count) for bound, count in distribution.buckets]
+            buckets = [(format_float(bound), count) for bound, count in distribution.buckets]
             family.add_metric((state.name, *state.labels(key)), buckets, distribution.sum)
     return family
-
-
-def _format_bound(value: float) -> str:
-    """As both exposition formats write a bound."""
-    return str(floatToGoString(value))  # type: ignore[no-untyped-call]  # it has no annotations

@@ -27,7 +27,8 @@ ExemplarTrace = tuple[float, str]
 TRACE_ID = "trace_id"
 """The label of an exemplar."""
 
-_as_go: Callable[[float], str] = floatToGoString
+format_float: Callable[[float], str] = floatToGoString
+"""A number as both exposition formats write it."""
 
 
 class Families(Collector):
@@ -63,7 +64,7 @@ class Accumulator(ABC):
             self._prefixes += [line[: line.rindex(" ") + 1] for line in new if not line.startswith("#")]
             self._prefixed = len(self._labels())
         samples = zip(self._prefixes, self._values(), strict=True)
-        lines = [f"{prefix}{value if value < 1e6 else _as_go(value)}\n" for prefix, value in samples]
+        lines = [f"{prefix}{value if value < 1e6 else format_float(value)}\n" for prefix, value in samples]
         if exemplars:
             for index, exemplar in self._exemplars():
                 lines[index] = f"{lines[index][:-1]}{exemplar}\n"
@@ -167,7 +168,7 @@ class Histogram(Accumulator):
         for row, labels in enumerate(self._counts):
             for bucket, ((at, trace_id), value) in self._exemplars_by_bucket.get(labels, {}).items():
                 index = row * (len(self._bound_names) + 2) + bucket  # after the buckets: count and sum
-                yield index, f' # {{{TRACE_ID}="{trace_id}"}} {_as_go(value)} {at}'
+                yield index, f' # {{{TRACE_ID}="{trace_id}"}} {format_float(value)} {at}'
 
 
 def gauge(signal: Signal, samples: Iterable[tuple[Labels, float]]) -> Metric:

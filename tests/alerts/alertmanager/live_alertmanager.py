@@ -15,7 +15,7 @@ import yaml
 from compose import services
 from compose.cli import main
 from compose.prometheus_tools import Tools
-from compose.run_directory import RunFolder
+from compose.run_directory import RunDirectory
 from tests.support.ports import free_lab_ports
 from tests.support.waiting import wait_until
 
@@ -69,7 +69,7 @@ class Alertmanager:
 @contextmanager
 def running(folder: Path, tools: Tools, *flags: str, **more: Any) -> Iterator[Alertmanager]:
     """With what the command makes of the flags, and with `more` in its `global`; alone, on loopback."""
-    config = services.LabConfig(folder=RunFolder(folder), ports=free_lab_ports())
+    config = services.LabConfig(directory=RunDirectory(folder), ports=free_lab_ports())
     path = made(folder, *flags)
     document = yaml.safe_load(path.read_text())
     document["global"] = {**document.get("global", {}), **more}
