@@ -29,7 +29,7 @@ VOCABULARY = frozenset(
             "addresses",
             "prometheus_api",
         ),
-        *(f"engines.{name}" for name in ("table_rows", "signal_table", "vllm_buckets")),
+        *(f"engines.{name}" for name in ("table_schema", "signal_table", "vllm_buckets")),
     )
 )
 
