@@ -15,6 +15,7 @@ from exporters.engines.scrape_targets import targets
 from exporters.engines.scraper import Scraper
 from tests.exporters.engines.test_scraper import TLS
 from tests.support.fake_engine import CACHING_OFF, CACHING_ON, Engine, serving
+from tests.support.waiting import HANG
 
 BORN = "1.79522669652e+09"
 
@@ -124,7 +125,7 @@ def test_server_info_tells_what_somebody_has_set(told: dict[str, Any], settings:
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=1)) as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=HANG)) as session:
         yield session
 
 
