@@ -136,3 +136,15 @@ def test_path_equals_import(room: str) -> None:
     spec = importlib.util.find_spec(room)
     assert spec is not None
     assert spec.origin == str(ROOT / room / "__init__.py")
+
+
+def test_no_module_of_the_tests_imports_a_test_module() -> None:
+    """What two test modules share lies in a helper module."""
+    wrong = {
+        f"{path.relative_to(ROOT)}:{node.lineno}": node.module
+        for path in modules("tests")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "tests"
+        if any(name.startswith("test_") for name in (*node.module.split("."), *(alias.name for alias in node.names)))
+    }
+    assert wrong == {}

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from compose.child_processes import LEASH, Family, Service, ServiceFailedError, ending, tail
-from compose.ports import free_ports
+from tests.support.ports import free_lab_ports
 
 
 def python(name: str, code: str, **other: object) -> Service:
@@ -78,7 +78,7 @@ async def test_a_load_that_has_run_its_course_is_no_failure(tmp_path: Path) -> N
 
 async def test_a_child_that_dies_while_starting_is_not_waited_for(tmp_path: Path) -> None:
     family = Family(tmp_path)
-    child = await family.start(python("frail", "raise SystemExit('no such flag')", ready=free_ports().url("relay")))
+    child = await family.start(python("frail", "raise SystemExit('no such flag')", ready=free_lab_ports().url("relay")))
     async with aiohttp.ClientSession() as http:
         with pytest.raises(ServiceFailedError, match=r"frail exited with 1; the end of .*\n    no such flag"):
             await child.ready(http, within=30)
@@ -86,7 +86,7 @@ async def test_a_child_that_dies_while_starting_is_not_waited_for(tmp_path: Path
 
 async def test_a_child_that_never_answers_is_given_up(tmp_path: Path) -> None:
     family = Family(tmp_path)
-    child = await family.start(python("mute", "import time; time.sleep(60)", ready=free_ports().url("relay")))
+    child = await family.start(python("mute", "import time; time.sleep(60)", ready=free_lab_ports().url("relay")))
     async with aiohttp.ClientSession() as http:
         with pytest.raises(ServiceFailedError, match=r"mute was not ready within 0.2 s: http://127.0.0.1:"):
             await child.ready(http, within=0.2)

@@ -10,11 +10,12 @@ import yaml
 from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.rule_file import render
 from compose import rewrite_config
-from compose.ports import Ports, free_ports
+from compose.ports import Ports
 from compose.prometheus_tools import Tools, find_tools
 from compose.run_directory import RunFolder
 from compose.services import LabConfig, load, services, write_configs
 from exporters import slos
+from tests.support.ports import free_lab_ports
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def tools() -> Tools:
 
 @pytest.fixture
 def config(tmp_path: Path) -> LabConfig:
-    config = LabConfig(folder=RunFolder(tmp_path), ports=free_ports())
+    config = LabConfig(folder=RunFolder(tmp_path), ports=free_lab_ports())
     write_configs(config, render(slos.load(config.slos)))
     return config
 

@@ -13,10 +13,11 @@ import psutil
 import pytest
 
 from compose.cli import main
-from compose.ports import Ports, free_ports
+from compose.ports import Ports
 from compose.run_directory import RunFolder
 from compose.services import OURS
 from exporters.errors import UsageError
+from tests.support.ports import free_lab_ports
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -99,7 +100,7 @@ def test_a_busy_port_is_said_before_anything_is_started(tmp_path: Path, capsys: 
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        free = free_ports()
+        free = free_lab_ports()
         chosen = ",".join(
             f"{name}={port if name == 'sidecar' else getattr(free, name)}" for name in Ports.__dataclass_fields__
         )

@@ -7,8 +7,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from compose.ports import HOST, free_ports
+from compose.ports import HOST
 from compose.webhook import Inbox, Notification, PayloadError, parse, serving
+from tests.support.ports import free_lab_ports
 
 ALERT = {
     "status": "firing",
@@ -76,7 +77,7 @@ def test_an_alert_that_a_later_delivery_repeats_counts_once(tmp_path: Path) -> N
 
 async def test_over_http_any_path_takes_a_delivery_and_refuses_the_rest(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path / "pages.jsonl", lambda _: None)
-    ports = free_ports()
+    ports = free_lab_ports()
     async with serving(inbox, HOST, ports.webhook), aiohttp.ClientSession(ports.url("webhook")) as http:
         async with http.get("/healthz") as response:
             assert response.status == 200

@@ -9,7 +9,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from compose.ports import free_ports
+from tests.support.ports import free_lab_ports
 
 ROOT = Path(__file__).parents[2]
 DELIVERY = {
@@ -35,7 +35,7 @@ def answers(url: str) -> bool:
 
 
 def test_a_page_is_a_line_of_output_and_a_line_of_the_file(tmp_path: Path) -> None:
-    ports, file = free_ports(), tmp_path / "pages.jsonl"
+    ports, file = free_lab_ports(), tmp_path / "pages.jsonl"
     command = [
         sys.executable,
         "-m",

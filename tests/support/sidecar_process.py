@@ -5,14 +5,16 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.ports import free_port
+from tests.support.waiting import HANG, until
 
 ROOT = Path(__file__).parents[2]
 SLOS = """
@@ -24,18 +26,12 @@ classes:
 slos:
   - {name: availability, classes: [all], signal: availability, objective: 99%}
 """
-PATIENCE = aiohttp.ClientTimeout(total=20)
+PATIENCE = aiohttp.ClientTimeout(total=HANG)
 """For one request, so that a relay which hangs fails a test instead of stopping them all."""
 
 START = "import sys; from compose.cli import main; from exporters.sidecar.supervision import supervisor; "
 QUICK_RESTARTS = "supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 0.1; "
 RUN = "sys.exit(main())"
-
-
-def free_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return int(unused.getsockname()[1])
 
 
 def command(*words: str, code: str = START + RUN) -> list[str]:
@@ -44,12 +40,6 @@ def command(*words: str, code: str = START + RUN) -> list[str]:
 
 def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_SLO_", "OTEL_"))}
-
-
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.02)
 
 
 def children(pid: int) -> dict[str, int]:
@@ -175,7 +165,7 @@ class Running:
 
         await until(logged)
 
-    async def ended(self, seconds: float = 10.0) -> int:
+    async def ended(self, seconds: float = HANG) -> int:
         async with asyncio.timeout(seconds):
             return await self.process.wait()
 

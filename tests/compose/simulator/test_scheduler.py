@@ -94,7 +94,7 @@ def check_blocks(engine: Engine) -> None:
     assert all(not waiting.blocks for waiting in engine.waiting)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(engines(), ARRIVALS)
 def test_every_request_gets_the_tokens_it_asked_for_and_finishes_once(flags: Settings, arrivals: list[Arrival]) -> None:
     engine = Engine(flags, TOY)
@@ -106,7 +106,7 @@ def test_every_request_gets_the_tokens_it_asked_for_and_finishes_once(flags: Set
     assert engine.pool.free == engine.pool.capacity
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(engines(), ARRIVALS)
 def test_a_step_keeps_to_its_budget_and_to_the_batch_size(flags: Settings, arrivals: list[Arrival]) -> None:
     _, steps = play(Engine(flags, TOY), arrivals)
@@ -116,14 +116,14 @@ def test_a_step_keeps_to_its_budget_and_to_the_batch_size(flags: Settings, arriv
         assert all(count > 0 for count in step.scheduled.values())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(engines(), ARRIVALS)
 def test_requests_are_first_scheduled_in_the_order_they_came(flags: Settings, arrivals: list[Arrival]) -> None:
     jobs, steps = play(Engine(flags, TOY), arrivals)
     assert [each for step in steps for each in step.admitted] == jobs
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(engines(), ARRIVALS)
 def test_the_times_of_a_request_are_in_order_and_its_gaps_add_up(flags: Settings, arrivals: list[Arrival]) -> None:
     jobs, steps = play(Engine(flags, TOY), arrivals)
@@ -140,7 +140,7 @@ def test_the_times_of_a_request_are_in_order_and_its_gaps_add_up(flags: Settings
         assert gaps[each] == pytest.approx(each.last_token_at - each.first_token_at)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(engines(), ARRIVALS)
 def test_the_same_arrivals_give_the_same_trace(flags: Settings, arrivals: list[Arrival]) -> None:
     def trace() -> list[object]:
@@ -154,7 +154,7 @@ def test_the_same_arrivals_give_the_same_trace(flags: Settings, arrivals: list[A
     assert trace() == trace()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(engines(), ARRIVALS, st.data())
 def test_aborting_requests_at_any_time_leaks_no_block(
     flags: Settings, arrivals: list[Arrival], data: st.DataObject

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from compose.ports import free_ports
 from compose.prometheus_tools import Tools
 from compose.run_directory import RunFolder
 from compose.services import LabConfig, services
@@ -13,6 +12,7 @@ from compose.vllm_cpu import install, launch
 from compose.vllm_cpu.install import VllmCpu
 from exporters.errors import UsageError
 from loadgen import scenario
+from tests.support.ports import free_lab_ports
 
 NO_TOOLS = Tools(
     prometheus=Path("p"), promtool=Path("p"), alertmanager=Path("a"), amtool=Path("a"), alertmanager_cwd=None
@@ -83,7 +83,7 @@ def test_too_little_memory_is_said(tmp_path: Path) -> None:
 
 def test_it_stands_where_the_simulator_would(tmp_path: Path) -> None:
     made = VllmCpu(tmp_path / "v")
-    config = LabConfig(folder=RunFolder(tmp_path), ports=free_ports(), vllm=made)
+    config = LabConfig(folder=RunFolder(tmp_path), ports=free_lab_ports(), vllm=made)
     names = [each.name for each in services(config, NO_TOOLS)]
     assert "vllm-cpu" in names
     assert "simulator" not in names

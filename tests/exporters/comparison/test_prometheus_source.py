@@ -13,8 +13,8 @@ import pytest
 from compose.cli import main
 from compose.prometheus_tools import Tools
 from exporters import signals
+from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
-from tests.support.sidecar_process import free_port
 
 EVERY = 15
 FLIP = time.time() // EVERY * EVERY - 1800.0

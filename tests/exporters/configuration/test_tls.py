@@ -16,7 +16,8 @@ from compose.cli import main
 from exporters.configuration.tls import Certificate
 from tests.exporters.configuration.certificates import Authority, authority, needs_openssl
 from tests.support.fake_engine import Engine, serving
-from tests.support.sidecar_process import PATIENCE, Running, sidecar, until
+from tests.support.sidecar_process import PATIENCE, Running, sidecar
+from tests.support.waiting import until
 
 pytestmark = needs_openssl
 

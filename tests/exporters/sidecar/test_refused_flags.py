@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from compose.cli import main
-from tests.support.sidecar_process import ROOT, SLOS, command, environment, free_port
+from tests.support.ports import free_port
+from tests.support.sidecar_process import ROOT, SLOS, command, environment
 
 ENGINE = "http://127.0.0.1:1"
 

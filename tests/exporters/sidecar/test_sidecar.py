@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.fake_engine import Engine, serving
 from tests.support.openmetrics import parse_openmetrics
-from tests.support.sidecar_process import alive, free_port, sidecar, until
+from tests.support.ports import free_port
+from tests.support.sidecar_process import alive, sidecar
+from tests.support.waiting import until
 
 OK = "llm_requests_total{all,tiny,ok,false,other}"
 

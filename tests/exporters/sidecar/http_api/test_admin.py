@@ -15,7 +15,8 @@ from aiohttp import web
 
 from compose.cli import main
 from tests.support.fake_engine import CACHING_ON, Engine, serving, with_start_time
-from tests.support.sidecar_process import ROOT, Running, environment, sidecar, until
+from tests.support.sidecar_process import ROOT, Running, environment, sidecar
+from tests.support.waiting import until
 
 TOKEN = "t0ken-of-the-admin"  # noqa: S105 - of a test
 REFUSED = "vllm-slo: this page needs 'Authorization: Bearer ...' with the token of --admin-token-file\n"

@@ -11,7 +11,8 @@ from compose.cli import main
 from exporters.errors import UsageError
 from exporters.sidecar.http_api.credentials import Credentials
 from tests.support.fake_engine import Engine, serving
-from tests.support.sidecar_process import Running, children, sidecar, until
+from tests.support.sidecar_process import Running, children, sidecar
+from tests.support.waiting import until
 
 FILE = """
 # Prometheus

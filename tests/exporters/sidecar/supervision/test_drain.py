@@ -14,18 +14,9 @@ import pytest
 from exporters.errors import UsageError
 from exporters.sidecar.supervision.listeners import listen
 from tests.support.fake_engine import Engine, serving
-from tests.support.sidecar_process import (
-    ROOT,
-    RUN,
-    START,
-    Running,
-    alive,
-    command,
-    environment,
-    free_port,
-    sidecar,
-    until,
-)
+from tests.support.ports import free_port
+from tests.support.sidecar_process import ROOT, RUN, START, Running, alive, command, environment, sidecar
+from tests.support.waiting import until
 
 BODY = {"model": "tiny", "messages": [], "stream": True}
 STOPPING = "INFO supervisor: stopping: /readyz fails, open requests may finish within 30 s"

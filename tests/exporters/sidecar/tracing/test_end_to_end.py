@@ -17,9 +17,9 @@ from tests.support.otlp_collectors import (
     grpc_collector,
     http_collector,
     sidecar,
-    until,
 )
-from tests.support.sidecar_process import free_port
+from tests.support.ports import free_port
+from tests.support.waiting import until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT = "b7ad6b7169203331"

@@ -16,9 +16,11 @@ import pytest
 
 from tests.exporters.sidecar.tracing.test_end_to_end import parent_in
 from tests.support.engine_span_messages import loading, message, request_span, sent
-from tests.support.otlp_collectors import Sidecar, engine, grpc_collector, http_collector, sidecar, until
+from tests.support.otlp_collectors import Sidecar, engine, grpc_collector, http_collector, sidecar
+from tests.support.ports import free_port
 from tests.support.scripted_relay import USAGE
-from tests.support.sidecar_process import children, free_port
+from tests.support.sidecar_process import children
+from tests.support.waiting import until
 
 WITHOUT_TIMES = USAGE.partition(b',"metrics"')[0] + b"}\n\n"
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"

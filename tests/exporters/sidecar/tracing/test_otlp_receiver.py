@@ -25,7 +25,7 @@ from exporters.sidecar.tracing.engine_spans import MESSAGE_BYTES, EngineSpan
 from exporters.sidecar.tracing.otlp_receiver import MAX_CONCURRENT, METHOD, SERVICE, OtlpReceiver
 from exporters.sidecar.tracing.span_exporter import exporter
 from tests.support.engine_span_messages import loading, request_span, sent
-from tests.support.sidecar_process import free_port
+from tests.support.ports import free_port
 
 OURS = "00f067aa0ba902b7"
 PROTOBUF = {"content-type": "application/x-protobuf"}

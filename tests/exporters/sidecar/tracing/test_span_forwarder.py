@@ -15,8 +15,9 @@ from exporters.sidecar.tracing.span_forwarder import (
     sender,
 )
 from tests.support.engine_span_messages import loading, sent
-from tests.support.otlp_collectors import grpc_receiver, http_collector, until
-from tests.support.sidecar_process import free_port
+from tests.support.otlp_collectors import grpc_receiver, http_collector
+from tests.support.ports import free_port
+from tests.support.waiting import until
 
 
 class FlakyCollector:
