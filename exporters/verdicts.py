@@ -25,6 +25,15 @@ SERVER_FAULT = frozenset(
 """Outcomes that are bad for every SLO still undecided."""
 
 
+def outcome_of_status(status: int) -> Outcome:
+    """The outcome of a complete response, by its HTTP status alone."""
+    if status in {429, 503}:
+        return Outcome.REJECTED
+    if status >= 500:
+        return Outcome.UPSTREAM_ERROR
+    return Outcome.CLIENT_ERROR if status >= 400 else Outcome.OK
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a request ended: times on the judge's clock, engine times in seconds, None for what is not known."""

@@ -9,11 +9,11 @@ from exporters.records import Finished, Judged
 from exporters.relay import trace_context
 from exporters.relay.fast_path import FastPath
 from exporters.relay.http1_parser import RequestHead
-from exporters.relay.meter import Meter, Verdicts, outcome_of, seconds
+from exporters.relay.meter import Meter, Verdicts, seconds
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
 from exporters.slos import SloFile
-from exporters.verdicts import Charges, Judge, charges, goodput, several_tokens
+from exporters.verdicts import Charges, Judge, charges, goodput, outcome_of_status, several_tokens
 
 _REQUEST_CLASS, _REQUEST_START = REQUEST_CLASS_HEADER.encode(), REQUEST_START_HEADER.encode()
 
@@ -206,7 +206,7 @@ class Measurement:
                 return rest, meter.outcome(status, streams=event_stream, complete=complete)
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
-        return b"", outcome_of(status) if complete else Outcome.TRUNCATED
+        return b"", outcome_of_status(status) if complete else Outcome.TRUNCATED
 
     def early_verdicts(self) -> Judged | None:
         """The verdicts on an open request since the last call."""

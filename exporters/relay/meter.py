@@ -9,7 +9,7 @@ from exporters.relay import sse
 from exporters.relay.fast_path import Pattern, learn
 from exporters.relay.gaps import Gaps
 from exporters.signals import Outcome, Verdict
-from exporters.verdicts import Ending, Judge
+from exporters.verdicts import Ending, Judge, outcome_of_status
 
 MAX_HELD_EVENT = 64 * 1024
 """An incomplete event is held back up to this size while the usage event is removed; that one is far smaller."""
@@ -196,7 +196,7 @@ class Meter:
         `complete` says that the framing ended properly; an event stream must also have come to its own end.
         """
         if status >= 400:
-            return outcome_of(status)
+            return outcome_of_status(status)
         if self._error or self.finish_reason in {"error", "abort"}:
             return Outcome.UPSTREAM_ERROR
         ended = self._done or (complete and (self.finish_reason is not None or self.overflow))
@@ -307,12 +307,3 @@ class Meter:
 
 def seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
-
-
-def outcome_of(status: int) -> Outcome:
-    """The outcome of a complete response by its status alone."""
-    if status in {429, 503}:
-        return Outcome.REJECTED
-    if status >= 500:
-        return Outcome.UPSTREAM_ERROR
-    return Outcome.CLIENT_ERROR if status >= 400 else Outcome.OK

@@ -104,13 +104,13 @@ async def test_a_unary_answer_passes_with_its_tokens_counted(tmp_path: Path) -> 
     ],
 )
 async def test_a_client_that_leaves_frees_the_engine_within_100_ms(tmp_path: Path, after: list[bytes]) -> None:
-    took: list[float] = []
+    close_delays: list[float] = []
     sent = asyncio.Event()
 
     async def stall(received: Received) -> None:
         await received.send(*after)
         sent.set()
-        took.append(await received.gone_within(5))
+        close_delays.append(await received.gone_within(5))
 
     async with staged(tmp_path, stall) as stage:
         client = await stage.connect()
@@ -124,7 +124,7 @@ async def test_a_client_that_leaves_frees_the_engine_within_100_ms(tmp_path: Pat
         record = await stage.record()
         assert time.monotonic() - left < 0.1
         await asyncio.sleep(0.02)
-        assert took
+        assert close_delays
         assert record.outcome is Outcome.CLIENT_ABORT
         tokens = 2 if len(after) > 2 else None
         assert record.completion_tokens == tokens
