@@ -225,13 +225,17 @@ class Exchange:
 
     def on_broken(self, at: float) -> None:
         self._upstream = None
-        self._fail(502, Outcome.UPSTREAM_ERROR, "the engine's answer is no HTTP", "bad_upstream_response", at)
+        self._fail(502, Outcome.UPSTREAM_ERROR, "the engine's response is not valid HTTP", "bad_upstream_response", at)
 
     def on_fault(self, error: Exception, at: float) -> None:
         self._upstream = None
         self._context.exchange_failed(error)
         self._fail(
-            502, Outcome.UPSTREAM_ERROR, "a fault of the sidecar: it cannot relay this request", "internal_error", at
+            502,
+            Outcome.UPSTREAM_ERROR,
+            "an internal error of the sidecar prevents this request from being relayed",
+            "internal_error",
+            at,
         )
 
     def on_lost(self, at: float) -> None:
@@ -247,7 +251,11 @@ class Exchange:
             self._end(ResponseEvent.BREAK, outcome, at)
         else:
             self._fail(
-                502, Outcome.UPSTREAM_ERROR, "the engine closed the connection without an answer", "upstream_closed", at
+                502,
+                Outcome.UPSTREAM_ERROR,
+                "the engine closed the connection without a response",
+                "upstream_closed",
+                at,
             )
 
     def on_writable(self, *, writable: bool) -> None:

@@ -305,9 +305,9 @@ class Crowd:
         except aiohttp.ClientError:
             return False
 
-    async def press(self, dice: random.Random, count: int, *, at_once: int = 12) -> None:
+    async def press(self, rng: random.Random, count: int, *, at_once: int = 12) -> None:
         """Offer `count` requests with any fault at all, `at_once` at a time."""
-        names = [dice.choice(list(FAULTS)) for _ in range(count)]
+        names = [rng.choice(list(FAULTS)) for _ in range(count)]
 
         async def work() -> None:
             while names:

@@ -28,13 +28,13 @@ async def test_offered_logged_and_counted_are_the_same_requests_over_all_lives_o
     tmp_path: Path, seed: int
 ) -> None:
     """Each life ends after it has counted every request, so that its counts are known when it dies."""
-    dice = random.Random(seed)  # noqa: S311 - a reproducible schedule
+    rng = random.Random(seed)  # noqa: S311 - a reproducible schedule
     by_series: Counter[str] = Counter()
     async with serving() as engine, sidecar(tmp_path, engine.url, code=QUICK) as running:
         crowd = Crowd(engine, running.session, running.url)
         for life in range(4):
             before = sum(by_series.values())
-            await crowd.press(dice, 60)
+            await crowd.press(rng, 60)
             if life % 2:
                 await engine.go()
                 async with asyncio.TaskGroup() as group:
@@ -57,20 +57,20 @@ async def test_offered_logged_and_counted_are_the_same_requests_over_all_lives_o
 
 
 async def test_an_exporter_killed_ten_times_under_load_costs_no_request_no_line_and_no_gauge(tmp_path: Path) -> None:
-    dice = random.Random(3)  # noqa: S311 - as above
+    rng = random.Random(3)  # noqa: S311 - as above
     async with serving() as engine, sidecar(tmp_path, engine.url, code=QUICK) as running:
         crowd = Crowd(engine, running.session, running.url)
         over = asyncio.Event()
 
         async def load() -> None:
             while not over.is_set():
-                await crowd.press(dice, 12, at_once=6)
+                await crowd.press(rng, 12, at_once=6)
                 await asyncio.sleep(0.05)  # leaves the exporter some of the machine to start on
 
         async with asyncio.TaskGroup() as group:
             group.create_task(load())
             for _ in range(10):
-                await asyncio.sleep(dice.uniform(0.0, 0.3))
+                await asyncio.sleep(rng.uniform(0.0, 0.3))
                 await kill_exporter(running)
             over.set()
         await wait_for_in_flight(running, waiting=0, streaming=0)
