@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROOMS := exporters alerts dashboards loadgen compose tests
 
-.PHONY: setup demo test schema pictures stack-test engine-test check format generate lock bench bench-rules bench-dashboards fuzz soak clean
+.PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format generate lock bench bench-rules bench-dashboards fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -26,9 +26,16 @@ pictures: setup
 	$(BIN)/vllm-slo demo --png
 	cp .lab/run/dashboards/*.png dashboards/pictures/
 
-test: setup
-	@! command -v npm >/dev/null || $(MAKE) --no-print-directory schema || echo "Grafana's types could not be had" >&2
-	$(BIN)/pytest
+# All tests, on every core; WORKERS=0 runs them one after the other. make coverage prints besides what no test reaches.
+WORKERS ?= auto
+PARALLEL := -n $(WORKERS) --dist worksteal
+test coverage: setup
+	@! command -v npm >/dev/null || $(MAKE) --no-print-directory schema || echo "Grafana's types were not available" >&2
+	$(BIN)/pytest $(PARALLEL) $(if $(filter coverage,$@),--cov --cov-report=term-missing:skip-covered)
+
+# The tests that start no program; the closing line says how many are left out.
+test-fast: setup
+	$(BIN)/pytest $(PARALLEL) -m 'not slow and not stack and not engine'
 
 # Grafana's own types, which hold the dashboards; without npm or the network that test is skipped, and says so.
 SCHEMA := tests/dashboards/schema
@@ -96,4 +103,4 @@ soak: setup
 	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES)
 
 clean:
-	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -9,8 +9,8 @@ from alerts.promql import escape
 from alerts.receivers import TEMPLATE_PATH, needs_template, receiver
 from alerts.rule_groups import dump
 from alerts.tiers import Severity
+from exporters.quantities import spell_duration
 from exporters.signals import Label
-from exporters.yaml_reader import spell_duration
 
 _PAGE, _TICKET, _HEARTBEAT = Severity.PAGE.value, Severity.TICKET.value, "heartbeat"
 

@@ -10,15 +10,16 @@ from typing import TypeVar
 from alerts.alertmanager import Delivery, Mail, Route, Timing
 from alerts.destinations import FORMS, Destination, InFile, Webhook, absolute, destination, webhook
 from alerts.tiers import Severity
+from exporters.addresses import parse_address
 from exporters.errors import UsageError
+from exporters.quantities import parse_duration, spell_duration
 from exporters.signals import Label
 from exporters.slos import SHIPPED, SloFile
-from exporters.yaml_reader import duration, nearest, spell_duration
+from exporters.yaml_reader import nearest
 
 _T = TypeVar("_T")
 _ROUTE = re.compile(r"(class|tenant)=(.+?):(page|ticket):(.+)")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_SERVER = re.compile(r"\S+:\d+")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -206,16 +207,11 @@ def _token(text: str) -> tuple[str, InFile]:
 
 
 def _server(text: str) -> str:
-    if not _SERVER.fullmatch(text):
-        raise ValueError(f"{text!r} is no HOST:PORT, such as mail.example.org:587")
-    return text
+    return str(parse_address(text, "mail.example.org:587", needs_host=True))
 
 
 def _time(text: str) -> float:
-    seconds = duration(text)
-    if not seconds:
-        raise ValueError(f"{text!r} is no duration; write a number with a unit, such as 30s or 5m")
-    return seconds
+    return parse_duration(text, "30s or 5m")
 
 
 def _label(text: str) -> str:

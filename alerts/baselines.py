@@ -4,6 +4,7 @@ from alerts.promql import select
 from alerts.recording_rules import step_count
 from alerts.recording_windows import STEP, Windows, windows
 from alerts.rule_groups import Recording, RuleGroup
+from exporters.quantities import number, spell_duration
 from exporters.signals import (
     CACHE_WEEKLY_RATIO,
     COMPLETION_TOKENS,
@@ -18,7 +19,6 @@ from exporters.signals import (
     Signal,
 )
 from exporters.slos import SloFile
-from exporters.yaml_reader import number, spell_duration
 
 
 def baseline_groups(spec: SloFile) -> tuple[RuleGroup, ...]:

@@ -2,15 +2,17 @@
 
 from dataclasses import replace
 
-from alerts.alert_names import AlertName, Links, annotations, percent, promise
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations, describe, percent
 from alerts.cold_start import mute
+from alerts.links import Links
 from alerts.promql import select, within
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert
 from alerts.tiers import Severity, Tier, fit, tiers
+from exporters.quantities import number, spell_duration
 from exporters.signals import PAGE_HELD, SLO_BAD_IN, SLO_BURN_RATE, SLO_EVENTS_IN, Label, Recorded
 from exporters.slos import Slo, SloFile, Source
-from exporters.yaml_reader import number, spell_duration
 
 _SAME = "and on (model, class, slo)"
 _WHO = "{{ $labels.class }} requests to {{ $labels.model }}"
@@ -42,7 +44,7 @@ def _why(slo: Slo, tier: Tier) -> str:
 
 
 def _min_events(spec: SloFile, severity: Severity) -> int:
-    return spec.alerting.min_events_page if severity is Severity.PAGE else spec.alerting.min_events_ticket
+    return spec.alerting.min_events.page if severity is Severity.PAGE else spec.alerting.min_events.ticket
 
 
 def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> tuple[Alert, ...]:
@@ -63,13 +65,13 @@ def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> tuple[Alert
             AlertName.BURN,
             links,
             f"{_WHO} burn the error budget of {slo.name} {_TIMES} times too fast",
-            f"The objective is {promise(slo)}. Over the last {long}, {_WHO} have missed it {_TIMES} times as often as "
+            f"The objective is {describe(slo)}. Over the last {long}, {_WHO} have missed it {_TIMES} times as often as "
             f"a budget of {period} allows, and the last {short} are no better. A {tier.severity} at "
             f"{_short(tier.factor)} times: {percent(tier.bad_ratio(slo))} bad events where "
             f"{percent(slo.budget)} are allowed, {percent(tier.share)} of the budget gone in {long}. Needs "
             f"{events} events and {spec.alerting.min_bad} bad ones in {long}."
             + (f" Note: {_why(slo, published)}." if tier != published else "")
-            + f" Look first at {waits}, and at whether a flip is drawn just before it began.",
+            + f" Look first at {waits}, and at whether a config change is drawn just before it began.",
         ),
         # Bridges one odd reading of the short window; more would keep a page open after the burn has ended.
         hold=windows(spec).step,
@@ -101,7 +103,7 @@ def _held(spec: SloFile, page: Alert, links: Links) -> Alert:
 def _low_traffic(spec: SloFile, links: Links) -> Alert:
     """Bad events in plain numbers, for classes that never gather enough events for a tier."""
     longest = spell_duration(tiers(spec.period)[-1].long)
-    few, bad = spec.alerting.min_events_ticket, spec.alerting.min_bad
+    few, bad = spec.alerting.min_events.ticket, spec.alerting.min_bad
     where = "the bad requests one by one, in the log" if spec.source is Source.SIDECAR else "the engine's queue"
 
     def all_slos(series: Recorded) -> str:

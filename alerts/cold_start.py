@@ -5,9 +5,9 @@ from alerts.promql import increase, sum_by
 from alerts.recording_windows import patience, windows
 from alerts.rule_groups import Recording
 from alerts.tiers import Severity
+from exporters.quantities import number, spell_duration
 from exporters.signals import COLD_START, ENGINE_START_TIME, ENGINE_UP, PAGE_HELD, SLO_BAD
 from exporters.slos import SloFile
-from exporters.yaml_reader import number, spell_duration
 
 
 def mute(spec: SloFile) -> float:

@@ -3,21 +3,23 @@
 import argparse
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from alerts import alertmanager, alertmanager_flags, diagnostics, explain, json_schema, receivers
-from alerts.alert_names import Links, promise
+from alerts.annotations import describe
 from alerts.burn_alerts import rescaled
 from alerts.engine_only import judged, seen
+from alerts.links import Links
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rule_groups import Alert, to_yaml
 from alerts.validation import Level, check
-from exporters.errors import UsageError, system_reason
+from exporters.errors import UsageError, parse_flag, system_reason
+from exporters.quantities import parse_duration, spell_duration
 from exporters.slos import SHIPPED, VERSION, SloFile, Source, load
-from exporters.yaml_reader import duration, spell_duration
 
 OUT = Path("alerts/generated")
 
@@ -109,11 +111,8 @@ def _chosen(spec: SloFile, arguments: argparse.Namespace) -> SloFile:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    retention = None if arguments.retention is None else duration(arguments.retention)
-    if arguments.retention is not None and not retention:
-        raise UsageError(
-            f"--retention: {arguments.retention!r} is no duration; write a number with a unit, such as 15d or 52w"
-        )
+    parse = partial(parse_duration, examples="15d or 52w")
+    retention = None if arguments.retention is None else parse_flag("--retention", arguments.retention, parse)
     found = check(arguments.file, retention, lambda spec: _chosen(spec, arguments))
     if arguments.format == "json":
         print(diagnostics.as_json(found))
@@ -147,7 +146,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _summary(spec: SloFile) -> str:
-    slos = ", ".join(f"{slo.name} ({promise(slo)})" for slo in spec.slos)
+    slos = ", ".join(f"{slo.name} ({describe(slo)})" for slo in spec.slos)
     classes = "1 class" if len(spec.classes) == 1 else f"{len(spec.classes)} classes"
     return f"{spell_duration(spec.period)} over {classes}: {slos}"
 

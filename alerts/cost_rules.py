@@ -6,6 +6,7 @@ from alerts.promql import select
 from alerts.recording_rules import step_count
 from alerts.recording_windows import STEP, summed_interval, windows
 from alerts.rule_groups import Recording, RuleGroup
+from exporters.quantities import number, spell_duration
 from exporters.signals import (
     COMPLETION_TOKENS,
     COST_GOOD_IN,
@@ -22,7 +23,6 @@ from exporters.signals import (
     Signal,
 )
 from exporters.slos import SloFile
-from exporters.yaml_reader import number, spell_duration
 
 VLLM_TOKENS = Signal("vllm:generation_tokens_total", Kind.COUNTER, "vLLM's own count, where Prometheus scrapes it.")
 

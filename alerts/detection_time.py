@@ -3,8 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from alerts.alert_names import AlertName, Links
+from alerts.alert_names import AlertName
 from alerts.burn_alerts import burn_alerts
+from alerts.links import Links
 from alerts.recording_windows import direct_interval, summed_interval, windows
 from alerts.tiers import Severity, Tier, fit, tiers
 from exporters.signals import Label
@@ -40,7 +41,7 @@ def first(found: tuple[Reaction, ...]) -> Reaction:
 def _reaction(spec: SloFile, slo: Slo, published: Tier, rate: float) -> Reaction:
     tier = fit(published, slo)
     alerting = spec.alerting
-    min_events = alerting.min_events_page if tier.severity is Severity.PAGE else alerting.min_events_ticket
+    min_events = alerting.min_events.page if tier.severity is Severity.PAGE else alerting.min_events.ticket
     bad_ratio = tier.bad_ratio(slo)
     enough = rate * tier.long >= min_events
     wait = _wait(spec, slo, tier)

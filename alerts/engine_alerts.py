@@ -1,12 +1,15 @@
 """Alerts on an engine that is up and in trouble: causes, so tickets; what users feel of them is paged as a burn."""
 
-from alerts.alert_names import AlertName, Links, annotations, percent
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations, percent
 from alerts.baselines import baseline
+from alerts.links import Links
 from alerts.promql import increase, select, sum_by
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert
 from alerts.tiers import Severity, tiers
 from alerts.traffic_alerts import look
+from exporters.quantities import spell_duration
 from exporters.signals import (
     CACHE_WEEKLY_RATIO,
     ENGINE_CACHE_HITS,
@@ -22,7 +25,6 @@ from exporters.signals import (
     Signal,
 )
 from exporters.slos import SloFile
-from exporters.yaml_reader import spell_duration
 
 _ENGINE = [Label.INSTANCE, Label.ENGINE]
 _TICKET = {Label.SEVERITY.value: Severity.TICKET.value}
@@ -92,7 +94,7 @@ def _kv_cache(spec: SloFile, links: Links) -> Alert:
 def _prefix_cache(spec: SloFile, links: Links) -> Alert:
     """Of all prompt tokens, not of those looked up: a cache that was switched off looks nothing up."""
     hour = spell_duration(tiers(spec.period)[0].long)
-    by, least = [*_ENGINE, Label.MODEL], spec.alerting.min_events_ticket
+    by, least = [*_ENGINE, Label.MODEL], spec.alerting.min_events.ticket
     hits, prompt = (sum_by(increase(each.name, hour), by) for each in (ENGINE_CACHE_HITS, ENGINE_PROMPT_TOKENS))
     asked = sum_by(select(REQUESTS_IN, {Label.WINDOW: look(spec)}), [Label.INSTANCE])
     week = baseline(CACHE_WEEKLY_RATIO, spec)
@@ -111,14 +113,14 @@ def _prefix_cache(spec: SloFile, links: Links) -> Alert:
             "tokens of {{ $labels.model }} from its prefix cache. All engines of the model together took more than "
             f"twice that over the last {spell_duration(windows(spec).week)}. First words come later for the same "
             f"prompts. Asked from {least} requests in {look(spec)} on, where at least {percent(_WORTH_IT)} was found. "
-            "Look first at the flips, then at whether requests with equal prefixes still go to the same engine.",
+            "Look first at the config changes, then at whether requests with equal prefixes still go to the same engine.",
         ),
         wait=windows(spec).step,
     )
 
 
 def _restarts(spec: SloFile, links: Links) -> Alert:
-    """By its start time, else by counters that begin again; one restart is a flip or an update."""
+    """By its start time, else by counters that begin again; one restart is a config change or an update."""
     long = spell_duration(next(tier for tier in tiers(spec.period) if tier.name == "slow-page").long)
     by = f"max by ({', '.join(_ENGINE)})"
     return Alert(

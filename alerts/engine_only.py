@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from exporters import signals
 from exporters.engines.vllm_buckets import NEWEST, OLDEST, Histogram, first_with, histogram, order
 from exporters.errors import UsageError
+from exporters.quantities import number
 from exporters.signals import GOODPUT_AT_LEAST, GOODPUT_AT_MOST
 from exporters.slos import Measure, RequestClass, Slo, SloFile, Source, Tenants
-from exporters.yaml_reader import number
 
 EVERYONE = "all"
 """The class of all requests, as vLLM tells none apart."""

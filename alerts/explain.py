@@ -8,13 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from alerts.alert_names import AlertName, percent, promise
+from alerts.alert_names import AlertName
+from alerts.annotations import describe, percent
 from alerts.cold_start import mute
 from alerts.detection_time import Reaction, first, reactions
 from alerts.engine_only import CAVEAT
+from exporters.quantities import number, spell_duration
 from exporters.slos import Measure, Rejected, Slo, SloFile, Source
 from exporters.verdicts import charges
-from exporters.yaml_reader import number, spell_duration
 
 
 def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ def table(spec: SloFile, rate: float, console: Console) -> None:
     for slo in spec.slos:
         found = reactions(spec, slo, rate)
         console.print()
-        console.print(Text.assemble((slo.name, "bold"), f": {promise(slo)} of {', '.join(slo.classes)}"))
+        console.print(Text.assemble((slo.name, "bold"), f": {describe(slo)} of {', '.join(slo.classes)}"))
         console.print(Text(f"burned by: {'; '.join(burned_by(spec, slo))}"))
         console.print(_grid(slo, found))
         if any(each.rescaled for each in found):
@@ -78,7 +79,7 @@ def as_json(spec: SloFile, rate: float) -> str:
 def _slo(spec: SloFile, slo: Slo, found: tuple[Reaction, ...]) -> dict[str, object]:
     return {
         "slo": slo.name,
-        "promise": promise(slo),
+        "promise": describe(slo),
         "classes": slo.classes,
         "burned_by": burned_by(spec, slo),
         "tiers": [_tier(slo, each) for each in found],
@@ -146,13 +147,13 @@ def _smallest(found: tuple[Reaction, ...]) -> str:
 
 def _notes(spec: SloFile) -> Iterator[str]:
     shortest, *_, longest = reactions(spec, spec.slos[0], 1.0)
-    guards, few = spec.alerting, spec.alerting.min_events_ticket
+    guards, few = spec.alerting, spec.alerting.min_events.ticket
     yield (
         f"A scrape and the rules add up to {spell_duration(shortest.delay)} on the shortest tier, "
         f"{spell_duration(longest.delay)} on the longest."
     )
     yield (
-        f"A tier needs {guards.min_events_page} events (page) or {few} (ticket) in its long window, {guards.min_bad} "
+        f"A tier needs {guards.min_events.page} events (page) or {few} (ticket) in its long window, {guards.min_bad} "
         f"of them bad. Under {few} in {spell_duration(longest.tier.long)}, {AlertName.LOW_TRAFFIC} makes a ticket of "
         f"{guards.min_bad} bad ones, if the objective does not allow them."
     )

@@ -1,11 +1,14 @@
 """Alerts on what must be up for the SLOs to mean anything; each tells one cause apart from the others."""
 
-from alerts.alert_names import AlertName, Links, annotations
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations
 from alerts.cold_start import mute, second_start, starting
+from alerts.links import Links
 from alerts.promql import escape, increase, select, sum_by
 from alerts.recording_windows import patience, windows
 from alerts.rule_groups import Alert
 from alerts.tiers import Severity, tiers
+from exporters.quantities import number, spell_duration
 from exporters.signals import (
     COLD_START,
     COMPLETION_TOKENS,
@@ -26,7 +29,6 @@ from exporters.signals import (
     Signal,
 )
 from exporters.slos import SloFile, Source
-from exporters.yaml_reader import number, spell_duration
 
 SIDECAR_JOB = "vllm-slo-sidecar"
 """The `job` under which Prometheus scrapes the sidecar."""

@@ -6,6 +6,7 @@ from functools import partial
 from alerts.promql import increase, ratio, select, sum_by
 from alerts.recording_windows import DOZEN, OPEN, STEP, summed_interval, windows
 from alerts.rule_groups import Recording, RuleGroup
+from exporters.quantities import number, spell_duration
 from exporters.signals import (
     GOODPUT_EVENTS,
     GOODPUT_EVENTS_IN,
@@ -27,7 +28,6 @@ from exporters.signals import (
     Signal,
 )
 from exporters.slos import SloFile
-from exporters.yaml_reader import number, spell_duration
 
 _COUNTS: tuple[tuple[Signal, Recorded], ...] = (
     (SLO_EVENTS, SLO_EVENTS_IN),

@@ -1,12 +1,12 @@
 """The whole rule file of an SLO file: recording rules, and alerts on budgets, on what is down and on causes."""
 
-from alerts.alert_names import Links
 from alerts.baselines import baseline_groups
 from alerts.burn_alerts import burn_alerts
 from alerts.cold_start import cold_start, page_held
 from alerts.cost_rules import cost_groups
 from alerts.engine_alerts import engine_alerts
 from alerts.engine_only import remarks, seen
+from alerts.links import Links
 from alerts.liveness_alerts import liveness_alerts
 from alerts.recording_rules import direct_windows, recording_groups
 from alerts.recording_windows import alert_interval, direct_interval

@@ -6,8 +6,8 @@ from textwrap import wrap
 
 import yaml
 
+from exporters.quantities import spell_duration
 from exporters.signals import Recorded, Signal
-from exporters.yaml_reader import spell_duration
 
 HEADER = """\
 # Made by `vllm-slo alerts render` from the SLO file; change that file and render again.

@@ -1,11 +1,14 @@
 """Rules per tenant, for one that burns inside a healthy total; short windows only, as tenants multiply series."""
 
-from alerts.alert_names import AlertName, Links, annotations, percent, promise
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations, describe, percent
+from alerts.links import Links
 from alerts.promql import ratio, select, within
 from alerts.recording_rules import direct_count
 from alerts.recording_windows import direct_interval
 from alerts.rule_groups import Alert, Recording, RuleGroup
 from alerts.tiers import Severity, Tier, fit, tiers
+from exporters.quantities import number, spell_duration
 from exporters.signals import (
     SLO_BAD,
     SLO_BURN_RATE,
@@ -17,7 +20,6 @@ from exporters.signals import (
     Label,
 )
 from exporters.slos import Slo, SloFile
-from exporters.yaml_reader import number, spell_duration
 
 
 def _pages(spec: SloFile) -> tuple[Tier, ...]:
@@ -53,7 +55,7 @@ def _window(length: float) -> tuple[Recording, ...]:
 def _burn(spec: SloFile, slo: Slo, tier: Tier, links: Links) -> Alert:
     """While the total burns as fast, its own page says so and this one is silent."""
     long, short, factor = spell_duration(tier.long), spell_duration(tier.short), number(tier.factor)
-    events, bad = spec.alerting.min_events_page, spec.alerting.min_bad
+    events, bad = spec.alerting.min_events.page, spec.alerting.min_bad
 
     same = "and on (model, class, slo, tenant)"
     who = "{{ $labels.class }} requests of {{ $labels.tenant }} to {{ $labels.model }}"
@@ -70,7 +72,7 @@ def _burn(spec: SloFile, slo: Slo, tier: Tier, links: Links) -> Alert:
             AlertName.TENANT_BURN,
             links,
             f"{who} burn the error budget of {slo.name} {times} times too fast, others do not",
-            f"The objective is {promise(slo)}. Over the last {long}, {who} have missed it {times} times as often as a "
+            f"The objective is {describe(slo)}. Over the last {long}, {who} have missed it {times} times as often as a "
             f"budget of {spell_duration(tier.period)} allows, the last {short} are no better, and all tenants together "
             f"burn slower. A {tier.severity} at {number(round(tier.factor, 2))} times: {percent(tier.bad_ratio(slo))} "
             f"bad events where {percent(slo.budget)} are allowed. Needs {events} events and {bad} bad ones in {long}. "

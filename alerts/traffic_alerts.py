@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 
-from alerts.alert_names import AlertName, Links, annotations, percent
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations, percent
 from alerts.baselines import baseline
+from alerts.links import Links
 from alerts.promql import increase, ratio, select, sum_by
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert, Recording
 from alerts.tiers import Severity, tiers
+from exporters.quantities import number, spell_duration
 from exporters.signals import (
     COMPLETION_TOKENS,
     GOODPUT_AT,
@@ -25,7 +28,6 @@ from exporters.signals import (
     Outcome,
 )
 from exporters.slos import SloFile
-from exporters.yaml_reader import number, spell_duration
 
 _NOTICED, _MOST = 0.1, 0.5
 """The shares of refused requests that somebody should look at, and that mean that a class is not served."""
@@ -60,8 +62,8 @@ def each_sidecar(spec: SloFile) -> tuple[Recording, ...]:
 def traffic_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
     client = (
         "It is the client's fault by its status (4xx), so no SLO counts it; but so many at once, in a class that had "
-        "them not, is the sign of a bad flip: another served model name, a smaller context, a new key. Look first at "
-        "the flips, then at `outcome` and `status` in the request log."
+        "them not, is the sign of a bad config change: another served model name, a smaller context, a new key. Look "
+        "first at the config changes, then at `outcome` and `status` in the request log."
     )
     rejected = (
         "The engine or a gateway answers 429 or 503: it sheds load. Look first at requests waiting and at the limits "
@@ -91,7 +93,7 @@ def _surge(
     before is asked of all sidecars, as a new one has none.
     """
     found = windows(spec)
-    day, least = spell_duration(found.day), spec.alerting.min_events_page
+    day, least = spell_duration(found.day), spec.alerting.min_events.page
     low, high = between
 
     def counted(by: list[Label], outcomes: Mapping[Label, str], offset: str = "") -> str:
@@ -122,7 +124,7 @@ def _surge(
 def _busy_but_useless(spec: SloFile, links: Links) -> Alert:
     """Twice what the SLOs together allow to be bad: at just that, chance would raise it every other hour."""
     found, hour = windows(spec), tiers(spec.period)[0].long
-    window, least = spell_duration(hour), spec.alerting.min_events_ticket
+    window, least = spell_duration(hour), spec.alerting.min_events.ticket
     same = "and on (model, class)"
 
     def goodput(series: str) -> str:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from alerts.burn_alerts import rescaled
 from alerts.engine_only import LeftOut, judged, refused
+from exporters.quantities import spell_duration
 from exporters.signals import OTHER
 from exporters.slos import Bound, SloFile, Source, loads
-from exporters.yaml_reader import FileError, Node, Problem, open_yaml, spell_duration
+from exporters.yaml_reader import FileError, Node, Problem, open_yaml
 
 _ONLY_THE_HEADER = "so only the header x-request-class can name it"
 

@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from alerts.alert_names import AlertName, Links, annotations
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations
 from alerts.engine_only import CAVEAT, EVERYONE, Counted, counted, version
+from alerts.links import Links
 from alerts.promql import escape, select
 from alerts.recording_windows import direct_interval, windows
 from alerts.rule_groups import Alert, Recording, RuleGroup
@@ -13,9 +15,9 @@ from alerts.tiers import Severity
 from exporters import signals
 from exporters.engines.signal_table import START_TIME, VLLM
 from exporters.engines.vllm_buckets import FINISHED, family
+from exporters.quantities import number
 from exporters.signals import OTHER, Kind, Label, Outcome
 from exporters.slos import SloFile
-from exporters.yaml_reader import number
 
 _OUTCOMES = {
     Outcome.OK: "stop|length|repetition",

@@ -1,4 +1,4 @@
-"""Child processes that start, are watched and stop together, so that none is ever left behind."""
+"""Starts, watches and stops child processes together, so that none outlives the lab."""
 
 import asyncio
 import contextlib
@@ -13,27 +13,27 @@ from pathlib import Path
 
 import aiohttp
 
-LEASH = Path(__file__).with_name("parent_death_signal.py")
+PARENT_DEATH_SIGNAL = Path(__file__).with_name("parent_death_signal.py")
 _LOG_LINES = 15
-USUAL_SECONDS = 60.0
+START_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One process of the lab: how it starts, the URL that answers 200 once it is ready, how long it may take to end."""
+    """One process of the lab; `ready_url` responds with 200 once the service is ready, `grace` is the time to stop."""
 
     name: str
     command: tuple[str, ...]
-    ready: str | None = None
-    within: float = USUAL_SECONDS  # from its start to the first 200
+    ready_url: str | None = None
+    start_timeout: float = START_TIMEOUT  # from its start to the first 200
     cwd: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    may_end: bool = False  # a load that has run its course is no failure
+    may_exit: bool = False  # exit status 0 is no failure, as of a load run that is complete
     grace: float = 10.0
 
 
 class ServiceFailedError(Exception):
-    """A child died or never became ready; the text ends with the last lines of its log."""
+    """A child died or did not become ready; the message ends with the last lines of its log."""
 
     def __init__(self, name: str, what: str, log: Path) -> None:
         self.name = name
@@ -50,8 +50,8 @@ def tail(log: Path, lines: int = _LOG_LINES) -> str:
     return "".join(f"    {line.rstrip()}\n" for line in last).rstrip("\n") or "    (empty)"
 
 
-def ending(code: int) -> str:
-    """How a process ended, in words."""
+def describe_exit(code: int) -> str:
+    """How a process ended."""
     if code >= 0:
         return f"exited with {code}"
     try:
@@ -60,8 +60,8 @@ def ending(code: int) -> str:
         return f"was killed by signal {-code}"
 
 
-class Child:
-    """A running service: a process group of its own, its output in a log file."""
+class ChildProcess:
+    """A service that runs in its own process group, with its output in a log file."""
 
     def __init__(self, service: Service, process: asyncio.subprocess.Process, log: Path) -> None:
         self.service, self.log = service, log
@@ -79,49 +79,49 @@ class Child:
     async def wait(self) -> int:
         return await self._process.wait()
 
-    async def failed(self) -> ServiceFailedError | None:
-        """Waits for the process to end; None when nothing is wrong with that."""
+    async def wait_for_failure(self) -> ServiceFailedError | None:
+        """Wait for the process to end; None if its end is no failure."""
         code = await self.wait()
-        if self._stopping or (code == 0 and self.service.may_end):
+        if self._stopping or (code == 0 and self.service.may_exit):
             return None
-        return ServiceFailedError(self.service.name, ending(code), self.log)
+        return ServiceFailedError(self.service.name, describe_exit(code), self.log)
 
-    async def ready(self, http: aiohttp.ClientSession, within: float) -> None:
-        """Waits until the process is alive and its URL answers 200.
+    async def wait_until_ready(self, http: aiohttp.ClientSession, within: float) -> None:
+        """Wait until the process is alive and its URL responds with 200.
 
         Raises:
             ServiceFailedError: it died, or `within` seconds have passed.
         """
-        give_up, answer = time.monotonic() + within, "no answer"
+        deadline, last_response = time.monotonic() + within, "no response"
         while True:
             if not self.alive:
-                raise ServiceFailedError(self.service.name, ending(await self.wait()), self.log)
-            if self.service.ready is None:
+                raise ServiceFailedError(self.service.name, describe_exit(await self.wait()), self.log)
+            if self.service.ready_url is None:
                 return
             try:
-                async with http.get(self.service.ready, timeout=aiohttp.ClientTimeout(total=2)) as response:
-                    answer = f"{response.status} {(await response.text())[:200].strip()}".strip()
+                async with http.get(self.service.ready_url, timeout=aiohttp.ClientTimeout(total=2)) as response:
+                    last_response = f"{response.status} {(await response.text())[:200].strip()}".strip()
                     if response.status == 200:
                         return
             except (aiohttp.ClientError, TimeoutError) as error:
-                answer = str(error) or "no answer"
-            if time.monotonic() > give_up:
-                what = f"was not ready within {within:g} s: {self.service.ready}: {answer}"
+                last_response = str(error) or "no response"
+            if time.monotonic() > deadline:
+                what = f"was not ready within {within:g} s: {self.service.ready_url}: {last_response}"
                 raise ServiceFailedError(self.service.name, what, self.log)
             await asyncio.sleep(0.1)
 
-    async def well(self, http: aiohttp.ClientSession, within: float) -> bool:
-        """Whether it is alive and, where it has a URL, says so at this moment."""
-        if not self.alive or self.service.ready is None:
-            return self.alive or (self.service.may_end and self._process.returncode == 0)
+    async def is_healthy(self, http: aiohttp.ClientSession, timeout: float) -> bool:  # noqa: ASYNC109 - of one request
+        """Whether it is alive and its URL, if it has one, responds with 200."""
+        if not self.alive or self.service.ready_url is None:
+            return self.alive or (self.service.may_exit and self._process.returncode == 0)
         try:
-            async with http.get(self.service.ready, timeout=aiohttp.ClientTimeout(total=within)) as response:
+            async with http.get(self.service.ready_url, timeout=aiohttp.ClientTimeout(total=timeout)) as response:
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError):
             return False
 
     async def stop(self) -> None:
-        """SIGTERM to the process, SIGKILL to its whole group after the grace; waits for the end."""
+        """Send SIGTERM to the process and, after the grace, SIGKILL to its group; wait for the end."""
         self._stopping = True
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
@@ -132,55 +132,55 @@ class Child:
         await self.wait()
 
     def kill(self) -> None:
-        """SIGKILL to whatever is left of the group."""
+        """Send SIGKILL to the group."""
         self._stopping = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
-class Family:
-    """All children of one lab."""
+class ChildProcesses:
+    """All child processes of one lab."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
-        self.children: list[Child] = []
+        self.children: list[ChildProcess] = []
 
-    async def start(self, service: Service) -> Child:
+    async def start(self, service: Service) -> ChildProcess:
         self._logs.mkdir(parents=True, exist_ok=True)
         path = self._logs / f"{service.name}.log"
         with path.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                # Not a `preexec_fn`: Python code between fork and exec can deadlock where there are threads.
-                *(sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), *service.command),
+                # Instead of a `preexec_fn`: Python code between fork and exec can deadlock in a process with threads.
+                *(sys.executable, "-I", "-S", str(PARENT_DEATH_SIGNAL), str(os.getpid()), *service.command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=asyncio.subprocess.STDOUT,
                 cwd=service.cwd,
                 env={**os.environ, **service.env},
-                # A ctrl-c at the terminal reaches the runner only, which stops all in order. Not a session: Linux would
-                # schedule each against all others as a whole, and beside an engine that spins they stall for seconds.
+                # Ctrl-c at the terminal then reaches the runner only, which stops all in order. Not a session: Linux
+                # schedules sessions as groups, and beside an engine that spins the others would stall for seconds.
                 process_group=0,
             )
-        child = Child(service, process, path)
+        child = ChildProcess(service, process, path)
         self.children.append(child)
         return child
 
-    async def fallen(self) -> ServiceFailedError:
-        """Waits, for ever if all is well, for a child to end that should not have."""
-        waits = [asyncio.ensure_future(child.failed()) for child in self.children]
+    async def wait_for_failure(self) -> ServiceFailedError:
+        """Wait until a child fails; without a failure this does not return."""
+        waits = [asyncio.ensure_future(child.wait_for_failure()) for child in self.children]
         try:
-            for wait in asyncio.as_completed(waits):
-                error = await wait
+            for completed in asyncio.as_completed(waits):
+                error = await completed
                 if error is not None:
                     return error
             await asyncio.Event().wait()
         finally:
-            for wait_ in waits:
-                wait_.cancel()
+            for wait in waits:
+                wait.cancel()
         raise AssertionError  # unreachable: the event above is never set
 
     async def stop(self) -> None:
-        """Stops the last started first, so that load ends before what it measures; cancelled, it kills all at once."""
+        """Stop the last started first, so that the load ends before its target; when cancelled, kill all at once."""
         try:
             for child in reversed(self.children):
                 await child.stop()

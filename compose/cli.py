@@ -1,4 +1,4 @@
-"""The command `vllm-slo`: finds the room that does the work, and turns its errors into messages and exit codes."""
+"""The command `vllm-slo`: imports the module of a subcommand and turns errors into messages and exit codes."""
 
 import argparse
 import importlib
@@ -12,19 +12,19 @@ from exporters.errors import UsageError
 PROGRAM = "vllm-slo"
 
 # Each module has `configure(parser)`, which declares flags and sets `run`, a function of the parsed arguments that
-# returns the exit code. Only the chosen one is imported: the load generator's gevent and the sidecar's asyncio must
-# never meet in one process.
+# returns the exit code. Only the module of the chosen command is imported: the load generator's gevent and the
+# sidecar's asyncio must never share a process.
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("compose.up", "run the whole lab natively: engine, sidecar, Prometheus, Alertmanager, load"),
-    "demo": ("compose.demo", "watch an SLO burn, a page arrive, a flag flip and the alert resolve"),
+    "demo": ("compose.demo", "an overload burns an error budget, a page arrives, a config change resolves the alert"),
     "sidecar": ("exporters.sidecar.command", "relay and measure OpenAI-compatible traffic"),
-    "flip": ("exporters.sidecar.flip_command", "declare a config flip that cannot be seen from outside the engine"),
+    "flip": ("exporters.sidecar.flip_command", "declare a config change that is not visible from outside the engine"),
     "simulate": ("compose.simulator.command", "serve a simulated vLLM, for a machine without a GPU"),
     "alerts": ("alerts.command", "check and explain the SLO file, render Prometheus rules and Alertmanager routes"),
     "dashboards": ("dashboards.command", "render Grafana dashboards, audit their queries, draw them without Grafana"),
     "load": ("loadgen.command", "offer open-loop mixed traffic and report on it"),
-    "compare": ("exporters.comparison.command", "hold the requests before a config flip against those after it"),
-    "roofline": ("exporters.roofline.command", "what a GPU can do at the most with a model: prefill, decode, KV cache"),
+    "compare": ("exporters.comparison.command", "compare the requests before a config change with those after it"),
+    "roofline": ("exporters.roofline.command", "the upper limits of a GPU with a model: prefill, decode, KV cache"),
 }
 
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+    except BrokenPipeError:  # the reader of the output has ended, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Holds twelve figures of the dashboard against the request log, and six of them against the load's own record."""
+"""Compares twelve figures of the dashboard with the request log, and six of them with the records of the load run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from statistics import fmean, median
 from compose.demo_checks import Check
 from compose.request_log_totals import Logged
 from exporters.signals import Outcome, Verdict
-from loadgen.request_record import Fate, Record
+from loadgen.request_record import ClientOutcome, Record
 
 TOLERANCE = 0.02
 CLIENT_SECONDS = 0.01
-"""What a busy machine may add between the relay's socket and the client's: the relay cannot see it, a user can."""
+"""The delay that a busy machine may add between the relay's socket and the client's; the relay cannot measure it."""
 
 FIGURES = ("offered", "ok", "goodput", "ttft_p50", "tokens_out", "cached_tokens")
 OF_LOG = ("failed", "bad_events", "prompt_tokens", "tpot_mean", "e2e_mean", "queue_mean")
-"""Those that the load generator does not have, or counts by another clock."""
+"""Figures that the load generator does not have, or measures on another clock."""
 
 TRUE_MEDIAN = "ttft_p50 of log and load"
 Figures = Mapping[str, Mapping[str, float]]
@@ -25,7 +25,7 @@ Figures = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One figure of one class by its sources; None where a source does not have it."""
+    """One figure of one class by source; None where a source does not have it."""
 
     figure: str
     name: str
@@ -33,20 +33,20 @@ class Comparison:
     slack: float = 0.0
 
     @property
-    def apart(self) -> float:
-        """The greatest distance between any two sources, relative to the greater one; infinite if one has none."""
-        return max(_apart(one, other) for one, other in combinations(self.sources.values(), 2))
+    def difference(self) -> float:
+        """The greatest relative difference of two sources; infinite if one does not have the figure."""
+        return max(_difference(one, other) for one, other in combinations(self.sources.values(), 2))
 
     @property
     def agrees(self) -> bool:
-        known = [value for value in self.sources.values() if value is not None]
-        within = len(known) == len(self.sources) and max(known) - min(known) <= self.slack
-        return within or self.apart <= TOLERANCE
+        values = [value for value in self.sources.values() if value is not None]
+        within = len(values) == len(self.sources) and max(values) - min(values) <= self.slack
+        return within or self.difference <= TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What log and load record have in common of one request; `ttft` only of streams."""
+class RequestFacts:
+    """What the request log and a record of the load have in common; `ttft` only of streams."""
 
     name: str
     ok: bool
@@ -56,9 +56,9 @@ class Seen:
     cached_tokens: int
 
 
-def of_log(requests: Iterable[Logged]) -> list[Seen]:
+def of_log(requests: Iterable[Logged]) -> list[RequestFacts]:
     return [
-        Seen(
+        RequestFacts(
             each.request_class,
             each.outcome is Outcome.OK,
             each.good,
@@ -70,52 +70,52 @@ def of_log(requests: Iterable[Logged]) -> list[Seen]:
     ]
 
 
-def of_load(records: Iterable[Record]) -> list[Seen]:
-    """All but what was never sent, of which a server can know nothing."""
+def of_load(records: Iterable[Record]) -> list[RequestFacts]:
+    """All requests but those that were not sent, which a server cannot count."""
     return [
-        Seen(
+        RequestFacts(
             each.request_class,
-            each.outcome is Fate.OK,
+            each.outcome is ClientOutcome.OK,
             each.good,
             each.ttft if each.stream else None,
             each.completion_tokens or 0,
             each.cached_tokens or 0,
         )
         for each in records
-        if each.outcome is not Fate.NOT_SENT
+        if each.outcome is not ClientOutcome.NOT_SENT
     ]
 
 
-def figures(requests: Sequence[Seen], classes: Iterable[str]) -> Figures:
+def figures(requests: Sequence[RequestFacts], classes: Iterable[str]) -> Figures:
     """Five of the six figures, and the true median of TTFT."""
     result: dict[str, dict[str, float]] = {figure: {} for figure in (*FIGURES, TRUE_MEDIAN)}
     for name in classes:
-        these = [each for each in requests if each.name == name]
-        result["offered"][name] = len(these)
-        result["ok"][name] = sum(each.ok for each in these)
-        judged = [each.good for each in these if each.good is not None]
+        selected = [each for each in requests if each.name == name]
+        result["offered"][name] = len(selected)
+        result["ok"][name] = sum(each.ok for each in selected)
+        judged = [each.good for each in selected if each.good is not None]
         if judged:
             result["goodput"][name] = sum(judged) / len(judged)
-        waits = [each.ttft for each in these if each.ttft is not None]
+        waits = [each.ttft for each in selected if each.ttft is not None]
         if waits:
             result[TRUE_MEDIAN][name] = median(waits)
-        result["tokens_out"][name] = sum(each.completion_tokens for each in these)
-        result["cached_tokens"][name] = sum(each.cached_tokens for each in these)
+        result["tokens_out"][name] = sum(each.completion_tokens for each in selected)
+        result["cached_tokens"][name] = sum(each.cached_tokens for each in selected)
     return result
 
 
 def further_figures(requests: Sequence[Logged], classes: Iterable[str]) -> Figures:
-    """The other six; a mean only where there is something to take it of."""
+    """The other six figures; a mean only where there are values."""
     result: dict[str, dict[str, float]] = {figure: {} for figure in OF_LOG}
     for name in classes:
-        these = [each for each in requests if each.request_class == name]
-        result["failed"][name] = sum(each.outcome is not Outcome.OK for each in these)
-        result["bad_events"][name] = sum(list(each.slo.values()).count(Verdict.BAD) for each in these)
-        result["prompt_tokens"][name] = sum(each.prompt_tokens or 0 for each in these)
+        selected = [each for each in requests if each.request_class == name]
+        result["failed"][name] = sum(each.outcome is not Outcome.OK for each in selected)
+        result["bad_events"][name] = sum(list(each.slo.values()).count(Verdict.BAD) for each in selected)
+        result["prompt_tokens"][name] = sum(each.prompt_tokens or 0 for each in selected)
         for figure, values in (
-            ("tpot_mean", [each.tpot_ms for each in these if each.tpot_ms is not None]),
-            ("e2e_mean", [each.e2e_ms for each in these]),
-            ("queue_mean", [each.queue_ms for each in these if each.queue_ms is not None]),
+            ("tpot_mean", [each.tpot_ms for each in selected if each.tpot_ms is not None]),
+            ("e2e_mean", [each.e2e_ms for each in selected]),
+            ("queue_mean", [each.queue_ms for each in selected if each.queue_ms is not None]),
         ):
             if values:
                 result[figure][name] = fmean(values) / 1000
@@ -123,7 +123,7 @@ def further_figures(requests: Sequence[Logged], classes: Iterable[str]) -> Figur
 
 
 def bucketed_quantile(q: float, values: Sequence[float], bounds: Sequence[float]) -> float | None:
-    """What `histogram_quantile` makes of these values: linear between the bounds of the bucket that holds the rank."""
+    """`histogram_quantile` of these values: linear between the bounds of the bucket that has the rank."""
     if not values:
         return None
     rank = q * len(values)
@@ -139,17 +139,21 @@ def bucketed_quantile(q: float, values: Sequence[float], bounds: Sequence[float]
 
 
 def compare(
-    dashboard: Figures, logged: Sequence[Logged], load: Sequence[Seen], classes: Sequence[str], bounds: Sequence[float]
+    dashboard: Figures,
+    logged: Sequence[Logged],
+    load: Sequence[RequestFacts],
+    classes: Sequence[str],
+    bounds: Sequence[float],
 ) -> list[Comparison]:
-    """Every figure of every class that any of the sources has.
+    """Every figure of every class that any source has.
 
-    A median from a histogram is as good as its buckets (0.05 to 0.1 s, say), so holding it against a true one would
-    test their width. Instead the log's raw values go through the same buckets and must give the dashboard's median;
-    and the true medians of log and load must agree.
+    A median from a histogram is as exact as its buckets, so comparing it with a true median would test their width.
+    Instead the values of the log go through the same buckets and must give the dashboard's median, and the true
+    medians of log and load must agree.
     """
     log = of_log(logged)
     by_log, by_load, further = figures(log, classes), figures(load, classes), further_figures(logged, classes)
-    made = []
+    comparisons = []
     for name in classes:
         for figure in FIGURES:
             sources = {"dashboard": dashboard[figure].get(name)}
@@ -158,32 +162,32 @@ def compare(
                 sources["log in its buckets"] = bucketed_quantile(0.5, waits, bounds)
             else:
                 sources |= {"log": by_log[figure].get(name), "load": by_load[figure].get(name)}
-            made.append(Comparison(figure, name, sources))
+            comparisons.append(Comparison(figure, name, sources))
         for figure in OF_LOG:
             sources = {"dashboard": dashboard[figure].get(name), "log": further[figure].get(name)}
-            made.append(Comparison(figure, name, sources))
+            comparisons.append(Comparison(figure, name, sources))
         true = {"log": by_log[TRUE_MEDIAN].get(name), "load": by_load[TRUE_MEDIAN].get(name)}
-        made.append(Comparison(TRUE_MEDIAN, name, true, CLIENT_SECONDS))
-    return [each for each in made if any(value is not None for value in each.sources.values())]
+        comparisons.append(Comparison(TRUE_MEDIAN, name, true, CLIENT_SECONDS))
+    return [each for each in comparisons if any(value is not None for value in each.sources.values())]
 
 
 def checks(comparisons: Sequence[Comparison]) -> list[Check]:
-    """One a figure: the class that is furthest apart decides."""
-    made = []
+    """One check per figure, by the class with the greatest difference."""
+    results = []
     for figure in (*FIGURES, *OF_LOG, TRUE_MEDIAN):
-        these = [each for each in comparisons if each.figure == figure]
+        selected = [each for each in comparisons if each.figure == figure]
         slack = f" or {CLIENT_SECONDS * 1000:.0f} ms" if figure == TRUE_MEDIAN else ""
-        promise = f"truth: {figure} agrees within 2 %{slack} in every class"
-        if not these:
-            made.append(Check(promise, "no source has it", kept=False))
+        claim = f"cross-check: {figure} agrees within 2 %{slack} in every class"
+        if not selected:
+            results.append(Check(claim, "no source has it", passed=False))
             continue
-        worst = max(these, key=lambda each: (not each.agrees, each.apart))
+        worst = max(selected, key=lambda each: (not each.agrees, each.difference))
         values = (f"{source} {'-' if value is None else f'{value:.6g}'}" for source, value in worst.sources.items())
-        made.append(Check(promise, f"worst {worst.name}: {worst.apart:.2%} ({', '.join(values)})", worst.agrees))
-    return made
+        results.append(Check(claim, f"worst {worst.name}: {worst.difference:.2%} ({', '.join(values)})", worst.agrees))
+    return results
 
 
-def _apart(one: float | None, other: float | None) -> float:
+def _difference(one: float | None, other: float | None) -> float:
     if one is None or other is None:
         return float("inf") if one is not other else 0.0
     return 0.0 if one == other else abs(one - other) / max(abs(one), abs(other))

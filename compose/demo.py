@@ -1,4 +1,4 @@
-"""`vllm-slo demo`: an SLO burns, a page arrives, a flag is flipped, the alert resolves, and the figures are checked."""
+"""`vllm-slo demo`: an overload, a page, a config change that resolves the alert, and checks of all figures."""
 
 import argparse
 import asyncio
@@ -12,197 +12,206 @@ from typing import TypeVar
 import msgspec
 
 from compose import cross_check, demo_checks, demo_report, interrupt, ports, request_log_totals
-from compose.child_processes import Child, ServiceFailedError
-from compose.console import Screen, terminal
+from compose.child_processes import ChildProcess, ServiceFailedError
+from compose.console import LabConsole, terminal
 from compose.demo_checks import Check, Times
 from compose.lab import Lab, running
-from compose.prometheus_queries import QueryError
 from compose.prometheus_tools import Tools, find_tools
-from compose.run_directory import RunFolder
+from compose.run_directory import RunDirectory
 from compose.services import OURS, PREVIEW_SCRAPES, LabConfig
 from compose.up import add_place_flags
-from dashboards.annotation_queries import flip_query
+from dashboards.annotation_queries import config_change_query
 from dashboards.interpolation import expand, intervals
-from dashboards.panels.range_totals import truth_queries
+from dashboards.panels.range_totals import range_total_queries
 from exporters import signals, slos
 from exporters.exposition.histogram_bounds import bounds
+from exporters.prometheus_api import PrometheusError
 from exporters.slos import SloFile
 from loadgen import request_record, scenario
 
 _T = TypeVar("_T")
 
 SCENARIO = "demo"
-_SHOW_PAGE = 60.0  # the page stands for a while, as it would at night
+_PAGE_SHOWN = 60.0  # between the page and the config change, as in a real incident
 _AFTER_RESOLVED = 30.0
-_AFTER_FLIP = 120.0  # at least: the window after the flip must hold enough requests to speak of
-_EMPTY_WITHIN = 20.0
+_AFTER_CHANGE = 120.0  # at least, so that the last window has enough requests
+_SETTLE_TIMEOUT = 20.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_place_flags(parser)
-    parser.add_argument("--png", action="store_true", help="also draw the dashboards as pictures, through Chromium")
+    parser.add_argument("--png", action="store_true", help="also render the dashboards as pictures, with Chromium")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when every promise was kept, 1 when one was not or a service failed."""
-    chosen = scenario.find(SCENARIO)
+    """0 when every check passed, 1 when one failed or a service failed."""
+    scenario_file = scenario.find(SCENARIO)
     config = LabConfig(
-        folder=RunFolder(Path(arguments.dir).absolute()),
+        directory=RunDirectory(Path(arguments.dir).absolute()),
         ports=ports.parse_ports(arguments.ports),
         simulator=("--no-enable-prefix-caching",),
-        scenario=str(chosen),
-        # The story stops the load; the last phase must outlast it.
+        scenario=str(scenario_file),
+        # The demo stops the load; the last phase must last until then.
         load=("--duration", "15m", "--grace", "30s"),
         pictures=arguments.png,
     )
     spec = slos.load(config.slos)
-    baseline = scenario.load(chosen).phases[0].duration
-    screen = Screen(terminal())
+    baseline = scenario.load(scenario_file).phases[0].duration
+    console = LabConsole(terminal())
     try:
-        checks = interrupt.run(_demo(config, spec, find_tools(), screen, baseline))
+        checks = interrupt.run(_demo(config, spec, find_tools(), console, baseline))
     except interrupt.InterruptedBySignalError as stopped:
-        screen.say(f"{stopped}: everything has been stopped")
+        console.print_line(f"{stopped}: everything has been stopped")
         return stopped.exit_code
-    except (ServiceFailedError, QueryError) as error:
+    except (ServiceFailedError, PrometheusError) as error:
         print(f"vllm-slo: {error}", file=sys.stderr)
         return 1
-    broken = sum(not check.kept for check in checks)
-    screen.console.print(demo_report.promises(checks))
-    _where_next(screen, config)
-    screen.say(
-        f"{broken} of {len(checks)} promises broken" if broken else f"all {len(checks)} promises kept",
-        "bold red" if broken else "bold green",
+    failed = sum(not check.passed for check in checks)
+    console.console.print(demo_report.check_table(checks))
+    _print_results(console, config)
+    console.print_line(
+        f"{failed} of {len(checks)} checks failed" if failed else f"all {len(checks)} checks passed",
+        "bold red" if failed else "bold green",
     )
-    return 1 if broken else 0
+    return 1 if failed else 0
 
 
-async def _demo(config: LabConfig, spec: SloFile, tools: Tools, screen: Screen, baseline: float) -> list[Check]:
-    screen.say("the lab starts: a simulated vLLM, prefix caching off, behind the sidecar; Prometheus, Alertmanager")
-    async with running(config, spec, tools, screen.say, screen.arrived) as lab:
-        load = await lab.offer(str(config.scenario))
-        return await lab.during(_tell(lab, load, screen, baseline))
+async def _demo(config: LabConfig, spec: SloFile, tools: Tools, console: LabConsole, baseline: float) -> list[Check]:
+    console.print_line("the lab starts: a simulated vLLM without prefix caching, the sidecar, Prometheus, Alertmanager")
+    async with running(config, spec, tools, console.print_line, console.print_notification) as lab:
+        load = await lab.start_load(str(config.scenario))
+        return await lab.during(_run_and_check(lab, load, console, baseline))
 
 
-async def _tell(lab: Lab, load: Child, screen: Screen, baseline: float) -> list[Check]:
-    following = asyncio.ensure_future(screen.follow(lab))
+async def _run_and_check(lab: Lab, load: ChildProcess, console: LabConsole, baseline: float) -> list[Check]:
+    display = asyncio.ensure_future(console.follow(lab))
     try:
-        times = await _play(lab, load, screen, baseline)
+        times = await _run_phases(lab, load, console, baseline)
     finally:
-        following.cancel()
+        display.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await following
-    return await _judge(lab, times, screen)
+            await display
+    return await _check(lab, times, console)
 
 
-async def _play(lab: Lab, load: Child, screen: Screen, baseline: float) -> Times:
-    """The story itself, up to the end of the load."""
-    inbox = lab.inbox.notifications
-    began = await _load_start(lab)
-    overload = began + baseline
-    screen.say(f"1. baseline: {baseline:.0f} s of load that the engine carries", "bold")
-    await _until(overload)
-    screen.say("2. overload: more than the engine can prefill without a prefix cache; users wait", "bold")
-    page = await _appears(lambda: demo_checks.page_arrived(inbox, overload), demo_checks.PAGE_WITHIN)
+async def _run_phases(lab: Lab, load: ChildProcess, console: LabConsole, baseline: float) -> Times:
+    """Run the phases of the demo, up to the end of the load."""
+    notifications = lab.notifications.received
+    start = await _load_start(lab)
+    overload = start + baseline
+    console.print_line(f"1. baseline: {baseline:.0f} s of load within the engine's capacity", "bold")
+    await _sleep_until(overload)
+    console.print_line(
+        "2. overload: more than the engine can prefill without a prefix cache, so requests wait in the queue", "bold"
+    )
+    page = await _wait_for(lambda: demo_checks.page_arrived(notifications, overload), demo_checks.PAGE_WITHIN)
     if page is None:
-        screen.say(
-            f"no page within {demo_checks.PAGE_WITHIN:.0f} s; the story goes on to show where it ends", "bold red"
-        )
+        console.print_line(f"no page within {demo_checks.PAGE_WITHIN:.0f} s; the demo goes on", "bold red")
     else:
-        screen.say(f"3. the page is at the webhook, {page.arrived - overload:.0f} s after the overload began", "bold")
+        console.print_line(
+            f"3. the page is at the webhook, {page.arrived_at - overload:.0f} s after the start of the overload", "bold"
+        )
         for key, value in sorted(page.annotations.items()):
-            screen.say(f"   {key}: {value}")
-        await asyncio.sleep(_SHOW_PAGE)
-    flip = time.time()
-    screen.say(f"4. the remedy: {demo_checks.SETTING} is flipped on; the engine restarts with it", "bold")
-    await _flip(lab)
-    screen.say("   whoever was waiting has failed with the restart: expect availability to page for it as well")
-    resolved = await _appears(lambda: demo_checks.resolved_at(inbox, flip), demo_checks.RESOLVED_WITHIN)
+            console.print_line(f"   {key}: {value}")
+        await asyncio.sleep(_PAGE_SHOWN)
+    config_change = time.time()
+    console.print_line(f"4. the config change: {demo_checks.SETTING} is set to true; the engine restarts", "bold")
+    await _change_config(lab)
+    console.print_line("   requests that were waiting fail with the restart, so availability may page as well")
+    resolved = await _wait_for(
+        lambda: demo_checks.resolved_at(notifications, config_change), demo_checks.RESOLVED_WITHIN
+    )
     if resolved is None:
-        screen.say(f"not resolved within {demo_checks.RESOLVED_WITHIN:.0f} s", "bold red")
+        console.print_line(f"not resolved within {demo_checks.RESOLVED_WITHIN:.0f} s", "bold red")
     else:
-        screen.say(
-            f"5. the alert is resolved, {resolved - flip:.0f} s after the flip; the load is still the same", "bold"
+        console.print_line(
+            f"5. the alert is resolved, {resolved - config_change:.0f} s after the change; the load is unchanged",
+            "bold",
         )
-        await _until(max(resolved + _AFTER_RESOLVED, flip + _AFTER_FLIP))
+        await _sleep_until(max(resolved + _AFTER_RESOLVED, config_change + _AFTER_CHANGE))
     stop = time.time()
-    screen.say("6. the load stops; what is open may end", "bold")
+    console.print_line("6. the load stops; open requests may end", "bold")
     await load.stop()
-    return Times(began, overload, flip, stop)
+    return Times(start, overload, config_change, stop)
 
 
-async def _judge(lab: Lab, times: Times, screen: Screen) -> list[Check]:
-    folder, spec = lab.config.folder, lab.spec
+async def _check(lab: Lab, times: Times, console: LabConsole) -> list[Check]:
+    directory, spec = lab.config.directory, lab.spec
     classes = [each.name for each in spec.classes]
-    await _settled(lab)
-    requests = request_log_totals.read(folder.request_log)
+    await _wait_until_settled(lab)
+    requests = request_log_totals.read(directory.request_log)
     windows = times.windows
     figures = {name: request_log_totals.figures(requests, classes, window) for name, window in windows.items()}
-    screen.console.print(demo_report.before_and_after(figures, {name: each.seconds for name, each in windows.items()}))
+    console.console.print(demo_report.before_and_after(figures, {name: each.seconds for name, each in windows.items()}))
     siso = {name: demo_checks.of_class(figures, name, demo_checks.PAGE["class"]) for name in windows}
-    inbox = lab.inbox.notifications
+    notifications = lab.notifications.received
     now = time.time()
     dashboard = await _dashboard(lab, times.load - 2, now)
-    compared = cross_check.compare(
+    comparisons = cross_check.compare(
         dashboard,
         requests,
-        cross_check.of_load(request_record.read_records(folder.load)),
+        cross_check.of_load(request_record.read_records(directory.load)),
         classes,
         bounds(signals.TTFT, spec),
     )
-    (folder.root / "truth.json").write_bytes(msgspec.json.format(msgspec.json.encode(compared)))
+    (directory.root / "cross-check.json").write_bytes(msgspec.json.format(msgspec.json.encode(comparisons)))
     return [
         demo_checks.goodput_falls(siso["baseline"], siso["overload"]),
         demo_checks.tokens_stay(
             await _engine_tokens(lab, windows["baseline"]), await _engine_tokens(lab, windows["overload"])
         ),
-        demo_checks.page_in_time(inbox, times.overload),
-        demo_checks.resolved_in_time(inbox, times.flip),
-        demo_checks.recovers(siso["overload"], siso["after flip"]),
-        demo_checks.flip_drawn(await lab.prometheus.query(flip_query(), now), times.flip),
-        *cross_check.checks(compared),
+        demo_checks.page_in_time(notifications, times.overload),
+        demo_checks.resolved_in_time(notifications, times.config_change),
+        demo_checks.recovers(siso["overload"], siso["after change"]),
+        demo_checks.config_change_drawn(
+            await asyncio.to_thread(lab.prometheus.query, config_change_query(), now), times.config_change
+        ),
+        *cross_check.checks(comparisons),
         await _audit(lab, times),
-        await _drawn(lab, times, screen),
+        await _render(lab, times, console),
     ]
 
 
 async def _load_start(lab: Lab) -> float:
-    """The moment from which the load generator counts; it first asks the relay for the model's name."""
+    """The start of the load run, in unix seconds; it first requests the list of models from the relay."""
     while True:
-        with contextlib.suppress(OSError, msgspec.DecodeError):  # not there, or half written
+        with contextlib.suppress(OSError, msgspec.DecodeError):  # missing, or partly written
             run_ = msgspec.json.decode(
-                (lab.config.folder.load / request_record.RUN).read_bytes(), type=request_record.Run
+                (lab.config.directory.load / request_record.RUN).read_bytes(), type=request_record.Run
             )
             if run_.start:
                 return run_.start
         await asyncio.sleep(0.2)
 
 
-async def _flip(lab: Lab) -> None:
+async def _change_config(lab: Lab) -> None:
     url = lab.config.upstream + "/simulator/config"
     async with lab.http.post(url, json={demo_checks.SETTING: True}) as response:
         response.raise_for_status()
 
 
-async def _settled(lab: Lab) -> None:
-    """Waits until Prometheus has seen the last request end, so that its counters hold everything."""
-    last, give_up = -1.0, time.monotonic() + _EMPTY_WITHIN
-    while time.monotonic() < give_up:
+async def _wait_until_settled(lab: Lab) -> None:
+    """Wait until Prometheus has counted the end of every request."""
+    previous, deadline = -1.0, time.monotonic() + _SETTLE_TIMEOUT
+    while time.monotonic() < deadline:
         await asyncio.sleep(1.5)
-        open_ = await lab.prometheus.query(f"sum({signals.IN_FLIGHT.name})")
-        ended = await lab.prometheus.query(f"sum({signals.REQUESTS.name})")
+        open_ = await asyncio.to_thread(lab.prometheus.query, f"sum({signals.IN_FLIGHT.name})")
+        ended = await asyncio.to_thread(lab.prometheus.query, f"sum({signals.REQUESTS.name})")
         count = ended[0].value if ended else -1.0
-        if open_ and open_[0].value == 0 and count == last:
+        if open_ and open_[0].value == 0 and count == previous:
             return
-        last = count
+        previous = count
 
 
 async def _dashboard(lab: Lab, start: float, end: float) -> dict[str, dict[str, float]]:
     values = {**intervals(end - start, lab.spec.scrape_interval), "model": ".*", "class": ".*"}
     return {
         name: {key: value for key, value in found.items() if value == value}  # noqa: PLR0124 - NaN is no traffic
-        for name, expression in truth_queries().items()
-        for found in [await lab.prometheus.by_class(expand(expression, values), end)]
+        for name, expression in range_total_queries().items()
+        for found in [
+            await asyncio.to_thread(lab.prometheus.query_by, signals.Label.CLASS, expand(expression, values), end)
+        ]
     }
 
 
@@ -210,22 +219,23 @@ async def _engine_tokens(lab: Lab, window: request_log_totals.Window) -> float:
     """Tokens/s by the engine's own counters; 0 without any."""
     length = f"{window.seconds:.0f}s"
     parts = (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_GENERATION_TOKENS)
-    found = await lab.prometheus.query(" + ".join(f"sum(rate({each.name}[{length}]))" for each in parts), window.end)
-    return found[0].value if found else 0.0
+    expression = " + ".join(f"sum(rate({each.name}[{length}]))" for each in parts)
+    samples = await asyncio.to_thread(lab.prometheus.query, expression, window.end)
+    return samples[0].value if samples else 0.0
 
 
 async def _audit(lab: Lab, times: Times) -> Check:
-    """The audit as a user would run it, at the moment before the load stopped: panels of "now" are then not empty."""
+    """Audit the dashboards as a user would, at the end of the load, when instant panels have values."""
     code, last = await _dashboards(lab, times, "audit", "--scrape-interval", "1s")
     return demo_checks.panels_filled(code, last)
 
 
-async def _drawn(lab: Lab, times: Times, screen: Screen) -> Check:
-    """Pages for those who want to look at it later, when Prometheus has gone."""
-    screen.say("the dashboards are drawn, to be looked at later")
-    flags = ("--scrape-interval", PREVIEW_SCRAPES, "--out", str(lab.config.folder.drawn))
+async def _render(lab: Lab, times: Times, console: LabConsole) -> Check:
+    """Render the dashboards as pages that need no Prometheus."""
+    console.print_line("the dashboards are rendered to files")
+    flags = ("--scrape-interval", PREVIEW_SCRAPES, "--out", str(lab.config.directory.dashboards))
     code, last = await _dashboards(lab, times, "preview", *flags, *(["--png"] if lab.config.pictures else []))
-    return Check("every dashboard is drawn", last, code == 0)
+    return Check("every dashboard is rendered", last, code == 0)
 
 
 async def _dashboards(lab: Lab, times: Times, action: str, *flags: str) -> tuple[int, str]:
@@ -237,31 +247,31 @@ async def _dashboards(lab: Lab, times: Times, action: str, *flags: str) -> tuple
         stderr=asyncio.subprocess.STDOUT,
     )
     output, _ = await process.communicate()
-    (lab.config.folder.logs / f"{action}.log").write_bytes(output)
+    (lab.config.directory.logs / f"{action}.log").write_bytes(output)
     lines = output.decode(errors="replace").strip().splitlines()
-    return process.returncode or 0, lines[-1] if lines else "it said nothing"
+    return process.returncode or 0, lines[-1] if lines else "no output"
 
 
-async def _until(moment: float) -> None:
+async def _sleep_until(moment: float) -> None:
     await asyncio.sleep(max(0.0, moment - time.time()))
 
 
-async def _appears(look: Callable[[], _T | None], within: float) -> _T | None:
-    give_up = time.monotonic() + within
-    while (found := look()) is None and time.monotonic() < give_up:
+async def _wait_for(find: Callable[[], _T | None], within: float) -> _T | None:
+    deadline = time.monotonic() + within
+    while (value := find()) is None and time.monotonic() < deadline:
         await asyncio.sleep(0.2)
-    return found
+    return value
 
 
-def _where_next(screen: Screen, config: LabConfig) -> None:
-    root = config.folder.root
+def _print_results(console: LabConsole, config: LabConfig) -> None:
+    root = config.directory.root
     for text in (
-        f"requests, one a line:      {config.folder.request_log}",
-        f"what reached the webhook:  {config.folder.pages}",
-        f"the load's own report:     vllm-slo load report {config.folder.load}",
-        f"truth check, every class:  {root / 'truth.json'}",
-        f"dashboard audit:           {config.folder.logs / 'audit.log'}",
-        f"dashboards, as they were:  {config.folder.drawn / 'slo-overview.html'}",
-        "the lab, to look around:   vllm-slo up",
+        f"request log:               {config.directory.request_log}",
+        f"notifications:             {config.directory.notifications}",
+        f"report of the load run:    vllm-slo load report {config.directory.load}",
+        f"cross-check, every class:  {root / 'cross-check.json'}",
+        f"dashboard audit:           {config.directory.logs / 'audit.log'}",
+        f"rendered dashboards:       {config.directory.dashboards / 'slo-overview.html'}",
+        "the lab, to explore:       vllm-slo up",
     ):
-        screen.say(text)
+        console.print_line(text)

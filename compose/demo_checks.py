@@ -1,13 +1,13 @@
-"""The demo's story as facts: when each thing happened, and whether that is what was promised."""
+"""The checks of the demo: when each event happened, and whether it is as expected."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compose.prometheus_queries import Sample
 from compose.request_log_totals import ClassFigures, Window
 from compose.webhook import Notification
+from exporters.prometheus_api import Sample
+from exporters.quantities import number
 from exporters.signals import Label
-from exporters.yaml_reader import number
 
 PAGE = {"class": "siso", "slo": "ttft", "severity": "page"}
 SETTING = "enable_prefix_caching"
@@ -16,59 +16,59 @@ PAGE_WITHIN = 150.0
 RESOLVED_WITHIN = 240.0
 GOODPUT_FALL = 0.30
 TOKENS_FALL = 0.20
-FLIP_WITHIN = 2.0
+ANNOTATION_WITHIN = 2.0
 
-# Left out of each window: the first requests of a phase still meet the state that the phase before has left behind.
+# Seconds left out of each window: the first requests of a phase are affected by the phase before.
 BASELINE_SETTLE = 10.0
 OVERLOAD_SETTLE = 15.0
-FLIP_SETTLE = 20.0
+CHANGE_SETTLE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Unix seconds; `flip` is when it was asked for."""
+    """Unix seconds; `config_change` is the time of its request."""
 
     load: float
     overload: float
-    flip: float
+    config_change: float
     stop: float
 
     @property
     def windows(self) -> dict[str, Window]:
-        """What is compared: with the state that it shows having settled."""
+        """The windows that are compared, without the time in which the engine settles."""
         return {
             "baseline": Window(self.load + BASELINE_SETTLE, self.overload),
-            "overload": Window(self.overload + OVERLOAD_SETTLE, self.flip),
-            "after flip": Window(self.flip + FLIP_SETTLE, self.stop),
+            "overload": Window(self.overload + OVERLOAD_SETTLE, self.config_change),
+            "after change": Window(self.config_change + CHANGE_SETTLE, self.stop),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was promised, what was found, and whether that keeps it."""
+    """A claim of the demo, the result, and whether it confirms the claim."""
 
-    promise: str
-    found: str
-    kept: bool
+    claim: str
+    result: str
+    passed: bool
 
 
 def page_arrived(notifications: Sequence[Notification], since: float) -> Notification | None:
-    """The first page of the story."""
-    return next((each for each in notifications if _is_page(each, "firing") and each.arrived >= since), None)
+    """The first page of the demo."""
+    return next((each for each in notifications if _is_page(each, "firing") and each.arrived_at >= since), None)
 
 
 def resolved_at(notifications: Sequence[Notification], since: float) -> float | None:
-    """When the last page of the story was resolved; None while one still fires.
+    """When the last page of the demo was resolved; None while one fires.
 
-    More than one tier can page for the same SLO, and may do so again in between.
+    More than one tier can page for the same SLO, and an alert can fire again.
     """
     last: dict[tuple[tuple[str, str], ...], Notification] = {}
-    for each in sorted(notifications, key=lambda each: each.arrived):
+    for each in sorted(notifications, key=lambda each: each.arrived_at):
         if _is_page(each, "firing") or _is_page(each, "resolved"):
             last[tuple(sorted(each.labels.items()))] = each
     if not last or any(each.status != "resolved" for each in last.values()):
         return None
-    at = max(each.arrived for each in last.values())
+    at = max(each.arrived_at for each in last.values())
     return at if at >= since else None
 
 
@@ -77,49 +77,51 @@ def _is_page(notification: Notification, status: str) -> bool:
 
 
 def goodput_falls(baseline: ClassFigures, overload: ClassFigures) -> Check:
-    promise = f"{baseline.name} goodput falls by 30 points or more"
+    claim = f"{baseline.name} goodput falls by 30 points or more"
     if baseline.goodput is None or overload.goodput is None:
-        return Check(promise, "no request was judged in one of the windows", kept=False)
+        return Check(claim, "no request was judged in one of the windows", passed=False)
     fall = round(baseline.goodput - overload.goodput, 9)
-    found = f"{baseline.goodput:.1%} to {overload.goodput:.1%}: {fall * 100:.0f} points"
-    return Check(promise, found, fall >= GOODPUT_FALL)
+    result = f"{baseline.goodput:.1%} to {overload.goodput:.1%}: {fall * 100:.0f} points"
+    return Check(claim, result, fall >= GOODPUT_FALL)
 
 
 def tokens_stay(baseline: float, overload: float) -> Check:
-    """Tokens/s are the engine's own counters in Prometheus: what it did, whoever still waited for it."""
-    promise = "while tokens/s (prompt and completion, engine's counters) fall by less than 20 %"
+    """Tokens/s by the engine's own counters in Prometheus, whether a client received them or not."""
+    claim = "while tokens/s (prompt and completion, engine's counters) fall by less than 20 %"
     if baseline <= 0:
-        return Check(promise, "the engine counted no tokens in the baseline", kept=False)
-    found = f"{baseline:.0f}/s to {overload:.0f}/s: {overload / baseline - 1:+.0%}"
-    return Check(promise, found, overload > baseline * (1 - TOKENS_FALL))
+        return Check(claim, "the engine counted no tokens in the baseline", passed=False)
+    result = f"{baseline:.0f}/s to {overload:.0f}/s: {overload / baseline - 1:+.0%}"
+    return Check(claim, result, overload > baseline * (1 - TOKENS_FALL))
 
 
 def page_in_time(notifications: Sequence[Notification], overload: float) -> Check:
-    wanted = " ".join(f"{key}={value}" for key, value in PAGE.items())
-    promise = f"a page with {wanted} arrives within {number(PAGE_WITHIN)} s of the overload"
+    labels = " ".join(f"{key}={value}" for key, value in PAGE.items())
+    claim = f"a page with {labels} arrives within {number(PAGE_WITHIN)} s of the overload"
     page = page_arrived(notifications, overload)
     if page is None:
         others = sorted({f"{each.labels.get('severity')} {each.name}" for each in notifications})
-        return Check(promise, f"none; arrived: {', '.join(others) or 'nothing'}", kept=False)
-    after = page.arrived - overload
-    return Check(promise, f"{page.name} after {after:.0f} s", after <= PAGE_WITHIN)
+        return Check(claim, f"none; arrived: {', '.join(others) or 'nothing'}", passed=False)
+    after = page.arrived_at - overload
+    return Check(claim, f"{page.name} after {after:.0f} s", after <= PAGE_WITHIN)
 
 
-def resolved_in_time(notifications: Sequence[Notification], flip: float) -> Check:
-    promise = f"it is resolved within {number(RESOLVED_WITHIN)} s of the flip"
-    at = resolved_at(notifications, flip)
+def resolved_in_time(notifications: Sequence[Notification], config_change: float) -> Check:
+    claim = f"it is resolved within {number(RESOLVED_WITHIN)} s of the config change"
+    at = resolved_at(notifications, config_change)
     if at is None:
-        return Check(promise, "not resolved", kept=False)
-    return Check(promise, f"after {at - flip:.0f} s", at - flip <= RESOLVED_WITHIN)
+        return Check(claim, "not resolved", passed=False)
+    return Check(claim, f"after {at - config_change:.0f} s", at - config_change <= RESOLVED_WITHIN)
 
 
-def flip_drawn(points: Sequence[Sample], flip: float) -> Check:
+def config_change_drawn(points: Sequence[Sample], config_change: float) -> Check:
     """`points`: what the dashboard's annotation query returns, values in unix milliseconds."""
-    promise = f"the flip annotation has exactly one point for {SETTING}, within {number(FLIP_WITHIN)} s of the flip"
-    ours = [each.value / 1000 for each in points if each.labels.get(Label.SETTING) == SETTING]
-    if len(ours) != 1:
-        return Check(promise, f"{len(ours)} points", kept=False)
-    return Check(promise, f"one, {ours[0] - flip:+.2f} s from it", abs(ours[0] - flip) <= FLIP_WITHIN)
+    claim = f"the annotation has exactly one point for {SETTING}, within {number(ANNOTATION_WITHIN)} s of the change"
+    times = [each.value / 1000 for each in points if each.labels.get(Label.SETTING) == SETTING]
+    if len(times) != 1:
+        return Check(claim, f"{len(times)} points", passed=False)
+    return Check(
+        claim, f"one, {times[0] - config_change:+.2f} s from it", abs(times[0] - config_change) <= ANNOTATION_WITHIN
+    )
 
 
 def panels_filled(code: int, last_line: str) -> Check:
@@ -127,12 +129,12 @@ def panels_filled(code: int, last_line: str) -> Check:
 
 
 def recovers(overload: ClassFigures, after: ClassFigures) -> Check:
-    """Not a figure anybody promised, but without it the story has no end."""
-    promise = f"{overload.name} goodput recovers after the flip"
+    """Goodput returns after the config change."""
+    claim = f"{overload.name} goodput recovers after the config change"
     if overload.goodput is None or after.goodput is None:
-        return Check(promise, "no request was judged in one of the windows", kept=False)
-    found = f"{overload.goodput:.1%} to {after.goodput:.1%}"
-    return Check(promise, found, after.goodput - overload.goodput >= GOODPUT_FALL)
+        return Check(claim, "no request was judged in one of the windows", passed=False)
+    result = f"{overload.goodput:.1%} to {after.goodput:.1%}"
+    return Check(claim, result, after.goodput - overload.goodput >= GOODPUT_FALL)
 
 
 def of_class(figures: Mapping[str, Sequence[ClassFigures]], window: str, name: str) -> ClassFigures:

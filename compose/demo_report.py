@@ -1,12 +1,12 @@
-"""The demo's last page: before and after the flip per class, what was promised, and where to look next."""
+"""The tables at the end of the demo: figures before and after the config change, and the checks."""
 
 from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from compose.demo_checks import BASELINE_SETTLE, FLIP_SETTLE, OVERLOAD_SETTLE, SETTING, Check
+from compose.demo_checks import BASELINE_SETTLE, CHANGE_SETTLE, OVERLOAD_SETTLE, SETTING, Check
 from compose.request_log_totals import ClassFigures
-from exporters.yaml_reader import number
+from exporters.quantities import number
 
 
 def before_and_after(figures: Mapping[str, Sequence[ClassFigures]], seconds: Mapping[str, float]) -> Table:
@@ -33,15 +33,15 @@ def before_and_after(figures: Mapping[str, Sequence[ClassFigures]], seconds: Map
     table.caption = (
         "Requests by when they arrived, tokens by when their request ended. Left out while the engine settles: "
         f"{number(BASELINE_SETTLE)} s of the start, {number(OVERLOAD_SETTLE)} s of the overload, "
-        f"{number(FLIP_SETTLE)} s after the flip. TTFT is of streams that got a first token."
+        f"{number(CHANGE_SETTLE)} s after the config change. TTFT is of streams that got a first token."
     )
     return table
 
 
-def promises(checks: Sequence[Check]) -> Table:
-    table = Table("", "promise", "found", title="Checks")
+def check_table(checks: Sequence[Check]) -> Table:
+    table = Table("", "claim", "result", title="Checks")
     for check in checks:
-        table.add_row("[green]kept[/]" if check.kept else "[bold red]BROKEN[/]", check.promise, check.found)
+        table.add_row("[green]passed[/]" if check.passed else "[bold red]FAILED[/]", check.claim, check.result)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Runs a coroutine that ctrl-c and SIGTERM cancel, so that its `finally` blocks clean up before the process ends."""
+"""Runs a coroutine that SIGINT and SIGTERM cancel, so that its `finally` blocks run before the process ends."""
 
 import asyncio
 import signal
@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 
 class InterruptedBySignalError(Exception):
-    """A signal ended the work; `exit_code` is what a shell expects of it."""
+    """A signal ended the coroutine; `exit_code` is the exit status that a shell expects."""
 
     def __init__(self, number: int) -> None:
         self.exit_code = 128 + number
@@ -17,20 +17,20 @@ class InterruptedBySignalError(Exception):
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of `work`; a second signal cancels what its clean-up awaits.
+    """The result of `work`; a second signal also cancels its clean-up.
 
     Raises:
-        InterruptedBySignalError: SIGINT or SIGTERM arrived and `work` has cleaned up.
+        InterruptedBySignalError: SIGINT or SIGTERM arrived and `work` has ended.
     """
     return asyncio.run(_guarded(work))
 
 
 async def _guarded(work: Coroutine[Any, Any, _T]) -> _T:
     task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
-    seen: list[int] = []
+    signals: list[int] = []
 
     def interrupt(number: int) -> None:
-        seen.append(number)
+        signals.append(number)
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -38,9 +38,9 @@ async def _guarded(work: Coroutine[Any, Any, _T]) -> _T:
     try:
         return await task
     except asyncio.CancelledError:
-        if not seen:
+        if not signals:
             raise
-        raise InterruptedBySignalError(seen[0]) from None
+        raise InterruptedBySignalError(signals[0]) from None
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)

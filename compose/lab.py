@@ -1,4 +1,4 @@
-"""The native lab: starts every service, waits until each is healthy, and stops all of them whatever happens."""
+"""The native lab: starts every service, waits until each is healthy, and always stops all of them."""
 
 import asyncio
 import time
@@ -11,94 +11,94 @@ import aiohttp
 
 from alerts.rule_file import render
 from compose import services
-from compose.child_processes import USUAL_SECONDS, Child, Family, Service
+from compose.child_processes import START_TIMEOUT, ChildProcess, ChildProcesses, Service
 from compose.ports import HOST, refuse_busy
-from compose.prometheus_queries import PrometheusApi
 from compose.prometheus_tools import Tools
 from compose.services import LabConfig
-from compose.webhook import Inbox, Notification, serving
+from compose.webhook import Notification, NotificationStore, serve
+from exporters.prometheus_api import Prometheus
 from exporters.slos import SloFile
 
 _T = TypeVar("_T")
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """A lab that is up; times in unix seconds."""
+    """A running lab."""
 
     config: LabConfig
     spec: SloFile
-    family: Family
-    inbox: Inbox
+    processes: ChildProcesses
+    notifications: NotificationStore
     http: aiohttp.ClientSession
-    prometheus: PrometheusApi
-    started: float
+    prometheus: Prometheus
 
-    async def offer(self, scenario: str) -> Child:
-        """Start the load."""
-        return await self.family.start(services.load(self.config, scenario))
+    async def start_load(self, scenario: str) -> ChildProcess:
+        """Start the load run."""
+        return await self.processes.start(services.load(self.config, scenario))
 
     async def during(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """The result of `work`, if every service lives that long.
+        """The result of `work`, while every service runs.
 
         Raises:
-            ServiceFailedError: one did not; `work` is cancelled.
+            ServiceFailedError: a service failed; `work` is cancelled.
         """
-        task, fallen = asyncio.ensure_future(work), asyncio.ensure_future(self.family.fallen())
+        task, failure = asyncio.ensure_future(work), asyncio.ensure_future(self.processes.wait_for_failure())
         try:
-            await asyncio.wait((task, fallen), return_when=asyncio.FIRST_COMPLETED)
-            if fallen.done():
-                raise fallen.result()
+            await asyncio.wait((task, failure), return_when=asyncio.FIRST_COMPLETED)
+            if failure.done():
+                raise failure.result()
             return task.result()
         finally:
-            for each in (task, fallen):
+            for each in (task, failure):
                 each.cancel()
-            await asyncio.gather(task, fallen, return_exceptions=True)
+            await asyncio.gather(task, failure, return_exceptions=True)
 
 
 @asynccontextmanager
 async def running(
-    config: LabConfig, spec: SloFile, tools: Tools, say: Say, on_arrival: Callable[[Notification], None]
+    config: LabConfig, spec: SloFile, tools: Tools, report: Report, on_notification: Callable[[Notification], None]
 ) -> AsyncIterator[Lab]:
-    """The lab, up and healthy; on leaving, nothing of it is left.
+    """The lab, with every service healthy; on exit all processes are stopped.
 
     Raises:
         ServiceFailedError: a service died or did not become ready.
-        UsageError: a port is busy, or the folder is in use; nothing has been started.
+        UsageError: a port is busy, or the directory is in use; nothing has been started.
     """
     refuse_busy(config.ports, config.used)
-    with config.folder.claimed():
+    with config.directory.lock():
         services.write_configs(config, render(spec))
-        family = Family(config.folder.logs)
-        inbox = Inbox(config.folder.pages, on_arrival)
-        async with aiohttp.ClientSession() as http, serving(inbox, HOST, config.ports.webhook):
-            say(f"webhook is up at {config.ports.url('webhook')}")
+        processes = ChildProcesses(config.directory.logs)
+        notifications = NotificationStore(config.directory.notifications, on_notification)
+        async with aiohttp.ClientSession() as http, serve(notifications, HOST, config.ports.webhook):
+            report(f"webhook is up at {config.ports.url('webhook')}")
             try:
-                await _start(family, config, tools, http, say)
+                await _start(processes, config, tools, http, report)
                 yield Lab(
                     config,
                     spec,
-                    family,
-                    inbox,
+                    processes,
+                    notifications,
                     http,
-                    PrometheusApi(http, config.ports.url("prometheus")),
-                    time.time(),
+                    Prometheus(config.ports.url("prometheus"), timeout=5.0),
                 )
             finally:
-                await family.stop()
+                await processes.stop()
 
 
-async def _start(family: Family, config: LabConfig, tools: Tools, http: aiohttp.ClientSession, say: Say) -> None:
-    began = time.monotonic()
+async def _start(
+    processes: ChildProcesses, config: LabConfig, tools: Tools, http: aiohttp.ClientSession, report: Report
+) -> None:
+    start = time.monotonic()
 
-    async def wait(child: Child) -> None:
-        await child.ready(http, child.service.within)
-        where = (child.service.ready or "").rpartition("/")[0].removesuffix("/-").removesuffix("/api")
-        say(f"{child.service.name} is up at {where} ({time.monotonic() - began:.1f} s)")
+    async def wait(child: ChildProcess) -> None:
+        await child.wait_until_ready(http, child.service.start_timeout)
+        address = (child.service.ready_url or "").rpartition("/")[0].removesuffix("/-").removesuffix("/api")
+        report(f"{child.service.name} is up at {address} ({time.monotonic() - start:.1f} s)")
 
-    async def begin(these: list[Service]) -> None:
-        waits = [asyncio.ensure_future(wait(await family.start(each))) for each in these]
+    async def start_all(batch: list[Service]) -> None:
+        waits = [asyncio.ensure_future(wait(await processes.start(each))) for each in batch]
         try:
             await asyncio.gather(*waits)
         finally:
@@ -106,6 +106,6 @@ async def _start(family: Family, config: LabConfig, tools: Tools, http: aiohttp.
                 each.cancel()
 
     order = services.services(config, tools)
-    # What takes minutes comes first and alone, or the lab would open with a page that the engine is down.
-    await begin([each for each in order if each.within > USUAL_SECONDS])
-    await begin([each for each in order if each.within <= USUAL_SECONDS])
+    # A service that takes minutes starts first and alone, or the lab would start with a page for a dead engine.
+    await start_all([each for each in order if each.start_timeout > START_TIMEOUT])
+    await start_all([each for each in order if each.start_timeout <= START_TIMEOUT])

@@ -1,4 +1,4 @@
-"""Which loopback port each service of the lab has, and whether somebody else has it."""
+"""The loopback port of each service of the lab, and the check that it is free."""
 
 import dataclasses
 import socket
@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """One port a service; the defaults are those of the container lab."""
+    """One port per service; the defaults are those of the container lab."""
 
     engine: int = 8000
     relay: int = 8001
@@ -36,10 +36,10 @@ SERVICES: tuple[str, ...] = tuple(each.name for each in dataclasses.fields(Ports
 
 
 def parse_ports(text: str) -> Ports:
-    """`default`, `auto` (free ones), or `prometheus=19090,grafana=13000` for the defaults but these.
+    """Parse `default`, `auto` (free ports), or `prometheus=19090,grafana=13000`, which changes the defaults.
 
     Raises:
-        UsageError: an unknown service, or no port number.
+        UsageError: an unknown service, or a wrong port number.
     """
     if text == "default":
         return Ports()
@@ -65,19 +65,19 @@ def parse_ports(text: str) -> Ports:
 
 
 def free_ports() -> Ports:
-    """Ports that nobody has at this moment; all are held while choosing, so that they differ."""
+    """Ports that are free at this moment; all are bound while choosing, so that they differ."""
     with ExitStack() as stack:
-        held = {name: stack.enter_context(socket.socket()) for name in SERVICES}
-        for each in held.values():
+        sockets = {name: stack.enter_context(socket.socket()) for name in SERVICES}
+        for each in sockets.values():
             each.bind((HOST, 0))
-        return Ports(**{name: each.getsockname()[1] for name, each in held.items()})
+        return Ports(**{name: each.getsockname()[1] for name, each in sockets.items()})
 
 
 def refuse_busy(ports: Ports, used: Iterable[str]) -> None:
-    """Names every port that is taken, before anything is started.
+    """Refuse ports that are in use, before anything is started.
 
     Raises:
-        UsageError: at least one is.
+        UsageError: names every such port.
     """
     busy = [name for name in used if _busy(getattr(ports, name))]
     if busy:
@@ -89,7 +89,7 @@ def refuse_busy(ports: Ports, used: Iterable[str]) -> None:
 
 def _busy(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection in TIME_WAIT does not count
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection in TIME_WAIT is not in use
         try:
             probe.bind((HOST, port))
         except OSError:

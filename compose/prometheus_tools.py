@@ -40,18 +40,18 @@ class Tools:
 
 
 def find_tools(cache: Path | None = None) -> Tools:
-    """The programs of PATH; those it lacks are unpacked into `cache` once, as an ordinary user, system unchanged.
+    """The programs on PATH; missing ones are unpacked into `cache` once, without root and without changing the system.
 
     Raises:
-        UsageError: a program is neither there nor to be had; says what to install.
+        UsageError: a program is missing and cannot be unpacked; says what to install.
     """
-    found = {name: _on_path(names) for name, names in _ON_PATH.items()}
-    unpacked = None if all(found.values()) else _unpacked(cache or default_cache())
+    on_path = {name: _on_path(names) for name, names in _ON_PATH.items()}
+    unpacked = None if all(on_path.values()) else _unpacked(cache or default_cache())
 
     def program(name: str) -> Path:
-        here = found[name]
-        if here is not None:
-            return here
+        path = on_path[name]
+        if path is not None:
+            return path
         assert unpacked is not None  # noqa: S101 - for the type checker: something is missing, so it was unpacked
         return unpacked / "usr/bin" / name
 
@@ -60,7 +60,7 @@ def find_tools(cache: Path | None = None) -> Tools:
         promtool=program("promtool"),
         alertmanager=program("alertmanager"),
         amtool=program("amtool"),
-        alertmanager_cwd=unpacked if found["alertmanager"] is None else None,
+        alertmanager_cwd=unpacked if on_path["alertmanager"] is None else None,
     )
 
 
@@ -78,7 +78,7 @@ def relocate(binary: bytes) -> bytes:
 
 
 def _on_path(names: Sequence[str]) -> Path | None:
-    return next((Path(where) for where in map(shutil.which, names) if where), None)
+    return next((Path(path) for path in map(shutil.which, names) if path), None)
 
 
 def _unpacked(cache: Path) -> Path:
@@ -90,35 +90,35 @@ def _unpacked(cache: Path) -> Path:
             lock = stack.enter_context((cache / "lock").open("w"))
         except OSError as error:
             raise UsageError(f"{cache}: cannot be written: {system_reason(error)}") from error
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits here and then finds the folder
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits here, then uses the folder
         if not root.is_dir():
             for program in ("apt-get", "dpkg-deb"):
                 if shutil.which(program) is None:
                     raise UsageError(f"no Prometheus on PATH and no {program} to fetch it with; {_INSTALL}")
-            for stale in cache.glob("unpacking-*"):  # of a process that was killed; the lock says nobody is at it
+            for stale in cache.glob("unpacking-*"):  # of a process that was killed, as the lock is free
                 shutil.rmtree(stale, ignore_errors=True)
             print(f"unpacking Prometheus and Alertmanager into {root} (once, up to a minute)", file=sys.stderr)
             work = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=cache, prefix="unpacking-")))
             _unpack(work)
-            (work / "root").rename(root)  # the folder is there whole or not at all
+            (work / "root").rename(root)  # atomic, so that the folder is always complete
     return root
 
 
 def _unpack(work: Path) -> None:
     root, apt = work / "root", _private_apt(work)
     root.mkdir()
-    refreshed = _run([*apt, "update"], work)  # may fail for a source that is not needed; the download decides
+    refreshed = _run([*apt, "update"], work)  # may fail for a source that is not needed, so the download decides
     for names in (_PACKAGES, *((name,) for name in ("promtool", "amtool"))):
         if names != _PACKAGES and (root / "usr/bin" / names[0]).exists():
             continue  # bookworm has promtool in `prometheus`, later releases in a package of its own
         fetched = _run([*apt, "download", *names], work)
         if fetched.returncode:
-            why = _complaint(refreshed) or _complaint(fetched) or "apt-get gave no reason"
-            raise UsageError(f"cannot fetch the packages {', '.join(names)}: {why}; {_INSTALL}")
+            reason = _error_message(refreshed) or _error_message(fetched) or "apt-get gave no reason"
+            raise UsageError(f"cannot fetch the packages {', '.join(names)}: {reason}; {_INSTALL}")
         for package in sorted(work.glob("*.deb")):
             extracted = _run(["dpkg-deb", "-x", str(package), str(root)], work)
             if extracted.returncode:
-                raise UsageError(f"cannot unpack {package.name}: {_complaint(extracted)}; {_INSTALL}")
+                raise UsageError(f"cannot unpack {package.name}: {_error_message(extracted)}; {_INSTALL}")
             package.unlink()
     programs = root / "usr/bin"
     alertmanager = programs / "alertmanager"
@@ -139,7 +139,7 @@ def _private_apt(work: Path) -> list[str]:
         f'Dir::Cache "{work}";\n'
         'Acquire::Languages "none";\n'
         'Acquire::IndexTargets::deb-src::Sources::DefaultEnabled "false";\n'
-        'APT::Sandbox::User "root";\n'  # the user `_apt` could not write here; means nothing to an ordinary user
+        'APT::Sandbox::User "root";\n'  # the user `_apt` cannot write here; without root it has no effect
         "#clear APT::Update;\n"  # hooks of the machine clean and refresh folders of the system
         "#clear DPkg;\n"
     )
@@ -152,9 +152,9 @@ def _run(command: Sequence[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """The first error, else the first warning: apt-get only warns when the network is away."""
-    lines = [line.strip() for line in done.stderr.splitlines()]
+def _error_message(process: subprocess.CompletedProcess[str]) -> str:
+    """The first error, else the first warning: apt-get only warns when there is no network."""
+    lines = [line.strip() for line in process.stderr.splitlines()]
     for mark in ("E: ", "dpkg-deb: error: ", "W: "):
         for line in lines:
             if line.startswith(mark):

@@ -1,4 +1,4 @@
-"""Turns the container lab's configuration into the native one: the same files, other addresses and folders."""
+"""Rewrites the container lab's configuration files for the native lab, with its addresses and folders."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,10 +8,10 @@ import yaml
 
 from compose.ports import Ports
 
-ROOM = Path(__file__).parent
-PROMETHEUS = ROOM / "prometheus" / "prometheus.yml"
-ALERTMANAGER = ROOM / "alertmanager" / "alertmanager.yml"
-GRAFANA = ROOM / "grafana" / "provisioning"
+COMPOSE_DIRECTORY = Path(__file__).parent
+PROMETHEUS = COMPOSE_DIRECTORY / "prometheus" / "prometheus.yml"
+ALERTMANAGER = COMPOSE_DIRECTORY / "alertmanager" / "alertmanager.yml"
+GRAFANA = COMPOSE_DIRECTORY / "grafana" / "provisioning"
 
 # The addresses of the container lab, by the native lab's name of the service.
 CONTAINER = {
@@ -28,32 +28,31 @@ RULES = "/etc/prometheus/rules"
 DASHBOARDS = "/etc/grafana/dashboards"
 
 
-def places(ports: Ports, *, rules: Path, dashboards: Path) -> dict[str, str]:
-    """What stands in the containers' files, and what stands in its place here."""
+def replacements(ports: Ports, *, rules: Path, dashboards: Path) -> dict[str, str]:
+    """Each address and folder of the container lab, with that of the native lab."""
     return {
-        **{there: ports.address(service) for service, there in CONTAINER.items()},
+        **{address: ports.address(service) for service, address in CONTAINER.items()},
         RULES: str(rules.absolute()),
         DASHBOARDS: str(dashboards.absolute()),
     }
 
 
-def localised(source: Path, where: Mapping[str, str]) -> str:
-    """The YAML of `source` with every place of `where` replaced."""
+def rewrite(source: Path, changes: Mapping[str, str]) -> str:
+    """The YAML of `source` with every key of `changes` replaced by its value."""
     document = yaml.safe_load(source.read_text(encoding="utf-8"))
-    return (
-        f"# made from {source.name} of the container lab\n{yaml.safe_dump(_replaced(document, where), sort_keys=False)}"
-    )
+    text = yaml.safe_dump(_replace(document, changes), sort_keys=False)
+    return f"# made from {source.name} of the container lab\n{text}"
 
 
-def _replaced(value: Any, where: Mapping[str, str]) -> Any:
+def _replace(value: Any, changes: Mapping[str, str]) -> Any:
     match value:
         case dict():
-            return {key: _replaced(item, where) for key, item in value.items()}
+            return {key: _replace(item, changes) for key, item in value.items()}
         case list():
-            return [_replaced(item, where) for item in value]
+            return [_replace(item, changes) for item in value]
         case str():
-            for there, here in where.items():
-                value = value.replace(there, here)
+            for container, native in changes.items():
+                value = value.replace(container, native)
             return value
         case _:
             return value

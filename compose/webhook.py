@@ -1,4 +1,4 @@
-"""Receives what Alertmanager sends, so that a page can be seen arriving."""
+"""Receives and stores Alertmanager's notifications."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -24,9 +24,9 @@ class _Payload(msgspec.Struct):
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """One alert of one delivery: when it arrived (unix seconds), what it says, `firing` or `resolved`."""
+    """One alert of one webhook request; `arrived` in unix seconds, `status` is `firing` or `resolved`."""
 
-    arrived: float
+    arrived_at: float = msgspec.field(name="arrived")
     receiver: str
     status: str
     labels: Mapping[str, str]
@@ -43,14 +43,14 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PayloadError(ValueError):
-    """The body is not what Alertmanager sends."""
+    """The body is not a webhook request of Alertmanager."""
 
 
-def parse(body: bytes, arrived: float) -> list[Notification]:
-    """The alerts of one delivery.
+def parse_notifications(body: bytes, arrived_at: float) -> list[Notification]:
+    """The alerts of one webhook request.
 
     Raises:
-        PayloadError: says what is wrong with the body.
+        PayloadError: the body is wrong.
     """
     try:
         payload = msgspec.json.decode(body, type=_Payload)
@@ -60,7 +60,7 @@ def parse(body: bytes, arrived: float) -> list[Notification]:
         raise PayloadError(f"no notification of Alertmanager: version {payload.version!r} is not known; expected '4'")
     return [
         Notification(
-            arrived=arrived,
+            arrived_at=arrived_at,
             receiver=payload.receiver,
             status=alert.status,
             labels=alert.labels,
@@ -72,35 +72,57 @@ def parse(body: bytes, arrived: float) -> list[Notification]:
     ]
 
 
-class Inbox:
-    """Everything that has arrived, once: a delivery repeats the alerts of its group that have not changed."""
+class NotificationStore:
+    """Every notification once: Alertmanager repeats the alerts of a group that have not changed."""
 
-    def __init__(self, file: Path, on_arrival: Callable[[Notification], None]) -> None:
-        self.notifications: list[Notification] = []
-        self._seen: set[tuple[str, ...]] = set()
-        self._file, self._on_arrival = file, on_arrival
+    def __init__(self, file: Path, on_notification: Callable[[Notification], None]) -> None:
+        self.received: list[Notification] = []
+        self._keys: set[tuple[str, ...]] = set()
+        self._file, self._on_notification = file, on_notification
         file.touch()
 
-    def take(self, body: bytes, arrived: float) -> None:
-        for notification in parse(body, arrived):
+    def add(self, body: bytes, arrived_at: float) -> None:
+        """Store the alerts of one webhook request.
+
+        Raises:
+            PayloadError: the body is wrong.
+        """
+        for notification in parse_notifications(body, arrived_at):
             labels = (f"{key}={value}" for key, value in sorted(notification.labels.items()))
             key = (notification.status, notification.started, *labels)
-            if key in self._seen:
+            if key in self._keys:
                 continue
-            self._seen.add(key)
-            self.notifications.append(notification)
+            self._keys.add(key)
+            self.received.append(notification)
             with self._file.open("ab") as file:
                 file.write(msgspec.json.encode(notification) + b"\n")
-            self._on_arrival(notification)
+            self._on_notification(notification)
+
+
+def alert_title(labels: Mapping[str, str]) -> str:
+    """The name of an alert with its SLO, class and tier."""
+    subject = "/".join(labels[key] for key in ("slo", "class") if key in labels)
+    tier = f" ({labels['tier']})" if "tier" in labels else ""
+    return f"{labels.get('alertname', '(no name)')}{' ' + subject if subject else ''}{tier}"
+
+
+def format_notification(notification: Notification) -> str:
+    """A notification in one line."""
+    at = time.strftime("%H:%M:%S", time.localtime(notification.arrived_at))
+    severity = notification.labels.get("severity", "alert")
+    summary = notification.annotations.get("summary", "")
+    return f"{severity} {notification.status} {at}: {alert_title(notification.labels)}" + (
+        f" - {summary}" if summary and notification.status == "firing" else ""
+    )
 
 
 @asynccontextmanager
-async def serving(inbox: Inbox, host: str, port: int) -> AsyncIterator[None]:
-    """Serves the inbox: POST to any path, GET /healthz."""
+async def serve(notifications: NotificationStore, host: str, port: int) -> AsyncIterator[None]:
+    """Serve the webhook: POST to any path, GET /healthz."""
 
     async def receive(request: web.Request) -> web.Response:
         try:
-            inbox.take(await request.read(), time.time())
+            notifications.add(await request.read(), time.time())
         except PayloadError as error:
             return web.Response(status=400, text=f"{error}\n")
         return web.Response(text="ok\n")

@@ -1,4 +1,4 @@
-"""What every dashboard has: its address, its variables, its events, and the way to the others."""
+"""What every dashboard has: its uid, variables, annotations, and a link to the others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,22 +7,22 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards import layout
-from dashboards.annotation_queries import events
+from dashboards.annotation_queries import annotations
 from exporters import signals
 from exporters.signals import Label
 from exporters.slos import SloFile
 
 TAG = "vllm-slo"
-"""By which the dashboards find each other."""
+"""The tag by which the dashboards link to each other."""
 
 _VARIABLES: dict[Label, Callable[[], dashboard.QueryVariable]] = {
-    Label.MODEL: lambda: layout.choose(Label.MODEL, signals.IN_FLIGHT),
-    Label.CLASS: lambda: layout.choose(Label.CLASS, signals.IN_FLIGHT, Label.MODEL),
-    Label.TENANT: lambda: layout.choose(Label.TENANT, signals.GOODPUT_EVENTS, Label.MODEL, Label.CLASS),
-    Label.INSTANCE: lambda: layout.choose(Label.INSTANCE, signals.SIDECAR_BUILD),
-    # one that never answered has no other series
-    Label.ENGINE: lambda: layout.choose(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
-    Label.WINDOW: lambda: layout.choose(Label.WINDOW, signals.SLO_BURN_RATE, Label.MODEL, Label.CLASS),
+    Label.MODEL: lambda: layout.label_variable(Label.MODEL, signals.IN_FLIGHT),
+    Label.CLASS: lambda: layout.label_variable(Label.CLASS, signals.IN_FLIGHT, Label.MODEL),
+    Label.TENANT: lambda: layout.label_variable(Label.TENANT, signals.GOODPUT_EVENTS, Label.MODEL, Label.CLASS),
+    Label.INSTANCE: lambda: layout.label_variable(Label.INSTANCE, signals.SIDECAR_BUILD),
+    # an engine that was never up has no other series
+    Label.ENGINE: lambda: layout.label_variable(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
+    Label.WINDOW: lambda: layout.label_variable(Label.WINDOW, signals.SLO_BURN_RATE, Label.MODEL, Label.CLASS),
 }
 
 
@@ -34,11 +34,11 @@ class Board:
     title: str
     description: str
     variables: tuple[Label, ...]
-    """Those of `_VARIABLES` that its queries use; a variable names those before it, so `model` comes first."""
+    """Those of `_VARIABLES` that its queries use; a variable refers to earlier ones, so `model` comes first."""
     rows: Callable[[SloFile], tuple[layout.Row, ...]]
-    extra: tuple[Callable[[], layout.Variable], ...] = ()
-    """Variables of its own, after the others."""
-    since: str = "now-1h"
+    own_variables: tuple[Callable[[], layout.Variable], ...] = ()
+    """Variables of this dashboard only, after the others."""
+    time_from: str = "now-1h"
     refresh: str = "10s"
 
     @property
@@ -53,17 +53,17 @@ class Board:
             .description(f"{self.description} Made by: vllm-slo dashboards render")
             .tags([TAG])
             .timezone("browser")
-            .time(self.since, "now")
+            .time(self.time_from, "now")
             .refresh(self.refresh)
             .tooltip(model.DashboardCursorSync.CROSSHAIR)
             .readonly()
-            .link(_others())
-            .with_variable(layout.choose_datasource())
+            .link(_dashboards_link())
+            .with_variable(layout.datasource_variable())
         )
-        for variable in (*(_VARIABLES[label] for label in self.variables), *self.extra):
+        for variable in (*(_VARIABLES[label] for label in self.variables), *self.own_variables):
             frame.with_variable(variable())
-        for event in events(spec):
-            frame.annotation(event)
+        for annotation in annotations(spec):
+            frame.annotation(annotation)
         return layout.arrange(frame, self.rows(spec))
 
     def render(self, spec: SloFile) -> str:
@@ -71,7 +71,7 @@ class Board:
         return layout.to_json(self.build(spec))
 
 
-def _others() -> dashboard.DashboardLink:
+def _dashboards_link() -> dashboard.DashboardLink:
     return (
         dashboard.DashboardLink("Dashboards")
         .type(model.DashboardLinkType.DASHBOARDS)

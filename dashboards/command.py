@@ -1,8 +1,9 @@
-"""`vllm-slo dashboards`: writes the dashboards' files and tries their queries on a live Prometheus."""
+"""`vllm-slo dashboards`: writes dashboards, runs their queries on a live Prometheus, and previews them."""
 
 import argparse
 import time
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,13 +11,13 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.table import Table
 
-from dashboards.audit import Finding, Span, audit, read_dashboards
+from dashboards.audit import Finding, TimeRange, audit, read_checks
 from dashboards.boards.registry import BOARDS
-from dashboards.configmap import FOLDER, checked_place, config_map
-from dashboards.live import Prometheus
-from exporters.errors import UsageError, system_reason
+from dashboards.configmap import FOLDER, config_map, parse_placement
+from exporters.errors import UsageError, parse_flag, system_reason
+from exporters.prometheus_api import Prometheus
+from exporters.quantities import parse_duration
 from exporters.slos import SHIPPED, load
-from exporters.yaml_reader import duration
 
 GENERATED = Path(__file__).parent / "generated"
 
@@ -45,17 +46,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     render.add_argument("--folder", metavar="NAME", help=f"of Grafana, for the dashboards (default: {FOLDER})")
     render.set_defaults(run=_render)
-    check = commands.add_parser(
+    audit_parser = commands.add_parser(
         "audit",
         help="run every query on a live Prometheus",
         description="Run every query on a live Prometheus. Exit code 1 when one is empty or fails.",
     )
-    _add_live_flags(check)
-    check.add_argument("--slow", default="1s", metavar="TIME", help="flag a query above it (default: %(default)s)")
-    check.add_argument(
+    _add_live_flags(audit_parser)
+    audit_parser.add_argument(
+        "--slow", default="1s", metavar="TIME", help="flag a query above it (default: %(default)s)"
+    )
+    audit_parser.add_argument(
         "--strict", action="store_true", help="also fail on a query that is slow, or that may rightly be empty"
     )
-    check.set_defaults(run=_audit)
+    audit_parser.set_defaults(run=_audit)
     preview = commands.add_parser(
         "preview",
         help="draw the dashboards without a Grafana",
@@ -91,7 +94,7 @@ def _add_live_flags(parser: argparse.ArgumentParser) -> None:
 
 def _render(arguments: argparse.Namespace) -> int:
     spec = load(arguments.slos)
-    place = checked_place(arguments.namespace, arguments.label, arguments.folder)
+    placement = parse_placement(arguments.namespace, arguments.label, arguments.folder)
     if arguments.format == "plain":
         if arguments.namespace or arguments.label or arguments.folder:
             raise UsageError(
@@ -104,7 +107,7 @@ def _render(arguments: argparse.Namespace) -> int:
     for board in BOARDS:
         text, name = board.render(spec), board.file_name
         if arguments.format == "configmap":
-            text, name = config_map(board.uid, name, text, place), f"{Path(name).stem}.yaml"
+            text, name = config_map(board.uid, name, text, placement), f"{Path(name).stem}.yaml"
         if arguments.out == "-":
             print(text, end="")
         else:
@@ -122,14 +125,14 @@ def _write(path: Path, text: str) -> Path:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    span, slow = _span(arguments), _seconds("--slow", arguments.slow)
-    findings = audit(read_dashboards(arguments.dashboards), _prometheus(arguments), span)
+    time_range, slow = _time_range(arguments), _seconds("--slow", arguments.slow)
+    findings = audit(read_checks(arguments.dashboards), _prometheus(arguments), time_range)
     failed = sum(finding.fails(strict=arguments.strict) for finding in findings)
-    late = sum(finding.answer.seconds > slow for finding in findings)
+    late = sum(finding.measurement.seconds > slow for finding in findings)
     console = Console(highlight=False)
     console.print(_table(findings, slow, strict=arguments.strict))
-    for name, of_board in groupby(findings, key=lambda finding: finding.check.dashboard):
-        seconds = [finding.answer.seconds for finding in of_board]
+    for name, board_findings in groupby(findings, key=lambda finding: finding.check.dashboard):
+        seconds = [finding.measurement.seconds for finding in board_findings]
         console.print(f"{name}: {len(seconds)} queries, {sum(seconds):.2f} s", markup=False)
     console.print(f"{len(findings)} queries, {failed} empty or failing, {late} slower than {arguments.slow}")
     return 1 if failed or (arguments.strict and late) else 0
@@ -139,7 +142,7 @@ def _preview(arguments: argparse.Namespace) -> int:
     from dashboards.preview.command import preview  # noqa: PLC0415 - a charting library, for those who draw only
 
     refresh = _seconds("--refresh", arguments.refresh)
-    return preview(arguments, _prometheus(arguments), lambda: _span(arguments), refresh)
+    return preview(arguments, _prometheus(arguments), lambda: _time_range(arguments), refresh)
 
 
 def _prometheus(arguments: argparse.Namespace) -> Prometheus:
@@ -152,43 +155,40 @@ def _prometheus(arguments: argparse.Namespace) -> Prometheus:
 
 def _table(findings: list[Finding], slow: float, *, strict: bool) -> Table:
     table = Table("dashboard", "panel", "ref")
-    for number in ("series", "samples", "seconds"):
-        table.add_column(number, justify="right")
+    for column in ("series", "samples", "seconds"):
+        table.add_column(column, justify="right")
     table.add_column("verdict", overflow="fold")
     for finding in findings:
-        check, answer = finding.check, finding.answer
-        late = answer.seconds > slow
+        audit_parser, measurement = finding.check, finding.measurement
+        late = measurement.seconds > slow
         table.add_row(
-            check.dashboard,
-            check.panel,
-            check.ref,
-            str(answer.series),
-            str(answer.samples),
-            f"{answer.seconds:.3f}",
+            audit_parser.dashboard,
+            audit_parser.panel,
+            audit_parser.ref,
+            str(measurement.series),
+            str(measurement.samples),
+            f"{measurement.seconds:.3f}",
             f"{finding.verdict}, slow" if late else finding.verdict,
             style="red" if finding.fails(strict=strict) else "yellow" if late else None,
         )
     return table
 
 
-def _span(arguments: argparse.Namespace) -> Span:
-    end = time.time() if arguments.end is None else _moment("--to", arguments.end)
+def _time_range(arguments: argparse.Namespace) -> TimeRange:
+    end = time.time() if arguments.end is None else _timestamp("--to", arguments.end)
     start = (
-        end - _seconds("--range", arguments.range) if arguments.start is None else _moment("--from", arguments.start)
+        end - _seconds("--range", arguments.range) if arguments.start is None else _timestamp("--from", arguments.start)
     )
     if start >= end:
         raise UsageError("--from: is not before --to; give the earlier time to --from")
-    return Span(start, end, _seconds("--scrape-interval", arguments.scrape_interval))
+    return TimeRange(start, end, _seconds("--scrape-interval", arguments.scrape_interval))
 
 
 def _seconds(flag: str, text: str) -> float:
-    seconds = duration(text)
-    if not seconds:
-        raise UsageError(f"{flag}: {text!r} is no duration; write one such as 15m")
-    return seconds
+    return parse_flag(flag, text, partial(parse_duration, examples="15m"))
 
 
-def _moment(flag: str, text: str) -> float:
+def _timestamp(flag: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:

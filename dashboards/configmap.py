@@ -21,7 +21,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """Where the ConfigMaps belong in the cluster, and the dashboards in Grafana."""
 
     namespace: str | None = None
@@ -30,18 +30,18 @@ class Place:
     folder: str = FOLDER
 
 
-def config_map(name: str, file_name: str, text: str, place: Place) -> str:
+def config_map(name: str, file_name: str, text: str, placement: Placement) -> str:
     """One dashboard's file; each has its own, as a ConfigMap holds 1 MiB at the most."""
     metadata = {
         "name": name,
-        **({"namespace": place.namespace} if place.namespace else {}),
-        "labels": {_LABEL: "1", **place.labels},
-        "annotations": {_FOLDER: place.folder},
+        **({"namespace": placement.namespace} if placement.namespace else {}),
+        "labels": {_LABEL: "1", **placement.labels},
+        "annotations": {_FOLDER: placement.folder},
     }
     return HEADER + dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {file_name: text}})
 
 
-def checked_place(namespace: str | None, labels: Iterable[str], folder: str | None) -> Place:
+def parse_placement(namespace: str | None, labels: Iterable[str], folder: str | None) -> Placement:
     """The place that the flags name.
 
     Raises:
@@ -52,4 +52,4 @@ def checked_place(namespace: str | None, labels: Iterable[str], folder: str | No
             f"--namespace: {namespace!r} is no name of a Kubernetes namespace; use up to 63 lower-case letters, digits "
             "and -, beginning and ending with a letter or digit"
         )
-    return Place(namespace, checked_labels(labels), FOLDER if folder is None else folder)
+    return Placement(namespace, checked_labels(labels), FOLDER if folder is None else folder)

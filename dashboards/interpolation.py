@@ -1,4 +1,4 @@
-"""Fills in the variables of a query as Grafana would."""
+"""Expands the variables of a query as Grafana does."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ POINTS = 500
 
 
 class UnknownVariableError(Exception):
-    """A query names a variable that nobody has given a value."""
+    """A query names a variable that has no value."""
 
 
 def expand(expression: str, values: Mapping[str, str]) -> str:
@@ -30,56 +30,56 @@ def expand(expression: str, values: Mapping[str, str]) -> str:
     return _VARIABLE.sub(value, expression)
 
 
-def first_choice(data: Any, pattern: str) -> str | None:
-    """What a variable over an answer takes at first; None when there is nothing to choose from."""
-    return next((value for _, value in choices_of(data, pattern)), None)
+def first_option(data: Any, pattern: str) -> str | None:
+    """The initial value of a variable over a query result; None where there is no option."""
+    return next((value for _, value in options_from(data, pattern)), None)
 
 
-def choices_of(data: Any, pattern: str) -> list[tuple[str, str]]:
-    """What a variable over an answer can take, as text and value.
+def options_from(data: Any, pattern: str) -> list[tuple[str, str]]:
+    """The options of a variable over a query result, as text and value.
 
-    `pattern` is JavaScript's and picks both from a label's value, or from the line that Grafana makes of a series.
+    `pattern` is JavaScript's and extracts both from a label's value, or from the line that Grafana writes for a series.
     """
     match data:
         case {"resultType": "scalar" | "string", "result": [_, str(value)]}:
             return [(value, value)]
-        case {"resultType": "vector", "result": list(series)}:
-            lines = [_line(one["metric"], *one["value"]) for one in series]
+        case {"resultType": "vector", "result": list(vector)}:
+            lines = [_series_line(each["metric"], *each["value"]) for each in vector]
         case [*values]:
             lines = [str(value) for value in values]
         case _:
             return []
-    chosen = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern.strip("/")) or ".*")
-    return [_picked(found) for line in lines if (found := chosen.search(line))]
+    regex = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern.strip("/")) or ".*")
+    return [_option(match) for line in lines if (match := regex.search(line))]
 
 
-def _line(labels: Mapping[str, str], at: float, value: str) -> str:
-    told = ",".join(f'{name}="{text}"' for name, text in labels.items() if name != "__name__")
-    return f"{labels.get('__name__', '')}{{{told}}} {value} {round(at * 1000)}"
+def _series_line(labels: Mapping[str, str], at: float, value: str) -> str:
+    pairs = ",".join(f'{name}="{text}"' for name, text in labels.items() if name != "__name__")
+    return f"{labels.get('__name__', '')}{{{pairs}}} {value} {round(at * 1000)}"
 
 
-def _picked(found: re.Match[str]) -> tuple[str, str]:
-    named = found.groupdict()
-    value = named.get("value") or found[min(1, found.re.groups)]
-    return named.get("text") or value, value
+def _option(match: re.Match[str]) -> tuple[str, str]:
+    groups = match.groupdict()
+    value = groups.get("value") or match[min(1, match.re.groups)]
+    return groups.get("text") or value, value
 
 
 def step_of(seconds: float, scrape_interval: float) -> float:
-    """The distance of points over a time range; never finer than the scrapes."""
+    """The step of a range query in seconds; at least the scrape interval."""
     return max(scrape_interval, float(-(-seconds // POINTS)))
 
 
 def intervals(seconds: float, scrape_interval: float) -> dict[str, str]:
-    """Grafana's own variables for a time range of `seconds`."""
+    """Grafana's built-in variables for a time range of `seconds`."""
     step = step_of(seconds, scrape_interval)
     return {
-        **_spelled("__interval", step),
-        # Grafana's rule: at least four scrapes, so that a lost one leaves a rate to be had
-        **_spelled("__rate_interval", max(step + scrape_interval, 4 * scrape_interval)),
-        **_spelled("__range", seconds),
+        **_interval("__interval", step),
+        # Grafana's rule: at least four scrapes, so that one missing scrape leaves no gap
+        **_interval("__rate_interval", max(step + scrape_interval, 4 * scrape_interval)),
+        **_interval("__range", seconds),
         "__range_s": f"{round(seconds)}",
     }
 
 
-def _spelled(name: str, seconds: float) -> dict[str, str]:
+def _interval(name: str, seconds: float) -> dict[str, str]:
     return {name: f"{round(seconds * 1000)}ms", f"{name}_ms": f"{round(seconds * 1000)}"}

@@ -1,9 +1,9 @@
-"""Queries over what the variables at the top have chosen."""
+"""Selectors of series by the variables of a dashboard, and queries that are built of them."""
 
 from collections.abc import Callable, Mapping
 
 from alerts.promql import rate, ratio, select, sum_by
-from dashboards.style import SELECTED
+from dashboards.style import MODEL_AND_CLASS
 from exporters import signals
 from exporters.signals import Label, Recorded, Signal
 
@@ -11,29 +11,29 @@ RATE = "$__rate_interval"
 PER_CLASS = "{{class}}"
 
 
-def selected(series: Signal | Recorded | str) -> str:
-    return select(series, SELECTED, regex=True)
+def select_model_class(series: Signal | Recorded | str) -> str:
+    return select(series, MODEL_AND_CLASS, regex=True)
 
 
-def selected_of_engine(series: Signal) -> str:
-    return select(series, {Label.MODEL: SELECTED[Label.MODEL]}, regex=True)
+def select_model(series: Signal) -> str:
+    return select(series, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
 
 
-def at_sidecar(series: Signal | Recorded | str, where: Mapping[Label, str] | None = None) -> str:
+def select_sidecar(series: Signal | Recorded | str, where: Mapping[Label, str] | None = None) -> str:
     return select(series, {Label.INSTANCE: "$instance", **(where or {})}, regex=True)
 
 
-def at_engine(series: Signal, where: Mapping[Label, str] | None = None) -> str:
-    return at_sidecar(series, {Label.ENGINE: "$engine", **(where or {})})
+def select_engine(series: Signal, where: Mapping[Label, str] | None = None) -> str:
+    return select_sidecar(series, {Label.ENGINE: "$engine", **(where or {})})
 
 
 def rate_by_class(counter: Signal) -> str:
-    return sum_by(rate(selected(counter), RATE), [Label.CLASS])
+    return sum_by(rate(select_model_class(counter), RATE), [Label.CLASS])
 
 
-def mean(histogram: Signal, of: Callable[[str], str]) -> str:
-    """Of all that was observed in the window; absent where that is nothing. `of` selects from a series."""
-    total, count = (f"sum ({rate(of(series), RATE)})" for series in (histogram.sum, histogram.count))
+def mean(histogram: Signal, select_series: Callable[[str], str]) -> str:
+    """The mean of a histogram in the window, absent without observations; `select_series` adds the matchers."""
+    total, count = (f"sum ({rate(select_series(series), RATE)})" for series in (histogram.sum, histogram.count))
     return ratio(total, count)
 
 

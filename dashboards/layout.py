@@ -1,4 +1,4 @@
-"""Puts panels, variables and annotations on a page, and mends in one place what the SDK leaves out."""
+"""Places rows and panels on a dashboard, builds its variables, and adds what the SDK leaves out."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
-from alerts.alert_names import panel_id
+from alerts.links import panel_id
 from alerts.promql import select
 from dashboards.style import DATASOURCE
 from exporters.signals import Label, Recorded, Signal
@@ -28,20 +28,20 @@ class Row:
     panels: tuple[Panel, ...]
 
 
-def choose_datasource() -> dashboard.DatasourceVariable:
+def datasource_variable() -> dashboard.DatasourceVariable:
     return dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
 
 
-def choose(label: Label, series: Signal | Recorded, *after: Label) -> dashboard.QueryVariable:
+def label_variable(label: Label, series: Signal | Recorded, *narrowed_by: Label) -> dashboard.QueryVariable:
     """A variable named as the label, over its values in `series`; all of them at first.
 
-    `after` are the variables before it that narrow its values.
+    `narrowed_by` are variables before it that narrow its values.
     """
-    chosen = select(series, {each: f"${each}" for each in after}, regex=True)
+    selector = select(series, {before: f"${before}" for before in narrowed_by}, regex=True)
     # 5 is a classic query, kept as text
     values: dict[str, object] = {
         "qryType": 5,
-        "query": f"label_values({chosen}, {label})",
+        "query": f"label_values({selector}, {label})",
         "refId": f"Variable-{label}",
     }
     return (
@@ -59,24 +59,24 @@ def choose(label: Label, series: Signal | Recorded, *after: Label) -> dashboard.
     )
 
 
-def arrange(page: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboard:
+def arrange(builder: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboard:
     """Place the rows top-down and give what the SDK leaves out: refIds, and ids that stay when panels move."""
     for row in rows:
-        page.with_row(dashboard.Row(row.title))
+        builder.with_row(dashboard.Row(row.title))
         for panel in row.panels:
-            page.with_panel(panel)
-    built = page.build()
-    for placed in built.panels or []:
-        placed.id_val = panel_id(placed.title or "")
-        if isinstance(placed, model.Panel):
-            for letter, target in zip(ascii_uppercase, placed.targets or [], strict=False):
+            builder.with_panel(panel)
+    result = builder.build()
+    for element in result.panels or []:
+        element.id_val = panel_id(element.title or "")
+        if isinstance(element, model.Panel):
+            for letter, target in zip(ascii_uppercase, element.targets or [], strict=False):
                 target.ref_id = letter  # type: ignore[attr-defined] # the SDK's base class of queries declares no field
-    return built
+    return result
 
 
-def to_json(page: model.Dashboard) -> str:
+def to_json(dashboard_model: model.Dashboard) -> str:
     """The dashboard as a file: the same dashboard gives the same bytes."""
-    tree = json.loads(json.dumps(page, cls=JSONEncoder))
+    tree = json.loads(json.dumps(dashboard_model, cls=JSONEncoder))
     # The SDK always writes `placement`, which hides the switch of an annotation or a link in a menu.
     for item in [*tree.get("annotations", {}).get("list", []), *tree.get("links", [])]:
         item.pop("placement", None)

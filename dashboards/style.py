@@ -1,30 +1,30 @@
-"""House defaults: every panel has a unit, a description, a datasource, and looks and reads like its neighbours."""
+"""Defaults of panels: each has a unit, a description, a data source, and the same colours for the same meaning."""
 
 import re
 from typing import TypeVar
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, table, timeseries
-from grafana_foundation_sdk.models import common as looks
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode, HeatmapColorScale
 
 from exporters.signals import OTHER, Label, Outcome
 from exporters.slos import SloFile
 
-DATASOURCE = looks.DataSourceRef(type_val="prometheus", uid="${datasource}")
-SELECTED = {Label.MODEL: "$model", Label.CLASS: "$class"}
-"""What the variables at the top have chosen; the values are patterns."""
+DATASOURCE = common_model.DataSourceRef(type_val="prometheus", uid="${datasource}")
+MODEL_AND_CLASS = {Label.MODEL: "$model", Label.CLASS: "$class"}
+"""The matchers of the variables `model` and `class`; their values are patterns."""
 
 MAY_BE_EMPTY = "May be empty: "
-"""Opens the sentence of a description that says when no data is no fault; `dashboards audit` reads it."""
+"""Starts the sentence of a description that says when no data is no fault; `dashboards audit` reads it."""
 
 NO_TRAFFIC = "no traffic"
 
-# The palette of Okabe and Ito, told apart by the colour-blind; one meaning each, on every dashboard.
+# The palette of Okabe and Ito, distinguishable by the colour-blind; one meaning each, on every dashboard.
 GOOD, WARN, BAD, PLAIN = "#009E73", "#E69F00", "#D55E00", "text"
 BLUE, SKY, PINK, YELLOW, GREY = "#0072B2", "#56B4E9", "#CC79A7", "#F0E442", "#999999"
 
-# From few to many, of requests and of failures: shades that show on a dark page as on a light one.
+# From few to many requests or failures: shades that are visible on dark and light pages.
 BLUES, REDS = (tuple(f"{colour}{alpha}" for alpha in ("26", "59", "99", "FF")) for colour in (BLUE, BAD))
 
 OUTCOME_COLOURS = {
@@ -38,13 +38,13 @@ OUTCOME_COLOURS = {
     Outcome.UPSTREAM_ERROR: BAD,
     Outcome.UPSTREAM_UNREACHABLE: "#8B2500",
 }
-UP_OR_DOWN: list[model.ValueMapping] = [
+UP_DOWN_MAPPINGS: list[model.ValueMapping] = [
     model.ValueMap({"0": model.ValueMappingResult("down", index=0), "1": model.ValueMappingResult("up", index=1)})
 ]
-EVENT_COLOURS = {"Config flips": PINK, "Engine starts": SKY, "Pages": BAD, "Tickets": WARN, "Load tests": GREY}
+ANNOTATION_COLOURS = {"Config changes": PINK, "Engine starts": SKY, "Pages": BAD, "Tickets": WARN, "Load tests": GREY}
 
 CLASS_COLOURS = ("#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#997700", "#FFAABB")
-"""Of the classes of the SLO file, in their order; `other` is grey. After Paul Tol; none of them says good or bad."""
+"""Of the classes of the SLO file, in their order; `other` is grey. By Paul Tol; none of them means good or bad."""
 
 
 _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, heatmap.Panel, table.Panel, timeseries.Panel)
@@ -64,7 +64,7 @@ def thresholds(base: str, *steps: tuple[float, str]) -> dashboard.ThresholdsConf
     )
 
 
-def colour_by(mode: model.FieldColorModeId) -> dashboard.FieldColor:
+def colour_mode(mode: model.FieldColorModeId) -> dashboard.FieldColor:
     return dashboard.FieldColor().mode(mode)
 
 
@@ -72,106 +72,110 @@ def describe(question: str, reading: str, *, may_be_empty: str | None = None) ->
     return f"{question} {reading}" + (f" {MAY_BE_EMPTY}{may_be_empty}." if may_be_empty else "")
 
 
-def _framed(panel: _Panel, title: str, description: str, unit: str, width: int, height: int) -> _Panel:
-    """What every panel has, whatever it draws."""
+def _with_common_options(panel: _Panel, title: str, description: str, unit: str, width: int, height: int) -> _Panel:
+    """The options that every panel has."""
     return panel.title(title).description(description).datasource(DATASOURCE).unit(unit).span(width).height(height)
 
 
-def figure(title: str, description: str, unit: str, width: int, height: int = 7) -> stat.Panel:
+def stat_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> stat.Panel:
     """The last value of each series, large."""
     return (
-        _framed(stat.Panel(), title, description, unit, width, height)
+        _with_common_options(stat.Panel(), title, description, unit, width, height)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
-        .text_mode(looks.BigValueTextMode.VALUE_AND_NAME)
-        .graph_mode(looks.BigValueGraphMode.NONE)
-        .color_mode(looks.BigValueColorMode.VALUE)
+        .text_mode(common_model.BigValueTextMode.VALUE_AND_NAME)
+        .graph_mode(common_model.BigValueGraphMode.NONE)
+        .color_mode(common_model.BigValueColorMode.VALUE)
         .thresholds(thresholds(PLAIN))
     )
 
 
-def bars(title: str, description: str, unit: str, width: int, height: int = 7) -> bargauge.Panel:
+def bar_gauge_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> bargauge.Panel:
     """The last value of each series as a bar."""
     return (
-        _framed(bargauge.Panel(), title, description, unit, width, height)
+        _with_common_options(bargauge.Panel(), title, description, unit, width, height)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
-        .orientation(looks.VizOrientation.HORIZONTAL)
-        .display_mode(looks.BarGaugeDisplayMode.BASIC)
+        .orientation(common_model.VizOrientation.HORIZONTAL)
+        .display_mode(common_model.BarGaugeDisplayMode.BASIC)
     )
 
 
-def graph(
+def time_series_panel(
     title: str, description: str, unit: str, width: int, height: int = 9, *, signed: bool = False
 ) -> timeseries.Panel:
     """Lines over time, from zero up unless `signed`; the legend lists the last and the greatest value."""
-    panel = _framed(timeseries.Panel(), title, description, unit, width, height)
+    panel = _with_common_options(timeseries.Panel(), title, description, unit, width, height)
     return (
         (panel if signed else panel.min(0))
         .line_width(1)
         .fill_opacity(0)
-        .show_points(looks.VisibilityMode.NEVER)
+        .show_points(common_model.VisibilityMode.NEVER)
         # by name: a class keeps its colour from panel to panel
-        .color_scheme(colour_by(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+        .color_scheme(colour_mode(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
         .legend(
             common.VizLegendOptions()
             .show_legend(True)
-            .display_mode(looks.LegendDisplayMode.TABLE)
-            .placement(looks.LegendPlacement.BOTTOM)
+            .display_mode(common_model.LegendDisplayMode.TABLE)
+            .placement(common_model.LegendPlacement.BOTTOM)
             .calcs(["lastNotNull", "max"])
         )
-        .tooltip(common.VizTooltipOptions().mode(looks.TooltipDisplayMode.MULTI).sort(looks.SortOrder.DESCENDING))
+        .tooltip(
+            common.VizTooltipOptions()
+            .mode(common_model.TooltipDisplayMode.MULTI)
+            .sort(common_model.SortOrder.DESCENDING)
+        )
     )
 
 
-def heat(title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9) -> heatmap.Panel:
+def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9) -> heatmap.Panel:
     """A histogram over time: a cell is a bucket (of `unit`) at a time, the brighter the more (`per_cell`) is in it."""
-    # of Cividis the colour-blind and everyone else see the same; the root shows a few slow ones beside many quick ones
+    # Cividis looks the same to the colour-blind; the root keeps a few slow requests visible beside many fast ones
     colours = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Cividis").steps(64)
     return (
-        _framed(heatmap.Panel(), title, description, unit, width, height)
+        _with_common_options(heatmap.Panel(), title, description, unit, width, height)
         .calculate(False)
         .color(colours.scale(HeatmapColorScale.EXPONENTIAL).exponent(0.5))
-        .show_value(looks.VisibilityMode.NEVER)
-        .y_axis(heatmap.YAxisConfig().unit(unit).axis_placement(looks.AxisPlacement.LEFT))
+        .show_value(common_model.VisibilityMode.NEVER)
+        .y_axis(heatmap.YAxisConfig().unit(unit).axis_placement(common_model.AxisPlacement.LEFT))
         .cell_values(heatmap.CellValues().unit(per_cell))
         .exemplars_color(PINK)
         .show_legend()
     )
 
 
-def sheet(title: str, description: str, unit: str, width: int, height: int = 9) -> table.Panel:
-    """Rows and columns, to be filled by `dashboards.tables`."""
-    return _framed(table.Panel(), title, description, unit, width, height).min_width(60).filterable(True)
+def table_panel(title: str, description: str, unit: str, width: int, height: int = 9) -> table.Panel:
+    """A table without columns; `dashboards.tables` adds them."""
+    return _with_common_options(table.Panel(), title, description, unit, width, height).min_width(60).filterable(True)
 
 
-def with_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> timeseries.Panel:
+def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> timeseries.Panel:
     """Draw each value as a dashed line across the panel."""
-    dashed = common.GraphThresholdsStyleConfig().mode(looks.GraphThresholdsStyleMode.DASHED)
+    dashed = common.GraphThresholdsStyleConfig().mode(common_model.GraphThresholdsStyleMode.DASHED)
     return panel.thresholds(thresholds("transparent", *lines)).thresholds_style(dashed)
 
 
-def stacked(panel: timeseries.Panel) -> timeseries.Panel:
-    stack = common.StackingConfig().mode(looks.StackingMode.NORMAL).group("A")
+def stack(panel: timeseries.Panel) -> timeseries.Panel:
+    stack = common.StackingConfig().mode(common_model.StackingMode.NORMAL).group("A")
     return panel.stacking(stack).fill_opacity(40).line_width(0)
 
 
-def by_class(panel: _Panel, spec: SloFile) -> _Panel:
+def colour_by_class(panel: _Panel, spec: SloFile) -> _Panel:
     """Each class in its own colour, on every dashboard the same; the legend is the class, or starts with it."""
     for name, colour in zip(spec.class_names, _class_colours(spec), strict=True):
-        panel.override_by_regexp(f"/^{re.escape(name)}( |$)/", [fixed(colour)])
+        panel.override_by_regexp(f"/^{re.escape(name)}( |$)/", [fixed_colour(colour)])
     return panel
 
 
-def by_outcome(panel: _Panel) -> _Panel:
+def colour_by_outcome(panel: _Panel) -> _Panel:
     """Each outcome in its own colour; the legend is the outcome."""
     for outcome, colour in OUTCOME_COLOURS.items():
-        panel.override_by_name(outcome, [fixed(colour)])
+        panel.override_by_name(outcome, [fixed_colour(colour)])
     return panel
 
 
-def fixed(colour: str) -> model.DynamicConfigValue:
+def fixed_colour(colour: str) -> model.DynamicConfigValue:
     return model.DynamicConfigValue("color", {"fixedColor": colour, "mode": "fixed"})
 
 
 def _class_colours(spec: SloFile) -> list[str]:
-    named = [CLASS_COLOURS[index % len(CLASS_COLOURS)] for index in range(len(spec.class_names) - 1)]
-    return [*named, GREY] if spec.class_names[-1] == OTHER else named
+    colours = [CLASS_COLOURS[index % len(CLASS_COLOURS)] for index in range(len(spec.class_names) - 1)]
+    return [*colours, GREY] if spec.class_names[-1] == OTHER else colours

@@ -1,4 +1,4 @@
-"""Tables: a row a thing, a column a figure of it, whichever query it comes from."""
+"""Table panels: queries joined by labels, listed labels, and pivot tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from exporters.signals import Label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A column of values, coloured by `base` and from each step on; `empty` stands where there is none."""
+class ValueColumn:
+    """A column of values, coloured by `base` and from each step on; `no_value` is shown where there is none."""
 
     title: str
     expression: str
     unit: str
-    empty: str = ""
+    no_value: str = ""
     decimals: int | None = None
     base: str = PLAIN
     steps: tuple[tuple[float, str], ...] = ()
@@ -27,46 +27,50 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """Columns of labels by their titles, such as a version."""
+class LabelColumns:
+    """Columns of labels, such as a version, with their titles."""
 
     expression: str
     titles: Mapping[Label, str]
 
 
-def joined(panel: table.Panel, keys: Mapping[Label, str], columns: Sequence[Figure | Words]) -> table.Panel:
+def join_queries(
+    panel: table.Panel, keys: Mapping[Label, str], columns: Sequence[ValueColumn | LabelColumns]
+) -> table.Panel:
     """One row for each set of the key labels, which every query must have; the titles of both are shown.
 
     `merge` joins by all labels that the answers share: `joinByField` knows one, and an engine's address may be that of
     another engine, seen from another sidecar.
     """
     order, hidden = [str(key) for key in keys], ["Time"]
-    _titled(panel, keys)
-    for letter, column in zip(ascii_uppercase, columns, strict=False):
-        value = f"Value #{letter}" if len(columns) > 1 else "Value"  # as Grafana names them
+    _set_titles(panel, keys)
+    for ref_id, column in zip(ascii_uppercase, columns, strict=False):
+        value = f"Value #{ref_id}" if len(columns) > 1 else "Value"  # as Grafana names them
         match column:
-            case Figure():
-                panel.with_target(_tabular(column.expression, column.title)).override_by_name(value, _cell(column))
+            case ValueColumn():
+                panel.with_target(_table_query(column.expression, column.title)).override_by_name(
+                    value, _value_column_overrides(column)
+                )
                 order.append(value)
-            case Words():
-                panel.with_target(_tabular(column.expression, ", ".join(column.titles.values())))
-                _titled(panel, column.titles)
+            case LabelColumns():
+                panel.with_target(_table_query(column.expression, ", ".join(column.titles.values())))
+                _set_titles(panel, column.titles)
                 order += map(str, column.titles)
                 hidden.append(value)
     return panel.with_transformation(model.DataTransformerConfig("merge", options={})).with_transformation(
-        _organized(order, hidden)
+        _organize(order, hidden)
     )
 
 
-def listed(panel: table.Panel, expression: str, titles: Mapping[Label, str]) -> table.Panel:
+def list_labels(panel: table.Panel, expression: str, titles: Mapping[Label, str]) -> table.Panel:
     """One row a series, with these of its labels and without its value."""
-    _titled(panel, titles)
-    return panel.with_target(_tabular(expression, ", ".join(titles.values()))).with_transformation(
-        _organized([str(label) for label in titles], ["Time", "Value"])
+    _set_titles(panel, titles)
+    return panel.with_target(_table_query(expression, ", ".join(titles.values()))).with_transformation(
+        _organize([str(label) for label in titles], ["Time", "Value"])
     )
 
 
-def crossed(
+def pivot(
     panel: table.Panel,
     expression: str,
     row: Label,
@@ -80,29 +84,29 @@ def crossed(
     """
     panel.override_by_name(f"{row}\\{column}", [model.DynamicConfigValue("displayName", row.capitalize())])
     options = {"rowField": str(row), "columnField": str(column), "valueField": str(cell or "Value")}
-    panel.with_target(_tabular(expression, f"{{{{{cell or row}}}}}")).with_transformation(
+    panel.with_target(_table_query(expression, f"{{{{{cell or row}}}}}")).with_transformation(
         model.DataTransformerConfig("groupingToMatrix", options=options)
     )
-    return panel.with_transformation(_organized([f"{row}\\{column}", *order], ())) if order else panel
+    return panel.with_transformation(_organize([f"{row}\\{column}", *order], ())) if order else panel
 
 
-def linked(panel: table.Panel, label: Label, title: str, url: str) -> table.Panel:
-    """Each cell of the label's column leads to `url`."""
+def link_cells(panel: table.Panel, label: Label, title: str, url: str) -> table.Panel:
+    """Link each cell of the label's column to `url`."""
     return panel.override_by_name(str(label), [model.DynamicConfigValue("links", [{"title": title, "url": url}])])
 
 
-def _tabular(expression: str, legend: str) -> prometheus.Dataquery:
+def _table_query(expression: str, legend: str) -> prometheus.Dataquery:
     return query(expression, legend, instant=True).format(PromQueryFormat.TABLE)
 
 
-def _titled(panel: table.Panel, titles: Mapping[Label, str]) -> None:
-    """By the display name: a link must find the field by the name of its label."""
+def _set_titles(panel: table.Panel, titles: Mapping[Label, str]) -> None:
+    """By the display name: a link refers to the field by the name of its label."""
     for label, title in titles.items():
         panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title)])
 
 
-def coloured(base: str, *steps: tuple[float, str]) -> list[model.DynamicConfigValue]:
-    """What colours the text of a column: `base`, and from each step on."""
+def threshold_colours(base: str, *steps: tuple[float, str]) -> list[model.DynamicConfigValue]:
+    """The overrides that colour the text of a column: `base`, and from each step on."""
     return [
         model.DynamicConfigValue("thresholds", thresholds(base, *steps).build()),
         model.DynamicConfigValue("color", {"mode": model.FieldColorModeId.THRESHOLDS}),
@@ -110,19 +114,19 @@ def coloured(base: str, *steps: tuple[float, str]) -> list[model.DynamicConfigVa
     ]
 
 
-def _cell(column: Figure) -> list[model.DynamicConfigValue]:
-    given = {
+def _value_column_overrides(column: ValueColumn) -> list[model.DynamicConfigValue]:
+    settings = {
         "displayName": column.title,
         "unit": column.unit,
-        "noValue": column.empty or None,
+        "noValue": column.no_value or None,
         "decimals": column.decimals,
         "mappings": list(column.mappings) or None,
     }
-    properties = [model.DynamicConfigValue(name, value) for name, value in given.items() if value is not None]
-    return [*properties, *(coloured(column.base, *column.steps) if column.steps else ())]
+    properties = [model.DynamicConfigValue(name, value) for name, value in settings.items() if value is not None]
+    return [*properties, *(threshold_colours(column.base, *column.steps) if column.steps else ())]
 
 
-def _organized(order: Sequence[str], hidden: Sequence[str]) -> model.DataTransformerConfig:
+def _organize(order: Sequence[str], hidden: Sequence[str]) -> model.DataTransformerConfig:
     return model.DataTransformerConfig(
         "organize",
         options={

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import yaml
 
-from exporters.errors import UsageError, system_reason
+from exporters.errors import InvalidValueError, UsageError, system_reason
+from exporters.quantities import number, parse_duration
 
-DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +41,6 @@ class FileError(UsageError):
                 for p in self.problems
             )
         )
-
-
-def number(value: float) -> str:
-    """A number as a person writes it: `5`, not `5.0`; `1000000`, not `1e+06`."""
-    return f"{value:.12g}"
-
-
-def duration(text: str) -> float | None:
-    """Seconds of `250ms`, `5s`, `1m`, `12h`, `30d` or `1h30m`; None when it is no duration."""
-    parts = list(_DURATION.finditer(text))
-    if not parts or "".join(part[0] for part in parts) != text:
-        return None
-    return sum(round(float(part[1]) * DURATION_UNITS[part[2]], 9) for part in parts)
-
-
-def spell_duration(seconds: float) -> str:
-    """The shortest Prometheus duration of `seconds` (whole milliseconds): `1h30m`, `250ms`."""
-    left, out = round(seconds * 1000), ""
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
-        count, left = divmod(left, size)
-        out += f"{count}{unit}" if count else ""
-    return out or "0s"
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
@@ -194,6 +171,10 @@ class Node:
             key = str(key_node.value)
             yield key, Node(self.reader, value_node, self._join(key))
 
+    def mapping(self) -> dict[str, "Node"]:
+        """The values by their keys, without a report; none where this is no mapping."""
+        return dict(self.entries()) if isinstance(self.at, yaml.MappingNode) else {}
+
     def items(self) -> list["Node"]:
         if not isinstance(self.at, yaml.SequenceNode):
             self.problem(f"expected a list, found {self.shown()}")
@@ -209,7 +190,7 @@ class Node:
     def name(self) -> str | None:
         """A text that can be a label value and a part of a file name."""
         text = self.text()
-        if text is not None and not _NAME.fullmatch(text):
+        if text is not None and not NAME.fullmatch(text):
             self.problem(f"{text!r} is no name; use lower-case letters, digits, - and _, beginning with a letter")
             return None
         return text
@@ -242,13 +223,13 @@ class Node:
 
     def duration(self) -> float | None:
         """Seconds, above zero."""
-        seconds = duration(str(self.at.value)) if isinstance(self.at, yaml.ScalarNode) else None
-        if seconds is None or seconds <= 0:
+        try:
+            return parse_duration(str(self.at.value) if isinstance(self.at, yaml.ScalarNode) else "")
+        except InvalidValueError:
             self.problem(
                 f"{self.shown()} is no duration; write a number with a unit, such as 250ms, 5s, 1m, 12h or 30d"
             )
             return None
-        return seconds
 
     def _join(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key

@@ -1,4 +1,4 @@
-"""The seeded Poisson process: when each request is due, known before the first one is sent."""
+"""The arrival times of a run: a seeded Poisson process, fixed before the first request is sent."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of the run with one mean rate (requests/s) over `duration` seconds."""
+    """A part of the run with a mean `rate` in requests/s for `duration` seconds."""
 
     name: str
     duration: float
@@ -17,17 +17,17 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request is due, in seconds since the start of the run."""
+    """The due time of one request, in seconds since the start of the run."""
 
     due: float
     phase: str
 
 
 def arrivals(phases: Sequence[Phase], seed: int) -> Iterator[Arrival]:
-    """Every arrival of the phases, in order; the same seed gives the same ones.
+    """Every arrival of the phases, in order; the same seed gives the same arrivals.
 
-    A gap that would cross into the next phase is drawn anew from its beginning at the new rate: the process has no
-    memory, so this is exact.
+    A gap that crosses into the next phase is drawn again from the start of that phase at its rate, which is exact
+    because the process has no memory.
     """
     random = Random(f"{seed}/arrivals")  # noqa: S311 - repeatable, not secret
     ends = accumulate(phase.duration for phase in phases)
@@ -40,18 +40,18 @@ def arrivals(phases: Sequence[Phase], seed: int) -> Iterator[Arrival]:
             yield Arrival(due, phase.name)
 
 
-def lasting(phases: Sequence[Phase], seconds: float) -> tuple[Phase, ...]:
-    """The phases, cut off or the last one drawn out, so that they end after `seconds`."""
+def with_duration(phases: Sequence[Phase], seconds: float) -> tuple[Phase, ...]:
+    """The phases, shortened or with a longer last one, so that they end after `seconds`."""
     cut: list[Phase] = []
-    left = seconds
+    remaining = seconds
     for index, phase in enumerate(phases):
         last = index == len(phases) - 1
-        duration = left if last else min(phase.duration, left)
+        duration = remaining if last else min(phase.duration, remaining)
         if duration > 0:
             cut.append(replace(phase, duration=duration))
-        left -= duration
+        remaining -= duration
     return tuple(cut)
 
 
-def scaled(phases: Sequence[Phase], factor: float) -> tuple[Phase, ...]:
+def scale_rates(phases: Sequence[Phase], factor: float) -> tuple[Phase, ...]:
     return tuple(replace(phase, rate=phase.rate * factor) for phase in phases)

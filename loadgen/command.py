@@ -1,13 +1,14 @@
-"""`vllm-slo load`: offers a scenario to a target, or shows the report of an earlier run."""
+"""`vllm-slo load`: runs a load scenario, or shows the report of an earlier run."""
 
 import argparse
 from pathlib import Path
 
 from rich.console import Console
 
+from exporters.logging_setup import add_logging_flags, configure_logging
 from loadgen import report, run_settings
 from loadgen.request_record import read_records, read_run
-from loadgen.result_store import summarise
+from loadgen.result_store import summarise_run
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -15,21 +16,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run = actions.add_parser("run", help="offer open-loop load and report", description="Offer open-loop load.")
     run.add_argument("scenario", metavar="SCENARIO", help="a file, or the name of a shipped one: mixed, demo")
     run_settings.add_flags(run)
+    add_logging_flags(run)
     run.set_defaults(run=_run)
     show = actions.add_parser("report", help="show the report of an earlier run", description="Show a report again.")
-    show.add_argument("folder", metavar="DIR", help="what --out named")
+    show.add_argument("folder", metavar="DIR", help="the folder of --out")
     show.set_defaults(run=_report)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    chosen = run_settings.from_arguments(arguments)
+    configure_logging(arguments.log_level, arguments.log_format, "load")
+    settings = run_settings.from_arguments(arguments)
     from loadgen import locust_headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
 
-    return locust_headless.run(chosen)
+    return locust_headless.run(settings)
 
 
 def _report(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
     run = read_run(folder)
-    report.show(run, summarise(run, read_records(folder)), Console())
+    report.show(run, summarise_run(run, read_records(folder)), Console())
     return 0

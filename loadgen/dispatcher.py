@@ -1,4 +1,4 @@
-"""Offers a plan open-loop: every request leaves at its absolute time, whatever became of those before it."""
+"""Sends the planned requests open-loop: each at its due time, whether or not earlier ones have ended."""
 
 import random
 import uuid
@@ -12,44 +12,48 @@ from gevent.pool import Group
 
 from exporters.signals import REQUEST_CLASS_HEADER, REQUEST_START_HEADER
 from exporters.slos import SloFile
-from loadgen.grading import recorded
-from loadgen.http_client import Client, UnreachableError
+from loadgen.completion_response import CompletionResponse
+from loadgen.grading import make_record
+from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.http_response import ProtocolError
-from loadgen.load_metrics import LoadSeries
+from loadgen.load_metrics import LoadCollector
 from loadgen.load_target import Target
-from loadgen.request_plan import Planned, body, head
-from loadgen.request_record import Fate, Record
-from loadgen.response import Answer
+from loadgen.request_plan import PlannedRequest, encode_body, encode_head
+from loadgen.request_record import ClientOutcome, Record
 
 
-class _Cut(gevent.GreenletExit):
-    """Raised into a request that is still open when the run ends."""
+class _RunEnded(gevent.GreenletExit):
+    """Raised in the greenlet of a request that is still open when the run ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """How requests are sent, and what ends them; `timeout` counts from the time a request was due."""
+class DispatchConfig:
+    """How requests are sent; `timeout` counts from the due time of a request."""
 
     target: Target
     model: str
     slos: SloFile
     timeout: float
-    most_open: int
+    max_open: int
 
 
-class Offering:
-    """One run: `offer` sends the plan, `drain` waits for what is open, `cut` ends it; each request ends in `on_ended`.
+class Dispatcher:
+    """Sends the requests of one run and passes the record of each to `on_record`.
 
-    Open requests have no limit that could hold back the next one; one above `most_open` is recorded as not sent.
+    Open requests never delay the next one; a request above `max_open` is recorded as not sent.
     """
 
     def __init__(
-        self, terms: Terms, client: Client, series: LoadSeries, on_ended: Callable[[Record, int], None]
+        self,
+        config: DispatchConfig,
+        client: HttpClient,
+        series: LoadCollector,
+        on_record: Callable[[Record, int], None],
     ) -> None:
-        self._terms = terms
+        self._config = config
         self._client = client
         self._series = series
-        self._on_ended = on_ended
+        self._on_record = on_record
         self._open = Group()
         self._stop = Event()
         # Ids are unique over all runs and cost no system call for each request.
@@ -59,7 +63,7 @@ class Offering:
         self.worst_lag = 0.0
 
     def begin(self) -> None:
-        """The run starts now; called once, just before `offer`. Due times are never anchored again."""
+        """Take the current time as the start of the run; call it once, before `offer`."""
         self.start = monotonic()
         self.start_unix = time()
 
@@ -72,99 +76,107 @@ class Offering:
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Offer nothing more."""
+        """Send no further request."""
         self._stop.set()
 
-    def offer(self, plan: Iterable[Planned], until: float) -> None:
-        """Send each request at its due time until `until` seconds after the start, unless stopped before."""
-        for planned in plan:
-            if self._wait(self.start + planned.due):
+    def offer(self, plan: Iterable[PlannedRequest], until: float) -> None:
+        """Send each request at its due time until `until` seconds after the start, or until stopped."""
+        for request in plan:
+            if self._wait(self.start + request.due):
                 return
             self.offered += 1
-            self._series.scheduled(planned)
-            if len(self._open) >= self._terms.most_open:
-                self._refuse(planned, f"{self._terms.most_open} requests are open")
+            self._series.count_scheduled(request)
+            if len(self._open) >= self._config.max_open:
+                self._record_not_sent(request, f"{self._config.max_open} requests are open")
             else:
-                self._open.start(gevent.Greenlet(self._request, planned))
+                self._open.start(gevent.Greenlet(self._send, request))
         self._wait(self.start + until)
 
     def drain(self, seconds: float) -> bool:
-        """Wait for the open requests, at most so long or until stopped; True when none is left."""
+        """Wait up to `seconds` for the open requests, or until stopped; True when none is left."""
         end = monotonic() + seconds
-        while len(self._open) and (left := end - monotonic()) > 0 and not self._stop.is_set():
-            self._open.join(timeout=min(left, 0.25))
+        while len(self._open) and (remaining := end - monotonic()) > 0 and not self._stop.is_set():
+            self._open.join(timeout=min(remaining, 0.25))
         return not len(self._open)
 
-    def grace(self, seconds: float) -> None:
-        """Wait for the open requests although stopped."""
+    def wait_after_stop(self, seconds: float) -> None:
+        """Wait up to `seconds` for the open requests of a stopped run."""
         self._open.join(timeout=seconds)
 
     def cut(self) -> None:
         """End every open request now; each is recorded."""
-        gevent.sleep(0)  # one that has not begun would vanish without a record
-        self._open.kill(_Cut, timeout=5.0)
+        gevent.sleep(0)  # a greenlet that has not started would end without a record
+        self._open.kill(_RunEnded, timeout=5.0)
 
     def _wait(self, until: float) -> bool:
-        """Sleep to an absolute time; True when stopped. A sender that is late does not wait, and stays late."""
+        """Sleep until an absolute time; True when stopped. Being late does not shift later due times."""
         wait = until - monotonic()
         return bool(self._stop.wait(wait)) if wait > 0 else self._stop.is_set()
 
-    def _request(self, planned: Planned) -> None:
-        terms = self._terms
-        sent = monotonic()  # before connecting: a server slow to accept is no lag of this generator
-        lag = sent - self.start - planned.due
+    def _send(self, request: PlannedRequest) -> None:
+        sent = monotonic()  # before connecting: a server that accepts slowly is not a lag of the load generator
+        lag = sent - self.start - request.due
         self.worst_lag = max(self.worst_lag, lag)
-        self._series.sent(planned, lag)
+        self._series.count_sent(request, lag)
         request_id = self._id()
-        answer = Answer()
-        patience = gevent.Timeout.start_new(max(0.0, self.start + planned.due + terms.timeout - sent))
+        response = CompletionResponse()
+        deadline = gevent.Timeout.start_new(max(0.0, self.start + request.due + self._config.timeout - sent))
         error: str | None = None
         try:
-            self._client.exchange(self._bytes(planned, request_id), answer)
-            patience.cancel()
-            fate, error = answer.fate()
+            self._client.exchange(self._bytes(request, request_id), response)
+            deadline.cancel()
+            outcome, error = response.outcome()
         except gevent.Timeout:
-            fate = Fate.TIMEOUT
-        except _Cut:
-            fate = Fate.CUT
-        except UnreachableError as unreachable:
-            fate, error = Fate.UPSTREAM_UNREACHABLE, str(unreachable)
-        except ProtocolError as broken:
-            fate, error = Fate.UPSTREAM_ERROR, str(broken)
-        except OSError as own:  # out of file descriptors or ports: a fault of this machine, not of the server
-            fate, error = Fate.NOT_SENT, str(own)
+            outcome = ClientOutcome.TIMEOUT
+        except _RunEnded:
+            outcome = ClientOutcome.CUT
+        except UnreachableError as failure:
+            outcome, error = ClientOutcome.UPSTREAM_UNREACHABLE, str(failure)
+        except ProtocolError as failure:
+            outcome, error = ClientOutcome.UPSTREAM_ERROR, str(failure)
+        except OSError as failure:  # no file descriptors or ports left: a fault of this machine, not of the server
+            outcome, error = ClientOutcome.NOT_SENT, str(failure)
         finally:
-            patience.close()
-        self._ended(planned, answer, request_id, sent, fate, error)
+            deadline.close()
+        self._record(request, response, request_id, sent, outcome, error)
 
-    def _refuse(self, planned: Planned, why: str) -> None:
-        self._ended(planned, Answer(), self._id(), None, Fate.NOT_SENT, why)
+    def _record_not_sent(self, request: PlannedRequest, reason: str) -> None:
+        self._record(request, CompletionResponse(), self._id(), None, ClientOutcome.NOT_SENT, reason)
 
-    def _ended(
-        self, planned: Planned, answer: Answer, request_id: str, sent: float | None, fate: Fate, error: str | None
+    def _record(
+        self,
+        request: PlannedRequest,
+        response: CompletionResponse,
+        request_id: str,
+        sent: float | None,
+        outcome: ClientOutcome,
+        error: str | None,
     ) -> None:
-        record = recorded(
-            planned,
-            answer,
-            self._terms.slos,
+        record = make_record(
+            request,
+            response,
+            self._config.slos,
             request_id=request_id,
             start=self.start,
             sent=sent,
             closed=monotonic(),
-            fate=fate,
+            outcome=outcome,
             error=error,
         )
-        self._series.ended(planned, fate)
-        self._on_ended(record, answer.bytes)
+        self._series.count_ended(request, outcome)
+        self._on_record(record, response.bytes)
 
     def _id(self) -> str:
         return f"load-{self._ids.getrandbits(96):024x}"
 
-    def _bytes(self, planned: Planned, request_id: str) -> bytes:
-        asked = body(planned, self._terms.model)
+    def _bytes(self, request: PlannedRequest, request_id: str) -> bytes:
+        payload = encode_body(request, self._config.model)
         headers = (
             ("x-request-id", request_id),
-            (REQUEST_CLASS_HEADER, planned.request_class),
-            (REQUEST_START_HEADER, f"t={self.start_unix + planned.due:.6f}"),
+            (REQUEST_CLASS_HEADER, request.request_class),
+            (REQUEST_START_HEADER, f"t={self.start_unix + request.due:.6f}"),
         )
-        return head(self._terms.target.path + planned.endpoint, self._terms.target.netloc, len(asked), headers) + asked
+        return (
+            encode_head(self._config.target.path + request.endpoint, self._config.target.netloc, len(payload), headers)
+            + payload
+        )

@@ -1,95 +1,102 @@
-"""From the plan and the answer of one request to its record, judged by the SLO file as the sidecar would."""
+"""Makes the record of one request from its plan and its response, with verdicts by the SLO file as in the sidecar."""
 
 from exporters.signals import Verdict
 from exporters.slos import SloFile
 from exporters.verdicts import Ending, Story, goodput, judge_story, nearest_rank
-from loadgen.request_plan import Planned
-from loadgen.request_record import Fate, Record
-from loadgen.response import Answer
+from loadgen.completion_response import CompletionResponse
+from loadgen.request_plan import PlannedRequest
+from loadgen.request_record import ClientOutcome, Record
 
 
-def recorded(
-    planned: Planned,
-    answer: Answer,
+def make_record(
+    request: PlannedRequest,
+    response: CompletionResponse,
     slos: SloFile,
     *,
     request_id: str,
     start: float,
     sent: float | None,
     closed: float,
-    fate: Fate,
+    outcome: ClientOutcome,
     error: str | None,
 ) -> Record:
-    """The record of a request that has ended; `start`, `sent`, `closed` and the answer are on one monotonic clock."""
-    first = None if answer.first is None else answer.first - start
-    chunks = len(answer.gaps) + (answer.first is not None)
-    tokens = answer.completion_tokens
-    if tokens is None and fate is not Fate.OK and chunks:
-        tokens = chunks  # a stream without its end has no usage: a chunk is a token at least, as the sidecar counts
-    ordered = sorted(answer.gaps)
+    """The record of a request that has ended; `start`, `sent`, `closed` and the response are on one monotonic clock."""
+    first = None if response.first is None else response.first - start
+    chunks = len(response.gaps) + (response.first is not None)
+    tokens = response.completion_tokens
+    if tokens is None and outcome is not ClientOutcome.OK and chunks:
+        tokens = chunks  # a truncated stream has no usage: count one token per chunk, as the sidecar does
+    ordered = sorted(response.gaps)
     ended = closed - start
-    verdicts = _verdicts(planned, answer, slos, fate, e2e=ended - planned.due, start=start, tokens=tokens)
+    verdicts = _verdicts(request, response, slos, outcome, e2e=ended - request.due, start=start, tokens=tokens)
     return Record(
-        request_class=planned.request_class,
-        phase=planned.phase,
+        request_class=request.request_class,
+        phase=request.phase,
         request_id=request_id,
-        endpoint=planned.endpoint,
-        stream=planned.stream,
-        outcome=fate,
-        due=_micro(planned.due),
-        sent=None if sent is None else _micro(sent - start),
-        first=None if first is None else _micro(first),
-        last=None if answer.last is None else _micro(answer.last - start),
-        closed=_micro(ended),
-        send_lag=None if sent is None else _micro(sent - start - planned.due),
-        ttft=None if first is None else _micro(first - planned.due),
-        e2e=_micro(ended - planned.due),
-        itl_p50=_micro(nearest_rank(ordered, 50)) if ordered else None,
-        itl_p95=_micro(nearest_rank(ordered, 95)) if ordered else None,
+        endpoint=request.endpoint,
+        stream=request.stream,
+        outcome=outcome,
+        due=_microseconds(request.due),
+        sent=None if sent is None else _microseconds(sent - start),
+        first=None if first is None else _microseconds(first),
+        last=None if response.last is None else _microseconds(response.last - start),
+        closed=_microseconds(ended),
+        send_lag=None if sent is None else _microseconds(sent - start - request.due),
+        ttft=None if first is None else _microseconds(first - request.due),
+        e2e=_microseconds(ended - request.due),
+        itl_p50=_microseconds(nearest_rank(ordered, 50)) if ordered else None,
+        itl_p95=_microseconds(nearest_rank(ordered, 95)) if ordered else None,
         chunks=chunks,
-        status=answer.http.status,
-        finish_reason=answer.finish_reason,
+        status=response.http.status,
+        finish_reason=response.finish_reason,
         error=error,
-        asked_prompt_tokens=planned.prompt_tokens,
-        max_tokens=planned.max_tokens,
-        prompt_tokens=answer.prompt_tokens,
+        asked_prompt_tokens=request.prompt_tokens,
+        max_tokens=request.max_tokens,
+        prompt_tokens=response.prompt_tokens,
         completion_tokens=tokens,
-        cached_tokens=answer.cached_tokens,
-        queue=answer.queue,
-        prefill=answer.prefill,
-        decode=answer.decode,
+        cached_tokens=response.cached_tokens,
+        queue=response.queue,
+        prefill=response.prefill,
+        decode=response.decode,
         slo=verdicts,
         good=goodput(verdicts.values()),
     )
 
 
 def _verdicts(
-    planned: Planned, answer: Answer, slos: SloFile, fate: Fate, *, e2e: float, start: float, tokens: int | None
+    request: PlannedRequest,
+    response: CompletionResponse,
+    slos: SloFile,
+    outcome: ClientOutcome,
+    *,
+    e2e: float,
+    start: float,
+    tokens: int | None,
 ) -> dict[str, Verdict]:
-    outcome = fate.outcome
-    if outcome is None:
-        return {}  # never sent: no fault of the server
-    zero = start + planned.due
+    sidecar_outcome = outcome.sidecar_outcome
+    if sidecar_outcome is None:
+        return {}  # not sent: the server has no part in it
+    zero = start + request.due
     return judge_story(
-        slos.slos_of(slos.classify(planned.request_class, planned.prompt_tokens, planned.max_tokens)),
+        slos.slos_of(slos.classify(request.request_class, request.prompt_tokens, request.max_tokens)),
         slos.first_token_timeout,
         Story(
-            stream=planned.stream,
-            max_tokens=planned.max_tokens,
-            first_token=None if answer.first is None else answer.first - zero,
-            gaps=answer.gaps,
+            stream=request.stream,
+            max_tokens=request.max_tokens,
+            first_token=None if response.first is None else response.first - zero,
+            gaps=response.gaps,
             ending=Ending(
                 at=e2e,
-                outcome=outcome,
-                last_chunk=None if answer.last is None else answer.last - zero,
+                outcome=sidecar_outcome,
+                last_chunk=None if response.last is None else response.last - zero,
                 completion_tokens=tokens,
-                queue=answer.queue,
-                prefill=answer.prefill,
-                decode=answer.decode,
+                queue=response.queue,
+                prefill=response.prefill,
+                decode=response.decode,
             ),
         ),
     )
 
 
-def _micro(seconds: float) -> float:
+def _microseconds(seconds: float) -> float:
     return round(seconds, 6)

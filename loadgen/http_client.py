@@ -1,4 +1,4 @@
-"""Carries one request over a gevent socket and hands each read, with its time, to whoever reads the response."""
+"""Sends one request over a gevent socket and feeds each read, with its time, to the response."""
 
 import ssl
 from time import monotonic
@@ -8,20 +8,20 @@ import gevent.socket
 import gevent.ssl
 
 from exporters.errors import system_reason
+from loadgen.completion_response import CompletionResponse
 from loadgen.load_target import Target
-from loadgen.response import Answer
 
-READ = 16 * 1024  # far more than the chunks that gather between two turns of the loop, and cheap to allocate
+READ_BYTES = 16 * 1024  # more than the chunks that arrive in one turn of the event loop; cheap to allocate
 
 
 class UnreachableError(Exception):
-    """No connection, or one that ended before any byte of a response."""
+    """No connection, or a connection that ended before the first byte of a response."""
 
 
-class Client:
-    """A fresh connection for each request: no pool, hence no limit on open requests that would close the loop.
+class HttpClient:
+    """Opens a connection for each request: a pool would limit the open requests, and the load would not be open-loop.
 
-    The name is resolved once; a look-up for each request would wait in gevent's small thread pool.
+    The name is resolved once: a look-up for each request would wait for gevent's small thread pool.
     """
 
     def __init__(self, target: Target) -> None:
@@ -32,46 +32,48 @@ class Client:
         """
         self._target = target
         try:
-            found = gevent.socket.getaddrinfo(target.host, target.port, type=gevent.socket.SOCK_STREAM)
+            addresses = gevent.socket.getaddrinfo(target.host, target.port, type=gevent.socket.SOCK_STREAM)
         except OSError as error:
             raise UnreachableError(f"{target.host} has no address: {_reason(error)}") from error
-        self._addresses = [(family, address) for family, _, _, _, address in found]
+        self._addresses = [(family, address) for family, _, _, _, address in addresses]
         self._tls = gevent.ssl.create_default_context() if target.tls else None
 
-    def exchange(self, request: bytes, answer: Answer) -> None:
-        """Send the request and feed the response to `answer` until it is complete or the connection has ended.
+    def exchange(self, request: bytes, response: CompletionResponse) -> None:
+        """Send the request and feed the response to `response` until it is complete or the connection has ended.
 
         Raises:
-            UnreachableError: nobody answered.
-            ProtocolError: the response is no HTTP/1.1.
+            UnreachableError: there is no response.
+            ProtocolError: the response is not HTTP/1.1.
         """
         connection = self._connect()
         try:
-            lost: OSError | None = None
+            failure: OSError | None = None
             try:
                 connection.sendall(request)
             except (BrokenPipeError, ConnectionResetError) as error:
-                lost = error  # the answer may have come already: a refusal that did not wait for the whole request
+                failure = (
+                    error  # the response may have arrived: a server can reject a request before it has read all of it
+                )
             try:
-                self._read(connection, answer)
+                self._read(connection, response)
             except OSError as error:
-                lost = lost or error
-                answer.eof(monotonic())
-            if answer.http.status is None:
-                why = _reason(lost) if lost else "the connection was closed"
-                raise UnreachableError(f"no response: {why}")
+                failure = failure or error
+                response.eof(monotonic())
+            if response.http.status is None:
+                reason = _reason(failure) if failure else "the connection was closed"
+                raise UnreachableError(f"no response: {reason}")
         finally:
             connection.close()
 
-    def _read(self, connection: Any, answer: Answer) -> None:
-        receive, feed = connection.recv, answer.feed
-        while data := receive(READ):
+    def _read(self, connection: Any, response: CompletionResponse) -> None:
+        receive, feed = connection.recv, response.feed
+        while data := receive(READ_BYTES):
             if feed(data, monotonic()):
                 return
-        answer.eof(monotonic())
+        response.eof(monotonic())
 
     def _connect(self) -> Any:
-        refused: OSError | None = None
+        failure: OSError | None = None
         for family, address in self._addresses:
             connection = gevent.socket.socket(family, gevent.socket.SOCK_STREAM)
             try:
@@ -81,13 +83,13 @@ class Client:
                     return self._tls.wrap_socket(connection, server_hostname=self._target.host)
             except (OSError, ssl.SSLError) as error:
                 connection.close()
-                refused = error
-            except BaseException:  # a timeout or the end of the run, raised into the wait for the connection
+                failure = error
+            except BaseException:  # a timeout, or the end of the run, while connecting
                 connection.close()
                 raise
             else:
                 return connection
-        raise UnreachableError(f"cannot connect to {self._target}: {_reason(refused)}") from refused
+        raise UnreachableError(f"cannot connect to {self._target}: {_reason(failure)}") from failure
 
 
 def _reason(error: OSError | None) -> str:

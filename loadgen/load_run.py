@@ -1,4 +1,4 @@
-"""One run from its settings to its report, apart from Locust, to which each request is only told."""
+"""One run from its settings to its report; Locust only receives an event for each request."""
 
 import resource
 from collections.abc import Callable
@@ -10,101 +10,100 @@ from rich.console import Console
 from exporters.errors import UsageError
 from loadgen import preflight, report
 from loadgen.arrivals import arrivals
-from loadgen.dispatcher import Offering, Terms
-from loadgen.http_client import Client, UnreachableError
-from loadgen.load_metrics import LoadSeries
-from loadgen.progress import EVERY, Status
+from loadgen.dispatcher import DispatchConfig, Dispatcher
+from loadgen.http_client import HttpClient, UnreachableError
+from loadgen.load_metrics import LoadCollector
+from loadgen.progress import TICK, ProgressLine
 from loadgen.request_plan import Workload
-from loadgen.request_record import Fate, Record
-from loadgen.result_store import Journal
-from loadgen.run_settings import Settings
+from loadgen.request_record import ClientOutcome, Record
+from loadgen.result_store import ResultStore
+from loadgen.run_settings import RunSettings
 
 
 class FailedRequestError(Exception):
-    """What Locust shows for a request that was not ok: the outcome, so that its table of failures stays short."""
+    """Locust's exception for a request that is not ok; the outcome only, so that its table is short."""
 
 
-class Load:
+class LoadRun:
     """One run from its settings to its summary."""
 
-    def __init__(self, settings: Settings, series: LoadSeries, fire: Callable[..., None]) -> None:
-        """Look at the target and make the folder, before any load.
+    def __init__(self, settings: RunSettings, series: LoadCollector, fire: Callable[..., None]) -> None:
+        """Check the target and make the output folder, before any load.
 
         Raises:
-            UsageError: the target does not answer, or the folder cannot be used.
+            UsageError: the target does not respond, or the folder cannot be used.
         """
         self._settings = settings
         self._series = series
         self._fire = fire
         try:
-            client = Client(settings.target)
+            client = HttpClient(settings.target)
         except UnreachableError as error:
             raise UsageError(f"--target {settings.target}: {error}") from error
-        model = preflight.model(settings, client) if settings.check else settings.model or ""
-        self._journal = Journal(settings, model)
-        _raise_file_limit(settings.most_open)
-        terms = Terms(
+        model = preflight.find_model(settings, client) if settings.check else settings.model or ""
+        self._store = ResultStore(settings, model)
+        _raise_file_limit(settings.max_open)
+        config = DispatchConfig(
             target=settings.target,
             model=model,
             slos=settings.slos,
             timeout=settings.scenario.timeout,
-            most_open=settings.most_open,
+            max_open=settings.max_open,
         )
         self._plan = Workload(settings.scenario, settings.seed).plan(arrivals(settings.phases, settings.seed))
-        self.offering = Offering(terms, client, series, self._ended)
+        self.dispatcher = Dispatcher(config, client, series, self._record)
 
-    def play(self) -> None:
-        """Offer, wait for what is open, and report; when killed or stopped, what is open gets a grace and is cut."""
-        offering, settings = self.offering, self._settings
-        offering.begin()
-        self._journal.begin(offering.start_unix)
-        self._series.begin(settings.scenario.name, offering.start_unix)
-        status = Status(offering, settings.phases, self._journal.records)
-        watch = gevent.spawn(self._watch, status)
-        how = "killed"
+    def run(self) -> None:
+        """Send all requests, wait for the open ones, and report; a stopped run waits for the grace only."""
+        dispatcher, settings = self.dispatcher, self._settings
+        dispatcher.begin()
+        self._store.start(dispatcher.start_unix)
+        self._series.start_run(settings.scenario.name, dispatcher.start_unix)
+        progress = ProgressLine(dispatcher, settings.phases, self._store.records)
+        ticker = gevent.spawn(self._tick, progress)
+        ending = "killed"
         try:
-            offering.offer(self._plan, settings.length)
-            offering.drain(settings.scenario.timeout + 1)
-            how = "stopped" if offering.stopped else "completed"
-            if offering.stopped:
-                offering.grace(settings.grace)
+            dispatcher.offer(self._plan, settings.length)
+            dispatcher.drain(settings.scenario.timeout + 1)
+            ending = "stopped" if dispatcher.stopped else "completed"
+            if dispatcher.stopped:
+                dispatcher.wait_after_stop(settings.grace)
         finally:
-            offering.cut()
-            self._series.end()
-            watch.kill()
-            status.close()
-            run, result = self._journal.end(how, monotonic() - offering.start)
+            dispatcher.cut()
+            self._series.end_run()
+            ticker.kill()
+            progress.close()
+            run, result = self._store.end(ending, monotonic() - dispatcher.start)
             report.show(run, result, Console())
 
     def stop(self) -> None:
-        """Offer nothing more and end; asked a second time, without the grace."""
-        if self.offering.stopped:
-            self.offering.cut()
-        self.offering.stop()
+        """Send no further request and end after the grace; a second call ends the run at once."""
+        if self.dispatcher.stopped:
+            self.dispatcher.cut()
+        self.dispatcher.stop()
 
-    def _ended(self, record: Record, size: int) -> None:
-        self._journal.keep(record)
-        # Locust counts and shows it too, but rounds its percentiles to two digits and knows no first token: the
-        # figures of record are ours.
+    def _record(self, record: Record, size: int) -> None:
+        self._store.add(record)
+        # Locust rounds its percentiles to two digits and has no TTFT, so its figures are for display only.
         self._fire(
             request_type="STREAM" if record.stream else "POST",
             name=record.request_class,
             response_time=(record.e2e or 0.0) * 1000,
             response_length=size,
-            exception=None if record.outcome is Fate.OK else FailedRequestError(record.outcome.value),
+            exception=None if record.outcome is ClientOutcome.OK else FailedRequestError(record.outcome.value),
             context={"phase": record.phase},
         )
 
-    def _watch(self, status: Status) -> None:
+    def _tick(self, progress: ProgressLine) -> None:
         while True:
-            gevent.sleep(EVERY)
-            self._journal.flush()
-            status.tick()
+            gevent.sleep(TICK)
+            self._store.flush()
+            progress.tick()
 
 
-def _raise_file_limit(most_open: int) -> None:
+def _raise_file_limit(max_open: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = most_open + 256
+    wanted = max_open + 256
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft < wanted:

@@ -1,9 +1,9 @@
-"""Where the load goes, and the guard against pointing it at somebody else's machine."""
+"""The target of the load, which must be this machine unless a flag allows another."""
 
-import ipaddress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from exporters.addresses import Address, is_loopback
 from exporters.errors import UsageError
 
 
@@ -18,20 +18,15 @@ class Target:
 
     @property
     def netloc(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return str(Address(self.host, self.port))
 
     def __str__(self) -> str:
         return f"{'https' if self.tls else 'http'}://{self.netloc}{self.path}"
 
     @property
     def is_loopback(self) -> bool:
-        """Judged by the name alone: what a resolver says today may be another machine tomorrow."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        """By the name alone: what a resolver returns can change."""
+        return is_loopback(self.host)
 
 
 def parse(url: str, *, allow_remote: bool) -> Target:

@@ -1,49 +1,49 @@
-"""Runs Locust headless inside this process; imported only by `load run`, for importing Locust patches the sockets."""
+"""Runs Locust headless in this process; imported by `load run` only, because importing Locust patches the sockets."""
 
+import logging
 import signal
 
-import locust  # isort: skip - first of all: it patches the standard library for gevent
+import locust  # isort: skip - first, because it patches the standard library for gevent
 import gevent
 from locust.env import Environment
 
-from loadgen.load_metrics import LoadSeries
-from loadgen.load_run import Load
-from loadgen.locust_user import OpenLoop
-from loadgen.metrics_page import Page
-from loadgen.run_settings import Settings
-
-_DISCOVERY = 5.0  # a Prometheus that has just started, as in the lab, looks for targets only after so long
+from loadgen.load_metrics import LoadCollector
+from loadgen.load_run import LoadRun
+from loadgen.locust_user import OpenLoopUser
+from loadgen.metrics_endpoint import MetricsEndpoint
+from loadgen.run_settings import RunSettings
 
 
-def run(settings: Settings) -> int:
-    """Offer the load and report.
+def run(settings: RunSettings) -> int:
+    """Run the load and report.
 
     Raises:
-        UsageError: the target does not answer, or the folder or the address of the metrics cannot be used.
+        UsageError: the target does not respond, or the folder or the address of the metrics cannot be used.
     """
+    logging.getLogger("locust").setLevel(logging.WARNING)  # it logs each step of its own start and stop
     environment = Environment(events=locust.events, host=str(settings.target))
-    series = LoadSeries(settings.slos)
-    page = Page(series, settings.metrics)
-    load = Load(settings, series, environment.events.request.fire)
+    series = LoadCollector(settings.slos)
+    endpoint = MetricsEndpoint(series, settings.metrics)
+    load = LoadRun(settings, series, environment.events.request.fire)
 
-    class Mix(OpenLoop):
-        def load(self) -> Load:
+    class Mix(OpenLoopUser):
+        def load(self) -> LoadRun:
             return load
 
     def stop() -> None:
         load.stop()
-        page.hurry()
+        endpoint.stop_waiting()
 
     environment.user_classes = [Mix]
     runner = environment.create_local_runner()
     for number in (signal.SIGTERM, signal.SIGINT):
         gevent.signal_handler(number, stop)
-    # Prometheus must see the counters at 0, or it cannot tell how much they grew, and then where they ended.
-    two_scrapes = 2 * settings.slos.scrape_interval  # for one may be lost
-    page.wait(_DISCOVERY + two_scrapes)
+    # Prometheus computes increases from the counters at 0 and at their last values, so both must be scraped.
+    two_scrapes = 2 * settings.slos.scrape_interval  # one may fail
+    endpoint.wait_for_scrape(settings.metrics_wait + two_scrapes)
     runner.start(user_count=1, spawn_rate=1)
     runner.greenlet.join()
-    page.changed()
-    page.wait(two_scrapes)
-    page.close()
+    endpoint.mark_unread()
+    endpoint.wait_for_scrape(two_scrapes)
+    endpoint.close()
     return 0

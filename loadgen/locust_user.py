@@ -1,4 +1,4 @@
-"""The Locust user that offers a whole run: one is all it takes, since every request has a greenlet of its own."""
+"""The Locust user that runs a whole load: one is enough, because every request has its own greenlet."""
 
 import logging
 
@@ -7,27 +7,27 @@ from locust import User, task
 from locust.exception import StopUser
 
 from exporters.errors import UsageError
-from loadgen.load_run import Load
+from loadgen.load_run import LoadRun
 
 
-class OpenLoop(User):
-    """Offers the whole mix of one run, then ends the test."""
+class OpenLoopUser(User):
+    """Runs the whole load, then ends the test."""
 
     abstract = True
     fixed_count = 1
 
-    def load(self) -> Load:
+    def load(self) -> LoadRun:
         raise NotImplementedError
 
     @task
     def offer(self) -> None:
         try:
-            self.load().play()
-        except UsageError as error:  # under Locust's web page there is no command line to refuse on
+            self.load().run()
+        except UsageError as error:  # Locust's web page has no command line to report it on
             logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - a message, never a traceback
             self.environment.process_exit_code = 2
         finally:
             runner = self.environment.runner
-            # From a greenlet of its own: ending the test kills this one.
+            # In another greenlet, because ending the test kills this one.
             gevent.spawn(runner.stop if self.environment.web_ui else runner.quit)
-        raise StopUser  # else Locust would run the task again until that greenlet has its turn
+        raise StopUser  # otherwise Locust runs the task again before that greenlet

@@ -1,41 +1,41 @@
-"""Asks the target for its models before any load, so that a wrong address or name costs nothing."""
+"""Requests the target's list of models before any load, so that a wrong address or model is found first."""
 
 import gevent
 import msgspec
 
 from exporters.errors import UsageError
-from loadgen.http_client import Client, UnreachableError
+from loadgen.completion_response import CompletionResponse, error_text
+from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.http_response import ProtocolError
-from loadgen.response import Answer, error_text
-from loadgen.run_settings import Settings
+from loadgen.run_settings import RunSettings
 
-SECONDS = 10.0
+TIMEOUT = 10.0
 
 
-def model(settings: Settings, client: Client) -> str:
-    """The model to ask for.
+def find_model(settings: RunSettings, client: HttpClient) -> str:
+    """The model to send requests for.
 
     Raises:
-        UsageError: the target does not answer, or does not serve the model that was chosen.
+        UsageError: the target does not response, or does not serve the model that was chosen.
     """
-    answer = Answer()
+    response = CompletionResponse()
     path = f"{settings.target.path}/v1/models"
     request = f"GET {path} HTTP/1.1\r\nhost: {settings.target.netloc}\r\nconnection: close\r\n\r\n".encode("ascii")
     hint = "start it first, or give --no-check"
     try:
-        with gevent.Timeout(SECONDS):
-            client.exchange(request, answer)
+        with gevent.Timeout(TIMEOUT):
+            client.exchange(request, response)
     except gevent.Timeout as error:
-        raise UsageError(f"--target {settings.target}: no answer in {SECONDS:.0f} s; {hint}") from error
+        raise UsageError(f"--target {settings.target}: no response in {TIMEOUT:.0f} s; {hint}") from error
     except UnreachableError as error:
         raise UsageError(f"--target {settings.target}: {error}; {hint}") from error
     except ProtocolError as error:
         raise UsageError(f"--target {settings.target}: does not speak HTTP/1.1: {error}") from error
-    if answer.http.status != 200:
-        text = error_text(answer.body)
-        raise UsageError(f"--target {settings.target}: {path} answers {answer.http.status}: {text}; {hint}")
+    if response.http.status != 200:
+        text = error_text(response.body)
+        raise UsageError(f"--target {settings.target}: {path} answers {response.http.status}: {text}; {hint}")
     try:
-        models = [str(model["id"]) for model in msgspec.json.decode(answer.body)["data"]]
+        models = [str(model["id"]) for model in msgspec.json.decode(response.body)["data"]]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise UsageError(f"--target {settings.target}: {path} is no list of models; give --no-check") from error
     if settings.model is not None and settings.model not in models:

@@ -1,5 +1,6 @@
-"""What is going on, on stderr: a line that renews itself on a terminal, else one line every ten seconds."""
+"""Shows the progress of a run: a line that is updated on a terminal, else a log line every ten seconds."""
 
+import logging
 from collections.abc import Sequence
 from time import monotonic
 
@@ -8,37 +9,39 @@ from rich.live import Live
 from rich.text import Text
 
 from loadgen.arrivals import Phase
-from loadgen.dispatcher import Offering
-from loadgen.report import spell
-from loadgen.request_record import Fate, Record
+from loadgen.dispatcher import Dispatcher
+from loadgen.report import format_seconds
+from loadgen.request_record import ClientOutcome, Record
 from loadgen.summary import quantiles
 
-EVERY = 1.0
-EVERY_IN_A_LOG = 10.0
-RECENT = 10.0  # seconds over which the line looks back
+_log = logging.getLogger(__name__)
+
+TICK = 1.0
+LOG_INTERVAL = 10.0
+RECENT = 10.0  # seconds that the counts of ended requests and the TTFT cover
 
 
-class Status:
-    """Prints the state of one run whenever `tick` is called, about once a second."""
+class ProgressLine:
+    """Shows the state of one run at each call of `tick`, about once a second."""
 
-    def __init__(self, offering: Offering, phases: Sequence[Phase], records: Sequence[Record]) -> None:
-        self._offering = offering
+    def __init__(self, dispatcher: Dispatcher, phases: Sequence[Phase], records: Sequence[Record]) -> None:
+        self._dispatcher = dispatcher
         self._phases = phases
         self._records = records
         self._console = Console(stderr=True)
         self._live: Live | None = None
-        self._next = EVERY_IN_A_LOG
+        self._next = LOG_INTERVAL
 
     def tick(self) -> None:
-        now = monotonic() - self._offering.start
+        now = monotonic() - self._dispatcher.start
         if self._console.is_terminal:
             if self._live is None:
                 self._live = Live(console=self._console, auto_refresh=False, transient=True)
                 self._live.start()
             self._live.update(Text(self.line(now)), refresh=True)
         elif now >= self._next:
-            self._next += EVERY_IN_A_LOG
-            self._console.print(self.line(now), highlight=False, soft_wrap=True)
+            self._next += LOG_INTERVAL
+            _log.info("%s", self.line(now))
 
     def close(self) -> None:
         if self._live is not None:
@@ -46,16 +49,16 @@ class Status:
 
     def line(self, now: float) -> str:
         recent = []
-        for record in reversed(self._records):  # they come in the order in which they ended
+        for record in reversed(self._records):  # the records are in the order in which the requests ended
             if record.closed < now - RECENT:
                 break
             recent.append(record)
-        ok = sum(record.outcome is Fate.OK for record in recent)
+        ok = sum(record.outcome is ClientOutcome.OK for record in recent)
         ttft = quantiles(record.ttft for record in recent if record.ttft is not None).p50
         return (
-            f"{now:5.0f} s {self._phase(now):<10} offered {self._offering.offered}  open {self._offering.open}  "
+            f"{now:5.0f} s {self._phase(now):<10} offered {self._dispatcher.offered}  open {self._dispatcher.open}  "
             f"ended {len(self._records)}  last {RECENT:.0f} s: ok {ok}, not ok {len(recent) - ok}, "
-            f"TTFT p50 {spell(ttft)}  worst send lag {spell(self._offering.worst_lag)}"
+            f"TTFT p50 {format_seconds(ttft)}  worst send lag {format_seconds(self._dispatcher.worst_lag)}"
         )
 
     def _phase(self, now: float) -> str:

@@ -1,10 +1,10 @@
-"""Text of a wanted number of tokens, made of words that almost every tokenizer reads as one token each."""
+"""Makes text of a given number of tokens, from words that are one token for almost every tokenizer."""
 
 from collections.abc import Sequence
 from random import Random
 
-# Common words of three letters: with its space each is one token and four characters, so that the engine's count, a
-# guess of a token per four characters and the scenario agree.
+# Common words of three letters: each is, with its space, one token and four characters. So the engine's count, an
+# estimate of one token per four characters, and the scenario agree.
 WORDS = (  # noqa: SIM905 - a list literal of it would be 190 lines
     "ace act add age ago aid aim air all and any are arm art ask bad bag bar bat bed bet bid big bit box boy bus but "
     "buy can cap car cat cut dad day die dig dog dry due ear eat egg end eye fan far fat few fit fix fly for fox fun "

@@ -1,4 +1,4 @@
-"""Shows the figures of a run as tables: what was offered, what became of it, how long it took, how much was good."""
+"""Shows the figures of a run as tables: requests, outcomes, latencies, goodput."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,36 +7,36 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadgen.request_record import Fate, Run
-from loadgen.summary import Figures, Summary
+from loadgen.request_record import ClientOutcome, Run
+from loadgen.summary import ClassSummary, Summary
 
 _LEGEND = (
     "TTFT of streams, from the time the request was due; ∞: that share got no first token.\n"
     "*median over requests of their own 95th percentile of gaps. lag: sent later than due, by this generator's fault."
 )
-WIDE = 160  # columns when the output is no terminal: a table that is folded cannot be read
-FOLDED = 140  # columns below which one table no longer holds all figures
+WIDE = 160  # columns when the output is not a terminal: a folded table cannot be read
+FOLDED = 140  # with fewer columns, the figures do not fit in one table
 
 
-def _others(row: Figures) -> str:
-    return ", ".join(f"{name} {count}" for name, count in row.outcomes.items() if name != Fate.OK) or "-"
+def _others(row: ClassSummary) -> str:
+    return ", ".join(f"{name} {count}" for name, count in row.outcomes.items() if name != ClientOutcome.OK) or "-"
 
 
-Columns = list[tuple[str, Callable[[Figures], str]]]
+Columns = list[tuple[str, Callable[[ClassSummary], str]]]
 _NOT_OK = "not ok"
 _COUNTS: Columns = [
     ("offered", lambda row: str(row.offered)),
     ("ok", lambda row: str(row.ok)),
     (_NOT_OK, _others),
-    ("goodput", lambda row: percent(row.goodput)),
+    ("goodput", lambda row: format_percent(row.goodput)),
 ]
 _TIMES: Columns = [
     ("TTFT p50", lambda row: _first_token(row, row.ttft.p50)),
     ("p95", lambda row: _first_token(row, row.ttft.p95)),
     ("p99", lambda row: _first_token(row, row.ttft.p99)),
     ("no token", lambda row: str(row.without_first_token)),
-    ("ITL p95*", lambda row: spell(row.itl_p95.p50)),
-    ("lag p99", lambda row: spell(row.send_lag.p99)),
+    ("ITL p95*", lambda row: format_seconds(row.itl_p95.p50)),
+    ("lag p99", lambda row: format_seconds(row.send_lag.p99)),
 ]
 _TOKENS: Columns = [
     ("in", lambda row: str(row.prompt_tokens)),
@@ -66,7 +66,7 @@ def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType
     )
 
 
-def _table(title: str, rows: Sequence[Figures], columns: Columns) -> Table:
+def _table(title: str, rows: Sequence[ClassSummary], columns: Columns) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
     table.add_column("class", no_wrap=True)
     for heading, _ in columns:
@@ -76,8 +76,8 @@ def _table(title: str, rows: Sequence[Figures], columns: Columns) -> Table:
     return table
 
 
-def _first_token(row: Figures, value: float | None) -> str:
-    return "∞" if value is None and row.streams else spell(value)
+def _first_token(row: ClassSummary, value: float | None) -> str:
+    return "∞" if value is None and row.streams else format_seconds(value)
 
 
 def _slos(run: Run, result: Summary) -> Table:
@@ -88,24 +88,24 @@ def _slos(run: Run, result: Summary) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result.classes:
         for slo in run.slos:
-            if (met := row.slos.get(slo.name)) is None:
+            if (result_ := row.slos.get(slo.name)) is None:
                 continue
-            share = 1 - met.bad / met.events if met.events else None
+            share = 1 - result_.bad / result_.events if result_.events else None
             condition = slo.signal if slo.threshold is None else f"{slo.signal} <= {slo.threshold:g} s"
             table.add_row(
                 row.name,
                 slo.name,
                 condition,
-                percent(slo.objective),
-                Text(percent(share), style="red" if share is not None and share < slo.objective else "green"),
-                str(met.bad),
-                str(met.events),
+                format_percent(slo.objective),
+                Text(format_percent(share), style="red" if share is not None and share < slo.objective else "green"),
+                str(result_.bad),
+                str(result_.events),
             )
     return table
 
 
-def spell(seconds: float | None) -> str:
-    """A duration at a glance: three figures, in ms below a second."""
+def format_seconds(seconds: float | None) -> str:
+    """A duration with three significant digits, in ms below a second."""
     if seconds is None:
         return "-"
     if seconds < 0.9995:
@@ -113,5 +113,5 @@ def spell(seconds: float | None) -> str:
     return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
 
 
-def percent(share: float | None) -> str:
+def format_percent(share: float | None) -> str:
     return "-" if share is None else f"{share * 100:.4g} %"

@@ -1,4 +1,4 @@
-"""The plan of a run: each arrival with its class, sizes and prompt, decided by the seed and never by timing."""
+"""The plan of a run: class, sizes and prompt of each request, which depend on the seed and never on time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ import msgspec
 
 from loadgen import prompt_text
 from loadgen.arrivals import Arrival
-from loadgen.scenario import Scenario, Span
+from loadgen.scenario import Scenario, TokenRange
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """One request as it is meant to be; `due` in seconds since the start, `number` counts from 0."""
+class PlannedRequest:
+    """One request of the plan; `due` in seconds since the start, `number` counts from 0."""
 
     number: int
     due: float
@@ -30,7 +30,7 @@ class Planned:
 
 
 class Workload:
-    """Turns arrivals into requests; two with the same scenario and seed plan the same ones."""
+    """Makes a request of each arrival; the same scenario and seed give the same requests."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self._scenario = scenario
@@ -38,12 +38,12 @@ class Workload:
         self._documents = prompt_text.documents(seed, scenario.corpus)
         self._weights = [shape.share for shape in scenario.shapes]
 
-    def plan(self, arrivals: Iterator[Arrival]) -> Iterator[Planned]:
+    def plan(self, arrivals: Iterator[Arrival]) -> Iterator[PlannedRequest]:
         for number, arrival in enumerate(arrivals):
-            yield self._planned(number, arrival)
+            yield self._request(number, arrival)
 
-    def _planned(self, number: int, arrival: Arrival) -> Planned:
-        # A generator of its own for each request: what one class draws cannot shift what the next ones get.
+    def _request(self, number: int, arrival: Arrival) -> PlannedRequest:
+        # A generator for each request: the draws of one request do not change those of the next.
         random = Random(f"{self._seed}/request/{number}")  # noqa: S311 - repeatable, not secret
         shape = random.choices(self._scenario.shapes, self._weights)[0]
         own_tokens, max_tokens = _draw(random, shape.prompt_tokens), _draw(random, shape.output_tokens)
@@ -51,10 +51,10 @@ class Workload:
         chat = random.random() < self._scenario.chat_share
         prompt, tokens = prompt_text.text(random, own_tokens), own_tokens
         if shape.document:
-            which = random.randrange(len(self._documents))
-            prompt = f"{self._documents[which]}\n\n{prompt}"
-            tokens += self._scenario.corpus[which]
-        return Planned(
+            index = random.randrange(len(self._documents))
+            prompt = f"{self._documents[index]}\n\n{prompt}"
+            tokens += self._scenario.corpus[index]
+        return PlannedRequest(
             number=number,
             due=arrival.due,
             phase=arrival.phase,
@@ -67,25 +67,25 @@ class Workload:
         )
 
 
-def _draw(random: Random, span: Span) -> int:
-    return random.randint(span.least, span.most)
+def _draw(random: Random, tokens: TokenRange) -> int:
+    return random.randint(tokens.least, tokens.most)
 
 
-def body(planned: Planned, model: str) -> bytes:
-    """The JSON that asks for exactly `max_tokens`, so that the work offered does not depend on what a model says."""
-    asked: dict[str, object] = {"model": model}
-    if planned.endpoint == CHAT:
-        asked["messages"] = [{"role": "user", "content": planned.prompt}]
+def encode_body(request: PlannedRequest, model: str) -> bytes:
+    """The JSON body; `ignore_eos` makes the engine generate exactly `max_tokens`, so that the load is repeatable."""
+    body: dict[str, object] = {"model": model}
+    if request.endpoint == CHAT:
+        body["messages"] = [{"role": "user", "content": request.prompt}]
     else:
-        asked["prompt"] = planned.prompt
-    asked |= {"max_tokens": planned.max_tokens, "temperature": 0, "ignore_eos": True, "stream": planned.stream}
-    if planned.stream:
-        asked["stream_options"] = {"include_usage": True}
-    return msgspec.json.encode(asked)
+        body["prompt"] = request.prompt
+    body |= {"max_tokens": request.max_tokens, "temperature": 0, "ignore_eos": True, "stream": request.stream}
+    if request.stream:
+        body["stream_options"] = {"include_usage": True}
+    return msgspec.json.encode(body)
 
 
-def head(endpoint: str, host: str, length: int, headers: Sequence[tuple[str, str]]) -> bytes:
-    """The HTTP/1.1 head of a POST; each request has a connection of its own, as each user has."""
+def encode_head(endpoint: str, host: str, length: int, headers: Sequence[tuple[str, str]]) -> bytes:
+    """The HTTP/1.1 head of a POST; each request has its own connection."""
     lines = [
         f"POST {endpoint} HTTP/1.1",
         f"host: {host}",

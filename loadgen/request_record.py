@@ -1,4 +1,4 @@
-"""One request as the load generator saw it, and the file that keeps one JSON line for each."""
+"""The record of one request at the load generator, and the files of a run: records, run and summary."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -15,8 +15,8 @@ RUN = "run.json"
 SUMMARY = "summary.json"
 
 
-class Fate(StrEnum):
-    """What became of a request, seen from the client: the sidecar's outcomes where they apply, and its own."""
+class ClientOutcome(StrEnum):
+    """The outcome of a request at the client: the sidecar's outcomes where they apply, and the client's own."""
 
     OK = Outcome.OK.value
     TRUNCATED = Outcome.TRUNCATED.value
@@ -29,21 +29,21 @@ class Fate(StrEnum):
     NOT_SENT = LoadOutcome.NOT_SENT.value
 
     @property
-    def outcome(self) -> Outcome | None:
-        """The same in the sidecar's eyes, to whom a client that hangs up is an abort; None for what it never saw."""
+    def sidecar_outcome(self) -> Outcome | None:
+        """The outcome at the sidecar, where a client timeout is an abort; None for a request that was not sent."""
         match self:
-            case Fate.NOT_SENT:
+            case ClientOutcome.NOT_SENT:
                 return None
-            case Fate.TIMEOUT | Fate.CUT:
+            case ClientOutcome.TIMEOUT | ClientOutcome.CUT:
                 return Outcome.CLIENT_ABORT
             case _:
                 return Outcome(self.value)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Moments in seconds since the run's start, durations in seconds; absent is what was not seen.
+    """Times in seconds since the start of the run, durations in seconds; a field without a value is absent.
 
-    `due` is when the request was meant to be sent and the zero of every latency; `sent` is when it was.
+    `due` is when the request should be sent, and latencies count from it; `sent` is when it was sent.
     """
 
     request_class: str = msgspec.field(name="class")
@@ -51,7 +51,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str
     endpoint: str
     stream: bool
-    outcome: Fate
+    outcome: ClientOutcome
     due: float
     sent: float | None = None
     first: float | None = None
@@ -88,7 +88,7 @@ class Objective(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What was run, where, when and how it ended; `start` in unix seconds, to which all moments are relative."""
+    """The settings of a run and how it ended; `start` in unix seconds, to which all times are relative."""
 
     scenario: str
     seed: int
@@ -110,7 +110,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
-def line(record: Record) -> bytes:
+def encode_line(record: Record) -> bytes:
     return _encode(record) + b"\n"
 
 
@@ -119,10 +119,10 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_run(folder: Path) -> Run:
-    """What `run.json` says.
+    """Read `run.json`.
 
     Raises:
-        UsageError: there is no readable one.
+        UsageError: it cannot be read.
     """
     try:
         return msgspec.json.decode((folder / RUN).read_bytes(), type=Run)
@@ -140,12 +140,12 @@ def read_records(folder: Path) -> list[Record]:
     """
     path = folder / REQUESTS
     try:
-        return list(_decoded(path.read_bytes().splitlines(), path))
+        return list(_decode(path.read_bytes().splitlines(), path))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
 
 
-def _decoded(lines: Iterable[bytes], path: Path) -> Iterable[Record]:
+def _decode(lines: Iterable[bytes], path: Path) -> Iterable[Record]:
     decode = msgspec.json.Decoder(Record).decode
     for number, text in enumerate(lines, start=1):
         try:

@@ -1,4 +1,4 @@
-"""Keeps a run's records in memory and in its folder, and turns them into the summary when it ends."""
+"""Stores the records of a run in memory and in its folder, and makes the summary when it ends."""
 
 import platform
 import time
@@ -9,19 +9,19 @@ from typing import IO
 from msgspec import structs
 
 from exporters.errors import UsageError, system_reason
-from loadgen.request_record import REQUESTS, RUN, SUMMARY, Objective, Record, Run, line, write_json
-from loadgen.run_settings import Settings
-from loadgen.summary import Summary, summary
+from loadgen.request_record import REQUESTS, RUN, SUMMARY, Objective, Record, Run, encode_line, write_json
+from loadgen.run_settings import RunSettings
+from loadgen.summary import Summary, summarise
 
 
-class Journal:
-    """The folder of one run."""
+class ResultStore:
+    """The output folder of one run."""
 
-    def __init__(self, settings: Settings, model: str) -> None:
+    def __init__(self, settings: RunSettings, model: str) -> None:
         """Make the folder.
 
         Raises:
-            UsageError: it cannot be written, or holds a run already.
+            UsageError: it cannot be written, or has a run already.
         """
         self.records: list[Record] = []
         self._folder = settings.out
@@ -47,42 +47,42 @@ class Journal:
             reason = system_reason(error)
             raise UsageError(f"--out {self._folder}: cannot be written: {reason}") from error
 
-    def keep(self, record: Record) -> None:
+    def add(self, record: Record) -> None:
         self.records.append(record)
-        self._file.write(line(record))
+        self._file.write(encode_line(record))
 
     def flush(self) -> None:
         self._file.flush()
 
-    def begin(self, start: float) -> None:
-        """Write what is known before the first request, so that a killed run can still be read."""
+    def start(self, start: float) -> None:
+        """Write `run.json` before the first request, so that a killed run can be read."""
         self._run = structs.replace(self._run, start=start)
         write_json(self._folder / RUN, self._run)
 
-    def end(self, how: str, seconds: float) -> tuple[Run, Summary]:
+    def end(self, ending: str, seconds: float) -> tuple[Run, Summary]:
         self._file.close()
         self._run = structs.replace(
             self._run,
-            ended=how,
+            ended=ending,
             seconds=round(seconds, 3),
             cpu_seconds=round(time.process_time() - self._cpu, 3),
             chunks=sum(record.chunks for record in self.records),
         )
-        result = summarise(self._run, self.records)
+        result = summarise_run(self._run, self.records)
         write_json(self._folder / RUN, self._run)
         write_json(self._folder / SUMMARY, result)
         return self._run, result
 
 
-def summarise(run: Run, records: Sequence[Record]) -> Summary:
-    return summary(records, run.classes, [phase.name for phase in run.phases])
+def summarise_run(run: Run, records: Sequence[Record]) -> Summary:
+    return summarise(records, run.classes, [phase.name for phase in run.phases])
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in ("vllm-slo", "locust", "gevent"):
         try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:  # run from a checkout that is not installed
-            found[package] = "unknown"
-    return found
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:  # a checkout that is not installed
+            versions[package] = "unknown"
+    return versions

@@ -1,19 +1,23 @@
-"""All that a load run depends on, from flags; the same flags are read from the environment under plain Locust."""
+"""The settings of a load run, from flags, or from the environment with plain Locust."""
 
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from exporters import slos
+from exporters.addresses import Address, parse_address
 from exporters.errors import UsageError
-from exporters.yaml_reader import duration
+from exporters.quantities import parse_duration
 from loadgen import arrivals, load_target, scenario
+
+_seconds = partial(parse_duration, examples="30s or 5m", allow_zero=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """One run; phases and seed are those of the scenario after the flags have changed them."""
+class RunSettings:
+    """The settings of one run; flags have changed the phases and the seed of the scenario."""
 
     scenario: scenario.Scenario
     phases: tuple[arrivals.Phase, ...]
@@ -24,13 +28,14 @@ class Settings:
     model: str | None
     rate_scale: float
     grace: float
-    most_open: int
+    max_open: int
     check: bool
-    metrics: tuple[str, int] | None
+    metrics: Address | None
+    metrics_wait: float
 
     @property
     def length(self) -> float:
-        """How long requests are offered, in seconds."""
+        """Seconds from the first to the last due time."""
         return sum(phase.duration for phase in self.phases)
 
 
@@ -52,43 +57,51 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--metrics",
-        type=_address,
+        type=partial(parse_address, example="127.0.0.1:9465"),
         metavar="HOST:PORT",
-        help="series for Prometheus; waits before the run and after it to be read, for two scrape intervals",
+        help="serve series for Prometheus; the run waits up to two scrape intervals for a scrape before and after it",
+    )
+    parser.add_argument(
+        "--metrics-wait",
+        type=_seconds,
+        metavar="5s",
+        default=5.0,  # the discovery of a Prometheus that has just started, as in the lab
+        help="how much longer to wait for the first scrape, until Prometheus has discovered this process",
     )
     parser.add_argument("--allow-remote", action="store_true", help="the target may be another machine")
-    parser.add_argument("--no-check", action="store_true", help="start although the target does not answer")
+    parser.add_argument("--no-check", action="store_true", help="do not request the list of models before the load")
 
 
-def from_arguments(arguments: argparse.Namespace) -> Settings:
+def from_arguments(arguments: argparse.Namespace) -> RunSettings:
     """The run that the flags describe.
 
     Raises:
         UsageError: a file or a flag is wrong.
     """
-    found = scenario.load(scenario.find(arguments.scenario))
-    phases = arrivals.scaled(found.phases, arguments.rate_scale)
+    chosen = scenario.load(scenario.find(arguments.scenario))
+    phases = arrivals.scale_rates(chosen.phases, arguments.rate_scale)
     if arguments.duration is not None:
-        phases = arrivals.lasting(phases, arguments.duration)
+        phases = arrivals.with_duration(phases, arguments.duration)
     if arguments.no_check and arguments.model is None:
         raise UsageError("--no-check leaves the target unasked, so its model is not known; give --model too")
-    return Settings(
-        scenario=found,
+    return RunSettings(
+        scenario=chosen,
         phases=phases,
-        seed=found.seed if arguments.seed is None else arguments.seed,
+        seed=chosen.seed if arguments.seed is None else arguments.seed,
         target=load_target.parse(arguments.target, allow_remote=arguments.allow_remote),
         out=Path(arguments.out),
         slos=slos.load(Path(arguments.slos)),
         model=arguments.model,
         rate_scale=arguments.rate_scale,
         grace=arguments.grace,
-        most_open=arguments.max_open,
+        max_open=arguments.max_open,
         check=not arguments.no_check,
         metrics=arguments.metrics,
+        metrics_wait=arguments.metrics_wait,
     )
 
 
-def from_environment(environment: Mapping[str, str], host: str | None) -> Settings:
+def from_environment(environment: Mapping[str, str], host: str | None) -> RunSettings:
     """The run that VLLM_SLO_SCENARIO, VLLM_SLO_TARGET and so on describe; Locust's own host comes before the target.
 
     Raises:
@@ -97,31 +110,24 @@ def from_environment(environment: Mapping[str, str], host: str | None) -> Settin
     parser = argparse.ArgumentParser(prog="locust", exit_on_error=False)
     parser.add_argument("scenario")
     add_flags(parser)
-    words = [environment.get("VLLM_SLO_SCENARIO", "mixed")]
-    given = {"VLLM_SLO_OUT": "load-results", **environment}
+    flags = [environment.get("VLLM_SLO_SCENARIO", "mixed")]
+    variables = {"VLLM_SLO_OUT": "load-results", **environment}
     if host:
-        given["VLLM_SLO_TARGET"] = host
-    if "VLLM_SLO_TARGET" not in given:
+        variables["VLLM_SLO_TARGET"] = host
+    if "VLLM_SLO_TARGET" not in variables:
         raise UsageError("no target: set VLLM_SLO_TARGET, or Locust's --host, such as http://127.0.0.1:8000")
     for action in parser._actions:  # noqa: SLF001 - argparse has no public list of a parser's options
-        value = given.get(f"VLLM_SLO_{action.dest.upper()}")
+        value = variables.get(f"VLLM_SLO_{action.dest.upper()}")
         if not action.option_strings or value is None or action.dest == "help":
             continue
         if action.nargs != 0:
-            words.append(f"{action.option_strings[0]}={value}")
+            flags.append(f"{action.option_strings[0]}={value}")
         elif value.lower() in {"1", "true", "yes"}:
-            words.append(action.option_strings[0])
+            flags.append(action.option_strings[0])
     try:
-        return from_arguments(parser.parse_args(words))
+        return from_arguments(parser.parse_args(flags))
     except argparse.ArgumentError as error:
         raise UsageError(f"environment: {error}") from error
-
-
-def _seconds(text: str) -> float:
-    seconds = duration(text)
-    if seconds is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write a number with a unit, such as 30s or 5m")
-    return seconds
 
 
 def _positive(text: str) -> float:
@@ -138,10 +144,3 @@ def _whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
     return int(text)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address; write HOST:PORT, such as 127.0.0.1:9465")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:9465` asks for every interface

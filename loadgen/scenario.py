@@ -1,4 +1,4 @@
-"""A scenario file: which classes of request are mixed in which shares, in which phases, at which rate."""
+"""A scenario file: the classes of request, their shares, and the phases with their rates."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,8 @@ SHIPPED = Path(__file__).parent / "scenarios"
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A whole number of tokens, drawn evenly from `least` to `most`, both included."""
+class TokenRange:
+    """A number of tokens, drawn uniformly from `least` to `most`, both included."""
 
     least: int
     most: int
@@ -20,21 +20,21 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One class of request: its weight in the mix, the tokens of its own prompt and those it lets the engine write.
+    """One class of request: its share of the mix, the tokens of its prompt, and those that the engine generates.
 
-    With `document`, one of the corpus goes before its own prompt, which is then the question about it.
+    With `document`, the prompt is preceded by a document of the corpus.
     """
 
     name: str
     share: float
-    prompt_tokens: Span
-    output_tokens: Span
+    prompt_tokens: TokenRange
+    output_tokens: TokenRange
     document: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """All of the file; times in seconds, `corpus` the tokens of each shared document."""
+    """The whole file; times in seconds, `corpus` has the tokens of each shared document."""
 
     name: str
     description: str
@@ -48,10 +48,10 @@ class Scenario:
 
 
 def find(name: str) -> Path:
-    """The file that `name` means: a path, or the name of a scenario that comes with the program.
+    """The file of a scenario, by path or by the name of a shipped one.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such scenario.
     """
     path = Path(name)
     if path.is_file():
@@ -128,8 +128,8 @@ def _shapes(node: Node | None, *, has_corpus: bool) -> tuple[Shape, ...]:
             Shape(
                 name=name,
                 share=(keys["share"].number(least=0) or 0.0) if "share" in keys else 0.0,
-                prompt_tokens=_span(keys.get("prompt_tokens")),
-                output_tokens=_span(keys.get("output_tokens")),
+                prompt_tokens=_token_range(keys.get("prompt_tokens")),
+                output_tokens=_token_range(keys.get("output_tokens")),
                 document=document,
             )
         )
@@ -138,17 +138,17 @@ def _shapes(node: Node | None, *, has_corpus: bool) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
-def _span(node: Node | None) -> Span:
+def _token_range(node: Node | None) -> TokenRange:
     if node is None:
-        return Span(1, 1)
+        return TokenRange(1, 1)
     keys = node.fields(("min", "max"), required=("min", "max"))
     least = keys["min"].number(least=1, whole=True) if "min" in keys else None
     most = keys["max"].number(least=1, whole=True) if "max" in keys else None
     if least is None or most is None:
-        return Span(1, 1)
+        return TokenRange(1, 1)
     if most < least:
         keys["max"].problem(f"{int(most)} is below the min of {int(least)}; exchange them")
-    return Span(int(least), int(most))
+    return TokenRange(int(least), int(most))
 
 
 def _phases(node: Node | None) -> tuple[Phase, ...]:

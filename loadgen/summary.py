@@ -1,4 +1,4 @@
-"""From the records of a run to its figures per class and phase: pure, and never only the survivors."""
+"""Summarises the records of a run by class and phase; requests that failed count too."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from exporters.signals import SEND_LATE, Verdict
 from exporters.verdicts import nearest_rank
-from loadgen.request_record import Fate, Record
+from loadgen.request_record import ClientOutcome, Record
 
 TOTAL = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Nearest-rank percentiles in seconds; None where that share of the values does not exist."""
+    """Nearest-rank percentiles in seconds; None where requests without a value reach that rank."""
 
     p50: float | None = None
     p95: float | None = None
@@ -21,22 +21,21 @@ class Quantiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """Requests that an SLO judged, and how many it found bad."""
+class SloResult:
+    """Requests with a verdict of an SLO, and how many are bad."""
 
     events: int
     bad: int
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ClassSummary:
     """One class, or all of them.
 
-    `ttft` counts a stream that never got a first token as worse than any that did, so its percentiles may be None
-    with streams present; `ttft_of_started` leaves such streams out, as every server-side histogram does.
-    `goodput` is good over judged, None when none was judged; `abandoned` were ended by the client before some SLO
-    could judge them. `itl_p95` are percentiles over requests of their own
-    95th percentile of gaps.
+    `ttft` ranks a stream without a first token after all others, so its percentiles may be None; `ttft_of_started`
+    leaves such streams out, as every histogram of a server does. `goodput` is good over judged, None when none was
+    judged. `abandoned` counts requests that the client ended before each SLO had a verdict. `itl_p95` has percentiles
+    over requests of each request's own 95th percentile of gaps.
     """
 
     name: str
@@ -52,7 +51,7 @@ class Figures:
     abandoned: int
     good: int
     goodput: float | None
-    slos: dict[str, Met]
+    slos: dict[str, SloResult]
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
@@ -60,27 +59,27 @@ class Figures:
 
     @property
     def ok(self) -> int:
-        return self.outcomes.get(Fate.OK, 0)
+        return self.outcomes.get(ClientOutcome.OK, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A whole run: each class, all together, the same for each phase, and what makes the figures doubtful."""
+    """A whole run: the total, each class, the same by phase, and warnings about the figures."""
 
-    total: Figures
-    classes: tuple[Figures, ...]
-    phases: dict[str, tuple[Figures, ...]]
+    total: ClassSummary
+    classes: tuple[ClassSummary, ...]
+    phases: dict[str, tuple[ClassSummary, ...]]
     warnings: tuple[str, ...]
 
 
-def summary(records: Sequence[Record], classes: Sequence[str], phases: Sequence[str]) -> Summary:
-    """The figures of a run; classes and phases in the scenario's order, those without a request included."""
-    total = figures(TOTAL, records)
+def summarise(records: Sequence[Record], classes: Sequence[str], phases: Sequence[str]) -> Summary:
+    """The summary of a run; classes and phases in the scenario's order, including those without a request."""
+    total = summarise_class(TOTAL, records)
     return Summary(
         total=total,
         classes=_by_class(records, classes),
         phases={
-            phase: (*_by_class(inside, classes), figures(TOTAL, inside))
+            phase: (*_by_class(inside, classes), summarise_class(TOTAL, inside))
             for phase in phases
             for inside in [[record for record in records if record.phase == phase]]
         },
@@ -88,56 +87,60 @@ def summary(records: Sequence[Record], classes: Sequence[str], phases: Sequence[
     )
 
 
-def figures(name: str, records: Iterable[Record]) -> Figures:
-    these = list(records)
-    streams = [record for record in these if record.stream]
+def summarise_class(name: str, records: Iterable[Record]) -> ClassSummary:
+    requests = list(records)
+    streams = [record for record in requests if record.stream]
     started = [record.ttft for record in streams if record.ttft is not None]
-    goods = [record.good for record in these if record.good is not None]
-    return Figures(
+    goods = [record.good for record in requests if record.good is not None]
+    return ClassSummary(
         name=name,
-        offered=len(these),
-        outcomes=dict(sorted(Counter(record.outcome.value for record in these).items())),
+        offered=len(requests),
+        outcomes=dict(sorted(Counter(record.outcome.value for record in requests).items())),
         streams=len(streams),
         without_first_token=len(streams) - len(started),
         ttft=quantiles(started, missing=len(streams) - len(started)),
         ttft_of_started=quantiles(started),
-        itl_p95=quantiles(record.itl_p95 for record in these if record.itl_p95 is not None),
-        e2e_ok=quantiles(record.e2e for record in these if record.e2e is not None and record.outcome is Fate.OK),
+        itl_p95=quantiles(record.itl_p95 for record in requests if record.itl_p95 is not None),
+        e2e_ok=quantiles(
+            record.e2e for record in requests if record.e2e is not None and record.outcome is ClientOutcome.OK
+        ),
         judged=len(goods),
-        abandoned=sum(Verdict.ABANDONED in record.slo.values() for record in these),
+        abandoned=sum(Verdict.ABANDONED in record.slo.values() for record in requests),
         good=sum(goods),
         goodput=sum(goods) / len(goods) if goods else None,
-        slos=_met(these),
-        prompt_tokens=sum(record.prompt_tokens or 0 for record in these),
-        completion_tokens=sum(record.completion_tokens or 0 for record in these),
-        cached_tokens=sum(record.cached_tokens or 0 for record in these),
-        send_lag=quantiles(record.send_lag for record in these if record.send_lag is not None),
+        slos=_slo_results(requests),
+        prompt_tokens=sum(record.prompt_tokens or 0 for record in requests),
+        completion_tokens=sum(record.completion_tokens or 0 for record in requests),
+        cached_tokens=sum(record.cached_tokens or 0 for record in requests),
+        send_lag=quantiles(record.send_lag for record in requests if record.send_lag is not None),
     )
 
 
 def quantiles(values: Iterable[float], *, missing: int = 0) -> Quantiles:
-    """Percentiles of the values and of `missing` more that are worse than all of them."""
+    """Percentiles of the values and of `missing` more that rank after all of them."""
     ordered: list[float] = sorted(values) + [float("inf")] * missing
     if not ordered:
         return Quantiles()
-    found = [nearest_rank(ordered, percent) for percent in (50, 95, 99)]
-    return Quantiles(*(None if value == float("inf") else value for value in found))
+    ranks = [nearest_rank(ordered, percent) for percent in (50, 95, 99)]
+    return Quantiles(*(None if value == float("inf") else value for value in ranks))
 
 
-def _by_class(records: Sequence[Record], classes: Sequence[str]) -> tuple[Figures, ...]:
-    return tuple(figures(name, (record for record in records if record.request_class == name)) for name in classes)
+def _by_class(records: Sequence[Record], classes: Sequence[str]) -> tuple[ClassSummary, ...]:
+    return tuple(
+        summarise_class(name, (record for record in records if record.request_class == name)) for name in classes
+    )
 
 
-def _met(records: Iterable[Record]) -> dict[str, Met]:
+def _slo_results(records: Iterable[Record]) -> dict[str, SloResult]:
     events, bad = Counter[str](), Counter[str]()
     for record in records:
         for slo, verdict in record.slo.items():
             events[slo] += verdict is not Verdict.ABANDONED
             bad[slo] += verdict is Verdict.BAD
-    return {slo: Met(events[slo], bad[slo]) for slo in sorted(events)}
+    return {slo: SloResult(events[slo], bad[slo]) for slo in sorted(events)}
 
 
-def _warnings(total: Figures) -> Iterable[str]:
+def _warnings(total: ClassSummary) -> Iterable[str]:
     lag = total.send_lag.p99
     if lag is not None and lag > SEND_LATE:
         yield (
@@ -149,5 +152,5 @@ def _warnings(total: Figures) -> Iterable[str]:
             f"{total.abandoned} requests were ended by the client (timeout, cut) before all their SLOs had judged "
             "them: what was still open made no event, good or bad"
         )
-    if unsent := total.outcomes.get(Fate.NOT_SENT, 0):
+    if unsent := total.outcomes.get(ClientOutcome.NOT_SENT, 0):
         yield f"{unsent} requests were due but not sent (see their `error`): the server saw less load than was offered"

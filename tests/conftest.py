@@ -1,13 +1,69 @@
-"""The real programs of Prometheus, for whoever needs them: a test that does is skipped where they cannot be had."""
+"""What holds for every test: Hypothesis without a clock, which tests are slow, and the real programs of Prometheus."""
 
+import functools
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from compose.prometheus_tools import Tools, find_tools
 from exporters.errors import UsageError
 from tests.support.promtool import Promtool
+
+# No verdict depends on the machine's speed, and a failure prints the decorator that reproduces it. Each run draws
+# fresh examples, which finds more with every run; where CI is set the examples are always the same, so that a change
+# fails only because of itself.
+_UNTIMED = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fresh", _UNTIMED)
+settings.register_profile("fixed", _UNTIMED, derandomize=True)
+settings.load_profile("fixed" if os.environ.get("CI") else "fresh")
+
+_ROOT = Path(__file__).parents[1]
+_STARTS = re.compile(
+    r"^import subprocess$|create_subprocess_exec|^from dashboards\.preview\.chromium import", re.MULTILINE
+)
+_HELPERS = re.compile(r"^from (tests\.\S+) import \(?\s*(\w+)", re.MULTILINE)
+_BY_FIXTURE = "tests.support.promtool"  # many modules write its cases; the program runs by the fixture alone
+_FIXTURES = {"tools", "programs"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks as slow what starts programs: in its module, in a helper that the module imports, or by a fixture."""
+    for item in items:
+        if _FIXTURES.intersection(getattr(item, "fixturenames", ())) or _starts_programs(item.path):
+            item.add_marker(pytest.mark.slow)
+
+
+@functools.cache
+def _starts_programs(module: Path) -> bool:
+    text = module.read_text(encoding="utf-8")
+    names = [name for source, first in _HELPERS.findall(text) for name in (source, f"{source}.{first}")]
+    helpers = {_ROOT / f"{name.replace('.', '/')}.py" for name in names if name != _BY_FIXTURE}
+    return bool(_STARTS.search(text)) or any(_starts_programs(helper) for helper in helpers if helper.is_file())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """A worker a core, up to eight: beyond that, starting them costs more than it saves."""
+    return min(8, len(os.sched_getaffinity(0)))
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if (output := getattr(item.config, "workeroutput", None)) is not None:
+            output["deselected"] = output.get("deselected", 0) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """The closing line counts what the workers deselected, as it does without them; each deselects the same."""
+    count = getattr(node, "workeroutput", {}).get("deselected", 0)
+    node.config.pluginmanager.get_plugin("terminalreporter").stats["deselected"] = [SimpleNamespace()] * count
 
 
 @pytest.fixture(scope="session")

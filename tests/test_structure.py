@@ -1,8 +1,9 @@
-"""Which room may import which: the doors between the folders go one way."""
+"""What holds for every module; import-linter (`make check`) holds which may import which."""
 
 import ast
 import importlib.util
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,99 +13,43 @@ from compose.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("exporters", "alerts", "dashboards", "loadgen", "compose")
-
-# What the other rooms may know of the exporters: names, also the engines' own, the SLO file, records and verdicts; none
-# of the machinery.
-VOCABULARY = frozenset(
-    f"exporters.{name}"
-    for name in (
-        *("signals", "slos", "records", "verdicts", "errors", "yaml_reader"),
-        *(f"engines.{name}" for name in ("table_rows", "signal_table", "vllm_buckets")),
-    )
-)
+SHARED_NAMES = {"__init__", "command"}
+"""Module names that stand for the same thing wherever they are."""
 
 
 def modules(room: str) -> list[Path]:
     return sorted(path for path in (ROOT / room).rglob("*.py") if "node_modules" not in path.parts)
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Every module that a file names in an import, at whatever depth; `from a import b` gives both a and a.b."""
+PRODUCT = [path for room in ROOMS for path in modules(room)]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file names in an import, at whatever depth."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import; path equals import here"
             assert node.module is not None
-            if node.module in ROOMS:
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
-            else:
-                yield node.module
-
-
-def doors(room: str) -> dict[str, set[str]]:
-    """For each module of a room, the modules of other rooms that it imports."""
-    return {
-        str(path.relative_to(ROOT)): {
-            name for name in imported(path) if (top := name.partition(".")[0]) in ROOMS and top != room
-        }
-        for path in modules(room)
-    }
-
-
-def in_vocabulary(name: str) -> bool:
-    return name in VOCABULARY
-
-
-def in_room(name: str, *rooms: str) -> bool:
-    return name.partition(".")[0] in rooms
-
-
-def test_the_exporters_import_no_other_room() -> None:
-    assert {name: found for name, found in doors("exporters").items() if found} == {}
-
-
-@pytest.mark.parametrize(
-    "room, behind",
-    [
-        pytest.param("alerts", (), id="alerts knows the vocabulary"),
-        pytest.param("dashboards", ("alerts",), id="dashboards knows the vocabulary and alerts"),
-        pytest.param("loadgen", (), id="loadgen knows the vocabulary, and never the sidecar's asyncio"),
-    ],
-)
-def test_a_room_imports_only_what_lies_before_it(room: str, behind: tuple[str, ...]) -> None:
-    wrong = {
-        name: refused
-        for name, found in doors(room).items()
-        if (refused := {other for other in found if not in_vocabulary(other) and not in_room(other, *behind)})
-    }
-    assert wrong == {}
-
-
-@pytest.mark.parametrize("room", [room for room in ROOMS if room != "compose"])
-def test_nobody_imports_compose(room: str) -> None:
-    assert {name for name, found in doors(room).items() if any(in_room(other, "compose") for other in found)} == set()
-
-
-@pytest.mark.parametrize("name", sorted(VOCABULARY))
-def test_the_vocabulary_imports_nothing_of_the_sidecar(name: str) -> None:
-    path = ROOT / (name.replace(".", "/") + ".py")
-    assert {other for other in imported(path) if in_room(other, *ROOMS)} <= VOCABULARY
+            yield node.module
 
 
 def test_the_signals_import_only_the_standard_library() -> None:
-    tops = {name.partition(".")[0] for name in imported(ROOT / "exporters" / "signals.py")}
-    assert tops - sys.stdlib_module_names == set()
+    packages = {name.partition(".")[0] for name in imports(ROOT / "exporters" / "signals.py")}
+    assert packages - sys.stdlib_module_names == set()
 
 
-@pytest.mark.parametrize("name", ["asyncio", "aiohttp", "uvloop"])
-def test_the_load_generator_keeps_asyncio_out_of_its_process(name: str) -> None:
-    assert {str(path) for path in modules("loadgen") if name in {m.partition(".")[0] for m in imported(path)}} == set()
+def test_no_two_modules_share_a_name() -> None:
+    names = Counter(path.stem for path in PRODUCT)
+    assert {name for name, count in names.items() if count > 1} - SHARED_NAMES == set()
 
 
-@pytest.mark.parametrize(
-    "path", [str(p.relative_to(ROOT)) for room in ROOMS for p in modules(room) if p.stem == "__init__"]
-)
+def test_no_module_shadows_the_standard_library() -> None:
+    assert {path.stem for path in PRODUCT} & set(sys.stdlib_module_names) == set()
+
+
+@pytest.mark.parametrize("path", [str(path.relative_to(ROOT)) for path in PRODUCT if path.stem == "__init__"])
 def test_an_init_file_holds_only_its_sentence(path: str) -> None:
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     assert ast.get_docstring(tree)
@@ -126,3 +71,15 @@ def test_path_equals_import(room: str) -> None:
     spec = importlib.util.find_spec(room)
     assert spec is not None
     assert spec.origin == str(ROOT / room / "__init__.py")
+
+
+def test_no_module_of_the_tests_imports_a_test_module() -> None:
+    """What two test modules share lies in a helper module."""
+    wrong = {
+        f"{path.relative_to(ROOT)}:{node.lineno}": node.module
+        for path in modules("tests")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "tests"
+        if any(name.startswith("test_") for name in (*node.module.split("."), *(alias.name for alias in node.names)))
+    }
+    assert wrong == {}

@@ -1,26 +1,26 @@
-"""The label set of `vllm:cache_config_info`, in which a flip of a flag can be seen from outside."""
+"""The label set of `vllm:cache_config_info`, in which a config change is visible to the sidecar."""
 
-from compose.simulator.engine_flags import Settings
+from compose.simulator.engine_flags import EngineFlags
 
 
-def cache_config(settings: Settings) -> dict[str, str]:
-    """The labels of `vllm:cache_config_info` at 0.33, spelled as Python spells the values."""
-    size = settings.num_gpu_blocks * settings.block_size
+def cache_config(flags: EngineFlags) -> dict[str, str]:
+    """The labels of `vllm:cache_config_info` at 0.33, in the form in which Python prints the values."""
+    size = flags.num_gpu_blocks * flags.block_size
     return {
         "_block_size_resolved": "True",
-        "block_size": str(settings.block_size),
+        "block_size": str(flags.block_size),
         "cache_dtype": "auto",
         "cache_hit_alignment_tokens": "None",
-        "effective_attention_block_size": str(settings.block_size),
+        "effective_attention_block_size": str(flags.block_size),
         "enable_mamba_shared_prefix_checkpoint": "False",
-        "enable_prefix_caching": str(settings.enable_prefix_caching),
+        "enable_prefix_caching": str(flags.enable_prefix_caching),
         "engine": "0",
         "gpu_memory_utilization": "0.92",
         "hash_block_size": "None",
         "is_attention_free": "False",
         "kv_cache_dtype_skip_layers": "[]",
         "kv_cache_layout": "None",
-        "kv_cache_max_concurrency": str(size / settings.max_model_len),
+        "kv_cache_max_concurrency": str(size / flags.max_model_len),
         "kv_cache_memory_bytes": "None",
         "kv_cache_size_tokens": str(size),
         "kv_offloading_backend": "native",
@@ -32,8 +32,8 @@ def cache_config(settings: Settings) -> dict[str, str]:
         "mamba_page_size_padded": "None",
         "mamba_ssm_cache_dtype": "auto",
         "num_cpu_blocks": "None",
-        "num_gpu_blocks": str(settings.num_gpu_blocks),
-        "num_gpu_blocks_override": str(settings.num_gpu_blocks),
+        "num_gpu_blocks": str(flags.num_gpu_blocks),
+        "num_gpu_blocks_override": str(flags.num_gpu_blocks),
         "prefix_cache_retention_interval": "0",
         "prefix_caching_hash_algo": "sha256",
         "prefix_match_unit": "None",

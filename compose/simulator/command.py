@@ -1,31 +1,34 @@
-"""`vllm-slo simulate`: flags in, a simulated vLLM on a port until it is told to stop."""
+"""`vllm-slo simulate`: serves a simulated vLLM until a signal stops it."""
 
 import argparse
 import asyncio
 import signal
+from functools import partial
 from typing import Any
 
 import uvloop
 
-from compose.simulator.engine_flags import NAMES, SWITCHES, SettingsError, change, of_preset
+from compose.simulator.engine_flags import NAMES, SWITCHES, EngineFlagsError, apply_changes, preset_flags
 from compose.simulator.presets import DEFAULT_PRESET, PRESETS, Preset
-from compose.simulator.restarting_server import Simulator, SimulatorConfig, announce
-from exporters.errors import UsageError
+from compose.simulator.restarting_server import Simulator, SimulatorConfig
+from exporters.addresses import parse_address
+from exporters.errors import UsageError, parse_flag
+from exporters.logging_setup import add_logging_flags, configure_logging
 
 _HELP = {
-    "max_num_seqs": "requests in the running batch at most",
-    "max_num_batched_tokens": "tokens computed in one step at most",
+    "max_num_seqs": "maximum of requests in the running batch",
+    "max_num_batched_tokens": "maximum of tokens computed in one step",
     "num_gpu_blocks": "blocks of the KV cache",
     "block_size": "tokens in a block",
-    "max_model_len": "tokens of prompt and answer together at most",
-    "enable_prefix_caching": "reuse the blocks of prompts that begin alike (default: on)",
-    "enable_chunked_prefill": "let a prompt be computed in several steps (default: on)",
-    "seed": "of all draws: answer lengths and texts",
+    "max_model_len": "maximum of tokens of prompt and completion together",
+    "enable_prefix_caching": "reuse the blocks of common prompt prefixes (default: on)",
+    "enable_chunked_prefill": "compute a prompt in several steps (default: on)",
+    "seed": "seed of the lengths and texts of completions",
 }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags, which are named as vLLM's own."""
+    """Declare the flags, with vLLM's names."""
     parser.add_argument(
         "--listen", default="127.0.0.1:8000", metavar="HOST:PORT", help="where to serve (default: %(default)s)"
     )
@@ -49,24 +52,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="how long the port stays closed after POST /simulator/config (default: %(default)s)",
     )
+    add_logging_flags(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
     config = configuration(args)
+    configure_logging(args.log_level, args.log_format, "simulator")
     uvloop.run(_serve(config))
     return 0
 
 
 def configuration(args: argparse.Namespace) -> SimulatorConfig:
-    """The configuration that the flags ask for, or one message with all that is wrong with them."""
+    """The configuration that the flags describe.
+
+    Raises:
+        UsageError: every mistake in the flags.
+    """
     preset = _preset(args.preset)
-    host, port = _address(args.listen)
+    host, port = parse_flag("--listen", args.listen, partial(parse_address, example="127.0.0.1:8000"))
     changes: dict[str, Any] = {name: getattr(args, name) for name in NAMES if getattr(args, name) is not None}
     try:
-        settings = change(of_preset(preset), changes)
-    except SettingsError as error:
+        flags = apply_changes(preset_flags(preset), changes)
+    except EngineFlagsError as error:
         raise UsageError("\n".join(_as_flag(mistake) for mistake in error.mistakes)) from error
     if not 0 <= args.restart_seconds < float("inf"):
         raise UsageError(f"--restart-seconds: {args.restart_seconds} is no time; take 0 or more")
@@ -75,7 +84,7 @@ def configuration(args: argparse.Namespace) -> SimulatorConfig:
         port=port,
         preset=preset,
         model=args.model or preset.model,
-        settings=settings,
+        flags=flags,
         restart_seconds=args.restart_seconds,
     )
 
@@ -85,15 +94,7 @@ async def _serve(config: SimulatorConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, simulator.stop)
-    running = asyncio.ensure_future(simulator.run())
-    listening = asyncio.ensure_future(simulator.listening.wait())
-    both: tuple[asyncio.Future[Any], ...] = (running, listening)
-    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-    if listening.done():
-        announce(config, simulator.port)
-    else:
-        listening.cancel()
-    await running
+    await simulator.run()
 
 
 def _as_flag(mistake: str) -> str:
@@ -105,10 +106,3 @@ def _preset(name: str) -> Preset:
     if name not in PRESETS:
         raise UsageError(f"--preset: there is no {name!r}; there are {', '.join(PRESETS)}")
     return PRESETS[name]
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--listen: {text!r} is no HOST:PORT, such as 127.0.0.1:8000")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:8000` asks for every interface

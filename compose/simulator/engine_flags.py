@@ -1,4 +1,4 @@
-"""The engine's flags: which there are, which values make sense together, and how a running engine's are changed."""
+"""The flags of the simulated engine, the combinations that vLLM refuses, and changes to them."""
 
 import difflib
 import hashlib
@@ -9,12 +9,12 @@ from typing import Any
 from compose.simulator.presets import BLOCK_SIZE, Preset
 
 VERSION = "0.33.0+simulated"
-_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The flags, named as vLLM names them."""
+class EngineFlags:
+    """The flags, with vLLM's names."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -27,34 +27,34 @@ class Settings:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens that requests can hold: vLLM keeps block 0 for itself."""
+        """Tokens that requests can use: vLLM reserves block 0."""
         return (self.num_gpu_blocks - 1) * self.block_size
 
     def fingerprint(self) -> str:
-        """The end of `system_fingerprint`: as in vLLM, prefix caching, KV size and seed do not show in it."""
-        seen = {
+        """The end of `system_fingerprint`: as in vLLM, it does not depend on prefix caching, KV size and seed."""
+        visible = {
             name: value
             for name, value in asdict(self).items()
             if name not in {"enable_prefix_caching", "num_gpu_blocks", "seed"}
         }
-        return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()[:8]
+        return hashlib.sha256(repr(sorted(visible.items())).encode()).hexdigest()[:8]
 
 
-NAMES: tuple[str, ...] = tuple(field.name for field in fields(Settings))
+NAMES: tuple[str, ...] = tuple(field.name for field in fields(EngineFlags))
 SWITCHES = frozenset({"enable_prefix_caching", "enable_chunked_prefill"})
 
 
-class SettingsError(Exception):
-    """Every mistake in a set of changes, one text each."""
+class EngineFlagsError(Exception):
+    """Every mistake in a set of changes, one message each."""
 
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("; ".join(mistakes))
         self.mistakes = mistakes
 
 
-def of_preset(preset: Preset) -> Settings:
-    """The preset's flags, and vLLM's defaults where it has no say."""
-    return Settings(
+def preset_flags(preset: Preset) -> EngineFlags:
+    """The preset's flags, with vLLM's defaults for those that it does not set."""
+    return EngineFlags(
         max_num_seqs=preset.max_num_seqs,
         max_num_batched_tokens=preset.max_num_batched_tokens,
         num_gpu_blocks=preset.num_gpu_blocks,
@@ -66,37 +66,41 @@ def of_preset(preset: Preset) -> Settings:
     )
 
 
-def change(settings: Settings, changes: Any) -> Settings:
-    """`settings` with `changes`, a mapping from names to values, or all that is wrong with them."""
+def apply_changes(flags: EngineFlags, changes: Any) -> EngineFlags:
+    """`flags` with `changes`, a mapping from names to values.
+
+    Raises:
+        EngineFlagsError: every mistake in the changes.
+    """
     if not isinstance(changes, Mapping):
-        raise SettingsError([f"settings come as an object of names and values, not as {changes!r}"])
+        raise EngineFlagsError([f"settings come as an object of names and values, not as {changes!r}"])
     mistakes: list[str] = []
-    good: dict[str, int | bool] = {}
+    values: dict[str, int | bool] = {}
     for name, value in changes.items():
         if name not in NAMES:
             near = difflib.get_close_matches(name, NAMES, n=1)
-            mistakes.append(f"{name}: no such setting; " + (f"did you mean {near[0]}" if near else _known()))
+            mistakes.append(f"{name}: no such setting; " + (f"did you mean {near[0]}" if near else _flag_names()))
             continue
         checked = _switch(value) if name in SWITCHES else _count(value, least=0 if name == "seed" else 1)
         if checked is None:
             wanted = "true or false" if name in SWITCHES else "a whole number from " + ("0" if name == "seed" else "1")
             mistakes.append(f"{name}: {value!r} is not {wanted}")
         else:
-            good[name] = checked
-    changed = replace(settings, **good)  # type: ignore[arg-type]  # each value was checked for its own field
+            values[name] = checked
+    changed = replace(flags, **values)  # type: ignore[arg-type]  # each value was checked for its own field
     mistakes += _contradictions(changed)
     if mistakes:
-        raise SettingsError(mistakes)
+        raise EngineFlagsError(mistakes)
     return changed
 
 
-def _known() -> str:
+def _flag_names() -> str:
     return "there are " + ", ".join(NAMES)
 
 
 def _switch(value: Any) -> bool | None:
     if isinstance(value, str):
-        return _TRUTH.get(value.lower())
+        return _BOOLEANS.get(value.lower())
     return value if isinstance(value, bool) else None
 
 
@@ -104,24 +108,24 @@ def _count(value: Any, *, least: int) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= least else None
 
 
-def _contradictions(settings: Settings) -> list[str]:
-    """What vLLM refuses at start: each would leave a request that can never be scheduled."""
+def _contradictions(flags: EngineFlags) -> list[str]:
+    """What vLLM refuses at start, because some request could never be scheduled."""
     mistakes = []
-    if settings.kv_tokens < settings.max_model_len:
-        needed = -(-settings.max_model_len // settings.block_size) + 1
+    if flags.kv_tokens < flags.max_model_len:
+        needed = -(-flags.max_model_len // flags.block_size) + 1
         mistakes.append(
-            f"num_gpu_blocks: {settings.num_gpu_blocks} blocks of {settings.block_size} tokens hold less than one "
-            f"request of max_model_len {settings.max_model_len}; take at least {needed} blocks, "
-            f"or a max_model_len of {settings.kv_tokens} at most"
+            f"num_gpu_blocks: {flags.num_gpu_blocks} blocks of {flags.block_size} tokens hold less than one "
+            f"request of max_model_len {flags.max_model_len}; take at least {needed} blocks, "
+            f"or a max_model_len of {flags.kv_tokens} at most"
         )
-    if not settings.enable_chunked_prefill and settings.max_num_batched_tokens < settings.max_model_len:
+    if not flags.enable_chunked_prefill and flags.max_num_batched_tokens < flags.max_model_len:
         mistakes.append(
             f"max_num_batched_tokens: without chunked prefill a prompt must fit one step, so "
-            f"{settings.max_num_batched_tokens} must be at least max_model_len {settings.max_model_len}"
+            f"{flags.max_num_batched_tokens} must be at least max_model_len {flags.max_model_len}"
         )
-    if settings.max_num_batched_tokens < settings.max_num_seqs:
+    if flags.max_num_batched_tokens < flags.max_num_seqs:
         mistakes.append(
-            f"max_num_batched_tokens: {settings.max_num_batched_tokens} is less than max_num_seqs "
-            f"{settings.max_num_seqs}, so a full batch could not decode in one step"
+            f"max_num_batched_tokens: {flags.max_num_batched_tokens} is less than max_num_seqs "
+            f"{flags.max_num_seqs}, so a full batch could not decode in one step"
         )
     return mistakes

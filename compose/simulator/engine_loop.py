@@ -1,78 +1,78 @@
-"""One life of the engine, from start to restart: steps it in real time and hands each step's tokens to the replies."""
+"""Runs the scheduler in real time, from one start of the engine to its restart, and sends tokens to the writers."""
 
 import asyncio
 import random
 from dataclasses import dataclass
 
-from compose.simulator.engine_flags import Settings
+from compose.simulator.engine_flags import EngineFlags
 from compose.simulator.presets import Preset
-from compose.simulator.request_parser import Ask
-from compose.simulator.response_writers import Reply
-from compose.simulator.scheduler import Engine, Job, Step
+from compose.simulator.request_parser import CompletionRequest
+from compose.simulator.response_writers import ResponseWriter
+from compose.simulator.scheduler import Job, Scheduler, Step
 from compose.simulator.vllm_metrics import EngineMetrics
 
-LATE = 0.05
-"""Seconds behind its own clock at which the model gives up catching up: this machine is too slow for the preset."""
+MAX_LAG = 0.05
+"""Seconds behind its own clock at which the engine stops catching up: this machine is too slow for the preset."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
-    ask: Ask
-    reply: Reply
+class _OpenRequest:
+    request: CompletionRequest
+    writer: ResponseWriter
 
 
-class Life:
-    """Queue, KV cache, series and draws, all of which a restart loses."""
+class EngineLoop:
+    """Queue, KV cache, metrics and random draws, which a restart resets."""
 
-    def __init__(self, settings: Settings, preset: Preset, *, model: str, started: float) -> None:
-        self.settings = settings
-        self.rng = random.Random(settings.seed)  # noqa: S311 - a model, no secret
-        self.engine = Engine(settings, preset)
-        self.metrics = EngineMetrics(settings, preset, model=model, engine=self.engine, started=started)
+    def __init__(self, flags: EngineFlags, preset: Preset, *, model: str, started: float) -> None:
+        self.flags = flags
+        self.rng = random.Random(flags.seed)  # noqa: S311 - a model, no secret
+        self.scheduler = Scheduler(flags, preset)
+        self.metrics = EngineMetrics(flags, preset, model=model, scheduler=self.scheduler, started=started)
         self._loop = asyncio.get_running_loop()
-        self._open: dict[Job, _Open] = {}
+        self._open: dict[Job, _OpenRequest] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def submit(self, ask: Ask, reply: Reply) -> Job:
-        """Queue a request; an idle engine begins at once."""
-        answer = ask.answer
+    def submit(self, request: CompletionRequest, writer: ResponseWriter) -> Job:
+        """Queue a request; an idle engine starts a step at once."""
+        completion = request.completion
         job = Job(
-            tokens=list(ask.prompt),
-            prompt_length=len(ask.prompt),
-            output_length=answer.length,
-            finish=answer.finish,
-            generate=answer.token,
+            tokens=list(request.prompt),
+            prompt_length=len(request.prompt),
+            output_length=completion.length,
+            finish=completion.finish,
+            generate=completion.token,
         )
         now = self._loop.time()
-        self._open[job] = _Open(ask, reply)
-        self.engine.submit(job, now)
+        self._open[job] = _OpenRequest(request, writer)
+        self.scheduler.submit(job, now)
         if self._timer is None:
-            self._begin(now)
+            self._start_step(now)
         return job
 
     def abort(self, job: Job) -> None:
-        """Forget a request whose client has gone; nothing happens to one that is finished."""
+        """Remove a request whose client has disconnected; a finished request is ignored."""
         if self._open.pop(job, None) is not None:
-            self.engine.abort(job)
+            self.scheduler.abort(job)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop for good."""
         if self._timer is not None:
             self._timer.cancel()
         self._open.clear()
 
-    def _begin(self, now: float) -> None:
-        step = self.engine.step(now)
-        self._timer = None if step is None else self._loop.call_at(step.ends_at, self._finish, step)
+    def _start_step(self, now: float) -> None:
+        step = self.scheduler.step(now)
+        self._timer = None if step is None else self._loop.call_at(step.ends_at, self._finish_step, step)
 
-    def _finish(self, step: Step) -> None:
+    def _finish_step(self, step: Step) -> None:
         tokens = [token for token in step.tokens if token.job in self._open]
-        self.metrics.step(step, tokens)
+        self.metrics.count_step(step, tokens)
         for token in tokens:
-            self._open[token.job].reply.token(token.job, token.finish)
+            self._open[token.job].writer.token(token.job, token.finish)
             if token.finish is not None:
-                done = self._open.pop(token.job)
-                self.metrics.finished(token.job, done.ask.max_tokens)
-        # The next step begins where this one ended by the model, not where a timer of 1 ms grain got to.
+                finished = self._open.pop(token.job)
+                self.metrics.count_finished(token.job, finished.request.max_tokens)
+        # The next step starts when this one ended by the model; the timer has a resolution of 1 ms.
         now = self._loop.time()
-        self._begin(step.ends_at if now - step.ends_at < LATE else now)
+        self._start_step(step.ends_at if now - step.ends_at < MAX_LAG else now)

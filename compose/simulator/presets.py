@@ -1,4 +1,4 @@
-"""What a card does with a model, as numbers with their sources: memory traffic, arithmetic and KV capacity."""
+"""Presets of a GPU with a model: memory traffic, arithmetic and KV capacity, with the sources of the numbers."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ BLOCK_SIZE = 16  # vLLM's default on CUDA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """One card serving one model, and the flags it is served with unless others are given."""
+    """One GPU with one model, and the default flags."""
 
     name: str
     model: str
@@ -46,7 +46,7 @@ def _kv_bytes(*, layers: int, kv_heads: int, head_size: int) -> float:
 _QWEN_14B_WEIGHTS = 28e9
 _QWEN_14B_FLOP = 28e9
 _QWEN_14B_KV = _kv_bytes(layers=48, kv_heads=8, head_size=128)
-_QWEN_14B_BLOCKS = 3562  # 57k tokens, what 48 GB leave beside the weights; the H200 recording was held to the same
+_QWEN_14B_BLOCKS = 3562  # 57k tokens, what 48 GB leave beside the weights; the recording on an H200 has the same limit
 
 PRESETS: dict[str, Preset] = {
     preset.name: preset
@@ -96,7 +96,7 @@ PRESETS: dict[str, Preset] = {
         Preset(
             name="toy",
             model="toy",
-            # No hardware: a 1 ms step, 20k prompt tokens/s and little KV, so that tests of other rooms take no time.
+            # No hardware: a 1 ms step, 20k prompt tokens/s and little KV, so that tests of other packages are fast.
             weight_bytes=1e6,
             kv_bytes_per_token=100,
             flop_per_token=1e6,

@@ -1,16 +1,16 @@
-"""The bytes of an answer, shaped as vLLM 0.33 shapes them: server-sent events, whole bodies, usage and metrics."""
+"""The bytes of a response as vLLM 0.33 writes them: server-sent events, unary bodies, usage and metrics."""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from compose.simulator.request_parser import Endpoint
-from compose.simulator.scheduler import Finish, Job
+from compose.simulator.scheduler import FinishReason, Job
 from compose.simulator.tokenizer import TOKEN_BYTES
 
 DONE = b"data: [DONE]\n\n"
 LAST_CHUNK = b"0\r\n\r\n"
-_MARK = "PIECE"
+_PLACEHOLDER = "PIECE"
 
 
 def chunk(payload: bytes) -> bytes:
@@ -29,8 +29,8 @@ def dump(body: Any) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
-    """What every part of one answer repeats."""
+class ResponseFormat:
+    """The fields that every part of one response repeats."""
 
     endpoint: Endpoint
     id: str
@@ -54,7 +54,7 @@ class Naming:
         body = self._head("chat.completion.chunk") | {"choices": [choice]}
         return event(body | {"prompt_token_ids": None, "prompt_text": None})
 
-    def piece(self, text: str, finish: Finish | None) -> bytes:
+    def piece(self, text: str, finish: FinishReason | None) -> bytes:
         """The event of one token."""
         if self.endpoint is Endpoint.COMPLETIONS:
             choice: dict[str, Any] = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
@@ -67,23 +67,25 @@ class Naming:
         return event(self._head("chat.completion.chunk") | {"choices": [choice]})
 
     def template(self) -> tuple[bytes, bytes]:
-        """What stands before and after the text of a token in its HTTP chunk: every piece is four bytes long."""
-        before, after = chunk(self.piece(_MARK[:TOKEN_BYTES], None)).split(b'"' + _MARK[:TOKEN_BYTES].encode() + b'"')
+        """The bytes before and after the text of a token in its HTTP chunk: every piece is four bytes long."""
+        before, after = chunk(self.piece(_PLACEHOLDER[:TOKEN_BYTES], None)).split(
+            b'"' + _PLACEHOLDER[:TOKEN_BYTES].encode() + b'"'
+        )
         return before + b'"', b'"' + after
 
     def usage(self, job: Job) -> bytes:
-        """The event after the last token, for a client that asked for usage."""
+        """The event after the last token, with `include_usage`."""
         kind = "chat.completion.chunk" if self.endpoint is Endpoint.CHAT else "text_completion"
         body = self._head(kind) | {"choices": [], "usage": usage(job)}
-        known = {name: value for name, value in timings(job).items() if value is not None}
-        return event(body | {"system_fingerprint": self.fingerprint, "metrics": known})
+        values = {name: value for name, value in timings(job).items() if value is not None}
+        return event(body | {"system_fingerprint": self.fingerprint, "metrics": values})
 
-    def whole(self, job: Job, text: str) -> bytes:
-        """The body of an answer that is not streamed."""
+    def unary(self, job: Job, text: str) -> bytes:
+        """The body of a response that is not streamed."""
         counts = usage(job)
         counts["prompt_tokens_details"]["multimodal_tokens"] = None
         counts["completion_tokens_details"] = None
-        end = {"logprobs": None, "finish_reason": job.finish, "stop_reason": None, "token_ids": None}
+        ending = {"logprobs": None, "finish_reason": job.finish, "stop_reason": None, "token_ids": None}
         rest = {
             "service_tier": None,
             "system_fingerprint": self.fingerprint,
@@ -96,15 +98,15 @@ class Naming:
             "metrics": timings(job) | {"speculative_decoding": None},
         }
         if self.endpoint is Endpoint.COMPLETIONS:
-            return dump(self._head("text_completion") | {"choices": [{"index": 0, "text": text, **end}]} | rest)
+            return dump(self._head("text_completion") | {"choices": [{"index": 0, "text": text, **ending}]} | rest)
         message = {"role": "assistant", "content": text, "refusal": None, "annotations": None, "audio": None}
         message |= {"function_call": None, "reasoning": None}
-        choice = {"index": 0, "message": message, **end, "routed_experts": None}
+        choice = {"index": 0, "message": message, **ending, "routed_experts": None}
         return dump(self._head("chat.completion") | {"choices": [choice]} | rest)
 
 
 def usage(job: Job) -> dict[str, Any]:
-    """Tokens in, out and found in the prefix cache."""
+    """Tokens of prompt and completion, and prefix cache hits."""
     return {
         "prompt_tokens": job.prompt_length,
         "total_tokens": job.prompt_length + job.generated,

@@ -1,60 +1,65 @@
-"""Where a request's tokens go: straight into the client's connection, or kept until the answer is whole."""
+"""Writes a request's tokens as a stream, or as one body after the last token."""
 
 import asyncio
 
 from compose.simulator import response_format
-from compose.simulator.scheduler import Finish, Job
-from compose.simulator.tokenizer import Answer
+from compose.simulator.completion import Completion
+from compose.simulator.scheduler import FinishReason, Job
 
 
-class StreamReply:
+class StreamWriter:
     """Writes each token as one event in one HTTP chunk.
 
-    It writes to the transport itself, from the engine's own step: a task woken for every token of every stream would
-    cost several times as much. A client that reads slowly fills the transport's buffer, for an engine does not wait.
+    It writes to the transport from the engine's step: waking a task for each token of each stream costs several times
+    as much. A client that reads slowly fills the transport's buffer, because an engine does not wait.
     """
 
     def __init__(
-        self, transport: asyncio.Transport, naming: response_format.Naming, answer: Answer, *, include_usage: bool
+        self,
+        transport: asyncio.Transport,
+        format_: response_format.ResponseFormat,
+        completion: Completion,
+        *,
+        include_usage: bool,
     ) -> None:
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport = transport
-        self._naming = naming
-        self._answer = answer
+        self._format = format_
+        self._completion = completion
         self._include_usage = include_usage
-        self._before, self._after = naming.template()
+        self._before, self._after = format_.template()
         self._sent = 0
 
-    def token(self, job: Job, finish: Finish | None) -> None:
-        """The job's next token is there."""
+    def token(self, job: Job, finish: FinishReason | None) -> None:
+        """Write the job's next token."""
         data = b""
-        if not self._sent and (role := self._naming.role()):
+        if not self._sent and (role := self._format.role()):
             data = response_format.chunk(role)
-        piece = self._answer.piece(self._sent)
+        piece = self._completion.piece(self._sent)
         self._sent += 1
         if finish is None:
             self._transport.write(data + self._before + piece + self._after)
             return
-        data += response_format.chunk(self._naming.piece(piece.decode(), finish))
+        data += response_format.chunk(self._format.piece(piece.decode(), finish))
         if self._include_usage:
-            data += response_format.chunk(self._naming.usage(job))
+            data += response_format.chunk(self._format.usage(job))
         self._transport.write(data + response_format.chunk(response_format.DONE))
         if not self.finished.done():
             self.finished.set_result(None)
 
 
-class WholeReply:
-    """Makes one body when the last token is there."""
+class UnaryWriter:
+    """Makes the body after the last token."""
 
-    def __init__(self, naming: response_format.Naming, answer: Answer) -> None:
+    def __init__(self, format_: response_format.ResponseFormat, completion: Completion) -> None:
         self.finished: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._naming = naming
-        self._answer = answer
+        self._format = format_
+        self._completion = completion
 
-    def token(self, job: Job, finish: Finish | None) -> None:
-        """The job's next token is there."""
+    def token(self, job: Job, finish: FinishReason | None) -> None:
+        """Write the job's next token."""
         if finish is not None and not self.finished.done():
-            self.finished.set_result(self._naming.whole(job, self._answer.text(job.generated)))
+            self.finished.set_result(self._format.unary(job, self._completion.text(job.generated)))
 
 
-Reply = StreamReply | WholeReply
+ResponseWriter = StreamWriter | UnaryWriter

@@ -1,87 +1,91 @@
-"""Serves one life after another on the same port: a flip resets every connection and closes the port for a while."""
+"""Serves the simulated engine and restarts it on the same port after each config change."""
 
 import asyncio
+import logging
 import os
-import sys
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
-from compose.simulator.engine_flags import Settings
-from compose.simulator.engine_loop import Life
+from compose.simulator.engine_flags import EngineFlags
+from compose.simulator.engine_loop import EngineLoop
 from compose.simulator.presets import Preset
-from compose.simulator.vllm_api import Service
+from compose.simulator.vllm_api import VllmApi
+from exporters.addresses import Address
 from exporters.errors import UsageError
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatorConfig:
-    """What stays the same across restarts, and the settings of the first life."""
+    """What stays the same across restarts, and the flags of the first start."""
 
     host: str
     port: int
     preset: Preset
     model: str
-    settings: Settings
+    flags: EngineFlags
     restart_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Birth:
-    settings: Settings
-    at: float  # unix seconds at which the restart began
+class _Start:
+    """A start of the engine; `at` in unix seconds."""
+
+    flags: EngineFlags
+    at: float
 
 
 class Simulator:
-    """Runs until `stop` is called; `port` is known once `listening` is set."""
+    """Runs until `stop` is called; `port` is valid once `listening` is set."""
 
     def __init__(self, config: SimulatorConfig) -> None:
         self.listening = asyncio.Event()
         self.port = config.port
         self._config = config
         self._stopped = asyncio.Event()
-        self._next: asyncio.Future[Settings]
 
     def stop(self) -> None:
-        """End the life that runs, and begin no other."""
+        """End the engine, and do not restart it."""
         self._stopped.set()
 
     async def run(self) -> None:
-        """Live, restart, live."""
-        birth: _Birth | None = _Birth(self._config.settings, time.time())
-        while birth is not None and not self._stopped.is_set():
-            birth = await self._live(birth)
-            if birth is not None:
-                await self._wait(self._config.restart_seconds)
+        """Serve, and restart after each config change."""
+        start: _Start | None = _Start(self._config.flags, time.time())
+        while start is not None and not self._stopped.is_set():
+            start = await self._serve(start)
+            if start is not None:
+                await self._wait_before_restart()
 
-    async def _live(self, birth: _Birth) -> _Birth | None:
-        """One life; returns the next one's birth, if there is to be one."""
+    async def _serve(self, start: _Start) -> _Start | None:
+        """Serve until a config change or `stop`; returns the next start after a config change."""
         config = self._config
-        flipped: asyncio.Future[_Birth] = asyncio.get_running_loop().create_future()
+        next_start: asyncio.Future[_Start] = asyncio.get_running_loop().create_future()
 
-        def restart(settings: Settings) -> None:
-            if not flipped.done():
-                flipped.set_result(_Birth(settings, time.time()))
+        def restart(flags: EngineFlags) -> None:
+            if not next_start.done():
+                next_start.set_result(_Start(flags, time.time()))
 
-        life = Life(birth.settings, config.preset, model=config.model, started=birth.at)
-        service = Service(life, config.preset, model=config.model, restart=restart)
-        runner = web.AppRunner(service.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        engine_loop = EngineLoop(start.flags, config.preset, model=config.model, started=start.at)
+        api = VllmApi(engine_loop, config.preset, model=config.model, restart=restart)
+        runner = web.AppRunner(api.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         try:
             listener = await self._listen(runner)
             stopped = asyncio.ensure_future(self._stopped.wait())
-            either: tuple[asyncio.Future[Any], ...] = (stopped, flipped)
+            either: tuple[asyncio.Future[Any], ...] = (stopped, next_start)
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
             self.listening.clear()
             listener.close()
-            life.end()
+            engine_loop.stop()
             _reset(runner)
         finally:
             await runner.cleanup()
-        return flipped.result() if flipped.done() else None
+        return next_start.result() if next_start.done() else None
 
     async def _listen(self, runner: web.AppRunner) -> asyncio.Server:
         config = self._config
@@ -92,35 +96,28 @@ class Simulator:
             listener = await loop.create_server(runner.server, config.host, self.port, backlog=1024)
         except OSError as error:
             raise UsageError(
-                f"cannot listen on {_address(config.host, self.port)}: {_reason(error)}; choose another with --listen"
+                f"cannot listen on {Address(config.host, self.port)}: {_reason(error)}; choose another with --listen"
             ) from error
         self.port = listener.sockets[0].getsockname()[1]
+        _log.info(
+            "a SIMULATED vLLM serves %s as preset %s on http://%s (seed %d)",
+            config.model,
+            config.preset.name,
+            Address(config.host, self.port),
+            config.flags.seed,
+        )
         self.listening.set()
         return listener
 
-    async def _wait(self, seconds: float) -> None:
+    async def _wait_before_restart(self) -> None:
         try:
-            await asyncio.wait_for(self._stopped.wait(), seconds)
+            await asyncio.wait_for(self._stopped.wait(), self._config.restart_seconds)
         except TimeoutError:
             return
 
 
-def announce(config: SimulatorConfig, port: int) -> None:
-    """The one line on stderr at start."""
-    print(
-        f"vllm-slo simulate: a SIMULATED vLLM serves {config.model} as preset {config.preset.name} "
-        f"on http://{_address(config.host, port)} (seed {config.settings.seed})",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _reason(error: OSError) -> str:
-    # asyncio wraps the system's text in its own; a failed name look-up has no number of the system
+    # asyncio adds its own text to the system's; a failed name look-up has no error number of the system
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error.strerror or error)
 
 

@@ -1,17 +1,17 @@
-"""Continuous batching as vLLM's V1 scheduler does it, step by step, without clock, socket or randomness of its own."""
+"""Continuous batching as in vLLM's V1 scheduler, step by step, without a clock, sockets or randomness."""
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from compose.simulator.engine_flags import Settings
-from compose.simulator.kv_cache import ROOT, BlockPool, chain, chained
+from compose.simulator.engine_flags import EngineFlags
+from compose.simulator.kv_cache import ROOT, BlockPool, block_hash, block_hashes
 from compose.simulator.presets import Preset
 
 
-class Finish(StrEnum):
-    """Why a request ended, as the API says it."""
+class FinishReason(StrEnum):
+    """Why a request ended, in the API's words."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -19,23 +19,23 @@ class Finish(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request on its way through the engine; `tokens` are those of the prompt, then those generated."""
+    """One request in the engine; `tokens` are those of the prompt, then those generated."""
 
     tokens: list[int]
     prompt_length: int
     output_length: int
-    finish: Finish
+    finish: FinishReason
     generate: Callable[[int], int]  # the n-th output token, from 0
     queued_at: float = 0.0
     scheduled_at: float | None = None  # the first time, like every vLLM time below
     first_token_at: float | None = None
     last_token_at: float | None = None
     computed: int = 0  # tokens whose keys and values are in the cache
-    cached: int = 0  # prompt tokens found there on admission
+    cached: int = 0  # prompt tokens with a prefix cache hit on admission
     preemptions: int = 0
     blocks: list[int] = field(default_factory=list)
-    hashes: list[int] = field(default_factory=list)  # of the full blocks, as far as known
-    labelled: int = 0  # blocks that can be found by their hash
+    hashes: list[int] = field(default_factory=list)  # of the full blocks, as far as computed
+    registered: int = 0  # blocks that are findable by their hash
 
     @property
     def generated(self) -> int:
@@ -48,16 +48,16 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One request's share of a step: its next output token, and the time since the one before."""
+    """One request's share of a step: its next output token, and the time since the previous one."""
 
     job: Job
     gap: float | None  # None for the first
-    finish: Finish | None
+    finish: FinishReason | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one forward pass does; tokens are there when it ends."""
+    """One forward pass; its tokens exist when it ends."""
 
     started_at: float
     duration: float
@@ -71,14 +71,14 @@ class Step:
         return self.started_at + self.duration
 
 
-class Engine:
-    """A waiting queue, a running batch and a block pool. Every job that `submit` takes must fit `max_model_len`."""
+class Scheduler:
+    """A waiting queue, a running batch and a block pool. Every job must fit `max_model_len`."""
 
-    def __init__(self, settings: Settings, preset: Preset) -> None:
-        self.pool = BlockPool(settings.num_gpu_blocks - 1)  # vLLM keeps block 0 for padding
+    def __init__(self, flags: EngineFlags, preset: Preset) -> None:
+        self.pool = BlockPool(flags.num_gpu_blocks - 1)  # vLLM keeps block 0 for padding
         self.waiting: deque[Job] = deque()
         self.running: list[Job] = []
-        self._settings = settings
+        self._flags = flags
         self._preset = preset
 
     def submit(self, job: Job, now: float) -> None:
@@ -87,7 +87,7 @@ class Engine:
         self.waiting.append(job)
 
     def abort(self, job: Job) -> None:
-        """Forget a job and free its blocks; one that has finished is left alone."""
+        """Remove a job and free its blocks; a finished job is ignored."""
         if job in self.running:
             self.running.remove(job)
             self._free(job)
@@ -95,10 +95,10 @@ class Engine:
             self.waiting.remove(job)
 
     def step(self, now: float) -> Step | None:
-        """Schedule one step that starts at `now` and take its results; None when there is nothing to do."""
+        """Run one step that starts at `now`; None when there is nothing to do."""
         scheduled: dict[Job, int] = {}
         admitted: list[Job] = []
-        budget, preempted = self._continue_running(self._settings.max_num_batched_tokens, scheduled)
+        budget, preempted = self._continue_running(self._flags.max_num_batched_tokens, scheduled)
         if not preempted:
             self._admit(budget, scheduled, admitted, now)
         if not scheduled:
@@ -116,7 +116,7 @@ class Engine:
         )
 
     def _continue_running(self, budget: int, scheduled: dict[Job, int]) -> tuple[int, list[Job]]:
-        """Give the running jobs their share first; who cannot get a block drives out the last one admitted."""
+        """Schedule the running jobs first; a job that gets no block preempts the last one admitted."""
         preempted: list[Job] = []
         index = 0
         while index < len(self.running) and budget:
@@ -134,20 +134,20 @@ class Engine:
         return budget, preempted
 
     def _admit(self, budget: int, scheduled: dict[Job, int], admitted: list[Job], now: float) -> None:
-        """First come, first served: a head of the queue that does not fit holds up all behind it."""
-        while self.waiting and budget and len(self.running) < self._settings.max_num_seqs:
+        """First come, first served: a job that does not fit blocks those behind it."""
+        while self.waiting and budget and len(self.running) < self._flags.max_num_seqs:
             job = self.waiting[0]
-            hits = self._hits(job)
-            start = len(hits) * self._settings.block_size
+            hits = self._cached_blocks(job)
+            start = len(hits) * self._flags.block_size
             count = len(job.tokens) - start
-            if count > budget and not self._settings.enable_chunked_prefill:
+            if count > budget and not self._flags.enable_chunked_prefill:
                 return
             # The whole sequence must fit, not only its first chunk (vLLM's scheduler_reserve_full_isl).
-            if self._blocks_for(len(job.tokens)) - len(hits) + self.pool.idle(hits) > self.pool.free:
+            if self._blocks_for(len(job.tokens)) - len(hits) + self.pool.count_unused(hits) > self.pool.free:
                 return
             self.waiting.popleft()
             self.pool.share(hits)
-            job.blocks, job.computed, job.labelled = list(hits), start, len(hits)
+            job.blocks, job.computed, job.registered = list(hits), start, len(hits)
             if job.scheduled_at is None:
                 job.scheduled_at, job.cached = max(now, job.queued_at), start
                 admitted.append(job)
@@ -157,7 +157,7 @@ class Engine:
             self.running.append(job)
 
     def _advance(self, scheduled: dict[Job, int], ends: float) -> list[Token]:
-        """Whoever has all its tokens computed gets the next one."""
+        """Every job whose tokens are all computed gets its next token."""
         tokens: list[Token] = []
         finished = False
         for job, count in scheduled.items():
@@ -178,34 +178,34 @@ class Engine:
         return tokens
 
     def _grow(self, job: Job, count: int) -> bool:
-        """Blocks for `count` more tokens, or False and nothing changed."""
+        """Allocate blocks for `count` more tokens; False, and nothing is changed, if there are too few."""
         end = job.computed + count
         missing = self._blocks_for(end) - len(job.blocks)
         if missing > self.pool.free:
             return False
         if missing > 0:
-            job.blocks += self.pool.take(missing)
-        if self._settings.enable_prefix_caching:
-            self._label(job, end)
+            job.blocks += self.pool.allocate(missing)
+        if self._flags.enable_prefix_caching:
+            self._register(job, end)
         return True
 
-    def _label(self, job: Job, end: int) -> None:
-        """Let others find the blocks that are full once the step has run: they may share them within the same step."""
-        size = self._settings.block_size
-        for index in range(job.labelled, end // size):
+    def _register(self, job: Job, end: int) -> None:
+        """Make the blocks findable that this step fills; other jobs may share them within the same step."""
+        size = self._flags.block_size
+        for index in range(job.registered, end // size):
             if index == len(job.hashes):
                 parent = job.hashes[-1] if job.hashes else ROOT
-                job.hashes.append(chain(parent, job.tokens[index * size : (index + 1) * size]))
-            self.pool.label(job.blocks[index], job.hashes[index])
-            job.labelled = index + 1
+                job.hashes.append(block_hash(parent, job.tokens[index * size : (index + 1) * size]))
+            self.pool.register(job.blocks[index], job.hashes[index])
+            job.registered = index + 1
 
-    def _hits(self, job: Job) -> list[int]:
-        """The cached blocks a job can begin with; its last token is always computed, for its logits are needed."""
-        if not self._settings.enable_prefix_caching:
+    def _cached_blocks(self, job: Job) -> list[int]:
+        """The cached blocks of a job's prefix; its last token is always computed, because its logits are needed."""
+        if not self._flags.enable_prefix_caching:
             return []
-        size = self._settings.block_size
+        size = self._flags.block_size
         if not job.hashes:
-            job.hashes = list(chained(job.tokens, size))
+            job.hashes = list(block_hashes(job.tokens, size))
         return self.pool.find(job.hashes[: (len(job.tokens) - 1) // size])
 
     def _preempt(self, job: Job) -> None:
@@ -215,7 +215,7 @@ class Engine:
 
     def _free(self, job: Job) -> None:
         self.pool.release(job.blocks)
-        job.blocks, job.computed, job.labelled = [], 0, 0
+        job.blocks, job.computed, job.registered = [], 0, 0
 
     def _blocks_for(self, tokens: int) -> int:
-        return -(-tokens // self._settings.block_size)
+        return -(-tokens // self._flags.block_size)

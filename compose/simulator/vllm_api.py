@@ -1,4 +1,4 @@
-"""vLLM's HTTP surface over one life of the simulated engine."""
+"""vLLM's HTTP API over one run of the simulated engine."""
 
 import asyncio
 import json
@@ -11,33 +11,35 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from compose.simulator import response_format
-from compose.simulator.engine_flags import VERSION, Settings, SettingsError, change
-from compose.simulator.engine_loop import Life
+from compose.simulator.engine_flags import VERSION, EngineFlags, EngineFlagsError, apply_changes
+from compose.simulator.engine_loop import EngineLoop
 from compose.simulator.presets import Preset
-from compose.simulator.request_parser import Ask, Endpoint, Refusal, read
-from compose.simulator.response_writers import Reply, StreamReply, WholeReply
+from compose.simulator.request_parser import CompletionRequest, Endpoint, RequestError, parse_request
+from compose.simulator.response_writers import ResponseWriter, StreamWriter, UnaryWriter
 
-MARKS = {"Server": "vllm-slo-simulator", "X-Simulated": "true"}
+SIMULATED_HEADERS = {"Server": "vllm-slo-simulator", "X-Simulated": "true"}
 MAX_BODY = 64 * 2**20
 T = TypeVar("T")
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Service:
-    """The routes; `restart` is called with the settings of the next life once a flip has been answered."""
+class VllmApi:
+    """The routes; `restart` is called with the changed flags after the response to a config change."""
 
-    def __init__(self, life: Life, preset: Preset, *, model: str, restart: Callable[[Settings], None]) -> None:
-        self._life = life
+    def __init__(
+        self, engine_loop: EngineLoop, preset: Preset, *, model: str, restart: Callable[[EngineFlags], None]
+    ) -> None:
+        self._engine_loop = engine_loop
         self._preset = preset
         self._model = model
         self._restart = restart
         self._created = int(time.time())
-        self._fingerprint = f"vllm-{VERSION}-{life.settings.fingerprint()}"
+        self._fingerprint = f"vllm-{VERSION}-{engine_loop.flags.fingerprint()}"
 
     def app(self) -> web.Application:
         """The application that serves them."""
         app = web.Application(client_max_size=MAX_BODY)
-        app.on_response_prepare.append(_mark)
+        app.on_response_prepare.append(_add_headers)
         app.add_routes(
             [
                 web.post("/v1/chat/completions", self.chat),
@@ -49,8 +51,8 @@ class Service:
                 web.post("/ping", self.health),
                 web.get("/metrics", self.metrics),
                 web.get("/simulator/config", self.config),
-                web.post("/simulator/config", self.flip),
-                web.route("*", "/{path:.*}", self.missing),
+                web.post("/simulator/config", self.change_config),
+                web.route("*", "/{path:.*}", self.not_found),
             ]
         )
         return app
@@ -63,7 +65,7 @@ class Service:
 
     async def models(self, _: web.Request) -> web.Response:
         card = {"id": self._model, "object": "model", "created": self._created, "owned_by": "vllm-slo-simulator"}
-        card |= {"root": self._model, "parent": None, "max_model_len": self._life.settings.max_model_len}
+        card |= {"root": self._model, "parent": None, "max_model_len": self._engine_loop.flags.max_model_len}
         return _json({"object": "list", "data": [card | {"permission": []}]})
 
     async def version(self, _: web.Request) -> web.Response:
@@ -73,79 +75,87 @@ class Service:
         return web.Response()
 
     async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._life.metrics.text(), headers={"Content-Type": _METRICS_TYPE})
+        return web.Response(body=self._engine_loop.metrics.text(), headers={"Content-Type": _METRICS_TYPE})
 
     async def config(self, _: web.Request) -> web.Response:
-        return _json(self._config(self._life.settings))
+        return _json(self._config(self._engine_loop.flags))
 
-    async def flip(self, request: web.Request) -> web.StreamResponse:
-        """Answers, then restarts the engine with the changed flags."""
+    async def change_config(self, request: web.Request) -> web.StreamResponse:
+        """Responds, then restarts the engine with the changed flags."""
         try:
-            settings = change(self._life.settings, json.loads(await request.read()))
+            flags = apply_changes(self._engine_loop.flags, json.loads(await request.read()))
         except ValueError as error:
-            return _refuse_flip([f"the body is not JSON: {error}"])
-        except SettingsError as error:
-            return _refuse_flip(error.mistakes)
-        response = _json({"restarting": True} | self._config(settings))
+            return _invalid_change([f"the body is not JSON: {error}"])
+        except EngineFlagsError as error:
+            return _invalid_change(error.mistakes)
+        response = _json({"restarting": True} | self._config(flags))
         response.force_close()
         await response.prepare(request)
         await response.write_eof()
-        self._restart(settings)
+        self._restart(flags)
         return response
 
-    async def missing(self, _: web.Request) -> web.Response:
+    async def not_found(self, _: web.Request) -> web.Response:
         return _json({"detail": "Not Found"}, status=404)
 
     async def _generate(self, endpoint: Endpoint, request: web.Request) -> web.StreamResponse:
         try:
-            ask = read(
+            completion_request = parse_request(
                 endpoint,
                 _body(await request.read()),
                 model=self._model,
-                max_model_len=self._life.settings.max_model_len,
-                rng=self._life.rng,
+                max_model_len=self._engine_loop.flags.max_model_len,
+                rng=self._engine_loop.rng,
             )
-        except Refusal as refusal:
-            return _json(refusal.body, status=refusal.code)
+        except RequestError as error:
+            return _json(error.body, status=error.code)
         name = request.headers.get("X-Request-Id") or uuid.uuid4().hex[:16]
-        naming = response_format.Naming(
+        format_ = response_format.ResponseFormat(
             endpoint, f"{endpoint.value[0]}-{name}", int(time.time()), self._model, self._fingerprint
         )
-        if ask.stream:
-            return await self._stream(request, ask, naming)
-        return await self._whole(ask, naming)
+        if completion_request.stream:
+            return await self._stream(request, completion_request, format_)
+        return await self._unary(completion_request, format_)
 
-    async def _stream(self, request: web.Request, ask: Ask, naming: response_format.Naming) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, completion_request: CompletionRequest, format_: response_format.ResponseFormat
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         response.enable_chunked_encoding()
-        await response.prepare(request)  # the headers go out at once, as vLLM's do, however long the queue
+        await response.prepare(request)  # vLLM, too, sends the headers before the request leaves the queue
         transport = request.transport
         if transport is None:
-            raise ConnectionResetError("the client left before its stream began")
-        reply = StreamReply(transport, naming, ask.answer, include_usage=ask.include_usage)
-        await self._until_finished(ask, reply, reply.finished)
+            raise ConnectionResetError("the client disconnected before its stream began")
+        writer = StreamWriter(
+            transport, format_, completion_request.completion, include_usage=completion_request.include_usage
+        )
+        await self._until_finished(completion_request, writer, writer.finished)
         await response.write_eof()
         return response
 
-    async def _whole(self, ask: Ask, naming: response_format.Naming) -> web.Response:
-        reply = WholeReply(naming, ask.answer)
-        body = await self._until_finished(ask, reply, reply.finished)
+    async def _unary(
+        self, completion_request: CompletionRequest, format_: response_format.ResponseFormat
+    ) -> web.Response:
+        writer = UnaryWriter(format_, completion_request.completion)
+        body = await self._until_finished(completion_request, writer, writer.finished)
         return web.Response(body=body, content_type="application/json")
 
-    async def _until_finished(self, ask: Ask, reply: Reply, finished: asyncio.Future[T]) -> T:
-        job = self._life.submit(ask, reply)
+    async def _until_finished(
+        self, completion_request: CompletionRequest, writer: ResponseWriter, finished: asyncio.Future[T]
+    ) -> T:
+        job = self._engine_loop.submit(completion_request, writer)
         try:
             return await finished
         finally:
-            self._life.abort(job)  # a client that left cancels this handler
+            self._engine_loop.abort(job)  # a client that disconnects cancels this handler
 
-    def _config(self, settings: Settings) -> dict[str, Any]:
+    def _config(self, flags: EngineFlags) -> dict[str, Any]:
         return {
             "simulated": True,
             "preset": self._preset.name,
             "model": self._model,
             "version": VERSION,
-            "config": asdict(settings),
+            "config": asdict(flags),
         }
 
 
@@ -153,17 +163,17 @@ def _body(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except ValueError as error:
-        raise Refusal(f"the request body is not JSON: {error}", param=None) from error
+        raise RequestError(f"the request body is not JSON: {error}", param=None) from error
 
 
 def _json(body: Any, *, status: int = 200) -> web.Response:
     return web.Response(body=response_format.dump(body), status=status, content_type="application/json")
 
 
-def _refuse_flip(mistakes: list[str]) -> web.Response:
+def _invalid_change(mistakes: list[str]) -> web.Response:
     error = {"message": "; ".join(mistakes), "type": "BadRequestError", "param": None, "code": 400}
     return _json({"error": error, "mistakes": mistakes}, status=400)
 
 
-async def _mark(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(MARKS)
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(SIMULATED_HEADERS)

@@ -1,12 +1,12 @@
-"""vLLM 0.33's own series over the simulated engine: its names, labels and buckets, one registry a life."""
+"""vLLM 0.33's own series over the simulated scheduler: its names, labels and buckets, one registry a life."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
 from compose.simulator.cache_config import cache_config
-from compose.simulator.engine_flags import Settings
+from compose.simulator.engine_flags import EngineFlags
 from compose.simulator.presets import Preset
-from compose.simulator.scheduler import Engine, Job, Step, Token
+from compose.simulator.scheduler import Job, Scheduler, Step, Token
 
 # vllm/v1/metrics/buckets.py at 0.33
 _LATENCY = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
@@ -19,8 +19,8 @@ _ITERATION = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
 _N = (1, 2, 5, 10, 20)
 
-# Registered by every vLLM of this version; nothing that is simulated moves them.
-_STILL = (
+# Registered by every vLLM of this version; the simulation does not change them.
+_CONSTANT = (
     ("external_prefix_cache_queries", "External prefix cache queries, in terms of number of queried tokens."),
     ("external_prefix_cache_hits", "External prefix cache hits, in terms of number of cached tokens."),
     ("mm_cache_queries", "Multi-modal cache queries, in terms of number of queried items."),
@@ -36,35 +36,35 @@ def token_buckets(limit: int) -> tuple[int, ...]:
 
 
 class EngineMetrics:
-    """What one life of the engine has done."""
+    """The series of one run of the engine."""
 
-    def __init__(self, settings: Settings, preset: Preset, *, model: str, engine: Engine, started: float) -> None:
+    def __init__(self, flags: EngineFlags, preset: Preset, *, model: str, scheduler: Scheduler, started: float) -> None:
         self.registry = CollectorRegistry()
         self._labels = {"model_name": model, "engine": "0"}
-        sizes = token_buckets(settings.max_model_len)
-        self._describe(settings, preset, started)
+        sizes = token_buckets(flags.max_model_len)
+        self._describe(flags, preset, started)
 
         running = self._gauge("num_requests_running", "Number of requests in model execution batches.")
-        running.set_function(lambda: len(engine.running))
+        running.set_function(lambda: len(scheduler.running))
         waiting = self._gauge("num_requests_waiting", "Number of requests waiting to be processed.")
-        waiting.set_function(lambda: len(engine.waiting))
+        waiting.set_function(lambda: len(scheduler.waiting))
         reason = "Number of waiting requests by reason. Sum of all reasons equals vllm:num_requests_waiting."
         by_reason = Gauge(
             "vllm:num_requests_waiting_by_reason", reason, [*self._labels, "reason"], registry=self.registry
         )
-        by_reason.labels(**self._labels, reason="capacity").set_function(lambda: len(engine.waiting))
+        by_reason.labels(**self._labels, reason="capacity").set_function(lambda: len(scheduler.waiting))
         by_reason.labels(**self._labels, reason="deferred").set(0)
         usage = self._gauge("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.")
-        usage.set_function(lambda: engine.pool.usage)
+        usage.set_function(lambda: scheduler.pool.usage)
 
-        self._looks_up = settings.enable_prefix_caching  # vLLM counts no queries without it
+        self._prefix_caching = flags.enable_prefix_caching  # without it vLLM counts no queries
         self._queries = self._counter(
             "prefix_cache_queries", "Prefix cache queries, in terms of number of queried tokens."
         )
         self._hits = self._counter("prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.")
-        for name, text in _STILL:
+        for name, text in _CONSTANT:
             self._counter(name, text)
-        self._preemptions = self._counter("num_preemptions", "Cumulative number of preemption from the engine.")
+        self._preemptions = self._counter("num_preemptions", "Cumulative number of preemption from the scheduler.")
         self._prompt = self._counter("prompt_tokens", "Number of prefill tokens processed.")
         self._cached = self._counter("prompt_tokens_cached", "Number of cached prompt tokens (local + external).")
         by_source = self._counters(
@@ -135,9 +135,9 @@ class EngineMetrics:
             sizes,
         )
 
-    def step(self, step: Step, tokens: list[Token]) -> None:
-        """Count a step that has ended, with those of its tokens that still have a taker."""
-        for job in step.admitted if self._looks_up else ():
+    def count_step(self, step: Step, tokens: list[Token]) -> None:
+        """Count a step that has ended, with those of its tokens whose client is connected."""
+        for job in step.admitted if self._prefix_caching else ():
             self._queries.inc(job.prompt_length)
             self._hits.inc(job.cached)
             self._from_device.inc(job.cached)
@@ -153,7 +153,7 @@ class EngineMetrics:
         self._iteration.observe(computed + len(tokens))
 
     def _first_token(self, job: Job, at: float) -> int:
-        """Count a prompt, all at once with its first token, as vLLM does; returns how much of it was computed."""
+        """Count a prompt with its first token, as vLLM does; returns how many of its tokens were computed."""
         computed = job.prompt_length - job.cached
         self._prompt.inc(job.prompt_length)
         self._cached.inc(job.cached)
@@ -162,8 +162,8 @@ class EngineMetrics:
         self._ttft.observe(at - job.queued_at)
         return computed
 
-    def finished(self, job: Job, max_tokens: int) -> None:
-        """Count a request that ran to its end; one whose client left is never counted, as in vLLM."""
+    def count_finished(self, job: Job, max_tokens: int) -> None:
+        """Count a finished request; as in vLLM, an aborted request is not counted."""
         if job.scheduled_at is None or job.first_token_at is None or job.last_token_at is None:
             raise ValueError("a request cannot finish before its first token")
         decode = job.last_token_at - job.first_token_at
@@ -186,7 +186,7 @@ class EngineMetrics:
         """The page, in text format 0.0.4."""
         return generate_latest(self.registry)
 
-    def _describe(self, settings: Settings, preset: Preset, started: float) -> None:
+    def _describe(self, flags: EngineFlags, preset: Preset, started: float) -> None:
         start = Gauge(
             "process_start_time_seconds",
             "Start time of the process since unix epoch in seconds.",
@@ -200,7 +200,7 @@ class EngineMetrics:
             registry=self.registry,
         )
         simulated.labels(preset=preset.name).set(1)
-        labels = cache_config(settings)
+        labels = cache_config(flags)
         info = Gauge(
             "vllm:cache_config_info",
             "Information of the LLMEngine CacheConfig",
@@ -210,7 +210,7 @@ class EngineMetrics:
         info.labels(**labels).set(1)
         sleep = Gauge(
             "vllm:engine_sleep_state",
-            "Engine sleep state; awake = 1 means engine is awake.",
+            "Scheduler sleep state; awake = 1 means engine is awake.",
             [*self._labels, "sleep_state"],
             registry=self.registry,
         )

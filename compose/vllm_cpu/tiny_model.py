@@ -1,4 +1,4 @@
-"""Makes a tiny Llama of random weights and a tokenizer for it, offline; run by vLLM's own Python, never imported.
+"""Makes a tiny Llama with random weights and a tokenizer, offline; run by vLLM's own Python, never imported.
 
 Usage: python tiny_model.py FOLDER
 """
@@ -21,7 +21,7 @@ TEMPLATE = (
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE, trained on the one text that every Python brings along: its standard library."""
+    """Byte-level BPE, trained on the source of Python's standard library, which is always present."""
     library = Path(sysconfig.get_path("stdlib"))
     texts = (path.read_text(encoding="utf-8", errors="ignore") for path in sorted(library.glob("*.py"))[:100])
     bpe = Tokenizer(models.BPE())
@@ -36,15 +36,15 @@ def tokenizer() -> PreTrainedTokenizerFast:
             show_progress=False,
         ),
     )
-    made = PreTrainedTokenizerFast(
+    trained = PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         eos_token=END,
         pad_token=PADDING,
         additional_special_tokens=[START],
         model_max_length=CONTEXT,
     )
-    made.chat_template = TEMPLATE
-    return made
+    trained.chat_template = TEMPLATE
+    return trained
 
 
 def main() -> None:

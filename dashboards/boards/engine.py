@@ -1,26 +1,27 @@
 """The dashboard "Engine": does it keep up, what limits it, how is it set, and what does it not tell?"""
 
 from grafana_foundation_sdk.builders import stat, table, timeseries
-from grafana_foundation_sdk.models import common as looks
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
+from alerts.links import DashboardUid, PanelTitle
 from alerts.promql import max_by, rate, ratio, sum_by
 from alerts.recording_windows import patience
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import RATE, at_engine, at_sidecar
+from dashboards.label_selectors import RATE, select_engine, select_sidecar
 from dashboards.layout import Row
 from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
 from exporters.signals import Label, Signal
 from exporters.slos import SloFile
 
-_ENGINE = [Label.INSTANCE, Label.ENGINE]
-_RANK = [*_ENGINE, Label.RANK]
+_ENGINE_LABELS = [Label.INSTANCE, Label.ENGINE]
+_RANK_LABELS = [*_ENGINE_LABELS, Label.RANK]
 _PER_ENGINE, _PER_RANK = "{{engine}} at {{instance}}", "{{engine}} rank {{rank}} at {{instance}}"
 _NO_COUNTER = "some engines do not expose it, which the last row then says"
-_AS_IT_ENDS = "Engines that count tokens only when a request ends stand still during long answers, then jump."
+_COUNTED_AT_THE_END = "Engines that count tokens only when a request ends stand still during long answers, then jump."
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
@@ -32,16 +33,16 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
         Row("Does it keep up?", (running(), waiting(), preemptions())),
         Row("Is there room for more?", (kv_cache(), kv_tokens(), prefix_cache())),
         Row("How near is it to what the hardware allows?", (prefill(), decode(), speculation())),
-        Row("How is it set, and what does it not tell?", (settings(), not_exposed())),
+        Row("How is it set, and what does it not tell?", (settings(), missing_signals())),
     )
 
 
 def up() -> stat.Panel:
     text = describe("Does the engine answer?", "Up when the sidecar's last look at its metrics worked.")
     return (
-        style.figure("Engine", text, units.NoUnit, 4, 5)
-        .with_target(query(_most(_ENGINE, signals.ENGINE_UP), "{{engine}}", instant=True))
-        .mappings(style.UP_OR_DOWN)
+        style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
+        .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}", instant=True))
+        .mappings(style.UP_DOWN_MAPPINGS)
         .thresholds(style.thresholds(BAD, (1, GOOD)))
     )
 
@@ -52,17 +53,17 @@ def requests_now() -> stat.Panel:
         "Those it works on and those in its queue, over all ranks.",
         may_be_empty="some engines expose no queue",
     )
-    panel = style.figure("Requests in the engine", text, units.Short, 4, 5)
+    panel = style.stat_panel("Requests in the engine", text, units.Short, 4, 5)
     for state, series in (("running", signals.ENGINE_RUNNING), ("waiting", signals.ENGINE_WAITING)):
-        panel.with_target(query(f"sum ({at_engine(series)})", state, instant=True))
+        panel.with_target(query(f"sum ({select_engine(series)})", state, instant=True))
     return panel
 
 
 def kv_cache_now() -> stat.Panel:
     text = describe("How full is the KV cache?", "The fullest rank.", may_be_empty="some engines expose no KV cache")
     return (
-        style.figure("KV cache in use", text, units.PercentUnit, 3, 5)
-        .with_target(query(_most(_ENGINE, signals.ENGINE_KV_USAGE), "{{engine}}", instant=True))
+        style.stat_panel("KV cache in use", text, units.PercentUnit, 3, 5)
+        .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_KV_USAGE), "{{engine}}", instant=True))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (KV_CACHE_FULL, WARN)))
     )
@@ -74,8 +75,8 @@ def uptime() -> stat.Panel:
         "Time since its process started.",
         may_be_empty="some engines do not tell when they started",
     )
-    return style.figure("Uptime", text, units.Seconds, 3, 5).with_target(
-        query(f"time() - {_most(_ENGINE, signals.ENGINE_START_TIME)}", "{{engine}}", instant=True)
+    return style.stat_panel("Uptime", text, units.Seconds, 3, 5).with_target(
+        query(f"time() - {_max(_ENGINE_LABELS, signals.ENGINE_START_TIME)}", "{{engine}}", instant=True)
     )
 
 
@@ -85,10 +86,10 @@ def restarts() -> stat.Panel:
         "Each restart loses the open requests and the prefix cache.",
         may_be_empty="some engines do not tell when they started",
     )
-    started = max_by(f"changes({at_engine(signals.ENGINE_START_TIME)}[$__range])", _ENGINE)
+    starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", _ENGINE_LABELS)
     return (
-        style.figure("Restarts in range", text, units.Short, 3, 5)
-        .with_target(query(started, "{{engine}}", instant=True))
+        style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, units.Short, 3, 5)
+        .with_target(query(starts, "{{engine}}", instant=True))
         .thresholds(style.thresholds(GOOD, (1, WARN)))
     )
 
@@ -98,8 +99,8 @@ def scrape_age(spec: SloFile) -> stat.Panel:
         "How old is what is shown here?", "Time since the sidecar last read the engine's metrics; all below is as old."
     )
     return (
-        style.figure("Last look", text, units.Seconds, 3, 5)
-        .with_target(query(_most(_ENGINE, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
+        style.stat_panel("Last look", text, units.Seconds, 3, 5)
+        .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (patience(spec), BAD)))
     )
@@ -107,11 +108,11 @@ def scrape_age(spec: SloFile) -> stat.Panel:
 
 def version() -> stat.Panel:
     text = describe("Which engine is it?", "Its kind and version.", may_be_empty="the engine is down")
-    told = f"count by ({Label.ENGINE_TYPE}, {Label.VERSION}) ({at_engine(signals.ENGINE_INFO)})"
+    engines = f"count by ({Label.ENGINE_TYPE}, {Label.VERSION}) ({select_engine(signals.ENGINE_INFO)})"
     return (
-        style.figure("Version", text, units.Short, 4, 5)
-        .with_target(query(told, "{{engine_type}} {{version}}", instant=True))
-        .text_mode(looks.BigValueTextMode.NAME)
+        style.stat_panel(PanelTitle.ENGINE_VERSION, text, units.Short, 4, 5)
+        .with_target(query(engines, "{{engine_type}} {{version}}", instant=True))
+        .text_mode(common_model.BigValueTextMode.NAME)
     )
 
 
@@ -121,8 +122,8 @@ def running() -> timeseries.Panel:
         "Requests in the running batch of each rank. A flat top is the bound `max_num_seqs`.",
         may_be_empty=_NO_COUNTER,
     )
-    return style.graph("Running", text, units.Short, 8).with_target(
-        query(sum_by(at_engine(signals.ENGINE_RUNNING), _RANK), _PER_RANK)
+    return style.time_series_panel("Running", text, units.Short, 8).with_target(
+        query(sum_by(select_engine(signals.ENGINE_RUNNING), _RANK_LABELS), _PER_RANK)
     )
 
 
@@ -134,9 +135,9 @@ def waiting() -> timeseries.Panel:
         may_be_empty=_NO_COUNTER,
     )
     return (
-        style.graph("Waiting by reason", text, units.Short, 8)
-        .with_target(query(sum_by(at_engine(signals.ENGINE_WAITING), _RANK), f"waiting: {_PER_RANK}"))
-        .with_target(query(sum_by(at_engine(signals.ENGINE_DEFERRED), _RANK), f"deferred: {_PER_RANK}"))
+        style.time_series_panel(PanelTitle.WAITING, text, units.Short, 8)
+        .with_target(query(sum_by(select_engine(signals.ENGINE_WAITING), _RANK_LABELS), f"waiting: {_PER_RANK}"))
+        .with_target(query(sum_by(select_engine(signals.ENGINE_DEFERRED), _RANK_LABELS), f"deferred: {_PER_RANK}"))
     )
 
 
@@ -146,8 +147,8 @@ def preemptions() -> timeseries.Panel:
         "Running requests put back into the queue per second, by rank.",
         may_be_empty=_NO_COUNTER,
     )
-    return style.graph("Preemptions", text, units.CountsPerSecond, 8).with_target(
-        query(_rate(signals.ENGINE_PREEMPTIONS, _RANK), _PER_RANK)
+    return style.time_series_panel("Preemptions", text, units.CountsPerSecond, 8).with_target(
+        query(_rate(signals.ENGINE_PREEMPTIONS, _RANK_LABELS), _PER_RANK)
     )
 
 
@@ -157,9 +158,9 @@ def kv_cache() -> timeseries.Panel:
         "Share of the KV cache in use. Near 100 % new requests queue and running ones are preempted.",
         may_be_empty="some engines expose no KV cache",
     )
-    panel = style.graph("KV cache in use over time", text, units.PercentUnit, 8).max(1)
-    return style.with_lines(
-        panel.with_target(query(_most(_RANK, signals.ENGINE_KV_USAGE), _PER_RANK)), (KV_CACHE_FULL, WARN)
+    panel = style.time_series_panel(PanelTitle.KV_CACHE, text, units.PercentUnit, 8).max(1)
+    return style.with_threshold_lines(
+        panel.with_target(query(_max(_RANK_LABELS, signals.ENGINE_KV_USAGE), _PER_RANK)), (KV_CACHE_FULL, WARN)
     )
 
 
@@ -170,13 +171,13 @@ def kv_tokens() -> timeseries.Panel:
         "the weights at the most, where the sidecar was given a roofline.",
         may_be_empty="some engines tell no capacity, and no roofline was given",
     )
-    used, capacity = _most(_RANK, signals.ENGINE_KV_USAGE), _most(_RANK, signals.ENGINE_KV_CAPACITY)
+    used, capacity = _max(_RANK_LABELS, signals.ENGINE_KV_USAGE), _max(_RANK_LABELS, signals.ENGINE_KV_CAPACITY)
     return (
-        style.graph("KV cache in tokens", text, units.Short, 8)
+        style.time_series_panel("KV cache in tokens", text, units.Short, 8)
         .with_target(query(f"{used} * {capacity}", f"in use: {_PER_RANK}"))
         .with_target(query(capacity, f"capacity: {_PER_RANK}"))
-        .with_target(query(_ceiling(signals.ROOFLINE_KV_TOKENS), "at the most: {{instance}}"))
-        .override_by_regexp("/^at the most/", [style.fixed(GREY)])
+        .with_target(query(_roofline_query(signals.ROOFLINE_KV_TOKENS), "at the most: {{instance}}"))
+        .override_by_regexp("/^at the most/", [style.fixed_colour(GREY)])
     )
 
 
@@ -186,9 +187,11 @@ def prefix_cache() -> timeseries.Panel:
         f"Share of prompt tokens found in the prefix cache of each rank; gaps are {NO_TRAFFIC}.",
         may_be_empty="prefix caching is off, or the engine does not count it",
     )
-    hits, queries = (_rate(series, _RANK) for series in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES))
+    hits, queries = (
+        _rate(series, _RANK_LABELS) for series in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES)
+    )
     return (
-        style.graph("Prefix cache hits", text, units.PercentUnit, 8)
+        style.time_series_panel(PanelTitle.PREFIX_CACHE, text, units.PercentUnit, 8)
         .with_target(query(ratio(hits, queries), _PER_RANK))
         .max(1)
         .no_value(NO_TRAFFIC)
@@ -199,25 +202,29 @@ def prefill() -> timeseries.Panel:
     text = describe(
         "How near is prefill to what the GPUs can compute?",
         "Prompt tokens per second that were computed, not found in the prefix cache. The grey line is the roofline, "
-        f"where the sidecar was given one. {_AS_IT_ENDS}",
+        f"where the sidecar was given one. {_COUNTED_AT_THE_END}",
         may_be_empty="no roofline was given (--roofline)",
     )
-    prompt, hits = (_rate(series, _ENGINE) for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS))
+    prompt, hits = (
+        _rate(series, _ENGINE_LABELS) for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS)
+    )
     # counted a moment apart, the difference may be below 0
-    return _under_ceiling(
+    return _roofline_panel(
         "Prompt tokens computed", text, f"clamp_min({prompt} - ({hits} or 0 * {prompt}), 0)"
-    ).with_target(query(_ceiling(signals.ROOFLINE_PREFILL), "ceiling: {{instance}}"))
+    ).with_target(query(_roofline_query(signals.ROOFLINE_PREFILL), "ceiling: {{instance}}"))
 
 
 def decode() -> timeseries.Panel:
     text = describe(
         "How near is decode to what the memory can feed?",
         "Output tokens per second of all requests together. The grey lines are the roofline by batch: read the one "
-        f"nearest to the running batch. {_AS_IT_ENDS}",
+        f"nearest to the running batch. {_COUNTED_AT_THE_END}",
         may_be_empty="no roofline was given (--roofline)",
     )
-    return _under_ceiling("Output tokens", text, _rate(signals.ENGINE_GENERATION_TOKENS, _ENGINE)).with_target(
-        query(_ceiling(signals.ROOFLINE_DECODE, Label.BATCH), "ceiling: batch {{batch}} at {{instance}}")
+    return _roofline_panel(
+        PanelTitle.ENGINE_OUTPUT_TOKENS, text, _rate(signals.ENGINE_GENERATION_TOKENS, _ENGINE_LABELS)
+    ).with_target(
+        query(_roofline_query(signals.ROOFLINE_DECODE, Label.BATCH), "ceiling: batch {{batch}} at {{instance}}")
     )
 
 
@@ -228,10 +235,10 @@ def speculation() -> timeseries.Panel:
         may_be_empty="speculative decoding is off, or the engine does not count it",
     )
     accepted, drafted = (
-        _rate(series, _ENGINE) for series in (signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED)
+        _rate(series, _ENGINE_LABELS) for series in (signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED)
     )
     return (
-        style.graph("Speculative tokens accepted", text, units.PercentUnit, 8)
+        style.time_series_panel("Speculative tokens accepted", text, units.PercentUnit, 8)
         .with_target(query(ratio(accepted, drafted), _PER_ENGINE))
         .max(1)
         .no_value("no speculation")
@@ -244,51 +251,51 @@ def settings() -> table.Panel:
         "What the engine tells, without what is None, and what was declared with vllm-slo flip.",
         may_be_empty="the engine tells no setting",
     )
-    told = at_engine(signals.ENGINE_SETTING_INFO)
-    return tables.listed(
-        style.sheet("Settings", text, units.String, 16, 12),
-        f"max by ({Label.SETTING}, {Label.VALUE}, {', '.join(_ENGINE)}) "
-        f"({told} unless {at_engine(signals.ENGINE_SETTING_INFO, {Label.VALUE: 'None'})})",
+    settings_series = select_engine(signals.ENGINE_SETTING_INFO)
+    return tables.list_labels(
+        style.table_panel("Settings", text, units.String, 16, 12),
+        f"max by ({Label.SETTING}, {Label.VALUE}, {', '.join(_ENGINE_LABELS)}) "
+        f"({settings_series} unless {select_engine(signals.ENGINE_SETTING_INFO, {Label.VALUE: 'None'})})",
         {Label.SETTING: "Setting", Label.VALUE: "Value", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
     )
 
 
-def not_exposed() -> table.Panel:
+def missing_signals() -> table.Panel:
     text = describe(
         "What can no panel show of this engine?",
         "This engine does not expose what these series are made of: another version, a flag that is off, or an engine "
         "that has no such thing.",
         may_be_empty="it exposes everything, or is down",
     )
-    return tables.listed(
-        style.sheet("This engine does not expose", text, units.String, 8, 12),
-        f"{max_by(at_engine(signals.ENGINE_SIGNAL_EXPOSED), [Label.SIGNAL, *_ENGINE])} == 0",
+    return tables.list_labels(
+        style.table_panel("This engine does not expose", text, units.String, 8, 12),
+        f"{max_by(select_engine(signals.ENGINE_SIGNAL_EXPOSED), [Label.SIGNAL, *_ENGINE_LABELS])} == 0",
         {Label.SIGNAL: "Series", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
     )
 
 
-def _under_ceiling(title: str, text: str, measured: str) -> timeseries.Panel:
+def _roofline_panel(title: str, text: str, measured: str) -> timeseries.Panel:
     return (
-        style.graph(title, text, "tokens/s", 8)
+        style.time_series_panel(title, text, "tokens/s", 8)
         .with_target(query(measured, _PER_ENGINE))
-        .override_by_regexp("/^ceiling/", [style.fixed(GREY)])
+        .override_by_regexp("/^ceiling/", [style.fixed_colour(GREY)])
     )
 
 
-def _most(by: list[Label], series: Signal) -> str:
-    return max_by(at_engine(series), by)
+def _max(by: list[Label], series: Signal) -> str:
+    return max_by(select_engine(series), by)
 
 
 def _rate(counter: Signal, by: list[Label]) -> str:
-    return sum_by(rate(at_engine(counter), RATE), by)
+    return sum_by(rate(select_engine(counter), RATE), by)
 
 
-def _ceiling(series: Signal, *by: Label) -> str:
-    return max_by(at_sidecar(series), [Label.INSTANCE, *by])
+def _roofline_query(series: Signal, *by: Label) -> str:
+    return max_by(select_sidecar(series), [Label.INSTANCE, *by])
 
 
 BOARD = Board(
-    uid="vllm-slo-engine",
+    uid=DashboardUid.ENGINE,
     title="Engine",
     description="One engine's batch, queue, KV cache, throughput and settings, rank by rank.",
     variables=(Label.INSTANCE, Label.ENGINE),

@@ -8,26 +8,28 @@ from grafana_foundation_sdk.builders import common, table, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
+from alerts.links import DashboardUid
 from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import RATE, at_engine, at_sidecar
+from dashboards.label_selectors import RATE, select_engine, select_sidecar
 from dashboards.layout import Row
 from dashboards.panels.slo_status import goodput_limits
 from dashboards.panels.traffic import ttft_thresholds
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, describe, query
-from dashboards.tables import Figure, Words
+from dashboards.tables import LabelColumns, ValueColumn
 from exporters import signals
 from exporters.signals import UP, Label, Outcome, Signal
 from exporters.slos import Measure, SloFile
 from exporters.verdicts import SERVER_FAULT
 
 _KEYS = {Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"}
-_ENGINE = [Label.INSTANCE, Label.ENGINE]
+_ENGINE_LABELS = [Label.INSTANCE, Label.ENGINE]
+_TYPE_AND_VERSION = {Label.ENGINE_TYPE: "Type", Label.VERSION: "Version"}
 _PER_ENGINE = "{{engine}} at {{instance}}"
-_FAILED = "|".join(sorted({*SERVER_FAULT, Outcome.REJECTED}))
-_CHOSEN = "&var-datasource=${datasource}&var-instance=${__data.fields.instance}"
+_FAILURES = "|".join(sorted({*SERVER_FAULT, Outcome.REJECTED}))
+_LINK_VARIABLES = "&var-datasource=${datasource}&var-instance=${__data.fields.instance}"
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
@@ -46,99 +48,105 @@ def engines(spec: SloFile) -> table.Panel:
         "engines behind one gateway share them. TTFT is red above the lowest threshold of the SLO file. Odd settings "
         "have a value that no majority of the engines shown has.",
     )
-    panel = style.sheet("Engines", text, units.Short, 24, 16).sort_by(
+    panel = style.table_panel("Engines", text, units.Short, 24, 16).sort_by(
         [common.TableSortByFieldState().display_name("Goodput")]
     )
-    tables.joined(panel, _KEYS, _columns(spec))
-    for label, uid in ((Label.ENGINE, "engine"), (Label.INSTANCE, "sidecar")):
-        which = f"{_CHOSEN}&var-engine=${{__data.fields.engine}}" if label is Label.ENGINE else _CHOSEN
-        url = f"/d/vllm-slo-{uid}?${{__url_time_range}}{which}"
-        tables.linked(panel, label, f"Open the {_KEYS[label].lower()}", url)
+    tables.join_queries(panel, _KEYS, _columns(spec))
+    for label, uid in ((Label.ENGINE, DashboardUid.ENGINE), (Label.INSTANCE, DashboardUid.SIDECAR)):
+        which = f"{_LINK_VARIABLES}&var-engine=${{__data.fields.engine}}" if label is Label.ENGINE else _LINK_VARIABLES
+        url = f"/d/{uid}?${{__url_time_range}}{which}"
+        tables.link_cells(panel, label, f"Open the {_KEYS[label].lower()}", url)
     return panel
 
 
-def _columns(spec: SloFile) -> tuple[Figure | Words, ...]:
+def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
     by_sidecar = [Label.INSTANCE]
-    ended = sum_by(rate(at_sidecar(signals.REQUESTS), RATE), by_sidecar)
-    failed = sum_by(rate(at_sidecar(signals.REQUESTS, {Label.OUTCOME: _FAILED}), RATE), by_sidecar)
+    ended = sum_by(rate(select_sidecar(signals.REQUESTS), RATE), by_sidecar)
+    failed = sum_by(rate(select_sidecar(signals.REQUESTS, {Label.OUTCOME: _FAILURES}), RATE), by_sidecar)
     good, judged = (
-        sum_by(rate(at_sidecar(each), RATE), by_sidecar) for each in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
+        sum_by(rate(select_sidecar(each), RATE), by_sidecar)
+        for each in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
     late = tuple((seconds, BAD) for seconds in ttft_thresholds(spec)[:1])
 
     def ttft(q: float) -> str:
         value = quantile(q, signals.TTFT, RATE, by_sidecar, {Label.INSTANCE: "$instance"})
-        return _in_front(f"{value} >= 0")  # of no request it is NaN, which a table would show
+        return _per_engine(f"{value} >= 0")  # of no request it is NaN, which a table would show
 
     return (
-        Figure(
-            title="State", expression=_up(), unit=units.NoUnit, base=BAD, steps=((1, GOOD),), mappings=style.UP_OR_DOWN
+        ValueColumn(
+            title="State",
+            expression=_state(),
+            unit=units.NoUnit,
+            base=BAD,
+            steps=((1, GOOD),),
+            mappings=style.UP_DOWN_MAPPINGS,
         ),
-        Figure(
+        ValueColumn(
             title="Goodput",
-            expression=_in_front(ratio(good, judged)),
+            expression=_per_engine(ratio(good, judged)),
             unit=units.PercentUnit,
-            empty=NO_TRAFFIC,
+            no_value=NO_TRAFFIC,
             decimals=1,
             base=BAD,
             steps=goodput_limits(spec),
         ),
-        Figure(title="Requests/s", expression=_in_front(ended), unit=units.Short, decimals=2),
-        Figure(
+        ValueColumn(title="Requests/s", expression=_per_engine(ended), unit=units.Short, decimals=2),
+        ValueColumn(
             title="Failed",
-            expression=_in_front(ratio(failed, ended)),
+            expression=_per_engine(ratio(failed, ended)),
             unit=units.PercentUnit,
-            empty=NO_TRAFFIC,
+            no_value=NO_TRAFFIC,
             decimals=1,
             steps=_failure_limits(spec),
         ),
-        Figure(title="TTFT p50", expression=ttft(0.5), unit=units.Seconds, empty=NO_TRAFFIC, steps=late),
-        Figure(title="TTFT p95", expression=ttft(0.95), unit=units.Seconds, empty=NO_TRAFFIC, steps=late),
-        Figure(title="Running", expression=_sum(signals.ENGINE_RUNNING), unit=units.Short),
-        Figure(title="Waiting", expression=_sum(signals.ENGINE_WAITING), unit=units.Short),
-        Figure(
+        ValueColumn(title="TTFT p50", expression=ttft(0.5), unit=units.Seconds, no_value=NO_TRAFFIC, steps=late),
+        ValueColumn(title="TTFT p95", expression=ttft(0.95), unit=units.Seconds, no_value=NO_TRAFFIC, steps=late),
+        ValueColumn(title="Running", expression=_sum(signals.ENGINE_RUNNING), unit=units.Short),
+        ValueColumn(title="Waiting", expression=_sum(signals.ENGINE_WAITING), unit=units.Short),
+        ValueColumn(
             title="KV cache",
-            expression=_most(signals.ENGINE_KV_USAGE),
+            expression=_max(signals.ENGINE_KV_USAGE),
             unit=units.PercentUnit,
             decimals=0,
             steps=((KV_CACHE_FULL, WARN),),
         ),
-        Figure(title="Cache hits", expression=_hits(), unit=units.PercentUnit, decimals=0),
-        Figure(title="Odd settings", expression=_odd_settings(), unit=units.Short, steps=((1, WARN),)),
-        Words(
-            f"count by ({', '.join([*_ENGINE, Label.ENGINE_TYPE, Label.VERSION])}) ({at_engine(signals.ENGINE_INFO)})",
-            {Label.ENGINE_TYPE: "Type", Label.VERSION: "Version"},
+        ValueColumn(title="Cache hits", expression=_cache_hits(), unit=units.PercentUnit, decimals=0),
+        ValueColumn(title="Odd settings", expression=_odd_settings(), unit=units.Short, steps=((1, WARN),)),
+        LabelColumns(
+            f"count by ({', '.join([*_ENGINE_LABELS, *_TYPE_AND_VERSION])}) ({select_engine(signals.ENGINE_INFO)})",
+            _TYPE_AND_VERSION,
         ),
     )
 
 
-def _in_front(of_sidecar: str) -> str:
-    """What is known of a sidecar, for each of its engines."""
-    each = f"group by ({', '.join(_ENGINE)}) ({at_engine(signals.ENGINE_UP)})"
-    return f"({of_sidecar}) * on ({Label.INSTANCE}) group_right () {each}"
+def _per_engine(sidecar_query: str) -> str:
+    """The value of a sidecar, repeated for each of its engines."""
+    engines = f"group by ({', '.join(_ENGINE_LABELS)}) ({select_engine(signals.ENGINE_UP)})"
+    return f"({sidecar_query}) * on ({Label.INSTANCE}) group_right () {engines}"
 
 
-def _up() -> str:
-    """A sidecar that is down tells of no engine: it has one row, without figures."""
-    gone = f"{at_sidecar(UP, {Label.JOB: SIDECAR_JOB})} == 0"
-    nameless = f'label_replace({gone}, "{Label.ENGINE}", "sidecar down", "", "")'
-    return f"{_most(signals.ENGINE_UP)} or {max_by(nameless, _ENGINE)}"
+def _state() -> str:
+    """1 for an engine that is up; a sidecar that is down exposes no engine and has one row of its own."""
+    down = f"{select_sidecar(UP, {Label.JOB: SIDECAR_JOB})} == 0"
+    row = f'label_replace({down}, "{Label.ENGINE}", "sidecar down", "", "")'
+    return f"{_max(signals.ENGINE_UP)} or {max_by(row, _ENGINE_LABELS)}"
 
 
-def _hits() -> str:
+def _cache_hits() -> str:
     hits, queries = (
-        sum_by(rate(at_engine(each), RATE), _ENGINE)
+        sum_by(rate(select_engine(each), RATE), _ENGINE_LABELS)
         for each in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES)
     )
     return ratio(hits, queries)
 
 
 def _odd_settings() -> str:
-    told, value = at_engine(signals.ENGINE_SETTING_INFO), f"{Label.SETTING}, {Label.VALUE}"
-    half = f"0.5 * count by ({Label.SETTING}) ({told})"
-    usual = f"count by ({value}) ({told}) > on ({Label.SETTING}) group_left () {half}"
-    odd = f"count by ({', '.join(_ENGINE)}) ({told} unless on ({value}) ({usual}))"
-    return f"{odd} or 0 * {_most(signals.ENGINE_UP)}"
+    settings_series, value = select_engine(signals.ENGINE_SETTING_INFO), f"{Label.SETTING}, {Label.VALUE}"
+    half = f"0.5 * count by ({Label.SETTING}) ({settings_series})"
+    usual = f"count by ({value}) ({settings_series}) > on ({Label.SETTING}) group_left () {half}"
+    odd = f"count by ({', '.join(_ENGINE_LABELS)}) ({settings_series} unless on ({value}) ({usual}))"
+    return f"{odd} or 0 * {_max(signals.ENGINE_UP)}"
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
@@ -147,16 +155,16 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         "Share of requests good for all their SLOs, by sidecar, as the rules record it. The lines are the lowest "
         f"objective and twice its budget; gaps are {NO_TRAFFIC}.",
     )
-    panel = style.graph("Goodput by sidecar", text, units.PercentUnit, 12)
-    panel.with_target(query(at_sidecar(signals.GOODPUT_AT), "{{instance}}")).max(1).no_value(NO_TRAFFIC)
+    panel = style.time_series_panel("Goodput by sidecar", text, units.PercentUnit, 12)
+    panel.with_target(query(select_sidecar(signals.GOODPUT_AT), "{{instance}}")).max(1).no_value(NO_TRAFFIC)
     limits = ((value, BAD if colour == WARN else WARN) for value, colour in goodput_limits(spec))
-    return style.with_lines(panel, *limits)
+    return style.with_threshold_lines(panel, *limits)
 
 
 def requests() -> timeseries.Panel:
     text = describe("Is the load spread evenly?", "Requests that end per second, by sidecar.")
-    return style.graph("Requests by sidecar", text, units.RequestsPerSecond, 12).with_target(
-        query(at_sidecar(signals.REQUESTS_AT), "{{instance}}")
+    return style.time_series_panel("Requests by sidecar", text, units.RequestsPerSecond, 12).with_target(
+        query(select_sidecar(signals.REQUESTS_AT), "{{instance}}")
     )
 
 
@@ -166,7 +174,7 @@ def waiting() -> timeseries.Panel:
         "Requests in the queue of each engine. One queue among empty ones is a matter of routing.",
         may_be_empty="some engines expose no queue",
     )
-    return style.graph("Waiting by engine", text, units.Short, 12).with_target(
+    return style.time_series_panel("Waiting by engine", text, units.Short, 12).with_target(
         query(_sum(signals.ENGINE_WAITING), _PER_ENGINE)
     )
 
@@ -177,9 +185,9 @@ def kv_cache() -> timeseries.Panel:
         "Share of the KV cache in use, the fullest rank of each engine.",
         may_be_empty="some engines expose no KV cache",
     )
-    panel = style.graph("KV cache by engine", text, units.PercentUnit, 12).max(1)
-    return style.with_lines(
-        panel.with_target(query(_most(signals.ENGINE_KV_USAGE), _PER_ENGINE)), (KV_CACHE_FULL, WARN)
+    panel = style.time_series_panel("KV cache by engine", text, units.PercentUnit, 12).max(1)
+    return style.with_threshold_lines(
+        panel.with_target(query(_max(signals.ENGINE_KV_USAGE), _PER_ENGINE)), (KV_CACHE_FULL, WARN)
     )
 
 
@@ -190,12 +198,12 @@ def settings() -> table.Panel:
         "alone is a flag that the engine does not tell by name.",
         may_be_empty="all engines shown are set alike",
     )
-    told = at_engine(signals.ENGINE_SETTING_INFO)
-    values = f"count by ({Label.SETTING}) (count by ({Label.SETTING}, {Label.VALUE}) ({told}))"
-    differing = f"{told} and on ({Label.SETTING}) ({values} > 1)"
-    named = f'label_join({differing}, "{Label.ENGINE}", " at ", "{Label.ENGINE}", "{Label.INSTANCE}")'
-    panel = style.sheet("Settings that differ", text, units.String, 24, 10).no_value("all are set alike")
-    return tables.crossed(panel, named, Label.ENGINE, Label.SETTING, Label.VALUE)
+    settings_series = select_engine(signals.ENGINE_SETTING_INFO)
+    values = f"count by ({Label.SETTING}) (count by ({Label.SETTING}, {Label.VALUE}) ({settings_series}))"
+    differing = f"{settings_series} and on ({Label.SETTING}) ({values} > 1)"
+    engine_names = f'label_join({differing}, "{Label.ENGINE}", " at ", "{Label.ENGINE}", "{Label.INSTANCE}")'
+    panel = style.table_panel("Settings that differ", text, units.String, 24, 10).no_value("all are set alike")
+    return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE)
 
 
 def _failure_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
@@ -205,15 +213,15 @@ def _failure_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
 
 
 def _sum(gauge: Signal) -> str:
-    return sum_by(at_engine(gauge), _ENGINE)
+    return sum_by(select_engine(gauge), _ENGINE_LABELS)
 
 
-def _most(gauge: Signal) -> str:
-    return max_by(at_engine(gauge), _ENGINE)
+def _max(gauge: Signal) -> str:
+    return max_by(select_engine(gauge), _ENGINE_LABELS)
 
 
 BOARD = Board(
-    uid="vllm-slo-fleet",
+    uid=DashboardUid.FLEET,
     title="Fleet",
     description="All engines side by side: what users get from each, how full it is, and how it is set.",
     variables=(Label.INSTANCE, Label.ENGINE),

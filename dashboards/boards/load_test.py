@@ -6,27 +6,28 @@ from grafana_foundation_sdk.builders import bargauge, common, stat, table, times
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
+from alerts.links import DashboardUid
 from alerts.promql import increase, quantile, rate, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, selected
+from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import slo_status, traffic
-from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SELECTED, SKY, WARN, describe, query
-from dashboards.tables import Figure
+from dashboards.style import BAD, BLUE, GOOD, GREY, MODEL_AND_CLASS, PINK, SKY, WARN, describe, query
+from dashboards.tables import ValueColumn
 from exporters import signals
+from exporters.quantities import spell_duration
 from exporters.signals import SEND_LATE, Label, LoadOutcome, Outcome, Signal
 from exporters.slos import SloFile
-from exporters.yaml_reader import spell_duration
 
 _NO_TEST = "no load test"
-_EMPTY = "no load test ran in this time"
-_GOOD = "Good is the sidecar's word, which knows all requests, not only those of the test."
+_WHEN_EMPTY = "no load test ran in this time"
+_GOOD_COUNT = "Good is the sidecar's word, which knows all requests, not only those of the test."
 _RANGE = "$__range"
-_UNSENT = {Label.OUTCOME: LoadOutcome.NOT_SENT}
+_NOT_SENT = {Label.OUTCOME: LoadOutcome.NOT_SENT}
 
 _STEPS = {"scheduled": GREY, "sent": BLUE, "ended": SKY, "good": GOOD}
-_GAPS = {"scheduled, not sent": BAD, "sent, not ended": WARN, "ended, not good": PINK}
+_LOSSES = {"scheduled, not sent": BAD, "sent, not ended": WARN, "ended, not good": PINK}
 _OWN_OUTCOMES = {LoadOutcome.TIMEOUT: WARN, LoadOutcome.CUT: PINK, LoadOutcome.NOT_SENT: BLUE}
 
 
@@ -34,10 +35,10 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row(
             "Does the service get the load that was scheduled, and does it carry it?",
-            (now(), send_lag_now(), never_sent(), runs(), offered_against_achieved(), gaps()),
+            (rates_now(), send_lag_now(), unsent_requests(), runs(), offered_against_achieved(), losses()),
         ),
         Row("Is the load generator on time, and where does work pile up?", (send_lag(), traffic.in_flight(spec))),
-        Row("How much of what is offered is good?", (goodput(spec), good_of_offered(spec))),
+        Row("How much of what is offered is good?", (goodput(spec), good_share(spec))),
         Row(
             "What became of the requests, and what got lost on the way?",
             (outcomes(), traffic.outcomes().span(8), outcomes_compared()),
@@ -45,37 +46,41 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
     )
 
 
-def now() -> stat.Panel:
+def rates_now() -> stat.Panel:
     text = describe(
-        "How much is offered now, and how much of it achieved?", f"Requests per second. {_GOOD}", may_be_empty=_EMPTY
+        "How much is offered now, and how much of it achieved?",
+        f"Requests per second. {_GOOD_COUNT}",
+        may_be_empty=_WHEN_EMPTY,
     )
-    panel = style.figure("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
+    panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
     for step, expression in _steps().items():
-        panel.with_target(query(expression, step, instant=True)).override_by_name(step, [style.fixed(_STEPS[step])])
+        panel.with_target(query(expression, step, instant=True)).override_by_name(
+            step, [style.fixed_colour(_STEPS[step])]
+        )
     return panel.decimals(1).no_value(_NO_TEST)
 
 
 def send_lag_now() -> stat.Panel:
-    text = describe("Is the test valid?", _lag_reading(), may_be_empty=_EMPTY)
+    text = describe("Is the test valid?", _lag_reading(), may_be_empty=_WHEN_EMPTY)
     return (
-        style.figure("Send lag now", text, units.Seconds, 4, 5)
+        style.stat_panel("Send lag now", text, units.Seconds, 4, 5)
         .with_target(query(_lag(0.99), "p99", instant=True))
         .no_value(_NO_TEST)
         .thresholds(style.thresholds(GOOD, (SEND_LATE, BAD)))
     )
 
 
-def never_sent() -> stat.Panel:
-    unsent = increase(_ended(_UNSENT), _RANGE)
+def unsent_requests() -> stat.Panel:
+    not_sent = increase(_ended(_NOT_SENT), _RANGE)
     text = describe(
         "Was all of the schedule offered?",
         "Requests in the time shown that were due, but that the load generator could not send: the service saw less "
         "load than was scheduled.",
-        may_be_empty=_EMPTY,
+        may_be_empty=_WHEN_EMPTY,
     )
     return (
-        style.figure("Never sent", text, units.Short, 4, 5)
-        .with_target(query(f"sum ({unsent})", "in range", instant=True))
+        style.stat_panel("Never sent", text, units.Short, 4, 5)
+        .with_target(query(f"sum ({not_sent})", "in range", instant=True))
         .decimals(0)
         .no_value(_NO_TEST)
         .thresholds(style.thresholds(GOOD, (1, BAD)))
@@ -87,57 +92,61 @@ def runs() -> table.Panel:
         "Which load tests are in the time shown?",
         "A run is called by its start, in UTC, as in the annotations; its requests and report are in the folder of "
         "`load run --out`.",
-        may_be_empty=_EMPTY,
+        may_be_empty=_WHEN_EMPTY,
     )
-    by = f"max by ({Label.RUN}, {Label.SCENARIO})"
-    seen = f"{by} (max_over_time({signals.LOAD_RUN.name}[{_RANGE}]))"
+    max_by_run = f"max by ({Label.RUN}, {Label.SCENARIO})"
+    runs_in_range = f"{max_by_run} (max_over_time({signals.LOAD_RUN.name}[{_RANGE}]))"
     states = {"0": "ended", "1": "running"}
-    state = Figure(
+    state = ValueColumn(
         title="state",
         # one that was killed has no last 0
-        expression=f"{by} ({signals.LOAD_RUN.name}) or 0 * {seen}",
+        expression=f"{max_by_run} ({signals.LOAD_RUN.name}) or 0 * {runs_in_range}",
         unit=units.NoUnit,
         mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
     )
     newest_first = common.TableSortByFieldState().display_name("run").desc(True)
-    panel = style.sheet("Load tests", text, units.NoUnit, 8, 5).sort_by([newest_first]).no_value(_NO_TEST)
-    return tables.joined(panel, {Label.RUN: "run", Label.SCENARIO: "scenario"}, [state])
+    panel = style.table_panel("Load tests", text, units.NoUnit, 8, 5).sort_by([newest_first]).no_value(_NO_TEST)
+    return tables.join_queries(panel, {Label.RUN: "run", Label.SCENARIO: "scenario"}, [state])
 
 
 def offered_against_achieved() -> timeseries.Panel:
     text = describe(
         "Does the service keep up with what is offered?",
         "Requests per second that the schedule called for, that were sent, that ended in whichever way, and that were "
-        f"good for all their SLOs. While it keeps up, the first three are one line. {_GOOD}",
-        may_be_empty=_EMPTY,
+        f"good for all their SLOs. While it keeps up, the first three are one line. {_GOOD_COUNT}",
+        may_be_empty=_WHEN_EMPTY,
     )
-    panel = style.graph("Offered against achieved", text, units.RequestsPerSecond, 12, 10)
+    panel = style.time_series_panel("Offered against achieved", text, units.RequestsPerSecond, 12, 10)
     for step, expression in _steps().items():
-        panel.with_target(query(expression, step)).override_by_name(step, [style.fixed(_STEPS[step])])
+        panel.with_target(query(expression, step)).override_by_name(step, [style.fixed_colour(_STEPS[step])])
     return panel.no_value(_NO_TEST)
 
 
-def gaps() -> timeseries.Panel:
+def losses() -> timeseries.Panel:
     text = describe(
         "Where is the rest?",
         "From what was scheduled down to what was good, requests per second: not sent is the load generator's fault, "
         "sent and not ended piles up in the service, ended and not good was late, failed or lost. While a pile is "
         "worked off, more ends than is sent, and the second is 0.",
-        may_be_empty=_EMPTY,
+        may_be_empty=_WHEN_EMPTY,
     )
-    panel = style.graph("Lost of what was offered", text, units.RequestsPerSecond, 12, 10)
+    panel = style.time_series_panel("Lost of what was offered", text, units.RequestsPerSecond, 12, 10)
     steps = list(_steps().values())
-    for (gap, colour), more, less in zip(_GAPS.items(), steps, steps[1:], strict=False):
-        panel.with_target(query(f"clamp_min({more} - {less}, 0)", gap)).override_by_name(gap, [style.fixed(colour)])
-    return style.stacked(panel).no_value(_NO_TEST)
+    for (loss, colour), before, after in zip(_LOSSES.items(), steps, steps[1:], strict=False):
+        panel.with_target(query(f"clamp_min({before} - {after}, 0)", loss)).override_by_name(
+            loss, [style.fixed_colour(colour)]
+        )
+    return style.stack(panel).no_value(_NO_TEST)
 
 
 def send_lag() -> timeseries.Panel:
-    text = describe("Does the load generator send when it should?", _lag_reading(), may_be_empty=_EMPTY)
-    panel = style.graph("Send lag", text, units.Seconds, 12)
+    text = describe("Does the load generator send when it should?", _lag_reading(), may_be_empty=_WHEN_EMPTY)
+    panel = style.time_series_panel("Send lag", text, units.Seconds, 12)
     for q, colour in ((0.5, SKY), (0.99, BLUE)):
-        panel.with_target(query(_lag(q), f"p{q * 100:g}")).override_by_name(f"p{q * 100:g}", [style.fixed(colour)])
-    return style.with_lines(panel.no_value(_NO_TEST), (SEND_LATE, BAD))
+        panel.with_target(query(_lag(q), f"p{q * 100:g}")).override_by_name(
+            f"p{q * 100:g}", [style.fixed_colour(colour)]
+        )
+    return style.with_threshold_lines(panel.no_value(_NO_TEST), (SEND_LATE, BAD))
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
@@ -145,29 +154,29 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         "How much good work does the service do at the offered rate?",
         "Requests per second: offered dotted, good for all their SLOs drawn through. Good that falls while more is "
         "offered is a service past its limit.",
-        may_be_empty=_EMPTY,
+        may_be_empty=_WHEN_EMPTY,
     )
     dotted = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
     panel = (
-        style.graph("Goodput at the offered rate", text, units.RequestsPerSecond, 18)
+        style.time_series_panel("Goodput at the offered rate", text, units.RequestsPerSecond, 18)
         .with_target(query(_rate_by_class(signals.LOAD_SCHEDULED), f"{PER_CLASS} offered"))
         .with_target(query(rate_by_class(signals.GOODPUT_REQUESTS), f"{PER_CLASS} good"))
         .override_by_regexp("/ offered$/", [dotted])
         .no_value(_NO_TEST)
     )
-    return style.by_class(panel, spec)
+    return style.colour_by_class(panel, spec)
 
 
-def good_of_offered(spec: SloFile) -> bargauge.Panel:
+def good_share(spec: SloFile) -> bargauge.Panel:
     text = describe(
         "Which share of what was offered in the time shown was good?",
         "Good for all SLOs over scheduled. Unlike goodput it counts what was never sent, got lost, or is still open.",
-        may_be_empty=_EMPTY,
+        may_be_empty=_WHEN_EMPTY,
     )
-    good = sum_by(increase(selected(signals.GOODPUT_REQUESTS), _RANGE), [Label.CLASS])
+    good = sum_by(increase(select_model_class(signals.GOODPUT_REQUESTS), _RANGE), [Label.CLASS])
     offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), _RANGE), [Label.CLASS])
     return (
-        style.bars("Good of what was offered", text, units.PercentUnit, 6, 9)
+        style.bar_gauge_panel("Good of what was offered", text, units.PercentUnit, 6, 9)
         .with_target(query(ratio(good, offered), PER_CLASS, instant=True))
         .min(0)
         .max(1)
@@ -182,14 +191,14 @@ def outcomes() -> timeseries.Panel:
         "What became of the requests, as the load generator saw it?",
         "Ended requests per second. Timeout: it gave up after the scenario's timeout; cut: still open when the run was "
         "stopped; both are client_abort to the sidecar, which never sees what was not_sent.",
-        may_be_empty=_EMPTY,
+        may_be_empty=_WHEN_EMPTY,
     )
     ended = sum_by(rate(_ended(), RATE), [Label.OUTCOME])
-    panel = style.graph("Outcomes: load generator", text, units.RequestsPerSecond, 8)
-    panel = style.by_outcome(panel.with_target(query(ended, "{{outcome}}")).no_value(_NO_TEST))
+    panel = style.time_series_panel("Outcomes: load generator", text, units.RequestsPerSecond, 8)
+    panel = style.colour_by_outcome(panel.with_target(query(ended, "{{outcome}}")).no_value(_NO_TEST))
     for outcome, colour in _OWN_OUTCOMES.items():
-        panel.override_by_name(outcome, [style.fixed(colour)])
-    return style.stacked(panel)
+        panel.override_by_name(outcome, [style.fixed_colour(colour)])
+    return style.stack(panel)
 
 
 def outcomes_compared() -> table.Panel:
@@ -199,19 +208,22 @@ def outcomes_compared() -> table.Panel:
         "Requests in the time shown that both saw end. More at the load generator never reached the sidecar, or ended "
         "otherwise on the way back; more at the sidecar came from somebody else. Give or take what ended between two "
         "scrapes.",
-        may_be_empty=_EMPTY,
+        may_be_empty=_WHEN_EMPTY,
     )
     aborted = increase(_ended({Label.OUTCOME: f"{LoadOutcome.TIMEOUT}|{LoadOutcome.CUT}"}), _RANGE)
     aborted = f'label_replace(sum ({aborted}), "{Label.OUTCOME}", "{Outcome.CLIENT_ABORT}", "", "")'
     others = increase(_ended({Label.OUTCOME: "|".join(Outcome)}), _RANGE)
-    load = f"({sum_by(others, [Label.OUTCOME])} or {aborted})"
-    sidecar = sum_by(increase(selected(signals.REQUESTS), _RANGE), [Label.OUTCOME])
-    between = f"round(({load} or 0 * {sidecar}) - {sidecar}) and on () {load}"
-    columns = (("load generator", load), ("sidecar", sidecar), ("between", between))
-    return tables.joined(
-        style.sheet("Outcomes compared", text, units.NoUnit, 8).no_value(_NO_TEST),
+    generator = f"({sum_by(others, [Label.OUTCOME])} or {aborted})"
+    sidecar = sum_by(increase(select_model_class(signals.REQUESTS), _RANGE), [Label.OUTCOME])
+    between = f"round(({generator} or 0 * {sidecar}) - {sidecar}) and on () {generator}"
+    columns = (("load generator", generator), ("sidecar", sidecar), ("between", between))
+    return tables.join_queries(
+        style.table_panel("Outcomes compared", text, units.NoUnit, 8).no_value(_NO_TEST),
         {Label.OUTCOME: "outcome"},
-        [Figure(title=title, expression=each, unit=units.NoUnit, empty="-", decimals=0) for title, each in columns],
+        [
+            ValueColumn(title=title, expression=each, unit=units.NoUnit, no_value="-", decimals=0)
+            for title, each in columns
+        ],
     )
 
 
@@ -220,8 +232,8 @@ def _steps() -> dict[str, str]:
     return {
         "scheduled": _rate(signals.LOAD_SCHEDULED),
         "sent": _rate(signals.LOAD_SENT),
-        "ended": f"({_rate(signals.LOAD_ENDED)} - sum ({rate(_ended(_UNSENT), RATE)}))",
-        "good": f"sum ({rate(selected(signals.GOODPUT_REQUESTS), RATE)})",
+        "ended": f"({_rate(signals.LOAD_ENDED)} - sum ({rate(_ended(_NOT_SENT), RATE)}))",
+        "good": f"sum ({rate(select_model_class(signals.GOODPUT_REQUESTS), RATE)})",
     }
 
 
@@ -235,7 +247,7 @@ def _rate_by_class(counter: Signal) -> str:
 
 def _selected(counter: Signal, where: Mapping[Label, str] | None = None) -> str:
     """Of the load generator, which knows no models."""
-    return select(counter, {Label.CLASS: SELECTED[Label.CLASS], **(where or {})}, regex=True)
+    return select(counter, {Label.CLASS: MODEL_AND_CLASS[Label.CLASS], **(where or {})}, regex=True)
 
 
 def _ended(where: Mapping[Label, str] | None = None) -> str:
@@ -255,7 +267,7 @@ def _lag_reading() -> str:
 
 
 BOARD = Board(
-    uid="vllm-slo-load",
+    uid=DashboardUid.LOAD_TEST,
     title="Load test",
     description="Offered against achieved load, the load generator's own lateness, and what got lost between.",
     variables=(Label.MODEL, Label.CLASS),

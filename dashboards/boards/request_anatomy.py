@@ -1,5 +1,6 @@
 """The dashboard "Request anatomy": is a request answered in time, and where does its time go?"""
 
+from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import latency, traffic
@@ -9,26 +10,31 @@ from exporters.slos import SloFile
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
-        Row("Does the first token come in time?", (traffic.time_to_first_token(spec), latency.first_token_heat())),
+        Row("Does the first token come in time?", (traffic.time_to_first_token(spec), latency.first_token_heatmap())),
         Row(
             "Where does the time go?",
             (
                 latency.stages(),
-                latency.coverage(spec),
+                latency.engine_time_coverage(spec),
                 traffic.oldest_wait(spec).height(8),
                 *latency.stage_quantiles(spec),
             ),
         ),
         Row(
             "How evenly does the answer flow?",
-            (latency.gaps(spec), latency.gaps_heat(), latency.per_token(spec), latency.per_token_heat()),
+            (
+                latency.inter_chunk_time(spec),
+                latency.inter_chunk_heatmap(),
+                latency.time_per_output_token(spec),
+                latency.time_per_output_token_heatmap(),
+            ),
         ),
-        Row("What lies between user and engine?", latency.two_views()),
+        Row("What lies between user and engine?", latency.user_and_engine_means()),
     )
 
 
 BOARD = Board(
-    uid="vllm-slo-requests",
+    uid=DashboardUid.REQUESTS,
     title="Request anatomy",
     description="Latencies per class against their thresholds, stage by stage, and with the engine's own view.",
     variables=(Label.MODEL, Label.CLASS),

@@ -3,12 +3,13 @@
 from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
 
+from alerts.links import DashboardUid, PanelTitle
 from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import max_by, rate, ratio, sum_by
 from alerts.recording_windows import patience
 from dashboards import style
 from dashboards.board import Board
-from dashboards.label_selectors import RATE, at_sidecar
+from dashboards.label_selectors import RATE, select_sidecar
 from dashboards.layout import Row
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
@@ -16,7 +17,7 @@ from exporters.signals import SCRAPE_SECONDS, SCRAPED_SAMPLES, UP, Label, Signal
 from exporters.slos import SloFile
 
 _DAY = 86400.0
-_LATE = 0.05
+_LOOP_LAG_LIMIT = 0.05
 """Seconds from which on the sidecar measures itself too: gaps between chunks are as short."""
 
 _PER_SIDECAR, _PER_PROCESS, _PER_REASON = "{{instance}}", "{{process}} at {{instance}}", "{{reason}}"
@@ -28,10 +29,10 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row(
             "Does it work, and does it count every request?",
-            (up(), lag_now(), not_counted(), restarts(), certificate(), version()),
+            (up(), lag_now(), uncounted_in_range(), restarts(), certificate(), version()),
         ),
-        Row("When did it not?", (loop_lag(), connections(), lost())),
-        Row("What does it cost?", (processor(), memory(), scrape_seconds(spec), series())),
+        Row("When did it not?", (loop_lag(), connections(), uncounted_over_time())),
+        Row("What does it cost?", (cpu(), memory(), scrape_seconds(spec), series())),
         Row("What does it not know?", (unparsed(), engine_times(), engine_errors(), engine_age(spec))),
         Row("Do spans arrive?", (exported_spans(), dropped_spans(), unjoined_spans(), refused_messages())),
     )
@@ -40,45 +41,45 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 def up() -> stat.Panel:
     text = describe("Does it answer Prometheus?", "While it is down nothing is measured, and requests may be refused.")
     return (
-        style.figure("Sidecar", text, units.NoUnit, 4, 6)
-        .with_target(query(at_sidecar(UP, _JOB), _PER_SIDECAR, instant=True))
-        .mappings(style.UP_OR_DOWN)
+        style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 4, 6)
+        .with_target(query(select_sidecar(UP, _JOB), _PER_SIDECAR, instant=True))
+        .mappings(style.UP_DOWN_MAPPINGS)
         .thresholds(style.thresholds(BAD, (1, GOOD)))
     )
 
 
 def lag_now() -> stat.Panel:
     text = describe("Does it hold up streams?", "How late the event loop of the slowest relay ran in the last second.")
-    lag = max_by(at_sidecar(signals.SIDECAR_LOOP_LAG), [Label.INSTANCE])
+    lag = max_by(select_sidecar(signals.SIDECAR_LOOP_LAG), [Label.INSTANCE])
     return (
-        style.figure("Loop lag", text, units.Seconds, 4, 6)
+        style.stat_panel("Loop lag", text, units.Seconds, 4, 6)
         .with_target(query(lag, _PER_SIDECAR, instant=True))
-        .thresholds(style.thresholds(GOOD, (_LATE, WARN), (5 * _LATE, BAD)))
+        .thresholds(style.thresholds(GOOD, (_LOOP_LAG_LIMIT, WARN), (5 * _LOOP_LAG_LIMIT, BAD)))
     )
 
 
-def not_counted() -> stat.Panel:
+def uncounted_in_range() -> stat.Panel:
     text = describe(
         "Which requests are missing from the figures, in the time shown?",
         "Dropped: the exporter was away for too long. Lost: a relay died with them open. Unmetered: forwarded although "
         "metering failed. Not logged: batches that the request log could not take; they are tried again.",
     )
-    panel = style.figure("Not counted in range", text, units.Short, 5, 6)
+    panel = style.stat_panel("Not counted in range", text, units.Short, 5, 6)
     for name, counter in (
         ("dropped", signals.SIDECAR_DROPPED),
         ("lost", signals.SIDECAR_LOST),
         ("unmetered", signals.SIDECAR_UNMETERED),
         ("not logged", signals.SIDECAR_LOG_ERRORS),
     ):
-        panel.with_target(query(f"sum (increase({at_sidecar(counter)}[$__range]))", name, instant=True))
+        panel.with_target(query(f"sum (increase({select_sidecar(counter)}[$__range]))", name, instant=True))
     return panel.decimals(0).thresholds(style.thresholds(GOOD, (1, BAD)))
 
 
 def restarts() -> stat.Panel:
     text = describe("Did one of its processes die in the time shown?", "The supervisor has started it again.")
-    expression = sum_by(f"increase({at_sidecar(signals.SIDECAR_RESTARTS)}[$__range])", [Label.PROCESS])
+    expression = sum_by(f"increase({select_sidecar(signals.SIDECAR_RESTARTS)}[$__range])", [Label.PROCESS])
     return (
-        style.figure("Restarts in range", text, units.Short, 4, 6)
+        style.stat_panel("Restarts in range", text, units.Short, 4, 6)
         .with_target(query(expression, "{{process}}", instant=True))
         .decimals(0)
         .thresholds(style.thresholds(GOOD, (1, WARN)))
@@ -91,10 +92,10 @@ def certificate() -> stat.Panel:
         "Time until the certificate that they are shown ends: orange from a week before, red on the last day.",
         may_be_empty="there is a certificate only with --tls-cert",
     )
-    left = f"min by ({Label.INSTANCE}) ({at_sidecar(signals.SIDECAR_CERTIFICATE_EXPIRY)}) - time()"
+    time_left = f"min by ({Label.INSTANCE}) ({select_sidecar(signals.SIDECAR_CERTIFICATE_EXPIRY)}) - time()"
     return (
-        style.figure("Certificate", text, units.Seconds, 4, 6)
-        .with_target(query(left, _PER_SIDECAR, instant=True))
+        style.stat_panel(PanelTitle.CERTIFICATE, text, units.Seconds, 4, 6)
+        .with_target(query(time_left, _PER_SIDECAR, instant=True))
         .no_value("no TLS")
         .thresholds(style.thresholds(BAD, (_DAY, WARN), (7 * _DAY, GOOD)))
     )
@@ -102,8 +103,8 @@ def certificate() -> stat.Panel:
 
 def version() -> stat.Panel:
     text = describe("Do all run the same version?", "Each version, and how many sidecars run it.")
-    return style.figure("Sidecars by version", text, units.Short, 3, 6).with_target(
-        query(f"count by ({Label.VERSION}) ({at_sidecar(signals.SIDECAR_BUILD)})", "{{version}}", instant=True)
+    return style.stat_panel("Sidecars by version", text, units.Short, 3, 6).with_target(
+        query(f"count by ({Label.VERSION}) ({select_sidecar(signals.SIDECAR_BUILD)})", "{{version}}", instant=True)
     )
 
 
@@ -112,36 +113,38 @@ def loop_lag() -> timeseries.Panel:
         "When did it hold up streams?",
         "How late each relay's event loop ran, the worst of each second. It is in every latency measured meanwhile.",
     )
-    panel = style.graph("Loop lag over time", text, units.Seconds, 8)
-    return style.with_lines(_each_process(panel, signals.SIDECAR_LOOP_LAG), (_LATE, WARN))
+    panel = style.time_series_panel("Loop lag over time", text, units.Seconds, 8)
+    return style.with_threshold_lines(_each_process(panel, signals.SIDECAR_LOOP_LAG), (_LOOP_LAG_LIMIT, WARN))
 
 
 def connections() -> timeseries.Panel:
     text = describe("Is the load spread over its relays?", "Open client connections.")
-    return style.stacked(
-        _each_process(style.graph("Client connections", text, units.Short, 8), signals.SIDECAR_CONNECTIONS)
+    return style.stack(
+        _each_process(style.time_series_panel("Client connections", text, units.Short, 8), signals.SIDECAR_CONNECTIONS)
     )
 
 
-def lost() -> timeseries.Panel:
+def uncounted_over_time() -> timeseries.Panel:
     text = describe("When did it not count requests?", "Requests per second, by what went wrong.")
-    panel = style.graph("Not counted over time", text, units.RequestsPerSecond, 8)
+    panel = style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 8)
     for name, counter in (("dropped", signals.SIDECAR_DROPPED), ("lost", signals.SIDECAR_LOST)):
         panel.with_target(query(_rate(counter, Label.INSTANCE, Label.PROCESS), f"{name}: {_PER_PROCESS}"))
     return panel.with_target(query(_rate(signals.SIDECAR_UNMETERED, Label.REASON), f"unmetered: {_PER_REASON}"))
 
 
-def processor() -> timeseries.Panel:
+def cpu() -> timeseries.Panel:
     text = describe("How much of a processor does it take?", "1 is one core; a relay can use no more than that.")
-    used = query(_rate(signals.SIDECAR_CPU, Label.INSTANCE, Label.PROCESS), _PER_PROCESS)
-    return style.stacked(style.graph("Processor", text, units.Short, 6).with_target(used))
+    cpu_seconds = query(_rate(signals.SIDECAR_CPU, Label.INSTANCE, Label.PROCESS), _PER_PROCESS)
+    return style.stack(style.time_series_panel("Processor", text, units.Short, 6).with_target(cpu_seconds))
 
 
 def memory() -> timeseries.Panel:
     text = describe(
         "How much memory does it take?", "Resident memory of each process.", may_be_empty="it is told on Linux only"
     )
-    return style.stacked(_each_process(style.graph("Memory", text, units.BytesIEC, 6), signals.SIDECAR_MEMORY))
+    return style.stack(
+        _each_process(style.time_series_panel("Memory", text, units.BytesIEC, 6), signals.SIDECAR_MEMORY)
+    )
 
 
 def scrape_seconds(spec: SloFile) -> timeseries.Panel:
@@ -149,9 +152,9 @@ def scrape_seconds(spec: SloFile) -> timeseries.Panel:
         "Can Prometheus read it in time?",
         "How long a scrape takes. The line is the scrape interval: from there on scrapes fail, and series have gaps.",
     )
-    panel = style.graph("Scrape duration", text, units.Seconds, 6)
-    panel.with_target(query(at_sidecar(SCRAPE_SECONDS, _JOB), _PER_SIDECAR))
-    return style.with_lines(panel, (spec.scrape_interval, BAD))
+    panel = style.time_series_panel("Scrape duration", text, units.Seconds, 6)
+    panel.with_target(query(select_sidecar(SCRAPE_SECONDS, _JOB), _PER_SIDECAR))
+    return style.with_threshold_lines(panel, (spec.scrape_interval, BAD))
 
 
 def series() -> timeseries.Panel:
@@ -159,8 +162,8 @@ def series() -> timeseries.Panel:
         "How many series does Prometheus keep for it?",
         "Samples of one scrape, which grow with models, classes and tenants.",
     )
-    return style.graph("Series", text, units.Short, 6).with_target(
-        query(at_sidecar(SCRAPED_SAMPLES, _JOB), _PER_SIDECAR)
+    return style.time_series_panel("Series", text, units.Short, 6).with_target(
+        query(select_sidecar(SCRAPED_SAMPLES, _JOB), _PER_SIDECAR)
     )
 
 
@@ -168,7 +171,9 @@ def unparsed() -> timeseries.Panel:
     text = describe(
         "Which requests does it not understand?", "Bodies per second that were not parsed; their size gives the class."
     )
-    return _each_reason(style.graph("Unparsed requests", text, units.RequestsPerSecond, 6), signals.SIDECAR_UNPARSED)
+    return _each_reason(
+        style.time_series_panel("Unparsed requests", text, units.RequestsPerSecond, 6), signals.SIDECAR_UNPARSED
+    )
 
 
 def engine_times() -> timeseries.Panel:
@@ -177,10 +182,10 @@ def engine_times() -> timeseries.Panel:
         f"The others are in no queue, prefill or decode time. Gaps are {NO_TRAFFIC}.",
         may_be_empty="there were no requests",
     )
-    known, ended = (_rate(each, Label.INSTANCE) for each in (signals.REQUESTS_WITH_ENGINE_TIMES, signals.REQUESTS))
+    with_times, ended = (_rate(each, Label.INSTANCE) for each in (signals.REQUESTS_WITH_ENGINE_TIMES, signals.REQUESTS))
     return (
-        style.graph("Requests with the engine's times", text, units.PercentUnit, 6)
-        .with_target(query(f"clamp_max({ratio(known, ended)}, 1)", _PER_SIDECAR))
+        style.time_series_panel("Requests with the engine's times", text, units.PercentUnit, 6)
+        .with_target(query(f"clamp_max({ratio(with_times, ended)}, 1)", _PER_SIDECAR))
         .max(1)
         .no_value(NO_TRAFFIC)
     )
@@ -192,7 +197,7 @@ def engine_errors() -> timeseries.Panel:
         "Looks per second that failed, or that had to do without something: line, value, duplicate, histogram.",
     )
     return _each_reason(
-        style.graph("Errors reading engines", text, units.CountsPerSecond, 6), signals.ENGINE_SCRAPE_ERRORS
+        style.time_series_panel("Errors reading engines", text, units.CountsPerSecond, 6), signals.ENGINE_SCRAPE_ERRORS
     )
 
 
@@ -202,20 +207,26 @@ def engine_age(spec: SloFile) -> timeseries.Panel:
         "Time since the metrics of each were read. From the line on the engine counts as down.",
         may_be_empty="no engine was ever read",
     )
-    age = max_by(at_sidecar(signals.ENGINE_SCRAPE_AGE), [Label.INSTANCE, Label.ENGINE])
-    panel = style.graph("Age of the last look", text, units.Seconds, 6)
-    return style.with_lines(panel.with_target(query(age, "{{engine}} at {{instance}}")), (patience(spec), BAD))
+    age = max_by(select_sidecar(signals.ENGINE_SCRAPE_AGE), [Label.INSTANCE, Label.ENGINE])
+    panel = style.time_series_panel("Age of the last look", text, units.Seconds, 6)
+    return style.with_threshold_lines(
+        panel.with_target(query(age, "{{engine}} at {{instance}}")), (patience(spec), BAD)
+    )
 
 
 def exported_spans() -> timeseries.Panel:
     text = describe("Do spans reach the trace collector?", "Spans per second that it has taken.", may_be_empty=_SPANS)
-    taken = query(_rate(signals.SIDECAR_EXPORTED_SPANS, Label.INSTANCE), _PER_SIDECAR)
-    return style.graph("Spans exported", text, units.CountsPerSecond, 6, 7).with_target(taken).no_value(_SPANS)
+    exported = query(_rate(signals.SIDECAR_EXPORTED_SPANS, Label.INSTANCE), _PER_SIDECAR)
+    return (
+        style.time_series_panel("Spans exported", text, units.CountsPerSecond, 6, 7)
+        .with_target(exported)
+        .no_value(_SPANS)
+    )
 
 
 def dropped_spans() -> timeseries.Panel:
     text = describe("Are spans given up?", "The trace collector is down or slow.", may_be_empty=_SPANS)
-    panel = style.graph("Spans dropped", text, units.CountsPerSecond, 6, 7).no_value(_SPANS)
+    panel = style.time_series_panel("Spans dropped", text, units.CountsPerSecond, 6, 7).no_value(_SPANS)
     return _each_reason(panel, signals.SIDECAR_DROPPED_SPANS)
 
 
@@ -223,7 +234,9 @@ def unjoined_spans() -> timeseries.Panel:
     text = describe(
         "Which of the engine's spans gave no request its times?", "Spans per second.", may_be_empty=_ENGINE_SPANS
     )
-    panel = style.graph("Engine spans not joined", text, units.CountsPerSecond, 6, 7).no_value(_ENGINE_SPANS)
+    panel = style.time_series_panel("Engine spans not joined", text, units.CountsPerSecond, 6, 7).no_value(
+        _ENGINE_SPANS
+    )
     return _each_reason(panel, signals.SIDECAR_UNJOINED_SPANS)
 
 
@@ -231,12 +244,12 @@ def refused_messages() -> timeseries.Panel:
     text = describe(
         "Which messages to its receiver of spans were not read?", "Messages per second.", may_be_empty=_ENGINE_SPANS
     )
-    panel = style.graph("Span messages refused", text, units.CountsPerSecond, 6, 7).no_value(_ENGINE_SPANS)
+    panel = style.time_series_panel("Span messages refused", text, units.CountsPerSecond, 6, 7).no_value(_ENGINE_SPANS)
     return _each_reason(panel, signals.SIDECAR_REFUSED_MESSAGES)
 
 
 def _each_process(panel: timeseries.Panel, gauge: Signal) -> timeseries.Panel:
-    return panel.with_target(query(sum_by(at_sidecar(gauge), [Label.INSTANCE, Label.PROCESS]), _PER_PROCESS))
+    return panel.with_target(query(sum_by(select_sidecar(gauge), [Label.INSTANCE, Label.PROCESS]), _PER_PROCESS))
 
 
 def _each_reason(panel: timeseries.Panel, counter: Signal) -> timeseries.Panel:
@@ -244,11 +257,11 @@ def _each_reason(panel: timeseries.Panel, counter: Signal) -> timeseries.Panel:
 
 
 def _rate(counter: Signal, *by: Label) -> str:
-    return sum_by(rate(at_sidecar(counter), RATE), by)
+    return sum_by(rate(select_sidecar(counter), RATE), by)
 
 
 BOARD = Board(
-    uid="vllm-slo-sidecar",
+    uid=DashboardUid.SIDECAR,
     title="Sidecar",
     description="The health of the measuring itself, what it misses and what it costs.",
     variables=(Label.INSTANCE,),

@@ -1,5 +1,6 @@
 """The dashboard "SLO overview": is every class of request served as promised, and if not, since when and why."""
 
+from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import engine_load, range_totals, slo_status, traffic
@@ -22,19 +23,19 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "How fast is the budget spent, and who has been told?",
             (slo_status.burn_rate(spec), slo_status.firing_alerts()),
         ),
-        Row("Useful, or only busy?", (slo_status.goodput(spec), traffic.tokens(spec), traffic.offered(spec))),
+        Row("Useful, or only busy?", (slo_status.goodput(spec), traffic.tokens(spec), traffic.requests_offered(spec))),
         Row("What becomes of requests?", (traffic.outcomes(), traffic.in_flight(spec))),
         Row(
             "How long do users wait for the first token?",
             (traffic.time_to_first_token(spec), traffic.oldest_wait(spec)),
         ),
         Row("What does the engine do?", (engine_load.batch(), engine_load.kv_cache(), engine_load.prefix_cache())),
-        Row("In figures, over the time range shown", range_totals.truth_panels()),
+        Row("In figures, over the time range shown", range_totals.range_total_panels()),
     )
 
 
 BOARD = Board(
-    uid="vllm-slo-overview",
+    uid=DashboardUid.OVERVIEW,
     title="SLO overview",
     description="Error budgets, burn rates and goodput per class.",
     variables=(Label.MODEL, Label.CLASS, Label.WINDOW),

@@ -1,5 +1,6 @@
 """The dashboard "Workload": what is asked, by whom, what of it fails, and what is asked again."""
 
+from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import request_mix, traffic
@@ -10,7 +11,7 @@ from exporters.slos import SloFile
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row("How long is what is asked, and what of it fails?", (request_mix.sizes(), request_mix.failures_by_size())),
-        Row("Do lengths change?", (request_mix.prompt_heat(), request_mix.completion_heat())),
+        Row("Do lengths change?", (request_mix.prompt_heatmap(), request_mix.completion_heatmap())),
         Row(
             "Which classes make the load?",
             (request_mix.class_mix(spec), request_mix.prompt_tokens(spec), traffic.tokens(spec)),
@@ -19,7 +20,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "What would a response cache save?",
             (
                 request_mix.repeats_in_range(),
-                request_mix.different_prompts(),
+                request_mix.unique_prompts(),
                 request_mix.repeats(spec),
                 request_mix.tokens_saved(spec),
             ),
@@ -32,7 +33,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 BOARD = Board(
-    uid="vllm-slo-workload",
+    uid=DashboardUid.WORKLOAD,
     title="Workload",
     description="Lengths and outcomes, class mix, repeats and tenants.",
     variables=(Label.MODEL, Label.CLASS),

@@ -6,7 +6,7 @@ from grafana_foundation_sdk.models import units
 from alerts.engine_alerts import KV_CACHE_FULL
 from alerts.promql import max_by, rate, ratio, sum_by
 from dashboards import style
-from dashboards.label_selectors import RATE, selected_of_engine
+from dashboards.label_selectors import RATE, select_model
 from dashboards.style import NO_TRAFFIC, WARN, describe, query
 from exporters import signals
 from exporters.signals import Label
@@ -18,9 +18,9 @@ def batch() -> timeseries.Panel:
         "Requests it works on and requests in its queue, by its own count.",
         may_be_empty="some engines expose no queue",
     )
-    panel = style.graph("Engine: running and waiting", text, units.Short, 8)
+    panel = style.time_series_panel("Engine: running and waiting", text, units.Short, 8)
     for state, series in (("running", signals.ENGINE_RUNNING), ("waiting", signals.ENGINE_WAITING)):
-        panel.with_target(query(sum_by(selected_of_engine(series), [Label.ENGINE]), f"{state} on {{{{engine}}}}"))
+        panel.with_target(query(sum_by(select_model(series), [Label.ENGINE]), f"{state} on {{{{engine}}}}"))
     return panel
 
 
@@ -30,9 +30,9 @@ def kv_cache() -> timeseries.Panel:
         "Share of the KV cache in use, the fullest rank. Near 100 % new requests queue and running ones are preempted.",
         may_be_empty="some engines expose no KV cache",
     )
-    fullest = max_by(selected_of_engine(signals.ENGINE_KV_USAGE), [Label.ENGINE])
-    panel = style.graph("Engine: KV cache in use", text, units.PercentUnit, 8).max(1)
-    return style.with_lines(panel.with_target(query(fullest, "{{engine}}")), (KV_CACHE_FULL, WARN))
+    fullest = max_by(select_model(signals.ENGINE_KV_USAGE), [Label.ENGINE])
+    panel = style.time_series_panel("Engine: KV cache in use", text, units.PercentUnit, 8).max(1)
+    return style.with_threshold_lines(panel.with_target(query(fullest, "{{engine}}")), (KV_CACHE_FULL, WARN))
 
 
 def prefix_cache() -> timeseries.Panel:
@@ -42,11 +42,11 @@ def prefix_cache() -> timeseries.Panel:
         may_be_empty="prefix caching is off, or the engine does not count it",
     )
     hits, queries = (
-        sum_by(rate(selected_of_engine(series), RATE), [Label.ENGINE])
+        sum_by(rate(select_model(series), RATE), [Label.ENGINE])
         for series in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES)
     )
     return (
-        style.graph("Engine: prefix cache hits", text, units.PercentUnit, 8)
+        style.time_series_panel("Engine: prefix cache hits", text, units.PercentUnit, 8)
         .with_target(query(ratio(hits, queries), "{{engine}}"))
         .max(1)
         .no_value(NO_TRAFFIC)

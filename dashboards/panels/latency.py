@@ -3,20 +3,20 @@
 from functools import partial
 
 from grafana_foundation_sdk.builders import common, heatmap, timeseries
-from grafana_foundation_sdk.models import common as looks
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from alerts.promql import quantile, rate, ratio, select, sum_by
 from dashboards import style
-from dashboards.label_selectors import PER_CLASS, RATE, mean, rate_by_class, selected
-from dashboards.style import BAD, BLUE, GREY, NO_TRAFFIC, PINK, SELECTED, SKY, YELLOW, describe, query
+from dashboards.label_selectors import PER_CLASS, RATE, mean, rate_by_class, select_model_class
+from dashboards.style import BAD, BLUE, GREY, MODEL_AND_CLASS, NO_TRAFFIC, PINK, SKY, YELLOW, describe, query
 from exporters import signals
 from exporters.signals import OTHER, Label, Outcome, Signal
 from exporters.slos import Measure, SloFile
 
-_FINISHED = (
+_NO_ENGINE_TIMES = (
     "no request has finished, or the engine tells no times: vLLM does with --enable-per-request-metrics or with spans"
 )
 _STAGES = (
@@ -32,70 +32,76 @@ def thresholds_of(spec: SloFile, measure: Measure) -> tuple[float, ...]:
     return tuple(sorted({slo.threshold for slo in spec.slos if slo.measure is measure and slo.threshold is not None}))
 
 
-def quantiles(title: str, text: str, histogram: Signal, measure: Measure, spec: SloFile) -> timeseries.Panel:
+def quantile_panel(title: str, text: str, histogram: Signal, measure: Measure, spec: SloFile) -> timeseries.Panel:
     """The median dotted, the 95th percentile drawn through; the exemplars are of the class, not of a quantile."""
-    panel = style.graph(title, text, units.Seconds, 12).no_value(NO_TRAFFIC)
+    panel = style.time_series_panel(title, text, units.Seconds, 12).no_value(NO_TRAFFIC)
     for q in (0.5, 0.95):
-        series = quantile(q, histogram, RATE, [Label.CLASS], SELECTED)
+        series = quantile(q, histogram, RATE, [Label.CLASS], MODEL_AND_CLASS)
         panel.with_target(query(series, f"{PER_CLASS} p{q * 100:g}").exemplar(q == 0.95 and _has_exemplars(histogram)))
     panel.legend(
         common.VizLegendOptions()
         .show_legend(True)
-        .display_mode(looks.LegendDisplayMode.TABLE)
-        .placement(looks.LegendPlacement.RIGHT)
+        .display_mode(common_model.LegendDisplayMode.TABLE)
+        .placement(common_model.LegendPlacement.RIGHT)
         .calcs(["lastNotNull"])
     )
     dotted = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
     panel.override_by_regexp("/ p50$/", [dotted])
-    return style.with_lines(style.by_class(panel, spec), *((seconds, BAD) for seconds in thresholds_of(spec, measure)))
+    return style.with_threshold_lines(
+        style.colour_by_class(panel, spec), *((seconds, BAD) for seconds in thresholds_of(spec, measure))
+    )
 
 
-def spread(title: str, text: str, histogram: Signal, unit: str, per_cell: str) -> heatmap.Panel:
+def distribution_panel(title: str, text: str, histogram: Signal, unit: str, per_cell: str) -> heatmap.Panel:
     """The whole histogram over time, with exemplars."""
-    buckets = sum_by(rate(select(histogram.bucket, SELECTED, regex=True), RATE), ["le"])
+    buckets = sum_by(rate(select(histogram.bucket, MODEL_AND_CLASS, regex=True), RATE), ["le"])
     target = query(buckets, "{{le}}").format(PromQueryFormat.HEATMAP).exemplar(_has_exemplars(histogram))
-    return style.heat(title, text, unit, per_cell, 12).with_target(target)
+    return style.heatmap_panel(title, text, unit, per_cell, 12).with_target(target)
 
 
-def first_token_heat() -> heatmap.Panel:
+def first_token_heatmap() -> heatmap.Panel:
     text = describe(
         "Does everyone wait alike, or do a few wait long?",
         "First tokens per second by how long they took; two bands are two kinds of requests. A bucket ends at each "
         "threshold. A mark is one request; it leads to its trace where the data source names one for traces.",
     )
-    return spread("Time to first token: spread", text, signals.TTFT, units.Seconds, units.RequestsPerSecond)
+    return distribution_panel("Time to first token: spread", text, signals.TTFT, units.Seconds, units.RequestsPerSecond)
 
 
-def per_token(spec: SloFile) -> timeseries.Panel:
+def time_per_output_token(spec: SloFile) -> timeseries.Panel:
     text = describe(
         "Is a whole answer written fast enough?",
         "Time per output token of each stream, from its first token to its last, when it has ended. "
         "The line is the threshold of the SLO file, if it has one.",
     )
-    return quantiles("Time per output token", text, signals.TPOT, Measure.TPOT, spec)
+    return quantile_panel("Time per output token", text, signals.TPOT, Measure.TPOT, spec)
 
 
-def per_token_heat() -> heatmap.Panel:
+def time_per_output_token_heatmap() -> heatmap.Panel:
     text = describe(
         "Are all answers written at one speed?", "Streams that end per second, by their time per output token."
     )
-    return spread("Time per output token: spread", text, signals.TPOT, units.Seconds, units.RequestsPerSecond)
+    return distribution_panel(
+        "Time per output token: spread", text, signals.TPOT, units.Seconds, units.RequestsPerSecond
+    )
 
 
-def gaps(spec: SloFile) -> timeseries.Panel:
+def inter_chunk_time(spec: SloFile) -> timeseries.Panel:
     text = describe(
         "Does the text flow, or does it stutter?",
         "Gaps between output chunks of all streams, counted when a stream ends; a chunk may carry several tokens. The "
         "line is the threshold of the SLO file; it judges the 95th percentile of each request by itself, not this one.",
     )
-    return quantiles("Inter-chunk time", text, signals.INTER_CHUNK, Measure.ITL_P95, spec)
+    return quantile_panel("Inter-chunk time", text, signals.INTER_CHUNK, Measure.ITL_P95, spec)
 
 
-def gaps_heat() -> heatmap.Panel:
+def inter_chunk_heatmap() -> heatmap.Panel:
     text = describe(
         "How often does the text stand still?", "Gaps per second by length; a band far above the rest is a stall."
     )
-    return spread("Inter-chunk time: spread", text, signals.INTER_CHUNK, units.Seconds, units.CountsPerSecond)
+    return distribution_panel(
+        "Inter-chunk time: spread", text, signals.INTER_CHUNK, units.Seconds, units.CountsPerSecond
+    )
 
 
 def stages() -> timeseries.Panel:
@@ -104,26 +110,26 @@ def stages() -> timeseries.Panel:
         "Where does the time of a request go?",
         f"Mean of {', of '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by the engine's own clock. "
         "Of finished requests only: what the coverage leaves out may have waited longer.",
-        may_be_empty=_FINISHED,
+        may_be_empty=_NO_ENGINE_TIMES,
     )
-    panel = style.graph("Queue, prefill, decode: $class", text, units.Seconds, 24, 8).no_value(NO_TRAFFIC)
+    panel = style.time_series_panel("Queue, prefill, decode: $class", text, units.Seconds, 24, 8).no_value(NO_TRAFFIC)
     for stage, signal, *_ in _STAGES:
-        panel.with_target(query(mean(signal, selected), stage)).override_by_name(
-            stage, [style.fixed(_STAGE_COLOURS[stage])]
+        panel.with_target(query(mean(signal, select_model_class), stage)).override_by_name(
+            stage, [style.fixed_colour(_STAGE_COLOURS[stage])]
         )
-    return style.stacked(panel).repeat(str(Label.CLASS)).repeat_direction("h").max_per_row(6)
+    return style.stack(panel).repeat(str(Label.CLASS)).repeat_direction("h").max_per_row(6)
 
 
-def coverage(spec: SloFile) -> timeseries.Panel:
+def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
     text = describe(
         "Of how many requests are the engine's times known?",
         "Share of ended requests; a client that gave up, a stream cut short and a refusal have none. "
         "Beside it stands the oldest wait, of whom nobody knows more than that.",
     )
-    known, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
-    panel = style.graph("Requests whose engine times are known", text, units.PercentUnit, 12, 8).max(1)
-    share = f"clamp_max({ratio(known, ended)}, 1)"  # two rates are never of quite the same requests
-    return style.by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)
+    with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
+    panel = style.time_series_panel("Requests whose engine times are known", text, units.PercentUnit, 12, 8).max(1)
+    share = f"clamp_max({ratio(with_times, ended)}, 1)"  # two rates are never of quite the same requests
+    return style.colour_by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)
 
 
 def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
@@ -133,16 +139,16 @@ def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
         text = describe(
             f"How long is {stage} for most, and for the slowest?",
             f"Time {meaning}, finished requests. The line is the threshold of the SLO file, if it has one.",
-            may_be_empty=_FINISHED,
+            may_be_empty=_NO_ENGINE_TIMES,
         )
-        panels.append(quantiles(f"{stage.capitalize()} time", text, signal, measure, spec).span(8))
+        panels.append(quantile_panel(f"{stage.capitalize()} time", text, signal, measure, spec).span(8))
     return tuple(panels)
 
 
-def two_views() -> tuple[timeseries.Panel, ...]:
+def user_and_engine_means() -> tuple[timeseries.Panel, ...]:
     """The user's mean, the engine's, and what lies between."""
     return (
-        _views(
+        _user_and_engine_panel(
             "Time to first token: user and engine",
             describe(
                 "How much of the wait for the first token does the engine not know of?",
@@ -151,10 +157,10 @@ def two_views() -> tuple[timeseries.Panel, ...]:
                 "count begins at arrival, so its queue is in it.",
                 may_be_empty="the engine exposes no time to first token, or there is no traffic",
             ),
-            mean(signals.TTFT, _known),
+            mean(signals.TTFT, _select_known_models),
             signals.ENGINE_TTFT,
         ),
-        _views(
+        _user_and_engine_panel(
             "Time per output token: user and engine",
             describe(
                 "Do tokens reach the user as fast as the engine writes them?",
@@ -162,10 +168,10 @@ def two_views() -> tuple[timeseries.Panel, ...]:
                 "slow reader.",
                 may_be_empty="the engine exposes no time per output token, or there is no traffic",
             ),
-            mean(signals.TPOT, _known),
+            mean(signals.TPOT, _select_known_models),
             signals.ENGINE_TPOT,
         ),
-        _views(
+        _user_and_engine_panel(
             "Whole requests: user and engine",
             describe(
                 "How much of a whole request does the engine not know of?",
@@ -173,27 +179,27 @@ def two_views() -> tuple[timeseries.Panel, ...]:
                 "hold different ones at any time: look at what lies between over a longer one.",
                 may_be_empty="the engine exposes no duration of requests, or there is no traffic",
             ),
-            mean(signals.DURATION, partial(_known, outcome=Outcome.OK)),
+            mean(signals.DURATION, partial(_select_known_models, outcome=Outcome.OK)),
             signals.ENGINE_DURATION,
         ),
     )
 
 
-def _known(series: str, outcome: Outcome | None = None) -> str:
+def _select_known_models(series: str, outcome: Outcome | None = None) -> str:
     """Of any class, as the engine knows none, and without what only the sidecar sees, such as a list of models."""
-    only = f',{Label.OUTCOME}="{outcome}"' if outcome else ""
-    return f'{series}{{{Label.MODEL}=~"{SELECTED[Label.MODEL]}",{Label.MODEL}!="{OTHER}"{only}}}'
+    outcome_matcher = f',{Label.OUTCOME}="{outcome}"' if outcome else ""
+    return f'{series}{{{Label.MODEL}=~"{MODEL_AND_CLASS[Label.MODEL]}",{Label.MODEL}!="{OTHER}"{outcome_matcher}}}'
 
 
-def _views(title: str, text: str, user: str, engine: Signal) -> timeseries.Panel:
-    engines = mean(engine, _known)
-    panel = style.graph(title, text, units.Seconds, 8, signed=True).no_value(NO_TRAFFIC)
+def _user_and_engine_panel(title: str, text: str, user_mean: str, engine_histogram: Signal) -> timeseries.Panel:
+    engine_mean = mean(engine_histogram, _select_known_models)
+    panel = style.time_series_panel(title, text, units.Seconds, 8, signed=True).no_value(NO_TRAFFIC)
     for legend, expression, colour in (
-        ("user", user, BLUE),
-        ("engine", engines, PINK),
-        ("between", f"({user}) - ({engines})", GREY),
+        ("user", user_mean, BLUE),
+        ("engine", engine_mean, PINK),
+        ("between", f"({user_mean}) - ({engine_mean})", GREY),
     ):
-        panel.with_target(query(expression, legend)).override_by_name(legend, [style.fixed(colour)])
+        panel.with_target(query(expression, legend)).override_by_name(legend, [style.fixed_colour(colour)])
     return panel
 
 

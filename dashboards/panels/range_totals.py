@@ -5,7 +5,7 @@ from grafana_foundation_sdk.models import units
 
 from alerts.promql import increase, ratio, select, sum_by
 from dashboards import style
-from dashboards.style import NO_TRAFFIC, SELECTED, describe, query
+from dashboards.style import MODEL_AND_CLASS, NO_TRAFFIC, describe, query
 from exporters import signals
 from exporters.signals import Label, Outcome, Signal
 
@@ -13,32 +13,32 @@ _RANGE = "$__range"
 _NOT_OK = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
 
 
-def truth_queries() -> dict[str, str]:
+def range_total_queries() -> dict[str, str]:
     """Instant queries, one value a class; the first six a load generator can count for itself, too.
 
     They hold `$__range`, `$model` and `$class`: fill these in with `dashboards.interpolation.expand`.
     """
     buckets = sum_by(_increase(signals.TTFT.bucket), [Label.CLASS, "le"])
-    good, judged = _by_class(signals.GOODPUT_REQUESTS), _by_class(signals.GOODPUT_EVENTS)
+    good, judged = _increase_by_class(signals.GOODPUT_REQUESTS), _increase_by_class(signals.GOODPUT_EVENTS)
     return {
         "offered": _offered(),
-        "ok": _by_class(signals.REQUESTS, {Label.OUTCOME: Outcome.OK}),
+        "ok": _increase_by_class(signals.REQUESTS, {Label.OUTCOME: Outcome.OK}),
         "goodput": ratio(good, judged),
         "ttft_p50": f"histogram_quantile(0.5, {buckets})",
-        "tokens_out": _by_class(signals.COMPLETION_TOKENS),
-        "cached_tokens": _by_class(signals.CACHED_TOKENS),
-        "failed": _by_class(signals.REQUESTS, {Label.OUTCOME: _NOT_OK}),
-        "bad_events": _by_class(signals.SLO_BAD),
-        "prompt_tokens": _by_class(signals.PROMPT_TOKENS),
-        "tpot_mean": _mean(signals.TPOT),
-        "e2e_mean": _mean(signals.DURATION),
-        "queue_mean": _mean(signals.QUEUE),
+        "tokens_out": _increase_by_class(signals.COMPLETION_TOKENS),
+        "cached_tokens": _increase_by_class(signals.CACHED_TOKENS),
+        "failed": _increase_by_class(signals.REQUESTS, {Label.OUTCOME: _NOT_OK}),
+        "bad_events": _increase_by_class(signals.SLO_BAD),
+        "prompt_tokens": _increase_by_class(signals.PROMPT_TOKENS),
+        "tpot_mean": _mean_query(signals.TPOT),
+        "e2e_mean": _mean_query(signals.DURATION),
+        "queue_mean": _mean_query(signals.QUEUE),
     }
 
 
-def truth_panels() -> tuple[stat.Panel, ...]:
+def range_total_panels() -> tuple[stat.Panel, ...]:
     """One panel a figure, in the order of `truth_queries`."""
-    shown = {
+    texts = {
         "offered": (
             "Offered in range",
             "How many requests arrived?",
@@ -103,28 +103,28 @@ def truth_panels() -> tuple[stat.Panel, ...]:
         ),
     }
     panels = []
-    for name, expression in truth_queries().items():
-        title, question, reading, unit = shown[name]
-        panel = style.figure(title, describe(question, reading), unit, 4)
+    for name, expression in range_total_queries().items():
+        title, question, reading, unit = texts[name]
+        panel = style.stat_panel(title, describe(question, reading), unit, 4)
         panels.append(panel.no_value(NO_TRAFFIC).with_target(query(expression, "{{class}}", instant=True)))
     return tuple(panels)
 
 
 def _offered() -> str:
-    now = sum_by(select(signals.IN_FLIGHT, SELECTED, regex=True), [Label.CLASS])
-    before = sum_by(f"{select(signals.IN_FLIGHT, SELECTED, regex=True)} offset {_RANGE}", [Label.CLASS])
+    now = sum_by(select(signals.IN_FLIGHT, MODEL_AND_CLASS, regex=True), [Label.CLASS])
+    before = sum_by(f"{select(signals.IN_FLIGHT, MODEL_AND_CLASS, regex=True)} offset {_RANGE}", [Label.CLASS])
     # a sidecar younger than the range had nothing in flight before it
-    return f"{_by_class(signals.REQUESTS)} + {now} - ({before} or 0 * {now})"
+    return f"{_increase_by_class(signals.REQUESTS)} + {now} - ({before} or 0 * {now})"
 
 
-def _mean(histogram: Signal) -> str:
+def _mean_query(histogram: Signal) -> str:
     total, count = (sum_by(_increase(name), [Label.CLASS]) for name in (histogram.sum, histogram.count))
     return ratio(total, count)
 
 
-def _by_class(counter: Signal, where: dict[Label, str] | None = None) -> str:
+def _increase_by_class(counter: Signal, where: dict[Label, str] | None = None) -> str:
     return sum_by(_increase(counter.name, where), [Label.CLASS])
 
 
 def _increase(name: str, where: dict[Label, str] | None = None) -> str:
-    return increase(select(name, {**SELECTED, **(where or {})}, regex=True), _RANGE)
+    return increase(select(name, {**MODEL_AND_CLASS, **(where or {})}, regex=True), _RANGE)

@@ -3,17 +3,18 @@
 from collections.abc import Iterable
 
 from grafana_foundation_sdk.builders import bargauge, heatmap, prometheus, stat, table, timeseries
-from grafana_foundation_sdk.models import common as looks
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from alerts.links import PanelTitle
 from alerts.promql import increase, rate, ratio, select, sum_by
 from dashboards import style
-from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, selected
-from dashboards.panels.latency import spread
+from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
+from dashboards.panels.latency import distribution_panel
 from dashboards.panels.slo_status import goodput_limits
-from dashboards.style import BAD, BLUE, NO_TRAFFIC, SELECTED, describe, query
+from dashboards.style import BAD, BLUE, MODEL_AND_CLASS, NO_TRAFFIC, describe, query
 from exporters import signals
 from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, Outcome, Signal
 from exporters.slos import SloFile
@@ -24,8 +25,10 @@ _SIZES = {
     SIZES[-1]: f"over {SIZE_BOUNDS[-1]}",
     NO_TOKENS: "no token",
 }
-_MANY, _FAILING = (tuple(zip((1e-9, 0.01, 0.05, 0.2), ramp, strict=True)) for ramp in (style.BLUES, style.REDS))
-_FAILURES = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
+_SHARE_STEPS, _FAILURE_STEPS = (
+    tuple(zip((1e-9, 0.01, 0.05, 0.2), ramp, strict=True)) for ramp in (style.BLUES, style.REDS)
+)
+_FAILED = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
 
 
 def sizes() -> table.Panel:
@@ -41,7 +44,7 @@ def sizes() -> table.Panel:
         text,
         f"{ended} / on () group_left () ({_by_size([])} > 0)",
         (Label.COMPLETION_SIZE, "completion ↓ prompt →"),
-        _MANY,
+        _SHARE_STEPS,
     )
 
 
@@ -52,44 +55,48 @@ def failures_by_size() -> table.Panel:
         "classes. A row that is stronger to the right is a limit of length.",
     )
     by = [Label.PROMPT_SIZE]
-    failed = _by_size([*by, Label.OUTCOME], {Label.OUTCOME: _FAILURES})
+    failed = _by_size([*by, Label.OUTCOME], {Label.OUTCOME: _FAILED})
     return _matrix(
         "Failures by prompt length",
         text,
         f"{failed} / on ({Label.PROMPT_SIZE}) group_left () ({_by_size(by)} > 0)",
         (Label.OUTCOME, "outcome ↓ prompt →"),
-        _FAILING,
+        _FAILURE_STEPS,
     )
 
 
-def prompt_heat() -> heatmap.Panel:
+def prompt_heatmap() -> heatmap.Panel:
     text = describe("Do prompts grow?", "Requests that end per second, by their prompt tokens as usage reports them.")
-    return spread("Prompt tokens", text, signals.REQUEST_PROMPT_TOKENS, units.NoUnit, units.RequestsPerSecond)
+    return distribution_panel(
+        "Prompt tokens", text, signals.REQUEST_PROMPT_TOKENS, units.NoUnit, units.RequestsPerSecond
+    )
 
 
-def completion_heat() -> heatmap.Panel:
+def completion_heatmap() -> heatmap.Panel:
     text = describe(
         "Do answers grow?", "Requests that end per second, by their completion tokens; those without any are not in it."
     )
-    return spread("Completion tokens", text, signals.REQUEST_COMPLETION_TOKENS, units.NoUnit, units.RequestsPerSecond)
+    return distribution_panel(
+        "Completion tokens", text, signals.REQUEST_COMPLETION_TOKENS, units.NoUnit, units.RequestsPerSecond
+    )
 
 
 def class_mix(spec: SloFile) -> timeseries.Panel:
     text = describe("Which classes make the traffic?", f"Share of ended requests; gaps are {NO_TRAFFIC}.")
     ended = rate_by_class(signals.REQUESTS)
-    everything = f"sum ({rate(selected(signals.REQUESTS), RATE)})"
-    panel = style.graph("Class mix", text, units.PercentUnit, 8).max(1).no_value(NO_TRAFFIC)
+    everything = f"sum ({rate(select_model_class(signals.REQUESTS), RATE)})"
+    panel = style.time_series_panel("Class mix", text, units.PercentUnit, 8).max(1).no_value(NO_TRAFFIC)
     panel.with_target(query(f"{ended} / on () group_left () ({everything} > 0)", PER_CLASS))
-    return style.by_class(style.stacked(panel), spec)
+    return style.colour_by_class(style.stack(panel), spec)
 
 
 def prompt_tokens(spec: SloFile) -> timeseries.Panel:
     text = describe(
         "Which classes make the engine read?", "Prompt tokens of requests that end, cached ones included, by class."
     )
-    panel = style.graph("Throughput: prompt tokens", text, "tokens/s", 8)
+    panel = style.time_series_panel("Throughput: prompt tokens", text, "tokens/s", 8)
     panel.with_target(query(rate_by_class(signals.PROMPT_TOKENS), PER_CLASS))
-    return style.by_class(style.stacked(panel), spec)
+    return style.colour_by_class(style.stack(panel), spec)
 
 
 def repeats_in_range() -> stat.Panel:
@@ -98,28 +105,29 @@ def repeats_in_range() -> stat.Panel:
         "Share of requests in the time shown whose whole prompt had been asked before. At the most so many would come "
         "from a cache: one that never forgets, and answers a prompt alike whatever its other parameters.",
     )
-    repeated, ended = (
-        f"sum ({increase(selected(counter), _RANGE)})" for counter in (signals.PROMPT_REPEATS, signals.REQUESTS)
+    repeats, ended = (
+        f"sum ({increase(select_model_class(counter), _RANGE)})"
+        for counter in (signals.PROMPT_REPEATS, signals.REQUESTS)
     )
-    panel = style.figure("Repeats in range", text, units.PercentUnit, 4, 9).no_value(NO_TRAFFIC)
-    return panel.decimals(1).with_target(query(ratio(repeated, ended), "of requests", instant=True))
+    panel = style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9).no_value(NO_TRAFFIC)
+    return panel.decimals(1).with_target(query(ratio(repeats, ended), "of requests", instant=True))
 
 
-def different_prompts() -> stat.Panel:
+def unique_prompts() -> stat.Panel:
     text = describe(
         "How many prompts would it have to hold?",
         "Different prompts since the sidecar's start, of all classes, give or take 2 %. Several sidecars that saw the "
         "same prompt count it twice.",
     )
-    prompts = select(signals.UNIQUE_PROMPTS, {Label.MODEL: SELECTED[Label.MODEL]}, regex=True)
-    panel = style.figure("Different prompts", text, units.Short, 4, 9)
+    prompts = select(signals.UNIQUE_PROMPTS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
+    panel = style.stat_panel("Different prompts", text, units.Short, 4, 9)
     return panel.with_target(query(sum_by(prompts, [Label.MODEL]), "{{model}}", instant=True))
 
 
 def repeats(spec: SloFile) -> timeseries.Panel:
     text = describe("Which class asks the same again?", f"Share of ended requests; gaps are {NO_TRAFFIC}.")
-    panel = style.graph("Repeated prompts", text, units.PercentUnit, 8).max(1).no_value(NO_TRAFFIC)
-    return style.by_class(panel.with_target(query(_repeated(), PER_CLASS)), spec)
+    panel = style.time_series_panel("Repeated prompts", text, units.PercentUnit, 8).max(1).no_value(NO_TRAFFIC)
+    return style.colour_by_class(panel.with_target(query(_repeat_ratio(), PER_CLASS)), spec)
 
 
 def tokens_saved(spec: SloFile) -> timeseries.Panel:
@@ -130,9 +138,9 @@ def tokens_saved(spec: SloFile) -> timeseries.Panel:
         "repeats are what a prefix cache saves already, if it is on.",
     )
     tokens = " + ".join(rate_by_class(counter) for counter in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS))
-    panel = style.graph("Tokens that a response cache would save", text, "tokens/s", 8).no_value(NO_TRAFFIC)
-    panel.with_target(query(f"{_repeated()} * ({tokens})", PER_CLASS))
-    return style.by_class(style.stacked(panel), spec)
+    panel = style.time_series_panel("Tokens that a response cache would save", text, "tokens/s", 8).no_value(NO_TRAFFIC)
+    panel.with_target(query(f"{_repeat_ratio()} * ({tokens})", PER_CLASS))
+    return style.colour_by_class(style.stack(panel), spec)
 
 
 def requests_by_tenant() -> bargauge.Panel:
@@ -140,7 +148,7 @@ def requests_by_tenant() -> bargauge.Panel:
         "Who asks the most?",
         "Requests that ended in the time shown. Tenants that the SLO file does not name are together in other.",
     )
-    panel = style.bars("Requests by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
+    panel = style.bar_gauge_panel("Requests by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
     return panel.with_target(_by_tenant(_increase([Label.TENANT], signals.REQUESTS)))
 
 
@@ -151,7 +159,7 @@ def tokens_by_tenant() -> bargauge.Panel:
     )
     counters = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
     tokens = " + ".join(_increase([Label.TENANT], counter) for counter in counters)
-    panel = style.bars("Tokens by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
+    panel = style.bar_gauge_panel("Tokens by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
     return panel.with_target(_by_tenant(tokens))
 
 
@@ -165,7 +173,7 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
         _increase([Label.TENANT], counter) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
     return (
-        style.bars("Goodput by tenant", text, units.PercentUnit, 8)
+        style.bar_gauge_panel(PanelTitle.GOODPUT_BY_TENANT, text, units.PercentUnit, 8)
         .min(0)
         .max(1)
         .decimals(1)
@@ -175,12 +183,12 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
     )
 
 
-def _repeated() -> str:
+def _repeat_ratio() -> str:
     return ratio(rate_by_class(signals.PROMPT_REPEATS), rate_by_class(signals.REQUESTS))
 
 
 def _increase(by: Iterable[Label], counter: Signal) -> str:
-    return sum_by(increase(selected(counter), _RANGE), by)
+    return sum_by(increase(select_model_class(counter), _RANGE), by)
 
 
 def _by_tenant(expression: str) -> prometheus.Dataquery:
@@ -189,8 +197,8 @@ def _by_tenant(expression: str) -> prometheus.Dataquery:
 
 def _by_size(by: Iterable[Label], where: dict[Label, str] | None = None) -> str:
     """The series has no class: with one it would be five times as many."""
-    chosen = {Label.MODEL: SELECTED[Label.MODEL], **(where or {})}
-    return sum_by(increase(select(signals.REQUESTS_BY_SIZE, chosen, regex=True), _RANGE), by)
+    matchers = {Label.MODEL: MODEL_AND_CLASS[Label.MODEL], **(where or {})}
+    return sum_by(increase(select(signals.REQUESTS_BY_SIZE, matchers, regex=True), _RANGE), by)
 
 
 def _matrix(
@@ -203,20 +211,20 @@ def _matrix(
     """
     row, corner = rows
     column = Label.PROMPT_SIZE
-    coloured = looks.TableColoredBackgroundCellOptions(looks.TableCellBackgroundDisplayMode.BASIC)
-    words = {"0": "·", **_SIZES}
-    plain = {"custom.cellOptions": {"type": "auto"}, "custom.align": "left", "custom.minWidth": 160}
+    coloured_cells = common_model.TableColoredBackgroundCellOptions(common_model.TableCellBackgroundDisplayMode.BASIC)
+    texts = {"0": "·", **_SIZES}
+    row_titles = {"custom.cellOptions": {"type": "auto"}, "custom.align": "left", "custom.minWidth": 160}
     panel = (
-        style.sheet(title, text, units.PercentUnit, 12, 10)
+        style.table_panel(title, text, units.PercentUnit, 12, 10)
         .filterable(False)
-        .align(looks.FieldTextAlignment.CENTER)
-        .cell_options(coloured)
+        .align(common_model.FieldTextAlignment.CENTER)
+        .cell_options(coloured_cells)
         .thresholds(style.thresholds("transparent", *steps))
-        .color_scheme(style.colour_by(model.FieldColorModeId.THRESHOLDS))
-        .mappings([model.ValueMap({value: model.ValueMappingResult(word) for value, word in words.items()})])
+        .color_scheme(style.colour_mode(model.FieldColorModeId.THRESHOLDS))
+        .mappings([model.ValueMap({value: model.ValueMappingResult(word) for value, word in texts.items()})])
         .decimals(1)
         .no_value(NO_TRAFFIC)
-        .override_by_name(corner, [model.DynamicConfigValue(name, value) for name, value in plain.items()])
+        .override_by_name(corner, [model.DynamicConfigValue(name, value) for name, value in row_titles.items()])
         .with_target(query(expression, f"{{{{{column}}}}}", instant=True).format(PromQueryFormat.TABLE))
     )
     for label in (row, column):

@@ -1,19 +1,20 @@
 """Panels on what was promised: error budget, burn rate, alerts, goodput."""
 
 from grafana_foundation_sdk.builders import bargauge, common, stat, timeseries
-from grafana_foundation_sdk.models import common as looks
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.alert_names import AlertName
+from alerts.links import PanelTitle
 from alerts.promql import select
 from alerts.tiers import Severity, tiers
 from dashboards import style
-from dashboards.label_selectors import PER_CLASS, goodput_ratio, selected
-from dashboards.style import BAD, GOOD, NO_TRAFFIC, SELECTED, WARN, describe, query
+from dashboards.label_selectors import PER_CLASS, goodput_ratio, select_model_class
+from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
+from exporters.quantities import number, spell_duration
 from exporters.signals import FIRING, Label
 from exporters.slos import SloFile
-from exporters.yaml_reader import number, spell_duration
 
 _PER_SLO = "{{slo}} {{class}}"
 
@@ -24,10 +25,10 @@ def budget_left() -> bargauge.Panel:
         "100 % is untouched, 0 % is spent, below that the SLO is missed for the period. "
         "With several models, the worst one.",
     )
-    left = f"min by ({Label.SLO}, {Label.CLASS}) ({selected(signals.SLO_BUDGET_LEFT)})"
+    budget = f"min by ({Label.SLO}, {Label.CLASS}) ({select_model_class(signals.SLO_BUDGET_LEFT)})"
     return (
-        style.bars("Error budget left", text, units.PercentUnit, 9)
-        .with_target(query(left, _PER_SLO, instant=True))
+        style.bar_gauge_panel(PanelTitle.BUDGET_LEFT, text, units.PercentUnit, 9)
+        .with_target(query(budget, _PER_SLO, instant=True))
         .min(0)
         .max(1)
         .decimals(1)
@@ -39,7 +40,7 @@ def budget_left() -> bargauge.Panel:
 def goodput_now(spec: SloFile) -> stat.Panel:
     text = describe("Which share of requests is good for all its SLOs now?", "A class with no traffic has no share.")
     return (
-        style.figure("Goodput now", text, units.PercentUnit, 5)
+        style.stat_panel("Goodput now", text, units.PercentUnit, 5)
         .with_target(query(goodput_ratio(), PER_CLASS, instant=True))
         .decimals(1)
         .no_value(NO_TRAFFIC)
@@ -57,29 +58,29 @@ def burn_rate(spec: SloFile) -> timeseries.Panel:
         f"{', '.join(map(number, factors))}). Above 1 the scale is logarithmic.",
     )
     panel = (
-        style.graph("Burn rate", text, units.Short, 16, 10)
+        style.time_series_panel(PanelTitle.BURN_RATE, text, units.Short, 16, 10)
         .with_target(
             query(
                 f"max by ({Label.SLO}, {Label.CLASS}, {Label.WINDOW}) "
-                f"({select(signals.SLO_BURN_RATE, {**SELECTED, Label.WINDOW: '$window'}, regex=True)})",
+                f"({select(signals.SLO_BURN_RATE, {**MODEL_AND_CLASS, Label.WINDOW: '$window'}, regex=True)})",
                 f"{_PER_SLO} {{{{window}}}}",
             )
         )
         .scale_distribution(
-            common.ScaleDistributionConfig().type(looks.ScaleDistribution.SYMLOG).log(10).linear_threshold(1)
+            common.ScaleDistributionConfig().type(common_model.ScaleDistribution.SYMLOG).log(10).linear_threshold(1)
         )
         .legend(
             common.VizLegendOptions()
             .show_legend(True)
-            .display_mode(looks.LegendDisplayMode.TABLE)
-            .placement(looks.LegendPlacement.RIGHT)
+            .display_mode(common_model.LegendDisplayMode.TABLE)
+            .placement(common_model.LegendPlacement.RIGHT)
             .calcs(["lastNotNull", "max"])
             .sort_by("Last *")
             .sort_desc(True)
         )
         .no_value(NO_TRAFFIC)
     )
-    return style.with_lines(panel, (1, WARN), *((factor, BAD) for factor in factors))
+    return style.with_threshold_lines(panel, (1, WARN), *((factor, BAD) for factor in factors))
 
 
 def firing_alerts() -> stat.Panel:
@@ -89,15 +90,15 @@ def firing_alerts() -> stat.Panel:
         may_be_empty="nothing fires",
     )
     # `|` lets through the alerts that carry no class or model, such as a dead engine
-    chosen = ",".join(f'{label}=~"{value}|"' for label, value in SELECTED.items())
+    matchers = ",".join(f'{label}=~"{value}|"' for label, value in MODEL_AND_CLASS.items())
     by = f"alertname, {Label.SEVERITY}, {Label.SLO}, {Label.CLASS}"
-    firing = f'count by ({by}) ({FIRING}{{alertstate="firing",alertname!="{AlertName.WATCHDOG}",{chosen}}})'
+    firing = f'count by ({by}) ({FIRING}{{alertstate="firing",alertname!="{AlertName.WATCHDOG}",{matchers}}})'
     return (
-        style.figure("Firing alerts", text, units.Short, 8, 10)
+        style.stat_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 8, 10)
         .with_target(query(firing, "{{severity}}: {{alertname}} {{slo}} {{class}}", instant=True))
-        .text_mode(looks.BigValueTextMode.NAME)
-        .color_mode(looks.BigValueColorMode.BACKGROUND)
-        .orientation(looks.VizOrientation.HORIZONTAL)
+        .text_mode(common_model.BigValueTextMode.NAME)
+        .color_mode(common_model.BigValueColorMode.BACKGROUND)
+        .orientation(common_model.VizOrientation.HORIZONTAL)
         .no_value("none")
         .thresholds(style.thresholds(GOOD, (1, BAD)))
     )
@@ -110,13 +111,13 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         f"The lines are the lowest objective and twice its budget; gaps are {NO_TRAFFIC}.",
     )
     panel = (
-        style.graph("Goodput over time", text, units.PercentUnit, 8)
+        style.time_series_panel("Goodput over time", text, units.PercentUnit, 8)
         .with_target(query(goodput_ratio(), PER_CLASS))
         .max(1)
         .no_value(NO_TRAFFIC)
     )
     lines = ((value, BAD if colour == WARN else WARN) for value, colour in goodput_limits(spec))
-    return style.with_lines(style.by_class(panel, spec), *lines)
+    return style.with_threshold_lines(style.colour_by_class(panel, spec), *lines)
 
 
 def _page_factors(spec: SloFile) -> tuple[float, ...]:

@@ -4,10 +4,11 @@ from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
+from alerts.links import PanelTitle
 from alerts.promql import max_by, rate, sum_by
 from dashboards import style
-from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, selected
-from dashboards.panels.latency import quantiles, thresholds_of
+from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
+from dashboards.panels.latency import quantile_panel, thresholds_of
 from dashboards.style import BAD, GOOD, PLAIN, WARN, describe, query
 from exporters import signals
 from exporters.signals import Label, Phase
@@ -16,8 +17,8 @@ from exporters.slos import Measure, SloFile
 
 def in_flight_now() -> stat.Panel:
     text = describe("How many requests are open now?", "Those with no first token yet and those that stream.")
-    return style.figure("Requests in flight", text, units.Short, 5).with_target(
-        query(sum_by(selected(signals.IN_FLIGHT), [Label.CLASS]), PER_CLASS, instant=True)
+    return style.stat_panel("Requests in flight", text, units.Short, 5).with_target(
+        query(sum_by(select_model_class(signals.IN_FLIGHT), [Label.CLASS]), PER_CLASS, instant=True)
     )
 
 
@@ -26,8 +27,8 @@ def oldest_wait_now(spec: SloFile) -> stat.Panel:
         "How long has the unluckiest user waited for a first token?", "0 when nobody waits; it counts while they wait."
     )
     return (
-        style.figure("Oldest wait", text, units.Seconds, 5)
-        .with_target(query(_longest_wait(), PER_CLASS, instant=True))
+        style.stat_panel("Oldest wait", text, units.Seconds, 5)
+        .with_target(query(_oldest_wait_query(), PER_CLASS, instant=True))
         .thresholds(style.thresholds(PLAIN, *_wait_limits(spec)))
     )
 
@@ -39,30 +40,30 @@ def tokens(spec: SloFile) -> timeseries.Panel:
         "for all their SLOs. The space between is waste.",
     )
     panel = (
-        style.graph("Throughput: output tokens", text, "tokens/s", 8)
+        style.time_series_panel(PanelTitle.THROUGHPUT, text, "tokens/s", 8)
         .with_target(query(rate_by_class(signals.COMPLETION_TOKENS), PER_CLASS))
-        .with_target(query(f"sum ({rate(selected(signals.GOODPUT_TOKENS), RATE)})", "of good requests"))
+        .with_target(query(f"sum ({rate(select_model_class(signals.GOODPUT_TOKENS), RATE)})", "of good requests"))
     )
-    return style.by_class(style.stacked(panel), spec).override_by_name(
+    return style.colour_by_class(style.stack(panel), spec).override_by_name(
         "of good requests",
         [
             model.DynamicConfigValue("custom.stacking", {"group": "A", "mode": "none"}),
             model.DynamicConfigValue("custom.fillOpacity", 0),
             model.DynamicConfigValue("custom.lineWidth", 2),
-            style.fixed(GOOD),
+            style.fixed_colour(GOOD),
         ],
     )
 
 
-def offered(spec: SloFile) -> timeseries.Panel:
+def requests_offered(spec: SloFile) -> timeseries.Panel:
     text = describe(
         "How much is asked of it?", "Requests that arrive per second: those that end, and the growth of those open."
     )
     # Ended requests alone would show an idle service exactly when the engine hangs.
-    growth = sum_by(f"deriv({selected(signals.IN_FLIGHT)}[{RATE}])", [Label.CLASS])
+    growth = sum_by(f"deriv({select_model_class(signals.IN_FLIGHT)}[{RATE}])", [Label.CLASS])
     arrivals = f"clamp_min({rate_by_class(signals.REQUESTS)} + {growth}, 0)"
-    panel = style.graph("Throughput: requests offered", text, units.RequestsPerSecond, 8)
-    return style.by_class(style.stacked(panel.with_target(query(arrivals, PER_CLASS))), spec)
+    panel = style.time_series_panel("Throughput: requests offered", text, units.RequestsPerSecond, 8)
+    return style.colour_by_class(style.stack(panel.with_target(query(arrivals, PER_CLASS))), spec)
 
 
 def outcomes() -> timeseries.Panel:
@@ -71,10 +72,10 @@ def outcomes() -> timeseries.Panel:
         "Ended requests per second by outcome; those that never finished (client gave up, timed out, cut short) are in "
         "it, which the engine's own counters leave out.",
     )
-    panel = style.graph("Outcomes", text, units.RequestsPerSecond, 12).with_target(
-        query(sum_by(rate(selected(signals.REQUESTS), RATE), [Label.OUTCOME]), "{{outcome}}")
+    panel = style.time_series_panel(PanelTitle.OUTCOMES, text, units.RequestsPerSecond, 12).with_target(
+        query(sum_by(rate(select_model_class(signals.REQUESTS), RATE), [Label.OUTCOME]), "{{outcome}}")
     )
-    return style.by_outcome(style.stacked(panel))
+    return style.colour_by_outcome(style.stack(panel))
 
 
 def in_flight(spec: SloFile) -> timeseries.Panel:
@@ -83,11 +84,11 @@ def in_flight(spec: SloFile) -> timeseries.Panel:
         "Open requests before (waiting) and after (streaming) their first token. Waiting that grows while streaming "
         "does not is a queue, or an engine that hangs; it is drawn darker.",
     )
-    panel = style.graph("Requests in flight over time", text, units.Short, 12).with_target(
-        query(sum_by(selected(signals.IN_FLIGHT), [Label.CLASS, Label.PHASE]), "{{class}} {{phase}}")
+    panel = style.time_series_panel("Requests in flight over time", text, units.Short, 12).with_target(
+        query(sum_by(select_model_class(signals.IN_FLIGHT), [Label.CLASS, Label.PHASE]), "{{class}} {{phase}}")
     )
     darker = model.DynamicConfigValue("custom.fillOpacity", 90)
-    return style.by_class(style.stacked(panel), spec).override_by_regexp(f"/ {Phase.WAITING}$/", [darker])
+    return style.colour_by_class(style.stack(panel), spec).override_by_regexp(f"/ {Phase.WAITING}$/", [darker])
 
 
 def time_to_first_token(spec: SloFile) -> timeseries.Panel:
@@ -97,7 +98,7 @@ def time_to_first_token(spec: SloFile) -> timeseries.Panel:
         "Half of the requests that got a first token got it within p50, 95 % within p95. "
         "The line is the threshold of the SLO file. Who still waits is in no quantile: see the oldest wait.",
     )
-    return quantiles("Time to first token", text, signals.TTFT, Measure.TTFT, spec)
+    return quantile_panel("Time to first token", text, signals.TTFT, Measure.TTFT, spec)
 
 
 def oldest_wait(spec: SloFile) -> timeseries.Panel:
@@ -106,12 +107,14 @@ def oldest_wait(spec: SloFile) -> timeseries.Panel:
         "Age of the oldest open request with no first token. A straight climb is an engine that hangs. "
         "The lines are the TTFT threshold and the time after which no first token is bad for every SLO.",
     )
-    panel = style.graph("Oldest wait over time", text, units.Seconds, 12).with_target(query(_longest_wait(), PER_CLASS))
-    return style.with_lines(style.by_class(panel, spec), *_wait_limits(spec))
+    panel = style.time_series_panel("Oldest wait over time", text, units.Seconds, 12).with_target(
+        query(_oldest_wait_query(), PER_CLASS)
+    )
+    return style.with_threshold_lines(style.colour_by_class(panel, spec), *_wait_limits(spec))
 
 
-def _longest_wait() -> str:
-    return max_by(selected(signals.OLDEST_WAIT), [Label.CLASS])
+def _oldest_wait_query() -> str:
+    return max_by(select_model_class(signals.OLDEST_WAIT), [Label.CLASS])
 
 
 def ttft_thresholds(spec: SloFile) -> tuple[float, ...]:

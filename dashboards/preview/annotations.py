@@ -1,53 +1,57 @@
-"""The marks of an annotation's query: moments, and times for which it held."""
+"""Turns the result of an annotation query into events: points and regions in time."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dashboards.audit import Span
+from dashboards.audit import TimeRange
 from dashboards.preview import colours
-from dashboards.preview.data_frames import number
+from dashboards.preview.data_frames import parse_sample
 
 
-def marks_of(
-    annotation: Mapping[str, Any], result: Iterable[Mapping[str, Any]], span: Span, step: float
+def annotation_events(
+    annotation: Mapping[str, Any], result: Iterable[Mapping[str, Any]], time_range: TimeRange, step: float
 ) -> list[dict[str, Any]]:
-    """Each mark with its times in milliseconds; `until` is None for a moment."""
-    found = []
+    """Each event with its times in milliseconds; `until` is None for a point."""
+    events = []
     for series in result:
-        times = _moments(series, span) if annotation.get("useValueForTime") else _times(series, step)
-        for start, end in times:
-            found.append(
+        intervals = _points(series, time_range) if annotation.get("useValueForTime") else _regions(series, step)
+        for start, end in intervals:
+            events.append(
                 {
                     "at": start,
                     "until": end,
-                    "title": _fill(annotation.get("titleFormat") or annotation["name"], series["metric"]),
-                    "text": _fill(annotation.get("textFormat") or "", series["metric"]),
+                    "title": _expand_labels(annotation.get("titleFormat") or annotation["name"], series["metric"]),
+                    "text": _expand_labels(annotation.get("textFormat") or "", series["metric"]),
                     "colour": colours.colour(str(annotation.get("iconColor", "red"))),
                 }
             )
-    return sorted(found, key=lambda mark: (mark["at"], mark["title"]))
+    return sorted(events, key=lambda event: (event["at"], event["title"]))
 
 
-def _moments(series: Mapping[str, Any], span: Span) -> Iterator[tuple[float, None]]:
-    """The values are the times, however often they were seen."""
-    seen = {number(text) for _, text in series["values"]}
-    yield from ((at, None) for at in seen if at is not None and span.start <= at / 1000 <= span.end)
+def _points(series: Mapping[str, Any], time_range: TimeRange) -> Iterator[tuple[float, None]]:
+    """The values are the times; a time that is scraped repeatedly is one event."""
+    timestamps = {parse_sample(text) for _, text in series["values"]}
+    yield from (
+        (timestamp, None)
+        for timestamp in timestamps
+        if timestamp is not None and time_range.start <= timestamp / 1000 <= time_range.end
+    )
 
 
-def _times(series: Mapping[str, Any], step: float) -> Iterator[tuple[float, float | None]]:
-    """As long as the value is above 0, from one point to the next."""
+def _regions(series: Mapping[str, Any], step: float) -> Iterator[tuple[float, float | None]]:
+    """One region for each uninterrupted stretch of values above 0."""
     start = last = None
-    for at, text in series["values"]:
-        if not (number(text) or 0) > 0:
+    for timestamp, text in series["values"]:
+        if not (parse_sample(text) or 0) > 0:
             continue
-        if start is not None and last is not None and at - last > 1.5 * step:
+        if start is not None and last is not None and timestamp - last > 1.5 * step:
             yield start * 1000, last * 1000 if last > start else None
             start = None
-        start, last = at if start is None else start, at
+        start, last = timestamp if start is None else start, timestamp
     if start is not None and last is not None:
         yield start * 1000, last * 1000 if last > start else None
 
 
-def _fill(template: str, labels: Mapping[str, str]) -> str:
+def _expand_labels(template: str, labels: Mapping[str, str]) -> str:
     return re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda match: labels.get(match[1], ""), template).strip()

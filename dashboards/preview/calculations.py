@@ -1,4 +1,4 @@
-"""Turns a column into one figure, by the names of Grafana's calculations."""
+"""Reduces a column to one value, by the names of Grafana's calculations."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -15,31 +15,31 @@ def _present(values: Sequence[Any]) -> list[Any]:
 
 
 def _of_numbers(calc: Callable[[list[float]], float]) -> Calc:
-    return lambda values: calc(found) if (found := _numbers(values)) else None
+    return lambda values: calc(numbers) if (numbers := _numbers(values)) else None
 
 
 CALCS: dict[str, tuple[str, Calc]] = {
-    "lastNotNull": ("Last *", lambda values: found[-1] if (found := _present(values)) else None),
+    "lastNotNull": ("Last *", lambda values: numbers[-1] if (numbers := _present(values)) else None),
     "last": ("Last", lambda values: values[-1] if values else None),
-    "firstNotNull": ("First *", lambda values: found[0] if (found := _present(values)) else None),
+    "firstNotNull": ("First *", lambda values: numbers[0] if (numbers := _present(values)) else None),
     "first": ("First", lambda values: values[0] if values else None),
     "min": ("Min", _of_numbers(min)),
     "max": ("Max", _of_numbers(max)),
-    "mean": ("Mean", _of_numbers(lambda found: sum(found) / len(found))),
+    "mean": ("Mean", _of_numbers(lambda numbers: sum(numbers) / len(numbers))),
     "sum": ("Total", _of_numbers(sum)),
     "count": ("Count", len),
-    "range": ("Range", _of_numbers(lambda found: max(found) - min(found))),
-    "delta": ("Delta", _of_numbers(lambda found: found[-1] - found[0])),
-    "diff": ("Difference", _of_numbers(lambda found: found[-1] - found[0])),
+    "range": ("Range", _of_numbers(lambda numbers: max(numbers) - min(numbers))),
+    "delta": ("Delta", _of_numbers(lambda numbers: numbers[-1] - numbers[0])),
+    "diff": ("Difference", _of_numbers(lambda numbers: numbers[-1] - numbers[0])),
 }
-"""What stands above each, and what it does."""
+"""The heading and the function of each."""
 
 
-def in_order(places: Iterable[int], value: Callable[[int], Any], *, descending: bool) -> list[int]:
-    """The places sorted by their values; those without one are last either way."""
-    every = list(places)
-    known = sorted((place for place in every if value(place) is not None), key=value, reverse=descending)
-    return known + [place for place in every if value(place) is None]
+def sort_rows(rows: Iterable[int], value: Callable[[int], Any], *, descending: bool) -> list[int]:
+    """The rows sorted by their values; rows without a value are last in both directions."""
+    all_rows = list(rows)
+    with_value = sorted((row for row in all_rows if value(row) is not None), key=value, reverse=descending)
+    return with_value + [row for row in all_rows if value(row) is None]
 
 
 def reduce(name: str, values: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Drives a headless Chromium by its DevTools protocol: opens a page, waits until it is drawn, takes its picture."""
+"""Drives a headless Chromium by its DevTools protocol: opens a page, waits until it is drawn, takes a screenshot."""
 
 import asyncio
 import base64
@@ -16,14 +16,14 @@ import aiohttp
 
 from exporters.errors import UsageError
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_STARTS_WITHIN = 60.0
-_DRAWS_WITHIN = 60.0
+BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_START_TIMEOUT = 60.0
+_COMMAND_TIMEOUT = 60.0
 
 
-def find() -> str | None:
+def find_browser() -> str | None:
     """The browser on PATH."""
-    return next(filter(None, map(shutil.which, NAMES)), None)
+    return next(filter(None, map(shutil.which, BROWSER_NAMES)), None)
 
 
 class BrowserError(Exception):
@@ -31,13 +31,13 @@ class BrowserError(Exception):
 
 
 class Tab:
-    """One page of the browser, and every event that it has told of."""
+    """One page of the browser, and every event that it has sent."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self._session = ""
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._pending: dict[int, asyncio.Future[Any]] = {}
         self.events: list[tuple[str, Mapping[str, Any]]] = []
 
     async def open(self) -> None:
@@ -51,19 +51,19 @@ class Tab:
         """The result of one command.
 
         Raises:
-            BrowserError: the browser refused it, or has gone.
+            BrowserError: the browser refused it or does not reply.
         """
         number = next(self._numbers)
         command = {"id": number, "method": method, "params": parameters}
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        reply = self._pending[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_str(json.dumps({**command, "sessionId": self._session} if self._session else command))
         try:
-            return await asyncio.wait_for(answer, _DRAWS_WITHIN)
+            return await asyncio.wait_for(reply, _COMMAND_TIMEOUT)
         except TimeoutError as error:
-            raise BrowserError(f"the browser does not answer {method} within {_DRAWS_WITHIN:g} s") from error
+            raise BrowserError(f"the browser does not answer {method} within {_COMMAND_TIMEOUT:g} s") from error
 
     async def evaluate(self, script: str) -> Any:
-        """The value of an expression on the page; a promise is waited for.
+        """The value of an expression on the page, with promises awaited.
 
         Raises:
             BrowserError: it threw.
@@ -74,63 +74,63 @@ class Tab:
         return result["result"].get("value")
 
     async def show(self, url: str, width: int = 1440, height: int = 900) -> None:
-        """Load a page of the preview and wait until it says that it is drawn.
+        """Load a page of the preview and wait until it is drawn.
 
         Raises:
-            BrowserError: it does not say so in time.
+            BrowserError: it is not drawn in time.
         """
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self.send("Emulation.setDeviceMetricsOverride", **metrics)
         await self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
         await self.send("Page.navigate", url=url)
-        await self.until("document.documentElement?.dataset.drawn")
+        await self.wait_for("document.documentElement?.dataset.drawn")
 
-    async def until(self, condition: str) -> None:
+    async def wait_for(self, condition: str) -> None:
         """Wait for an expression on the page to be true, through reloads.
 
         Raises:
             BrowserError: it is not in time.
         """
         try:
-            async with asyncio.timeout(_DRAWS_WITHIN):
+            async with asyncio.timeout(_COMMAND_TIMEOUT):
                 while True:
-                    with suppress(BrowserError):  # between two pages there is nothing to ask
+                    with suppress(BrowserError):  # during a navigation there is no page to evaluate on
                         if await self.evaluate(condition):
                             return
                     await asyncio.sleep(0.02)
         except TimeoutError as error:
-            raise BrowserError(f"not within {_DRAWS_WITHIN:g} s: {condition}") from error
+            raise BrowserError(f"not within {_COMMAND_TIMEOUT:g} s: {condition}") from error
 
-    async def picture(self) -> bytes:
+    async def screenshot(self) -> bytes:
         """The whole page as PNG, however long it is."""
         size = (await self.send("Page.getLayoutMetrics"))["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        taken = await self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
-        return base64.b64decode(taken["data"])
+        screenshot = await self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(screenshot["data"])
 
-    async def listen(self) -> None:
-        """Hand answers to who waits for them, until the browser closes."""
-        async for message in self._socket:
-            told = json.loads(message.data)
-            if "id" not in told:
-                self.events.append((told["method"], told.get("params", {})))
-            elif not (waiting := self._waiting.pop(told["id"])).done():
-                if "error" in told:
-                    waiting.set_exception(BrowserError(told["error"]["message"]))
+    async def read_messages(self) -> None:
+        """Resolve pending commands with their replies, until the browser closes."""
+        async for frame in self._socket:
+            message = json.loads(frame.data)
+            if "id" not in message:
+                self.events.append((message["method"], message.get("params", {})))
+            elif not (reply := self._pending.pop(message["id"])).done():
+                if "error" in message:
+                    reply.set_exception(BrowserError(message["error"]["message"]))
                 else:
-                    waiting.set_result(told["result"])
+                    reply.set_result(message["result"])
 
 
 @asynccontextmanager
 async def browser() -> AsyncIterator[Tab]:
-    """A tab of a browser of one's own, which ends with the block.
+    """A tab of a new browser process, which ends with the block.
 
     Raises:
         UsageError: no browser is installed, or it does not start.
     """
-    program = find()
+    program = find_browser()
     if program is None:
-        raise UsageError(f"--png: needs a browser, and none is on PATH; install one of: {', '.join(NAMES)}")
+        raise UsageError(f"--png: needs a browser, and none is on PATH; install one of: {', '.join(BROWSER_NAMES)}")
     with tempfile.TemporaryDirectory(prefix="vllm-slo-", ignore_cleanup_errors=True) as profile:
         flags = ["--headless", "--remote-debugging-port=0", f"--user-data-dir={profile}", "--disable-gpu"]
         flags += ["--no-first-run", "--disable-background-networking", "--hide-scrollbars", "--mute-audio"]
@@ -143,12 +143,12 @@ async def browser() -> AsyncIterator[Tab]:
             address = await _address(process)
             async with aiohttp.ClientSession() as http, http.ws_connect(address, max_msg_size=0) as socket:
                 tab = Tab(socket)
-                listening = asyncio.create_task(tab.listen())
+                reader = asyncio.create_task(tab.read_messages())
                 try:
                     await tab.open()
                     yield tab
                 finally:
-                    listening.cancel()
+                    reader.cancel()
         finally:
             if process.returncode is None:
                 process.terminate()
@@ -156,15 +156,15 @@ async def browser() -> AsyncIterator[Tab]:
 
 
 async def _address(process: asyncio.subprocess.Process) -> str:
-    """Where the browser listens, which it tells on its standard error."""
+    """The address of the DevTools socket, which the browser writes to its standard error."""
     assert process.stderr is not None  # noqa: S101 - it is a pipe
-    said: list[str] = []
+    stderr_lines: list[str] = []
     try:
-        async with asyncio.timeout(_STARTS_WITHIN):
+        async with asyncio.timeout(_START_TIMEOUT):
             async for line in process.stderr:
-                said.append(line.decode(errors="replace").strip())
-                if found := re.search(r"DevTools listening on (ws://\S+)", said[-1]):
-                    return found[1]
+                stderr_lines.append(line.decode(errors="replace").strip())
+                if match := re.search(r"DevTools listening on (ws://\S+)", stderr_lines[-1]):
+                    return match[1]
     except TimeoutError:
         pass
-    raise UsageError(f"--png: the browser does not start: {' '.join(said[-3:]) or 'it says nothing'}")
+    raise UsageError(f"--png: the browser does not start: {' '.join(stderr_lines[-3:]) or 'it says nothing'}")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_NAMED = {
+_GRAFANA_COLOURS = {
     "super-light-green": "#C8F2C2", "light-green": "#96D98D", "green": "#73BF69", "semi-dark-green": "#56A64B",
     "dark-green": "#37872D", "super-light-red": "#FFA6B0", "light-red": "#FF7383", "red": "#F2495C",
     "semi-dark-red": "#E02F44", "dark-red": "#C4162A", "super-light-blue": "#C0D8FF", "light-blue": "#8AB8FF",
@@ -25,20 +25,20 @@ _PALETTE = (
 )  # fmt: skip
 
 TEXT, TRANSPARENT = "text", "transparent"
-"""Words that the page itself turns into a colour."""
+"""Names that the page itself resolves to a colour."""
 
 
 def colour(name: str) -> str:
     """A colour's name or code as CSS has it."""
-    return _NAMED.get(name, name)
+    return _GRAFANA_COLOURS.get(name, name)
 
 
-def of_number(index: int) -> str:
+def colour_by_index(index: int) -> str:
     return _PALETTE[index % len(_PALETTE)]
 
 
-def of_name(name: str) -> str:
-    """A colour that depends on the name alone, so that a series keeps it from panel to panel."""
+def colour_by_name(name: str) -> str:
+    """A colour that depends on the name only, so that a series has one colour in all panels."""
     digest = 5381
     for character in reversed(name):
         digest = (digest * 33 ^ ord(character)) & 0xFFFFFFFF
@@ -46,7 +46,7 @@ def of_name(name: str) -> str:
 
 
 def _contrast(code: str) -> float:
-    """How well a colour is told from Grafana's dark ground, 1 to 21."""
+    """The contrast of a colour to Grafana's dark background, 1 to 21."""
     return (_luminance(code) + 0.05) / (_luminance("#181B1F") + 0.05)
 
 
@@ -59,26 +59,26 @@ def _luminance(code: str) -> float:
 _READABLE = [code for code in _PALETTE if _contrast(code) >= 3]
 
 
-def of_value(value: float | None, thresholds: Mapping[str, Any], low: float, high: float) -> str:
-    """That of the last threshold at or below the value; `low` and `high` are 0 % and 100 % where they are shares."""
+def threshold_colour(value: float | None, thresholds: Mapping[str, Any], low: float, high: float) -> str:
+    """The colour of the last step at or below the value; `low` and `high` are 0 % and 100 % of a percentage step."""
     steps: Sequence[Mapping[str, Any]] = thresholds.get("steps") or [{"color": "green", "value": None}]
     if value is not None and thresholds.get("mode") == "percentage":
         value = 100 * (value - low) / (high - low) if high > low else 0.0
-    found = steps[0]
-    for step in steps[1:]:
-        if value is not None and value >= (step.get("value") or 0):
-            found = step
-    return colour(str(found.get("color", "green")))
+    step = steps[0]
+    for each in steps[1:]:
+        if value is not None and value >= (each.get("value") or 0):
+            step = each
+    return colour(str(step.get("color", "green")))
 
 
-def ink(ground: str) -> str:
-    """What is read on a coloured ground: black or white; nothing where the ground is not one of ours."""
-    if not re.fullmatch("#[0-9A-Fa-f]{6}", ground):
+def text_colour(background: str) -> str:
+    """Black or white, whichever is readable on the background; empty where that is no hexadecimal colour."""
+    if not re.fullmatch("#[0-9A-Fa-f]{6}", background):
         return ""
-    return "#111217" if _luminance(ground) > 0.3 else "#FFFFFF"
+    return "#111217" if _luminance(background) > 0.3 else "#FFFFFF"
 
 
-def limits(thresholds: Mapping[str, Any]) -> list[tuple[float, str]]:
-    """The values from which on there is another colour, and that colour."""
+def threshold_steps(thresholds: Mapping[str, Any]) -> list[tuple[float, str]]:
+    """The value and the colour of each step, without the base."""
     steps = thresholds.get("steps") or []
     return [(float(s["value"]), colour(str(s["color"]))) for s in steps if s.get("value") is not None]

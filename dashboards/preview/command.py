@@ -1,7 +1,8 @@
-"""`vllm-slo dashboards preview`: pages for those who have no Grafana, written to a folder or served."""
+"""`vllm-slo dashboards preview`: draws dashboards without a Grafana, as files or over HTTP."""
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -15,73 +16,81 @@ from aiohttp import web
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from dashboards.audit import Span, read_trees
-from dashboards.live import Prometheus
+from dashboards.audit import TimeRange, read_dashboards
 from dashboards.preview.chromium import BrowserError, browser
 from dashboards.preview.document import document
-from dashboards.preview.html_page import Pages
-from dashboards.preview.preview_server import Choices, Served
+from dashboards.preview.html_page import PageSet
+from dashboards.preview.preview_server import PreviewServer, Selection
 from dashboards.preview.view_state import View
-from exporters.errors import UsageError, system_reason
-from exporters.yaml_reader import duration
+from exporters.addresses import parse_address
+from exporters.errors import InvalidValueError, UsageError, parse_flag, system_reason
+from exporters.prometheus_api import Prometheus
+from exporters.quantities import parse_duration
 
 
-def preview(arguments: argparse.Namespace, prometheus: Prometheus, span: Callable[[], Span], refresh: float) -> int:
-    """Write a page for each dashboard, or serve them; `span` gives the time range of the flags as of now."""
-    trees = read_trees(arguments.dashboards)
-    titles = {name: str(tree.get("title") or name) for name, tree in trees.items()}
-    pages = Pages(titles, {str(tree["uid"]): name for name, tree in trees.items() if "uid" in tree}, "*.html")
-    chosen, zone = _chosen(arguments.var, trees), datetime.now().astimezone().tzinfo or UTC
+def preview(
+    arguments: argparse.Namespace, prometheus: Prometheus, time_range: Callable[[], TimeRange], refresh: float
+) -> int:
+    """Write a page for each dashboard, or serve them; `time_range` evaluates the flags as of now."""
+    dashboards = read_dashboards(arguments.dashboards)
+    titles = {name: str(dashboard.get("title") or name) for name, dashboard in dashboards.items()}
+    names_by_uid = {str(dashboard["uid"]): name for name, dashboard in dashboards.items() if "uid" in dashboard}
+    pages = PageSet(titles, names_by_uid, "*.html")
+    defaults, zone = _parse_variables(arguments.var, dashboards), datetime.now().astimezone().tzinfo or UTC
 
-    def draw(name: str, choices: Choices, start: str | None, end: str | None) -> Mapping[str, Any]:
-        return document(trees[name], prometheus, View(between(start, end, span()), zone, {**chosen, **choices}))
+    def draw(name: str, selection: Selection, start: str | None, end: str | None) -> Mapping[str, Any]:
+        view = View(parse_time_range(start, end, time_range()), zone, {**defaults, **selection})
+        return document(dashboards[name], prometheus, view)
 
     if arguments.serve is not None:
-        asyncio.run(_serve(Served(replace(pages, link="*"), draw, refresh), *_address(arguments.serve)))
+        address = parse_flag(
+            "--serve", arguments.serve, partial(parse_address, example="127.0.0.1:3001", needs_host=True)
+        )
+        asyncio.run(_serve(PreviewServer(replace(pages, link="*"), draw, refresh), *address))
         return 0
-    written = _write(trees, pages, prometheus, View(span(), zone, chosen), arguments.out)
+    written = _write(dashboards, pages, prometheus, View(time_range(), zone, defaults), arguments.out)
     if arguments.png:
-        asyncio.run(_pictures(written))
+        asyncio.run(_write_pictures(written))
     return 0
 
 
-def between(start: str | None, end: str | None, otherwise: Span) -> Span:
+def parse_time_range(start: str | None, end: str | None, default: TimeRange) -> TimeRange:
     """The time range of an address: `now`, `now-15m` or unix milliseconds.
 
     Raises:
         UsageError: an end is none of these, or they are the wrong way round.
     """
 
-    def moment(text: str) -> float:
+    def parse_end(text: str) -> float:
         if text == "now":
-            return otherwise.end
+            return default.end
         if text.isdecimal():
             return int(text) / 1000
-        ago = duration(text[4:]) if text.startswith("now-") else None
-        if ago is None:
-            raise UsageError(f"{text!r} is no time; write now, now-15m or unix milliseconds")
-        return otherwise.end - ago
+        with contextlib.suppress(InvalidValueError):
+            if text.startswith("now-"):
+                return default.end - parse_duration(text[4:], allow_zero=True)
+        raise UsageError(f"{text!r} is no time; write now, now-15m or unix milliseconds")
 
     if not start:
-        return otherwise
-    span = Span(moment(start), moment(end or "now"), otherwise.scrape_interval)
-    if span.start >= span.end:
+        return default
+    time_range = TimeRange(parse_end(start), parse_end(end or "now"), default.scrape_interval)
+    if time_range.start >= time_range.end:
         raise UsageError(f"{start} is not before {end or 'now'}")
-    return span
+    return time_range
 
 
 def _write(
-    trees: Mapping[str, Mapping[str, Any]], pages: Pages, prometheus: Prometheus, view: View, out: Path
+    dashboards: Mapping[str, Mapping[str, Any]], pages: PageSet, prometheus: Prometheus, view: View, out: Path
 ) -> list[Path]:
     written = []
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("queries")
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        for name, tree in trees.items():
+        for name, dashboard in dashboards.items():
             task = progress.add_task(pages.titles[name], total=None)
-            told = partial(_advance, progress, task)
+            on_progress = partial(_advance, progress, task)
             path = out / f"{name}.html"
-            text = pages.whole(name, document(tree, prometheus, view, told))
+            text = pages.standalone_page(name, document(dashboard, prometheus, view, on_progress))
             try:
                 out.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
@@ -96,56 +105,53 @@ def _advance(progress: Progress, task: TaskID, done: int, total: int) -> None:
     progress.update(task, completed=done, total=total)
 
 
-async def _pictures(pages: Sequence[Path]) -> None:
+async def _write_pictures(pages: Sequence[Path]) -> None:
     """A PNG beside each page."""
     async with browser() as tab:
         for page in pages:
             path = page.with_suffix(".png")
             try:
                 await tab.show(page.absolute().as_uri())
-                path.write_bytes(await tab.picture())
+                path.write_bytes(await tab.screenshot())
             except BrowserError as error:
                 raise UsageError(f"--png: {page}: {error}") from error
             print(path, flush=True)
 
 
-async def _serve(served: Served, host: str, port: int) -> None:
+async def _serve(server: PreviewServer, host: str, port: int) -> None:
     """Until SIGINT or SIGTERM."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((host, port))
+        listener.bind((host, port))
     except OSError as error:
-        listening.close()
+        listener.close()
         raise UsageError(f"--serve: cannot listen on {host}:{port}: {system_reason(error)}") from error
-    runner = web.AppRunner(served.application(), access_log=None)
+    runner = web.AppRunner(server.application(), access_log=None)
     await runner.setup()
     try:
-        await web.SockSite(runner, listening).start()
-        print(f"http://{host}:{listening.getsockname()[1]}/ (ctrl-c ends it)", flush=True)
+        await web.SockSite(runner, listener).start()
+        print(f"http://{host}:{listener.getsockname()[1]}/ (ctrl-c ends it)", flush=True)
         await stop.wait()
     finally:
         await runner.cleanup()
 
 
-def _chosen(flags: Sequence[str], trees: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    known = {str(each["name"]) for tree in trees.values() for each in (tree.get("templating") or {}).get("list") or []}
-    chosen: dict[str, tuple[str, ...]] = {}
+def _parse_variables(flags: Sequence[str], dashboards: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    names = {
+        str(each["name"])
+        for dashboard in dashboards.values()
+        for each in (dashboard.get("templating") or {}).get("list") or []
+    }
+    selection: dict[str, tuple[str, ...]] = {}
     for flag in flags:
         name, equals, value = flag.partition("=")
         if not equals:
             raise UsageError(f"--var: {flag!r} is no NAME=VALUE, such as class=siso")
-        if name not in known:
-            raise UsageError(f"--var: no dashboard has a variable {name!r}; there are: {', '.join(sorted(known))}")
-        chosen[name] = (*chosen.get(name, ()), value)
-    return chosen
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--serve: {text!r} is no HOST:PORT, such as 127.0.0.1:3001")
-    return host.strip("[]"), int(port)
+        if name not in names:
+            raise UsageError(f"--var: no dashboard has a variable {name!r}; there are: {', '.join(sorted(names))}")
+        selection[name] = (*selection.get(name, ()), value)
+    return selection

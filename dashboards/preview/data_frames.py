@@ -1,4 +1,4 @@
-"""What queries answered, as Grafana hands it to panels: frames of named columns."""
+"""Results of queries as data frames of named columns, as Grafana has them."""
 
 import math
 import re
@@ -22,12 +22,12 @@ class Field:
     kind: Kind
     values: list[Any]
     labels: Mapping[str, str] = field(default_factory=dict)
-    shown: str = ""
+    display_name: str = ""
     """Its name by the query's legend."""
 
     @property
     def title(self) -> str:
-        return self.shown or self.name
+        return self.display_name or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,51 +50,51 @@ class Frame:
         return next((each for each in self.fields if title in (each.title, each.name)), None)
 
     def take(self, rows: Iterable[int]) -> "Frame":
-        """Some of its rows, in the order given."""
-        chosen = list(rows)
+        """Some of its rows, in the order of `rows`."""
+        indexes = list(rows)
         return Frame(
-            self.ref, tuple(replace(each, values=[each.values[row] for row in chosen]) for each in self.fields)
+            self.ref, tuple(replace(each, values=[each.values[row] for row in indexes]) for each in self.fields)
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """The moments of a range query in unix seconds; every series has a place for each."""
+class TimeGrid:
+    """The timestamps of a range query in unix seconds; every series has a value or None for each."""
 
     start: float
     step: float
     points: int
 
 
-def of_matrix(ref: str, result: Iterable[Mapping[str, Any]], grid: Grid, legend: str) -> list[Frame]:
-    """One frame a series, with a value or None for every moment of the grid."""
+def matrix_frames(ref: str, result: Iterable[Mapping[str, Any]], grid: TimeGrid, legend: str) -> list[Frame]:
+    """One frame a series, with a value or None for every timestamp of the grid."""
     times = Field("Time", Kind.TIME, [(grid.start + index * grid.step) * 1000 for index in range(grid.points)])
     frames = []
     for series in result:
         values: list[float | None] = [None] * grid.points
-        for at, text in series.get("values", ()):
-            place = round((at - grid.start) / grid.step)
-            if 0 <= place < grid.points:
-                values[place] = number(text)
-        frames.append(Frame(ref, (times, _value(series["metric"], values, legend))))
+        for timestamp, text in series.get("values", ()):
+            index = round((timestamp - grid.start) / grid.step)
+            if 0 <= index < grid.points:
+                values[index] = parse_sample(text)
+        frames.append(Frame(ref, (times, _value_field(series["metric"], values, legend))))
     return frames
 
 
-def of_vector(ref: str, result: Iterable[Mapping[str, Any]], legend: str) -> list[Frame]:
+def vector_frames(ref: str, result: Iterable[Mapping[str, Any]], legend: str) -> list[Frame]:
     """One frame a series, with a single row."""
     return [
         Frame(
             ref,
             (
                 Field("Time", Kind.TIME, [series["value"][0] * 1000]),
-                _value(series["metric"], [number(series["value"][1])], legend),
+                _value_field(series["metric"], [parse_sample(series["value"][1])], legend),
             ),
         )
         for series in result
     ]
 
 
-def of_table(ref: str, result: Iterable[Mapping[str, Any]], value: str) -> list[Frame]:
+def table_frames(ref: str, result: Iterable[Mapping[str, Any]], value_name: str) -> list[Frame]:
     """One frame: a row a series, a column a label, and the value last."""
     series = list(result)
     labels = sorted({label for each in series for label in each["metric"]})
@@ -104,19 +104,19 @@ def of_table(ref: str, result: Iterable[Mapping[str, Any]], value: str) -> list[
             (
                 Field("Time", Kind.TIME, [each["value"][0] * 1000 for each in series]),
                 *(Field(label, Kind.STRING, [each["metric"].get(label, "") for each in series]) for label in labels),
-                Field(value, Kind.NUMBER, [number(each["value"][1]) for each in series]),
+                Field(value_name, Kind.NUMBER, [parse_sample(each["value"][1]) for each in series]),
             ),
         )
     ]
 
 
-def number(text: str) -> float | None:
+def parse_sample(text: str) -> float | None:
     """A sample; NaN is drawn as nothing."""
     value = float(text)
     return None if math.isnan(value) else value
 
 
-def _value(metric: Mapping[str, str], values: list[float | None], legend: str) -> Field:
+def _value_field(metric: Mapping[str, str], values: list[float | None], legend: str) -> Field:
     labels = {label: value for label, value in metric.items() if label != "__name__"}
     return Field("Value", Kind.NUMBER, values, labels, _title(metric, labels, legend))
 

@@ -1,4 +1,4 @@
-"""Turns a dashboard's file and live answers into the document that the page draws."""
+"""Turns a dashboard and the results of its queries into the JSON document that the page draws."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,126 +10,140 @@ from markdown_it import MarkdownIt
 
 from dashboards.audit import is_prometheus
 from dashboards.interpolation import UnknownVariableError, expand
-from dashboards.live import Prometheus
-from dashboards.preview.data_frames import Frame, Grid
-from dashboards.preview.field_config import Context, Style, style_of
+from dashboards.preview.data_frames import Frame, TimeGrid
+from dashboards.preview.field_config import Context, FieldConfigSource, field_config_source
 from dashboards.preview.graph_panel import graph
-from dashboards.preview.grid_layout import Placed, sections
+from dashboards.preview.grid_layout import PanelPlacement, sections
 from dashboards.preview.heatmap_panel import heatmap
-from dashboards.preview.queries import Asker, queries_of
+from dashboards.preview.queries import QueryRunner, queries_of
 from dashboards.preview.stat_panel import bar_gauge, stat
 from dashboards.preview.table_panel import table
-from dashboards.preview.transformations import transformed
-from dashboards.preview.variable_options import Choice, choices, pattern_of
+from dashboards.preview.transformations import transform
+from dashboards.preview.variable_options import VariableState, pattern_of, variable_states
 from dashboards.preview.view_state import View
+from exporters.prometheus_api import Prometheus
 
-_AT_ONCE = 2  # as the audit: no load on a server that also evaluates the alerts
+_CONCURRENCY = 2  # as the audit: the server also evaluates the alerts
 
 
 def document(
-    tree: Mapping[str, Any], prometheus: Prometheus, view: View, told: Callable[[int, int], None] = lambda *_: None
+    dashboard: Mapping[str, Any],
+    prometheus: Prometheus,
+    view: View,
+    on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> dict[str, Any]:
-    """Everything on the page; `told` gets how many queries of how many are answered.
+    """Everything on the page; `on_progress` gets the number of finished queries and of all queries.
 
     Raises:
-        UsageError: nothing answers at the server's address.
+        UsageError: the server is not reachable.
     """
-    chosen = choices(tree, Asker(prometheus, view))
-    patterns, words = ({choice.name: getattr(choice, what) for choice in chosen} for what in ("pattern", "words"))
-    rows, annotations = sections(tree, chosen), _annotations(tree)
-    placed = [one for row in rows for one in row.panels]
-    total, done = sum(len(queries_of(one.panel)) for one in placed) + len(annotations), count(1)
-    asker = Asker(prometheus, view, lambda: told(next(done), total))
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        drawn = iter(list(pool.map(lambda one: _panel(one, asker, patterns, words), placed)))
-        marks = list(pool.map(lambda each: asker.marks(each, patterns), annotations))
+    variables = variable_states(dashboard, QueryRunner(prometheus, view))
+    patterns, texts = (
+        {variable.name: getattr(variable, attribute) for variable in variables} for attribute in ("pattern", "text")
+    )
+    rows, annotations = sections(dashboard, variables), _annotations(dashboard)
+    placements = [placement for row in rows for placement in row.panels]
+    total, done = sum(len(queries_of(placement.panel)) for placement in placements) + len(annotations), count(1)
+    runner = QueryRunner(prometheus, view, lambda: on_progress(next(done), total))
+    with ThreadPoolExecutor(_CONCURRENCY) as pool:
+        panels = iter(list(pool.map(lambda placement: _panel(placement, runner, patterns, texts), placements)))
+        annotation_results = list(pool.map(lambda each: runner.annotation_events(each, patterns), annotations))
     return {
-        "title": str(tree.get("title", "")),
+        "title": str(dashboard.get("title", "")),
         "from": view.aligned.start * 1000,
         "to": view.aligned.end * 1000,
-        "zone": view.local.tzname(),
-        "shift": (view.local.utcoffset() or timedelta()).total_seconds() * 1000,
-        "choices": [_choice(choice) for choice in chosen if choice.is_shown],
+        "zone": view.local_end.tzname(),
+        "shift": (view.local_end.utcoffset() or timedelta()).total_seconds() * 1000,
+        "variables": [_variable_json(variable) for variable in variables if variable.is_visible],
         "sections": [
             {
-                "title": _fill(row.title, {**words, **{name: text for name, (text, _) in row.repeated.items()}}),
+                "title": _expand_text(
+                    row.title, {**texts, **{name: text for name, (text, _) in row.repeat_values.items()}}
+                ),
                 "closed": row.is_closed,
-                "panels": [next(drawn) for _ in row.panels],
+                "panels": [next(panels) for _ in row.panels],
             }
             for row in rows
         ],
-        "marks": [mark for found, _ in marks for mark in found],
-        "errors": [error for _, errors in marks for error in errors],
+        "annotations": [event for events, _ in annotation_results for event in events],
+        "errors": [error for _, errors in annotation_results for error in errors],
     }
 
 
-def _panel(placed: Placed, asker: Asker, patterns: Mapping[str, str], words: Mapping[str, str]) -> dict[str, Any]:
-    panel, repeated = placed.panel, placed.repeated
-    patterns = {**patterns, **{name: pattern_of({"multi": True}, [value]) for name, (_, value) in repeated.items()}}
-    words = {**words, **{name: text for name, (text, _) in repeated.items()}}
-    found, errors = asker.panel(queries_of(panel), patterns)
-    style = style_of(panel, Context(asker.view.span.end, asker.view.zone, words))
-    found = transformed(found, panel.get("transformations") or [])
-    kind, body = _body(panel, found, style, asker.view.grid)
-    has_values = any(value is not None for frame in found for column in frame.values for value in column.values)
+def _panel(
+    placement: PanelPlacement, runner: QueryRunner, patterns: Mapping[str, str], texts: Mapping[str, str]
+) -> dict[str, Any]:
+    panel, repeat_values = placement.panel, placement.repeat_values
+    patterns = {
+        **patterns,
+        **{name: pattern_of({"multi": True}, [value]) for name, (_, value) in repeat_values.items()},
+    }
+    texts = {**texts, **{name: text for name, (text, _) in repeat_values.items()}}
+    frames, errors = runner.panel_frames(queries_of(panel), patterns)
+    configs = field_config_source(panel, Context(runner.view.time_range.end, runner.view.zone, texts))
+    frames = transform(frames, panel.get("transformations") or [])
+    kind, body = _body(panel, frames, configs, runner.view.grid)
+    has_values = any(value is not None for frame in frames for column in frame.values for value in column.values)
     return {
         "id": panel.get("id"),
         "kind": kind,
         "type": str(panel.get("type") or "of a library"),
-        "title": _fill(str(panel.get("title", "")), words),
-        "description": _fill(str(panel.get("description", "")), words),
-        "place": placed.place,
+        "title": _expand_text(str(panel.get("title", "")), texts),
+        "description": _expand_text(str(panel.get("description", "")), texts),
+        "position": placement.position,
         "errors": errors,
-        # what a panel without any value says instead
-        "empty": "" if has_values or kind in {"text", "unknown"} else str(style.defaults.get("noValue") or "No data"),
+        # the text of a panel without any value
+        "empty": "" if has_values or kind in {"text", "unknown"} else str(configs.defaults.get("noValue") or "No data"),
         **body,
     }
 
 
-def _body(panel: Mapping[str, Any], found: list[Frame], style: Style, grid: Grid) -> tuple[str, dict[str, Any]]:
-    """What the page draws, and the part of the document that only this kind of panel has."""
+def _body(
+    panel: Mapping[str, Any], frames: list[Frame], configs: FieldConfigSource, grid: TimeGrid
+) -> tuple[str, dict[str, Any]]:
+    """The kind of drawing, and the part of the document that only this kind has."""
     match panel.get("type"):
         case "timeseries":
-            return "graph", graph(panel, found, style, grid)
+            return "graph", graph(panel, frames, configs, grid)
         case "heatmap":
-            return "heatmap", heatmap(panel, found, style, grid)
+            return "heatmap", heatmap(panel, frames, configs, grid)
         case "stat" | "gauge":
-            return "stat", stat(panel, found, style)
+            return "stat", stat(panel, frames, configs)
         case "bargauge":
-            return "bars", bar_gauge(panel, found, style)
+            return "bars", bar_gauge(panel, frames, configs)
         case "table":
-            return "table", table(panel, found, style)
+            return "table", table(panel, frames, configs)
         case "text":
-            # HTML is shown as it is written: the file may come from anybody
-            content = _fill(str((panel.get("options") or {}).get("content", "")), style.context.words)
+            # HTML is escaped: the file may come from anybody
+            content = _expand_text(str((panel.get("options") or {}).get("content", "")), configs.context.variable_texts)
             return "text", {"html": MarkdownIt("js-default").render(content)}
     return "unknown", {}
 
 
-def _choice(choice: Choice) -> dict[str, Any]:
-    values = ["$__all"] if choice.is_all else [value for _, value in choice.chosen]
-    options = [("All", "$__all")] if choice.has_all else []
+def _variable_json(variable: VariableState) -> dict[str, Any]:
+    values = ["$__all"] if variable.is_all else [value for _, value in variable.selection]
+    options = [("All", "$__all")] if variable.include_all else []
     return {
-        "name": choice.name,
-        "label": choice.label,
-        "words": choice.words,
+        "name": variable.name,
+        "label": variable.label,
+        "text": variable.text,
         "values": values,
-        "options": [*options, *choice.options],
+        "options": [*options, *variable.options],
     }
 
 
-def _annotations(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _annotations(dashboard: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [
         each
-        for each in (tree.get("annotations") or {}).get("list") or []
+        for each in (dashboard.get("annotations") or {}).get("list") or []
         if ((each.get("target") or {}).get("expr") or each.get("expr"))
         and each.get("enable", True)
         and is_prometheus(each)
     ]
 
 
-def _fill(text: str, words: Mapping[str, str]) -> str:
+def _expand_text(text: str, texts: Mapping[str, str]) -> str:
     try:
-        return expand(text, words)
+        return expand(text, texts)
     except UnknownVariableError:
-        return text  # a dollar sign of its own
+        return text  # a literal dollar sign

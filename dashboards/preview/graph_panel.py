@@ -1,4 +1,4 @@
-"""The document of a panel of lines over time."""
+"""The document of a time series panel."""
 
 import math
 from collections import defaultdict
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboards.preview import colours
-from dashboards.preview.calculations import CALCS, in_order, reduce
-from dashboards.preview.data_frames import Field, Frame, Grid, Kind
-from dashboards.preview.field_config import Look, Style
-from dashboards.preview.grid_layout import place_of
+from dashboards.preview.calculations import CALCS, reduce, sort_rows
+from dashboards.preview.data_frames import Field, Frame, Kind, TimeGrid
+from dashboards.preview.field_config import FieldConfig, FieldConfigSource
+from dashboards.preview.grid_layout import grid_position
 from dashboards.preview.scales import Axis, axis_of, labels
 
 _ROW = 38  # pixels of a unit of the grid
@@ -20,129 +20,139 @@ _PER_TICK = 45
 @dataclass(frozen=True, slots=True)
 class _Series:
     column: Field
-    look: Look
+    config: FieldConfig
     title: str
     colour: str
 
     @property
     def stack(self) -> str:
-        given = self.look.custom("stacking") or {}
-        return "" if given.get("mode", "none") == "none" else str(given.get("group") or "A")
+        options = self.config.custom("stacking") or {}
+        return "" if options.get("mode", "none") == "none" else str(options.get("group") or "A")
 
     @property
-    def is_drawn(self) -> bool:
-        return not (self.look.custom("hideFrom") or {}).get("viz")
+    def is_visible(self) -> bool:
+        return not (self.config.custom("hideFrom") or {}).get("viz")
 
 
-def graph(panel: Mapping[str, Any], frames: Iterable[Frame], style: Style, grid: Grid) -> dict[str, Any]:
-    """Lines, axes, thresholds and legend, in coordinates that need no more thought than drawing."""
-    series = [one for one in _series(frames, style) if one.is_drawn]
-    # two axes are all that a reader can follow; further units share the second
-    keys = list(dict.fromkeys(_axis_key(one) for one in series))
-    numbers = [min(keys.index(_axis_key(one)), 1) for one in series]
+def graph(
+    panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource, grid: TimeGrid
+) -> dict[str, Any]:
+    """Lines, axes, thresholds and legend, in the coordinates of the drawing."""
+    series = [line for line in _series(frames, configs) if line.is_visible]
+    # at most two axes; further units share the second
+    keys = list(dict.fromkeys(_axis_key(line) for line in series))
+    numbers = [min(keys.index(_axis_key(line)), 1) for line in series]
     axes = [
-        _axis([one for one, on in zip(series, numbers, strict=True) if on == number], ticks_in(panel))
+        _axis(
+            [line for line, axis_index in zip(series, numbers, strict=True) if axis_index == number], tick_count(panel)
+        )
         for number in sorted(set(numbers))
     ]
     return {
         "start": grid.start * 1000,
         "step": grid.step * 1000,
         "points": grid.points,
-        "axes": [{**drawn, "side": "right" if number else drawn["side"]} for number, (_, drawn) in enumerate(axes)],
-        "series": [_line(one, axes[on][0], number=on) for one, on in zip(series, numbers, strict=True)],
-        "limits": _limits(series[0].look, axes[0][0]) if series else [],
+        "axes": [
+            {**axis_json, "side": "right" if number else axis_json["side"]}
+            for number, (_, axis_json) in enumerate(axes)
+        ],
+        "series": [
+            _line(line, axes[axis_index][0], number=axis_index)
+            for line, axis_index in zip(series, numbers, strict=True)
+        ],
+        "limits": _limits(series[0].config, axes[0][0]) if series else [],
         "legend": _legend(panel, series),
         "order": (panel.get("options", {}).get("tooltip") or {}).get("sort", "none"),
     }
 
 
-def ticks_in(panel: Mapping[str, Any]) -> int:
-    """How many ticks its height has room for."""
-    *_, height = place_of(panel)
+def tick_count(panel: Mapping[str, Any]) -> int:
+    """The number of ticks that fit its height."""
+    *_, height = grid_position(panel)
     return max(2, int(_ROW * height) // _PER_TICK - 1)
 
 
-def _series(frames: Iterable[Frame], style: Style) -> list[_Series]:
-    found: list[_Series] = []
+def _series(frames: Iterable[Frame], configs: FieldConfigSource) -> list[_Series]:
+    result: list[_Series] = []
     for frame in frames:
         for column in frame.fields:
             if column.kind is Kind.NUMBER:
-                look = style.of(column, frame.ref)
-                title = look.title(column)
-                colour = look.colour_of(reduce("lastNotNull", column.values), title, len(found))
-                found.append(_Series(column, look, title, colour))
-    return found
+                config = configs.of(column, frame.ref)
+                title = config.title(column)
+                colour = config.colour_of(reduce("lastNotNull", column.values), title, len(result))
+                result.append(_Series(column, config, title, colour))
+    return result
 
 
-def _axis_key(one: _Series) -> tuple[str, bool]:
-    """What shares an axis: the same unit on the same side."""
-    return str(one.look.settings.get("unit", "")), one.look.custom("axisPlacement") == "right"
+def _axis_key(line: _Series) -> tuple[str, bool]:
+    """Series with the same unit on the same side share an axis."""
+    return str(line.config.settings.get("unit", "")), line.config.custom("axisPlacement") == "right"
 
 
 def _axis(series: list[_Series], most: int) -> tuple[Axis, dict[str, Any]]:
-    look = series[0].look
-    axis = axis_of(look, _reach(series))
-    ticks = axis.scale.ticks(axis.low, axis.high, most, str(look.settings.get("unit", "")))
+    config = series[0].config
+    axis = axis_of(config, _axis_values(series))
+    ticks = axis.scale.ticks(axis.low, axis.high, most, str(config.settings.get("unit", "")))
     return axis, {
         "range": axis.range,
         "at": [axis.scale.place(tick) for tick in ticks],
-        "text": labels(ticks, look),
-        "title": str(look.custom("axisLabel") or ""),
-        "side": "right" if look.custom("axisPlacement") == "right" else "left",
+        "text": labels(ticks, config),
+        "title": str(config.custom("axisLabel") or ""),
+        "side": "right" if config.custom("axisPlacement") == "right" else "left",
     }
 
 
-def _reach(series: Iterable[_Series]) -> Iterable[float]:
+def _axis_values(series: Iterable[_Series]) -> Iterable[float]:
     """Every value that the axis must show; of a stack, its sums."""
     stacks: dict[str, list[float]] = defaultdict(list)
-    for one in series:
-        if not one.stack:
-            yield from (value for value in one.column.values if value is not None)
+    for line in series:
+        if not line.stack:
+            yield from (value for value in line.column.values if value is not None)
             continue
-        sums = stacks[one.stack] or [0.0] * len(one.column.values)
-        stacks[one.stack] = [total + (value or 0.0) for total, value in zip(sums, one.column.values, strict=True)]
+        sums = stacks[line.stack] or [0.0] * len(line.column.values)
+        stacks[line.stack] = [total + (value or 0.0) for total, value in zip(sums, line.column.values, strict=True)]
     for sums in stacks.values():
         yield from sums
 
 
-def _line(one: _Series, axis: Axis, *, number: int) -> dict[str, Any]:
-    look = one.look
-    bars = look.custom("drawStyle") == "bars"
+def _line(line: _Series, axis: Axis, *, number: int) -> dict[str, Any]:
+    config = line.config
+    bars = config.custom("drawStyle") == "bars"
     return {
-        "name": one.title,
-        "colour": one.colour,
-        "y": [_place(axis, value) for value in one.column.values],
-        "text": [None if value is None else look.show(value).text for value in one.column.values],
+        "name": line.title,
+        "colour": line.colour,
+        "y": [_position(axis, value) for value in line.column.values],
+        "text": [None if value is None else config.display(value).text for value in line.column.values],
         "axis": number,
-        "stack": one.stack,
-        "fill": float(look.custom("fillOpacity", 0)) / 100,
-        "width": float(look.custom("lineWidth", 1)),
-        "dash": (look.custom("lineStyle") or {}).get("fill") in {"dash", "dot"},
+        "stack": line.stack,
+        "fill": float(config.custom("fillOpacity", 0)) / 100,
+        "width": float(config.custom("lineWidth", 1)),
+        "dash": (config.custom("lineStyle") or {}).get("fill") in {"dash", "dot"},
         "bars": bars,
-        "points": look.custom("drawStyle") == "points" or look.custom("showPoints") == "always",
-        "steps": look.custom("lineInterpolation") in {"stepAfter", "stepBefore"},
-        "join": look.custom("spanNulls") is True,
+        "points": config.custom("drawStyle") == "points" or config.custom("showPoints") == "always",
+        "steps": config.custom("lineInterpolation") in {"stepAfter", "stepBefore"},
+        "join": config.custom("spanNulls") is True,
     }
 
 
-def _place(axis: Axis, value: float | None) -> float | None:
+def _position(axis: Axis, value: float | None) -> float | None:
     if value is None or not math.isfinite(value):
         return None
-    placed = axis.scale.place(value)
-    return None if placed is None else float(f"{placed:.6g}")
+    position = axis.scale.place(value)
+    return None if position is None else float(f"{position:.6g}")
 
 
-def _limits(look: Look, axis: Axis) -> list[dict[str, Any]]:
+def _limits(config: FieldConfig, axis: Axis) -> list[dict[str, Any]]:
     """The thresholds that are drawn: lines at them, or areas above them."""
-    mode = str((look.custom("thresholdsStyle") or {}).get("mode", "off"))
+    mode = str((config.custom("thresholdsStyle") or {}).get("mode", "off"))
     if mode == "off":
         return []
-    steps = colours.limits(look.settings.get("thresholds") or {})
+    steps = colours.threshold_steps(config.settings.get("thresholds") or {})
     tops = [*(value for value, _ in steps[1:]), math.inf]
     return [
         {
-            "y": _place(axis, value),
-            "to": _place(axis, min(top, axis.high)),
+            "y": _position(axis, value),
+            "to": _position(axis, min(top, axis.high)),
             "colour": colour,
             "dash": "dashed" in mode,
             "line": "line" in mode or "dashed" in mode,
@@ -155,22 +165,22 @@ def _limits(look: Look, axis: Axis) -> list[dict[str, Any]]:
 
 def _legend(panel: Mapping[str, Any], series: list[_Series]) -> dict[str, Any] | None:
     """One row for each series with its calculations, sorted as the panel says."""
-    given = (panel.get("options") or {}).get("legend") or {}
-    if given.get("showLegend") is False or given.get("displayMode") == "hidden":
+    options = (panel.get("options") or {}).get("legend") or {}
+    if options.get("showLegend") is False or options.get("displayMode") == "hidden":
         return None
-    calcs = [name for name in given.get("calcs") or [] if name in CALCS]
-    heads = [CALCS[name][0] for name in calcs]
-    figures = [[reduce(name, one.column.values) for name in calcs] for one in series]
-    places = [place for place, one in enumerate(series) if not (one.look.custom("hideFrom") or {}).get("legend")]
-    if given.get("sortBy") in heads:
-        by = heads.index(given["sortBy"])
-        places = in_order(places, lambda place: figures[place][by], descending=bool(given.get("sortDesc")))
+    calcs = [name for name in options.get("calcs") or [] if name in CALCS]
+    headings = [CALCS[name][0] for name in calcs]
+    values = [[reduce(name, line.column.values) for name in calcs] for line in series]
+    order = [index for index, line in enumerate(series) if not (line.config.custom("hideFrom") or {}).get("legend")]
+    if options.get("sortBy") in headings:
+        by = headings.index(options["sortBy"])
+        order = sort_rows(order, lambda index: values[index][by], descending=bool(options.get("sortDesc")))
     return {
-        "place": given.get("placement", "bottom"),
-        "table": given.get("displayMode") == "table",
-        "heads": heads,
+        "placement": options.get("placement", "bottom"),
+        "table": options.get("displayMode") == "table",
+        "heads": headings,
         "rows": [
-            {"series": place, "cells": [series[place].look.show(figure).text for figure in figures[place]]}
-            for place in places
+            {"series": index, "cells": [series[index].config.display(figure).text for figure in values[index]]}
+            for index in order
         ],
     }

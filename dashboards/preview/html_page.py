@@ -1,4 +1,4 @@
-"""Writes a document as one HTML page that needs nothing but itself."""
+"""Renders a document as one self-contained HTML page, or as a page that fetches its data."""
 
 import json
 import re
@@ -14,24 +14,24 @@ _HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
-    """The pages that belong together: the title and the uid of each by its name, and its address, where `*` is that."""
+class PageSet:
+    """Pages that link to each other: titles by name, names by uid, and the URL of a page with `*` for its name."""
 
     titles: Mapping[str, str]
     uids: Mapping[str, str]
     link: str
 
-    def whole(self, name: str, document: Mapping[str, Any]) -> str:
+    def standalone_page(self, name: str, document: Mapping[str, Any]) -> str:
         """A page with its data and the charting library inside."""
         return self._page(name, {"data": document}, library=library())
 
-    def served(self, name: str, refresh: float) -> str:
-        """A page that fetches its data, and again every `refresh` seconds."""
-        given = {"data": None, "source": f"{name}/data", "refresh": refresh * 1000}
-        return self._page(name, given, source=' src="plotly.js"')
+    def live_page(self, name: str, refresh: float) -> str:
+        """A page that fetches its data every `refresh` seconds."""
+        settings = {"data": None, "source": f"{name}/data", "refresh": refresh * 1000}
+        return self._page(name, settings, source=' src="plotly.js"')
 
-    def _page(self, name: str, given: Mapping[str, Any], *, source: str = "", library: str = "") -> str:
-        page = {"name": name, "pages": self.titles, "uids": self.uids, "link": self.link, **given}
+    def _page(self, name: str, settings: Mapping[str, Any], *, source: str = "", library: str = "") -> str:
+        page = {"name": name, "pages": self.titles, "uids": self.uids, "link": self.link, **settings}
         parts = {
             "title": escape(f"{self.titles[name]} (preview)"),
             "css": _read("preview.css"),

@@ -1,16 +1,16 @@
-// Draws the document that the Python side made: everything here is about pixels, nothing about meaning.
+// Draws the document that dashboards/preview/document.py returns; it computes pixels only.
 "use strict";
 
 const page = JSON.parse(document.getElementById("page").textContent);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colour = (name) => (!name || name === "text" ? css("--text") : name);
-const tip = make("div", { id: "tip", hidden: true });
+const tip = createNode("div", { id: "tip", hidden: true });
 const hidden = new Set(); // "panel/series" that a click in a legend has switched off
-let panels = []; // the panels on the page: {element, body, given}
-let shown = ""; // the structure of the page: a refresh with the same one only fills panels anew
+let panels = []; // the panels on the page: {element, body, data}
+let currentStructure = ""; // the structure of the page: a refresh with the same one only fills panels anew
 let shift = 0; // of the time zone, in milliseconds
 
-function make(tag, attributes = {}, ...children) {
+function createNode(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name === "style") Object.assign(element.style, value);
@@ -44,100 +44,100 @@ function clock(milliseconds) {
 
 // ---- the page
 
-function bar(given) {
+function bar(data) {
   const names = Object.entries(page.pages);
   const links = names.map(([name, title]) =>
-    make("a", { href: address(name), "aria-current": name === page.name ? "page" : undefined }, title));
-  return make("div", { class: "bar" },
-    make("h1", {}, given.title),
-    names.length > 1 ? make("nav", {}, ...links) : null,
-    ...given.choices.map(choice),
-    make("span", { class: "right" }, page.refresh ? range() : null, make("span", { class: "when" })),
-    make("span", { class: "note" }, "Preview of the Grafana dashboard, drawn by vllm-slo from live queries; not Grafana"),
-    make("span", { class: "note trouble" }));
+    createNode("a", { href: address(name), "aria-current": name === page.name ? "page" : undefined }, title));
+  return createNode("div", { class: "bar" },
+    createNode("h1", {}, data.title),
+    names.length > 1 ? createNode("nav", {}, ...links) : null,
+    ...data.variables.map(variableSelect),
+    createNode("span", { class: "right" }, page.refresh ? timeRangeSelect() : null, createNode("span", { class: "when" })),
+    createNode("span", { class: "note" }, "Preview of the Grafana dashboard, drawn by vllm-slo from live queries; not Grafana"),
+    createNode("span", { class: "note trouble" }));
 }
 
-// A served page keeps its choices and its time range in its address, as Grafana does; a written one has none to give.
+// A served page keeps its selection and time range in its URL, as Grafana does; a file has no query string.
 function address(name, search = location.search) {
   return page.link.replace("*", name) + (page.refresh ? search : "");
 }
 
-function choose(change) {
+function updateSearch(change) {
   const search = new URLSearchParams(location.search);
   change(search);
   location.search = search;
 }
 
-function choice(given) {
-  const label = `${given.label}: `;
-  if (!page.refresh || given.options.length < 2) return make("span", { class: "chosen" }, label, make("b", {}, given.words));
-  const others = given.values.length > 1 ? [[given.words, ""]] : [];
-  const options = [...others, ...given.options].map(([text, value]) =>
-    make("option", { value, selected: value === (others.length ? "" : given.values[0]) }, text));
-  return make("label", { class: "chosen" }, label, make("select", {
-    onchange: (event) => choose((search) => search.set(`var-${given.name}`, event.target.value)) }, ...options));
+function variableSelect(data) {
+  const label = `${data.label}: `;
+  if (!page.refresh || data.options.length < 2) return createNode("span", { class: "chosen" }, label, createNode("b", {}, data.text));
+  const others = data.values.length > 1 ? [[data.text, ""]] : [];
+  const options = [...others, ...data.options].map(([text, value]) =>
+    createNode("option", { value, selected: value === (others.length ? "" : data.values[0]) }, text));
+  return createNode("label", { class: "chosen" }, label, createNode("select", {
+    onchange: (event) => updateSearch((search) => search.set(`var-${data.name}`, event.target.value)) }, ...options));
 }
 
-function range() {
+function timeRangeSelect() {
   const from = new URLSearchParams(location.search).get("from");
   const usual = ["5m", "15m", "30m", "1h", "3h", "6h", "12h", "1d", "2d", "7d"].map((time) => [`last ${time}`, `now-${time}`]);
   const options = usual.some(([, value]) => value === from) ? usual : [[from ?? "as started", from ?? ""], ...usual];
-  return make("select", { "aria-label": "Time range", onchange: (event) => choose((search) => {
+  return createNode("select", { "aria-label": "Time range", onchange: (event) => updateSearch((search) => {
     search.set("from", event.target.value);
     search.set("to", "now");
-  }) }, ...options.map(([text, value]) => make("option", { value, selected: value === from }, text)));
+  }) }, ...options.map(([text, value]) => createNode("option", { value, selected: value === from }, text)));
 }
 
-function news(given) {
-  document.querySelector(".bar .when").textContent = `${clock(given.from)} to ${clock(given.to)} ${given.zone}`;
-  document.querySelector(".bar .trouble").textContent = given.errors.join("; ");
+function updateBar(data) {
+  document.querySelector(".bar .when").textContent = `${clock(data.from)} to ${clock(data.to)} ${data.zone}`;
+  document.querySelector(".bar .trouble").textContent = data.errors.join("; ");
 }
 
-function section(given) {
-  const top = Math.min(...given.panels.map((panel) => panel.place[1]));
-  const grid = make("div", { class: "grid" }, ...given.panels.map((panel) => frame(panel, top)));
-  if (!given.title) return make("section", { class: "section" }, grid);
-  const element = make("section", { class: given.closed ? "section closed" : "section" },
-    make("button", { onclick: () => { element.classList.toggle("closed"); fillAll(); } }, given.title), grid);
+function section(data) {
+  const top = Math.min(...data.panels.map((panel) => panel.position[1]));
+  const grid = createNode("div", { class: "grid" }, ...data.panels.map((panel) => frame(panel, top)));
+  if (!data.title) return createNode("section", { class: "section" }, grid);
+  const element = createNode("section", { class: data.closed ? "section closed" : "section" },
+    createNode("button", { onclick: () => { element.classList.toggle("closed"); fillAll(); } }, data.title), grid);
   return element;
 }
 
-function frame(given, top) {
-  const [x, y, width, height] = given.place;
-  const body = make("div", { class: "body" });
-  const info = make("button", { class: "info", "aria-label": given.description,
-    onmousemove: (event) => showTip(event, given.description), onmouseleave: hideTip }, "i");
-  const element = make("article", { class: "panel", "data-type": given.type,
+function frame(data, top) {
+  const [x, y, width, height] = data.position;
+  const body = createNode("div", { class: "body" });
+  const info = createNode("button", { class: "info", "aria-label": data.description,
+    onmousemove: (event) => showTip(event, data.description), onmouseleave: hideTip }, "i");
+  const element = createNode("article", { class: "panel", "data-type": data.type,
     style: { gridColumn: `${x + 1} / span ${width}`, gridRow: `${y - top + 1} / span ${height}` } },
-    given.title || given.description
-      ? make("header", {}, make("h2", { title: given.title }, given.title), given.description ? info : null) : null,
-    make("div", { class: "errors trouble" }), body);
-  panels.push({ element, body, given, number: panels.length });
+    data.title || data.description
+      ? createNode("header", {}, createNode("h2", { title: data.title }, data.title), data.description ? info : null) : null,
+    createNode("div", { class: "errors trouble" }), body);
+  panels.push({ element, body, data, number: panels.length });
   return element;
 }
 
-async function draw(given) {
-  shift = given.shift;
-  const structure = JSON.stringify([given.title, given.choices, given.sections.map((each) =>
-    [each.title, each.panels.map((panel) => [panel.kind, panel.title, panel.place])])]);
-  if (structure !== shown) {
+async function draw(data) {
+  shift = data.shift;
+  const structure = JSON.stringify([data.title, data.variables, data.sections.map((each) =>
+    [each.title, each.panels.map((panel) => [panel.kind, panel.title, panel.position])])]);
+  if (structure !== currentStructure) {
     panels = [];
-    document.body.replaceChildren(bar(given), make("main", {}, ...given.sections.map(section)), tip);
-    shown = structure;
+    document.body.replaceChildren(bar(data), createNode("main", {}, ...data.sections.map(section)), tip);
+    currentStructure = structure;
   }
-  given.sections.flatMap((each) => each.panels).forEach((panel, number) => { panels[number].given = panel; });
-  page.marks = given.marks;
-  page.span = [given.from, given.to];
-  news(given);
+  data.sections.flatMap((each) => each.panels).forEach((panel, number) => { panels[number].data = panel; });
+  page.annotations = data.annotations;
+  page.span = [data.from, data.to];
+  updateBar(data);
   await fillAll();
-  if (!document.documentElement.dataset.drawn) spotlight();
+  if (!document.documentElement.dataset.drawn) highlightLinkedPanel();
   document.documentElement.dataset.drawn = `${Number(document.documentElement.dataset.drawn || 0) + 1}`;
 }
 
-// A link to one panel, as alerts have them, leads to its place among the others.
-function spotlight() {
+// A link to one panel, as in alerts, scrolls to it.
+function highlightLinkedPanel() {
   const id = new URLSearchParams(location.search).get("viewPanel")?.replace("panel-", "");
-  const element = panels.find((panel) => `${panel.given.id}` === id)?.element;
+  const element = panels.find((panel) => `${panel.data.id}` === id)?.element;
   if (!element) return;
   element.closest(".section").classList.remove("closed");
   element.classList.add("spotlight");
@@ -149,145 +149,146 @@ function fillAll() {
 }
 
 async function fill(panel) {
-  const { element, body, given } = panel;
+  const { element, body, data } = panel;
   if (!element.offsetParent) return; // in a closed row
-  element.querySelector(".errors").replaceChildren(...given.errors.map((text) => make("div", {}, text)));
-  if (given.empty) {
+  element.querySelector(".errors").replaceChildren(...data.errors.map((text) => createNode("div", {}, text)));
+  if (data.empty) {
     body.querySelectorAll(".plot").forEach((plot) => Plotly.purge(plot));
     body.className = "body";
-    body.replaceChildren(make("div", { class: "empty" }, given.errors.length ? "" : given.empty));
+    body.replaceChildren(createNode("div", { class: "empty" }, data.errors.length ? "" : data.empty));
     element.dataset.drawn = "0";
     return;
   }
-  element.dataset.drawn = await DRAW[given.kind](panel);
+  element.dataset.drawn = await DRAW[data.kind](panel);
 }
 
-// ---- one function for each kind of panel; each returns how many things it has drawn
+// ---- one function for each kind of panel; each returns the number of items drawn
 
 const DRAW = {
   async graph(panel) {
-    const { body, given, number } = panel;
-    body.className = `body graph ${given.legend?.place ?? ""}`;
+    const { body, data, number } = panel;
+    body.className = `body graph ${data.legend?.placement ?? ""}`;
     body.querySelector(".legend")?.remove();
-    if (given.legend) body.append(legend(panel));
-    await plotted(panel, given.series.map((series) => trace(given, series, !hidden.has(`${number}/${series.name}`))));
-    return given.series.length;
+    if (data.legend) body.append(legend(panel));
+    await drawPlot(panel, data.series.map((series) => trace(data, series, !hidden.has(`${number}/${series.name}`))));
+    return data.series.length;
   },
 
   async heatmap(panel) {
-    const { body, given } = panel;
+    const { body, data } = panel;
     body.className = "body graph";
     const scale = { title: { text: "" }, orientation: "h", thickness: 8, len: 0.4, x: 0.96, xanchor: "right", y: -0.12, yanchor: "top",
-      tickvals: [0, 0.999], ticktext: ["0", given.greatest], outlinewidth: 0, ypad: 0, ticklabeloverflow: "allow" };
-    await plotted(panel, [{ type: "heatmap", x0: given.start + shift, dx: given.step, z: given.rows, zmin: 0, zmax: 1, hoverinfo: "none",
-      ygap: 1, colorscale: SCHEMES[given.scheme] ?? given.scheme, reversescale: given.reverse, colorbar: scale }]);
-    return given.rows.length;
+      tickvals: [0, 0.999], ticktext: ["0", data.greatest], outlinewidth: 0, ypad: 0, ticklabeloverflow: "allow" };
+    await drawPlot(panel, [{ type: "heatmap", x0: data.start + shift, dx: data.step, z: data.rows, zmin: 0, zmax: 1, hoverinfo: "none",
+      ygap: 1, colorscale: SCHEMES[data.scheme] ?? data.scheme, reversescale: data.reverse, colorbar: scale }]);
+    return data.rows.length;
   },
 
-  stat({ body, given }) {
-    const longest = (part) => Math.max(3, ...given.items.map((item) => item[part].length));
+  stat({ body, data }) {
+    const longest = (part) => Math.max(3, ...data.items.map((item) => item[part].length));
     const [widest, longName] = [longest("text"), longest("name")];
     const { width, height } = body.getBoundingClientRect();
     const fits = (columns) => {
-      const [across, down] = [width / columns, height / Math.ceil(given.items.length / columns)];
+      const [across, down] = [width / columns, height / Math.ceil(data.items.length / columns)];
       const wide = across > 3 * down;
       const room = across - 24;
       return { columns, wide, size: wide ? Math.min(down * 0.6, room / (0.62 * widest + 0.4 * longName)) : Math.min(down * 0.4, room / (0.62 * widest)) };
     };
-    const counts = { horizontal: [1], vertical: [given.items.length] }[given.orientation] ?? given.items.map((_, at) => at + 1);
+    const counts = { horizontal: [1], vertical: [data.items.length] }[data.orientation] ?? data.items.map((_, at) => at + 1);
     const best = counts.map(fits).reduce((one, other) => (other.size > one.size ? other : one));
     const large = Math.max(10, Math.min(56, best.size));
     body.className = "body figures";
     body.style.gridTemplateColumns = `repeat(${best.columns}, minmax(0, 1fr))`;
-    body.replaceChildren(...given.items.map((item) => {
-      const [front, back] = given.fill
-        ? [item.ink || css("--ground"), colour(item.colour)] : [given.plain ? css("--text") : colour(item.colour), ""];
-      const name = item.name ? make("span", { title: item.name,
-        style: { color: given.fill ? front : "", fontSize: `${Math.max(11, Math.min(18, large * 0.5))}px` } }, item.name) : null;
-      return make("div", { class: best.wide ? "figure wide" : "figure", style: { background: back } }, name,
-        make("b", { style: { color: front, fontSize: `${large}px` } }, item.text),
+    body.replaceChildren(...data.items.map((item) => {
+      const [front, back] = data.fill
+        ? [item.textColour || css("--background"), colour(item.colour)] : [data.plain ? css("--text") : colour(item.colour), ""];
+      const name = item.name ? createNode("span", { title: item.name,
+        style: { color: data.fill ? front : "", fontSize: `${Math.max(11, Math.min(18, large * 0.5))}px` } }, item.name) : null;
+      return createNode("div", { class: best.wide ? "figure wide" : "figure", style: { background: back } }, name,
+        createNode("b", { style: { color: front, fontSize: `${large}px` } }, item.text),
         item.line.length > 1 ? sparkline(item.line, front) : null);
     }));
-    return given.items.length;
+    return data.items.length;
   },
 
-  bars({ body, given }) {
-    body.className = given.orientation === "vertical" ? "body bars upright" : "body bars";
-    const upright = given.orientation === "vertical";
-    const parts = given.items.map((item) => {
+  bars({ body, data }) {
+    body.className = data.orientation === "vertical" ? "body bars upright" : "body bars";
+    const upright = data.orientation === "vertical";
+    const parts = data.items.map((item) => {
       const part = { [upright ? "height" : "width"]: `${100 * item.share}%`, background: colour(item.colour) };
-      return [make("span", { class: "name", title: item.name }, item.name), make("div", { class: "track" }, make("i", { style: part })),
-        make("span", { class: "value", style: { color: colour(item.colour) } }, item.text)];
+      return [createNode("span", { class: "name", title: item.name }, item.name),
+        createNode("div", { class: "track" }, createNode("i", { style: part })),
+        createNode("span", { class: "value", style: { color: colour(item.colour) } }, item.text)];
     });
-    body.replaceChildren(...(upright ? parts.map(([name, track, value]) => make("div", {}, value, track, name)) : parts.flat()));
-    return given.items.length;
+    body.replaceChildren(...(upright ? parts.map(([name, track, value]) => createNode("div", {}, value, track, name)) : parts.flat()));
+    return data.items.length;
   },
 
-  table({ body, given }) {
+  table({ body, data }) {
     body.className = "body table";
-    const rows = make("tbody");
+    const rows = createNode("tbody");
     const order = { at: -1, down: false };
     const fillRows = (cells) => rows.replaceChildren(...cells.map((row) =>
-      make("tr", {}, ...row.map((cell, at) => tableCell(cell, given.columns[at])))));
+      createNode("tr", {}, ...row.map((cell, at) => tableCell(cell, data.columns[at])))));
     const sort = (at) => {
       order.down = order.at === at && !order.down;
       order.at = at;
       const sign = order.down ? -1 : 1;
-      fillRows([...given.rows].sort(({ [at]: { key: a } }, { [at]: { key: b } }) =>
+      fillRows([...data.rows].sort(({ [at]: { key: a } }, { [at]: { key: b } }) =>
         a === null ? 1 : b === null ? -1 : sign * (typeof a === "number" ? a - b : String(a).localeCompare(b))));
     };
-    fillRows(given.rows);
-    const heads = given.columns.map((column, at) => make("th", { onclick: () => sort(at),
+    fillRows(data.rows);
+    const heads = data.columns.map((column, at) => createNode("th", { onclick: () => sort(at),
       style: { textAlign: column.align, width: column.width ? `${column.width}px` : "" } }, column.title));
-    body.replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, ...heads)), rows),
-      make("div", { class: "more" }, given.note));
-    return given.rows.length;
+    body.replaceChildren(createNode("table", {}, createNode("thead", {}, createNode("tr", {}, ...heads)), rows),
+      createNode("div", { class: "more" }, data.note));
+    return data.rows.length;
   },
 
-  text({ body, given }) {
+  text({ body, data }) {
     body.className = "body text";
-    body.innerHTML = given.html;
+    body.innerHTML = data.html;
     return body.textContent.length;
   },
 
-  unknown({ body, given }) {
-    body.replaceChildren(make("div", { class: "empty" }, `A panel of type ${given.type}: only Grafana draws it`));
+  unknown({ body, data }) {
+    body.replaceChildren(createNode("div", { class: "empty" }, `A panel of type ${data.type}: only Grafana draws it`));
     return 1;
   },
 };
 
 function tableCell(cell, column) {
   const style = { textAlign: column.align };
-  if (column.kind === "color-background") Object.assign(style, { background: cell.colour, color: cell.ink });
+  if (column.kind === "color-background") Object.assign(style, { background: cell.colour, color: cell.textColour });
   else if (cell.colour) style.color = colour(cell.colour);
   const part = { width: `${100 * (cell.share ?? 0)}%`, background: colour(cell.colour) };
-  const track = "share" in cell ? make("span", { class: "track" }, make("i", { style: part })) : null;
-  return make("td", { style }, track, linked(cell));
+  const track = "share" in cell ? createNode("span", { class: "track" }, createNode("i", { style: part })) : null;
+  return createNode("td", { style }, track, linkedText(cell));
 }
 
-// Links to dashboards that are among the pages; others lead to where nobody may have a Grafana.
-function linked({ text, link }) {
+// Links only to dashboards that are among the pages; for others there may be no Grafana.
+function linkedText({ text, link }) {
   const [, uid, search] = /^\/d\/([^/?]+)[^?]*(\?.*)?$/.exec(link ?? "") ?? [];
   const name = page.uids[uid];
-  const asked = new URLSearchParams(search);
+  const parameters = new URLSearchParams(search);
   for (const end of ["from", "to"]) {
     const moment = new URLSearchParams(location.search).get(end);
-    if (moment) asked.set(end, moment);
+    if (moment) parameters.set(end, moment);
   }
-  return name ? make("a", { href: address(name, `?${asked}`) }, text) : text;
+  return name ? createNode("a", { href: address(name, `?${parameters}`) }, text) : text;
 }
 
 function sparkline(values, stroke) {
-  const known = values.filter((value) => value !== null);
-  const [low, high] = [Math.min(...known), Math.max(...known)];
+  const present = values.filter((value) => value !== null);
+  const [low, high] = [Math.min(...present), Math.max(...present)];
   const y = (value) => (high > low ? 38 - (36 * (value - low)) / (high - low) : 38);
   const points = values.map((value, at) => (value === null ? null : `${(100 * at) / (values.length - 1)},${y(value)}`));
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("viewBox", "0 0 100 40");
   svg.setAttribute("preserveAspectRatio", "none");
   const line = svg.appendChild(document.createElementNS(svg.namespaceURI, "polyline"));
-  const looks = { fill: "none", stroke, "vector-effect": "non-scaling-stroke", points: points.filter(Boolean).join(" ") };
-  for (const [name, value] of Object.entries(looks)) line.setAttribute(name, value);
+  const attributes = { fill: "none", stroke, "vector-effect": "non-scaling-stroke", points: points.filter(Boolean).join(" ") };
+  for (const [name, value] of Object.entries(attributes)) line.setAttribute(name, value);
   return svg;
 }
 
@@ -296,8 +297,8 @@ function sparkline(values, stroke) {
 const MOST_ROWS = 25; // under the pointer; more do not fit
 const SCHEMES = { Oranges: [[0, "#3b1f0b"], [1, "#fdae6b"]], Turbo: "Jet", Spectral: "Portland", Plasma: "Electric" };
 
-function trace(given, series, visible) {
-  const common = { name: series.name, x0: given.start + shift, dx: given.step, y: series.y, hoverinfo: "none", visible,
+function trace(data, series, visible) {
+  const common = { name: series.name, x0: data.start + shift, dx: data.step, y: series.y, hoverinfo: "none", visible,
     yaxis: series.axis ? "y2" : "y", marker: { color: colour(series.colour), size: 4 } };
   if (series.bars) return { ...common, type: "bar" };
   return { ...common, type: "scatter", mode: series.points ? (series.width ? "lines+markers" : "markers") : "lines",
@@ -310,80 +311,83 @@ function faded(code, share) {
   return /^#\w{6}$/.test(code) ? code + Math.round(255 * share).toString(16).padStart(2, "0") : code;
 }
 
-// What can be pointed at where no line is near.
-function events(given) {
+// Markers of annotations, which the pointer finds where no line is near.
+function annotationMarkers(data) {
   return { type: "scatter", mode: "markers", hoverinfo: "none", cliponaxis: false,
-    x: page.marks.map((mark) => Math.max(mark.at, page.span[0]) + shift), y: page.marks.map(() => given.axes[0].range[0]),
-    marker: { symbol: "triangle-up", size: page.marks.map((mark) => (mark.until ? 0 : 9)), color: page.marks.map((mark) => mark.colour) } };
+    x: page.annotations.map(({ at }) => Math.max(at, page.span[0]) + shift), y: page.annotations.map(() => data.axes[0].range[0]),
+    marker: { symbol: "triangle-up", size: page.annotations.map(({ until }) => (until ? 0 : 9)),
+      color: page.annotations.map((annotation) => annotation.colour) } };
 }
 
-// What happened at a moment, or within a few pixels of it.
-function marksAt(moment) {
+// The annotations at a time, or within a few pixels of it.
+function annotationsAt(moment) {
   const near = (page.span[1] - page.span[0]) / 150;
-  return page.marks.filter((mark) => mark.at - near <= moment && moment <= (mark.until ?? mark.at) + near);
+  return page.annotations.filter(({ at, until }) => at - near <= moment && moment <= (until ?? at) + near);
 }
 
-function layout(given, width) {
+function layout(data, width) {
   const axis = (one) => ({ range: [...one.range], tickvals: one.at, ticktext: one.text, title: { text: one.title }, side: one.side,
     fixedrange: true, zeroline: false, gridcolor: css("--line"), automargin: true, ticklabelstandoff: 4 });
-  const [left, right] = given.axes;
+  const [left, right] = data.axes;
   const hours = (page.span[1] - page.span[0]) / 3600e3;
-  const limits = given.limits.flatMap((limit) => [
+  const limits = data.limits.flatMap((limit) => [
     ...(limit.line ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: limit.y, y1: limit.y,
       line: { color: limit.colour, width: 1.5, dash: limit.dash ? "dash" : "solid" } }] : []),
     ...(limit.area ? [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: limit.y, y1: limit.to, fillcolor: limit.colour, opacity: 0.12,
       line: { width: 0 }, layer: "below" }] : [])]);
-  const marks = page.marks.flatMap((mark) => (mark.until
-    ? [[1, 0.06], [0.02, 0.8]].map(([high, opacity]) => ({ type: "rect", yref: "paper", y0: 0, y1: high, x0: mark.at + shift,
-      x1: mark.until + shift, fillcolor: mark.colour, opacity, line: { width: 0 } }))
-    : [{ type: "line", yref: "paper", y0: 0, y1: 1, x0: mark.at + shift, x1: mark.at + shift,
-      line: { color: mark.colour, width: 1, dash: "dash" } }]));
+  const annotationShapes = page.annotations.flatMap((annotation) => (annotation.until
+    ? [[1, 0.06], [0.02, 0.8]].map(([high, opacity]) => ({ type: "rect", yref: "paper", y0: 0, y1: high, x0: annotation.at + shift,
+      x1: annotation.until + shift, fillcolor: annotation.colour, opacity, line: { width: 0 } }))
+    : [{ type: "line", yref: "paper", y0: 0, y1: 1, x0: annotation.at + shift, x1: annotation.at + shift,
+      line: { color: annotation.colour, width: 1, dash: "dash" } }]));
   return { margin: { l: 8, r: 8, t: 8, b: 22 }, paper_bgcolor: "transparent", plot_bgcolor: "transparent", showlegend: false,
     font: { color: css("--faint"), size: 11, family: "Inter, system-ui, Helvetica, Arial, sans-serif" },
-    hovermode: "x", dragmode: "zoom", barmode: "stack", uirevision: "kept", shapes: [...limits, ...marks],
+    hovermode: "x", dragmode: "zoom", barmode: "stack", uirevision: "kept", shapes: [...limits, ...annotationShapes],
     xaxis: { type: "date", range: [page.span[0] + shift, page.span[1] + shift], gridcolor: css("--line"), tickangle: 0,
       nticks: Math.max(2, Math.floor(width / 75)), tickformat: hours <= 0.2 ? "%H:%M:%S" : hours <= 24 ? "%H:%M" : hours <= 240 ? "%m/%d %H:%M" : "%m/%d" },
     yaxis: axis(left), ...(right ? { yaxis2: { ...axis(right), overlaying: "y", showgrid: false } } : {}) };
 }
 
-async function plotted(panel, traces) {
-  const { body, given } = panel;
+async function drawPlot(panel, traces) {
+  const { body, data } = panel;
   let plot = body.querySelector(".plot");
   if (!plot) {
-    plot = make("div", { class: "plot" });
+    plot = createNode("div", { class: "plot" });
     body.querySelector(".empty")?.remove();
     body.prepend(plot);
   }
-  await Plotly.react(plot, [...traces, events(given)], layout(given, plot.clientWidth), { displayModeBar: false });
+  await Plotly.react(plot, [...traces, annotationMarkers(data)], layout(data, plot.clientWidth), { displayModeBar: false });
   if (!plot.querySelector(".crosshair")) {
-    plot.append(make("div", { class: "crosshair", hidden: true }));
-    plot.on("plotly_hover", (hover) => hovered(panel, hover));
+    plot.append(createNode("div", { class: "crosshair", hidden: true }));
+    plot.on("plotly_hover", (hover) => onHover(panel, hover));
     plot.on("plotly_unhover", hideTip);
   }
 }
 
-function hovered({ given }, { points, event }) {
-  if (given.rows) {
+function onHover({ data }, { points, event }) {
+  if (data.rows) {
     const [cell] = points.filter((point) => point.curveNumber === 0);
     if (!cell) return;
     const [row, column] = cell.pointIndex;
-    crosshair(given.start + column * given.step);
-    showTip(event, make("div", { class: "time" }, clock(given.start + column * given.step)),
-      make("table", {}, make("tr", {}, make("td", {}, given.names[row]), make("td", {}, given.text[row][column]))));
+    crosshair(data.start + column * data.step);
+    showTip(event, createNode("div", { class: "time" }, clock(data.start + column * data.step)),
+      createNode("table", {}, createNode("tr", {}, createNode("td", {}, data.names[row]),
+        createNode("td", {}, data.text[row][column]))));
     return;
   }
-  const of = points.filter((point) => point.curveNumber < given.series.length);
-  const at = of.length ? given.start + of[0].pointIndex * given.step : page.marks[points[0].pointIndex].at;
-  const value = (point) => given.series[point.curveNumber].y[point.pointIndex];
-  if (given.order !== "none") of.sort((a, b) => (given.order === "desc" ? value(b) - value(a) : value(a) - value(b)));
-  const rows = of.slice(0, MOST_ROWS).map((point) => {
-    const series = given.series[point.curveNumber];
-    return make("tr", {}, make("td", {}, key(series), series.name), make("td", {}, series.text[point.pointIndex]));
+  const seriesPoints = points.filter((point) => point.curveNumber < data.series.length);
+  const at = seriesPoints.length ? data.start + seriesPoints[0].pointIndex * data.step : page.annotations[points[0].pointIndex].at;
+  const value = (point) => data.series[point.curveNumber].y[point.pointIndex];
+  if (data.order !== "none") seriesPoints.sort((a, b) => (data.order === "desc" ? value(b) - value(a) : value(a) - value(b)));
+  const rows = seriesPoints.slice(0, MOST_ROWS).map((point) => {
+    const series = data.series[point.curveNumber];
+    return createNode("tr", {}, createNode("td", {}, colourKey(series), series.name), createNode("td", {}, series.text[point.pointIndex]));
   });
   crosshair(at);
-  showTip(event, make("div", { class: "time" }, clock(at)), make("table", {}, ...rows),
-    of.length > MOST_ROWS ? make("div", { class: "time" }, `and ${of.length - MOST_ROWS} more`) : "",
-    ...marksAt(at).map((mark) => make("div", {}, key(mark), `${clock(mark.at)} ${mark.title} ${mark.text}`)));
+  showTip(event, createNode("div", { class: "time" }, clock(at)), createNode("table", {}, ...rows),
+    seriesPoints.length > MOST_ROWS ? createNode("div", { class: "time" }, `and ${seriesPoints.length - MOST_ROWS} more`) : "",
+    ...annotationsAt(at).map((annotation) =>
+      createNode("div", {}, colourKey(annotation), `${clock(annotation.at)} ${annotation.title} ${annotation.text}`)));
 }
 
 function crosshair(at) {
@@ -396,38 +400,39 @@ function crosshair(at) {
   }
 }
 
-function key(one) {
-  return make("i", { class: "key", style: { background: colour(one.colour) } });
+function colourKey(one) {
+  return createNode("i", { class: "key", style: { background: colour(one.colour) } });
 }
 
 function legend(panel) {
-  const { given, number } = panel;
+  const { data, number } = panel;
   const entry = (series) => {
     const id = `${number}/${series.name}`;
-    return make("button", { class: hidden.has(id) ? "off" : "", title: series.name,
-      onclick: () => { if (!hidden.delete(id)) hidden.add(id); fill(panel); } }, key(series), series.name);
+    return createNode("button", { class: hidden.has(id) ? "off" : "", title: series.name,
+      onclick: () => { if (!hidden.delete(id)) hidden.add(id); fill(panel); } }, colourKey(series), series.name);
   };
-  const { heads, rows, table } = given.legend;
+  const { heads, rows, table } = data.legend;
   if (!table) {
-    return make("div", { class: "legend" }, make("div", { class: "list" }, ...rows.map((row) =>
-      make("span", {}, entry(given.series[row.series]), ...row.cells.map((text, at) => ` ${heads[at]}: ${text}`)))));
+    return createNode("div", { class: "legend" }, createNode("div", { class: "list" }, ...rows.map((row) =>
+      createNode("span", {}, entry(data.series[row.series]), ...row.cells.map((text, at) => ` ${heads[at]}: ${text}`)))));
   }
-  return make("div", { class: "legend" }, make("table", {},
-    make("tr", {}, make("th"), ...heads.map((head) => make("th", {}, head))),
-    ...rows.map((row) => make("tr", {}, make("td", {}, entry(given.series[row.series])), ...row.cells.map((text) => make("td", {}, text))))));
+  return createNode("div", { class: "legend" }, createNode("table", {},
+    createNode("tr", {}, createNode("th"), ...heads.map((head) => createNode("th", {}, head))),
+    ...rows.map((row) => createNode("tr", {}, createNode("td", {}, entry(data.series[row.series])),
+      ...row.cells.map((text) => createNode("td", {}, text))))));
 }
 
-// ---- from here on and again
+// ---- start and refresh
 
 async function refresh() {
   try {
-    const answer = await fetch(page.source + location.search);
-    const text = await answer.text();
-    if (!answer.ok) throw new Error(text);
+    const response = await fetch(page.source + location.search);
+    const text = await response.text();
+    if (!response.ok) throw new Error(text);
     await draw(JSON.parse(text));
   } catch (error) {
-    const place = document.querySelector(".bar .trouble") ?? document.body;
-    place.textContent = `No new data: ${error.message}`;
+    const target = document.querySelector(".bar .trouble") ?? document.body;
+    target.textContent = `No new data: ${error.message}`;
   }
   setTimeout(refresh, page.refresh);
 }

@@ -1,4 +1,4 @@
-"""Serves the pages of the preview over HTTP, each with data that is never older than its refresh."""
+"""Serves the pages of the preview over HTTP; their data is cached for one refresh interval."""
 
 import asyncio
 import time
@@ -8,24 +8,24 @@ from typing import Any
 
 from aiohttp import web
 
-from dashboards.preview.html_page import Pages, library, to_json
+from dashboards.preview.html_page import PageSet, library, to_json
 from exporters.errors import UsageError
 
-_MOST_KEPT = 64
+_MAX_CACHED = 64
 
-Choices = Mapping[str, tuple[str, ...]]
-Draw = Callable[[str, Choices, str | None, str | None], Mapping[str, Any]]
-"""The document of a dashboard by its name, the choices made, and the ends of the time range as Grafana's links say."""
+Selection = Mapping[str, tuple[str, ...]]
+Draw = Callable[[str, Selection, str | None, str | None], Mapping[str, Any]]
+"""The document of a dashboard by its name, the selection, and the start and end of the time range as in URLs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """The pages, and how one is drawn as of now."""
+class PreviewServer:
+    """The pages, and the function that draws one as of now."""
 
-    pages: Pages
+    pages: PageSet
     draw: Draw
     refresh: float
-    _kept: dict[str, tuple[float, str]] = field(default_factory=dict)
+    _cache: dict[str, tuple[float, str]] = field(default_factory=dict)
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     def application(self) -> web.Application:
@@ -34,7 +34,7 @@ class Served:
             [
                 web.get("/", self._first),
                 web.get("/plotly.js", self._library),
-                # where Grafana would have them: links of alerts and bookmarks lead here
+                # the paths of Grafana, which links of alerts and bookmarks use
                 web.get("/d/{uid}", self._by_uid),
                 web.get("/d/{uid}/{title}", self._by_uid),
                 web.get("/{name}", self._page),
@@ -59,24 +59,24 @@ class Served:
         return response
 
     async def _page(self, request: web.Request) -> web.Response:
-        return web.Response(text=self.pages.served(self._name(request), self.refresh), content_type="text/html")
+        return web.Response(text=self.pages.live_page(self._name(request), self.refresh), content_type="text/html")
 
     async def _data(self, request: web.Request) -> web.Response:
         name, query = self._name(request), request.query
-        chosen = {key[4:]: tuple(query.getall(key)) for key in query if key.startswith("var-")}
-        # however many look at the same page, Prometheus is asked once
+        selections = {key[4:]: tuple(query.getall(key)) for key in query if key.startswith("var-")}
+        # concurrent viewers of a page share one set of queries
         async with self._locks.setdefault(name, asyncio.Lock()):
-            drawn, text = self._kept.get(request.path_qs, (0.0, ""))
-            if not text or time.monotonic() - drawn >= self.refresh:
+            drawn_at, text = self._cache.get(request.path_qs, (0.0, ""))
+            if not text or time.monotonic() - drawn_at >= self.refresh:
                 try:
-                    document = await asyncio.to_thread(self.draw, name, chosen, query.get("from"), query.get("to"))
+                    document = await asyncio.to_thread(self.draw, name, selections, query.get("from"), query.get("to"))
                 except UsageError as error:
                     return web.Response(status=502, text=str(error))
                 text = to_json(document)
-                self._kept.pop(request.path_qs, None)
-                self._kept[request.path_qs] = time.monotonic(), text
-                if len(self._kept) > _MOST_KEPT:
-                    del self._kept[next(iter(self._kept))]
+                self._cache.pop(request.path_qs, None)
+                self._cache[request.path_qs] = time.monotonic(), text
+                if len(self._cache) > _MAX_CACHED:
+                    del self._cache[next(iter(self._cache))]
         response = web.Response(text=text, content_type="application/json")
         response.enable_compression()
         return response

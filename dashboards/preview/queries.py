@@ -1,19 +1,19 @@
-"""Puts a dashboard's queries to Prometheus and hands back frames, marks and choices, or what went wrong."""
+"""Runs the queries of panels and annotations on Prometheus and returns data frames, annotation events or errors."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.audit import Way, is_prometheus, request, way_of
+from dashboards.audit import QueryType, api_request, is_prometheus, query_type_of
 from dashboards.interpolation import UnknownVariableError, expand, intervals
-from dashboards.live import FailedError, Prometheus
 from dashboards.preview import data_frames
-from dashboards.preview.annotations import marks_of
+from dashboards.preview.annotations import annotation_events
 from dashboards.preview.data_frames import Frame
 from dashboards.preview.view_state import View
+from exporters.prometheus_api import Prometheus, QueryError
 
-MOST_SERIES = 200
-"""Of one query: more lines than anybody tells apart, few enough for a browser."""
+MAX_SERIES = 200
+"""Of one query; a browser draws so many lines without delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Query:
 
     ref: str
     expression: str
-    way: Way
+    query_type: QueryType
     legend: str
     is_table: bool
 
@@ -32,7 +32,7 @@ def queries_of(panel: Mapping[str, Any]) -> list[Query]:
         Query(
             str(target.get("refId", "")),
             str(target["expr"]),
-            way_of(target),
+            query_type_of(target),
             str(target.get("legendFormat") or ""),
             target.get("format") == "table",
         )
@@ -42,68 +42,74 @@ def queries_of(panel: Mapping[str, Any]) -> list[Query]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """Asks for one view; `answered` is called after each query of a panel or an annotation."""
+class QueryRunner:
+    """Runs queries for one view; `on_query_done` is called after each query of a panel or an annotation."""
 
     prometheus: Prometheus
     view: View
-    answered: Callable[[], None] = lambda: None
+    on_query_done: Callable[[], None] = lambda: None
 
-    def panel(self, queries: Iterable[Query], values: Mapping[str, str]) -> tuple[list[Frame], list[str]]:
-        """The frames of every query, and what is to be said of those that failed or brought too much."""
-        asking, found, notes = list(queries), [], []
-        many = sum(query.is_table for query in asking) > 1
-        for query in asking:
+    def panel_frames(self, queries: Iterable[Query], values: Mapping[str, str]) -> tuple[list[Frame], list[str]]:
+        """The frames of every query, and a note for each that failed or exceeded the limit."""
+        query_list, frames, notes = list(queries), [], []
+        numbered = sum(query.is_table for query in query_list) > 1
+        for query in query_list:
             try:
-                result = self._result(query.expression, query.way, values)
-            except (FailedError, UnknownVariableError) as error:
+                result = self._result(query.expression, query.query_type, values)
+            except (QueryError, UnknownVariableError) as error:
                 notes.append(f"{query.ref}: {error}")
                 continue
             finally:
-                self.answered()
-            if len(result) > MOST_SERIES:
-                notes.append(f"{query.ref}: {len(result)} series, of which {MOST_SERIES} are drawn")
-            found += self._frames(query, result[:MOST_SERIES], f"Value #{query.ref}" if many else "Value")
-        return found, notes
+                self.on_query_done()
+            if len(result) > MAX_SERIES:
+                notes.append(f"{query.ref}: {len(result)} series, of which {MAX_SERIES} are drawn")
+            frames += self._frames(query, result[:MAX_SERIES], f"Value #{query.ref}" if numbered else "Value")
+        return frames, notes
 
-    def marks(self, annotation: Mapping[str, Any], values: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
-        """The marks of an annotation, or why there are none."""
+    def annotation_events(
+        self, annotation: Mapping[str, Any], values: Mapping[str, str]
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """The events of an annotation, or the error of its query."""
         expression = (annotation.get("target") or {}).get("expr") or annotation["expr"]
         try:
-            result = self._result(expression, Way.RANGE, values)
-        except (FailedError, UnknownVariableError) as error:
+            result = self._result(expression, QueryType.RANGE, values)
+        except (QueryError, UnknownVariableError) as error:
             return [], [f"{annotation['name']}: {error}"]
         finally:
-            self.answered()
-        return marks_of(annotation, result, self.view.aligned, self.view.step), []
+            self.on_query_done()
+        return annotation_events(annotation, result, self.view.aligned, self.view.step), []
 
-    def data(self, expression: str, way: Way, values: Mapping[str, str]) -> Any:
-        """What the server says.
+    def fetch(self, expression: str, query_type: QueryType, values: Mapping[str, str]) -> Any:
+        """The `data` of the response.
 
         Raises:
-            FailedError: it refuses the query.
+            QueryError: the query failed.
             UnknownVariableError: the query names a variable without a value.
-            UsageError: nothing answers at the server's address.
+            UsageError: the server is not reachable.
         """
-        span = self.view.aligned if way is Way.RANGE else self.view.span
-        own = intervals(self.view.span.seconds, self.view.span.scrape_interval)
-        asked = request(way, expand(expression, {**values, **own}), span)
-        if asked is None:
-            raise FailedError(f"{expression!r} is no label_values(series, label)")
-        return self.prometheus.data(*asked)
+        time_range = self.view.aligned if query_type is QueryType.RANGE else self.view.time_range
+        own = intervals(self.view.time_range.seconds, self.view.time_range.scrape_interval)
+        parameters = api_request(query_type, expand(expression, {**values, **own}), time_range)
+        if parameters is None:
+            raise QueryError(f"{expression!r} is no label_values(series, label)")
+        return self.prometheus.get(*parameters)
 
-    def _result(self, expression: str, way: Way, values: Mapping[str, str]) -> list[dict[str, Any]]:
-        match self.data(expression, way, values):
+    def _result(self, expression: str, query_type: QueryType, values: Mapping[str, str]) -> list[dict[str, Any]]:
+        match self.fetch(expression, query_type, values):
             case {"resultType": "matrix" | "vector", "result": list(result)}:
-                return [one for one in result if one.get("value") or one.get("values")]  # or a native histogram
+                return [
+                    series for series in result if series.get("value") or series.get("values")
+                ]  # or a native histogram
             case {"resultType": "scalar", "result": value}:
                 return [{"metric": {}, "value": value}]
-        raise FailedError("the answer is not that of a Prometheus")
+        raise QueryError("the answer is not that of a Prometheus")
 
     def _frames(self, query: Query, result: list[dict[str, Any]], value: str) -> list[Frame]:
         if query.is_table:
-            last = [{"metric": one["metric"], "value": one.get("value") or one["values"][-1]} for one in result]
-            return data_frames.of_table(query.ref, last, value)
-        if query.way is Way.RANGE:
-            return data_frames.of_matrix(query.ref, result, self.view.grid, query.legend)
-        return data_frames.of_vector(query.ref, result, query.legend)
+            last = [
+                {"metric": series["metric"], "value": series.get("value") or series["values"][-1]} for series in result
+            ]
+            return data_frames.table_frames(query.ref, last, value)
+        if query.query_type is QueryType.RANGE:
+            return data_frames.matrix_frames(query.ref, result, self.view.grid, query.legend)
+        return data_frames.vector_frames(query.ref, result, query.legend)

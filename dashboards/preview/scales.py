@@ -1,4 +1,4 @@
-"""The vertical axis of a graph: how far it reaches, where its ticks stand, and where a value is drawn."""
+"""The vertical axis of a graph: its range, its ticks, and the position of a value."""
 
 import math
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.preview.field_config import Look
+from dashboards.preview.field_config import FieldConfig
 from dashboards.preview.units import is_binary
 
 _ZEROS = re.compile(r"(\.\d*?)0+(?=\D|$)")  # at the end of a number with a point
@@ -24,7 +24,7 @@ class Scale:
     linear_below: float = 1.0
 
     def place(self, value: float) -> float | None:
-        """Where a value is drawn; a logarithm has no place for zero."""
+        """The position of a value; None for what a logarithmic scale cannot show."""
         if self.kind == "log":
             return math.log(value, self.base) if value > 0 else None
         return math.asinh(value / self.linear_below) if self.kind == "symlog" else value
@@ -38,14 +38,16 @@ class Scale:
         top = math.ceil(math.log(max(abs(low), abs(high), first), self.base))
         every = max(1, -(-(top - least) // most))
         powers = [self.base**power for power in range(least, top + 1, every)]
-        found = powers if self.kind == "log" else [*(-each for each in reversed(powers)), 0.0, *powers]
-        return [each for each in found if low <= each <= high]
+        ticks = powers if self.kind == "log" else [*(-each for each in reversed(powers)), 0.0, *powers]
+        return [each for each in ticks if low <= each <= high]
 
 
-def scale_of(look: Look) -> Scale:
-    given: Mapping[str, Any] = look.custom("scaleDistribution") or {}
+def scale_of(config: FieldConfig) -> Scale:
+    distribution: Mapping[str, Any] = config.custom("scaleDistribution") or {}
     return Scale(
-        str(given.get("type", "linear")), float(given.get("log") or 10), float(given.get("linearThreshold") or 1)
+        str(distribution.get("type", "linear")),
+        float(distribution.get("log") or 10),
+        float(distribution.get("linearThreshold") or 1),
     )
 
 
@@ -62,38 +64,38 @@ class Axis:
         return [self.scale.place(self.low) or 0.0, self.scale.place(self.high) or 0.0]
 
 
-def axis_of(look: Look, values: Iterable[float]) -> Axis:
-    """As far as the values reach, unless the settings say how far."""
-    scale = scale_of(look)
-    drawn = [value for value in values if math.isfinite(value) and scale.place(value) is not None]
-    soft = [float(end) for name in ("axisSoftMin", "axisSoftMax") if (end := look.custom(name)) is not None]
-    low, high = min([*drawn, *soft], default=0.0), max([*drawn, *soft], default=1.0)
-    given_low, given_high = look.settings.get("min"), look.settings.get("max")
-    if given_low is not None:
-        low = float(given_low)
-    if given_high is not None:
-        high = float(given_high)
+def axis_of(config: FieldConfig, values: Iterable[float]) -> Axis:
+    """The range of the values, unless the settings fix it."""
+    scale = scale_of(config)
+    finite = [value for value in values if math.isfinite(value) and scale.place(value) is not None]
+    soft = [float(end) for name in ("axisSoftMin", "axisSoftMax") if (end := config.custom(name)) is not None]
+    low, high = min([*finite, *soft], default=0.0), max([*finite, *soft], default=1.0)
+    fixed_low, fixed_high = config.settings.get("min"), config.settings.get("max")
+    if fixed_low is not None:
+        low = float(fixed_low)
+    if fixed_high is not None:
+        high = float(fixed_high)
     if scale.kind == "log":
-        low = low if low > 0 else min(drawn, default=1.0)  # a logarithm knows no zero to begin at
+        low = low if low > 0 else min(finite, default=1.0)  # a logarithmic axis cannot begin at zero
         exponents = math.log(low, scale.base) + 1e-9, math.log(max(high, low), scale.base) - 1e-9
         bottom = math.floor(exponents[0])
         return Axis(scale, scale.base**bottom, scale.base ** max(math.ceil(exponents[1]), bottom + 1))
     if low >= high:  # a flat line in the middle; one at zero at the bottom
         high = low + (abs(low) or 1.0)
-        if given_low is None and low:
+        if fixed_low is None and low:
             low -= abs(low)
-    room = 0.05 * (high - low)
-    if given_high is None:
-        high += room
-    if given_low is None:
-        low = 0.0 if 0 <= low <= room else low - room
+    margin = 0.05 * (high - low)
+    if fixed_high is None:
+        high += margin
+    if fixed_low is None:
+        low = 0.0 if 0 <= low <= margin else low - margin
     return Axis(scale, low, high)
 
 
-def labels(ticks: Iterable[float], look: Look) -> list[str]:
+def labels(ticks: Iterable[float], config: FieldConfig) -> list[str]:
     """The ticks' values with no more digits than they need."""
-    exact = Look({**look.settings, "decimals": 6, "mappings": []}, look.context)
-    return [_ZEROS.sub(lambda kept: kept[1].rstrip("."), exact.show(tick).text, count=1) for tick in ticks]
+    exact = FieldConfig({**config.settings, "decimals": 6, "mappings": []}, config.context)
+    return [_ZEROS.sub(lambda zeros: zeros[1].rstrip("."), exact.display(tick).text, count=1) for tick in ticks]
 
 
 def _even(low: float, high: float, most: int, unit: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""The documents of panels that show one figure a series: large, or as a bar."""
+"""The documents of stat and bar gauge panels: one value a series, as large text or as a bar."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -8,22 +8,22 @@ from typing import Any
 from dashboards.preview import colours
 from dashboards.preview.calculations import reduce
 from dashboards.preview.data_frames import Field, Frame, Kind
-from dashboards.preview.field_config import Look, Style, pattern
+from dashboards.preview.field_config import FieldConfig, FieldConfigSource, compile_pattern
 
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
     title: str
-    look: Look
+    config: FieldConfig
     value: Any
     history: list[Any]
     text: str
     colour: str
 
 
-def stat(panel: Mapping[str, Any], frames: Iterable[Frame], style: Style) -> dict[str, Any]:
+def stat(panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource) -> dict[str, Any]:
     options = panel.get("options") or {}
-    figures = _figures(options, frames, style)
+    figures = _figures(options, frames, configs)
     mode = options.get("textMode", "auto")
     with_name = mode == "value_and_name" or (mode == "auto" and len(figures) > 1)
     return {
@@ -32,7 +32,7 @@ def stat(panel: Mapping[str, Any], frames: Iterable[Frame], style: Style) -> dic
                 "name": figure.title if with_name else "",
                 "text": figure.title if mode == "name" else "" if mode == "none" else figure.text,
                 "colour": figure.colour,
-                "ink": colours.ink(figure.colour),
+                "textColour": colours.text_colour(figure.colour),
                 "line": _finite(figure.history) if options.get("graphMode") == "area" else [],
             }
             for figure in figures
@@ -47,9 +47,9 @@ def _finite(values: list[Any]) -> list[float | None]:
     return [value if isinstance(value, int | float) and math.isfinite(value) else None for value in values]
 
 
-def bar_gauge(panel: Mapping[str, Any], frames: Iterable[Frame], style: Style) -> dict[str, Any]:
+def bar_gauge(panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource) -> dict[str, Any]:
     options = panel.get("options") or {}
-    figures = _figures(options, frames, style)
+    figures = _figures(options, frames, configs)
     numbers = [figure.value for figure in figures if isinstance(figure.value, int | float)]
     return {
         "items": [
@@ -57,7 +57,7 @@ def bar_gauge(panel: Mapping[str, Any], frames: Iterable[Frame], style: Style) -
                 "name": figure.title,
                 "text": figure.text,
                 "colour": figure.colour,
-                "share": share(figure.look, figure.value, numbers),
+                "share": share(figure.config, figure.value, numbers),
             }
             for figure in figures
         ],
@@ -65,9 +65,9 @@ def bar_gauge(panel: Mapping[str, Any], frames: Iterable[Frame], style: Style) -
     }
 
 
-def share(look: Look, value: Any, all_values: list[float]) -> float:
-    """How much of the way from the least to the greatest a value has gone, 0 to 1."""
-    low, high = look.settings.get("min"), look.settings.get("max")
+def share(config: FieldConfig, value: Any, all_values: list[float]) -> float:
+    """The position of a value between the minimum and the maximum, 0 to 1."""
+    low, high = config.settings.get("min"), config.settings.get("max")
     finite = [each for each in all_values if math.isfinite(each)]
     low = min([0.0, *finite]) if low is None else low
     high = max(finite, default=1.0) if high is None else high
@@ -76,34 +76,36 @@ def share(look: Look, value: Any, all_values: list[float]) -> float:
     return round(min(1.0, max(0.0, (value - low) / (high - low))), 4)
 
 
-def _figures(options: Mapping[str, Any], frames: Iterable[Frame], style: Style) -> list[_Figure]:
+def _figures(options: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource) -> list[_Figure]:
     """One for each column of numbers; with `values`, one for each of its rows."""
     reducing = options.get("reduceOptions") or {}
     calc = next(iter(reducing.get("calcs") or ["lastNotNull"]))
-    found: list[_Figure] = []
+    figures: list[_Figure] = []
     for frame in frames:
         for column in frame.fields:
-            if not _is_wanted(column, str(reducing.get("fields") or "")):
+            if not _is_selected(column, str(reducing.get("fields") or "")):
                 continue
-            look = style.of(column, frame.ref)
+            config = configs.of(column, frame.ref)
             if reducing.get("values"):
                 names = next((each.values for each in frame.fields if each.kind is Kind.STRING), None)
-                rows = zip(names or [look.title(column)] * frame.rows, column.values, strict=True)
+                rows = zip(names or [config.title(column)] * frame.rows, column.values, strict=True)
                 for name, value in list(rows)[: reducing.get("limit") or 25]:
-                    found.append(_figure(str(name), look, value, [], len(found)))
+                    figures.append(_figure(str(name), config, value, [], len(figures)))
             else:
                 value = reduce(calc, column.values)
-                found.append(_figure(look.title(column), look, value, column.values, len(found)))
-    return found
+                figures.append(_figure(config.title(column), config, value, column.values, len(figures)))
+    return figures
 
 
-def _is_wanted(column: Field, fields: str) -> bool:
+def _is_selected(column: Field, fields: str) -> bool:
     if not fields:
         return column.kind is Kind.NUMBER
-    return pattern(fields).search(column.title) is not None
+    return compile_pattern(fields).search(column.title) is not None
 
 
-def _figure(title: str, look: Look, value: Any, history: list[Any], index: int) -> _Figure:
-    shown = look.show(value)
+def _figure(title: str, config: FieldConfig, value: Any, history: list[Any], index: int) -> _Figure:
+    display = config.display(value)
     number = value if isinstance(value, int | float) else None
-    return _Figure(title, look, value, history, shown.text or "-", shown.colour or look.colour_of(number, title, index))
+    return _Figure(
+        title, config, value, history, display.text or "-", display.colour or config.colour_of(number, title, index)
+    )

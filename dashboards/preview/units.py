@@ -1,4 +1,4 @@
-"""Spells a value in its unit as Grafana does; the ids are Grafana's."""
+"""Formats a value in its unit as Grafana does; the ids are Grafana's."""
 
 import math
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ _COUNTS = ("", "K", "M", "B", "T")
 
 @dataclass(frozen=True, slots=True)
 class _Scaled:
-    """A number of at most three digits before its point, a prefix, and a word: `1.5 KiB`, `1.5K req/s`."""
+    """A number of at most three digits before its point, a prefix and a suffix: `1.5 KiB`, `1.5K req/s`."""
 
-    word: str
+    suffix: str
     base: int = 1000
     prefixes: tuple[str, ...] = _SI
     gap: str = " "
 
 
-def _count(word: str) -> _Scaled:
-    return _Scaled(f" {word}", prefixes=_COUNTS, gap="")
+def _count(suffix: str) -> _Scaled:
+    return _Scaled(f" {suffix}", prefixes=_COUNTS, gap="")
 
 
 _SCALED = {
@@ -49,7 +49,7 @@ _SCALED = {
     "cpm": _count("c/min"),
 }
 _SECONDS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-# From how many seconds on which word, and how many seconds are one of it.
+# The seconds of one unit, which are also the lowest value shown in it, and its suffix.
 _TIMES = (
     (31536000.0, " years"),
     (604800.0, " weeks"),
@@ -60,19 +60,19 @@ _TIMES = (
     (1e-3, " ms"),
     (1e-6, " µs"),
 )
-_TRUTH = {"bool": ("True", "False"), "bool_yes_no": ("Yes", "No"), "bool_on_off": ("On", "Off")}
+_BOOLEANS = {"bool": ("True", "False"), "bool_yes_no": ("Yes", "No"), "bool_on_off": ("On", "Off")}
 _MONEY = {"currencyUSD": "$", "currencyEUR": "€", "currencyGBP": "£"}
 
 
 def is_binary(unit: str) -> bool:
-    """Whether 1024 of it are the next larger."""
+    """Whether its prefixes are powers of 1024."""
     return unit in _SCALED and _SCALED[unit].base == 1024
 
 
-def spell(
+def format_value(
     value: float, unit: str = "none", decimals: int | None = None, *, now: float = 0.0, zone: tzinfo = UTC
 ) -> str:
-    """A value as text; `now` (unix seconds) and `zone` are for units that are moments."""
+    """A value as text; `now` (unix seconds) and `zone` are for units that are times."""
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     if unit in _SCALED:
@@ -81,9 +81,9 @@ def spell(
         return _duration(value * _SECONDS[unit], decimals)
     if unit in _MONEY:
         return _MONEY[unit] + _scaled(value, _count(""), decimals).rstrip()
-    if unit in _TRUTH:
-        return _TRUTH[unit][not value]
-    kind, _, word = unit.partition(":")
+    if unit in _BOOLEANS:
+        return _BOOLEANS[unit][not value]
+    kind, _, suffix = unit.partition(":")
     match kind:
         case "" | "none" | "string":
             return _rounded(value, decimals)
@@ -92,24 +92,24 @@ def spell(
         case "percentunit":
             return f"{_rounded(100 * value, decimals)}%"
         case "dateTimeFromNow":
-            ago = now - value / 1000
-            return f"{_duration(ago, 0)} ago" if ago >= 0 else f"in {_duration(-ago, 0)}"
+            age = now - value / 1000
+            return f"{_duration(age, 0)} ago" if age >= 0 else f"in {_duration(-age, 0)}"
         case "suffix":
-            return f"{_rounded(value, decimals)}{word}"
+            return f"{_rounded(value, decimals)}{suffix}"
         case "prefix":
-            return f"{word}{_rounded(value, decimals)}"
+            return f"{suffix}{_rounded(value, decimals)}"
         case "currency":
-            return word + _scaled(value, _count(""), decimals).rstrip()
+            return suffix + _scaled(value, _count(""), decimals).rstrip()
         case "count":
-            return _scaled(value, _count(word), decimals)
+            return _scaled(value, _count(suffix), decimals)
         case "si":
-            return _scaled(value, _Scaled(word), decimals)
+            return _scaled(value, _Scaled(suffix), decimals)
     if kind == "time" or kind.startswith("dateTime"):
-        return moment(value / 1000, zone)
-    return f"{_rounded(value, decimals)} {unit}"  # a unit of one's own, such as tokens/s
+        return format_time(value / 1000, zone)
+    return f"{_rounded(value, decimals)} {unit}"  # a custom unit, such as tokens/s
 
 
-def moment(seconds: float, zone: tzinfo) -> str:
+def format_time(seconds: float, zone: tzinfo) -> str:
     """Unix seconds as a date and a time of day."""
     return datetime.fromtimestamp(seconds, zone).strftime("%Y-%m-%d %H:%M:%S")
 
@@ -118,18 +118,18 @@ def _scaled(value: float, scale: _Scaled, decimals: int | None) -> str:
     power = 0
     while abs(value) >= scale.base and power + 1 < len(scale.prefixes):
         value, power = value / scale.base, power + 1
-    return f"{_rounded(value, decimals)}{scale.gap}{scale.prefixes[power]}{scale.word}"
+    return f"{_rounded(value, decimals)}{scale.gap}{scale.prefixes[power]}{scale.suffix}"
 
 
 def _duration(seconds: float, decimals: int | None) -> str:
     if seconds == 0:
         return f"{_rounded(0, decimals)} s"
-    size, word = next((pair for pair in _TIMES if abs(seconds) >= pair[0]), (1e-9, " ns"))
-    return f"{_rounded(seconds / size, decimals)}{word}"
+    size, suffix = next((pair for pair in _TIMES if abs(seconds) >= pair[0]), (1e-9, " ns"))
+    return f"{_rounded(seconds / size, decimals)}{suffix}"
 
 
 def _rounded(value: float, decimals: int | None) -> str:
-    """With as many decimals as are said, else with three digits that count, unless it is whole."""
+    """With the configured decimals, else with three significant digits, unless it is an integer."""
     if decimals is None:
         decimals = 0 if value % 1 == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:.{decimals}f}"

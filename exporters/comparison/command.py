@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,14 +13,15 @@ from rich.console import Console
 
 from exporters.comparison.comparison_windows import Change, Window, plan
 from exporters.comparison.measures import Measures
-from exporters.comparison.prometheus_source import Prometheus
+from exporters.comparison.prometheus_source import PrometheusSource
 from exporters.comparison.rendering import Comparison, as_json, markdown, table
 from exporters.comparison.request_log_source import RequestLog
 from exporters.comparison.significance import rows
 from exporters.comparison.source import Source
-from exporters.errors import UsageError
+from exporters.errors import UsageError, parse_flag
+from exporters.quantities import parse_duration
 from exporters.slos import SHIPPED, SloFile, load
-from exporters.yaml_reader import duration, nearest, spell_duration
+from exporters.yaml_reader import nearest
 
 LOOK_BACK = 86400.0
 """How far back Prometheus is searched for a change."""
@@ -59,8 +61,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compare and print."""
     spec = load(Path(arguments.slos))
-    window, settle = _seconds("--window", arguments.window), _seconds("--settle", arguments.settle, least=0.0)
-    min_events = _count("--min-events", arguments.min_events, spec.alerting.min_events_page)
+    window, settle = _seconds("--window", arguments.window), _seconds("--settle", arguments.settle, allow_zero=True)
+    min_events = _count("--min-events", arguments.min_events, spec.alerting.min_events.page)
     if arguments.format not in FORMATS:  # from the environment, which argparse does not check
         raise UsageError(f"--format: {arguments.format!r} is unknown; {nearest(arguments.format, FORMATS)}")
     source = _source(arguments, spec, window, settle)
@@ -100,7 +102,7 @@ def _source(arguments: argparse.Namespace, spec: SloFile, window: float, settle:
     at = _moment(arguments.around)
     start = now - LOOK_BACK if at is None else at - 2 * (window + settle)
     end = now if at is None else min(now, at + 2 * (window + settle))
-    return Prometheus(arguments.prometheus, spec, Window(start, max(end, start + 1)))
+    return PrometheusSource(arguments.prometheus, spec, Window(start, max(end, start + 1)))
 
 
 def _change(around: str, source: Source) -> Change:
@@ -138,11 +140,8 @@ def _only(names: Sequence[str], measures: Measures) -> Measures:
     return {name: measures[name] for name in names}
 
 
-def _seconds(flag: str, text: str, least: float = 0.001) -> float:
-    seconds = duration(text)
-    if seconds is None or seconds < least:
-        raise UsageError(f"{flag}: {text!r} is no duration; write one such as {spell_duration(600)}")
-    return seconds
+def _seconds(flag: str, text: str, *, allow_zero: bool = False) -> float:
+    return parse_flag(flag, text, partial(parse_duration, examples="10m", allow_zero=allow_zero))
 
 
 def _count(flag: str, text: str | None, default: int) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from exporters.errors import UsageError
-from exporters.yaml_reader import spell_duration
+from exporters.quantities import spell_duration
 
 
 @dataclass(frozen=True, slots=True)

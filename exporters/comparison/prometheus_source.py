@@ -1,15 +1,11 @@
 """Prometheus as a source: counters and histograms, so no request can be told from another."""
 
-import json
 import math
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import groupby
-from typing import Any
 
 from exporters import signals
 from exporters.comparison.comparison_windows import Change, Reach, Window
@@ -29,11 +25,11 @@ from exporters.comparison.measures import (
     attainment,
 )
 from exporters.errors import UsageError
+from exporters.prometheus_api import Prometheus, QueryError, Sample, Series
+from exporters.quantities import number
 from exporters.signals import Label, Outcome, Signal
 from exporters.slos import SloFile
-from exporters.yaml_reader import number
 
-Labels = Mapping[str, str]
 Counts = Mapping[str, float]
 """By class."""
 
@@ -41,18 +37,19 @@ POINTS = 5000
 """In one range query at most; Prometheus refuses more than 11,000."""
 
 
-class Prometheus:
+class PrometheusSource:
     """The series of a sidecar in one Prometheus, as far as they are needed between two moments."""
 
     def __init__(self, url: str, spec: SloFile, span: Window) -> None:
         self.name = url
+        self._prometheus = Prometheus(url)
         self._spec = spec
         self._span = span
 
     @property
     def reach(self) -> Reach:
         """From the first to the last sample that the requests have left."""
-        found = [at for _, values in self._range(f"sum({signals.REQUESTS.name})") for at, _ in values]
+        found = [at for series in self._range(f"sum({signals.REQUESTS.name})") for at, _ in series.points]
         if not found:
             raise UsageError(
                 f"--prometheus: {self.name} has no {signals.REQUESTS.name} between {number(self._span.start)} and "
@@ -64,9 +61,9 @@ class Prometheus:
     def changes(self) -> Sequence[Change]:
         """Settings that changed at the same moment are one change."""
         told: dict[float, set[str]] = defaultdict(set)
-        for labels, values in self._range(signals.ENGINE_CONFIG_CHANGE.name):
-            setting, old, new = (labels.get(each, "?") for each in (Label.SETTING, Label.OLD, Label.NEW))
-            for _, at in values:
+        for series in self._range(signals.ENGINE_CONFIG_CHANGE.name):
+            setting, old, new = (series.labels.get(each, "?") for each in (Label.SETTING, Label.OLD, Label.NEW))
+            for _, at in series.points:
                 told[at].add(f"{setting}: {old} -> {new}")
         return [Change(at, at, ", ".join(sorted(told[at]))) for at in sorted(told)]
 
@@ -82,9 +79,9 @@ class Prometheus:
             UsageError: there is none, or several revisions begin so.
         """
         seen: dict[str, float] = {}
-        for labels, values in self._range(signals.ENGINE_CONFIG_INFO.name):
-            name = labels.get(Label.REVISION, "")
-            seen[name] = min(seen.get(name, math.inf), values[0][0])
+        for series in self._range(signals.ENGINE_CONFIG_INFO.name):
+            name = series.labels.get(Label.REVISION, "")
+            seen[name] = min(seen.get(name, math.inf), series.points[0][0])
         meant = sorted(name for name in seen if name.startswith(revision))
         if len(meant) > 1:
             raise UsageError(f"--around: {revision!r} begins several revisions: {', '.join(meant)}; write more of it")
@@ -99,8 +96,8 @@ class Prometheus:
     def outages(self, near: Window) -> Sequence[Window]:
         """When no engine answered the sidecar's scrapes."""
         found = []
-        for _, values in self._range(f"max({signals.ENGINE_UP.name})", near):
-            for down, stretch in groupby(values, lambda sample: sample[1] == 0):
+        for series in self._range(f"max({signals.ENGINE_UP.name})", near):
+            for down, stretch in groupby(series.points, lambda point: point[1] == 0):
                 times = [at for at, _ in stretch]
                 if down:
                     found.append(Window(times[0], times[-1]))
@@ -171,60 +168,34 @@ class Prometheus:
         return self._by_class(f"sum by (class) (increase({counter.name}{where}[{_seconds(window)}]))", window.end)
 
     def _by_class(self, query: str, at: float) -> Counts:
-        return {labels[Label.CLASS]: value for labels, value in self._instant(query, at) if Label.CLASS in labels}
+        return {
+            sample.labels[Label.CLASS]: sample.value
+            for sample in self._instant(query, at)
+            if Label.CLASS in sample.labels
+        }
 
     def _grouped(self, query: str, at: float, label: str) -> Mapping[str, Counts]:
-        found: dict[str, dict[str, float]] = defaultdict(dict)
-        for labels, value in self._instant(query, at):
-            if Label.CLASS in labels and label in labels:
-                found[labels[Label.CLASS]][labels[label]] = value
-        return found
+        groups: dict[str, dict[str, float]] = defaultdict(dict)
+        for sample in self._instant(query, at):
+            if Label.CLASS in sample.labels and label in sample.labels:
+                groups[sample.labels[Label.CLASS]][sample.labels[label]] = sample.value
+        return groups
 
-    def _instant(self, query: str, at: float) -> Iterator[tuple[Labels, float]]:
-        for one in self._asked("query", {"query": query, "time": f"{at:.3f}"}):
-            value = float(one["value"][1])
-            if math.isfinite(value):
-                yield one["metric"], value
+    def _instant(self, query: str, at: float) -> list[Sample]:
+        with self._usage_errors():
+            return [sample for sample in self._prometheus.query(query, at) if math.isfinite(sample.value)]
 
-    def _range(self, query: str, within: Window | None = None) -> list[tuple[Labels, list[tuple[float, float]]]]:
+    def _range(self, query: str, within: Window | None = None) -> list[Series]:
         span = within or self._span
-        step = max(1.0, math.ceil(span.seconds / POINTS))
-        asked = {
-            "query": query,
-            "start": f"{span.start:.3f}",
-            "end": f"{span.end:.3f}",
-            "step": number(step),
-        }
-        return [
-            (one["metric"], [(float(at), float(value)) for at, value in one["values"]])
-            for one in self._asked("query_range", asked)
-        ]
+        with self._usage_errors():
+            return self._prometheus.query_range(query, span.start, span.end, max(1.0, math.ceil(span.seconds / POINTS)))
 
-    def _asked(self, path: str, parameters: Mapping[str, str]) -> list[Any]:
-        url = f"{self.name.rstrip('/')}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+    @contextmanager
+    def _usage_errors(self) -> Iterator[None]:
         try:
-            # the command line lets no other scheme through
-            with urllib.request.urlopen(url, timeout=30) as response:  # noqa: S310
-                return list(json.load(response)["data"]["result"])
-        except urllib.error.HTTPError as error:
-            with error:
-                raise UsageError(f"--prometheus: {self.name} refused a query: {_reason(error)}") from error
-        except OSError as error:
-            why = getattr(getattr(error, "reason", None), "strerror", None) or error
-            raise UsageError(
-                f"--prometheus: cannot reach {self.name}: {str(why).lower()}; "
-                "give the address of its web page, such as http://127.0.0.1:9090"
-            ) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"--prometheus: the answer of {self.name} is not that of a Prometheus") from error
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    """The message of Prometheus's JSON, else the status line, as from a proxy in between."""
-    try:
-        return str(json.load(error)["error"])
-    except (ValueError, KeyError, TypeError, OSError):
-        return f"HTTP {error.code} {error.reason}"
+            yield
+        except QueryError as error:
+            raise UsageError(f"--prometheus: a query of {self.name} failed: {error.reason}") from error
 
 
 def _seconds(window: Window) -> str:

@@ -16,7 +16,7 @@ from exporters.comparison.comparison_windows import Plan, Window
 from exporters.comparison.estimates import CONFIDENCE, Interval, Z
 from exporters.comparison.measures import OFFERED, Measured, Unit
 from exporters.comparison.significance import Finding, Row
-from exporters.yaml_reader import spell_duration
+from exporters.quantities import spell_duration
 
 _COLOURS = {Finding.BETTER: "green", Finding.WORSE: "red", Finding.HIGHER: "cyan", Finding.LOWER: "cyan"}
 _TITLES = ("class", "figure", "before", "after", "difference", "verdict")

@@ -4,13 +4,14 @@ import ssl
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from exporters.addresses import Address
 from exporters.configuration.tls import SYSTEM, Trust
 from exporters.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the engine is."""
+    """Address of the engine."""
 
     host: str
     port: int
@@ -19,15 +20,14 @@ class Origin:
 
     @property
     def authority(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return str(Address(self.host, self.port))
 
 
 def origin(url: str, trust: Trust = SYSTEM) -> Origin:
     """Read `http://host:port[/prefix]`.
 
     Raises:
-        UsageError: the address is not of this form, or what to trust cannot be read.
+        UsageError: the address is not of this form, or the file of authorities cannot be read.
     """
     try:
         parts = urlsplit(url)

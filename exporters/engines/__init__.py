@@ -1,1 +1,1 @@
-"""The engine's side: its own metrics in one vocabulary, and the flips of its configuration."""
+"""Reads the engines' metrics pages into one vocabulary, and detects changes of their configuration."""

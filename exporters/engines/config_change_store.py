@@ -1,93 +1,93 @@
-"""Keeps what is known of each engine's flips in a small file, over a restart of the sidecar."""
+"""Stores each engine's config changes in a small file, so that they survive a restart of the sidecar."""
 
 import contextlib
+import logging
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from exporters.engines.config_changes import ConfigWatch, Known
+from exporters.engines.config_changes import ConfigHistory, ConfigWatch
 from exporters.errors import UsageError, system_reason
 
+logger = logging.getLogger("vllm_slo.engines")
 
-class _File(msgspec.Struct):
+
+class _StateFile(msgspec.Struct):
     version: Literal[1]
-    seen_at: float  # unix: the engines were seen like this then, and perhaps later
-    engines: dict[str, Known]
+    seen_at: float  # unix, of the write: the engines may have been observed later with the same settings
+    engines: dict[str, ConfigHistory]
 
 
 _encode = msgspec.json.Encoder().encode
 
 
 class ConfigChangeStore:
-    """The file of `--state`; one that cannot be read is set aside, and one that cannot be written is said once."""
+    """The file of `--state`; an unreadable file is renamed, and a failed write is logged once and tried again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._aside = path.with_name(f"{path.name}.broken")
-        self._beside = path.with_name(f"{path.name}.new")
-        self._written = b""
-        self._failed = False
+        self._broken_path = path.with_name(f"{path.name}.broken")
+        self._temporary_path = path.with_name(f"{path.name}.new")
+        self._saved = b""
+        self._save_failed = False
 
     def check(self) -> None:
-        """Find out whether it can be written.
+        """Check that the file can be written.
 
         Raises:
             UsageError: it cannot.
         """
         path = self._path
         try:
-            with contextlib.suppress(FileExistsError):  # a file where a folder should be: `open` says it better
+            with contextlib.suppress(FileExistsError):  # a file in place of a folder: `open` has the better message
                 path.parent.mkdir(parents=True, exist_ok=True)
-            self._beside.open("wb").close()
-            self._beside.unlink()
+            self._temporary_path.open("wb").close()
+            self._temporary_path.unlink()
             if path.is_dir():
                 raise IsADirectoryError(None, "is a directory")
         except OSError as error:
             raise UsageError(f"--state: {path} cannot be written: {system_reason(error)}") from error
 
     def load(self) -> dict[str, ConfigWatch]:
-        """What was kept, by engine; nothing where there is no file, or none that can be used."""
+        """The stored histories by engine; none where the file is missing or unusable."""
         try:
-            read = msgspec.json.decode(self._path.read_bytes(), type=_File)
+            state = msgspec.json.decode(self._path.read_bytes(), type=_StateFile)
         except FileNotFoundError:
             return {}
         except OSError as error:
-            self._say(f"{self._path} cannot be read: {system_reason(error)}; starting without it")
+            self._warn(f"{self._path} cannot be read: {system_reason(error)}; starting without it")
             return {}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            said = f"{self._path} is no state of this version: {error}"
+            problem = f"{self._path} is no state of this version: {error}"
             try:
-                self._path.replace(self._aside)
-            except OSError as refused:
-                self._say(f"{said}; it cannot be set aside: {system_reason(refused)}; it will be overwritten")
+                self._path.replace(self._broken_path)
+            except OSError as rename_error:
+                self._warn(f"{problem}; it cannot be renamed: {system_reason(rename_error)}; it will be overwritten")
             else:
-                self._say(f"{said}; set aside as {self._aside.name}, starting without it")
+                self._warn(f"{problem}; renamed to {self._broken_path.name}, starting without it")
             return {}
-        return {name: ConfigWatch(known, read.seen_at) for name, known in read.engines.items()}
+        return {name: ConfigWatch(history, state.seen_at) for name, history in state.engines.items()}
 
-    def save(self, engines: Mapping[str, Known], now: float) -> None:
-        """Write what differs from the last time, whole or not at all."""
-        known = _encode(engines)
-        if known == self._written:
+    def save(self, engines: Mapping[str, ConfigHistory], now: float) -> None:
+        """Replace the file as a whole, if something has changed since the last time."""
+        encoded = _encode(engines)
+        if encoded == self._saved:
             return
         try:
-            with self._beside.open("wb") as file:
-                file.write(_encode(_File(version=1, seen_at=now, engines=dict(engines))))
+            with self._temporary_path.open("wb") as file:
+                file.write(_encode(_StateFile(version=1, seen_at=now, engines=dict(engines))))
                 file.flush()
                 os.fsync(file.fileno())
-            self._beside.replace(self._path)
+            self._temporary_path.replace(self._path)
         except OSError as error:
-            if not self._failed:
-                self._say(
-                    f"{self._path} cannot be written: {system_reason(error)}; flips are kept in memory until it can"
-                )
-            self._failed = True
+            if not self._save_failed:
+                self._warn(f"{self._path} cannot be written: {system_reason(error)}; config changes stay in memory")
+            self._save_failed = True
             return
-        self._written, self._failed = known, False
+        self._saved, self._save_failed = encoded, False
 
-    def _say(self, text: str) -> None:
-        print(f"exporter: --state: {text}", file=sys.stderr, flush=True)
+    def _warn(self, text: str) -> None:
+        logger.warning("--state: %s", text)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from prometheus_client.core import Metric
 
 from exporters.engines.config_change_store import ConfigChangeStore
-from exporters.engines.config_changes import Taken, revision
+from exporters.engines.config_changes import DeclarationResult, revision
 from exporters.engines.engine_state import EngineState, collect
 from exporters.engines.scrape_targets import Target
 from exporters.engines.scraper import Scraper
 
 
-class Fleet:
-    """One scraper an engine, so that one that hangs delays no other; whoever reads, reads what they have found."""
+class EngineGroup:
+    """One scraper per engine, so that an engine that hangs delays no other; readers get the last results."""
 
     def __init__(
         self,
@@ -23,13 +23,13 @@ class Fleet:
         interval: float,
         on_models: Callable[[tuple[str, ...]], None],
         tls: ssl.SSLContext,
-        memory: ConfigChangeStore | None = None,
+        store: ConfigChangeStore | None = None,
     ) -> None:
-        self._scrapers = [Scraper(target, interval, on_models, tls, self._remember) for target in targets]
-        self._memory = memory
-        kept = {} if memory is None else memory.load()
+        self._scrapers = [Scraper(target, interval, on_models, tls, self._save) for target in targets]
+        self._store = store
+        stored = {} if store is None else store.load()
         for state in self.states:
-            state.watch = kept.get(state.name, state.watch)
+            state.watch = stored.get(state.name, state.watch)
 
     @property
     def states(self) -> list[EngineState]:
@@ -44,24 +44,28 @@ class Fleet:
 
     @property
     def revision(self) -> str | None:
-        """That of the engine; of several, which may serve any request, a hash of theirs."""
-        known = {state.name: state.watch.revision for state in self.states if state.watch.revision is not None}
+        """The revision of the only engine, or a hash of all revisions, because any of several may serve a request."""
+        revisions = {state.name: state.watch.revision for state in self.states if state.watch.revision is not None}
         if len(self._scrapers) == 1:
-            return next(iter(known.values()), None)
-        return revision(known) if known else None
+            return next(iter(revisions.values()), None)
+        return revision(revisions) if revisions else None
 
-    def answered(self, fingerprint: str, at: float) -> None:
-        """An answer that ended at `at` (unix) carried it; of several engines nobody knows whose it is."""
+    def observe_fingerprint(self, fingerprint: str, at: float) -> None:
+        """A response that ended at `at` (unix) carried it; with several engines its sender is unknown."""
         if len(self._scrapers) == 1:
-            self._scrapers[0].state.watch.answered(fingerprint, at)
+            self._scrapers[0].state.watch.observe_fingerprint(fingerprint, at)
 
-    def declare(self, engines: Sequence[str], settings: Mapping[str, str], note: str) -> dict[str, dict[str, Taken]]:
-        """An operator says what holds now at these engines."""
+    def declare(
+        self, engines: Sequence[str], settings: Mapping[str, str], note: str
+    ) -> dict[str, dict[str, DeclarationResult]]:
+        """Record an operator's statement that these engines run with these settings."""
         now = time.time()
-        taken = {state.name: state.watch.declare(settings, note, now) for state in self.states if state.name in engines}
-        self._remember()
-        return taken
+        results = {
+            state.name: state.watch.declare(settings, note, now) for state in self.states if state.name in engines
+        }
+        self._save()
+        return results
 
-    def _remember(self) -> None:
-        if self._memory is not None:
-            self._memory.save({state.name: state.watch.known for state in self.states}, time.time())
+    def _save(self) -> None:
+        if self._store is not None:
+            self._store.save({state.name: state.watch.history for state in self.states}, time.time())

@@ -1,16 +1,14 @@
-"""What the pages of an engine tell of its settings, each under one name and in one spelling."""
+"""Reads the settings that an engine's JSON pages show, each under one name and in one spelling."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from exporters.engines.normalisation import NOT_SETTINGS
+from exporters.engines.normalisation import NON_SETTINGS
 
-LONGEST = 200
-"""Characters of a value that become a label; a chat template is not shown whole."""
+MAX_VALUE_LENGTH = 200
+"""Characters of a value that become a label; a chat template is cut."""
 
-# Sections of vLLM's configuration whose keys are its flags; of the last ones only what somebody sets, as they hold
-# addresses and caches of this start too.
-_FLAGS: dict[str, tuple[str, ...] | None] = {
+_FLAG_SECTIONS: dict[str, tuple[str, ...] | None] = {
     "cache_config": None,
     "model_config": None,
     "scheduler_config": None,
@@ -20,69 +18,73 @@ _FLAGS: dict[str, tuple[str, ...] | None] = {
     ),
     "load_config": ("load_format",),
 }
-_PREFIXED = frozenset({"attention_config", "lora_config", "speculative_config"})
-"""Sections whose keys mean something else elsewhere: a draft model is a model too."""
+"""Sections of vLLM's configuration whose keys are flags, and which keys: the others are addresses and caches."""
 
-_AS_FLAG = {"policy": "scheduling_policy"}
+_PREFIXED_SECTIONS = frozenset({"attention_config", "lora_config", "speculative_config"})
+"""Sections whose keys have another meaning elsewhere: a draft model is a model too."""
 
-_NOT_FLAGS = NOT_SETTINGS | {"served_model_name"}
-"""Of several served names only the first is there."""
+_FLAG_NAMES = {"policy": "scheduling_policy"}
 
-_SECRET = ("token", "key", "secret", "password")
-_OF_THIS_START = ("port", "rank", "local")
-_WORDS = ("backend", "format", "layout", "method", "mode", "policy", "precision", "quantization", "strategy", "type")
-"""How variables end whose values are words to choose from; others are names and paths, some made anew at each start."""
+_NON_FLAGS = NON_SETTINGS | {"served_model_name"}
+"""The server info has only the first of several served names."""
+
+_SECRET_SUFFIXES = ("token", "key", "secret", "password")
+_PROCESS_SUFFIXES = ("port", "rank", "local")
+_CHOICE_SUFFIXES = (
+    *("backend", "format", "layout", "method", "mode", "policy", "precision", "quantization", "strategy", "type"),
+)
+"""Suffixes of variables whose text is one of a few choices; other texts are names and paths, some new at each start."""
 
 
-def of_models(told: Any) -> dict[str, str]:
-    """Of /v1/models: what is served, but not the adapters, which come and go while the engine runs.
+def models_settings(page: Any) -> dict[str, str]:
+    """The settings of /v1/models, without adapters, which are loaded and unloaded while the engine runs.
 
     Raises:
-        KeyError, TypeError, AttributeError: it has another shape.
+        KeyError, TypeError, AttributeError: the page has another shape.
     """
-    served = [model for model in told["data"] if model.get("parent") is None]
-    values = {
-        "served_model_name": [str(model["id"]) for model in served],
-        "model": [str(model["root"]) for model in served if model.get("root")],
-        "max_model_len": [str(model["max_model_len"]) for model in served if model.get("max_model_len")],
+    models = [model for model in page["data"] if model.get("parent") is None]
+    settings = {
+        "served_model_name": [str(model["id"]) for model in models],
+        "model": [str(model["root"]) for model in models if model.get("root")],
+        "max_model_len": [str(model["max_model_len"]) for model in models if model.get("max_model_len")],
     }
-    return {name: ",".join(sorted(set(found)))[:LONGEST] for name, found in values.items() if found}
+    return {name: ",".join(sorted(set(values)))[:MAX_VALUE_LENGTH] for name, values in settings.items() if values}
 
 
-def of_server_info(told: Any) -> dict[str, str]:
-    """Of vLLM's /server_info?config_format=json, there with VLLM_SERVER_DEV_MODE=1; older ones tell no JSON.
+def server_info_settings(page: Any) -> dict[str, str]:
+    """The settings of vLLM's /server_info?config_format=json; older versions show only the environment as JSON.
 
     Raises:
-        KeyError, TypeError, AttributeError: it has another shape.
+        KeyError, TypeError, AttributeError: the page has another shape.
     """
-    found: dict[str, str] = {}
-    config, environment = told["vllm_config"], told.get("vllm_env")
+    settings: dict[str, str] = {}
+    config, environment = page["vllm_config"], page.get("vllm_env")
     if isinstance(config, Mapping):
         for section, values in config.items():
             if isinstance(values, Mapping):
-                found.update(_of_section(section, values))
+                settings.update(_section_settings(section, values))
     if isinstance(environment, Mapping):
-        found.update((name, str(value)) for name, value in environment.items() if _is_set_by_somebody(name, value))
-    return {name: value[:LONGEST] for name, value in found.items()}
+        settings.update((name, str(value)) for name, value in environment.items() if _is_setting(name, value))
+    return {name: value[:MAX_VALUE_LENGTH] for name, value in settings.items()}
 
 
-def _of_section(section: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    wanted = _FLAGS.get(section) or tuple(values)
+def _section_settings(section: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    flags = _FLAG_SECTIONS.get(section) or tuple(values)
     for key, value in values.items():
-        if isinstance(value, dict) or _ends_in(key, _SECRET):
+        if isinstance(value, dict) or _has_suffix(key, _SECRET_SUFFIXES):
             continue
-        if section in _FLAGS and key in wanted and key not in _NOT_FLAGS:
-            yield _AS_FLAG.get(key, key), str(value)
-        elif section in _PREFIXED:
+        if section in _FLAG_SECTIONS and key in flags and key not in _NON_FLAGS:
+            yield _FLAG_NAMES.get(key, key), str(value)
+        elif section in _PREFIXED_SECTIONS:
             yield f"{section}.{key}", str(value)
 
 
-def _is_set_by_somebody(name: str, value: Any) -> bool:
-    """Not what differs from start to start by itself: each restart would look like a flip."""
+def _is_setting(variable: str, value: Any) -> bool:
+    """Whether somebody chose the value; one that differs at each start would make each restart a config change."""
     if isinstance(value, str):
-        return _ends_in(name, _WORDS)
-    return isinstance(value, int | float) and not _ends_in(name, _OF_THIS_START)
+        return _has_suffix(variable, _CHOICE_SUFFIXES)
+    return isinstance(value, int | float) and not _has_suffix(variable, _PROCESS_SUFFIXES)
 
 
-def _ends_in(name: str, words: tuple[str, ...]) -> bool:
-    return name.lower().rpartition("_")[2] in words
+def _has_suffix(name: str, suffixes: tuple[str, ...]) -> bool:
+    return name.lower().rpartition("_")[2] in suffixes

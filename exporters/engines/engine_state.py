@@ -1,47 +1,46 @@
-"""What the last looks have found of each engine, as our series."""
+"""The state of each engine after its last scrapes, as our series."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client.core import HistogramMetricFamily, Metric
-from prometheus_client.utils import floatToGoString
 
 from exporters import signals
 from exporters.engines.config_changes import ConfigWatch
-from exporters.engines.normalisation import Key, Reading
+from exporters.engines.normalisation import EngineMetrics, SeriesKey
 from exporters.engines.signal_table import SIGNALS
-from exporters.exposition.accumulators import Labels, counter, gauge
+from exporters.exposition.accumulators import Labels, counter, format_float, gauge
 from exporters.signals import Kind, Signal
 
-FAILED = ("connection", "timeout", "status", "payload", "size", "parse")
-"""Why a look at an engine can fail; it is then down."""
+FAILURES = ("connection", "timeout", "status", "payload", "size", "parse")
+"""Reasons why a scrape fails; the engine is then down."""
 
-UNUSABLE = ("line", "value", "duplicate", "histogram")
-"""What a look can do without: the rest of the page is used."""
+FAULTS = ("line", "value", "duplicate", "histogram")
+"""Kinds of content that a scrape skips; it uses the rest of the page."""
 
 
 @dataclass(slots=True)
 class EngineState:
-    """One engine; `good_at` is monotonic seconds."""
+    """One engine; `last_success_at` is monotonic seconds."""
 
     name: str
     up: bool = False
-    reading: Reading = field(default_factory=Reading)
-    good_at: float | None = None
+    metrics: EngineMetrics = field(default_factory=EngineMetrics)
+    last_success_at: float | None = None
     version: str | None = None
     models: tuple[str, ...] = ()
-    errors: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*FAILED, *UNUSABLE), 0))
+    errors: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*FAILURES, *FAULTS), 0))
     watch: ConfigWatch = field(default_factory=ConfigWatch)
 
     def samples(self, now: float) -> Iterator[tuple[Signal, Labels, float]]:
-        """All but the histograms; what is not known is absent, not zero."""
+        """All samples except histograms; an unknown value is absent, not zero."""
         yield signals.ENGINE_UP, (), float(self.up)
         for reason, count in self.errors.items():
             yield signals.ENGINE_SCRAPE_ERRORS, (reason,), float(count)
-        if self.good_at is not None:
-            yield signals.ENGINE_SCRAPE_AGE, (), now - self.good_at
+        if self.last_success_at is not None:
+            yield signals.ENGINE_SCRAPE_AGE, (), now - self.last_success_at
         if self.up:
-            yield from self._of_reading()
+            yield from self._scraped_samples()
         if self.watch.revision is not None:
             yield signals.ENGINE_CONFIG_INFO, (self.watch.revision,), 1.0
         for setting in sorted(self.watch.settings.items()):
@@ -49,51 +48,47 @@ class EngineState:
         for change in self.watch.changes:
             yield signals.ENGINE_CONFIG_CHANGE, (change.setting, change.old, change.new), change.at
 
-    def _of_reading(self) -> Iterator[tuple[Signal, Labels, float]]:
-        reading = self.reading
-        for signal, values in reading.values.items():
+    def _scraped_samples(self) -> Iterator[tuple[Signal, Labels, float]]:
+        metrics = self.metrics
+        for signal, values in metrics.values.items():
             for key, value in values.items():
                 yield signal, self.labels(key), value
-        for rank, tokens in reading.kv_capacity.items():
+        for rank, tokens in metrics.kv_capacity.items():
             yield signals.ENGINE_KV_CAPACITY, (rank,), tokens
         for signal in SIGNALS:
-            yield signals.ENGINE_SIGNAL_EXPOSED, (signal.name,), float(signal in reading.exposed)
-        if reading.engine is not None:
-            yield signals.ENGINE_COUNTS_LIVE, (), float(reading.engine.counts_live)
-        if reading.start_time is not None:
-            yield signals.ENGINE_START_TIME, (), reading.start_time
-        yield signals.ENGINE_INFO, (reading.engine_type, self.version or "unknown"), 1.0
+            yield signals.ENGINE_SIGNAL_EXPOSED, (signal.name,), float(signal in metrics.exposed)
+        if metrics.engine_type is not None:
+            yield signals.ENGINE_COUNTS_LIVE, (), float(metrics.engine_type.counts_live)
+        if metrics.start_time is not None:
+            yield signals.ENGINE_START_TIME, (), metrics.start_time
+        yield signals.ENGINE_INFO, (metrics.type_name, self.version or "unknown"), 1.0
 
-    def labels(self, key: Key) -> Labels:
-        """Rank and model; an engine that names no model serves the only one that is listed."""
+    def labels(self, key: SeriesKey) -> Labels:
+        """Rank and model; an engine type without a model label serves the only model that is listed."""
         rank, model = key
-        nameless = self.reading.engine is not None and self.reading.engine.model_label is None
-        return rank, self.models[0] if nameless and len(self.models) == 1 else model
+        engine = self.metrics.engine_type
+        is_nameless = engine is not None and engine.model_label is None
+        return rank, self.models[0] if is_nameless and len(self.models) == 1 else model
 
 
 def collect(states: Sequence[EngineState], now: float) -> Iterator[Metric]:
-    """Each family once, over all engines."""
+    """Each family once, for all engines."""
     samples: dict[Signal, list[tuple[Labels, float]]] = {}
     for state in states:
         for signal, labels, value in state.samples(now):
             samples.setdefault(signal, []).append(((state.name, *labels), value))
-    for signal, found in samples.items():
-        yield (counter if signal.kind is Kind.COUNTER else gauge)(signal, found)
+    for signal, signal_samples in samples.items():
+        yield (counter if signal.kind is Kind.COUNTER else gauge)(signal, signal_samples)
     for signal in SIGNALS:
-        showing = [state for state in states if state.up and signal in state.reading.distributions]
-        if showing:
-            yield _histogram(signal, showing)
+        exposing = [state for state in states if state.up and signal in state.metrics.distributions]
+        if exposing:
+            yield _histogram(signal, exposing)
 
 
 def _histogram(signal: Signal, states: Sequence[EngineState]) -> Metric:
     family = HistogramMetricFamily(signal.name, signal.help, labels=list(signal.labels))
     for state in states:
-        for key, found in state.reading.distributions[signal].items():
-            buckets = [(_bound(bound), count) for bound, count in found.buckets]
-            family.add_metric((state.name, *state.labels(key)), buckets, found.sum)
+        for key, distribution in state.metrics.distributions[signal].items():
+            buckets = [(format_float(bound), count) for bound, count in distribution.buckets]
+            family.add_metric((state.name, *state.labels(key)), buckets, distribution.sum)
     return family
-
-
-def _bound(value: float) -> str:
-    """As both formats want it written."""
-    return str(floatToGoString(value))  # type: ignore[no-untyped-call]  # it has no annotations

@@ -1,4 +1,4 @@
-"""Where the pages of each engine are, from the flags."""
+"""The addresses of each engine's pages, from the flags."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from exporters.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One engine: its name in the label `engine`, its metrics page, and where it tells its version and its models."""
+    """One engine: its name in the label `engine`, and the addresses of its pages."""
 
     name: str
-    metrics: str
-    itself: str
-    models: str
+    metrics_url: str
+    base_url: str
+    models_url: str
 
 
 def targets(upstream: str, metrics: Sequence[str]) -> tuple[Target, ...]:
@@ -24,11 +24,11 @@ def targets(upstream: str, metrics: Sequence[str]) -> tuple[Target, ...]:
         UsageError: a page has no usable address, or two engines would have one name.
     """
     upstream = upstream.rstrip("/")
-    models = f"{upstream}/v1/models"  # what clients call them: with a gateway in between, what it calls them
+    models = f"{upstream}/v1/models"  # with the names that clients use: a gateway's, where there is one
     pages = {url: _page(url) for url in metrics or (f"{upstream}/metrics",)}
     if len(pages) < len(metrics):
-        twice = next(url for url in metrics if metrics.count(url) > 1)
-        raise UsageError(f"--engine-metrics: {twice!r} is given twice; name each engine once")
+        duplicate = next(url for url in metrics if metrics.count(url) > 1)
+        raise UsageError(f"--engine-metrics: {duplicate!r} is given twice; name each engine once")
     if len(pages) == 1:
         return tuple(Target(_host(page), url, upstream, models) for url, page in pages.items())
     hosts = [_host(page) for page in pages.values()]

@@ -1,4 +1,4 @@
-"""Looks at one engine at an interval: its metrics, its models and version, what it shows of its configuration."""
+"""Scrapes one engine at an interval: its metrics, its models, its version and its settings."""
 
 import asyncio
 import ssl
@@ -9,44 +9,44 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from exporters.engines.engine_settings import of_models, of_server_info
+from exporters.engines.engine_settings import models_settings, server_info_settings
 from exporters.engines.engine_state import EngineState
-from exporters.engines.normalisation import Reading, read
+from exporters.engines.normalisation import EngineMetrics, normalise
 from exporters.engines.scrape_targets import Target
 from exporters.engines.signal_table import VLLM
 
 IDENTITY_SECONDS = 30.0
-"""How often models and version are asked for although nothing seems to have changed."""
+"""The interval at which models and version are requested while the process stays the same."""
 
-IDENTITY_PATIENCE = 1.0
-"""How long each of them may hold up the next look."""
+IDENTITY_TIMEOUT_SECONDS = 1.0
+"""The time that each of these pages may delay the next scrape."""
 
-HUNG_SECONDS = 5.0
-"""When to ask again what did not answer in that time: at once would slow down every look."""
+RETRY_SECONDS = 5.0
+"""The interval after one of these pages has timed out: a request at each scrape would slow down all scrapes."""
 
 SERVER_INFO = "/server_info?config_format=json"
-"""vLLM has it where VLLM_SERVER_DEV_MODE is set; it looks around for some seconds before it answers first."""
+"""vLLM serves it with VLLM_SERVER_DEV_MODE=1; its first response takes some seconds, for collecting the environment."""
 
 SERVER_INFO_TRIES = 6
-"""Over half a minute; until then nobody knows whether a changed fingerprint will get its name."""
+"""Half a minute; until then, a changed fingerprint may still be explained by a setting of that page."""
 
-AWAY_SECONDS = 1.0
-"""How often an engine that does not answer is looked for."""
+DOWN_SECONDS = 1.0
+"""The longest interval between scrapes of an engine that is down."""
 
-LARGEST_PAGE = 64 * 1024 * 1024
-"""Bytes, decompressed; one rank of vLLM is 60 KiB. Half a page would be worse than none: its counters seem to fall."""
+MAX_PAGE_BYTES = 64 * 1024 * 1024
+"""Decompressed; one rank of vLLM is 60 KiB. A larger page is not cut, because its counters would seem to decrease."""
 
-# OpenMetrics is read too (vLLM's Rust frontend knows nothing else) but not asked for: Python's client library looks at
-# no q, and writes vllm_ there for vllm: .
-_ACCEPT = {"accept": "text/plain;version=0.0.4, */*;q=0.1"}
+# Not OpenMetrics: in that format Python's client library writes `vllm_` in place of `vllm:`, and it ignores `q`. vLLM's
+# Rust frontend sends it all the same.
+_HEADERS = {"accept": "text/plain;version=0.0.4, */*;q=0.1"}
 
 
-class TooLargeError(ValueError):
-    """A page beyond `LARGEST_PAGE`."""
+class PageTooLargeError(ValueError):
+    """A page larger than `MAX_PAGE_BYTES`."""
 
 
 class Scraper:
-    """Keeps an `EngineState` fresh; a slow or broken engine only makes it stale."""
+    """Updates one `EngineState`; a slow or broken engine only makes it stale."""
 
     def __init__(
         self,
@@ -54,62 +54,62 @@ class Scraper:
         interval: float,
         on_models: Callable[[tuple[str, ...]], None],
         tls: ssl.SSLContext,
-        on_look: Callable[[], None] = lambda: None,
+        on_scrape: Callable[[], None] = lambda: None,
     ) -> None:
         self._target = target
         self._interval = interval
         self._on_models = on_models
         self._tls = tls
-        self._on_look = on_look
-        self._told: dict[str, str] = {}  # of this process's settings, by pages other than its metrics
+        self._on_scrape = on_scrape
+        self._page_settings: dict[str, str] = {}  # of the present process, from pages other than its metrics
         self._server_info_tries = 0
         self._identify_at = 0.0
         self._timeout = aiohttp.ClientTimeout(total=max(interval, 2.0))
         self.state = EngineState(target.name)
 
     async def run(self) -> None:
-        """Scrape for ever, each interval once."""
+        """Scrape once per interval, for ever."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         connector = aiohttp.TCPConnector(ssl=self._tls)
         async with aiohttp.ClientSession(timeout=self._timeout, connector=connector) as session:
             while True:
                 await self.scrape(session)
-                self._on_look()
-                # A model's name must be known before its first requests end, or they count as `other`.
-                interval = self._interval if self.state.up else min(self._interval, AWAY_SECONDS)
+                self._on_scrape()
+                # The names of models must be known before their first requests end, or these count as `other`.
+                interval = self._interval if self.state.up else min(self._interval, DOWN_SECONDS)
                 due = max(due + interval, loop.time())
                 await asyncio.sleep(due - loop.time())
 
     async def scrape(self, session: aiohttp.ClientSession) -> None:
-        """One look; a failure is counted and makes the engine `down`."""
-        state, started = self.state, self.state.reading.start_time
-        reading = await self._look(session)
-        if isinstance(reading, str):
-            state.errors[reading] += 1
+        """Scrape once; a failure is counted and makes the engine `down`."""
+        state, previous_start = self.state, self.state.metrics.start_time
+        metrics = await self._fetch_metrics(session)
+        if isinstance(metrics, str):
+            state.errors[metrics] += 1
             state.up = False
-            if reading == "status" and time.monotonic() > self._identify_at:
-                await self._identify(session)  # it serves: an engine may show metrics only where a flag asks for them
+            if metrics == "status" and time.monotonic() > self._identify_at:
+                await self._identify(session)  # the engine serves, but may need a flag to expose metrics
             return
-        for reason in +reading.faults:
-            state.errors[reason] += 1  # looks, not lines: a page of garbage is one event
-        came_up = not state.up or reading.start_time != started
-        state.reading, state.good_at = reading, time.monotonic()
+        for reason in +metrics.faults:
+            state.errors[reason] += 1  # counts scrapes, not lines: a page of garbage is one event
+        came_up = not state.up or metrics.start_time != previous_start
+        state.metrics, state.last_success_at = metrics, time.monotonic()
         if came_up:
-            self._told = {}
-            self._server_info_tries = SERVER_INFO_TRIES if reading.engine is VLLM else 0
+            self._page_settings = {}
+            self._server_info_tries = SERVER_INFO_TRIES if metrics.engine_type is VLLM else 0
         if came_up or time.monotonic() > self._identify_at:
             await self._identify(session)
-        state.watch.more_to_come = self._server_info_tries > 0
-        state.watch.observe({**self._told, **reading.settings}, reading.start_time, time.time())
+        state.watch.settings_pending = self._server_info_tries > 0
+        state.watch.observe({**self._page_settings, **metrics.settings}, metrics.start_time, time.time())
         state.up = True
 
-    async def _look(self, session: aiohttp.ClientSession) -> Reading | str:
-        """What the metrics page says, or the reason why not."""
+    async def _fetch_metrics(self, session: aiohttp.ClientSession) -> EngineMetrics | str:
+        """The content of the metrics page, or the reason of the failure."""
         try:
-            body = await _fetch(session, self._target.metrics)
-            # A bad byte costs its line. Beside the loop: a page of 1,500 samples takes 20 ms, the largest a second.
-            return await asyncio.to_thread(read, body.decode(errors="replace"))
+            body = await _fetch(session, self._target.metrics_url)
+            # An invalid byte invalidates its line. In a thread: 1,500 samples take 20 ms, the largest page a second.
+            return await asyncio.to_thread(normalise, body.decode(errors="replace"))
         except aiohttp.ClientResponseError:
             return "status"
         except aiohttp.ClientPayloadError:
@@ -118,60 +118,60 @@ class Scraper:
             return "timeout"
         except (aiohttp.ClientError, OSError):
             return "connection"
-        except TooLargeError:
+        except PageTooLargeError:
             return "size"
         except ValueError:
             return "parse"
 
     async def _identify(self, session: aiohttp.ClientSession) -> None:
-        """Ask for the models, the version and more; an engine that has no such page keeps what was known."""
+        """Request the models, the version and the settings; a page that an engine does not have changes nothing."""
         self._identify_at = time.monotonic() + IDENTITY_SECONDS
-        engine = self.state.reading.engine
-        path, field = engine.version_page if engine is not None else ("/version", "version")
-        own_models = f"{self._target.itself}/v1/models"
+        engine, base_url, models_url = self.state.metrics.engine_type, self._target.base_url, self._target.models_url
+        path, key = engine.version_page if engine is not None else ("/version", "version")
+        own_models_url = f"{base_url}/v1/models"
 
-        def models(told: Any) -> None:
-            self.state.models = tuple(str(model["id"]) for model in told["data"])
+        def read_models(page: Any) -> None:
+            self.state.models = tuple(str(model["id"]) for model in page["data"])
             self._on_models(self.state.models)
-            if own_models == self._target.models:
-                settings(told)
+            if own_models_url == models_url:
+                read_model_settings(page)
 
-        def settings(told: Any) -> None:
-            self._told.update(of_models(told))
+        def read_model_settings(page: Any) -> None:
+            self._page_settings.update(models_settings(page))
 
-        def version(told: Any) -> None:
-            self.state.version = self._told["version"] = str(told[field])
+        def read_version(page: Any) -> None:
+            self.state.version = self._page_settings["version"] = str(page[key])
 
-        def server_info(told: Any) -> None:
-            self._told.update(of_server_info(told))
+        def read_server_info(page: Any) -> None:
+            self._page_settings.update(server_info_settings(page))
 
-        pages = [(self._target.models, models), (f"{self._target.itself}{path}", version)]
-        if own_models != self._target.models:  # a gateway's list is of no one engine
-            pages.append((own_models, settings))
+        pages = [(models_url, read_models), (f"{base_url}{path}", read_version)]
+        if own_models_url != models_url:  # a gateway's list is that of several engines
+            pages.append((own_models_url, read_model_settings))
         tries = self._server_info_tries
         if tries:
-            pages.append((f"{self._target.itself}{SERVER_INFO}", server_info))
-            self._server_info_tries = 0  # whatever it answers, in this process's life it will answer the same
-        for url, take in pages:
+            pages.append((f"{base_url}{SERVER_INFO}", read_server_info))
+            self._server_info_tries = 0  # its response stays the same for the life of the process
+        for url, read_page in pages:
             try:
-                async with asyncio.timeout(IDENTITY_PATIENCE):
-                    take(msgspec.json.decode(await _fetch(session, url)))
+                async with asyncio.timeout(IDENTITY_TIMEOUT_SECONDS):
+                    read_page(msgspec.json.decode(await _fetch(session, url)))
             except aiohttp.ClientResponseError:
                 pass  # no such page
             except TimeoutError:
-                self._identify_at = time.monotonic() + HUNG_SECONDS
-                if take is server_info:
+                self._identify_at = time.monotonic() + RETRY_SECONDS
+                if read_page is read_server_info:
                     self._server_info_tries = tries - 1
             except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                self._identify_at = 0.0  # half an answer: ask again at the next scrape
+                self._identify_at = 0.0  # an incomplete response: request it again at the next scrape
 
 
 async def _fetch(session: aiohttp.ClientSession, url: str) -> bytes:
-    async with session.get(url, headers=_ACCEPT) as response:
+    async with session.get(url, headers=_HEADERS) as response:
         response.raise_for_status()
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
-            if len(body) > LARGEST_PAGE:
-                raise TooLargeError(url)
+            if len(body) > MAX_PAGE_BYTES:
+                raise PageTooLargeError(url)
         return bytes(body)

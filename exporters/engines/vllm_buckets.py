@@ -1,15 +1,15 @@
-"""Which families a version of vLLM has, and the bounds of its histograms of latencies."""
+"""The families of each vLLM release, and the bounds of its latency histograms."""
 
 import re
 from dataclasses import dataclass
 
 from exporters import signals
 from exporters.engines.signal_table import VLLM
-from exporters.engines.table_rows import Family, Row
+from exporters.engines.table_schema import Family, Row
 from exporters.signals import Signal
 
 OLDEST, NEWEST = "0.6.6", "0.33.0"
-"""The releases between which the bounds are known; later ones are taken to have those of the newest."""
+"""The releases between which the bounds are known; later ones are assumed to have those of the newest."""
 
 FINISHED = "vllm:request_success_total"
 """Requests that ended, by `finished_reason`."""
@@ -18,7 +18,7 @@ _FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75
 _TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
 _REQUEST = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
 
-# By the release that brought them, as its source has them. From 0.32 on `--custom-histogram-buckets` can set others.
+# By the release that introduced them, from its source. Since 0.32 `--custom-histogram-buckets` can set others.
 _BOUNDS: dict[Signal, dict[str, tuple[float, ...]]] = {
     signals.ENGINE_TTFT: {OLDEST: _FIRST_TOKEN, "0.8.5": (*_FIRST_TOKEN, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)},
     signals.ENGINE_TPOT: {"0.11.0": _TOKEN},
@@ -31,19 +31,19 @@ _BOUNDS: dict[Signal, dict[str, tuple[float, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """One of vLLM's, with its upper bounds without +Inf."""
+    """A histogram of vLLM, with its upper bounds without +Inf."""
 
     name: str
     bounds: tuple[float, ...]
 
 
 def order(version: str) -> tuple[int, ...]:
-    """By which versions compare; `0.25` is `0.25.0`."""
+    """The sort key of a version; `0.25` equals `0.25.0`."""
     return tuple(map(int, [*re.findall(r"\d+", version), 0, 0][:3]))
 
 
 def family(row: Row, version: str) -> Family | None:
-    """The first of a row that this version of vLLM has."""
+    """The first family of a row that this version of vLLM has."""
     at = order(version)
     return next(
         (
@@ -56,11 +56,11 @@ def family(row: Row, version: str) -> Family | None:
 
 
 def histogram(signal: Signal, version: str) -> Histogram | None:
-    """That of a latency, if this version of vLLM has one."""
+    """The histogram of a latency, if this version of vLLM has one."""
     row = next(row for row in VLLM.rows if row.signal is signal)
-    found = family(row, version)
+    source = family(row, version)
     bounds = [bounds for since, bounds in _BOUNDS[signal].items() if order(since) <= order(version)]
-    return Histogram(found.name, bounds[-1]) if found and bounds else None
+    return Histogram(source.name, bounds[-1]) if source and bounds else None
 
 
 def first_with(signal: Signal) -> str:

@@ -1,1 +1,1 @@
-"""Counters and histograms as the sidecar keeps and exposes them."""
+"""Counters and histograms of the sidecar, and how a metrics page shows them."""

@@ -1,7 +1,8 @@
-"""Counters and histograms as plain numbers, and their lines of a metrics page.
+"""Counters and histograms as plain numbers, which write their own lines of a metrics page.
 
-prometheus_client writes the start of each line, once: a page of 50,000 series takes it 0.4 s, and streams that share
-the core feel that. What changes from scrape to scrape is numbers, and those are written here.
+prometheus_client formats the name and the labels of every line at each scrape: 0.45 s of CPU for a page of 50,000
+series, which delays streams that share the core. Names and labels never change, so its encoder writes them once per
+label combination here, and a scrape formats only the numbers: 13 ms for the same page, byte for byte the same.
 """
 
 from abc import ABC, abstractmethod
@@ -15,22 +16,23 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
+from exporters.quantities import number
 from exporters.signals import Signal
-from exporters.yaml_reader import number
 
 Labels = tuple[str, ...]
 
-Traced = tuple[float, str]
-"""When a request ended (unix) and the id, in hex, of its trace, which can be looked up."""
+ExemplarTrace = tuple[float, str]
+"""The time when a request ended (unix seconds), and the id of its trace in hex."""
 
 TRACE_ID = "trace_id"
 """The label of an exemplar."""
 
-_as_go: Callable[[float], str] = floatToGoString
+format_float: Callable[[float], str] = floatToGoString
+"""A number as both exposition formats write it."""
 
 
 class Families(Collector):
-    """Families at hand, as prometheus_client's encoders want them."""
+    """Wraps finished families in the collector that prometheus_client's encoders expect."""
 
     def __init__(self, *families: Metric) -> None:
         self._families = families
@@ -40,14 +42,14 @@ class Families(Collector):
 
 
 class Accumulator(ABC):
-    """One family by label values; combinations are only ever added."""
+    """One family by label values; combinations are never removed."""
 
     def __init__(self) -> None:
-        self._starts: list[str] = []
-        self._started = 0  # how many combinations have their lines' starts
+        self._prefixes: list[str] = []  # of each line, up to its value
+        self._prefixed = 0  # how many combinations have their prefixes
 
     def family(self) -> Metric:
-        """All of it as prometheus_client's own family."""
+        """The whole family as prometheus_client's own type."""
         return self._family(self._labels())
 
     def head(self) -> Metric:
@@ -55,14 +57,14 @@ class Accumulator(ABC):
         return self._family(())
 
     def lines(self, *, exemplars: bool) -> str:
-        """The lines of all samples: the same in both formats but for exemplars, which only OpenMetrics has."""
-        if self._started < len(self._labels()):
-            family = self._family(islice(self._labels(), self._started, None))
+        """The lines of all samples: the same in both formats except for exemplars, which only OpenMetrics has."""
+        if self._prefixed < len(self._labels()):
+            family = self._family(islice(self._labels(), self._prefixed, None))
             new = generate_latest(Families(family)).decode().removesuffix("\n").split("\n")
-            self._starts += [line[: line.rindex(" ") + 1] for line in new if not line.startswith("#")]
-            self._started = len(self._labels())
-        numbers = zip(self._starts, self._numbers(), strict=True)
-        lines = [f"{start}{value if value < 1e6 else _as_go(value)}\n" for start, value in numbers]
+            self._prefixes += [line[: line.rindex(" ") + 1] for line in new if not line.startswith("#")]
+            self._prefixed = len(self._labels())
+        samples = zip(self._prefixes, self._values(), strict=True)
+        lines = [f"{prefix}{value if value < 1e6 else format_float(value)}\n" for prefix, value in samples]
         if exemplars:
             for index, exemplar in self._exemplars():
                 lines[index] = f"{lines[index][:-1]}{exemplar}\n"
@@ -75,11 +77,11 @@ class Accumulator(ABC):
     def _family(self, labels: Iterable[Labels]) -> Metric: ...
 
     @abstractmethod
-    def _numbers(self) -> Iterable[float]:
+    def _values(self) -> Iterable[float]:
         """The values of all lines, floats, in the order of the lines."""
 
     def _exemplars(self) -> Iterable[tuple[int, str]]:
-        """The index of each line that has one, and how it stands there."""
+        """The index of each line that has an exemplar, and the exemplar's text."""
         return ()
 
 
@@ -89,23 +91,23 @@ class Counter(Accumulator):
     def __init__(self, signal: Signal) -> None:
         super().__init__()
         self._signal = signal
-        self._values: dict[Labels, float] = {}
+        self._totals: dict[Labels, float] = {}
 
-    def born(self, labels: Labels) -> None:
-        """Make a combination exist at 0: a counter born at 7 shows an increase of 0."""
-        self._values.setdefault(labels, 0.0)
+    def initialise(self, labels: Labels) -> None:
+        """Expose a combination at 0, because `increase` misses the first value of a series that starts above 0."""
+        self._totals.setdefault(labels, 0.0)
 
     def add(self, labels: Labels, amount: float = 1.0) -> None:
-        self._values[labels] = self._values.get(labels, 0.0) + amount
+        self._totals[labels] = self._totals.get(labels, 0.0) + amount
 
     def _labels(self) -> Collection[Labels]:
-        return self._values.keys()
+        return self._totals.keys()
 
     def _family(self, labels: Iterable[Labels]) -> Metric:
-        return counter(self._signal, ((each, self._values[each]) for each in labels))
+        return counter(self._signal, ((each, self._totals[each]) for each in labels))
 
-    def _numbers(self) -> Iterable[float]:
-        return self._values.values()
+    def _values(self) -> Iterable[float]:
+        return self._totals.values()
 
 
 class Histogram(Accumulator):
@@ -115,28 +117,29 @@ class Histogram(Accumulator):
         super().__init__()
         self._signal = signal
         self._bounds = bounds
-        self._names = [*(number(bound) if bound % 1 else f"{bound:.1f}" for bound in bounds), "+Inf"]
+        self._bound_names = [*(number(bound) if bound % 1 else f"{bound:.1f}" for bound in bounds), "+Inf"]
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = {}
-        self._newest: dict[Labels, dict[int, tuple[Traced, float]]] = {}  # by bucket
+        self._exemplars_by_bucket: dict[Labels, dict[int, tuple[ExemplarTrace, float]]] = {}
 
-    def born(self, labels: Labels) -> None:
+    def initialise(self, labels: Labels) -> None:
         if labels not in self._counts:
             self._counts[labels] = [0] * (len(self._bounds) + 1)
             self._sums[labels] = 0.0
 
-    def observe(self, labels: Labels, value: float, traced: Traced | None = None) -> None:
-        self.born(labels)
+    def observe(self, labels: Labels, value: float, trace: ExemplarTrace | None = None) -> None:
+        self.initialise(labels)
         bucket = bisect_left(self._bounds, value)
         self._counts[labels][bucket] += 1
         self._sums[labels] += value
-        if traced is not None:
-            newest, this = self._newest.setdefault(labels, {}), (traced, value)
-            newest[bucket] = max(newest.get(bucket, this), this)  # Prometheus refuses one older than what it has
+        if trace is not None:
+            exemplars, exemplar = self._exemplars_by_bucket.setdefault(labels, {}), (trace, value)
+            # Prometheus rejects an exemplar that is older than the last one of the series.
+            exemplars[bucket] = max(exemplars.get(bucket, exemplar), exemplar)
 
     def merge(self, labels: Labels, counts: Iterable[int], total: float) -> None:
         """Add counts per bucket, +Inf last, not cumulative."""
-        self.born(labels)
+        self.initialise(labels)
         for index, count in enumerate(counts):
             self._counts[labels][index] += count
         self._sums[labels] += total
@@ -147,28 +150,29 @@ class Histogram(Accumulator):
     def _family(self, labels: Iterable[Labels]) -> Metric:
         family = HistogramMetricFamily(self._signal.name, self._signal.help, labels=list(self._signal.labels))
         for each in labels:
-            running = map(float, accumulate(self._counts[each]))
-            buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = [*zip(self._names, running, strict=True)]
-            for bucket, ((at, trace_id), value) in self._newest.get(each, {}).items():
+            cumulative = map(float, accumulate(self._counts[each]))
+            buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+            buckets += zip(self._bound_names, cumulative, strict=True)
+            for bucket, ((at, trace_id), value) in self._exemplars_by_bucket.get(each, {}).items():
                 buckets[bucket] = (*buckets[bucket][:2], Exemplar({TRACE_ID: trace_id}, value, at))
             family.add_metric(each, buckets, self._sums[each])
         return family
 
-    def _numbers(self) -> Iterable[float]:
+    def _values(self) -> Iterable[float]:
         return chain.from_iterable(
-            (*(running := list(map(float, accumulate(counts)))), running[-1], total)
+            (*(cumulative := list(map(float, accumulate(counts)))), cumulative[-1], total)
             for counts, total in zip(self._counts.values(), self._sums.values(), strict=True)
         )
 
     def _exemplars(self) -> Iterator[tuple[int, str]]:
         for row, labels in enumerate(self._counts):
-            for bucket, ((at, trace_id), value) in self._newest.get(labels, {}).items():
-                index = row * (len(self._names) + 2) + bucket  # a row ends with its count and its sum
-                yield index, f' # {{{TRACE_ID}="{trace_id}"}} {_as_go(value)} {at}'
+            for bucket, ((at, trace_id), value) in self._exemplars_by_bucket.get(labels, {}).items():
+                index = row * (len(self._bound_names) + 2) + bucket  # after the buckets: count and sum
+                yield index, f' # {{{TRACE_ID}="{trace_id}"}} {format_float(value)} {at}'
 
 
 def gauge(signal: Signal, samples: Iterable[tuple[Labels, float]]) -> Metric:
-    """A gauge family of what is known now."""
+    """A gauge family of these samples."""
     family = GaugeMetricFamily(signal.name, signal.help, labels=list(signal.labels))
     for labels, value in samples:
         family.add_metric(labels, value)
@@ -176,7 +180,7 @@ def gauge(signal: Signal, samples: Iterable[tuple[Labels, float]]) -> Metric:
 
 
 def counter(signal: Signal, samples: Iterable[tuple[Labels, float]]) -> Metric:
-    """A counter family whose values come from elsewhere."""
+    """A counter family of these samples, whose values are counted elsewhere."""
     family = CounterMetricFamily(signal.name, signal.help, labels=list(signal.labels))
     for labels, value in samples:
         family.add_metric(labels, value)

@@ -1,9 +1,9 @@
-"""Histogram bounds: the declared ones, and every threshold of the SLO file that falls on that histogram."""
+"""Histogram bounds: the declared ones, and every threshold that the SLO file sets on that histogram."""
 
 from exporters.signals import DECODE, DURATION, INTER_CHUNK, PREFILL, QUEUE, TPOT, TTFT, Signal
 from exporters.slos import Measure, SloFile
 
-_JUDGED_ON = {
+_MEASURES = {
     TTFT: Measure.TTFT,
     TPOT: Measure.TPOT,
     INTER_CHUNK: Measure.ITL_P95,
@@ -15,12 +15,12 @@ _JUDGED_ON = {
 
 
 def bounds(signal: Signal, slos: SloFile) -> tuple[float, ...]:
-    """Upper bounds without +Inf, rising; thresholds are among them, so that a panel can count on either side."""
-    measure = _JUDGED_ON.get(signal)
+    """Ascending upper bounds without +Inf; each threshold is one, so that queries count exactly on either side."""
+    measure = _MEASURES.get(signal)
     thresholds = {slo.threshold for slo in slos.slos if slo.measure is measure and slo.threshold is not None}
     return tuple(sorted({*signal.bounds, *thresholds}))
 
 
 def gap_bounds(slos: SloFile) -> tuple[float, ...]:
-    """Bounds of the inter-chunk histogram, which the relay fills by itself."""
+    """Bounds of the inter-chunk histogram, which the relay counts in."""
     return bounds(INTER_CHUNK, slos)

@@ -1,1 +1,1 @@
-"""What a card can do at the most with a model: prefill, decode and KV cache, from datasheet and config.json."""
+"""Upper bounds of prefill, decode and KV cache for a model on a GPU, from its config.json and a datasheet."""

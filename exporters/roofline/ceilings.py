@@ -1,4 +1,4 @@
-"""The ceilings as figures: made from a setup, written as JSON, read again by the sidecar, exposed as gauges."""
+"""The calculated ceilings: the figures that `vllm-slo roofline` writes as JSON and the sidecar reads and exposes."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ PREFILL, DECODE, KV_TOKENS = "prefill_tokens_per_second", "decode_tokens_per_sec
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Tokens per second of prefill, and of decode by batch; tokens that the KV cache can hold."""
+    """Tokens per second of prefill, and of decode by batch size; tokens that the KV cache can hold."""
 
     prefill: float
     decode: Mapping[int, float]
@@ -32,33 +32,33 @@ def ceilings(setup: Setup, batches: Sequence[int]) -> Ceilings:
 
 
 def read_ceilings(path: Path) -> Ceilings:
-    """What `vllm-slo roofline --format json` has printed.
+    """The output of `vllm-slo roofline --format json`.
 
     Raises:
-        UsageError: the file cannot be read, or has mistakes: all of them.
+        UsageError: the file cannot be read or has mistakes; the message lists all of them.
     """
     document = read_json(path)
     decode = document.get(DECODE)
     batches: Mapping[str, Any] = decode if isinstance(decode, dict) else {}
-    wrong = list(_wrong(document, batches))
-    if wrong:
-        where = f"{path}: make it with: vllm-slo roofline --format json"
-        raise UsageError("\n".join((*(f"{path}: {text}" for text in wrong), where)))
+    problems = list(_problems(document, batches))
+    if problems:
+        advice = f"{path}: make it with: vllm-slo roofline --format json"
+        raise UsageError("\n".join((*(f"{path}: {text}" for text in problems), advice)))
     return Ceilings(document[PREFILL], {int(batch): rate for batch, rate in batches.items()}, document[KV_TOKENS])
 
 
-def _wrong(document: Mapping[str, Any], batches: Mapping[str, Any]) -> Iterator[str]:
+def _problems(document: Mapping[str, Any], batches: Mapping[str, Any]) -> Iterator[str]:
     for key in (PREFILL, KV_TOKENS):
-        if not _above_zero(document.get(key)):
+        if not _is_positive(document.get(key)):
             yield f"{key}: expected a number above 0, found {document.get(key)!r}"
     if not batches:
         yield f"{DECODE}: expected an object of rates by batch, found {document.get(DECODE)!r}"
     for batch, rate in batches.items():
         if not BATCH.fullmatch(batch):
             yield f"{DECODE}: expected a batch of 1 or more, found {batch!r}"
-        if not _above_zero(rate):
+        if not _is_positive(rate):
             yield f"{DECODE}.{batch}: expected a number above 0, found {rate!r}"
 
 
-def _above_zero(value: object) -> bool:
+def _is_positive(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")

@@ -1,4 +1,4 @@
-"""`vllm-slo roofline`: what a card can do at the most with a model, before anything is rented or measured."""
+"""`vllm-slo roofline`: upper bounds of the throughput and the KV cache of a model on a GPU."""
 
 import argparse
 import json
@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from exporters.errors import UsageError
+from exporters.quantities import number
 from exporters.roofline.ceilings import BATCH, ceilings
 from exporters.roofline.formulas import (
     Setup,
@@ -19,45 +20,57 @@ from exporters.roofline.formulas import (
     kv_tokens,
     memory_seconds,
     prefill_rate,
-    room,
+    usable_memory,
     weight_bytes,
 )
 from exporters.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
-from exporters.roofline.model_shape import LARGEST, read_shape
-from exporters.yaml_reader import nearest, number
+from exporters.roofline.model_shape import MAX_SIZE, read_shape
+from exporters.yaml_reader import nearest
 
 BATCHES = (1, 8, 50, 200, 1000)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags, named as vLLM's own where it has them."""
+    """Declare the flags, with vLLM's names where vLLM has the same flag."""
     parser.add_argument("--gpu", required=True, metavar="NAME", help="such as 'RTX 6000 Ada' or H200")
-    parser.add_argument("--gpu-file", type=Path, default=SHIPPED, metavar="FILE", help="cards (default: those shipped)")
-    parser.add_argument("--model-config", required=True, type=Path, metavar="FILE", help="the model's config.json")
-    parser.add_argument("--parameters", type=float, metavar="N", help="such as 14.8e9 (default: counted)")
-    parser.add_argument("--dtype", default="bf16", help="in which matrices are multiplied (default %(default)s)")
-    parser.add_argument("--weight-dtype", metavar="DTYPE", help="of the weights, such as int4 (default: --dtype)")
-    parser.add_argument("--kv-dtype", default="bf16", metavar="DTYPE", help="of the KV cache (default %(default)s)")
-    parser.add_argument("--tensor-parallel", type=int, default=1, metavar="N", help="cards (default %(default)s)")
     parser.add_argument(
-        "--gpu-memory-utilization", type=float, default=0.9, metavar="SHARE", help="as vLLM's (default %(default)s)"
+        "--gpu-file", type=Path, default=SHIPPED, metavar="FILE", help="YAML file of GPUs (default: the shipped one)"
+    )
+    parser.add_argument("--model-config", required=True, type=Path, metavar="FILE", help="the model's config.json")
+    parser.add_argument(
+        "--parameters", type=float, metavar="N", help="number of parameters, such as 14.8e9 (default: counted)"
+    )
+    parser.add_argument("--dtype", default="bf16", help="dtype of matrix products (default %(default)s)")
+    parser.add_argument("--weight-dtype", metavar="DTYPE", help="dtype of the weights, such as int4 (default: --dtype)")
+    parser.add_argument(
+        "--kv-dtype", default="bf16", metavar="DTYPE", help="dtype of the KV cache (default %(default)s)"
+    )
+    parser.add_argument(
+        "--tensor-parallel", type=int, default=1, metavar="N", help="number of GPUs (default %(default)s)"
+    )
+    parser.add_argument(
+        "--gpu-memory-utilization",
+        type=float,
+        default=0.9,
+        metavar="SHARE",
+        help="share of the GPU memory to use (default %(default)s)",
     )
     parser.add_argument(
         "--context",
         type=int,
         default=0,
         metavar="TOKENS",
-        help="tokens that each request holds in the KV cache, to count attention too (default: weights alone)",
+        help="tokens per request in the KV cache, to include attention (default: only the weights)",
     )
     parser.add_argument(
         "--batch",
         action="append",
         default=[],
         metavar="N",
-        help=f"requests decoded together (repeatable; default: {', '.join(map(str, BATCHES))})",
+        help=f"number of requests decoded together (repeatable; default: {', '.join(map(str, BATCHES))})",
     )
     parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="json is what sidecar --roofline reads"
+        "--format", choices=("table", "json"), default="table", help="json is the input of sidecar --roofline"
     )
     parser.set_defaults(run=run)
 
@@ -68,16 +81,16 @@ def run(arguments: argparse.Namespace) -> int:
     setup = _setup(arguments, gpus)
     batches = [_batch(text) for text in arguments.batch] or BATCHES
     fits = kv_tokens(setup) > 0
-    options = () if fits else tuple(would_fit(setup, gpus))
+    remedies = () if fits else tuple(fitting_changes(setup, gpus))
     if arguments.format == "json":
-        print(json.dumps(_document(setup, batches, options), indent=2))
+        print(json.dumps(_document(setup, batches, remedies), indent=2))
     else:
-        print("\n".join(_table(setup, batches, options)))
+        print("\n".join(_table(setup, batches, remedies)))
     return 0 if fits else 1
 
 
-def would_fit(setup: Setup, gpus: Iterable[Gpu]) -> Iterable[str]:
-    """The smallest single changes after which weights and KV cache fit."""
+def fitting_changes(setup: Setup, gpus: Iterable[Gpu]) -> Iterable[str]:
+    """Flags, each of which alone makes weights and KV cache fit."""
     for size in setup.shape.tensor_parallel_sizes:
         if kv_tokens(replace(setup, tensor_parallel=size)):
             yield f"--tensor-parallel {size}"
@@ -105,14 +118,14 @@ def _setup(arguments: argparse.Namespace, gpus: Sequence[Gpu]) -> Setup:
         raise UsageError(f"--parameters: {parameters:g} is no number of parameters; write one above 0, such as 14.8e9")
     if not 0 < share <= 1:
         raise UsageError(f"--gpu-memory-utilization: {share:g} is no share; write one above 0, up to 1")
-    if not 0 <= arguments.context <= LARGEST:
-        raise UsageError(f"--context: {arguments.context} tokens cannot be held; use 0 to {LARGEST:,}")
+    if not 0 <= arguments.context <= MAX_SIZE:
+        raise UsageError(f"--context: {arguments.context} tokens cannot be held; use 0 to {MAX_SIZE:,}")
     shape, size = read_shape(arguments.model_config, parameters), arguments.tensor_parallel
     if size not in shape.tensor_parallel_sizes:
         sizes = ", ".join(map(str, shape.tensor_parallel_sizes))
         raise UsageError(
-            f"--tensor-parallel: {shape.heads} heads and {shape.kv_heads} KV heads cannot be shared out to {size} "
-            f"cards; use one of {sizes}"
+            f"--tensor-parallel: {shape.heads} heads and {shape.kv_heads} KV heads cannot be divided among {size} "
+            f"GPUs; use one of {sizes}"
         )
     return Setup(
         gpu=gpu,
@@ -139,7 +152,7 @@ def _batch(text: str) -> int:
     return int(text)
 
 
-def _document(setup: Setup, batches: Sequence[int], options: Sequence[str]) -> dict[str, object]:
+def _document(setup: Setup, batches: Sequence[int], remedies: Sequence[str]) -> dict[str, object]:
     return {
         "gpu": setup.gpu.name,
         "tensor_parallel": setup.tensor_parallel,
@@ -153,18 +166,18 @@ def _document(setup: Setup, batches: Sequence[int], options: Sequence[str]) -> d
         "kv_bytes_per_token": kv_bytes_per_token(setup),
         **ceilings(setup, batches).document(),
         "crossover_batch": crossover(setup),
-        "would_fit": options,
+        "would_fit": remedies,
     }
 
 
-def _table(setup: Setup, batches: Sequence[int], options: Sequence[str]) -> Iterable[str]:
+def _table(setup: Setup, batches: Sequence[int], remedies: Sequence[str]) -> Iterable[str]:
     gpu, shape, tokens, memory_bound = setup.gpu, setup.shape, kv_tokens(setup), crossover(setup)
-    cards = f"{setup.tensor_parallel} x " if setup.tensor_parallel > 1 else ""
+    count = f"{setup.tensor_parallel} x " if setup.tensor_parallel > 1 else ""
     yield (
-        f"{'GPU':<16}{cards}{gpu.name}: {number(gpu.flops[setup.dtype] / 1e12)} TFLOP/s {setup.dtype}, "
+        f"{'GPU':<16}{count}{gpu.name}: {number(gpu.flops[setup.dtype] / 1e12)} TFLOP/s {setup.dtype}, "
         f"{number(gpu.bandwidth / 1e9)} GB/s, {number(gpu.memory / 2**30)} GiB ({gpu.source})"
     )
-    active = f", {shape.multiplied / 1e9:.2f} B for one token" if shape.experts else ""
+    active = f", {shape.active_parameters / 1e9:.2f} B for one token" if shape.experts else ""
     yield (
         f"{'Weights':<16}{shape.parameters / 1e9:.2f} B parameters{active}: {weight_bytes(setup) / 1e9:.1f} GB "
         f"({setup.weight_dtype})"
@@ -182,10 +195,10 @@ def _table(setup: Setup, batches: Sequence[int], options: Sequence[str]) -> Iter
         limit = "memory" if memory_seconds(setup, batch) > compute_seconds(setup, batch) else "compute"
         over = "; over the KV cache" if tokens and batch * setup.context > tokens else ""
         yield f"{batch:>8,}{rate:>12,.0f}{rate / batch:>10,.1f}  {limit}{over}"
-    if options or not tokens:
+    if remedies or not tokens:
         yield ""
         yield (
-            f"The weights do not fit: {weight_bytes(setup) / 1e9:.1f} GB and room for {room(setup) / 1e9:.1f} GB "
-            f"({number(setup.utilization * 100)} % of the memory). "
-            f"Would fit: {', or '.join(options) or 'nothing known'}."
+            f"The weights do not fit: {weight_bytes(setup) / 1e9:.1f} GB and room for "
+            f"{usable_memory(setup) / 1e9:.1f} GB ({number(setup.utilization * 100)} % of the memory). "
+            f"Would fit: {', or '.join(remedies) or 'nothing known'}."
         )

@@ -1,7 +1,6 @@
-"""The GPUs that are known: what their datasheets promise, read from a small file."""
+"""GPUs with the figures of their datasheets, read from a YAML file."""
 
 import difflib
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from exporters.errors import UsageError
 from exporters.yaml_reader import Node, open_yaml
 
 SHIPPED = Path(__file__).parent / "gpus.yaml"
-_MAKERS = re.compile(r"nvidia|amd|instinct|tesla|[^a-z0-9]")
+_VENDORS = re.compile(r"nvidia|amd|instinct|tesla|[^a-z0-9]")
 
 
 class Dtype(StrEnum):
-    """How a number is kept."""
+    """A number format of weights, KV cache or matrix products."""
 
     FP16 = "fp16"
     BF16 = "bf16"
@@ -27,13 +26,13 @@ class Dtype(StrEnum):
 
     @property
     def bytes(self) -> float:
-        """Without the scales of quantised groups, which add a few percent to 4 bits."""
+        """Bytes per number, without the scales of quantised groups, which add a few percent to 4 bits."""
         return int(re.sub(r"\D", "", self)) / 8
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One card: bytes, bytes per second, and dense FLOP per second of each dtype that its tensor cores multiply."""
+    """One GPU: bytes, bytes per second, and dense FLOP per second of each dtype that its tensor cores multiply."""
 
     name: str
     memory: float
@@ -43,55 +42,49 @@ class Gpu:
 
 
 def read_gpus(path: Path) -> tuple[Gpu, ...]:
-    """The cards of a file such as the shipped one.
+    """The GPUs of a file such as the shipped one.
 
     Raises:
-        UsageError: the file cannot be read, or has mistakes: all of them.
+        UsageError: the file cannot be read or has mistakes; the message lists all of them.
     """
     reader = open_yaml(path)
     top = reader.node().fields(("gpus",), required=("gpus",))
-    found = [_gpu(node) for node in top["gpus"].items()] if "gpus" in top else []
+    gpus = [_gpu(node) for node in top["gpus"].items()] if "gpus" in top else []
     reader.finish()
-    return tuple(gpu for gpu in found if gpu is not None)
+    return tuple(gpu for gpu in gpus if gpu is not None)
 
 
 def find_gpu(name: str, gpus: Iterable[Gpu]) -> Gpu:
-    """The card of this name, however it is written: `NVIDIA H200`, `h200`, `rtx-6000-ada`.
+    """The GPU with this name, in any common spelling: `NVIDIA H200`, `h200`, `rtx-6000-ada`.
 
     Raises:
         UsageError: there is none.
     """
-    known = {_bare(gpu.name): gpu for gpu in gpus}
-    if found := known.get(_bare(name)):
-        return found
-    near = difflib.get_close_matches(_bare(name), known, n=1)
-    guess = f"did you mean {known[near[0]].name!r}? " if near else ""
-    names = ", ".join(gpu.name for gpu in known.values())
+    by_name = {_normalise_name(gpu.name): gpu for gpu in gpus}
+    if match := by_name.get(_normalise_name(name)):
+        return match
+    close = difflib.get_close_matches(_normalise_name(name), by_name, n=1)
+    guess = f"did you mean {by_name[close[0]].name!r}? " if close else ""
+    names = ", ".join(gpu.name for gpu in by_name.values())
     raise UsageError(f"--gpu: {name!r} is unknown; {guess}known: {names}; others with --gpu-file FILE")
 
 
-def _bare(name: str) -> str:
-    return _MAKERS.sub("", name.lower())
+def _normalise_name(name: str) -> str:
+    return _VENDORS.sub("", name.lower())
 
 
 def _gpu(node: Node) -> Gpu | None:
     keys = ("name", "memory_gib", "bandwidth_gb_s", "tflops", "source")
-    found = node.fields(keys, required=keys)
-    if len(found) < len(keys):
+    fields = node.fields(keys, required=keys)
+    if len(fields) < len(keys):
         return None
-    name, source = found["name"].text(), found["source"].text()
-    memory, bandwidth = _amount(found["memory_gib"]), _amount(found["bandwidth_gb_s"])
+    name, source = fields["name"].text(), fields["source"].text()
+    memory, bandwidth = fields["memory_gib"].number(least=1), fields["bandwidth_gb_s"].number(least=1)
     tflops = {
-        dtype: rate for dtype, entry in found["tflops"].fields(Dtype).items() if (rate := _amount(entry)) is not None
+        dtype: rate
+        for dtype, entry in fields["tflops"].fields(Dtype).items()
+        if (rate := entry.number(least=1)) is not None
     }
     if name is None or source is None or memory is None or bandwidth is None:
         return None
     return Gpu(name, memory * 2**30, bandwidth * 1e9, {Dtype(key): rate * 1e12 for key, rate in tflops.items()}, source)
-
-
-def _amount(node: Node) -> float | None:
-    value = node.number(least=1)
-    if value == math.inf:
-        node.problem(f"expected a number of at least 1, found {node.shown()}")
-        return None
-    return value

@@ -3,8 +3,8 @@
 import pytest
 
 from alerts.tiers import tiers
+from exporters.quantities import spell_duration
 from exporters.slos import SloFile, load
-from exporters.yaml_reader import spell_duration
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 
 BURN, LOW = "LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic"
@@ -138,8 +138,8 @@ def test_a_page_says_who_burns_how_fast_and_where_to_look(promtool: Promtool) ->
                     "description": "The objective is ttft within 5s for 95 %. Over the last 1h, siso requests to org/m "
                     "have missed it 20.0 times as often as a budget of 30d allows, and the last 5m are no better. A "
                     "page at 14.4 times: 72 % bad events where 5 % are allowed, 2 % of the budget gone in 1h. Needs 50 "
-                    "events and 10 bad ones in 1h. Look first at the oldest wait, and at whether a flip is drawn just "
-                    "before it began.",
+                    "events and 10 bad ones in 1h. Look first at the oldest wait, and at whether a config change is "
+                    "drawn just before it began.",
                     "runbook_url": "alerts/runbooks/LLMErrorBudgetBurn.md",
                     "dashboard_url": "http://localhost:3000/d/vllm-slo-overview?viewPanel=28179&var-model=org%2Fm"
                     "&var-class=siso",

@@ -2,8 +2,8 @@
 
 from alerts.cold_start import mute, second_start
 from alerts.recording_windows import patience
+from exporters.quantities import spell_duration
 from exporters.slos import SloFile
-from exporters.yaml_reader import spell_duration
 from tests.support.promtool import Case, Pace, Promtool, constant
 
 BURN, DOWN, HELD = "LLMErrorBudgetBurn", "LLMEngineDown", "LLMPageHeldBack"

@@ -7,8 +7,8 @@ import pytest
 
 from alerts.rule_file import render
 from compose.cli import main
+from exporters.quantities import spell_duration
 from exporters.slos import SloFile
-from exporters.yaml_reader import spell_duration
 from tests.support.promtool import Case, Pace, Promtool, counter
 
 HOUR_PRICE = 7.2

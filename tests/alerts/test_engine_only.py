@@ -10,30 +10,16 @@ from alerts.cold_start import mute
 from alerts.recording_windows import patience
 from alerts.rule_file import render
 from exporters.engines.vllm_buckets import NEWEST, OLDEST
-from exporters.slos import SloFile, loads
+from exporters.slos import loads
 from tests.contract.expositions import DATA
 from tests.support.promtool import Case, Pace, Promtool, constant, counter
+from tests.support.slo_files import ENGINE_ONLY, engine_only
 
 BURN, LOW, DOWN, STALLED = "LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic", "LLMEngineDown", "LLMEngineStalled"
 UNMEASURED = "LLMSLOUnmeasured"
 
-TEXT = """\
-version: 1
-period: 30d
-source: engine
-classes:
-  - {name: short, max_tokens: "<=512"}
-  - {name: long}
-slos:
-  - {name: ttft, classes: [short, long], signal: ttft, threshold: 1s, objective: 95%}
-  - {name: e2e, classes: [short, long], signal: e2e, threshold: 30s, objective: 99%}
-"""
-SPEC = loads(TEXT)
+SPEC = loads(ENGINE_ONLY)
 ENGINE = 'job="vllm",instance="v:8000"'
-
-
-def of(version: str) -> SloFile:
-    return loads(TEXT.replace("source: engine", f"source: engine\nengine: {{version: {version}}}"))
 
 
 def pace() -> Pace:
@@ -179,4 +165,4 @@ def test_a_bucket_that_is_not_there_raises_a_ticket_and_looks_neither_good_nor_b
 
 def test_promtool_takes_the_rules_for_any_release(promtool: Promtool) -> None:
     for version in (OLDEST, "0.9.2", NEWEST):
-        promtool.check(render(of(version)))
+        promtool.check(render(engine_only(version)))

@@ -77,7 +77,15 @@ def test_a_rescaled_tier_fires_when_it_is_said_to(promtool: Promtool, loose: Slo
 @pytest.mark.parametrize("measure", list(Measure))
 def test_a_budget_burns_by_what_is_said_to_burn_it(measure: Measure, rejected: Rejected, unary: Unary) -> None:
     limit = None if measure is Measure.AVAILABILITY else 2 * TIMEOUT  # so that no deadline falls with the timeout
-    slo = Slo("x", ("siso",), measure, limit, 0.95, unary, rejected)
+    slo = Slo(
+        name="x",
+        classes=("siso",),
+        measure=measure,
+        threshold=limit,
+        objective=0.95,
+        unary=unary,
+        rejected=rejected,
+    )
     said = "; ".join(burned_by(load(SHIPPED), slo))
 
     waiting = Judge(charges([slo], stream=True, several=True), zero=0.0, first_token_timeout=TIMEOUT)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from alerts import json_schema
 from compose.cli import main
 from exporters import yaml_reader
+from exporters.quantities import parse_duration, spell_duration
 from exporters.slos import SHIPPED, loads
-from exporters.yaml_reader import FileError, spell_duration
-from tests.exporters.test_slo_file_errors import GOOD, MISTAKES
+from exporters.yaml_reader import FileError
 from tests.support.promtool import ROOT
+from tests.support.slo_files import MINIMAL, MISTAKES
 
 SCHEMA: dict[str, Any] = json.loads(json_schema.render())
 COMMITTED = ROOT / "alerts/generated/slos.schema.json"
@@ -110,8 +111,8 @@ BEYOND_A_SCHEMA = {
 
 @pytest.mark.parametrize("right,wrong,_message", MISTAKES)
 def test_a_mistake_of_form_is_refused(right: str, wrong: str, _message: str, request: pytest.FixtureRequest) -> None:
-    value = yaml.safe_load(GOOD.replace(right, wrong, 1))
-    assert fits(SCHEMA, yaml.safe_load(GOOD))
+    value = yaml.safe_load(MINIMAL.replace(right, wrong, 1))
+    assert fits(SCHEMA, yaml.safe_load(MINIMAL))
     assert fits(SCHEMA, value) == (request.node.callspec.id in BEYOND_A_SCHEMA)
 
 
@@ -140,11 +141,11 @@ def mappings(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[s
 
 
 def test_the_defaults_are_the_readers() -> None:
-    least = loads(GOOD.replace("scrape_interval: 15s\n", ""))
+    least = loads(MINIMAL.replace("scrape_interval: 15s\n", ""))
     says = {key: rules["default"] for key, rules in SCHEMA["properties"].items() if "default" in rules}
     assert says == {
         "scrape_interval": spell_duration(least.scrape_interval),
-        "first_token_timeout": spell_duration(least.first_token_timeout).replace("1m", "60s"),
+        "first_token_timeout": spell_duration(least.first_token_timeout),
         "trust_request_start": least.trust_request_start,
         "source": least.source,
     }
@@ -155,12 +156,47 @@ def test_the_defaults_are_the_readers() -> None:
     slo = inner["slos"]["items"]["properties"]
     assert (slo["unary"]["default"], slo["rejected"]["default"]) == (least.slos[0].unary, least.slos[0].rejected)
     guards = inner["alerting"]["properties"]
-    assert {
-        "min_events_page": guards["min_events"]["properties"]["page"]["default"],
-        "min_events_ticket": guards["min_events"]["properties"]["ticket"]["default"],
-        **{key: guards[key]["default"] for key in ("min_bad", "per_tenant")},
-        "cold_start": yaml_reader.duration(guards["cold_start"]["default"]),
-    } == {field.name: getattr(least.alerting, field.name) for field in fields(least.alerting)}
+    assert {key: rules["default"] for key, rules in guards["min_events"]["properties"].items()} == asdict(
+        least.alerting.min_events
+    )
+    assert guards["min_bad"]["default"] == least.alerting.min_bad
+    assert guards["per_tenant"]["default"] == least.alerting.per_tenant
+    assert parse_duration(guards["cold_start"]["default"]) == least.alerting.cold_start
+
+
+def test_the_readme_explains_every_key_with_its_default() -> None:
+    readme = (ROOT / "alerts/README.md").read_text(encoding="utf-8")
+    tables = readme.partition("## The SLO file")[2].partition("### Check it")[0]
+    prefixes = {"key": "", "key of a class": "classes[].", "key of an SLO": "slos[]."}
+    documented: dict[str, str] = {}
+    prefix = ""
+    for row in re.findall(r"^\| (.*) \|$", tables, re.MULTILINE):
+        key, _meaning, default = row.split(" | ")
+        if key in prefixes:
+            prefix = prefixes[key]
+        else:
+            documented[prefix + key.strip("`")] = default
+    declared = dict(leaves("", SCHEMA))
+    assert documented.keys() == declared.keys()
+    assert {key for key, default in documented.items() if default == "required"} == {
+        key for key, (_, required) in declared.items() if required
+    }
+    for key, (default, _) in declared.items():
+        if default is not None:
+            shown = f"`{default if isinstance(default, str) else json.dumps(default)}`" if default != [] else "none"
+            assert documented[key].startswith(shown), key
+
+
+def leaves(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[Any, bool]]]:
+    """Each key that holds no mapping: its default, and whether it is required."""
+    for key, value in rules["properties"].items():
+        inner = f"{path}{key}"
+        if "properties" in value:
+            yield from leaves(f"{inner}.", value)
+            continue
+        yield inner, (value.get("default"), key in rules.get("required", ()))
+        if "properties" in (items := value.get("items", {})):
+            yield from leaves(f"{inner}[].", items)
 
 
 PATTERNS = [
@@ -204,7 +240,7 @@ def test_a_text_fits_its_pattern_just_when_it_is_read(
     at = data.draw(st.integers(0, len(text)))
     text = text[:at] + data.draw(st.text(alphabet, max_size=2)) + text[at + data.draw(st.integers(0, 1)) :]
     key = place.partition(":")[0]
-    document = yaml.safe_load(GOOD) | yaml.safe_load(place.format(json.dumps(text)))
+    document = yaml.safe_load(MINIMAL) | yaml.safe_load(place.format(json.dumps(text)))
     assert key in document
     assert fits(rules, text) == is_read(document)
 

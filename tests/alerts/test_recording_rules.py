@@ -3,8 +3,8 @@
 import pytest
 
 from alerts.rule_file import render
+from exporters.quantities import spell_duration
 from exporters.slos import load
-from exporters.yaml_reader import spell_duration
 from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
 
 SHIPPED = load(ROOT / "alerts/slos.yaml")

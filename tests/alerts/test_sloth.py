@@ -11,9 +11,9 @@ import pytest
 
 from alerts.promql import select
 from alerts.rule_groups import Alert, Recording, RuleGroup
+from exporters.quantities import number
 from exporters.signals import SLO_BAD, SLO_EVENTS, Label, Recorded
 from exporters.slos import SloFile, loads
-from exporters.yaml_reader import number
 from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
 
 SHIPPED = (ROOT / "alerts/slos.yaml").read_text()

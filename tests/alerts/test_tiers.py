@@ -36,7 +36,7 @@ def test_factors_do_not_depend_on_the_period(period: float) -> None:
 
 @given(st.floats(0.01, 0.9999))
 def test_an_outage_can_reach_every_tier_of_every_objective(objective: float) -> None:
-    slo = Slo("x", ("any",), Measure.AVAILABILITY, None, objective)
+    slo = Slo(name="x", classes=("any",), measure=Measure.AVAILABILITY, objective=objective)
     for tier in tiers(30 * DAY):
         fitted = fit(tier, slo)
         assert fitted.bad_ratio(slo) < 1

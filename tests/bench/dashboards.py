@@ -18,13 +18,13 @@ from random import Random
 from typing import Any
 
 from alerts.recording_windows import windows
-from dashboards.audit import Check, Finding, Span, Way, audit, checks_of
+from dashboards.audit import Check, Finding, QueryType, TimeRange, audit, checks_of
 from dashboards.command import GENERATED
-from dashboards.live import Prometheus
+from exporters.prometheus_api import Prometheus
+from exporters.quantities import parse_duration, spell_duration
 from exporters.signals import FIRING, LOAD_SIGNALS, OTHER, RECORDED, SIGNALS, SIZES, Label, Outcome, Phase
 from exporters.slos import SHIPPED, load
-from exporters.yaml_reader import duration, spell_duration
-from tests.support.dashboard_queries import KNOWN, series_in
+from tests.support.dashboard_queries import SERIES, series_in
 from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
 
 PORT = 19392
@@ -78,20 +78,20 @@ def lines(asked: Mapping[str, int], engines: int, classes: int, now: int) -> Ite
         bounds = buckets.get(name, ("",))
         choices = {
             label: bounds if label == "le" else known.get(label, tuple(f"{label}{n}" for n in range(3)))
-            for label in sorted(KNOWN[name].labels - {Label.ENGINE})
+            for label in sorted(SERIES[name].labels - {Label.ENGINE})
         }
         if name in from_one:
             choices[Label.INSTANCE] = choices[Label.INSTANCE][:1]
         for chosen in product(*choices.values()):
             labels = dict(zip(choices, chosen, strict=True))
-            if Label.ENGINE in KNOWN[name].labels:
+            if Label.ENGINE in SERIES[name].labels:
                 labels[Label.ENGINE] = f"http://{labels[Label.INSTANCE]}"
             series = name + "{" + ",".join(f'{label}="{value}"' for label, value in labels.items()) + "}"
             if name.endswith("_timestamp_seconds") or "_start_time_" in name:
                 yield "".join(f"{series} {now - HOUR // 2} {when}\n" for when in times)
             else:
                 each = 1.0 + bounds.index(labels.get("le", ""))
-                yield samples(series, times, each, random, counter=KNOWN[name].counts)
+                yield samples(series, times, each, random, counter=SERIES[name].is_counter)
 
 
 def main() -> None:
@@ -108,33 +108,33 @@ def main() -> None:
     asked: dict[str, int] = {}
     for page, seconds in checks.values():
         for check in page:
-            back = seconds if check.way is Way.RANGE or "$__range" in check.expression else HOUR
-            asked |= {name: max(back, asked.get(name, 0)) for name in series_in(check.expression) if name in KNOWN}
+            back = seconds if check.query_type is QueryType.RANGE or "$__range" in check.expression else HOUR
+            asked |= {name: max(back, asked.get(name, 0)) for name in series_in(check.expression) if name in SERIES}
     took: dict[str, list[Finding]] = {}
     worked: dict[str, float] = {}
     with prometheus_over(lines(asked, given.engines, given.classes, now), PORT, tools_in(given.tools)) as url:
         for title, (page, seconds) in checks.items():
             before = _processor(url)
-            took[title] = quickest(page, Prometheus(url), Span(now - seconds, now, SCRAPE), given.rounds)
+            took[title] = quickest(page, Prometheus(url), TimeRange(now - seconds, now, SCRAPE), given.rounds)
             worked[title] = (_processor(url) - before) / given.rounds
     print(f"{given.engines} engines x {given.classes} classes, {PAST // DAY} days")
     for title, found in took.items():
         print(f"{title:16} {len(found):3} queries {_sum(found):6.2f} s, of the processors {worked[title]:5.2f} s")
-        for each in sorted(found, key=lambda each: -each.answer.seconds)[: given.slowest]:
-            said = each.answer.error or f"{each.answer.series} series"
-            print(f"  {each.answer.seconds:6.2f} s {each.check.panel} {each.check.ref}, {said}")
+        for each in sorted(found, key=lambda each: -each.measurement.seconds)[: given.slowest]:
+            said = each.measurement.error or f"{each.measurement.series} series"
+            print(f"  {each.measurement.seconds:6.2f} s {each.check.panel} {each.check.ref}, {said}")
     late = [title for title, seconds in worked.items() if seconds > MOST]
     sys.exit(f"over {MOST:g} s: {', '.join(late)}" if late else 0)
 
 
-def quickest(checks: Sequence[Check], prometheus: Prometheus, span: Span, rounds: int) -> list[Finding]:
+def quickest(checks: Sequence[Check], prometheus: Prometheus, span: TimeRange, rounds: int) -> list[Finding]:
     """Each query's quickest of so many rounds, as what else the machine does is no cost of it."""
-    every = zip(*(audit(checks, prometheus, span, at_once=1) for _ in range(rounds)), strict=True)
-    return [min(found, key=lambda each: each.answer.seconds) for found in every]
+    every = zip(*(audit(checks, prometheus, span, concurrency=1) for _ in range(rounds)), strict=True)
+    return [min(found, key=lambda each: each.measurement.seconds) for found in every]
 
 
 def _sum(findings: Iterable[Finding]) -> float:
-    return sum(each.answer.seconds for each in findings)
+    return sum(each.measurement.seconds for each in findings)
 
 
 def _processor(url: str) -> float:
@@ -147,9 +147,7 @@ def _processor(url: str) -> float:
 
 def _range(page: Mapping[str, Any]) -> int:
     """Seconds of `now-1h`, with which the dashboard opens."""
-    seconds = duration(page["time"]["from"].removeprefix("now-"))
-    assert seconds
-    return round(seconds)
+    return round(parse_duration(page["time"]["from"].removeprefix("now-")))
 
 
 if __name__ == "__main__":

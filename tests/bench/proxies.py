@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tests.bench import machine
 from tests.bench.generators import CannotMeasureError
-from tests.support.sidecar_process import ROOT, command, environment, free_port
+from tests.support.ports import free_port
+from tests.support.sidecar_process import ROOT, command, environment
 
 ASK = b'{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"ready?"}]}'
 OURS = "vllm-slo"

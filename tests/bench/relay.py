@@ -23,7 +23,7 @@ from tests.bench.installed import PEERS
 from tests.bench.measures import Effort, log
 from tests.bench.proxies import OURS, Proxy, Running
 from tests.bench.results import Result
-from tests.support.sidecar_process import free_port
+from tests.support.ports import free_port
 
 COMPARED = tuple(measures.OF_ALL)
 QUICK = (*COMPARED, "scrape", "workers")

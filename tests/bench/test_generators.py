@@ -11,7 +11,8 @@ import pytest
 
 from tests.bench.generators import Generators, Load, generators
 from tests.bench.machine import cores
-from tests.support.sidecar_process import ROOT, free_port
+from tests.support.ports import free_port
+from tests.support.sidecar_process import ROOT
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no cc to compile the bench's load with")
 

@@ -1,19 +1,25 @@
-"""Child processes: started, watched, and never left behind."""
+"""Child processes: started, watched, and always stopped."""
 
 import asyncio
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from compose.child_processes import LEASH, Family, Service, ServiceFailedError, ending, tail
-from compose.ports import free_ports
+from compose.child_processes import (
+    PARENT_DEATH_SIGNAL,
+    ChildProcesses,
+    Service,
+    ServiceFailedError,
+    describe_exit,
+    tail,
+)
+from tests.support.ports import free_lab_ports
+from tests.support.waiting import HANG, wait_until
 
 
 def python(name: str, code: str, **other: object) -> Service:
@@ -27,13 +33,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], bool], within: float = 5.0) -> bool:
-    give_up = time.monotonic() + within
-    while not condition() and time.monotonic() < give_up:
-        time.sleep(0.02)
-    return condition()
-
-
 @pytest.mark.parametrize(
     "code, words",
     [
@@ -42,8 +41,8 @@ def wait_for(condition: Callable[[], bool], within: float = 5.0) -> bool:
         pytest.param(-99, "was killed by signal 99", id="unnamed signal"),
     ],
 )
-def test_an_ending_is_told_in_words(code: int, words: str) -> None:
-    assert ending(code) == words
+def test_an_exit_is_described(code: int, words: str) -> None:
+    assert describe_exit(code) == words
 
 
 def test_the_end_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
@@ -54,63 +53,67 @@ def test_the_end_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
 
 
 async def test_a_child_that_dies_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
-    family = Family(tmp_path)
-    await family.start(python("steady", "import time; time.sleep(60)"))
-    await family.start(python("frail", "import sys; print('about to fail'); sys.exit(7)"))
-    error = await asyncio.wait_for(family.fallen(), 10)
-    await family.stop()
+    processes = ChildProcesses(tmp_path)
+    await processes.start(python("steady", "import time; time.sleep(3600)"))
+    await processes.start(python("frail", "import sys; print('about to fail'); sys.exit(7)"))
+    error = await asyncio.wait_for(processes.wait_for_failure(), HANG)
+    await processes.stop()
     assert str(error) == (f"frail exited with 7; the end of {tmp_path / 'frail.log'}:\n    about to fail")
 
 
 async def test_a_program_that_is_not_there_is_a_child_that_died(tmp_path: Path) -> None:
-    family = Family(tmp_path)
-    await family.start(Service(name="ghost", command=("/nonexistent/ghost",)))
-    error = await asyncio.wait_for(family.fallen(), 10)
+    processes = ChildProcesses(tmp_path)
+    await processes.start(Service(name="ghost", command=("/nonexistent/ghost",)))
+    error = await asyncio.wait_for(processes.wait_for_failure(), HANG)
     assert str(error).endswith("/nonexistent/ghost: cannot be started: no such file or directory")
-    await family.stop()
+    await processes.stop()
 
 
-async def test_a_load_that_has_run_its_course_is_no_failure(tmp_path: Path) -> None:
-    family = Family(tmp_path)
-    child = await family.start(python("load", "pass", may_end=True))
-    assert await child.failed() is None
+async def test_a_load_that_is_complete_is_no_failure(tmp_path: Path) -> None:
+    processes = ChildProcesses(tmp_path)
+    child = await processes.start(python("load", "pass", may_exit=True))
+    assert await child.wait_for_failure() is None
 
 
 async def test_a_child_that_dies_while_starting_is_not_waited_for(tmp_path: Path) -> None:
-    family = Family(tmp_path)
-    child = await family.start(python("frail", "raise SystemExit('no such flag')", ready=free_ports().url("relay")))
+    processes = ChildProcesses(tmp_path)
+    child = await processes.start(
+        python("frail", "raise SystemExit('no such flag')", ready_url=free_lab_ports().url("relay"))
+    )
     async with aiohttp.ClientSession() as http:
         with pytest.raises(ServiceFailedError, match=r"frail exited with 1; the end of .*\n    no such flag"):
-            await child.ready(http, within=30)
+            await child.wait_until_ready(http, within=HANG)
 
 
 async def test_a_child_that_never_answers_is_given_up(tmp_path: Path) -> None:
-    family = Family(tmp_path)
-    child = await family.start(python("mute", "import time; time.sleep(60)", ready=free_ports().url("relay")))
+    processes = ChildProcesses(tmp_path)
+    child = await processes.start(
+        python("mute", "import time; time.sleep(3600)", ready_url=free_lab_ports().url("relay"))
+    )
     async with aiohttp.ClientSession() as http:
         with pytest.raises(ServiceFailedError, match=r"mute was not ready within 0.2 s: http://127.0.0.1:"):
-            await child.ready(http, within=0.2)
-        assert not await child.well(http, 0.2)
-    await family.stop()
+            await child.wait_until_ready(http, within=0.2)
+        assert not await child.is_healthy(http, 0.2)
+    await processes.stop()
 
 
-async def test_whoever_ignores_sigterm_is_killed_with_all_its_group(tmp_path: Path) -> None:
-    family = Family(tmp_path)
+async def test_a_child_that_ignores_sigterm_is_killed_with_its_group(tmp_path: Path) -> None:
+    processes = ChildProcesses(tmp_path)
     code = (
         "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); child = os.fork()\n"
         "if child: print(child, flush=True)\n"
-        "time.sleep(60)"
+        "time.sleep(3600)"
     )
-    child = await family.start(python("stubborn", code, grace=0.1))
+    child = await processes.start(python("stubborn", code, grace=0.1))
     while not (text := child.log.read_text()):
         await asyncio.sleep(0.02)
-    await family.stop()
+    await processes.stop()
     assert not is_alive(child.pid)
-    assert wait_for(lambda: not is_alive(int(text)))
+    assert wait_until(lambda: not is_alive(int(text)))
 
 
 async def test_the_last_started_is_the_first_to_be_stopped(tmp_path: Path) -> None:
-    family = Family(tmp_path)
+    processes = ChildProcesses(tmp_path)
     order = tmp_path / "order"
     code = (
         "import pathlib, signal, sys\n"
@@ -121,10 +124,10 @@ async def test_the_last_started_is_the_first_to_be_stopped(tmp_path: Path) -> No
         "while True: signal.pause()"
     )
     for name in ("engine", "sidecar", "load"):
-        child = await family.start(python(name, code.format(order=str(order), name=name)))
+        child = await processes.start(python(name, code.format(order=str(order), name=name)))
         while not child.log.read_text():
             await asyncio.sleep(0.02)
-    await family.stop()
+    await processes.stop()
     assert order.read_text() == "load sidecar engine "
 
 
@@ -132,13 +135,13 @@ async def test_the_last_started_is_the_first_to_be_stopped(tmp_path: Path) -> No
 def test_a_runner_that_is_killed_leaves_no_child_behind() -> None:
     code = (
         "import os, subprocess, sys\n"
-        f"child = subprocess.Popen([sys.executable, {str(LEASH)!r}, str(os.getpid()), 'sleep', '60'])\n"
+        f"child = subprocess.Popen([sys.executable, {str(PARENT_DEATH_SIGNAL)!r}, str(os.getpid()), 'sleep', '3600'])\n"
         "print(child.pid, flush=True)\n"
         "child.wait()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as runner:
         assert runner.stdout is not None
         child = int(runner.stdout.readline())
-        assert wait_for(lambda: b"sleep" in Path(f"/proc/{child}/cmdline").read_bytes())
+        assert wait_until(lambda: b"sleep" in Path(f"/proc/{child}/cmdline").read_bytes())
         os.kill(runner.pid, signal.SIGKILL)
-    assert wait_for(lambda: not is_alive(child))
+    assert wait_until(lambda: not is_alive(child))

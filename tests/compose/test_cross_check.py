@@ -1,4 +1,4 @@
-"""The truth check: what agreement is, and that a difference is seen."""
+"""The cross-check: sources that agree, and every difference between them."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compose import cross_check
-from compose.cross_check import Comparison, Seen
+from compose.cross_check import Comparison, RequestFacts
 from compose.request_log_totals import Logged
 from exporters.signals import Outcome, Verdict
 
 BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0)
-LOAD = [Seen("siso", n < 90, n < 80, 0.06 + n / 1000, 100, 10) for n in range(100)]
+LOAD = [RequestFacts("siso", n < 90, n < 80, 0.06 + n / 1000, 100, 10) for n in range(100)]
 LOG = [
     Logged(
         time=datetime.fromtimestamp(n, UTC),
@@ -47,10 +47,10 @@ DASHBOARD: Mapping[str, Mapping[str, float]] = {
 }
 
 
-def broken(dashboard: Mapping[str, Mapping[str, float]], load: list[Seen]) -> list[str]:
-    made = cross_check.checks(cross_check.compare(dashboard, LOG, load, ["siso"], BOUNDS))
-    assert len(made) == 13
-    return [check.promise.removeprefix("truth: ").split(" agrees")[0] for check in made if not check.kept]
+def broken(dashboard: Mapping[str, Mapping[str, float]], load: list[RequestFacts]) -> list[str]:
+    checks = cross_check.checks(cross_check.compare(dashboard, LOG, load, ["siso"], BOUNDS))
+    assert len(checks) == 13
+    return [check.claim.removeprefix("cross-check: ").split(" agrees")[0] for check in checks if not check.passed]
 
 
 def test_sources_that_tell_the_same_agree() -> None:
@@ -73,9 +73,9 @@ def test_requests_that_only_the_load_has_seen_are_found() -> None:
 
 
 def test_a_client_that_waits_longer_than_the_relay_saw_is_found() -> None:
-    slower = [Seen(each.name, each.ok, each.good, (each.ttft or 0) + 0.02, 100, 10) for each in LOAD]
+    slower = [RequestFacts(each.name, each.ok, each.good, (each.ttft or 0) + 0.02, 100, 10) for each in LOAD]
     assert broken(DASHBOARD, slower) == [cross_check.TRUE_MEDIAN]
-    barely = [Seen(each.name, each.ok, each.good, (each.ttft or 0) + 0.009, 100, 10) for each in LOAD]
+    barely = [RequestFacts(each.name, each.ok, each.good, (each.ttft or 0) + 0.009, 100, 10) for each in LOAD]
     assert broken(DASHBOARD, barely) == []
 
 
@@ -95,15 +95,15 @@ def test_a_source_without_a_figure_is_infinitely_far_from_one_with_it() -> None:
     ],
 )
 def test_a_bucketed_median_is_what_prometheus_makes_of_it(values: list[float], expected: float | None) -> None:
-    found = cross_check.bucketed_quantile(0.5, values, BOUNDS)
-    assert found == (None if expected is None else pytest.approx(expected))
+    median = cross_check.bucketed_quantile(0.5, values, BOUNDS)
+    assert median == (None if expected is None else pytest.approx(expected))
 
 
 @given(st.lists(st.floats(0.001, 0.999), min_size=1))
 def test_a_bucketed_median_lies_in_the_bucket_of_the_true_one(values: list[float]) -> None:
     true = sorted(values)[(len(values) - 1) // 2]
-    found = cross_check.bucketed_quantile(0.5, values, BOUNDS)
-    assert found is not None
+    median = cross_check.bucketed_quantile(0.5, values, BOUNDS)
+    assert median is not None
     high = min(bound for bound in BOUNDS if bound >= true)
     low = max((bound for bound in BOUNDS if bound < true), default=0.0)
-    assert low <= found <= high * (1 + 1e-12)  # the last digit is not exact
+    assert low <= median <= high * (1 + 1e-12)  # the last digit is not exact

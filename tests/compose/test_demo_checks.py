@@ -1,4 +1,4 @@
-"""The demo's checks: each passes on the story as told, and fails on the story gone wrong."""
+"""The checks of the demo: each passes on the expected events, and fails on others."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,17 +6,17 @@ from dataclasses import replace
 import pytest
 
 from compose import demo_checks
-from compose.prometheus_queries import Sample
 from compose.request_log_totals import ClassFigures
 from compose.webhook import Notification
+from exporters.prometheus_api import Sample
 
 SISO = ClassFigures("siso", 100, 100, 1.0, 0.1, 0.2, 500.0, 0.0)
 BURN = {"alertname": "LLMErrorBudgetBurn", **demo_checks.PAGE}
 
 
-def notice(arrived: float, status: str = "firing", **labels: str) -> Notification:
+def notification(arrived_at: float, status: str = "firing", **labels: str) -> Notification:
     return Notification(
-        arrived=arrived,
+        arrived_at=arrived_at,
         receiver="page",
         status=status,
         labels=BURN | labels,
@@ -31,20 +31,20 @@ def goodput(share: float | None) -> ClassFigures:
 
 
 @pytest.mark.parametrize(
-    "overload, kept, found",
+    "overload, passed, result",
     [
         pytest.param(0.7, True, "100.0% to 70.0%: 30 points", id="30 points"),
         pytest.param(0.75, False, "100.0% to 75.0%: 25 points", id="25 points"),
         pytest.param(None, False, "no request was judged in one of the windows", id="nothing judged"),
     ],
 )
-def test_goodput_must_fall_by_30_points(overload: float | None, kept: bool, found: str) -> None:
+def test_goodput_must_fall_by_30_points(overload: float | None, passed: bool, result: str) -> None:
     check = demo_checks.goodput_falls(SISO, goodput(overload))
-    assert (check.kept, check.found) == (kept, found)
+    assert (check.passed, check.result) == (passed, result)
 
 
 @pytest.mark.parametrize(
-    "baseline, overload, kept",
+    "baseline, overload, passed",
     [
         pytest.param(1000, 2000, True, id="more work than before"),
         pytest.param(1000, 801, True, id="a little less"),
@@ -52,46 +52,62 @@ def test_goodput_must_fall_by_30_points(overload: float | None, kept: bool, foun
         pytest.param(0, 800, False, id="no baseline"),
     ],
 )
-def test_tokens_must_not_fall_by_a_fifth(baseline: float, overload: float, kept: bool) -> None:
-    assert demo_checks.tokens_stay(baseline, overload).kept is kept
+def test_tokens_must_not_fall_by_a_fifth(baseline: float, overload: float, passed: bool) -> None:
+    assert demo_checks.tokens_stay(baseline, overload).passed is passed
 
 
 @pytest.mark.parametrize(
-    "arrivals, kept, found",
+    "arrivals, passed, result",
     [
-        pytest.param([notice(1030)], True, "LLMErrorBudgetBurn after 30 s", id="in time"),
-        pytest.param([notice(1151)], False, "LLMErrorBudgetBurn after 151 s", id="late"),
-        pytest.param([notice(990)], False, "none; arrived: page LLMErrorBudgetBurn", id="before the overload"),
-        pytest.param([notice(1030, **{"class": "liso"})], False, "none; arrived: page LLMErrorBudgetBurn", id="class"),
-        pytest.param([notice(1030, slo="itl")], False, "none; arrived: page LLMErrorBudgetBurn", id="another SLO"),
-        pytest.param([notice(1030, severity="ticket")], False, "none; arrived: ticket LLMErrorBudgetBurn", id="ticket"),
+        pytest.param([notification(1030)], True, "LLMErrorBudgetBurn after 30 s", id="in time"),
+        pytest.param([notification(1151)], False, "LLMErrorBudgetBurn after 151 s", id="late"),
+        pytest.param([notification(990)], False, "none; arrived: page LLMErrorBudgetBurn", id="before the overload"),
+        pytest.param(
+            [notification(1030, **{"class": "liso"})], False, "none; arrived: page LLMErrorBudgetBurn", id="class"
+        ),
+        pytest.param(
+            [notification(1030, slo="itl")], False, "none; arrived: page LLMErrorBudgetBurn", id="another SLO"
+        ),
+        pytest.param(
+            [notification(1030, severity="ticket")], False, "none; arrived: ticket LLMErrorBudgetBurn", id="ticket"
+        ),
         pytest.param([], False, "none; arrived: nothing", id="nothing"),
     ],
 )
-def test_the_page_must_arrive_in_time_with_its_labels(arrivals: Sequence[Notification], kept: bool, found: str) -> None:
+def test_the_page_must_arrive_in_time_with_its_labels(
+    arrivals: Sequence[Notification], passed: bool, result: str
+) -> None:
     check = demo_checks.page_in_time(arrivals, overload=1000)
-    assert (check.kept, check.found) == (kept, found)
+    assert (check.passed, check.result) == (passed, result)
 
 
 @pytest.mark.parametrize(
-    "arrivals, kept, found",
+    "arrivals, passed, result",
     [
-        pytest.param([notice(1), notice(40, "resolved")], True, "after 30 s", id="in time"),
-        pytest.param([notice(1), notice(251, "resolved")], False, "after 241 s", id="late"),
-        pytest.param([notice(1)], False, "not resolved", id="still fires"),
+        pytest.param([notification(1), notification(40, "resolved")], True, "after 30 s", id="in time"),
+        pytest.param([notification(1), notification(251, "resolved")], False, "after 241 s", id="late"),
+        pytest.param([notification(1)], False, "not resolved", id="still fires"),
         pytest.param([], False, "not resolved", id="never fired"),
-        pytest.param([notice(1), notice(5, "resolved")], False, "not resolved", id="resolved before the flip"),
         pytest.param(
-            [notice(1, tier="fast"), notice(2, tier="slow"), notice(30, "resolved", tier="fast")],
+            [notification(1), notification(5, "resolved")],
+            False,
+            "not resolved",
+            id="resolved before the config change",
+        ),
+        pytest.param(
+            [notification(1, tier="fast"), notification(2, tier="slow"), notification(30, "resolved", tier="fast")],
             False,
             "not resolved",
             id="another tier still fires",
         ),
         pytest.param(
-            [notice(1), notice(20, "resolved"), notice(25)], False, "not resolved", id="fires again after it resolved"
+            [notification(1), notification(20, "resolved"), notification(25)],
+            False,
+            "not resolved",
+            id="fires again after it resolved",
         ),
         pytest.param(
-            [notice(1), notice(40, "resolved"), notice(41, "firing", slo="availability")],
+            [notification(1), notification(40, "resolved"), notification(41, "firing", slo="availability")],
             True,
             "after 30 s",
             id="a page for another SLO does not matter",
@@ -99,10 +115,10 @@ def test_the_page_must_arrive_in_time_with_its_labels(arrivals: Sequence[Notific
     ],
 )
 def test_every_tier_of_the_page_must_be_resolved_in_time(
-    arrivals: Sequence[Notification], kept: bool, found: str
+    arrivals: Sequence[Notification], passed: bool, result: str
 ) -> None:
-    check = demo_checks.resolved_in_time(arrivals, flip=10)
-    assert (check.kept, check.found) == (kept, found)
+    check = demo_checks.resolved_in_time(arrivals, config_change=10)
+    assert (check.passed, check.result) == (passed, result)
 
 
 def point(at: float, setting: str = demo_checks.SETTING) -> Sample:
@@ -110,7 +126,7 @@ def point(at: float, setting: str = demo_checks.SETTING) -> Sample:
 
 
 @pytest.mark.parametrize(
-    "points, kept, found",
+    "points, passed, result",
     [
         pytest.param([point(101.5), point(90, "version")], True, "one, +1.50 s from it", id="one, among others"),
         pytest.param([point(103)], False, "one, +3.00 s from it", id="late"),
@@ -119,26 +135,28 @@ def point(at: float, setting: str = demo_checks.SETTING) -> Sample:
         pytest.param([], False, "0 points", id="none"),
     ],
 )
-def test_the_flip_must_be_drawn_once_and_at_its_time(points: Sequence[Sample], kept: bool, found: str) -> None:
-    check = demo_checks.flip_drawn(points, flip=100)
-    assert (check.kept, check.found) == (kept, found)
+def test_the_config_change_must_be_drawn_once_and_at_its_time(
+    points: Sequence[Sample], passed: bool, result: str
+) -> None:
+    check = demo_checks.config_change_drawn(points, config_change=100)
+    assert (check.passed, check.result) == (passed, result)
 
 
-@pytest.mark.parametrize("after, kept", [(0.95, True), (0.2, False), (None, False)])
-def test_goodput_must_come_back(after: float | None, kept: bool) -> None:
-    assert demo_checks.recovers(goodput(0.05), goodput(after)).kept is kept
+@pytest.mark.parametrize("after, passed", [(0.95, True), (0.2, False), (None, False)])
+def test_goodput_must_come_back(after: float | None, passed: bool) -> None:
+    assert demo_checks.recovers(goodput(0.05), goodput(after)).passed is passed
 
 
-@pytest.mark.parametrize("code, kept", [(0, True), (1, False)])
-def test_the_audit_must_find_no_empty_panel(code: int, kept: bool) -> None:
+@pytest.mark.parametrize("code, passed", [(0, True), (1, False)])
+def test_the_audit_must_find_no_empty_panel(code: int, passed: bool) -> None:
     check = demo_checks.panels_filled(code, "29 queries, 0 empty or failing")
-    assert (check.kept, check.found) == (kept, "29 queries, 0 empty or failing")
+    assert (check.passed, check.result) == (passed, "29 queries, 0 empty or failing")
 
 
-def test_the_windows_leave_out_what_the_phase_before_has_left_behind() -> None:
-    windows = demo_checks.Times(load=0, overload=75, flip=160, stop=280).windows
+def test_the_windows_leave_out_the_time_in_which_the_engine_settles() -> None:
+    windows = demo_checks.Times(load=0, overload=75, config_change=160, stop=280).windows
     assert {name: (window.start, window.end) for name, window in windows.items()} == {
         "baseline": (10, 75),
         "overload": (90, 160),
-        "after flip": (180, 280),
+        "after change": (180, 280),
     }

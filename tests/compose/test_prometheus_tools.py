@@ -1,4 +1,4 @@
-"""Prometheus and Alertmanager are taken from PATH, and fetched only where they are missing there."""
+"""Prometheus and Alertmanager come from PATH, and are unpacked only if they are missing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The container lab's configuration, and the native lab's made from it."""
+"""The container lab's configuration, and the native lab's from it."""
 
 import dataclasses
 import subprocess
@@ -10,11 +10,12 @@ import yaml
 from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.rule_file import render
 from compose import rewrite_config
-from compose.ports import Ports, free_ports
+from compose.ports import Ports
 from compose.prometheus_tools import Tools, find_tools
-from compose.run_directory import RunFolder
+from compose.run_directory import RunDirectory
 from compose.services import LabConfig, load, services, write_configs
 from exporters import slos
+from tests.support.ports import free_lab_ports
 
 
 @pytest.fixture(scope="module")
@@ -24,28 +25,28 @@ def tools() -> Tools:
 
 @pytest.fixture
 def config(tmp_path: Path) -> LabConfig:
-    config = LabConfig(folder=RunFolder(tmp_path), ports=free_ports())
+    config = LabConfig(directory=RunDirectory(tmp_path), ports=free_lab_ports())
     write_configs(config, render(slos.load(config.slos)))
     return config
 
 
 def check(*command: str | Path) -> str:
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    process = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout + process.stderr
 
 
 @pytest.mark.parametrize(
     "source", [rewrite_config.PROMETHEUS, rewrite_config.ALERTMANAGER, *rewrite_config.GRAFANA.glob("*/*.yaml")]
 )
 def test_no_name_of_a_container_is_left(source: Path) -> None:
-    where = rewrite_config.places(Ports(), rules=Path("/r"), dashboards=Path("/d"))
-    text = rewrite_config.localised(source, where)
-    assert not [there for there in where if there in text]
+    changes = rewrite_config.replacements(Ports(), rules=Path("/r"), dashboards=Path("/d"))
+    text = rewrite_config.rewrite(source, changes)
+    assert not [address for address in changes if address in text]
 
 
-def test_nothing_but_places_is_changed(tmp_path: Path) -> None:
-    assert yaml.safe_load(rewrite_config.localised(rewrite_config.PROMETHEUS, {})) == yaml.safe_load(
+def test_nothing_but_addresses_is_changed(tmp_path: Path) -> None:
+    assert yaml.safe_load(rewrite_config.rewrite(rewrite_config.PROMETHEUS, {})) == yaml.safe_load(
         rewrite_config.PROMETHEUS.read_text()
     )
 
@@ -57,27 +58,27 @@ def test_the_sidecar_is_scraped_under_the_job_that_its_alert_watches() -> None:
 
 
 def test_a_load_shows_its_series_where_prometheus_looks_for_them(config: LabConfig) -> None:
-    jobs = yaml.safe_load(config.folder.prometheus_config.read_text())["scrape_configs"]
+    jobs = yaml.safe_load(config.directory.prometheus_config.read_text())["scrape_configs"]
     words = load(config, "mixed").command
     assert [words[words.index("--metrics") + 1]] in [job["static_configs"][0]["targets"] for job in jobs]
 
 
 def test_a_load_takes_a_port_and_a_lab_without_one_does_not(tmp_path: Path) -> None:
-    idle = LabConfig(folder=RunFolder(tmp_path), ports=Ports())
+    idle = LabConfig(directory=RunDirectory(tmp_path), ports=Ports())
     assert "load" not in idle.used
     assert "load" in dataclasses.replace(idle, scenario="mixed").used
 
 
 def test_prometheus_scrapes_as_often_as_the_slo_file_says() -> None:
     every = yaml.safe_load(rewrite_config.PROMETHEUS.read_text())["global"]
-    spec = slos.load(rewrite_config.ROOM / "slos.yaml")
+    spec = slos.load(rewrite_config.COMPOSE_DIRECTORY / "slos.yaml")
     assert every["scrape_interval"] == every["evaluation_interval"] == f"{spec.scrape_interval:g}s"
 
 
 @pytest.mark.lab
 def test_promtool_accepts_the_native_configuration_with_its_rules(tools: Tools, config: LabConfig) -> None:
-    said = check(tools.promtool, "check", "config", config.folder.prometheus_config)
-    assert "1 rule files found" in said
+    output = check(tools.promtool, "check", "config", config.directory.prometheus_config)
+    assert "1 rule files found" in output
 
 
 @pytest.mark.lab
@@ -87,9 +88,9 @@ def test_promtool_accepts_the_containers_configuration(tools: Tools) -> None:
 
 @pytest.mark.lab
 def test_amtool_accepts_both_configurations(tools: Tools, config: LabConfig) -> None:
-    for file in (rewrite_config.ALERTMANAGER, config.folder.alertmanager_config):
-        said = check(tools.amtool, "check-config", file)
-        assert "3 receivers" in said
+    for file in (rewrite_config.ALERTMANAGER, config.directory.alertmanager_config):
+        output = check(tools.amtool, "check-config", file)
+        assert "3 receivers" in output
 
 
 @pytest.mark.lab
@@ -99,7 +100,7 @@ def test_amtool_accepts_both_configurations(tools: Tools, config: LabConfig) -> 
         pytest.param(["severity=page", "slo=ttft"], "page", id="page"),
         pytest.param(["severity=ticket", "slo=ttft"], "ticket", id="ticket"),
         pytest.param(["alertname=Watchdog", "severity=none"], "heartbeat", id="watchdog"),
-        pytest.param(["severity=unheard-of"], "ticket", id="unknown severity wakes nobody"),
+        pytest.param(["severity=unheard-of"], "ticket", id="an unknown severity is a ticket"),
     ],
 )
 def test_alertmanager_sends_each_severity_to_its_receiver(tools: Tools, labels: list[str], receiver: str) -> None:
@@ -109,19 +110,19 @@ def test_alertmanager_sends_each_severity_to_its_receiver(tools: Tools, labels: 
 
 def test_every_service_stays_on_loopback_and_in_its_folder(config: LabConfig) -> None:
     nowhere = Path("/nowhere")
-    made = services(
+    started = services(
         config,
         Tools(prometheus=nowhere, promtool=nowhere, alertmanager=nowhere, amtool=nowhere, alertmanager_cwd=None),
     )
-    words = {service.name: " ".join(service.command) for service in made}
+    words = {service.name: " ".join(service.command) for service in started}
     assert f"--web.listen-address={config.ports.address('prometheus')}" in words["prometheus"]
-    assert f"--storage.tsdb.path={config.folder.root}" in words["prometheus"]
+    assert f"--storage.tsdb.path={config.directory.root}" in words["prometheus"]
     assert f"--web.listen-address={config.ports.address('alertmanager')}" in words["alertmanager"]
     assert "--cluster.listen-address= " in words["alertmanager"]
     assert not [name for name, command in words.items() if "0.0.0.0" in command]
 
 
 def test_an_engine_that_runs_already_is_not_started(tmp_path: Path) -> None:
-    config = LabConfig(folder=RunFolder(tmp_path), ports=Ports(), engine="http://gpu:8000")
+    config = LabConfig(directory=RunDirectory(tmp_path), ports=Ports(), engine="http://gpu:8000")
     assert config.upstream == "http://gpu:8000"
     assert "engine" not in config.used

@@ -5,10 +5,11 @@ import io
 from rich.console import Console
 
 from compose import rewrite_config, status_table
-from compose.status_table import ClassRow, View
+from compose.status_table import ClassRow, Snapshot
 from exporters import slos
+from exporters.prometheus_api import Alert
 
-SHOWN = View(
+SNAPSHOT = Snapshot(
     seconds=12,
     services={"simulator": True, "sidecar": False},
     rows=(
@@ -17,34 +18,34 @@ SHOWN = View(
     ),
     alerts=("page LLMErrorBudgetBurn ttft/siso (fast)", "ticket LLMErrorBudgetLowTraffic ttft/siso"),
     pages=("page firing 12:00:00: LLMErrorBudgetBurn ttft/siso (fast)",),
-    places={"Prometheus": "http://127.0.0.1:9090"},
+    addresses={"Prometheus": "http://127.0.0.1:9090"},
 )
 
 
-def test_a_line_tells_the_classes_the_pages_and_who_is_ill() -> None:
-    assert status_table.line(SHOWN) == (
+def test_a_line_has_the_classes_the_pages_and_unhealthy_services() -> None:
+    assert status_table.line(SNAPSHOT) == (
         "siso 3.0/s open 12 goodput 50% ttft 250 ms burn 6.4; lilo -/s open - goodput - ttft - burn -; "
         "alerts: page LLMErrorBudgetBurn ttft/siso (fast), 1 below a page; arrived at the webhook: 1; "
         "not healthy: sidecar"
     )
 
 
-def test_the_table_shows_every_service_class_page_and_place() -> None:
+def test_the_table_shows_every_service_class_page_and_address() -> None:
     out = io.StringIO()
-    Console(file=out, width=120).print(status_table.draw(SHOWN))
+    Console(file=out, width=120).print(status_table.table(SNAPSHOT))
     for text in ("simulator", "sidecar", "siso", "lilo", "6.4", "50%", "page firing 12:00:00", "http://127.0.0.1:9090"):
         assert text in out.getvalue()
 
 
 def test_the_alert_that_always_fires_is_not_shown() -> None:
     alerts = [
-        ("firing", {"alertname": "Watchdog", "severity": "none"}),
-        ("pending", {"alertname": "LLMEngineDown", "severity": "page"}),
-        ("firing", {"alertname": "LLMErrorBudgetBurn", "severity": "ticket", "slo": "ttft", "class": "siso"}),
+        Alert("firing", {"alertname": "Watchdog", "severity": "none"}),
+        Alert("pending", {"alertname": "LLMEngineDown", "severity": "page"}),
+        Alert("firing", {"alertname": "LLMErrorBudgetBurn", "severity": "ticket", "slo": "ttft", "class": "siso"}),
     ]
     assert status_table.alert_names(alerts) == ("ticket LLMErrorBudgetBurn ttft/siso", "page LLMEngineDown (pending)")
 
 
 def test_there_is_a_query_for_every_column() -> None:
     columns = set(ClassRow.__dataclass_fields__) - {"name"}
-    assert set(status_table.queries(slos.load(rewrite_config.ROOM / "slos.yaml"))) == columns
+    assert set(status_table.queries(slos.load(rewrite_config.COMPOSE_DIRECTORY / "slos.yaml"))) == columns

@@ -1,22 +1,24 @@
-"""`vllm-slo up` as a user runs it: up, healthy, down, and nothing left behind."""
+"""`vllm-slo up` as a user runs it: it starts, serves and stops with all its processes."""
 
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from compose.cli import main
-from compose.ports import Ports, free_ports
-from compose.run_directory import RunFolder
+from compose.ports import Ports
+from compose.run_directory import RunDirectory
 from compose.services import OURS
 from exporters.errors import UsageError
+from tests.support.ports import free_lab_ports
+from tests.support.waiting import HANG, wait_until
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -33,44 +35,59 @@ def start(*flags: str) -> subprocess.Popen[str]:
     )
 
 
-def read_until(process: subprocess.Popen[str], text: str) -> str:
+def read_until(process: subprocess.Popen[str], *patterns: str) -> str:
+    """The output up to the line after which every pattern has occurred."""
     assert process.stdout is not None
-    seen = ""
+    output = ""
     for line in process.stdout:
-        seen += line
-        if text in line:
-            return seen
-    raise AssertionError(f"{text!r} was never said:\n{seen}{process.stderr.read() if process.stderr else ''}")
+        output += line
+        if all(re.search(pattern, output) for pattern in patterns):
+            return output
+    raise AssertionError(f"not in the output: {patterns}:\n{output}{process.stderr.read() if process.stderr else ''}")
+
+
+def is_up(*services: str) -> tuple[str, ...]:
+    return tuple(rf"{service} is up at http://127\.0\.0\.1:\d+" for service in services)
 
 
 @pytest.mark.lab
-def test_the_lab_comes_up_serves_a_load_and_goes_down_leaving_no_process(tmp_path: Path) -> None:
-    with start("--for", "12s", "--dir", str(tmp_path)) as process:
-        said = read_until(process, "load is offered")
-        for service in ("webhook", "alertmanager", "prometheus", "simulator", "sidecar"):
-            assert re.search(rf"{service} is up at http://127\.0\.0\.1:\d+", said)
-        time.sleep(2)
+def test_the_lab_starts_serves_a_load_and_stops_with_all_its_processes(tmp_path: Path) -> None:
+    log = tmp_path / "requests.jsonl"
+
+    def classes() -> set[str]:
+        lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+        return {json.loads(line)["class"] for line in lines if line.endswith("\n")}
+
+    with start("--dir", str(tmp_path), "--status-interval", "1s") as process:
+        read_until(process, *is_up("webhook", "alertmanager", "prometheus", "simulator", "sidecar"), "load is offered")
         children = descendants(process.pid)
         assert len(children) >= 7  # the sidecar has two of its own
-        rest, errors = process.communicate(timeout=60)
+        read_until(process, r"siso \S+/s open \d+ goodput")
+        assert wait_until(lambda: classes() >= {"siso", "liso"})
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=HANG)
     assert process.returncode == 0, errors
-    assert re.search(r"siso \S+/s open \d+ goodput", rest)
-    assert f"logs and data are in {tmp_path}" in rest
+    assert f"logs and data are in {tmp_path}" in output
     assert not [child for child in children if child.is_running()]
-    requests = [json.loads(line) for line in (tmp_path / "requests.jsonl").read_text().splitlines()]
-    assert {request["class"] for request in requests} >= {"siso", "liso"}
     assert (tmp_path / "load" / "summary.json").exists()
+
+
+@pytest.mark.lab
+def test_the_lab_stops_after_the_given_time(tmp_path: Path) -> None:
+    with start("--no-load", "--for", "100ms", "--dir", str(tmp_path)) as process:
+        output, errors = process.communicate(timeout=HANG)
+    assert process.returncode == 0, errors
+    assert f"logs and data are in {tmp_path}" in output
 
 
 @pytest.mark.lab
 def test_a_service_that_dies_is_named_with_the_end_of_its_log_and_all_others_stop(tmp_path: Path) -> None:
     with start("--no-load", "--dir", str(tmp_path)) as process:
-        read_until(process, "sidecar is up")
-        time.sleep(0.5)
+        read_until(process, *is_up("simulator", "sidecar"))
         children = descendants(process.pid)
         victim = next(child for child in children if "simulate" in child.cmdline())
         victim.send_signal(signal.SIGKILL)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=HANG)
     assert process.returncode == 1
     assert errors.startswith(f"vllm-slo: simulator was killed by SIGKILL; the end of {tmp_path}/logs/simulator.log:\n")
     assert "a SIMULATED vLLM serves" in errors
@@ -79,31 +96,29 @@ def test_a_service_that_dies_is_named_with_the_end_of_its_log_and_all_others_sto
 
 @pytest.mark.lab
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_whatever_ends_the_runner_no_child_outlives_it(tmp_path: Path, number: signal.Signals) -> None:
+def test_no_child_outlives_the_runner(tmp_path: Path, number: signal.Signals) -> None:
     with start("--no-load", "--dir", str(tmp_path)) as process:
-        read_until(process, "sidecar is up")
+        read_until(process, *is_up("sidecar"))
         children = descendants(process.pid)
         process.send_signal(number)
-        said, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=HANG)
     if number is not signal.SIGKILL:
         assert process.returncode == 0, errors
-        assert f"{number.name}: everything has been stopped" in said
-    _, alive = psutil.wait_procs(children, timeout=30)
+        assert f"{number.name}: everything has been stopped" in output
+    _, alive = psutil.wait_procs(children, timeout=HANG)
     assert not alive
 
 
-def test_a_busy_port_is_said_before_anything_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import socket  # noqa: PLC0415 - for this one test
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        free = free_ports()
-        chosen = ",".join(
+def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        free = free_lab_ports()
+        specification = ",".join(
             f"{name}={port if name == 'sidecar' else getattr(free, name)}" for name in Ports.__dataclass_fields__
         )
-        assert main(["up", "--ports", chosen, "--dir", str(tmp_path / "run")]) == 2
+        assert main(["up", "--ports", specification, "--dir", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err.startswith(f"vllm-slo: port {port}, wanted for sidecar, is busy on 127.0.0.1\n")
     assert not (tmp_path / "run").exists()
 
@@ -123,25 +138,25 @@ def test_a_busy_port_is_said_before_anything_is_started(tmp_path: Path, capsys: 
         ),
     ],
 )
-def test_a_wrong_flag_is_refused_in_words(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_flag_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", *words]) == 2
     assert capsys.readouterr().err == message
 
 
-def test_two_labs_never_share_a_folder(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    with folder.claimed(), pytest.raises(UsageError) as caught, folder.claimed():
+def test_two_labs_never_share_a_directory(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    with directory.lock(), pytest.raises(UsageError) as caught, directory.lock():
         pass
     assert str(caught.value) == f"--dir {tmp_path}: another lab runs there; stop it, or give another --dir"
 
 
 def test_a_new_run_removes_an_earlier_runs_files_and_no_others(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
+    directory = RunDirectory(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
-    folder.load.mkdir()
-    (folder.load / "requests.jsonl").write_text("{}")
-    folder.request_log.write_text("{}")
-    with folder.claimed():
+    directory.load.mkdir()
+    (directory.load / "requests.jsonl").write_text("{}")
+    directory.request_log.write_text("{}")
+    with directory.lock():
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "notes.txt"]
 
 

@@ -1,4 +1,4 @@
-"""What Alertmanager sends, and what the receiver makes of it."""
+"""Alertmanager's webhook requests, and the notifications in them."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from compose.ports import HOST, free_ports
-from compose.webhook import Inbox, Notification, PayloadError, parse, serving
+from compose.ports import HOST
+from compose.webhook import Notification, NotificationStore, PayloadError, parse_notifications, serve
+from tests.support.ports import free_lab_ports
 
 ALERT = {
     "status": "firing",
@@ -28,9 +29,9 @@ def delivery(*alerts: dict[str, Any], **other: Any) -> bytes:
 
 def test_a_delivery_is_read_alert_by_alert() -> None:
     resolved = ALERT | {"status": "resolved"}
-    first, second = parse(delivery(ALERT, resolved), arrived=12.5)
+    first, second = parse_notifications(delivery(ALERT, resolved), arrived_at=12.5)
     assert (first.status, second.status) == ("firing", "resolved")
-    assert first.arrived == 12.5
+    assert first.arrived_at == 12.5
     assert first.receiver == "page"
     assert first.has(**{"class": "siso", "slo": "ttft", "severity": "page"})
     assert not first.has(**{"class": "liso"})
@@ -54,30 +55,30 @@ def test_a_delivery_is_read_alert_by_alert() -> None:
 )
 def test_what_is_no_delivery_is_refused_in_words(body: bytes, message: str) -> None:
     with pytest.raises(PayloadError) as caught:
-        parse(body, arrived=0)
+        parse_notifications(body, arrived_at=0)
     assert str(caught.value).startswith(message)
 
 
 def test_an_alert_that_a_later_delivery_repeats_counts_once(tmp_path: Path) -> None:
-    told: list[Notification] = []
-    inbox = Inbox(tmp_path / "pages.jsonl", told.append)
-    inbox.take(delivery(ALERT), 1.0)
-    inbox.take(delivery(ALERT, ALERT | {"labels": {"alertname": "Other"}}), 2.0)
-    inbox.take(delivery(ALERT | {"status": "resolved"}), 3.0)
-    assert [(each.name, each.status, each.arrived) for each in told] == [
+    printed: list[Notification] = []
+    notifications = NotificationStore(tmp_path / "pages.jsonl", printed.append)
+    notifications.add(delivery(ALERT), 1.0)
+    notifications.add(delivery(ALERT, ALERT | {"labels": {"alertname": "Other"}}), 2.0)
+    notifications.add(delivery(ALERT | {"status": "resolved"}), 3.0)
+    assert [(each.name, each.status, each.arrived_at) for each in printed] == [
         ("LLMErrorBudgetBurn", "firing", 1.0),
         ("Other", "firing", 2.0),
         ("LLMErrorBudgetBurn", "resolved", 3.0),
     ]
-    assert inbox.notifications == told
+    assert notifications.received == printed
     lines = [json.loads(line) for line in (tmp_path / "pages.jsonl").read_text().splitlines()]
     assert [line["arrived"] for line in lines] == [1.0, 2.0, 3.0]
 
 
 async def test_over_http_any_path_takes_a_delivery_and_refuses_the_rest(tmp_path: Path) -> None:
-    inbox = Inbox(tmp_path / "pages.jsonl", lambda _: None)
-    ports = free_ports()
-    async with serving(inbox, HOST, ports.webhook), aiohttp.ClientSession(ports.url("webhook")) as http:
+    notifications = NotificationStore(tmp_path / "pages.jsonl", lambda _: None)
+    ports = free_lab_ports()
+    async with serve(notifications, HOST, ports.webhook), aiohttp.ClientSession(ports.url("webhook")) as http:
         async with http.get("/healthz") as response:
             assert response.status == 200
         async with http.post("/page", data=delivery(ALERT)) as response:
@@ -85,4 +86,4 @@ async def test_over_http_any_path_takes_a_delivery_and_refuses_the_rest(tmp_path
         async with http.post("/page", data=b"{}") as response:
             assert response.status == 400
             assert "missing required field" in await response.text()
-    assert [each.name for each in inbox.notifications] == ["LLMErrorBudgetBurn"]
+    assert [each.name for each in notifications.received] == ["LLMErrorBudgetBurn"]

@@ -1,15 +1,15 @@
-"""The webhook as a process of its own."""
+"""The webhook as a process."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
-from compose.ports import free_ports
+from tests.support.ports import free_lab_ports
+from tests.support.waiting import HANG, wait_until
 
 ROOT = Path(__file__).parents[2]
 DELIVERY = {
@@ -26,7 +26,7 @@ DELIVERY = {
 }
 
 
-def answers(url: str) -> bool:
+def is_up(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=1):
             return True
@@ -34,8 +34,8 @@ def answers(url: str) -> bool:
         return False
 
 
-def test_a_page_is_a_line_of_output_and_a_line_of_the_file(tmp_path: Path) -> None:
-    ports, file = free_ports(), tmp_path / "pages.jsonl"
+def test_a_page_is_a_line_of_the_log_and_a_line_of_the_file(tmp_path: Path) -> None:
+    ports, file = free_lab_ports(), tmp_path / "pages.jsonl"
     command = [
         sys.executable,
         "-m",
@@ -45,26 +45,23 @@ def test_a_page_is_a_line_of_output_and_a_line_of_the_file(tmp_path: Path) -> No
         "--file",
         str(file),
     ]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
-            give_up = time.monotonic() + 20
-            while not answers(ports.url("webhook") + "/healthz"):
-                assert time.monotonic() < give_up
-                time.sleep(0.05)
+            assert wait_until(lambda: is_up(ports.url("webhook") + "/healthz"))
             request = urllib.request.Request(ports.url("webhook") + "/page", data=json.dumps(DELIVERY).encode())
-            with urllib.request.urlopen(request, timeout=5) as answer:
-                assert answer.status == 200
+            with urllib.request.urlopen(request, timeout=HANG) as response:
+                assert response.status == 200
         finally:
             process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=10)
+        _, log = process.communicate(timeout=HANG)
     assert process.returncode == 0
-    assert out.startswith("page firing ")
-    assert out.endswith("LLMEngineDown - the engine does not answer\n")
+    assert " INFO webhook: page firing " in log
+    assert log.endswith("LLMEngineDown - the engine does not answer\n")
     (line,) = file.read_text().splitlines()
     assert json.loads(line)["labels"] == {"alertname": "LLMEngineDown", "severity": "page"}
 
 
-def test_a_wrong_address_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_wrong_address_is_refused(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -74,6 +71,8 @@ def test_a_wrong_address_is_refused_in_words(tmp_path: Path) -> None:
         "--file",
         str(tmp_path / "pages.jsonl"),
     ]
-    run = subprocess.run(command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True, check=False, timeout=30)
+    run = subprocess.run(
+        command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True, check=False, timeout=HANG
+    )
     assert run.returncode == 2
-    assert run.stderr == ("receiver: --listen: 'here' is no address; write HOST:PORT, such as 127.0.0.1:8001\n")
+    assert run.stderr == ("webhook: --listen: 'here' is no address; write HOST:PORT, such as 127.0.0.1:8001\n")

@@ -1,4 +1,4 @@
-"""Expositions of every engine and version, made from recorded families, with figures that tell them apart."""
+"""Expositions of every engine and version, generated from recorded families, with different values."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ VLLM_VERSIONS: tuple[str, ...] = tuple(RECORDED["versions"])
 
 Labels = Mapping[str, str]
 Family = tuple[str, str, Sequence[Labels]]
-"""Type, name on the wire (of a histogram without suffixes), and the labels of each of its samples."""
+"""Type, exposed name (of a histogram without suffixes), and the labels of each sample."""
 
 BOUNDS = ("0.3", "1.0", "60.0", "+Inf")
 
@@ -37,12 +37,12 @@ def exposition(families: Iterable[Family]) -> str:
 
 
 def _line(name: str, labels: Labels, value: float) -> str:
-    inside = ",".join(f'{key}="{text}"' for key, text in sorted(labels.items()))
-    return f"{name}{{{inside}}} {float(value)}" if inside else f"{name} {float(value)}"
+    label_text = ",".join(f'{key}="{text}"' for key, text in sorted(labels.items()))
+    return f"{name}{{{label_text}}} {float(value)}" if label_text else f"{name} {float(value)}"
 
 
 def vllm(version: str, ranks: int = 1) -> str:
-    """The engine that is the default in this version: V0 in 0.6.6, V1 since."""
+    """The default engine of this version: V0 in 0.6.6, then V1."""
     return exposition(_vllm(version, ranks))
 
 
@@ -73,7 +73,7 @@ def _config() -> dict[str, str]:
 
 
 def ray() -> str:
-    """Two replicas of vLLM 0.33 on Ray: no colons, its tags, and counters that are not 0 with and without `_total`."""
+    """Two replicas of vLLM 0.33 on Ray: no colons, Ray's labels, each counter above 0 with and without `_total`."""
 
     def families() -> Iterator[Family]:
         for kind, name, samples in _vllm("0.33.0", 1):
@@ -95,7 +95,7 @@ _ONE: Sequence[Labels] = ({"model_name": "org/model"},)
 
 
 def sglang() -> str:
-    """Two data-parallel ranks of two tensor-parallel ones, all of which report."""
+    """Two data-parallel ranks of two tensor-parallel ranks each, all of which expose their values."""
     model = {"model_name": "org/model", "engine_type": "unified"}
     scheduler = [
         {**model, "dp_rank": dp, "tp_rank": tp, "pp_rank": "0", "moe_ep_rank": "0"} for dp in "01" for tp in "01"
@@ -121,7 +121,7 @@ def sglang() -> str:
 
 
 def tensorrt_llm() -> str:
-    """Of trtllm-serve's `/prometheus/metrics`."""
+    """The page `/prometheus/metrics` of trtllm-serve."""
     of_model: Sequence[Labels] = ({"model_name": "org/model", "engine_type": "trtllm"},)
     gauges = (
         *("num_requests_running", "num_requests_waiting", "kv_cache_utilization", "kv_cache_hit_rate"),
@@ -147,8 +147,8 @@ def tensorrt_llm() -> str:
     )
 
 
-def tensorrt_llm_before_its_prefix() -> str:
-    """Of older builds, whose names are everybody's."""
+def tensorrt_llm_unprefixed() -> str:
+    """The page of older builds, whose names have no prefix."""
     times = ("time_to_first_token", "time_per_output_token", "e2e_request_latency", "request_queue_time")
     return exposition(
         [
@@ -161,7 +161,7 @@ def tensorrt_llm_before_its_prefix() -> str:
 
 
 def llama_cpp() -> str:
-    """Of llama-server --metrics."""
+    """The page of llama-server --metrics."""
     counters = ("prompt_tokens_total", "prompt_seconds_total", "tokens_predicted_total", "n_decode_total")
     gauges = ("prompt_tokens_seconds", "predicted_tokens_seconds", "requests_processing", "requests_deferred")
     return exposition(
@@ -173,7 +173,7 @@ def llama_cpp() -> str:
 
 
 def tgi() -> str:
-    """Of its router: no labels, no units in names, no `_total`."""
+    """The page of its router: no labels, no units in names, no `_total`."""
     times = ("request_duration", "request_queue_duration", "request_mean_time_per_token_duration")
     lengths = ("request_input_length", "request_generated_tokens")
     return exposition(
@@ -186,7 +186,7 @@ def tgi() -> str:
 
 
 def dynamo() -> str:
-    """Of a frontend and a worker of two ranks whose engine shows nothing of its own."""
+    """The pages of a frontend and of a worker with two ranks whose engine exposes nothing itself."""
     model: Sequence[Labels] = ({"model": "org/model"},)
     times = ("time_to_first_token", "inter_token_latency", "request_duration")
     lengths = ("input_sequence_tokens", "cached_sequence_length")
@@ -211,9 +211,9 @@ PAGES: dict[str, str] = {
     "ray-serve-llm": ray(),
     "sglang": sglang(),
     "tensorrt-llm": tensorrt_llm(),
-    "tensorrt-llm-before-its-prefix": tensorrt_llm_before_its_prefix(),
+    "tensorrt-llm-unprefixed": tensorrt_llm_unprefixed(),
     "llama.cpp": llama_cpp(),
     "tgi": tgi(),
     "dynamo": dynamo(),
 }
-"""One page of each engine; those of vLLM that are made have two data-parallel ranks."""
+"""One page of each engine; generated pages of vLLM have two data-parallel ranks."""

@@ -1,4 +1,4 @@
-"""What we know of vLLM's buckets is what its pages have."""
+"""The declared bounds and families of vLLM are those of its pages."""
 
 import re
 from itertools import pairwise
@@ -24,39 +24,39 @@ LATENCIES = (ENGINE_TTFT, ENGINE_TPOT, ENGINE_DURATION, ENGINE_QUEUE, ENGINE_PRE
 @pytest.mark.parametrize("version", ["0.25.1", "0.32.0"])
 @pytest.mark.parametrize("signal", LATENCIES, ids=lambda signal: signal.name)
 def test_the_bounds_are_those_of_a_recorded_page(signal: Signal, version: str) -> None:
-    found = histogram(signal, version)
-    assert found is not None
+    declared = histogram(signal, version)
+    assert declared is not None
     page = (DATA / f"vllm-{version}.txt").read_text()
-    bounds = re.findall(rf'^{found.name}_bucket{{[^}}]*le="([^"+]+)"', page, re.MULTILINE)
-    assert found.bounds == tuple(map(float, bounds))
+    bounds = re.findall(rf'^{declared.name}_bucket{{[^}}]*le="([^"+]+)"', page, re.MULTILINE)
+    assert declared.bounds == tuple(map(float, bounds))
 
 
 @pytest.mark.parametrize("version", VLLM_VERSIONS)
-def test_every_family_that_is_read_is_one_of_that_release(version: str) -> None:
-    has = {f"vllm:{name}" for name, each in RECORDED["families"].items() if version in each["in"].split()}
-    read = {found.name for row in VLLM.rows if (found := family(row, version))} | {FINISHED}
-    assert {name.removesuffix("_total") for name in read} <= {name.removesuffix("_total") for name in has}
+def test_every_family_that_is_read_exists_in_that_release(version: str) -> None:
+    recorded = {f"vllm:{name}" for name, each in RECORDED["families"].items() if version in each["in"].split()}
+    read = {source.name for row in VLLM.rows if (source := family(row, version))} | {FINISHED}
+    assert {name.removesuffix("_total") for name in read} <= {name.removesuffix("_total") for name in recorded}
 
 
 @pytest.mark.parametrize("signal", LATENCIES, ids=lambda signal: signal.name)
-def test_a_histogram_is_there_from_its_first_release_on_and_its_bounds_rise(signal: Signal) -> None:
+def test_a_histogram_exists_from_its_first_release_and_its_bounds_ascend(signal: Signal) -> None:
     first = first_with(signal)
     for version in (*VLLM_VERSIONS, OLDEST, NEWEST, "1.0"):
-        found = histogram(signal, version)
-        assert (found is not None) == (order(version) >= order(first))
-        assert found is None or all(below < above for below, above in pairwise(found.bounds))
+        declared = histogram(signal, version)
+        assert (declared is not None) == (order(version) >= order(first))
+        assert declared is None or all(below < above for below, above in pairwise(declared.bounds))
 
 
 @pytest.mark.parametrize(
-    "version,longest",
+    "version,largest",
     [
-        pytest.param("0.8.4", 10.0, id="the last with the short ones"),
-        pytest.param("0.8.5", 2560.0, id="the first with the long ones"),
-        pytest.param("v0.25", 2560.0, id="as images are tagged"),
+        pytest.param("0.8.4", 10.0, id="the last release with the lower bounds"),
+        pytest.param("0.8.5", 2560.0, id="the first release with the higher bounds"),
+        pytest.param("v0.25", 2560.0, id="the tag of an image"),
     ],
 )
-def test_releases_compare_by_their_numbers(version: str, longest: float) -> None:
-    found = histogram(ENGINE_TTFT, version)
-    assert found is not None
-    assert found.bounds[-1] == longest
+def test_releases_compare_by_their_numbers(version: str, largest: float) -> None:
+    ttft = histogram(ENGINE_TTFT, version)
+    assert ttft is not None
+    assert ttft.bounds[-1] == largest
     assert order("0.10.2") > order("0.9.2")

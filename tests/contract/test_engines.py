@@ -1,4 +1,4 @@
-"""What the sidecar exposes for the page of each engine and version."""
+"""The series that the sidecar exposes for the page of each engine and version."""
 
 import re
 from pathlib import Path
@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from exporters import signals
-from exporters.engines.generated_docs import support
-from exporters.engines.normalisation import Distribution, read
-from exporters.engines.signal_table import ENGINES, SIGNALS, VLLM
-from exporters.engines.table_rows import Row
+from exporters.engines.generated_docs import signal_tables
+from exporters.engines.normalisation import Distribution, normalise
+from exporters.engines.signal_table import ENGINE_TYPES, SIGNALS, VLLM
+from exporters.engines.table_schema import Row
 from exporters.signals import Kind
 from tests.contract.expositions import PAGES, RECORDED, VLLM_VERSIONS, vllm
 from tests.contract.golden_pages import GOLDEN, exposed
@@ -24,20 +24,20 @@ MODEL = "org/model"
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_gives_what_was_read_and_agreed_to(name: str) -> None:
-    assert exposed(read(PAGES[name])) == (GOLDEN / f"{name}.prom").read_text()
+def test_a_page_gives_the_series_of_its_golden_file(name: str) -> None:
+    assert exposed(normalise(PAGES[name])) == (GOLDEN / f"{name}.prom").read_text()
 
 
-def test_no_golden_result_is_left_over() -> None:
+def test_every_golden_file_has_a_page() -> None:
     assert {path.name for path in GOLDEN.iterdir()} == {f"{name}.prom" for name in PAGES}
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_no_page_holds_anything_unusable(name: str) -> None:
-    assert not +read(PAGES[name]).faults
+def test_no_page_has_faults(name: str) -> None:
+    assert not +normalise(PAGES[name]).faults
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name != "ray-serve-llm"])  # which names a counter twice
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "ray-serve-llm"])  # where a counter has two names
 def test_the_same_page_in_openmetrics_gives_the_same(name: str) -> None:
     page = PAGES[name]
 
@@ -49,11 +49,11 @@ def test_the_same_page_in_openmetrics_gives_the_same(name: str) -> None:
     registry.register(Parsed())
     text = generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]  # it has no annotations
     assert text.endswith("# EOF\n")
-    assert exposed(read(text)) == exposed(read(page))
+    assert exposed(normalise(text)) == exposed(normalise(page))
 
 
 @pytest.mark.parametrize("openmetrics", [False, True], ids=["text", "openmetrics"])
-def test_when_series_were_created_and_exemplars_are_nobodys_counts(openmetrics: bool) -> None:
+def test_creation_times_and_exemplars_are_not_read_as_values(openmetrics: bool) -> None:
     registry = CollectorRegistry()
     labels = {"model_name": MODEL, "engine": "0"}
     Counter("vllm:prompt_tokens", "Tokens.", labels, registry=registry).labels(**labels).inc(7, {"trace_id": "a # {b"})
@@ -62,9 +62,9 @@ def test_when_series_were_created_and_exemplars_are_nobodys_counts(openmetrics: 
     page = (generate_openmetrics if openmetrics else generate_latest)(registry).decode()
     assert "_created" in page
     assert ("# {" in page) is openmetrics
-    reading = read(page)
-    assert reading.values == {signals.ENGINE_PROMPT_TOKENS: {("0", MODEL): 7.0}}
-    assert reading.distributions == {
+    metrics = normalise(page)
+    assert metrics.values == {signals.ENGINE_PROMPT_TOKENS: {("0", MODEL): 7.0}}
+    assert metrics.distributions == {
         signals.ENGINE_TTFT: {("0", MODEL): Distribution(((0.5, 0.0), (1.0, 1.0), (float("inf"), 1.0)), 0.7)}
     }
 
@@ -80,124 +80,128 @@ def test_the_versions_in_the_table_are_those_of_the_recorded_families(version: s
         for family in row.families:
             since, until = as_numbers(family.since or "0"), as_numbers(family.until or "999")
             name = family.name.removeprefix("vllm:")
-            there = bool({name, name.removesuffix("_total")} & recorded)
-            assert there is (since <= as_numbers(version) <= until), family.name
+            is_recorded = bool({name, name.removesuffix("_total")} & recorded)
+            assert is_recorded is (since <= as_numbers(version) <= until), family.name
 
 
 TWO_NAMES = [
-    pytest.param(row.signal, newer.name, older.name, id=f"{engine.type} {newer.name} {older.name}")
-    for engine in ENGINES
+    pytest.param(row.signal, newer.name, older.name, id=f"{engine.name} {newer.name} {older.name}")
+    for engine in ENGINE_TYPES
     for row in engine.rows
     for newer, older in zip(row.families, row.families[1:], strict=False)
-    if row.signal.kind is not Kind.HISTOGRAM and newer.name.startswith(engine.marks)
+    if row.signal.kind is not Kind.HISTOGRAM and newer.name.startswith(engine.prefixes)
 ]
 
 
 @pytest.mark.parametrize("signal, newer, older", TWO_NAMES)
 def test_of_two_names_present_at_once_only_the_newer_counts(signal: signals.Signal, newer: str, older: str) -> None:
-    assert list(read(f"{newer} 3\n{older} 5\n").values[signal].values()) == [3.0]
-    assert list(read(f"# TYPE {newer} untyped\n{older} 5\n").values[signal].values()) == [5.0]
+    assert list(normalise(f"{newer} 3\n{older} 5\n").values[signal].values()) == [3.0]
+    assert list(normalise(f"# TYPE {newer} untyped\n{older} 5\n").values[signal].values()) == [5.0]
 
 
 def test_data_parallel_ranks_stay_apart() -> None:
-    reading = read(vllm("0.33.0", ranks=3))
-    for signal, values in reading.values.items():
+    metrics = normalise(vllm("0.33.0", ranks=3))
+    for signal, values in metrics.values.items():
         assert list(values) == [("0", MODEL), ("1", MODEL), ("2", MODEL)], signal.name
-    assert reading.kv_capacity == {"0": 16000.0, "1": 16000.0, "2": 16000.0}
+    assert metrics.kv_capacity == {"0": 16000.0, "1": 16000.0, "2": 16000.0}
 
 
-def test_copies_by_process_are_one_rank_and_the_largest_is_taken() -> None:
+def test_copies_by_process_are_one_rank_with_the_largest_value() -> None:
     page = "".join(
         f'vllm:{name}{{engine="0",model_name="m",pid="{pid}"}} {value}\n'
         for name, values in (("num_requests_running", (3, 5)), ("kv_cache_usage_perc", (0.25, 0.75)))
         for pid, value in enumerate(values)
     )
-    reading = read(page)
-    assert reading.values == {signals.ENGINE_RUNNING: {("0", "m"): 5.0}, signals.ENGINE_KV_USAGE: {("0", "m"): 0.75}}
+    metrics = normalise(page)
+    assert metrics.values == {signals.ENGINE_RUNNING: {("0", "m"): 5.0}, signals.ENGINE_KV_USAGE: {("0", "m"): 0.75}}
 
 
 def test_counts_by_process_are_parts_of_one_count() -> None:
     page = "".join(f'vllm:prompt_tokens_total{{engine="0",model_name="m",pid="{pid}"}} {pid}\n' for pid in (7, 8))
-    assert read(page).values == {signals.ENGINE_PROMPT_TOKENS: {("0", "m"): 15.0}}
+    assert normalise(page).values == {signals.ENGINE_PROMPT_TOKENS: {("0", "m"): 15.0}}
 
 
-def test_histograms_of_one_rank_are_added_at_the_bounds_that_they_share() -> None:
+def test_histograms_of_one_rank_are_added_at_their_shared_bounds() -> None:
     page = "".join(
         f'vllm:time_to_first_token_seconds_bucket{{pid="{pid}",le="{bound}"}} {count}\n'
         for pid, buckets in enumerate(({"0.1": 1, "1": 2, "+Inf": 4}, {"0.5": 10, "1.0": 20, "+Inf": 30}))
         for bound, count in buckets.items()
     )
-    assert read(page).distributions[signals.ENGINE_TTFT] == {
+    assert normalise(page).distributions[signals.ENGINE_TTFT] == {
         ("0", "other"): Distribution(((1.0, 22.0), (float("inf"), 34.0)), None)
     }
 
 
-def test_of_requests_that_wait_only_those_passed_over_count_as_deferred() -> None:
+def test_only_waiting_requests_that_are_skipped_count_as_deferred() -> None:
     page = "".join(
         f'vllm:num_requests_waiting_by_reason{{engine="0",model_name="m",reason="{reason}"}} {value}\n'
         for reason, value in (("capacity", 7), ("deferred", 2))
     )
-    assert read(page).values == {signals.ENGINE_DEFERRED: {("0", "m"): 2.0}}
+    assert normalise(page).values == {signals.ENGINE_DEFERRED: {("0", "m"): 2.0}}
 
 
-def test_a_counter_that_a_restart_has_reset_is_shown_as_it_is() -> None:
-    before, after = (read(f'vllm:prompt_tokens_total{{engine="0",model_name="m"}} {value}\n') for value in (900, 12))
+def test_a_counter_that_a_restart_has_reset_is_exposed_unchanged() -> None:
+    before, after = (
+        normalise(f'vllm:prompt_tokens_total{{engine="0",model_name="m"}} {value}\n') for value in (900, 12)
+    )
     assert before.values[signals.ENGINE_PROMPT_TOKENS] == {("0", "m"): 900.0}
     assert after.values[signals.ENGINE_PROMPT_TOKENS] == {("0", "m"): 12.0}
 
 
 @pytest.mark.parametrize("row", VLLM.rows, ids=lambda row: row.signal.name)
-def test_a_family_that_has_vanished_is_absent_and_said_to_be(row: Row) -> None:
+def test_a_missing_family_is_absent_and_not_reported_as_exposed(row: Row) -> None:
     names = "|".join(family.name for family in row.families)
-    whole = PAGES["vllm-0.20.0" if row.signal is signals.ENGINE_DEFERRED else "vllm-0.11.0"]  # which has old names, too
+    whole = PAGES[
+        "vllm-0.20.0" if row.signal is signals.ENGINE_DEFERRED else "vllm-0.11.0"
+    ]  # 0.11.0 has the old names too
     page = re.sub(rf"(?m)^(# \w+ )?({names})(_bucket|_count|_sum)?[ {{].*\n", "", whole)
-    before, after = read(whole), read(page)
+    before, after = normalise(whole), normalise(page)
     assert before.exposed - after.exposed == {row.signal}
     assert not re.search(rf"(?m)^{row.signal.name}(_count)?{{", exposed(after))
 
 
 def test_a_counter_with_labels_is_exposed_before_its_first_event() -> None:
     page = "# TYPE sglang:cached_tokens_total counter\nsglang:num_queue_reqs 0\n"
-    reading = read(page)
-    assert signals.ENGINE_CACHE_HITS in reading.exposed
-    assert signals.ENGINE_CACHE_HITS not in reading.values
+    metrics = normalise(page)
+    assert signals.ENGINE_CACHE_HITS in metrics.exposed
+    assert signals.ENGINE_CACHE_HITS not in metrics.values
 
 
-def test_the_engine_inside_a_worker_of_dynamo_says_more_than_dynamo() -> None:
-    assert read(PAGES["dynamo"] + PAGES["vllm-0.33.0"]).engine_type == "vllm"
+def test_a_worker_of_dynamo_is_recognised_as_the_engine_inside_it() -> None:
+    assert normalise(PAGES["dynamo"] + PAGES["vllm-0.33.0"]).type_name == "vllm"
 
 
-def test_what_names_no_engine_is_unknown_and_exposes_nothing_of_ours() -> None:
-    reading = read("# TYPE other_thing gauge\nother_thing 1\n")
-    assert (reading.engine_type, reading.values, reading.exposed) == ("unknown", {}, frozenset())
+def test_a_page_of_another_program_is_an_unknown_engine_without_signals() -> None:
+    metrics = normalise("# TYPE other_thing gauge\nother_thing 1\n")
+    assert (metrics.type_name, metrics.values, metrics.exposed) == ("unknown", {}, frozenset())
 
 
 def test_several_engines_share_each_family() -> None:
-    lines = exposed(read(PAGES["vllm-0.33.0"]), read(PAGES["tgi"])).splitlines()
+    lines = exposed(normalise(PAGES["vllm-0.33.0"]), normalise(PAGES["tgi"])).splitlines()
     assert {'llm_engine_up{engine="e0"} 1.0', 'llm_engine_up{engine="e1"} 1.0'} <= set(lines)
     assert len(lines) == len(set(lines))
 
 
-def test_every_signal_of_an_engine_may_be_asked_for_by_name() -> None:
-    assert {row.signal for engine in ENGINES for row in engine.rows} | {signals.ENGINE_KV_CAPACITY} == set(SIGNALS)
+def test_the_list_of_signals_holds_every_signal_of_the_table() -> None:
+    assert {row.signal for engine in ENGINE_TYPES for row in engine.rows} | {signals.ENGINE_KV_CAPACITY} == set(SIGNALS)
 
 
-def test_counters_come_from_what_only_grows_and_histograms_from_histograms() -> None:
-    """A gauge of ours must not come from a counter of theirs, nor the other way round."""
+def test_counters_come_from_counters_and_histograms_from_histograms() -> None:
+    """No gauge comes from a counter, and no counter from a gauge."""
     for name, page in PAGES.items():
         types = {line.split()[2]: line.split()[3] for line in page.splitlines() if line.startswith("# TYPE")}
-        for row in next(engine for engine in ENGINES if engine.type == read(page).engine_type).rows:
+        for row in next(engine for engine in ENGINE_TYPES if engine is normalise(page).engine_type).rows:
             for family in row.families:
                 kind = types.get(family.name) or types.get(family.name.removesuffix("_sum"))
                 expected = {row.signal.kind.value} | ({"histogram"} if family.name.endswith("_sum") else set())
                 assert kind is None or kind in expected, (name, family.name)
 
 
-def test_the_readme_says_what_the_table_says() -> None:
-    assert f"## Who has what\n\n{support()}\n## Adding an engine\n" in README.read_text()
+def test_the_readme_has_the_tables_of_the_signal_table() -> None:
+    assert f"## Signals by engine\n\n{signal_tables()}\n## Adding an engine\n" in README.read_text()
 
 
-def test_a_gauge_of_the_client_library_is_read_as_it_is() -> None:
+def test_escaped_label_values_of_the_client_library_are_read() -> None:
     registry = CollectorRegistry()
     Gauge("vllm:num_requests_running", "R.", ["model_name"], registry=registry).labels('a"b\\c\nd').set(2)
-    assert read(generate_latest(registry).decode()).values[signals.ENGINE_RUNNING] == {("0", 'a"b\\c\nd'): 2.0}
+    assert normalise(generate_latest(registry).decode()).values[signals.ENGINE_RUNNING] == {("0", 'a"b\\c\nd'): 2.0}

@@ -16,11 +16,11 @@ def page_of(board: Board, spec: SloFile | None = None) -> Page:
 
 
 def panel(page: Page, title: str) -> dict[str, Any]:
-    (found,) = [one for one in page["panels"] if one["title"] == title]
-    return dict(found)
+    (match,) = [each for each in page["panels"] if each["title"] == title]
+    return dict(match)
 
 
-def asked(page: Page, title: str) -> dict[str, str]:
+def expanded_queries(page: Page, title: str) -> dict[str, str]:
     """The queries of a panel by legend, over an hour of scrapes every 15 s with everything selected."""
     legends = {target["refId"]: target["legendFormat"] for target in panel(page, title)["targets"]}
     return {

@@ -20,7 +20,7 @@ def limits(panel: Mapping[str, Any]) -> list[float]:
     return [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"][1:]]
 
 
-def answers(
+def assert_answers(
     promtool: Promtool,
     panel: Mapping[str, Any],
     growth: Mapping[str, float],
@@ -29,8 +29,8 @@ def answers(
     """Each query of the panel gives exactly these samples once counters have grown so at each scrape of ten minutes."""
     values = {"model": ".*", "class": ".*", "__rate_interval": "1m", "__range": "5m"}
     case = Case(load(SHIPPED), {name: f"0+{step:g}x40" for name, step in growth.items()}, every=15)
-    for target, wanted in zip(panel["targets"], samples, strict=True):
+    for target, expected in zip(panel["targets"], samples, strict=True):
         # releases of Prometheus differ in the last digit
-        exact = {row: round(value, 9) for row, value in wanted.items()}
+        exact = {row: round(value, 9) for row, value in expected.items()}
         case.gives(600, f"round(1e9 * ({expand(target['expr'], values)})) / 1e9", exact)
     promtool.test([case])

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from compose.cli import main
-from dashboards.audit import Check, Finding, Way, checks_of
+from dashboards.audit import Check, Finding, Measurement, QueryType, checks_of
 from dashboards.command import GENERATED
-from dashboards.live import Answer, Prometheus
-from tests.support.fake_prometheus import Ask, FakePrometheus
+from exporters.prometheus_api import Prometheus
+from tests.support.fake_prometheus import FakePrometheus, Handler
 
 
 @pytest.fixture
-def prometheus() -> Iterator[Callable[[Ask], FakePrometheus]]:
+def prometheus() -> Iterator[Callable[[Handler], FakePrometheus]]:
     started: list[FakePrometheus] = []
 
-    def start(answer: Ask) -> FakePrometheus:
+    def start(answer: Handler) -> FakePrometheus:
         started.append(FakePrometheus(answer))
         return started[-1]
 
@@ -31,7 +31,7 @@ def prometheus() -> Iterator[Callable[[Ask], FakePrometheus]]:
         fake.close()
 
 
-def found(path: str, value: str = "1") -> tuple[int, Any]:
+def one_series(path: str, value: str = "1") -> tuple[int, Any]:
     """One series with two samples, in the shape that `path` asks for."""
     if path == "/api/v1/query_range":
         data: Any = {"resultType": "matrix", "result": [{"metric": {}, "values": [[0, value], [15, value]]}]}
@@ -42,8 +42,8 @@ def found(path: str, value: str = "1") -> tuple[int, Any]:
     return 200, {"status": "success", "data": data}
 
 
-def nothing(path: str) -> tuple[int, Any]:
-    status, answer = found(path)
+def no_series(path: str) -> tuple[int, Any]:
+    status, answer = one_series(path)
     answer["data"] = [] if isinstance(answer["data"], list) else {**answer["data"], "result": []}
     return status, answer
 
@@ -68,13 +68,13 @@ def row(text: str, panel: str) -> str:
 
 @pytest.mark.usefixtures("wide")
 def test_when_every_query_has_data_all_is_well(
-    prometheus: Callable[[Ask], FakePrometheus], capsys: pytest.CaptureFixture[str]
+    prometheus: Callable[[Handler], FakePrometheus], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fake = prometheus(lambda path, _: found(path))
+    fake = prometheus(lambda path, _: one_series(path))
     assert run(fake.url) == 0
     printed = capsys.readouterr().out
     queries = [*checks_of(json.loads((GENERATED / "slo-overview.json").read_text(encoding="utf-8")))]
-    assert len(fake.asked) == len(queries)
+    assert len(fake.requests) == len(queries)
     assert f"{len(queries)} queries, 0 empty or failing, 0 slower than 1s" in printed
     assert [cell.strip() for cell in row(printed, "Burn rate").split("│")[1:-1]][:5] == [
         "SLO overview",
@@ -85,32 +85,32 @@ def test_when_every_query_has_data_all_is_well(
     ]
 
 
-def test_a_query_is_asked_as_grafana_would_ask_it_with_every_variable_filled_in(
-    prometheus: Callable[[Ask], FakePrometheus],
+def test_a_query_is_sent_as_grafana_sends_it_with_every_variable_expanded(
+    prometheus: Callable[[Handler], FakePrometheus],
 ) -> None:
-    fake = prometheus(lambda path, _: found(path))
+    fake = prometheus(lambda path, _: one_series(path))
     assert run(fake.url, "--from", "1000", "--to", "1600", "--scrape-interval", "1s") == 0
-    asked = {path: [given for where, given in fake.asked if where == path] for path, _ in fake.asked}
-    assert {"match[]": 'llm_requests_in_flight{model=~".*"}', "start": "1000.000", "end": "1600.000"} in asked[
+    requests = {path: [params for where, params in fake.requests if where == path] for path, _ in fake.requests}
+    assert {"match[]": 'llm_requests_in_flight{model=~".*"}', "start": "1000.000", "end": "1600.000"} in requests[
         "/api/v1/label/class/values"
     ]
-    assert {(given["start"], given["end"], given["step"]) for given in asked["/api/v1/query_range"]} == {
+    assert {(params["start"], params["end"], params["step"]) for params in requests["/api/v1/query_range"]} == {
         ("1000.000", "1600.000", "2")
     }
-    assert {given["time"] for given in asked["/api/v1/query"]} == {"1600.000"}
-    queries = [given["query"] for way in ("query", "query_range") for given in asked[f"/api/v1/{way}"]]
+    assert {params["time"] for params in requests["/api/v1/query"]} == {"1600.000"}
+    queries = [params["query"] for way in ("query", "query_range") for params in requests[f"/api/v1/{way}"]]
     assert not [query for query in queries if "$" in query]
     assert [query for query in queries if '{model=~".*",class=~".*"}[600000ms]' in query]
 
 
 @pytest.mark.usefixtures("wide")
-def test_a_slow_query_is_flagged_and_fails_only_when_asked_to(
+def test_a_slow_query_is_flagged_and_fails_only_with_strict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def answers(self: Prometheus, path: str, given: dict[str, str]) -> Answer:
-        return Answer(1, 2, 1.25 if "llm_slo:burn_rate{" in given.get("query", "") else 0.0)
+    def measure(prometheus: Prometheus, path: str, params: dict[str, str]) -> Measurement:
+        return Measurement(1, 2, 1.25 if "llm_slo:burn_rate{" in params.get("query", "") else 0.0)
 
-    monkeypatch.setattr(Prometheus, "ask", answers)
+    monkeypatch.setattr("dashboards.audit.measure", measure)
     assert run("http://prometheus") == 0
     *table, board, together = capsys.readouterr().out.splitlines()
     assert [cell.strip() for cell in row("\n".join(table), "Burn rate").split("│")[-3:-1]] == ["1.250", "ok, slow"]
@@ -122,10 +122,10 @@ def test_a_slow_query_is_flagged_and_fails_only_when_asked_to(
 
 @pytest.mark.usefixtures("wide")
 def test_an_empty_panel_fails_the_audit(
-    prometheus: Callable[[Ask], FakePrometheus], capsys: pytest.CaptureFixture[str]
+    prometheus: Callable[[Handler], FakePrometheus], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def no_burn_rate(path: str, given: dict[str, str]) -> tuple[int, Any]:
-        return nothing(path) if "burn_rate" in given.get("query", "") else found(path)
+    def no_burn_rate(path: str, params: dict[str, str]) -> tuple[int, Any]:
+        return no_series(path) if "burn_rate" in params.get("query", "") else one_series(path)
 
     assert run(prometheus(no_burn_rate).url) == 1
     printed = capsys.readouterr().out
@@ -133,34 +133,34 @@ def test_an_empty_panel_fails_the_audit(
     assert "1 empty or failing" in printed
 
 
-def test_an_empty_variable_fails_the_audit(prometheus: Callable[[Ask], FakePrometheus]) -> None:
-    assert run(prometheus(lambda path, _: nothing(path) if "label" in path else found(path)).url) == 1
+def test_an_empty_variable_fails_the_audit(prometheus: Callable[[Handler], FakePrometheus]) -> None:
+    assert run(prometheus(lambda path, _: no_series(path) if "label" in path else one_series(path)).url) == 1
 
 
 @pytest.mark.usefixtures("wide")
-def test_a_panel_of_only_nan_is_empty_because_nothing_is_drawn(
-    prometheus: Callable[[Ask], FakePrometheus], capsys: pytest.CaptureFixture[str]
+def test_a_panel_of_only_nan_is_empty(
+    prometheus: Callable[[Handler], FakePrometheus], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def no_first_token(path: str, given: dict[str, str]) -> tuple[int, Any]:
-        return found(path, "NaN" if "histogram_quantile" in given.get("query", "") else "1")
+    def no_first_token(path: str, params: dict[str, str]) -> tuple[int, Any]:
+        return one_series(path, "NaN" if "histogram_quantile" in params.get("query", "") else "1")
 
     assert run(prometheus(no_first_token).url) == 1
     assert row(capsys.readouterr().out, "TTFT p50 in range").split("│")[-2].strip() == "empty: only NaN"
 
 
 @pytest.mark.usefixtures("wide")
-def test_what_may_rightly_be_empty_says_why_and_fails_only_when_asked_to(
-    prometheus: Callable[[Ask], FakePrometheus], capsys: pytest.CaptureFixture[str]
+def test_an_excused_empty_query_says_why_and_fails_only_with_strict(
+    prometheus: Callable[[Handler], FakePrometheus], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def quiet(path: str, given: dict[str, str]) -> tuple[int, Any]:
-        asked = given.get("query", "")
-        return nothing(path) if "ALERTS" in asked or "config_change" in asked else found(path)
+    def quiet(path: str, params: dict[str, str]) -> tuple[int, Any]:
+        requests = params.get("query", "")
+        return no_series(path) if "ALERTS" in requests or "config_change" in requests else one_series(path)
 
     fake = prometheus(quiet)
     assert run(fake.url) == 0
     printed = capsys.readouterr().out
     assert "empty, may be: nothing fires" in row(printed, "Firing alerts")
-    assert "empty, may be: no such event in this time" in row(printed, "annotation Config flips")
+    assert "empty, may be: no such event in this time" in row(printed, "annotation Config changes")
     assert run(fake.url, "--strict") == 1
     assert "4 empty or failing" in capsys.readouterr().out
 
@@ -175,14 +175,14 @@ def test_what_may_rightly_be_empty_says_why_and_fails_only_when_asked_to(
 )
 @pytest.mark.usefixtures("wide")
 def test_a_failing_query_fails_the_audit_and_says_why(
-    prometheus: Callable[[Ask], FakePrometheus],
+    prometheus: Callable[[Handler], FakePrometheus],
     capsys: pytest.CaptureFixture[str],
     status: int,
     body: Any,
     verdict: str,
 ) -> None:
-    def broken(path: str, given: dict[str, str]) -> tuple[int, Any]:
-        return (status, body) if "ALERTS" in given.get("query", "") else found(path)
+    def broken(path: str, params: dict[str, str]) -> tuple[int, Any]:
+        return (status, body) if "ALERTS" in params.get("query", "") else one_series(path)
 
     assert run(prometheus(broken).url) == 1
     assert verdict in row(capsys.readouterr().out, "Firing alerts")
@@ -207,7 +207,11 @@ def test_a_prometheus_that_does_not_answer_is_one_message(capsys: pytest.Capture
             "--prometheus: 'localhost:9090' is no web address; write one such as http://127.0.0.1:9090",
             id="no scheme",
         ),
-        pytest.param(["--range", "soon"], "--range: 'soon' is no duration; write one such as 15m", id="no duration"),
+        pytest.param(
+            ["--range", "soon"],
+            "--range: 'soon' is no duration; write a number with a unit, such as 15m",
+            id="no duration",
+        ),
         pytest.param(
             ["--to", "noon"],
             "--to: 'noon' is no time; write unix seconds or ISO 8601, such as 2026-01-31T12:00:00+00:00",
@@ -240,12 +244,12 @@ def test_a_file_that_is_no_dashboard_is_refused(tmp_path: Path, capsys: pytest.C
     )
 
 
-def test_what_render_writes_audit_reads(
-    tmp_path: Path, prometheus: Callable[[Ask], FakePrometheus], capsys: pytest.CaptureFixture[str]
+def test_audit_reads_what_render_writes(
+    tmp_path: Path, prometheus: Callable[[Handler], FakePrometheus], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["dashboards", "render", "--out", str(tmp_path / "new")]) == 0
     assert f"{tmp_path / 'new' / 'slo-overview.json'}\n" in capsys.readouterr().out
-    assert run(prometheus(lambda path, _: found(path)).url, "--dashboards", str(tmp_path / "new")) == 0
+    assert run(prometheus(lambda path, _: one_series(path)).url, "--dashboards", str(tmp_path / "new")) == 0
 
 
 def test_panels_inside_collapsed_rows_are_audited_and_other_datasources_are_not() -> None:
@@ -261,58 +265,62 @@ def test_panels_inside_collapsed_rows_are_audited_and_other_datasources_are_not(
             }
         ],
     }
-    assert list(checks_of(page)) == [Check("T", "in", "A", "up", Way.INSTANT, {})]
+    assert list(checks_of(page)) == [Check("T", "in", "A", "up", QueryType.INSTANT, {})]
 
 
-def test_a_query_with_an_unknown_variable_fails_without_being_asked(
-    tmp_path: Path, prometheus: Callable[[Ask], FakePrometheus]
+def test_a_query_with_an_unknown_variable_fails_without_a_request(
+    tmp_path: Path, prometheus: Callable[[Handler], FakePrometheus]
 ) -> None:
     page = {"title": "T", "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up[$nope]"}]}]}
     (tmp_path / "page.json").write_text(json.dumps(page))
-    fake = prometheus(lambda path, _: found(path))
+    fake = prometheus(lambda path, _: one_series(path))
     assert run(fake.url, "--dashboards", str(tmp_path)) == 1
-    assert fake.asked == []
+    assert fake.requests == []
 
 
 def test_a_failure_is_never_excused_by_what_may_be_empty() -> None:
-    check = Check("T", "P", "A", "up", Way.INSTANT, {}, may_be_empty="nothing fires")
-    assert Finding(check, Answer(0, 0, 0.0, "boom")).fails(strict=False)
+    check = Check("T", "P", "A", "up", QueryType.INSTANT, {}, may_be_empty="nothing fires")
+    assert Finding(check, Measurement(0, 0, 0.0, "boom")).fails(strict=False)
 
 
 def over_an_answer(name: str, query: str) -> dict[str, Any]:
     return {"name": name, "type": "query", "query": {"query": f"query_result({query})"}, "current": {"value": "0"}}
 
 
-def test_a_variable_over_an_answer_has_its_first_value_in_every_query_after_it(
-    tmp_path: Path, prometheus: Callable[[Ask], FakePrometheus]
+def test_a_query_result_variable_has_its_first_value_in_every_later_query(
+    tmp_path: Path, prometheus: Callable[[Handler], FakePrometheus]
 ) -> None:
     page = {
         "title": "T",
         "templating": {
-            "list": [over_an_answer("flip", "scalar(flips)"), over_an_answer("end", "scalar(ends > $flip)")]
+            "list": [over_an_answer("change", "scalar(changes)"), over_an_answer("end", "scalar(ends > $change)")]
         },
-        "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up @ $flip + up @ $end", "instant": True}]}],
+        "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up @ $change + up @ $end", "instant": True}]}],
     }
     (tmp_path / "page.json").write_text(json.dumps(page))
 
-    def answer(path: str, given: dict[str, str]) -> tuple[int, Any]:
-        number = {"scalar(flips)": "5", "scalar(ends > 5)": "6"}.get(given["query"])
-        return found(path) if number is None else (200, {"data": {"resultType": "scalar", "result": [0, number]}})
+    def answer(path: str, params: dict[str, str]) -> tuple[int, Any]:
+        number = {"scalar(changes)": "5", "scalar(ends > 5)": "6"}.get(params["query"])
+        return one_series(path) if number is None else (200, {"data": {"resultType": "scalar", "result": [0, number]}})
 
     fake = prometheus(answer)
     assert run(fake.url, "--dashboards", str(tmp_path)) == 0
-    assert {given["query"] for _, given in fake.asked} == {"scalar(flips)", "scalar(ends > 5)", "up @ 5 + up @ 6"}
+    assert {params["query"] for _, params in fake.requests} == {
+        "scalar(changes)",
+        "scalar(ends > 5)",
+        "up @ 5 + up @ 6",
+    }
 
 
-def test_without_an_answer_a_variable_keeps_the_value_of_the_file(
-    tmp_path: Path, prometheus: Callable[[Ask], FakePrometheus]
+def test_an_empty_query_result_leaves_the_value_of_the_file(
+    tmp_path: Path, prometheus: Callable[[Handler], FakePrometheus]
 ) -> None:
     page = {
         "title": "T",
-        "templating": {"list": [over_an_answer("flip", "flips")]},
-        "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up @ $flip", "instant": True}]}],
+        "templating": {"list": [over_an_answer("change", "changes")]},
+        "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up @ $change", "instant": True}]}],
     }
     (tmp_path / "page.json").write_text(json.dumps(page))
-    fake = prometheus(lambda path, given: nothing(path) if given["query"] == "flips" else found(path))
+    fake = prometheus(lambda path, params: no_series(path) if params["query"] == "changes" else one_series(path))
     assert run(fake.url, "--dashboards", str(tmp_path)) == 1  # the variable has nothing to offer
-    assert "up @ 0" in {given["query"] for _, given in fake.asked}
+    assert "up @ 0" in {params["query"] for _, params in fake.requests}

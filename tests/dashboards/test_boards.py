@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards.annotation_queries import flip_query
+from dashboards.annotation_queries import config_change_query
 from dashboards.board import TAG, Board
 from dashboards.boards.registry import BOARDS
 from dashboards.command import GENERATED
@@ -65,10 +65,10 @@ def test_the_way_to_the_other_dashboards_keeps_time_and_choices(board: Board) ->
 
 
 @every
-def test_events_are_drawn_on_every_dashboard(board: Board) -> None:
+def test_every_dashboard_has_the_annotations(board: Board) -> None:
     events = json.loads(committed(board))["annotations"]["list"]
     assert [event["name"] for event in events] == [
-        "Config flips",
+        "Config changes",
         "Engine starts",
         "Pages",
         "Tickets",
@@ -80,12 +80,12 @@ def test_events_are_drawn_on_every_dashboard(board: Board) -> None:
         assert "placement" not in event  # it would hide the switch in a menu
 
 
-def test_flips_are_drawn_at_the_time_that_the_series_holds() -> None:
-    flips, starts, *regions = events_of(BOARDS[0])
-    assert flip_query() == "llm_engine_config_change_timestamp_seconds * 1000"
-    assert flips["expr"] == flip_query()
-    assert flips["titleFormat"] == "{{setting}}: {{old}} → {{new}}"
-    assert [event.get("useValueForTime", False) for event in (flips, starts, *regions)] == [
+def test_config_changes_are_drawn_at_the_time_in_the_value_of_the_series() -> None:
+    changes, starts, *regions = events_of(BOARDS[0])
+    assert config_change_query() == "llm_engine_config_change_timestamp_seconds * 1000"
+    assert changes["expr"] == config_change_query()
+    assert changes["titleFormat"] == "{{setting}}: {{old}} → {{new}}"
+    assert [event.get("useValueForTime", False) for event in (changes, starts, *regions)] == [
         True,
         True,
         False,

@@ -1,4 +1,4 @@
-"""The board "Flip compare" on a real Prometheus with an hour that is known to the request."""
+"""The board "Config change" over a real Prometheus whose samples are known."""
 
 import json
 from collections.abc import Iterator
@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from compose.prometheus_tools import Tools
-from dashboards.audit import Check, Span, checks_of, first_answers
+from dashboards.audit import Check, TimeRange, checks_of, initial_values
 from dashboards.boards.config_change import BOARD
 from dashboards.command import GENERATED
 from dashboards.interpolation import expand, intervals
-from dashboards.live import Prometheus
 from exporters import signals
+from exporters.prometheus_api import Prometheus
+from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
-from tests.support.sidecar_process import free_port
 
 EVERY = 5
-FLIP = 1_700_000_000.0
-DOWN, UP = FLIP - 9, FLIP + 26
+CHANGE = 1_700_000_000.0
+DOWN, UP = CHANGE - 9, CHANGE + 26
 """The first scrape that finds no engine, and the first one after the restart that finds it again."""
 
-EARLIER, LATER = FLIP - 1000, FLIP + 900
-"""Two other flips."""
+EARLIER, LATER = CHANGE - 1000, CHANGE + 900
+"""Two other config changes."""
 
 OF = 'instance="s:1",model="m",class="siso"'
 
@@ -60,21 +60,21 @@ BEFORE_AND_AFTER: dict[str, tuple[float, float, float]] = {
 
 
 def lines() -> Iterator[str]:
-    """All of it in OpenMetrics, from 20 minutes before the flip to 20 minutes after it."""
+    """All of it in OpenMetrics, from 20 minutes before the config change to 20 minutes after it."""
     families: dict[str, list[str]] = {}
     totals = dict.fromkeys(COUNTERS, 1000.0)
     for step in range(-240, 240):
-        at = FLIP + 1 + step * EVERY
+        at = CHANGE + 1 + step * EVERY
         samples = dict(totals)
         down = DOWN <= at < UP
         samples[f'{signals.ENGINE_UP.name}{{instance="s:1",engine="e"}}'] = float(not down)
-        samples[f'{signals.IN_FLIGHT.name}{{{OF},phase="waiting"}}'] = 5.0 if at < FLIP else 2.0
+        samples[f'{signals.IN_FLIGHT.name}{{{OF},phase="waiting"}}'] = 5.0 if at < CHANGE else 2.0
         if not down:
-            revision = ("a" if at < FLIP else "b") * 12
+            revision = ("a" if at < CHANGE else "b") * 12
             samples[f'{signals.ENGINE_CONFIG_INFO.name}{{instance="s:1",engine="e",revision="{revision}"}}'] = 1
         for when, setting in (
             (EARLIER, 'setting="x",old="1",new="2"'),
-            (FLIP, 'setting="enable_prefix_caching",old="False",new="True"'),
+            (CHANGE, 'setting="enable_prefix_caching",old="False",new="True"'),
             (LATER, 'setting="x",old="2",new="1"'),
         ):
             if at >= when:
@@ -93,82 +93,84 @@ def prometheus(tools: Tools) -> Iterator[Prometheus]:
         yield Prometheus(url)
 
 
-class Shown:
+class EvaluatedBoard:
     """What the board shows of a time; `given` are variables that somebody has chosen."""
 
-    def __init__(self, prometheus: Prometheus, start: float, end: float, **given: str) -> None:
+    def __init__(self, prometheus: Prometheus, start: float, end: float, **selection: str) -> None:
         page = json.loads((GENERATED / BOARD.file_name).read_text(encoding="utf-8"))
         for variable in page["templating"]["list"]:
-            if variable["name"] in given:
-                variable.update(type="custom", current={"value": given[variable["name"]]})
+            if variable["name"] in selection:
+                variable.update(type="custom", current={"value": selection[variable["name"]]})
         self._prometheus = prometheus
-        self._span = Span(start, end, EVERY)
+        self._span = TimeRange(start, end, EVERY)
         self._checks = list(checks_of(page))
-        self.variables = {**self._checks[0].values, **first_answers(self._checks, prometheus, self._span)}
+        self.variables = {**self._checks[0].values, **initial_values(self._checks, prometheus, self._span)}
 
-    def of(self, panel: str) -> list[list[tuple[dict[str, str], float]]]:
+    def answers(self, panel: str) -> list[list[tuple[dict[str, str], float]]]:
         """The answers to the panel's queries."""
         return [self._answer(check) for check in self._checks if check.panel == panel]
 
     def _answer(self, check: Check) -> list[tuple[dict[str, str], float]]:
         values = {**self.variables, **intervals(self._span.seconds, EVERY)}
-        asked = {"query": expand(check.expression, values), "time": f"{self._span.end:.3f}"}
-        found: list[dict[str, Any]] = self._prometheus.data("/api/v1/query", asked)["result"]
-        return [(one["metric"], float(one["value"][1])) for one in found]
+        parameters = {"query": expand(check.expression, values), "time": f"{self._span.end:.3f}"}
+        rows: list[dict[str, Any]] = self._prometheus.get("/api/v1/query", parameters)["result"]
+        return [(one["metric"], float(one["value"][1])) for one in rows]
 
 
 @pytest.mark.parametrize(
-    "end, given, length",
+    "end, selection, length",
     [
-        pytest.param(FLIP + 800, {}, 600, id="as long as asked for"),
-        pytest.param(FLIP + 455, {}, 400, id="the time shown ends"),
-        pytest.param(FLIP + 1100, {"flip": f"{FLIP:.0f}", "span": "3600"}, 845, id="another flip after it"),
-        pytest.param(FLIP + 1100, {"flip": f"{EARLIER:.0f}", "span": "3600"}, 195, id="the record begins before it"),
+        pytest.param(CHANGE + 800, {}, 600, id="as selected"),
+        pytest.param(CHANGE + 455, {}, 400, id="cut by the time range"),
+        pytest.param(CHANGE + 1100, {"change": f"{CHANGE:.0f}", "span": "3600"}, 845, id="cut by the next one"),
+        pytest.param(CHANGE + 1100, {"change": f"{EARLIER:.0f}", "span": "3600"}, 195, id="cut by the first sample"),
     ],
 )
-def test_windows_are_equal_and_leave_out_the_restart_and_other_flips(
-    prometheus: Prometheus, end: float, given: dict[str, str], length: int
+def test_windows_are_equal_and_leave_out_the_restart_and_other_config_changes(
+    prometheus: Prometheus, end: float, selection: dict[str, str], length: int
 ) -> None:
-    shown = Shown(prometheus, FLIP - 1200, end, **given).variables
-    assert shown["length"] == str(length)
+    board = EvaluatedBoard(prometheus, CHANGE - 1200, end, **selection).variables
+    assert board["length"] == str(length)
 
 
-def test_the_newest_flip_is_chosen_and_its_windows_end_and_begin_around_the_restart(prometheus: Prometheus) -> None:
-    shown = Shown(prometheus, FLIP - 1100, FLIP + 800).variables
-    assert [shown[name] for name in ("flip", "before", "after")] == [f"{at:.0f}" for at in (FLIP, FLIP - 10, FLIP + 55)]
+def test_the_newest_config_change_is_selected_and_the_windows_leave_out_the_restart(prometheus: Prometheus) -> None:
+    board = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).variables
+    assert [board[name] for name in ("change", "before", "after")] == [
+        f"{at:.0f}" for at in (CHANGE, CHANGE - 10, CHANGE + 55)
+    ]
 
 
-def test_without_a_flip_nothing_is_broken_and_nothing_shown(prometheus: Prometheus) -> None:
-    shown = Shown(prometheus, FLIP + 200, FLIP + 800)
-    assert shown.variables["flip"] == f"{FLIP + 800:.0f}"
-    assert [shown.of(panel)[1] for panel in BEFORE_AND_AFTER] == [[]] * len(BEFORE_AND_AFTER)
+def test_without_a_config_change_every_query_is_valid_and_empty(prometheus: Prometheus) -> None:
+    board = EvaluatedBoard(prometheus, CHANGE + 200, CHANGE + 800)
+    assert board.variables["change"] == f"{CHANGE + 800:.0f}"
+    assert [board.answers(panel)[1] for panel in BEFORE_AND_AFTER] == [[]] * len(BEFORE_AND_AFTER)
 
 
 @pytest.mark.parametrize("panel", BEFORE_AND_AFTER)
-def test_before_and_after_are_what_they_were_whatever_happened_between(prometheus: Prometheus, panel: str) -> None:
-    answers = Shown(prometheus, FLIP - 1100, FLIP + 800).of(panel)
+def test_before_and_after_do_not_depend_on_what_happened_between(prometheus: Prometheus, panel: str) -> None:
+    answers = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).answers(panel)
     assert [{labels["class"] for labels, _ in answer} for answer in answers[:3]] == [{"siso"}] * 3
     assert [value for answer in answers[:3] for _, value in answer] == pytest.approx(BEFORE_AND_AFTER[panel], abs=1e-6)
 
 
-def test_the_flip_says_what_changed_and_which_revisions_are_compared(prometheus: Prometheus) -> None:
-    changed, before, after = Shown(prometheus, FLIP - 1100, FLIP + 800).of("Flip")
-    assert changed == [({"setting": "enable_prefix_caching", "old": "False", "new": "True"}, FLIP * 1000)]
-    assert before == [({"revision": "a" * 12}, (FLIP - 10) * 1000)]
-    assert after == [({"revision": "b" * 12}, (FLIP + 55) * 1000)]
+def test_the_panel_names_what_changed_and_which_revisions_are_compared(prometheus: Prometheus) -> None:
+    changed, before, after = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).answers("Config change")
+    assert changed == [({"setting": "enable_prefix_caching", "old": "False", "new": "True"}, CHANGE * 1000)]
+    assert before == [({"revision": "a" * 12}, (CHANGE - 10) * 1000)]
+    assert after == [({"revision": "b" * 12}, (CHANGE + 55) * 1000)]
 
 
-def test_the_side_with_fewer_judged_requests_is_told(prometheus: Prometheus) -> None:
-    ((_, judged),) = Shown(prometheus, FLIP - 1100, FLIP + 800).of("Goodput")[3]
+def test_the_lower_number_of_judged_requests_is_shown(prometheus: Prometheus) -> None:
+    ((_, judged),) = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).answers("Goodput")[3]
     assert judged == pytest.approx(2 * 600)
 
 
 def test_each_revision_has_the_events_of_its_own_time(prometheus: Prometheus) -> None:
-    shown = Shown(prometheus, FLIP - 1100, FLIP + 1100)
-    (attainment,) = shown.of("Attainment by revision")
-    found = {(labels["class"], labels["revision"]): value for labels, value in attainment}
-    wanted = {("ttft siso", "a" * 12): 0.5, ("ttft siso", "b" * 12): 0.95}
-    assert found == pytest.approx(wanted)
-    (events,) = shown.of("Events by revision")
+    board = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 1100)
+    (attainment,) = board.answers("Attainment by revision")
+    attainment_by_revision = {(labels["class"], labels["revision"]): value for labels, value in attainment}
+    expected = {("ttft siso", "a" * 12): 0.5, ("ttft siso", "b" * 12): 0.95}
+    assert attainment_by_revision == pytest.approx(expected)
+    (events,) = board.answers("Events by revision")
     counts = {labels["revision"]: value for labels, value in events}
     assert counts == pytest.approx({"a" * 12: 2 * 1100, "b" * 12: 4 * 1050}, rel=0.05)

@@ -19,11 +19,11 @@ def test_each_dashboard_is_in_a_config_map_byte_for_byte(tmp_path: Path, capsys:
     paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert sorted(tmp_path.iterdir()) == sorted(paths)
     for board, path in zip(BOARDS, paths, strict=True):
-        made = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config_map = yaml.safe_load(path.read_text(encoding="utf-8"))
         assert (
-            len(json.dumps(made)) < 2**18
+            len(json.dumps(config_map)) < 2**18
         )  # kubectl keeps a copy in an annotation; Kubernetes takes four times as much
-        assert made == {
+        assert config_map == {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
@@ -38,14 +38,14 @@ def test_each_dashboard_is_in_a_config_map_byte_for_byte(tmp_path: Path, capsys:
 
 def test_without_flags_kubectl_chooses_the_namespace(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RENDER, "--out", "-"]) == 0
-    made = list(yaml.safe_load_all(capsys.readouterr().out))
-    assert [each["metadata"] for each in made] == [
+    config_maps = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert [each["metadata"] for each in config_maps] == [
         {"name": board.uid, "labels": {"grafana_dashboard": "1"}, "annotations": {"grafana_folder": "vllm-slo"}}
         for board in BOARDS
     ]
 
 
-def test_the_label_that_the_sidecar_looks_for_can_be_another(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_label_of_the_grafana_sidecar_can_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RENDER, "--label", "grafana_dashboard=llm", "--out", "-"]) == 0
     assert next(yaml.safe_load_all(capsys.readouterr().out))["metadata"]["labels"] == {"grafana_dashboard": "llm"}
 
@@ -84,6 +84,6 @@ def test_the_same_file_gives_the_same_bytes(capsys: pytest.CaptureFixture[str]) 
         ),
     ],
 )
-def test_what_cannot_be_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_flags_are_rejected(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, *([] if "--out" in words else ["--out", "-"])]) == 2
     assert capsys.readouterr() == ("", f"vllm-slo: {message}\n")

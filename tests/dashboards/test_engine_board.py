@@ -4,7 +4,7 @@ import pytest
 
 from dashboards.boards.engine import BOARD
 from exporters.slos import SHIPPED, load
-from tests.dashboards.dashboard_files import asked, page_of
+from tests.dashboards.dashboard_files import expanded_queries, page_of
 from tests.support.promtool import Case, Promtool, constant, counter
 
 PAGE = page_of(BOARD)
@@ -14,9 +14,9 @@ WHO = 'engine="e:1",instance="s:1"'
 RANK, MODEL = f'{WHO},rank="0"', f'{WHO},rank="0",model="m"'
 
 
-def given(series: dict[str, str], title: str, legend: str, rows: dict[str, float], promtool: Promtool) -> None:
+def assert_rows(series: dict[str, str], title: str, legend: str, rows: dict[str, float], promtool: Promtool) -> None:
     """The query of a panel gives these rows."""
-    case = Case(load(SHIPPED), series, 15).gives(AT, f"round({asked(PAGE, title)[legend]}, 0.001)", rows)
+    case = Case(load(SHIPPED), series, 15).gives(AT, f"round({expanded_queries(PAGE, title)[legend]}, 0.001)", rows)
     promtool.test([case])
 
 
@@ -31,7 +31,7 @@ def test_prompt_tokens_that_were_cached_were_not_computed(
     if hits is not None:
         series[f"llm_engine_prefix_cache_hits_tokens_total{{{MODEL}}}"] = counter((hits, SCRAPES))
     legend = "{{engine}} at {{instance}}"
-    given(series, "Prompt tokens computed", legend, {f"{{{WHO}}}": computed}, promtool)
+    assert_rows(series, "Prompt tokens computed", legend, {f"{{{WHO}}}": computed}, promtool)
 
 
 @pytest.mark.lab
@@ -41,13 +41,13 @@ def test_tokens_in_the_cache_are_its_use_times_its_capacity_rank_by_rank(promtoo
         f"llm_engine_kv_cache_capacity_tokens{{{RANK}}}": constant(1000, SCRAPES),
     }
     legend = "in use: {{engine}} rank {{rank}} at {{instance}}"
-    given(series, "KV cache in tokens", legend, {f"{{{RANK}}}": 250}, promtool)
+    assert_rows(series, "KV cache in tokens", legend, {f"{{{RANK}}}": 250}, promtool)
 
 
 @pytest.mark.lab
-def test_a_restart_is_a_new_start_time_whether_the_engine_was_seen_to_be_away_or_not(promtool: Promtool) -> None:
+def test_a_restart_is_a_new_start_time_with_or_without_failed_scrapes(promtool: Promtool) -> None:
     series = {f"llm_engine_start_time_seconds{{{WHO}}}": "100x80 900x80 _x10 2000x80"}
-    given(series, "Restarts in range", "{{engine}}", {f"{{{WHO}}}": 2}, promtool)
+    assert_rows(series, "Restarts in range", "{{engine}}", {f"{{{WHO}}}": 2}, promtool)
 
 
 @pytest.mark.lab
@@ -57,7 +57,7 @@ def test_settings_that_are_none_are_left_out(promtool: Promtool) -> None:
         for setting, value in (("block_size", "16"), ("sliding_window", "None"))
     }
     rows = {f'{{{WHO},setting="block_size",value="16"}}': 1.0}
-    given(series, "Settings", "Setting, Value, Engine, Sidecar", rows, promtool)
+    assert_rows(series, "Settings", "Setting, Value, Engine, Sidecar", rows, promtool)
 
 
 @pytest.mark.lab
@@ -67,4 +67,4 @@ def test_only_what_the_engine_lacks_is_listed_as_not_exposed(promtool: Promtool)
         for signal, exposed in (("llm_engine_requests_running", 1), ("llm_engine_requests_deferred", 0))
     }
     rows = {f'{{{WHO},signal="llm_engine_requests_deferred"}}': 0.0}
-    given(series, "This engine does not expose", "Series, Engine, Sidecar", rows, promtool)
+    assert_rows(series, "This engine does not expose", "Series, Engine, Sidecar", rows, promtool)

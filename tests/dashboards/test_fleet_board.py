@@ -6,7 +6,7 @@ import pytest
 
 from dashboards.boards.fleet import BOARD
 from exporters.slos import SHIPPED, load, loads
-from tests.dashboards.dashboard_files import Page, asked, page_of, panel
+from tests.dashboards.dashboard_files import Page, expanded_queries, page_of, panel
 from tests.support.promtool import Case, Promtool, constant, counter
 
 PAGE = page_of(BOARD)
@@ -85,16 +85,16 @@ ROWS: dict[str, dict[str, float]] = {
 
 def columns(page: Page) -> dict[str, dict[str, Any]]:
     """How each column of the table looks, by its title."""
-    found: dict[str, dict[str, Any]] = {}
+    properties_by_field: dict[str, dict[str, Any]] = {}
     for override in panel(page, "Engines")["fieldConfig"]["overrides"]:
-        looks = found.setdefault(override["matcher"]["options"], {})
-        looks.update({each["id"]: each["value"] for each in override["properties"]})
-    return {looks["displayName"]: looks for looks in found.values()}
+        properties = properties_by_field.setdefault(override["matcher"]["options"], {})
+        properties.update({each["id"]: each["value"] for each in override["properties"]})
+    return {properties["displayName"]: properties for properties in properties_by_field.values()}
 
 
 @pytest.mark.lab
 def test_every_query_gives_one_value_an_engine_and_joins_by_sidecar_and_engine(promtool: Promtool) -> None:
-    queries, case = asked(PAGE, "Engines"), Case(load(SHIPPED), SERIES, 15)
+    queries, case = expanded_queries(PAGE, "Engines"), Case(load(SHIPPED), SERIES, 15)
     for title, rows in ROWS.items():
         case.gives(NOW - 30, f"round({queries[title]}, 0.001)", {f"{{{row}}}": value for row, value in rows.items()})
     promtool.test([case])
@@ -102,15 +102,15 @@ def test_every_query_gives_one_value_an_engine_and_joins_by_sidecar_and_engine(p
 
 @pytest.mark.lab
 def test_a_setting_is_shown_only_where_engines_differ_in_it(promtool: Promtool) -> None:
-    (query,) = asked(PAGE, "Settings that differ").values()
-    shown = {("e:1", "s:1"): 256, ("e:1", "s:2"): 128, ("a:1", "gw:1"): 256, ("b:1", "gw:1"): 256}
+    (query,) = expanded_queries(PAGE, "Settings that differ").values()
+    settings = {("e:1", "s:1"): 256, ("e:1", "s:2"): 128, ("a:1", "gw:1"): 256, ("b:1", "gw:1"): 256}
     case = Case(load(SHIPPED), SERIES, 15).gives(
         NOW - 30,
         query,
         {
             f'llm_engine_setting_info{{engine="{engine} at {instance}",instance="{instance}",setting="max_num_seqs",'
             f'value="{value}"}}': 1
-            for (engine, instance), value in shown.items()
+            for (engine, instance), value in settings.items()
         },
     )
     promtool.test([case])
@@ -125,16 +125,16 @@ slos:
   - {name: fast, classes: [chat], signal: ttft, threshold: 300ms, objective: 90%}
   - {name: there, classes: [chat], signal: availability, objective: 99%}
 """
-    shown = columns(page_of(BOARD, loads(text)))
-    units = {title: looks["unit"] for title, looks in shown.items() if "unit" in looks}
+    column_properties = columns(page_of(BOARD, loads(text)))
+    units = {title: properties["unit"] for title, properties in column_properties.items() if "unit" in properties}
     assert {title for title, unit in units.items() if unit == "percentunit"} == {
         *("Goodput", "Failed", "KV cache", "Cache hits")
     }
     assert units["TTFT p50"] == units["TTFT p95"] == "s"
     limits = {
-        title: [step["value"] for step in looks["thresholds"]["steps"][1:]]
-        for title, looks in shown.items()
-        if "thresholds" in looks
+        title: [step["value"] for step in properties["thresholds"]["steps"][1:]]
+        for title, properties in column_properties.items()
+        if "thresholds" in properties
     }
     assert limits == {
         "State": [1],

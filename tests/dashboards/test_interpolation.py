@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.interpolation import UnknownVariableError, expand, first_choice, intervals, step_of
+from dashboards.interpolation import UnknownVariableError, expand, first_option, intervals, step_of
 
 
 @pytest.mark.parametrize(
@@ -14,15 +14,15 @@ from dashboards.interpolation import UnknownVariableError, expand, first_choice,
         pytest.param("x[[[w]]]", id="in brackets"),
     ],
 )
-def test_a_variable_is_filled_in_however_it_is_written(written: str) -> None:
+def test_every_notation_of_a_variable_is_expanded(written: str) -> None:
     assert expand(written, {"w": "5m"}) == "x[5m]"
 
 
-def test_a_longer_name_is_not_taken_for_a_shorter_one() -> None:
+def test_a_longer_name_is_not_confused_with_a_shorter_one() -> None:
     assert expand("$__range_s $__range", {"__range": "60000ms", "__range_s": "60"}) == "60 60000ms"
 
 
-def test_a_variable_that_nobody_knows_is_an_error() -> None:
+def test_an_unknown_variable_is_an_error() -> None:
     with pytest.raises(UnknownVariableError) as refused:
         expand("x[$nope]", {"model": ".*", "class": ".*"})
     assert str(refused.value) == "nothing gives $nope a value; known: class, model"
@@ -47,15 +47,15 @@ def test_points_are_no_denser_than_scrapes_or_pixels(seconds: float, scrape: flo
         pytest.param(86400, 15, "188000ms", id="a step and a scrape, so that neighbours meet"),
     ],
 )
-def test_a_rate_looks_back_as_far_as_grafana_has_it(seconds: float, scrape: float, window: str) -> None:
+def test_the_rate_interval_is_that_of_grafana(seconds: float, scrape: float, window: str) -> None:
     assert intervals(seconds, scrape)["__rate_interval"] == window
 
 
 VECTOR = {
     "resultType": "vector",
     "result": [
-        {"metric": {"__name__": "flip", "setting": "x: 1 → 2"}, "value": [1000.5, "900"]},
-        {"metric": {"__name__": "flip", "setting": "y: 1 → 2"}, "value": [1000.5, "800"]},
+        {"metric": {"__name__": "change", "setting": "x: 1 → 2"}, "value": [1000.5, "900"]},
+        {"metric": {"__name__": "change", "setting": "y: 1 → 2"}, "value": [1000.5, "800"]},
     ],
 }
 
@@ -63,7 +63,7 @@ VECTOR = {
 @pytest.mark.parametrize(
     "data, pattern, value",
     [
-        pytest.param(VECTOR, "", 'flip{setting="x: 1 → 2"} 900 1000500', id="the line that Grafana makes of a series"),
+        pytest.param(VECTOR, "", 'change{setting="x: 1 → 2"} 900 1000500', id="the line of a series in Grafana"),
         pytest.param(VECTOR, r'/setting="(?<text>.*)"\} (?<value>\S+)/', "900", id="a group for the value"),
         pytest.param(VECTOR, r'/setting="(.*?):/', "x", id="a group without a name"),
         pytest.param(VECTOR, "/nothing like it/", None, id="a pattern that fits nothing"),
@@ -71,5 +71,5 @@ VECTOR = {
         pytest.param({"resultType": "vector", "result": []}, "", None, id="no series"),
     ],
 )
-def test_a_variable_over_an_answer_takes_the_first_line_of_it(data: Any, pattern: str, value: str | None) -> None:
-    assert first_choice(data, pattern) == value
+def test_a_query_result_variable_takes_the_first_line(data: Any, pattern: str, value: str | None) -> None:
+    assert first_option(data, pattern) == value

@@ -39,7 +39,7 @@ from exporters.signals import (
     Phase,
 )
 from exporters.slos import SHIPPED, load
-from tests.support.dashboard_queries import KNOWN, inside, labels_in, matchers_in, series_in, windows_in
+from tests.support.dashboard_queries import SERIES, call_arguments, labels_in, matchers_in, series_in, windows_in
 
 Page = dict[str, Any]
 PAGES: list[Page] = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json"))]
@@ -52,7 +52,7 @@ PALETTE = {
     *(style.GOOD, style.WARN, style.BAD, style.PLAIN, style.BLUE, style.SKY, style.PINK, style.YELLOW, style.GREY),
     *style.OUTCOME_COLOURS.values(),
     *style.CLASS_COLOURS,
-    *style.EVENT_COLOURS.values(),
+    *style.ANNOTATION_COLOURS.values(),
     *(*style.BLUES, *style.REDS),
     "transparent",
 }
@@ -62,10 +62,10 @@ WINDOWS = {
     "$__rate_interval",
     "$__range",
     "$__range:$__rate_interval",
-    "${length}s",  # of the two windows around a flip
+    "${length}s",  # of the two windows around a config change
 }
 
-ONLY_IF_ASKED = {
+OPTIONAL_SERIES = {
     **dict.fromkeys((TENANT_EVENTS_IN, TENANT_BAD_IN, TENANT_BURN_RATE), "per_tenant"),
     **dict.fromkeys(
         (COST_IN, COST_IDLE_IN, COST_TOKENS_IN, COST_GOOD_IN, COST_PER_MILLION, COST_PER_GOOD), "--gpu-hour-price"
@@ -94,13 +94,13 @@ def variables_of(page: Page) -> list[dict[str, Any]]:
     return list(page["templating"]["list"])
 
 
-def found(tree: Any, key: str) -> Iterator[Any]:
+def values_of(tree: Any, key: str) -> Iterator[Any]:
     """Every value of a key, however deep."""
     if isinstance(tree, dict):
         yield from ([tree[key]] if key in tree else [])
-        yield from itertools.chain.from_iterable(found(value, key) for value in tree.values())
+        yield from itertools.chain.from_iterable(values_of(value, key) for value in tree.values())
     elif isinstance(tree, list):
-        yield from itertools.chain.from_iterable(found(value, key) for value in tree)
+        yield from itertools.chain.from_iterable(values_of(value, key) for value in tree)
 
 
 def used_in(tree: Any) -> set[str]:
@@ -113,17 +113,17 @@ def used_in(tree: Any) -> set[str]:
 def test_every_query_names_only_series_and_labels_that_are_declared(page: Page) -> None:
     for check in checks_of(page):
         values = re.fullmatch(r"label_values\((.*), (\w+)\)", check.expression)
-        asked, labels = (values[1], {values[2]}) if values else (check.expression, labels_in(check.expression))
-        names = series_in(asked)
+        expression, labels = (values[1], {values[2]}) if values else (check.expression, labels_in(check.expression))
+        names = series_in(expression)
         assert names, check
-        assert [name for name in names if name not in KNOWN] == [], check
-        assert labels <= frozenset().union(*(KNOWN[name].labels for name in names)), check
-        for name, matched, _ in matchers_in(asked):
-            assert matched in KNOWN[name].labels, check
+        assert [name for name in names if name not in SERIES] == [], check
+        assert labels <= frozenset().union(*(SERIES[name].labels for name in names)), check
+        for name, matched, _ in matchers_in(expression):
+            assert matched in SERIES[name].labels, check
 
 
 @every
-def test_a_value_asked_for_is_one_that_the_label_can_have(page: Page) -> None:
+def test_every_matched_value_is_one_that_the_label_can_have(page: Page) -> None:
     for check in checks_of(page):
         for _, label, value in matchers_in(check.expression):
             if label in BOUNDED and "$" not in value:
@@ -132,23 +132,23 @@ def test_a_value_asked_for_is_one_that_the_label_can_have(page: Page) -> None:
 
 @every
 def test_every_recorded_series_is_recorded_or_the_panel_says_when(page: Page) -> None:
-    made = [rule for group in rules(load(SHIPPED)) for rule in group.rules]
-    always = {rule.series.name for rule in made if isinstance(rule, Recording)}
+    rule_list = [rule for group in rules(load(SHIPPED)) for rule in group.rules]
+    always = {rule.series.name for rule in rule_list if isinstance(rule, Recording)}
     sometimes = {series.name for series in RECORDED} - always
-    asked = {series.name: flag for series, flag in ONLY_IF_ASKED.items()}
+    flags = {series.name: flag for series, flag in OPTIONAL_SERIES.items()}
     for panel in panels_of(page):
         reason = panel["description"].partition(style.MAY_BE_EMPTY)[2]
         for target in panel["targets"]:
             for name in sometimes.intersection(series_in(target["expr"])):
-                assert asked.get(name, f"nothing gives {name}") in reason, panel["title"]
+                assert flags.get(name, f"nothing gives {name}") in reason, panel["title"]
 
 
 @every
 def test_a_legend_names_labels_that_the_query_keeps(page: Page) -> None:
     for target in targets_of(page):
         assert target["legendFormat"], target["expr"]
-        kept = labels_in(target["expr"]) or KNOWN[series_in(target["expr"])[0]].labels
-        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept, target["expr"]
+        labels = labels_in(target["expr"]) or SERIES[series_in(target["expr"])[0]].labels
+        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels, target["expr"]
 
 
 @every
@@ -157,15 +157,19 @@ def test_counters_are_rated_before_they_are_summed_and_nothing_else_is(page: Pag
     for target in targets_of(page):
         for name in set(series_in(target["expr"])):
             rated = re.findall(rf"\b(?:rate|irate|increase)\({name}[{{\[]", target["expr"])
-            assert len(rated) == (series_in(target["expr"]).count(name) if KNOWN[name].counts else 0), target["expr"]
+            assert len(rated) == (series_in(target["expr"]).count(name) if SERIES[name].is_counter else 0), target[
+                "expr"
+            ]
 
 
 @every
 def test_a_quantile_is_of_buckets_and_never_itself_added_up_or_averaged(page: Page) -> None:
     for target in targets_of(page):
-        for combined in inside(target["expr"], r"(?:sum|avg|stddev|quantile|histogram_quantile)(?:_over_time)?"):
+        for combined in call_arguments(
+            target["expr"], r"(?:sum|avg|stddev|quantile|histogram_quantile)(?:_over_time)?"
+        ):
             assert "quantile" not in combined, target["expr"]
-        for buckets in inside(target["expr"], "histogram_quantile"):
+        for buckets in call_arguments(target["expr"], "histogram_quantile"):
             assert [name for name in series_in(buckets) if not name.endswith("_bucket")] == [], target["expr"]
             assert "le" in labels_in(buckets), target["expr"]
 
@@ -188,8 +192,8 @@ def test_a_panel_says_what_it_asks_in_which_unit_and_of_which_datasource(page: P
         assert reading.endswith("."), panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, panel["title"]
         assert panel["targets"], panel["title"]
-        for asked in (panel, *panel["targets"]):
-            assert asked["datasource"] == DATASOURCE, panel["title"]
+        for element in (panel, *panel["targets"]):
+            assert element["datasource"] == DATASOURCE, panel["title"]
 
 
 @every
@@ -251,7 +255,7 @@ def test_the_first_variable_chooses_the_datasource(page: Page) -> None:
         "prometheus",
     ]
     assert "datasource" not in [variable["type"] for variable in others]
-    assert [each for each in found(page, "datasource") if each != DATASOURCE] == []
+    assert [each for each in values_of(page, "datasource") if each != DATASOURCE] == []
 
 
 @every
@@ -277,9 +281,11 @@ def test_variables_over_labels_start_with_everything_selected(page: Page) -> Non
 @every
 def test_every_variable_is_used_by_a_query_and_every_one_used_is_declared(page: Page) -> None:
     declared = {variable["name"] for variable in variables_of(page)}
-    asked = [target["expr"] for target in targets_of(page)]
-    answers = [each for each in variables_of(page) if "query_result(" in str(each.get("query"))]  # queries as well
-    assert used_in([*asked, *answers]) | {"datasource"} == declared
+    expressions = [target["expr"] for target in targets_of(page)]
+    result_variables = [
+        each for each in variables_of(page) if "query_result(" in str(each.get("query"))
+    ]  # queries as well
+    assert used_in([*expressions, *result_variables]) | {"datasource"} == declared
     assert used_in(page) <= declared
 
 
@@ -293,7 +299,7 @@ def test_a_variable_is_narrowed_only_by_those_before_it(page: Page) -> None:
 
 @every
 def test_colours_are_those_of_the_palette_where_each_means_one_thing(page: Page) -> None:
-    for colour in (each for key in ("color", "fixedColor", "iconColor") for each in found(page, key)):
+    for colour in (each for key in ("color", "fixedColor", "iconColor") for each in values_of(page, key)):
         if isinstance(colour, str):
             assert colour in PALETTE
         else:
@@ -308,7 +314,7 @@ def test_a_link_to_a_dashboard_finds_one_and_keeps_time_and_choices(page: Page) 
     for link in page["links"]:
         assert link["keepTime"], link
         assert link["includeVars"], link
-    for url in found(page["panels"], "url"):
+    for url in values_of(page["panels"], "url"):
         if url.startswith("/d/"):
             assert re.split("[/?]", url)[2] in {each["uid"] for each in PAGES}, url
             assert "${__url_time_range}" in url, url
@@ -324,10 +330,10 @@ def test_the_uid_of_every_dashboard_is_its_own() -> None:
 def expression(text: str, legend: str = "x") -> Callable[[Page], None]:
     """Put a query in the place of the first one."""
 
-    def spoil(page: Page) -> None:
+    def corrupt(page: Page) -> None:
         next(targets_of(page)).update(expr=text, legendFormat=legend, instant=False)
 
-    return spoil
+    return corrupt
 
 
 def panel(**keys: Any) -> Callable[[Page], None]:
@@ -346,7 +352,7 @@ linked = test_a_link_to_a_dashboard_finds_one_and_keeps_time_and_choices
 
 
 @pytest.mark.parametrize(
-    "rule, spoil",
+    "rule, corrupt",
     [
         pytest.param(declared, expression("sum (llm_request_total)"), id="no such series"),
         pytest.param(declared, expression('llm_engine_up{tier="x"}'), id="no such label"),
@@ -355,7 +361,7 @@ linked = test_a_link_to_a_dashboard_finds_one_and_keeps_time_and_choices
             declared, variable("model", query={"query": "label_values(llm_engine_up, model)"}), id="no values"
         ),
         pytest.param(
-            test_a_value_asked_for_is_one_that_the_label_can_have,
+            test_every_matched_value_is_one_that_the_label_can_have,
             expression('llm_requests_in_flight{phase="wait"}'),
             id="no such value",
         ),
@@ -415,7 +421,7 @@ linked = test_a_link_to_a_dashboard_finds_one_and_keeps_time_and_choices
         pytest.param(test_a_line_of_panels_fills_the_width, panel(gridPos=dict.fromkeys("xywh", 1)), id="a hole"),
         pytest.param(
             test_the_first_question_is_answered_without_scrolling,
-            lambda page: [box.update(y=2 * box["y"] + box["h"]) for box in found(page["panels"], "gridPos")],
+            lambda page: [box.update(y=2 * box["y"] + box["h"]) for box in values_of(page["panels"], "gridPos")],
             id="an answer below the screen",
         ),
         pytest.param(
@@ -455,9 +461,9 @@ linked = test_a_link_to_a_dashboard_finds_one_and_keeps_time_and_choices
         pytest.param(linked, panel(links=[{"url": "/d/vllm-slo-overview"}]), id="forgets all"),
     ],
 )
-def test_a_spoiled_dashboard_is_found_out(rule: Callable[[Page], None], spoil: Callable[[Page], Any]) -> None:
+def test_every_rule_rejects_a_broken_dashboard(rule: Callable[[Page], None], corrupt: Callable[[Page], Any]) -> None:
     page = deepcopy(next(page for page in PAGES if page["uid"] == "vllm-slo-overview"))
     rule(page)
-    spoil(page)
+    corrupt(page)
     with pytest.raises(AssertionError):
         rule(page)

@@ -6,7 +6,7 @@ from dashboards.boards.load_test import BOARD
 from dashboards.interpolation import expand
 from exporters.signals import SEND_LATE, Outcome
 from exporters.slos import SHIPPED, load
-from tests.dashboards.promql_history import answers, limits, panel
+from tests.dashboards.promql_history import assert_answers, limits, panel
 from tests.support.promtool import Case, Promtool
 
 RUN = 'scenario="mixed",run="2026-11-21T{}:00:00Z"'
@@ -32,7 +32,7 @@ def at_sidecar(**outcomes: float) -> dict[str, float]:
     }
 
 
-def gives(promtool: Promtool, series: dict[str, str], query: str, samples: dict[str, float]) -> None:
+def assert_answer(promtool: Promtool, series: dict[str, str], query: str, samples: dict[str, float]) -> None:
     """The query's answer after ten minutes."""
     case = Case(load(SHIPPED), series, every=15)
     case.gives(600, expand(query, {"__range": "10m", "__rate_interval": "1m"}), samples)
@@ -48,17 +48,17 @@ def test_what_is_not_good_is_missed_in_exactly_one_place(promtool: Promtool) -> 
         "sent, not ended",
         "ended, not good",
     ]
-    answers(promtool, gaps, grown, {"{}": 1}, {"{}": 3}, {"{}": 2})
+    assert_answers(promtool, gaps, grown, {"{}": 1}, {"{}": 3}, {"{}": 2})
 
 
 @pytest.mark.lab
 def test_a_pile_that_is_worked_off_is_no_gap_below_0(promtool: Promtool) -> None:
     grown = per_second(scheduled=2, sent=2, ok=5, not_sent=0, good=5)
-    answers(promtool, panel(BOARD, "Lost of what was offered"), grown, {"{}": 0}, {"{}": 0}, {"{}": 0})
+    assert_answers(promtool, panel(BOARD, "Lost of what was offered"), grown, {"{}": 0}, {"{}": 0}, {"{}": 0})
 
 
 @pytest.mark.lab
-def test_outcomes_are_compared_in_the_sidecars_words(promtool: Promtool) -> None:
+def test_outcomes_are_compared_by_the_names_of_the_sidecar(promtool: Promtool) -> None:
     grown = {
         **per_second(ok=5, upstream_unreachable=0.2, timeout=1, cut=0.4, not_sent=7),
         **at_sidecar(ok=5, upstream_unreachable=0, client_abort=1.4, timeout_first_token=0.1),
@@ -71,12 +71,14 @@ def test_outcomes_are_compared_in_the_sidecars_words(promtool: Promtool) -> None
             {"ok": 0, "upstream_unreachable": 0.2, "client_abort": 0, "timeout_first_token": -0.1},
         )
     )
-    answers(promtool, panel(BOARD, "Outcomes compared"), grown, load, sidecar, between)
+    assert_answers(promtool, panel(BOARD, "Outcomes compared"), grown, load, sidecar, between)
 
 
 @pytest.mark.lab
 def test_without_a_load_test_nothing_is_compared(promtool: Promtool) -> None:
-    answers(promtool, panel(BOARD, "Outcomes compared"), at_sidecar(ok=1), {}, {f'{{outcome="{Outcome.OK}"}}': 300}, {})
+    assert_answers(
+        promtool, panel(BOARD, "Outcomes compared"), at_sidecar(ok=1), {}, {f'{{outcome="{Outcome.OK}"}}': 300}, {}
+    )
 
 
 @pytest.mark.lab
@@ -88,7 +90,7 @@ def test_a_run_that_was_killed_has_ended_too(promtool: Promtool) -> None:
         f"llm_load_run_info{killed}": "1x3 stale",
     }
     (target,) = panel(BOARD, "Load tests")["targets"]
-    gives(promtool, series, target["expr"], {running: 1, ended: 0, killed: 0})
+    assert_answer(promtool, series, target["expr"], {running: 1, ended: 0, killed: 0})
 
 
 @pytest.mark.lab
@@ -98,14 +100,14 @@ def test_the_send_lag_is_over_its_line_exactly_where_the_report_warns(promtool: 
     assert limits(lag) == limits(panel(BOARD, "Send lag")) == [SEND_LATE]
     counts = {"0.025": 1000 - late, "0.05": 1000 - late, "0.1": 1000, "+Inf": 1000}
     series = {f'llm_load_send_lag_seconds_bucket{{le="{bound}"}}': f"0+{n}x40" for bound, n in counts.items()}
-    gives(promtool, series, f"({lag['targets'][0]['expr']}) > bool {SEND_LATE}", {"{}": over})
+    assert_answer(promtool, series, f"({lag['targets'][0]['expr']}) > bool {SEND_LATE}", {"{}": over})
 
 
 @pytest.mark.lab
 def test_the_good_share_counts_what_was_never_sent(promtool: Promtool) -> None:
     share = panel(BOARD, "Good of what was offered")
     assert limits(share) == [0.9, 0.95]  # of the SLO file
-    answers(promtool, share, per_second(scheduled=10, sent=5, ok=4, not_sent=5, good=4), {'{class="siso"}': 0.4})
+    assert_answers(promtool, share, per_second(scheduled=10, sent=5, ok=4, not_sent=5, good=4), {'{class="siso"}': 0.4})
 
 
 def test_the_uid_never_changes_because_bookmarks_hold_it() -> None:

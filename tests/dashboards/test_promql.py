@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from compose.prometheus_tools import find_tools
-from dashboards.audit import Way, checks_of
+from dashboards.audit import QueryType, checks_of
 from dashboards.command import GENERATED
 from dashboards.interpolation import expand, intervals
 
@@ -16,7 +16,7 @@ def test_promtool_accepts_every_query(tmp_path: Path) -> None:
         {"record": "query", "expr": expand(check.expression, {**check.values, **intervals(900, 15)})}
         for path in GENERATED.glob("*.json")
         for check in checks_of(json.loads(path.read_text(encoding="utf-8")))
-        if check.way is not Way.LABEL_VALUES
+        if check.query_type is not QueryType.LABEL_VALUES
     ]
     file = tmp_path / "queries.json"  # JSON is YAML
     file.write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))

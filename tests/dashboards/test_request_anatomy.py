@@ -4,7 +4,7 @@ import pytest
 
 from dashboards.boards.request_anatomy import BOARD
 from exporters.slos import loads
-from tests.dashboards.promql_history import answers, limits, panel
+from tests.dashboards.promql_history import assert_answers, limits, panel
 from tests.support.promtool import Promtool
 
 STRICT = loads(
@@ -38,9 +38,9 @@ slos:
     ],
 )
 def test_the_thresholds_of_the_slo_file_are_drawn(title: str, seconds: list[float]) -> None:
-    shown = panel(BOARD, title, STRICT)
-    assert limits(shown) == seconds
-    assert shown["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"] == {"mode": "dashed"}
+    drawn_panel = panel(BOARD, title, STRICT)
+    assert limits(drawn_panel) == seconds
+    assert drawn_panel["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"] == {"mode": "dashed"}
 
 
 @pytest.mark.parametrize("title", ["Time to first token", "Time per output token", "Queue time", "Decode time"])
@@ -59,24 +59,24 @@ def test_a_request_is_marked_once_although_two_quantiles_are_drawn(title: str) -
     ],
 )
 def test_a_heatmap_is_made_of_the_buckets_of_the_sidecar(title: str, marked: bool) -> None:
-    shown = panel(BOARD, f"{title}: spread")
-    (target,) = shown["targets"]
-    assert shown["type"] == "heatmap"
-    assert shown["options"]["calculate"] is False
+    drawn_panel = panel(BOARD, f"{title}: spread")
+    (target,) = drawn_panel["targets"]
+    assert drawn_panel["type"] == "heatmap"
+    assert drawn_panel["options"]["calculate"] is False
     assert (target["format"], target["legendFormat"], target["exemplar"]) == ("heatmap", "{{le}}", marked)
     assert target["expr"].startswith("sum by (le) (rate(llm_")
 
 
 @pytest.mark.lab
 def test_stages_add_up_within_a_class_and_say_whose_they_are(promtool: Promtool) -> None:
-    shown = panel(BOARD, "Queue, prefill, decode: $class")
-    assert shown["repeat"] == "class"
-    assert [target["legendFormat"] for target in shown["targets"]] == ["queue", "prefill", "decode"]
-    assert shown["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal"
+    drawn_panel = panel(BOARD, "Queue, prefill, decode: $class")
+    assert drawn_panel["repeat"] == "class"
+    assert [target["legendFormat"] for target in drawn_panel["targets"]] == ["queue", "prefill", "decode"]
+    assert drawn_panel["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal"
     seconds = {"queue": 2.0, "prefill": 6.0, "decode": 40.0}
     growth = {f'llm_request_{stage}_seconds_sum{{class="siso"}}': total for stage, total in seconds.items()}
     growth |= {f'llm_request_{stage}_seconds_count{{class="siso"}}': 4 for stage in seconds}
-    answers(promtool, shown, growth, {"{}": 0.5}, {"{}": 1.5}, {"{}": 10})
+    assert_answers(promtool, drawn_panel, growth, {"{}": 0.5}, {"{}": 1.5}, {"{}": 10})
 
 
 @pytest.mark.lab
@@ -88,7 +88,7 @@ def test_coverage_is_of_all_that_ended_failed_ones_too(promtool: Promtool) -> No
         'llm_requests_with_engine_times_total{class="lilo"}': 0,
         'llm_requests_total{class="lilo",outcome="ok"}': 0,
     }
-    answers(promtool, panel(BOARD, "Requests whose engine times are known"), growth, {'{class="siso"}': 0.75})
+    assert_answers(promtool, panel(BOARD, "Requests whose engine times are known"), growth, {'{class="siso"}': 0.75})
 
 
 @pytest.mark.lab
@@ -105,4 +105,6 @@ def test_what_the_engine_does_not_know_is_the_difference_of_the_means_of_all_cla
         'llm_engine_request_duration_seconds_sum{engine="e",rank="0",model="m"}': 14,
         'llm_engine_request_duration_seconds_count{engine="e",rank="0",model="m"}': 4,
     }
-    answers(promtool, panel(BOARD, "Whole requests: user and engine"), growth, {"{}": 4}, {"{}": 3.5}, {"{}": 0.5})
+    assert_answers(
+        promtool, panel(BOARD, "Whole requests: user and engine"), growth, {"{}": 4}, {"{}": 3.5}, {"{}": 0.5}
+    )

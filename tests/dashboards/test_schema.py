@@ -29,12 +29,12 @@ def complaints(folder: Path, boards: dict[str, Any]) -> dict[str, str]:
         text = f"import type {{ Board }} from '{SCHEMA / 'board'}';\nexport const board: Board = {json.dumps(board)};\n"
         (folder / f"{name}.ts").write_text(text, encoding="utf-8")
     files = [f"{name}.ts" for name in boards]
-    done = subprocess.run([COMPILER, *FLAGS, *files], cwd=folder, capture_output=True, text=True, check=False)
-    said = dict.fromkeys(boards, "")
-    for file, text in re.findall(r"^(\S+)\.ts\(\d+,\d+\): error (.*(?:\n .*)*)", done.stdout, re.MULTILINE):
-        said[file] += text
-    assert done.returncode == 0 or any(said.values()), done.stdout
-    return said
+    compiled = subprocess.run([COMPILER, *FLAGS, *files], cwd=folder, capture_output=True, text=True, check=False)
+    errors = dict.fromkeys(boards, "")
+    for file, text in re.findall(r"^(\S+)\.ts\(\d+,\d+\): error (.*(?:\n .*)*)", compiled.stdout, re.MULTILINE):
+        errors[file] += text
+    assert compiled.returncode == 0 or any(errors.values()), compiled.stdout
+    return errors
 
 
 def test_every_dashboard_is_what_grafana_reads(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_every_dashboard_is_what_grafana_reads(tmp_path: Path) -> None:
     assert complaints(tmp_path, boards) == dict.fromkeys(boards, "")
 
 
-SPOILED: dict[str, tuple[Callable[[Any], Any], str]] = {
+BROKEN: dict[str, tuple[Callable[[Any], Any], str]] = {
     "field": (lambda page: page.update(refreshh="10s"), '"refreshh"'),
     "enum": (lambda page: page.update(graphTooltip=7), "Type '7' is not assignable"),
     "kind": (lambda page: page["panels"][1].update(type="timeserie"), '"timeserie"'),
@@ -64,11 +64,11 @@ def a_graph(page: Any) -> Any:
     return next(panel for panel in page["panels"] if panel["type"] == "timeseries")
 
 
-def test_a_wrong_name_or_value_is_found_wherever_it_stands(tmp_path: Path) -> None:
+def test_an_invalid_name_or_value_is_reported_in_every_part_of_a_dashboard(tmp_path: Path) -> None:
     good = json.loads((GENERATED / "slo-overview.json").read_text(encoding="utf-8"))
     boards = {}
-    for name, (spoil, _) in SPOILED.items():
+    for name, (corrupt, _) in BROKEN.items():
         boards[name] = deepcopy(good)
-        spoil(boards[name])
-    said = complaints(tmp_path, boards)
-    assert {name: said[name] for name, (_, part) in SPOILED.items() if part not in said[name]} == {}
+        corrupt(boards[name])
+    errors = complaints(tmp_path, boards)
+    assert {name: errors[name] for name, (_, part) in BROKEN.items() if part not in errors[name]} == {}

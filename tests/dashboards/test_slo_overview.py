@@ -3,7 +3,7 @@ from typing import Any
 
 from dashboards.boards.slo_overview import BOARD
 from dashboards.command import GENERATED
-from dashboards.panels.range_totals import truth_queries
+from dashboards.panels.range_totals import range_total_queries
 from exporters.slos import loads
 from tests.dashboards.dashboard_files import panel
 
@@ -38,11 +38,11 @@ def test_an_slo_file_without_a_ttft_threshold_draws_none() -> None:
     assert steps(page, "Oldest wait") == [None, 20.0]
 
 
-def test_each_truth_query_is_the_query_of_one_panel() -> None:
+def test_each_range_total_is_the_query_of_one_panel() -> None:
     page = json.loads(COMMITTED.read_text(encoding="utf-8"))
-    shown = {one["title"]: [target["expr"] for target in one.get("targets", [])] for one in page["panels"]}
-    queries = truth_queries()
+    expressions = {panel["title"]: [target["expr"] for target in panel.get("targets", [])] for panel in page["panels"]}
+    queries = range_total_queries()
     assert len(queries) == 12
-    assert [exprs for title, exprs in shown.items() if title.endswith("in range")] == [
+    assert [exprs for title, exprs in expressions.items() if title.endswith("in range")] == [
         [each] for each in queries.values()
     ]

@@ -4,7 +4,7 @@ import json
 import re
 
 from dashboards.boards.slo_overview import BOARD
-from dashboards.style import BAD, CLASS_COLOURS, EVENT_COLOURS, GOOD, OUTCOME_COLOURS, WARN
+from dashboards.style import ANNOTATION_COLOURS, BAD, CLASS_COLOURS, GOOD, OUTCOME_COLOURS, WARN
 from exporters.signals import Outcome
 from exporters.slos import loads
 
@@ -20,10 +20,10 @@ slos: [{name: ttft, classes: [chat], signal: ttft, threshold: 1s, objective: 95%
 
 def colour(title: str, legend: str) -> str:
     """That of a series, as the last override that fits its legend has it."""
-    (shown,) = [panel for panel in json.loads(BOARD.render(SPEC))["panels"] if panel["title"] == title]
+    (panel,) = [each for each in json.loads(BOARD.render(SPEC))["panels"] if each["title"] == title]
     fitting = [
         value["value"]["fixedColor"]
-        for override in shown["fieldConfig"]["overrides"]
+        for override in panel["fieldConfig"]["overrides"]
         for value in override["properties"]
         if value["id"] == "color" and fits(override["matcher"], legend)
     ]
@@ -31,18 +31,18 @@ def colour(title: str, legend: str) -> str:
 
 
 def fits(matcher: dict[str, str], legend: str) -> bool:
-    wanted = matcher["options"]
-    return wanted == legend if matcher["id"] == "byName" else bool(re.search(wanted.strip("/"), legend))
+    option = matcher["options"]
+    return option == legend if matcher["id"] == "byName" else bool(re.search(option.strip("/"), legend))
 
 
 def test_a_class_keeps_its_colour_from_panel_to_panel_whatever_else_the_legend_says() -> None:
-    drawn = [
+    series = [
         ("Throughput: requests offered", "chat"),
         ("Goodput over time", "chat"),
         ("Time to first token", "chat p95"),
         ("Requests in flight over time", "chat waiting"),
     ]
-    assert len({colour(*each) for each in drawn}) == 1
+    assert len({colour(*each) for each in series}) == 1
 
 
 def test_a_class_whose_name_begins_with_that_of_another_has_its_own_colour() -> None:
@@ -56,6 +56,6 @@ def test_no_two_outcomes_look_alike() -> None:
 
 
 def test_no_class_has_the_colour_of_a_verdict_or_of_an_event() -> None:
-    meant = {GOOD, WARN, BAD, *EVENT_COLOURS.values(), *OUTCOME_COLOURS.values()}
+    meant = {GOOD, WARN, BAD, *ANNOTATION_COLOURS.values(), *OUTCOME_COLOURS.values()}
     assert not set(CLASS_COLOURS) & meant
     assert len(set(CLASS_COLOURS)) == len(CLASS_COLOURS)

@@ -7,7 +7,7 @@ import pytest
 from dashboards.boards.workload import BOARD
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import NO_TOKENS, SIZES, Outcome
-from tests.dashboards.promql_history import answers, limits, panel
+from tests.dashboards.promql_history import assert_answers, limits, panel
 from tests.support.openmetrics import whole
 from tests.support.promtool import Promtool
 from tests.support.sample_records import SLOS, finished
@@ -43,8 +43,8 @@ def _row(**labels: str) -> str:
 def test_failed_requests_stand_in_the_matrix_with_what_they_got(promtool: Promtool, counted: dict[str, float]) -> None:
     cells = dict.fromkeys(product(SIZES, (*SIZES, NO_TOKENS)), 0.0)
     cells |= {("00128", "00512"): 0.6, ("00128", "none"): 0.1, ("32768", "none"): 0.1, ("32768", "00128"): 0.2}
-    wanted = {_row(prompt_size=prompt, completion_size=size): share for (prompt, size), share in cells.items()}
-    answers(promtool, panel(BOARD, "Prompt and completion"), counted, wanted)
+    expected = {_row(prompt_size=prompt, completion_size=size): share for (prompt, size), share in cells.items()}
+    assert_answers(promtool, panel(BOARD, "Prompt and completion"), counted, expected)
 
 
 @pytest.mark.lab
@@ -55,8 +55,8 @@ def test_a_failure_is_a_share_of_the_requests_with_prompts_of_that_length(
     cells = dict.fromkeys(product(("00128", "32768"), failures), 0.0)
     cells[("00128", Outcome.REJECTED)] = 1 / 7
     cells |= {("32768", Outcome.TIMEOUT_FIRST_TOKEN): 1 / 3, ("32768", Outcome.CLIENT_ABORT): 1 / 3}
-    wanted = {_row(prompt_size=prompt, outcome=outcome): share for (prompt, outcome), share in cells.items()}
-    answers(promtool, panel(BOARD, "Failures by prompt length"), counted, wanted)
+    expected = {_row(prompt_size=prompt, outcome=outcome): share for (prompt, outcome), share in cells.items()}
+    assert_answers(promtool, panel(BOARD, "Failures by prompt length"), counted, expected)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_a_failure_is_a_share_of_the_requests_with_prompts_of_that_length(
     ],
 )
 def test_sizes_stand_in_their_order_and_in_words(title: str, row: str) -> None:
-    shown = panel(BOARD, title)
-    steps = [(step["id"], step["options"]) for step in shown["transformations"]]
+    matrix_panel = panel(BOARD, title)
+    steps = [(step["id"], step["options"]) for step in matrix_panel["transformations"]]
     *sorts, (matrix, by), (organize, names) = steps
     # columns come in the order of the rows that answer, and rows in that of the first column
     assert sorts == [("sortBy", {"sort": [{"field": field}]}) for field in (row, "prompt_size")]
@@ -84,7 +84,7 @@ def test_sizes_stand_in_their_order_and_in_words(title: str, row: str) -> None:
         "32768": "to 32768",
         "above": "over 32768",
     }
-    (words,) = shown["fieldConfig"]["defaults"]["mappings"]
+    (words,) = matrix_panel["fieldConfig"]["defaults"]["mappings"]
     assert {size: words["options"][size]["text"] for size in (*SIZES, NO_TOKENS)} == {**headings, "none": "no token"}
 
 
@@ -102,8 +102,8 @@ def test_a_cache_would_save_the_share_of_repeats_of_each_class_own_tokens(promto
         'llm_requests_total{class="other"}': 0,
     }
     saved = panel(BOARD, "Tokens that a response cache would save")
-    answers(promtool, saved, counters, {'{class="siso"}': 150, '{class="lilo"}': 0})
-    answers(promtool, panel(BOARD, "Repeats in range"), counters, {"{}": 0.2})
+    assert_answers(promtool, saved, counters, {'{class="siso"}': 150, '{class="lilo"}': 0})
+    assert_answers(promtool, panel(BOARD, "Repeats in range"), counters, {"{}": 0.2})
 
 
 @pytest.mark.lab
@@ -113,8 +113,8 @@ def test_a_mix_adds_up_and_is_absent_without_traffic(promtool: Promtool) -> None
         'llm_requests_total{class="siso",outcome="ok"}': 3,
         'llm_requests_total{class="lilo",outcome="rejected"}': 1,
     }
-    answers(promtool, mix, both, {'{class="siso"}': 0.75, '{class="lilo"}': 0.25})
-    answers(promtool, mix, dict.fromkeys(both, 0.0), {})
+    assert_answers(promtool, mix, both, {'{class="siso"}': 0.75, '{class="lilo"}': 0.25})
+    assert_answers(promtool, mix, dict.fromkeys(both, 0.0), {})
 
 
 def test_tenants_are_judged_by_the_lowest_objective() -> None:

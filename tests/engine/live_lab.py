@@ -1,4 +1,4 @@
-"""The lab in front of a real vLLM, as `vllm-slo up --engine vllm-cpu` starts it, and what its pages say."""
+"""The lab in front of a real vLLM, as `vllm-slo up --engine vllm-cpu` starts it, and its metrics pages."""
 
 import json
 import signal
@@ -13,9 +13,10 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from compose.ports import SERVICES, Ports, free_ports
+from compose.ports import SERVICES, Ports
 from compose.services import OURS
 from tests.support.otlp_collectors import Got, grpc_receiver
+from tests.support.ports import free_lab_ports
 
 START_SECONDS = 1200.0  # the first run installs
 UP = tuple(f"{name} is up at" for name in ("vllm-cpu", "sidecar", "prometheus"))
@@ -23,7 +24,7 @@ UP = tuple(f"{name} is up at" for name in ("vllm-cpu", "sidecar", "prometheus"))
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """One lab that is up."""
+    """One running lab."""
 
     ports: Ports
     folder: Path
@@ -39,10 +40,10 @@ class Lab:
         log = self.folder / "requests.jsonl"
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
-    def settled(self, lines: int) -> None:
-        """Waits until neither engine nor relay has anything open, and the log has so many lines."""
-        give_up = time.monotonic() + 30
-        while time.monotonic() < give_up:
+    def wait_until_settled(self, lines: int) -> None:
+        """Wait until no request is open at engine and relay, and the log has so many lines."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
             engine, sidecar = self.engine(), self.sidecar()
             busy = (
                 engine.total("vllm:num_requests_running")
@@ -57,14 +58,14 @@ class Lab:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One reading of a metrics page: the samples by name."""
+    """One scrape of a metrics page: the samples by name."""
 
     samples: Mapping[str, list[tuple[dict[str, str], float]]]
 
     @classmethod
     def of(cls, url: str) -> "Page":
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            text = answer.read().decode()
+        with urllib.request.urlopen(url, timeout=30) as response:
+            text = response.read().decode()
         samples: dict[str, list[tuple[dict[str, str], float]]] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
@@ -72,13 +73,13 @@ class Page:
         return cls(samples)
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum over all label values but the given ones; a name that is not there fails the test."""
+        """The sum over all series with these labels; a missing name fails the test."""
         return sum(value for has, value in self.samples[name] if labels.items() <= has.items())
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What counters have done between two readings."""
+class Increase:
+    """The increase of counters between two scrapes."""
 
     before: Page
     after: Page
@@ -89,23 +90,23 @@ class Change:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Lab]:
-    """The lab, up, with a collector for its spans; what it says goes to `folder`/said."""
+    """The running lab, with a collector for its spans; its output goes to `folder`/output."""
     with grpc_receiver() as collector:
         yield from _running(folder, collector)
 
 
 def _running(folder: Path, collector: Got) -> Iterator[Lab]:
-    lab = Lab(free_ports(), folder / "lab", collector)
+    lab = Lab(free_lab_ports(), folder / "lab", collector)
     ports = ",".join(f"{name}={getattr(lab.ports, name)}" for name in SERVICES)
-    said = folder / "said"
+    output = folder / "output"
     command = [*OURS, "up", "--engine", "vllm-cpu", "--no-load", "--ports", ports, "--dir", str(lab.folder)]
     command += ["--otlp", collector.url]
-    with said.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
+    with output.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
         try:
-            give_up = time.monotonic() + START_SECONDS
-            while not all(line in said.read_text() for line in UP):
-                if process.poll() is not None or time.monotonic() > give_up:
-                    raise AssertionError(f"the lab did not come up:\n{said.read_text()}")
+            deadline = time.monotonic() + START_SECONDS
+            while not all(line in output.read_text() for line in UP):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError(f"the lab did not come up:\n{output.read_text()}")
                 time.sleep(0.5)
             while not lab.sidecar().total("llm_engine_up"):  # then it knows the models too
                 time.sleep(0.1)
@@ -116,4 +117,4 @@ def _running(folder: Path, collector: Got) -> Iterator[Lab]:
                 process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
-    assert process.returncode == 0, said.read_text()
+    assert process.returncode == 0, output.read_text()

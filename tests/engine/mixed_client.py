@@ -1,4 +1,4 @@
-"""A small exact client: mixed requests from a seed, each told what it saw, some leaving at a random moment."""
+"""A small exact client: seeded mixed requests, with all that each response contains; some are aborted."""
 
 import asyncio
 import json
@@ -15,29 +15,29 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """One request; `leaves` is after how many seconds its client gives up."""
+class ClientRequest:
+    """One request; the client aborts it after `abort_after` seconds."""
 
     request_id: str
     endpoint: str
     body: dict[str, Any]
-    leaves: float | None = None
+    abort_after: float | None = None
 
     @property
     def stream(self) -> bool:
         return bool(self.body["stream"])
 
     @property
-    def asks_usage(self) -> bool:
+    def requests_usage(self) -> bool:
         return "stream_options" in self.body or not self.stream
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
-    """What the client saw of one request. Its own counts come from the token ids; `usage` is what it was told."""
+class ClientResponse:
+    """What the client received for one request. It counts the token ids itself; `usage` is the engine's count."""
 
-    planned: Planned
-    left: bool = False
+    request: ClientRequest
+    aborted: bool = False
     status: int | None = None
     prompt_ids: int = 0
     output_ids: int = 0
@@ -46,8 +46,8 @@ class Seen:
     metrics: dict[str, Any] | None = None
     done: bool = False
 
-    def take(self, event: dict[str, Any]) -> None:
-        """One event of a stream, or a whole body."""
+    def add(self, event: dict[str, Any]) -> None:
+        """Add one event of a stream, or a unary body."""
         for choice in event["choices"]:
             self.output_ids += len(choice.get("token_ids") or ())
             self.prompt_ids += len(choice.get("prompt_token_ids") or ())
@@ -58,15 +58,15 @@ class Seen:
         self.metrics = event.get("metrics") or self.metrics
 
 
-def mixed(seed: int, count: int, leaving: int, model: str) -> list[Planned]:
-    """Chat and completions, streams and not, of many lengths, with shared beginnings; `leaving` of them give up."""
+def mixed(seed: int, count: int, aborts: int, model: str) -> list[ClientRequest]:
+    """Chat and completions, streams and not, of many lengths, with shared beginnings; `aborts` of them are aborted."""
     random = Random(seed)  # noqa: S311 - repeatable, not secret
     documents = prompt_text.documents(seed, (120, 300, 500))
-    leavers = set(random.sample(range(count), leaving))
-    return [_one(random, f"mixed-{seed}-{n}", documents, model, leaves=n in leavers) for n in range(count)]
+    aborted = set(random.sample(range(count), aborts))
+    return [_one(random, f"mixed-{seed}-{n}", documents, model, aborts=n in aborted) for n in range(count)]
 
 
-def _one(random: Random, request_id: str, documents: Sequence[str], model: str, *, leaves: bool) -> Planned:
+def _one(random: Random, request_id: str, documents: Sequence[str], model: str, *, aborts: bool) -> ClientRequest:
     text = prompt_text.text(random, random.randint(5, 60))
     if random.random() < 0.5:
         text = f"{random.choice(documents)}\n\n{text}"
@@ -74,11 +74,11 @@ def _one(random: Random, request_id: str, documents: Sequence[str], model: str, 
     stream = random.random() < 0.7
     body: dict[str, Any] = {
         "model": model,
-        # one that leaves asks for so much that it cannot be over before
-        "max_tokens": 2500 if leaves else random.choice((1, 2, 8, 24, 48, 96, 160)),
+        # so many that an aborted request cannot end before
+        "max_tokens": 2500 if aborts else random.choice((1, 2, 8, 24, 48, 96, 160)),
         "temperature": random.choice((0, 1)),
         "seed": random.randrange(2**31),
-        "ignore_eos": leaves or random.random() < 0.5,
+        "ignore_eos": aborts or random.random() < 0.5,
         "stream": stream,
         "return_token_ids": True,
     }
@@ -90,52 +90,52 @@ def _one(random: Random, request_id: str, documents: Sequence[str], model: str, 
         body["stream_options"] = {"include_usage": True}
         if random.random() < 0.5:
             body["stream_options"]["continuous_usage_stats"] = True
-    # not sooner than the request can be at the relay, or it was never made
-    moment = random.uniform(0.05, 1.2) if leaves else None
-    return Planned(request_id=request_id, endpoint=endpoint, body=body, leaves=moment)
+    # not before the request can have reached the relay
+    delay = random.uniform(0.05, 1.2) if aborts else None
+    return ClientRequest(request_id=request_id, endpoint=endpoint, body=body, abort_after=delay)
 
 
-async def offer(base: str, planned: Sequence[Planned], at_once: int) -> list[Seen]:
-    """Send all of them, so many at a time."""
+async def send_all(base: str, requests: Sequence[ClientRequest], at_once: int) -> list[ClientResponse]:
+    """Send all requests, `at_once` at a time."""
     gate = asyncio.Semaphore(at_once)
     connector = aiohttp.TCPConnector(force_close=True)
     async with aiohttp.ClientSession(base, connector=connector) as session:
 
-        async def send(each: Planned) -> Seen:
+        async def send(each: ClientRequest) -> ClientResponse:
             async with gate:
                 return await _send(session, each)
 
-        return await asyncio.gather(*map(send, planned))
+        return await asyncio.gather(*map(send, requests))
 
 
-async def _send(session: aiohttp.ClientSession, planned: Planned) -> Seen:
-    seen = Seen(planned=planned)
+async def _send(session: aiohttp.ClientSession, request: ClientRequest) -> ClientResponse:
+    response = ClientResponse(request=request)
     try:
         async with (
-            asyncio.timeout(planned.leaves),
+            asyncio.timeout(request.abort_after),
             session.post(
-                planned.endpoint,
-                json=planned.body,
-                headers={"x-request-id": planned.request_id},
+                request.endpoint,
+                json=request.body,
+                headers={"x-request-id": request.request_id},
                 timeout=aiohttp.ClientTimeout(total=120),
-            ) as answer,
+            ) as http_response,
         ):
-            seen.status = answer.status
-            if planned.stream and answer.status == 200:
-                async for line in answer.content:
-                    _line(seen, line)
+            response.status = http_response.status
+            if request.stream and http_response.status == 200:
+                async for line in http_response.content:
+                    _add_line(response, line)
             else:
-                seen.take(await answer.json())
-                seen.done = True
+                response.add(await http_response.json())
+                response.done = True
     except TimeoutError:
-        seen.left = True
-    return seen
+        response.aborted = True
+    return response
 
 
-def _line(seen: Seen, line: bytes) -> None:
+def _add_line(response: ClientResponse, line: bytes) -> None:
     text = line.decode().strip()
     if text == "data: [DONE]":
-        seen.done = True
+        response.done = True
     elif text:
         event = json.loads(text.removeprefix("data: "))
-        seen.take(event)
+        response.add(event)

@@ -1,4 +1,4 @@
-"""Client, sidecar and a real vLLM (its community CPU build) tell the same of the same requests."""
+"""Client, sidecar and a real vLLM (its community CPU build) agree on the same requests."""
 
 import asyncio
 import os
@@ -14,17 +14,18 @@ from typing import Any
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from compose.rewrite_config import ROOM
+from compose.rewrite_config import COMPOSE_DIRECTORY
 from compose.services import DASHBOARDS, OURS
 from compose.vllm_cpu.launch import MODEL, NAME
 from exporters.signals import Outcome
-from tests.engine.live_lab import Change, Lab, running
-from tests.engine.mixed_client import Seen, mixed, offer
+from tests.engine.live_lab import Increase, Lab, running
+from tests.engine.mixed_client import ClientResponse, mixed, send_all
 from tests.support.otlp_collectors import attributes
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.engine
 
-REQUESTS, LEAVING, AT_ONCE = 140, 14, 7  # the engine runs 4 at a time, so some wait
+REQUESTS, ABORTS, AT_ONCE = 140, 14, 7  # the engine runs 4 at a time, so some wait
 
 FINISHED_ONLY = (
     "vllm:request_queue_time_seconds_count",
@@ -38,25 +39,25 @@ FINISHED_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What all sides said of one set of requests; `lines` is the request log by request id."""
+    """One set of requests as client, sidecar and engine report it; `lines` is the request log by request id."""
 
-    sent: list[Seen]
+    sent: list[ClientResponse]
     lines: dict[str, dict[str, Any]]
     line_count: int
-    engine: Change
-    sidecar: Change
+    engine: Increase
+    sidecar: Increase
 
     @property
-    def finished(self) -> list[tuple[Seen, dict[str, Any]]]:
-        return [(seen, self.lines[seen.planned.request_id]) for seen in self.sent if not seen.left]
+    def finished(self) -> list[tuple[ClientResponse, dict[str, Any]]]:
+        return [(response, self.lines[response.request.request_id]) for response in self.sent if not response.aborted]
 
     @property
-    def left(self) -> list[tuple[Seen, dict[str, Any]]]:
-        return [(seen, self.lines[seen.planned.request_id]) for seen in self.sent if seen.left]
+    def aborted(self) -> list[tuple[ClientResponse, dict[str, Any]]]:
+        return [(response, self.lines[response.request.request_id]) for response in self.sent if response.aborted]
 
-    def logged(self, name: str, *, left: bool | None = None) -> float:
+    def logged(self, name: str, *, aborted: bool | None = None) -> float:
         """The sum of a field of the log."""
-        lines = self.finished + self.left if left is None else self.left if left else self.finished
+        lines = self.finished + self.aborted if aborted is None else self.aborted if aborted else self.finished
         return sum(line[name] or 0 for _, line in lines)
 
 
@@ -66,56 +67,64 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
-def gather(lab: Lab, seed: int, count: int, leaving: int) -> Evidence:
+def gather(lab: Lab, seed: int, count: int, aborts: int) -> Evidence:
     before = len(lab.lines())
     engine, sidecar = lab.engine(), lab.sidecar()
-    sent = asyncio.run(offer(lab.ports.url("relay"), mixed(seed, count, leaving, MODEL), AT_ONCE))
-    lab.settled(before + count)
+    sent = asyncio.run(send_all(lab.ports.url("relay"), mixed(seed, count, aborts, MODEL), AT_ONCE))
+    lab.wait_until_settled(before + count)
     lines = lab.lines()[before:]
     by_id = {line["request_id"]: line for line in lines}
-    return Evidence(sent, by_id, len(lines), Change(engine, lab.engine()), Change(sidecar, lab.sidecar()))
+    return Evidence(sent, by_id, len(lines), Increase(engine, lab.engine()), Increase(sidecar, lab.sidecar()))
 
 
 @pytest.fixture(scope="module")
 def mix(lab: Lab) -> Evidence:
-    return gather(lab, 67, REQUESTS, LEAVING)
+    return gather(lab, 67, REQUESTS, ABORTS)
 
 
 @pytest.fixture(scope="module")
-def leavers(lab: Lab) -> Evidence:
+def aborts(lab: Lab) -> Evidence:
     return gather(lab, 68, 10, 10)
 
 
-def test_the_mix_is_what_it_is_said_to_be(mix: Evidence) -> None:
-    assert len(mix.left) == LEAVING
+def test_the_mix_has_every_kind_of_request(mix: Evidence) -> None:
+    assert len(mix.aborted) == ABORTS
     assert len(mix.finished) >= 100
-    assert all(seen.status == 200 and seen.done for seen, _ in mix.finished)
-    kinds = {(seen.planned.stream, seen.planned.endpoint) for seen, _ in mix.finished}
+    assert all(response.status == 200 and response.done for response, _ in mix.finished)
+    kinds = {(response.request.stream, response.request.endpoint) for response, _ in mix.finished}
     assert len(kinds) == 4
-    assert any(seen.chunks for seen, _ in mix.left)  # some left in the middle of an answer
-    assert any(not seen.chunks for seen, _ in mix.left)  # and some before its first word
+    assert any(response.chunks for response, _ in mix.aborted)  # some were aborted during the response
+    assert any(not response.chunks for response, _ in mix.aborted)  # and some before the first token
 
 
 def test_requests_sent_are_requests_counted_are_lines_logged(mix: Evidence) -> None:
     assert mix.sidecar("llm_requests_total") == len(mix.sent) == mix.line_count == len(mix.lines) == REQUESTS
     assert mix.sidecar("llm_requests_total", outcome=Outcome.OK) == len(mix.finished)
-    assert mix.sidecar("llm_requests_total", outcome=Outcome.CLIENT_ABORT) == len(mix.left)
+    assert mix.sidecar("llm_requests_total", outcome=Outcome.CLIENT_ABORT) == len(mix.aborted)
     assert mix.sidecar("llm_requests_total", model=MODEL) == REQUESTS
 
 
 def test_a_client_sees_usage_if_and_only_if_it_asked(mix: Evidence) -> None:
-    assert [seen.planned.request_id for seen, _ in mix.finished if bool(seen.usage) != seen.planned.asks_usage] == []
+    assert [
+        response.request.request_id
+        for response, _ in mix.finished
+        if bool(response.usage) != response.request.requests_usage
+    ] == []
 
 
 @pytest.mark.parametrize(
-    "name, own", [("prompt_tokens", lambda seen: seen.prompt_ids), ("completion_tokens", lambda seen: seen.output_ids)]
+    "name, own",
+    [
+        ("prompt_tokens", lambda response: response.prompt_ids),
+        ("completion_tokens", lambda response: response.output_ids),
+    ],
 )
 def test_tokens_of_each_finished_request_agree(mix: Evidence, name: str, own: Any) -> None:
-    """The client's own count of token ids, the usage that it was told, and our log."""
+    """The client's own count of token ids, the usage that it received, and the request log."""
     wrong = [
-        (line["request_id"], own(seen), (seen.usage or {}).get(name), line[name])
-        for seen, line in mix.finished
-        if {own(seen), (seen.usage or {name: own(seen)})[name]} != {line[name]}
+        (line["request_id"], own(response), (response.usage or {}).get(name), line[name])
+        for response, line in mix.finished
+        if {own(response), (response.usage or {name: own(response)})[name]} != {line[name]}
     ]
     assert wrong == []
 
@@ -125,54 +134,54 @@ def test_tokens_of_all_finished_requests_agree_with_the_engines_counters(mix: Ev
         ("prompt_tokens", "vllm:request_prompt_tokens_sum"),
         ("completion_tokens", "vllm:request_generation_tokens_sum"),
     ):
-        assert mix.engine(engines) == mix.logged(ours, left=False) > 0
+        assert mix.engine(engines) == mix.logged(ours, aborted=False) > 0
         assert mix.sidecar(f"llm_{ours}_total") == mix.logged(ours)
 
 
 def test_cached_tokens_agree(mix: Evidence) -> None:
     wrong = [
-        (line["request_id"], seen.usage, line["cached_tokens"])
-        for seen, line in mix.finished
+        (line["request_id"], response.usage, line["cached_tokens"])
+        for response, line in mix.finished
         if line["cached_tokens"] is None
-        or (seen.usage and seen.usage["prompt_tokens_details"]["cached_tokens"] != line["cached_tokens"])
+        or (response.usage and response.usage["prompt_tokens_details"]["cached_tokens"] != line["cached_tokens"])
     ]
     assert wrong == []
     computed = mix.engine("vllm:request_prefill_kv_computed_tokens_sum")
     cached = mix.engine("vllm:request_prompt_tokens_sum") - computed
-    assert cached == mix.logged("cached_tokens", left=False) > 0
+    assert cached == mix.logged("cached_tokens", aborted=False) > 0
     assert mix.sidecar("llm_cached_prompt_tokens_total") == mix.logged("cached_tokens")
 
 
-def test_one_that_leaves_is_a_client_abort_with_its_tokens_so_far(mix: Evidence, leavers: Evidence) -> None:
-    for seen, line in mix.left + leavers.left:
+def test_an_aborted_request_is_a_client_abort_with_its_tokens_so_far(mix: Evidence, aborts: Evidence) -> None:
+    for response, line in mix.aborted + aborts.aborted:
         assert line["outcome"] == Outcome.CLIENT_ABORT
         assert line["queue_ms"] is line["prefill_ms"] is line["decode_ms"] is None
-        told = (line["completion_tokens"] or 0) if seen.planned.stream else 0
-        # The relay is nearer to the engine: it may have had a chunk that the client did not wait for. Without usage a
-        # chunk counts for one token, and one that ends in half a character carries no text and is no chunk.
-        least = seen.usage["completion_tokens"] if seen.usage else seen.chunks
-        assert told >= least, (seen, line)
-        assert (line["ttft_ms"] is None) == (told == 0)
-        if line["ttft_ms"] is None and seen.planned.stream:
+        logged = (line["completion_tokens"] or 0) if response.request.stream else 0
+        # The relay may receive a chunk that an aborting client does not. Without usage a chunk counts as one token; a
+        # token that ends within a character has no text and makes no chunk.
+        least = response.usage["completion_tokens"] if response.usage else response.chunks
+        assert logged >= least, (response, line)
+        assert (line["ttft_ms"] is None) == (logged == 0)
+        if line["ttft_ms"] is None and response.request.stream:
             assert line["wait_ms_at_least"] > 0
-    assert sum(line["completion_tokens"] or 0 for _, line in leavers.left) > 0
-    assert leavers.sidecar("llm_completion_tokens_total") == leavers.logged("completion_tokens")
+    assert sum(line["completion_tokens"] or 0 for _, line in aborts.aborted) > 0
+    assert aborts.sidecar("llm_completion_tokens_total") == aborts.logged("completion_tokens")
 
 
-def test_one_that_leaves_moves_none_of_the_engines_finished_counters(mix: Evidence, leavers: Evidence) -> None:
-    assert len(leavers.left) == len(leavers.sent)
+def test_an_aborted_request_moves_none_of_the_engines_finished_counters(mix: Evidence, aborts: Evidence) -> None:
+    assert len(aborts.aborted) == len(aborts.sent)
     for name in ("vllm:request_success_total", *FINISHED_ONLY):
-        assert leavers.engine(name) == 0, name
+        assert aborts.engine(name) == 0, name
         assert mix.engine(name) == len(mix.finished), name
-    # ... and yet the engine has worked for them, at least as much as we have seen of it.
-    assert leavers.engine("vllm:generation_tokens_total") >= leavers.logged("completion_tokens")
+    # The engine generated at least the tokens that the client received.
+    assert aborts.engine("vllm:generation_tokens_total") >= aborts.logged("completion_tokens")
     assert mix.engine("vllm:generation_tokens_total") >= mix.logged("completion_tokens")
 
 
 def test_the_engines_queue_times_are_in_the_log_and_add_up_to_its_own_sum(mix: Evidence) -> None:
     assert [line["request_id"] for _, line in mix.finished if line["queue_ms"] is None] == []
     engines = mix.engine("vllm:request_queue_time_seconds_sum")
-    assert engines > 0.1  # some did wait
+    assert engines > 0.1  # some requests waited
     assert mix.logged("queue_ms") / 1000 == pytest.approx(engines, rel=0.01)
     assert mix.sidecar("llm_request_queue_seconds_sum") == pytest.approx(engines, rel=0.01)
     assert mix.sidecar("llm_request_queue_seconds_count") == len(mix.finished)
@@ -181,7 +190,7 @@ def test_the_engines_queue_times_are_in_the_log_and_add_up_to_its_own_sum(mix: E
 def test_our_ttft_is_never_below_the_engines_and_little_above_it(mix: Evidence) -> None:
     above = [
         line["ttft_ms"] - line["queue_ms"] - line["prefill_ms"]
-        for seen, line in mix.finished
+        for response, line in mix.finished
         if line["ttft_ms"] is not None
     ]
     assert len(above) >= 50
@@ -189,11 +198,11 @@ def test_our_ttft_is_never_below_the_engines_and_little_above_it(mix: Evidence) 
     assert statistics.median(above) < 20
 
 
-def test_the_engines_span_hangs_under_ours_and_tells_the_same_times(lab: Lab, mix: Evidence) -> None:
+def test_the_engines_span_is_a_child_of_the_sidecars_and_has_the_same_times(lab: Lab, mix: Evidence) -> None:
     spans = [span for span in await_spans(lab, len(mix.finished)) if span.name != "queue"]
     ours = {span.span_id: attributes(span) for span in spans if "vllm_slo.outcome" in attributes(span)}
     theirs = {span.parent_span_id: span for span in spans if span.name == "llm_request"}
-    finished = {key: told_ for key, told_ in ours.items() if told_["vllm_slo.outcome"] == Outcome.OK}
+    finished = {key: attributes_ for key, attributes_ in ours.items() if attributes_["vllm_slo.outcome"] == Outcome.OK}
     assert len(finished) >= len(mix.finished)
     assert finished.keys() <= theirs.keys()
     traces = {span.span_id: span.trace_id for span in spans}
@@ -210,22 +219,20 @@ def test_the_engines_span_hangs_under_ours_and_tells_the_same_times(lab: Lab, mi
 
 
 def await_spans(lab: Lab, count: int) -> list[Span]:
-    """What the collector has, once each finished request has both spans; both senders wait seconds to fill a batch."""
-    give_up = time.monotonic() + 30
-    while time.monotonic() < give_up:
+    """The collector's spans, once each finished request has both; both senders batch spans for seconds."""
+
+    def all_received() -> bool:
         spans = lab.collector.spans
-        if (
-            sum(span.name == "llm_request" for span in spans)
-            >= count
-            <= sum(attributes(span).get("vllm_slo.outcome") == Outcome.OK for span in spans)
-        ):
-            break
-        time.sleep(0.5)
-    time.sleep(6)  # what belongs to the last ones
+        engine = sum(span.name == "llm_request" for span in spans)
+        sidecar = sum(attributes(span).get("vllm_slo.outcome") == Outcome.OK for span in spans)
+        return bool(min(engine, sidecar) >= count)
+
+    wait_until(all_received)
+    time.sleep(6)  # both senders wait up to 5 s for a full batch: the other spans of the last requests
     return lab.collector.spans
 
 
-def test_nothing_is_left_open_lost_or_not_understood(lab: Lab, mix: Evidence, leavers: Evidence) -> None:
+def test_nothing_is_left_open_lost_or_not_understood(lab: Lab, mix: Evidence, aborts: Evidence) -> None:
     page = lab.sidecar()
     assert page.total("llm_requests_in_flight") == 0
     assert page.total("llm_sidecar_dropped_records_total") == 0
@@ -236,17 +243,17 @@ def test_nothing_is_left_open_lost_or_not_understood(lab: Lab, mix: Evidence, le
 def test_the_slo_overview_is_filled(lab: Lab, mix: Evidence, tmp_path: Path) -> None:
     """Also under the load generator's traffic, as a user has it."""
     load = ("load", "run", NAME, "--target", lab.ports.url("relay"), "--out", str(tmp_path / "load"))
-    done = told(*load, "--duration", "45s", "--slos", str(ROOM / "slos.yaml"))
-    assert done.returncode == 0, done.stdout
+    process = run_command(*load, "--duration", "45s", "--slos", str(COMPOSE_DIRECTORY / "slos.yaml"))
+    assert process.returncode == 0, process.stdout
     (tmp_path / "boards").mkdir()
     shutil.copy(DASHBOARDS / "slo-overview.json", tmp_path / "boards")
     audit = ("dashboards", "audit", "--prometheus", lab.ports.url("prometheus"), "--scrape-interval", "1s")
-    done = told(*audit, "--range", "3m", "--dashboards", str(tmp_path / "boards"))
-    assert done.returncode == 0, done.stdout
-    assert "0 empty or failing" in done.stdout
+    process = run_command(*audit, "--range", "3m", "--dashboards", str(tmp_path / "boards"))
+    assert process.returncode == 0, process.stdout
+    assert "0 empty or failing" in process.stdout
 
 
-def told(*words: str) -> subprocess.CompletedProcess[str]:
+def run_command(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*OURS, *words],
         stdout=subprocess.PIPE,

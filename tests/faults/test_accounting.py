@@ -18,7 +18,8 @@ from tests.faults.fault_scripts import UNREACHABLE, Crowd, Engine, log_errors, s
 from tests.faults.sidecar_state import counted_outcomes, kill_exporter, logged_outcomes, wait_for_in_flight
 from tests.support.sample_records import SLOS
 from tests.support.scripted_relay import UNARY, ok, post, staged
-from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, Running, sidecar, until
+from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, Running, sidecar
+from tests.support.waiting import until
 
 QUICK = START + QUICK_RESTARTS + RUN
 

@@ -1,4 +1,4 @@
-"""The schedule is a Poisson process, decided by the seed alone."""
+"""The schedule is a Poisson process that depends on the seed alone."""
 
 import math
 from itertools import pairwise
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.arrivals import Phase, arrivals, lasting, scaled
+from loadgen.arrivals import Phase, arrivals, scale_rates, with_duration
 
 SEEDS = st.integers(0, 2**32)
 PHASES = st.lists(
@@ -24,16 +24,16 @@ PHASES = st.lists(
 
 @given(PHASES, SEEDS)
 def test_arrivals_strictly_increase_and_stay_inside_their_phase(phases: list[Phase], seed: int) -> None:
-    found = list(arrivals(phases, seed))
-    assert all(earlier.due < later.due for earlier, later in pairwise(found))
+    schedule = list(arrivals(phases, seed))
+    assert all(earlier.due < later.due for earlier, later in pairwise(schedule))
     begin = 0.0
     for phase in phases:
         end = begin + phase.duration
-        inside = [arrival for arrival in found if begin <= arrival.due < end]
+        inside = [arrival for arrival in schedule if begin <= arrival.due < end]
         assert {arrival.phase for arrival in inside} <= {phase.name}
         assert not inside or phase.rate > 0
         begin = end
-    assert all(arrival.due < begin for arrival in found)
+    assert all(arrival.due < begin for arrival in schedule)
 
 
 @given(PHASES, SEEDS)
@@ -54,8 +54,8 @@ def test_the_count_is_that_of_the_rate(rate: float) -> None:
 
 
 def test_each_phase_has_its_own_rate() -> None:
-    found = list(arrivals([Phase("calm", 500, 2), Phase("pause", 50, 0), Phase("busy", 100, 20)], 67))
-    counts = {name: sum(arrival.phase == name for arrival in found) for name in ("calm", "pause", "busy")}
+    schedule = list(arrivals([Phase("calm", 500, 2), Phase("pause", 50, 0), Phase("busy", 100, 20)], 67))
+    counts = {name: sum(arrival.phase == name for arrival in schedule) for name in ("calm", "pause", "busy")}
     assert counts["pause"] == 0
     assert abs(counts["calm"] - 1000) < 4 * math.sqrt(1000)
     assert abs(counts["busy"] - 2000) < 4 * math.sqrt(2000)
@@ -75,10 +75,10 @@ def test_gaps_are_exponential() -> None:
 
 @given(PHASES, st.floats(0.05, 100))
 def test_a_wanted_length_is_met_and_keeps_the_order(phases: list[Phase], seconds: float) -> None:
-    cut = lasting(phases, seconds)
+    cut = with_duration(phases, seconds)
     assert math.isclose(sum(phase.duration for phase in cut), seconds)
     assert [phase.name for phase in cut] == [phase.name for phase in phases][: len(cut)]
 
 
 def test_scaling_multiplies_every_rate() -> None:
-    assert scaled([Phase("a", 1, 2), Phase("b", 3, 4)], 2.5) == (Phase("a", 1, 5), Phase("b", 3, 10))
+    assert scale_rates([Phase("a", 1, 2), Phase("b", 3, 4)], 2.5) == (Phase("a", 1, 5), Phase("b", 3, 10))

@@ -1,4 +1,4 @@
-"""The report fits where it is shown, and says how a figure is meant."""
+"""The report fits the width of its output."""
 
 import io
 from pathlib import Path
@@ -9,9 +9,9 @@ from rich.console import Console
 from exporters.errors import UsageError
 from exporters.signals import Verdict
 from loadgen.arrivals import Phase
-from loadgen.report import FOLDED, percent, render, show, spell
-from loadgen.request_record import Fate, Objective, Record, Run, read_records, read_run
-from loadgen.summary import summary
+from loadgen.report import FOLDED, format_percent, format_seconds, render, show
+from loadgen.request_record import ClientOutcome, Objective, Record, Run, read_records, read_run
+from loadgen.summary import summarise
 
 RUN = Run(
     scenario="mixed",
@@ -29,8 +29,8 @@ RUN = Run(
 )
 
 
-def record(number: int, phase: str, outcome: Fate, ttft: float | None) -> Record:
-    good = outcome is Fate.OK
+def record(number: int, phase: str, outcome: ClientOutcome, ttft: float | None) -> Record:
+    good = outcome is ClientOutcome.OK
     return Record(
         request_class="siso",
         phase=phase,
@@ -53,22 +53,22 @@ def record(number: int, phase: str, outcome: Fate, ttft: float | None) -> Record
 
 
 RECORDS = [
-    *(record(n, "calm", Fate.OK, 0.25) for n in range(6)),
-    *(record(n, "busy", Fate.UPSTREAM_ERROR, None) for n in range(4)),
+    *(record(n, "calm", ClientOutcome.OK, 0.25) for n in range(6)),
+    *(record(n, "busy", ClientOutcome.UPSTREAM_ERROR, None) for n in range(4)),
 ]
 
 
-def shown(width: int) -> str:
+def rendered(width: int) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     narrow = width < FOLDED
-    console.print(render(RUN, summary(RECORDS, RUN.classes, ["calm", "busy"]), narrow=narrow))
+    console.print(render(RUN, summarise(RECORDS, RUN.classes, ["calm", "busy"]), narrow=narrow))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 @pytest.mark.parametrize("width", [80, 100, FOLDED, 160])
 def test_nothing_is_cut_off_at(width: int) -> None:
-    text = shown(width)
+    text = rendered(width)
     assert "…" not in text
     assert all(len(line) <= width for line in text.splitlines())
     words = ("calm", "busy", "whole run", "upstream_error 4", "100 %", "60 %", "250 ms", "1000000", "200000", "900000")
@@ -76,7 +76,7 @@ def test_nothing_is_cut_off_at(width: int) -> None:
 
 
 def test_a_quantile_that_no_stream_reached_is_infinite() -> None:
-    line = next(line for line in shown(160).split("whole run")[1].splitlines() if "siso" in line)
+    line = next(line for line in rendered(160).split("whole run")[1].splitlines() if "siso" in line)
     assert line.split()[:14] == "siso 10 6 upstream_error 4 60 % 250 ms ∞ ∞ 4 - 1 ms".split()[:14]  # noqa: SIM905
 
 
@@ -94,7 +94,7 @@ def test_a_report_of_no_run_is_refused(tmp_path: Path) -> None:
 
 def test_output_that_is_no_terminal_is_wide() -> None:
     console = Console(file=io.StringIO(), width=40)
-    show(RUN, summary(RECORDS, RUN.classes, ["calm"]), console)
+    show(RUN, summarise(RECORDS, RUN.classes, ["calm"]), console)
     assert console.width == 160
 
 
@@ -110,9 +110,9 @@ def test_output_that_is_no_terminal_is_wide() -> None:
         (180.4, "180 s"),
     ],
 )
-def test_a_duration_is_spelled(seconds: float | None, text: str) -> None:
-    assert spell(seconds) == text
+def test_a_duration_has_three_digits(seconds: float | None, text: str) -> None:
+    assert format_seconds(seconds) == text
 
 
-def test_a_share_is_spelled() -> None:
-    assert (percent(None), percent(0.995), percent(2 / 3)) == ("-", "99.5 %", "66.67 %")
+def test_a_share_is_a_percentage() -> None:
+    assert (format_percent(None), format_percent(0.995), format_percent(2 / 3)) == ("-", "99.5 %", "66.67 %")

@@ -32,7 +32,7 @@ def test_a_loopback_target_is_taken(url: str, target: Target) -> None:
     assert parse(url, allow_remote=False) == target
 
 
-def test_a_remote_target_needs_a_word() -> None:
+def test_a_remote_target_needs_a_flag() -> None:
     with pytest.raises(UsageError) as refusal:
         parse("https://gpu.example:8443", allow_remote=False)
     assert str(refusal.value) == (
@@ -58,16 +58,16 @@ def test_what_is_no_base_url_is_refused(url: str, message: str) -> None:
 
 
 def test_flags_change_the_scenario() -> None:
-    found = run_settings.from_arguments(
+    settings = run_settings.from_arguments(
         parsed("demo", *LOCAL, "--seed", "7", "--duration", "2m", "--rate-scale", "0.5", "--grace", "3s")
     )
-    first, second = found.scenario.phases
+    first, second = settings.scenario.phases
     rest = 120 - first.duration
-    assert found.phases == (
+    assert settings.phases == (
         Phase("baseline", first.duration, first.rate / 2),
         Phase("overload", rest, second.rate / 2),
     )
-    assert (found.seed, found.length, found.grace, found.check) == (7, 120, 3, True)
+    assert (settings.seed, settings.length, settings.grace, settings.check) == (7, 120, 3, True)
 
 
 def test_without_a_check_the_model_must_be_named() -> None:
@@ -112,9 +112,9 @@ def test_plain_locust_reads_the_same_flags_from_the_environment() -> None:
         "VLLM_SLO_ALLOW_REMOTE": "true",
         "VLLM_SLO_NO_CHECK": "no",
     }
-    found = run_settings.from_environment(environment, "http://sidecar:8000")
-    assert (found.scenario.name, str(found.target), found.rate_scale) == ("demo", "http://sidecar:8000", 2)
-    assert found.check
+    settings = run_settings.from_environment(environment, "http://sidecar:8000")
+    assert (settings.scenario.name, str(settings.target), settings.rate_scale) == ("demo", "http://sidecar:8000", 2)
+    assert settings.check
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from exporters.errors import UsageError
 from exporters.yaml_reader import FileError
 from loadgen import scenario
 from loadgen.arrivals import Phase
-from loadgen.scenario import Shape, Span
+from loadgen.scenario import Shape, TokenRange
 
 SMALL = """
 name: small
@@ -19,8 +19,7 @@ phases: [{name: steady, duration: 1m30s, rate: 2.5}]
 
 
 def test_what_is_left_out_has_a_default() -> None:
-    found = scenario.loads(SMALL)
-    assert found == scenario.Scenario(
+    assert scenario.loads(SMALL) == scenario.Scenario(
         name="small",
         description="",
         seed=0,
@@ -28,7 +27,7 @@ def test_what_is_left_out_has_a_default() -> None:
         stream_share=0.9,
         chat_share=0.9,
         corpus=(),
-        shapes=(Shape("chat", 2.0, Span(10, 20), Span(5, 5), document=False),),
+        shapes=(Shape("chat", 2.0, TokenRange(10, 20), TokenRange(5, 5), document=False),),
         phases=(Phase("steady", 90.0, 2.5),),
     )
 

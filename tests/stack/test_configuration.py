@@ -1,6 +1,6 @@
-"""The container lab as configuration: what must hold of it can be read, so this needs no Docker.
+"""The configuration of the container lab, which these tests read without Docker.
 
-Grafana's part is held here and nowhere else where its image cannot be pulled.
+Where Grafana's image cannot be pulled, its part is tested only here.
 """
 
 import argparse
@@ -19,14 +19,15 @@ import pytest
 import yaml
 
 from compose import rewrite_config, services
-from compose.ports import Ports, free_ports
-from compose.run_directory import RunFolder
+from compose.ports import Ports
+from compose.run_directory import RunDirectory
 from exporters.sidecar import command as sidecar_command
+from tests.support.ports import free_lab_ports
 
 ROOT = Path(__file__).parents[2]
-ROOM = ROOT / "compose"
+COMPOSE = ROOT / "compose"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-DOCKERFILE = (ROOM / "Dockerfile").read_text(encoding="utf-8")
+DOCKERFILE = (COMPOSE / "Dockerfile").read_text(encoding="utf-8")
 
 
 class Overlay(yaml.SafeLoader):
@@ -44,8 +45,8 @@ def read(path: Path) -> Any:
     return yaml.load(path.read_text(encoding="utf-8"), Overlay)  # noqa: S506 - a SafeLoader with one tag more
 
 
-LAB = read(ROOM / "compose.yaml")
-GPU = read(ROOM / "compose.gpu.yaml")
+LAB = read(COMPOSE / "compose.yaml")
+GPU = read(COMPOSE / "compose.gpu.yaml")
 SERVICES: dict[str, dict[str, Any]] = LAB["services"]
 DAEMONS = [name for name in SERVICES if name != "rules"]
 EVERY = pytest.mark.parametrize("name", SERVICES)
@@ -138,7 +139,7 @@ def test_a_service_waits_until_what_it_needs_is_healthy(name: str) -> None:
 def test_bind_mounts_are_in_the_clone_and_read_only_and_volumes_are_declared(name: str) -> None:
     for source, target, mode in mounts(name):
         if source.startswith("."):
-            assert (ROOM / source).exists(), source
+            assert (COMPOSE / source).exists(), source
             assert mode == "ro", target
         else:
             assert source in LAB["volumes"]
@@ -161,8 +162,8 @@ def test_the_addresses_in_the_configuration_files_are_those_of_the_services() ->
 @pytest.mark.parametrize("name", ["rules", "sidecar", "locust"])
 def test_one_slo_file_judges_alerts_and_grades(name: str) -> None:
     assert ("./slos.yaml", "/etc/vllm-slo/slos.yaml", "ro") in mounts(name)
-    said = json.dumps([SERVICES[name].get("entrypoint"), environment(SERVICES[name])])
-    assert "/etc/vllm-slo/slos.yaml" in said
+    text = json.dumps([SERVICES[name].get("entrypoint"), environment(SERVICES[name])])
+    assert "/etc/vllm-slo/slos.yaml" in text
 
 
 def test_settings_of_the_sidecar_are_flags_that_it_has() -> None:
@@ -173,11 +174,11 @@ def test_settings_of_the_sidecar_are_flags_that_it_has() -> None:
 
 
 def test_prometheus_reads_the_rules_where_they_are_made() -> None:
-    (made,) = re.findall(r"> (\S+)$", SERVICES["rules"]["entrypoint"][-1])
+    (rule_file,) = re.findall(r"> (\S+)$", SERVICES["rules"]["entrypoint"][-1])
     (folder,) = [target for source, target, _ in mounts("prometheus") if source == "rules"]
     assert SERVICES["rules"]["working_dir"] in [target for source, target, _ in mounts("rules") if source == "rules"]
     patterns = read(rewrite_config.PROMETHEUS)["rule_files"]
-    assert any(fnmatch.fnmatchcase(f"{folder}/{made}", pattern) for pattern in patterns)
+    assert any(fnmatch.fnmatchcase(f"{folder}/{rule_file}", pattern) for pattern in patterns)
 
 
 def test_grafana_finds_its_data_source() -> None:
@@ -189,7 +190,9 @@ def test_grafana_finds_its_data_source() -> None:
     assert prometheus["uid"]
     interval = read(rewrite_config.PROMETHEUS)["global"]["scrape_interval"]
     assert (
-        prometheus["jsonData"]["timeInterval"] == interval == read(rewrite_config.ROOM / "slos.yaml")["scrape_interval"]
+        prometheus["jsonData"]["timeInterval"]
+        == interval
+        == read(rewrite_config.COMPOSE_DIRECTORY / "slos.yaml")["scrape_interval"]
     )
 
 
@@ -198,18 +201,18 @@ def test_grafana_finds_the_generated_dashboards_and_shows_them_to_anybody() -> N
     assert provisioned["apiVersion"] == 1
     (provider,) = provisioned["providers"]
     targets = {target: source for source, target, _ in mounts("grafana")}
-    generated = (ROOM / targets[provider["options"]["path"]]).resolve()
+    generated = (COMPOSE / targets[provider["options"]["path"]]).resolve()
     boards = [json.loads(path.read_text(encoding="utf-8")) for path in generated.glob("*.json")]
     assert boards
     for board in boards:
         assert board["uid"]
         variables = {variable["name"]: variable for variable in board["templating"]["list"]}
         assert variables["datasource"]["query"] == "prometheus"
-    assert (ROOM / targets["/etc/grafana/provisioning"]).resolve() == rewrite_config.GRAFANA
+    assert (COMPOSE / targets["/etc/grafana/provisioning"]).resolve() == rewrite_config.GRAFANA
 
 
 def test_grafana_has_the_settings_of_the_native_lab_and_no_way_to_log_in(tmp_path: Path) -> None:
-    config = services.LabConfig(folder=RunFolder(tmp_path), ports=free_ports())
+    config = services.LabConfig(directory=RunDirectory(tmp_path), ports=free_lab_ports())
     native = services.grafana_server(config, "/usr/sbin/grafana").env or {}
     wanted = {
         name: value

@@ -1,6 +1,6 @@
-"""The container lab for real: `make stack-test` brings it up, burns a budget in it and takes it down, in this order.
+"""The container lab for real: `make stack-test` starts it, burns a budget in it and stops it, in this order.
 
-An image that is not here and cannot be pulled is named. Without Grafana's the rest is tested; each other is needed.
+An image that is missing and cannot be pulled is named. Without Grafana's the rest is tested; each other is needed.
 """
 
 import json
@@ -35,8 +35,8 @@ def docker(*words: str, within: float = 30, env: dict[str, str] | None = None) -
     )
 
 
-def why_no_docker() -> str | None:
-    """What keeps containers from being started here, in words."""
+def missing_docker() -> str | None:
+    """Why no container can be started on this machine."""
     if shutil.which("docker") is None:
         return "Docker is not installed"
     if docker("compose", "version").returncode:
@@ -47,15 +47,15 @@ def why_no_docker() -> str | None:
     return None
 
 
-def is_here(image: str) -> bool:
-    """Whether there is such an image, or it could be pulled now."""
+def is_available(image: str) -> bool:
+    """Whether the image exists, or can be pulled."""
     return not docker("image", "inspect", image).returncode or not docker("pull", "-q", image, within=300).returncode
 
 
 def wait_for(condition: Callable[[], bool], within: float) -> bool:
-    give_up = time.monotonic() + within
+    deadline = time.monotonic() + within
     while not condition():
-        if time.monotonic() > give_up:
+        if time.monotonic() > deadline:
             return False
         time.sleep(1)
     return True
@@ -63,7 +63,7 @@ def wait_for(condition: Callable[[], bool], within: float) -> bool:
 
 @dataclass(frozen=True)
 class Stack:
-    """The lab that is up, on ports of its own; `env` makes every command speak of it."""
+    """The running lab, on its own ports; `env` makes every docker command refer to it."""
 
     env: dict[str, str]
     services: dict[str, str]
@@ -100,19 +100,21 @@ class Stack:
 
 
 def settings() -> dict[str, str]:
-    """The environment of the lab under test: nothing of the caller's may change it, and its ports are free."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COMPOSE_", "VLLM_", "LOCUST_"))}
+    """The environment of the lab under test, without the caller's settings and with free ports."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("COMPOSE_", "VLLM_", "LOCUST_"))
+    }
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in PUBLISHED]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         ports = {f"{name}_PORT": str(each.getsockname()[1]) for name, each in zip(PUBLISHED, sockets, strict=True)}
-    return {**kept, **ports, "COMPOSE_PROJECT_NAME": PROJECT}
+    return {**environment, **ports, "COMPOSE_PROJECT_NAME": PROJECT}
 
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    if reason := why_no_docker():
+    if reason := missing_docker():
         pytest.skip(reason)
     env = settings()
     configuration = docker("compose", "config", "--format", "json", env=env)
@@ -121,12 +123,12 @@ def stack() -> Iterator[Stack]:
     base = re.search(r"^ARG PYTHON=(\S+)$", (ROOT / "compose" / "Dockerfile").read_text(), re.MULTILINE)
     assert base
     foreign = {image for image in services.values() if not image.startswith("vllm-slo:")} | {base[1]}
-    absent = frozenset(image for image in foreign if not is_here(image))
+    absent = frozenset(image for image in foreign if not is_available(image))
     if needed := sorted(absent - {services["grafana"]}):
-        pytest.skip(f"neither here nor to be pulled: {', '.join(needed)}")
+        pytest.skip(f"not available: {', '.join(needed)}")
     lab = Stack(env, services, absent)
     clear = ("compose", "down", "--volumes", "--remove-orphans", "--timeout", "10")
-    docker(*clear, within=120, env=env)  # what a run that was killed has left would count as seen in this one
+    docker(*clear, within=120, env=env)  # the rest of a killed run would count in this one
     try:
         lab.compose("build", within=600)
         started = [name for name in services if services[name] not in absent and name != "rules"]
@@ -158,8 +160,8 @@ def test_the_engine_can_be_reached_neither_from_here_nor_past_the_sidecar(stack:
 
 def test_prometheus_scrapes_every_target(stack: Stack) -> None:
     def targets() -> dict[str, str]:
-        found = stack.get(f"{stack.url('prometheus')}/api/v1/targets?state=active")["data"]["activeTargets"]
-        return {target["labels"]["job"]: target["health"] for target in found}
+        active = stack.get(f"{stack.url('prometheus')}/api/v1/targets?state=active")["data"]["activeTargets"]
+        return {target["labels"]["job"]: target["health"] for target in active}
 
     wanted = dict.fromkeys(("vllm-slo-sidecar", "vllm-slo-load", "prometheus", "alertmanager"), "up")
     assert wait_for(lambda: targets() == wanted, within=30), targets()  # two of them are scraped every 15 s
@@ -178,9 +180,9 @@ def test_the_rules_are_loaded_and_evaluate_without_error(stack: Stack) -> None:
 
 def test_grafana_shows_the_dashboard(stack: Stack) -> None:
     if stack.services["grafana"] in stack.absent:
-        pytest.skip(f"{stack.services['grafana']} cannot be had here; its part is checked as configuration only")
-    found = {board["uid"] for board in stack.get(f"{stack.url('grafana')}/api/search?type=dash-db")}
-    assert found == {json.loads(path.read_text())["uid"] for path in (ROOT / "dashboards/generated").glob("*.json")}
+        pytest.skip(f"{stack.services['grafana']} is not available; only its configuration is tested")
+    uids = {board["uid"] for board in stack.get(f"{stack.url('grafana')}/api/search?type=dash-db")}
+    assert uids == {json.loads(path.read_text())["uid"] for path in (ROOT / "dashboards/generated").glob("*.json")}
 
 
 def test_load_started_on_locusts_page_moves_goodput(stack: Stack) -> None:

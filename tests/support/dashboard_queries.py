@@ -14,29 +14,29 @@ _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right) ?\(
 @dataclass(frozen=True, slots=True)
 class Series:
     labels: frozenset[str]
-    counts: bool
+    is_counter: bool
     """It only ever grows."""
 
 
-def _known() -> Iterator[tuple[str, Series]]:
+def _series_by_name() -> Iterator[tuple[str, Series]]:
     scraped = {str(Label.INSTANCE), "job"}
     for signal in SIGNALS:
         labels = frozenset(map(str, signal.labels)) | scraped
         if signal.kind is Kind.HISTOGRAM:
-            yield signal.bucket, Series(labels | {"le"}, counts=True)
-            yield signal.sum, Series(labels, counts=True)
-            yield signal.count, Series(labels, counts=True)
+            yield signal.bucket, Series(labels | {"le"}, is_counter=True)
+            yield signal.sum, Series(labels, is_counter=True)
+            yield signal.count, Series(labels, is_counter=True)
         else:
-            yield signal.name, Series(labels, counts=signal.kind is Kind.COUNTER)
+            yield signal.name, Series(labels, is_counter=signal.kind is Kind.COUNTER)
     for recorded in RECORDED:
-        yield recorded.name, Series(frozenset(map(str, recorded.labels)), counts=False)
+        yield recorded.name, Series(frozenset(map(str, recorded.labels)), is_counter=False)
     of_alerts = {"alertname", "alertstate", *map(str, (Label.SEVERITY, Label.MODEL, Label.CLASS, Label.SLO))}
-    yield FIRING, Series(frozenset(of_alerts) | scraped, counts=False)
+    yield FIRING, Series(frozenset(of_alerts) | scraped, is_counter=False)
     for name in ("up", "scrape_duration_seconds", "scrape_samples_scraped", "scrape_series_added"):  # of each scrape
-        yield name, Series(frozenset(scraped), counts=False)
+        yield name, Series(frozenset(scraped), is_counter=False)
 
 
-KNOWN = dict(_known())
+SERIES = dict(_series_by_name())
 
 
 def series_in(expression: str) -> list[str]:
@@ -63,7 +63,7 @@ def windows_in(expression: str) -> list[str]:
     return re.findall(r"\[([^\]]*)\]", _without_strings(expression))
 
 
-def inside(expression: str, calls: str) -> Iterator[str]:
+def call_arguments(expression: str, calls: str) -> Iterator[str]:
     """What stands in the parentheses of each function or aggregation whose name the pattern `calls` fits."""
     text = _without_strings(expression)
     for call in re.finditer(rf"\b(?:{calls})(?: (?:by|without) \([^)]*\))? ?\(", text):

@@ -1,4 +1,4 @@
-"""An engine over a real socket: metrics, models, version and short answers, each as a test wants it."""
+"""An engine over a real socket: metrics, models, version and short responses, each as a test sets it."""
 
 import asyncio
 import contextlib
@@ -13,22 +13,28 @@ from aiohttp import web
 DATA = Path(__file__).parent / "data"
 CACHING_ON = (DATA / "vllm-prefix-caching-on.txt").read_text()
 CACHING_OFF = (DATA / "vllm-prefix-caching-off.txt").read_text()
+_START_TIME = "1.79522669652e+09"
+
+
+def with_start_time(page: str, start: float) -> str:
+    """The recorded page of a process that started at another time."""
+    assert _START_TIME in page
+    return page.replace(_START_TIME, repr(start))
 
 
 @dataclass
 class Engine:
-    """What the engine shows; tests change the fields while it runs."""
+    """The content of the engine's pages; tests change the fields while it runs."""
 
     metrics: str | bytes = CACHING_ON
     metrics_status: int = 200
-    metrics_wait: float = 0.0
     models: tuple[str, ...] = ("tiny",)
     models_body: str | None = None
     version: str | None = "0.32.0"
     server_info: str | None = None
     fingerprint: str | None = None
     may_finish: asyncio.Event = field(default_factory=asyncio.Event)
-    """A stream gives one chunk, waits for this, and ends."""
+    """A stream sends one chunk, waits for this, and ends."""
     port: int = 0
     tls: ssl.SSLContext | None = None
 
@@ -37,15 +43,14 @@ class Engine:
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     async def metrics_page(self, _: web.Request) -> web.Response:
-        await asyncio.sleep(self.metrics_wait)
         body = self.metrics.encode() if isinstance(self.metrics, str) else self.metrics
         return web.Response(
             status=self.metrics_status, body=body, headers={"content-type": "text/plain; charset=utf-8"}
         )
 
     async def models_page(self, _: web.Request) -> web.Response:
-        listed = json.dumps({"data": [{"id": model} for model in self.models]})
-        return web.Response(text=self.models_body or listed, content_type="application/json")
+        body = json.dumps({"data": [{"id": model} for model in self.models]})
+        return web.Response(text=self.models_body or body, content_type="application/json")
 
     async def version_page(self, _: web.Request) -> web.Response:
         return web.Response(status=404) if self.version is None else web.json_response({"version": self.version})
@@ -54,9 +59,9 @@ class Engine:
         return web.Response(status=404) if self.server_info is None else web.Response(text=self.server_info)
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
-        asked = await request.json()
+        request_body = await request.json()
         usage = {"prompt_tokens": 3, "completion_tokens": 2}
-        if not asked.get("stream"):
+        if not request_body.get("stream"):
             return web.json_response(
                 {
                     "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}],
@@ -77,7 +82,7 @@ class Engine:
 
 @contextlib.asynccontextmanager
 async def serving(engine: Engine) -> AsyncIterator[Engine]:
-    """Serve on `engine.port`, or on a free one that it then names."""
+    """Serve on `engine.port`; where that is 0, on a free port that is then stored there."""
     app = web.Application()
     app.add_routes(
         [
@@ -97,5 +102,5 @@ async def serving(engine: Engine) -> AsyncIterator[Engine]:
         yield engine
     finally:
         await runner.cleanup()
-        if engine.tls is not None:  # a handshake that was broken off closes its socket some turns of the loop later
+        if engine.tls is not None:  # an aborted handshake closes its socket some turns of the loop later
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A Prometheus that answers over a real socket what a test wants to hear."""
+"""A Prometheus over a real socket with canned responses."""
 
 import json
 import threading
@@ -7,21 +7,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-Ask = Callable[[str, dict[str, str]], tuple[int, Any]]
+Handler = Callable[[str, dict[str, str]], tuple[int, Any]]
 
 
 class FakePrometheus:
-    """Answers as `answer` says and remembers what it was asked."""
+    """Responds by `respond` and records the requests."""
 
-    def __init__(self, answer: Ask) -> None:
-        self.asked: list[tuple[str, dict[str, str]]] = []
+    def __init__(self, respond: Handler) -> None:
+        self.requests: list[tuple[str, dict[str, str]]] = []
         fake = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class RequestHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 url = urlsplit(self.path)
-                fake.asked.append((url.path, dict(parse_qsl(url.query))))
-                status, body = answer(*fake.asked[-1])
+                fake.requests.append((url.path, dict(parse_qsl(url.query))))
+                status, body = respond(*fake.requests[-1])
                 payload = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(payload)))
@@ -31,7 +31,7 @@ class FakePrometheus:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), RequestHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +27,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.support.ports import free_port
 from tests.support.scripted_relay import DONE, END, SLOS, STREAM_HEAD, USAGE, chunk, content
-from tests.support.sidecar_process import free_port
+from tests.support.waiting import HANG, until
 
 
 @dataclass
@@ -166,7 +167,7 @@ class Sidecar:
     port: int
     pages: int
     log: Path
-    errors: Path
+    stderr: Path
     session: aiohttp.ClientSession
 
     async def ask(self, path: str = "/v1/chat/completions", **headers: str) -> str:
@@ -185,6 +186,10 @@ class Sidecar:
             if name.startswith(("llm_sidecar_dropped_spans_total", "llm_sidecar_exported_spans_total"))
         }
 
+    def log_lines(self) -> list[str]:
+        """The lines of standard error as `LEVEL PROCESS: MESSAGE`, without their time."""
+        return [line.partition(" ")[2] for line in self.stderr.read_text().splitlines()]
+
     def logged(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
@@ -192,7 +197,7 @@ class Sidecar:
         """SIGTERM; how many seconds it took to end."""
         began = time.monotonic()
         self.process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG):
             assert await self.process.wait() == 0
         return time.monotonic() - began
 
@@ -200,7 +205,7 @@ class Sidecar:
 @contextlib.asynccontextmanager
 async def sidecar(tmp_path: Path, upstream: int, *flags: str, **environment: str) -> AsyncIterator[Sidecar]:
     """`vllm-slo sidecar` in front of the engine on a port, ready to serve."""
-    slos, log, errors = tmp_path / "slos.yaml", tmp_path / "requests.jsonl", tmp_path / "stderr"
+    slos, log, stderr = tmp_path / "slos.yaml", tmp_path / "requests.jsonl", tmp_path / "stderr"
     slos.write_text(SLOS)
     port, pages = free_port(), free_port()
     arguments = {
@@ -211,7 +216,7 @@ async def sidecar(tmp_path: Path, upstream: int, *flags: str, **environment: str
         "--request-log": str(log),
     }
     own = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "VLLM_SLO_"))}
-    with errors.open("wb") as stderr:
+    with stderr.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
@@ -219,14 +224,14 @@ async def sidecar(tmp_path: Path, upstream: int, *flags: str, **environment: str
             "sidecar",
             *(word for pair in arguments.items() for word in pair),
             *flags,
-            stderr=stderr,
+            stderr=output,
             env=own | environment,
         )
     try:
         async with aiohttp.ClientSession() as session:
-            running = Sidecar(process, port, pages, log, errors, session)
-            await until(lambda: _ready(session, pages) if process.returncode is None else True, 20)
-            assert process.returncode is None, errors.read_text()
+            running = Sidecar(process, port, pages, log, stderr, session)
+            await until(lambda: _ready(session, pages) if process.returncode is None else True)
+            assert process.returncode is None, stderr.read_text()
             yield running
     finally:
         if process.returncode is None:
@@ -239,13 +244,3 @@ async def _ready(session: aiohttp.ClientSession, pages: int) -> bool:
         async with session.get(f"http://127.0.0.1:{pages}/readyz") as answer:
             return answer.status == 200
     return False
-
-
-async def until(holds: Callable[[], Any], seconds: float = 10) -> None:
-    """Wait until a condition, plain or awaited, holds."""
-    async with asyncio.timeout(seconds):
-        while True:
-            found = holds()
-            if await found if asyncio.iscoroutine(found) else found:
-                return
-            await asyncio.sleep(0.05)

@@ -12,8 +12,8 @@ import yaml
 from alerts.recording_windows import windows
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert, Recording, RuleGroup, to_yaml
+from exporters.quantities import number, spell_duration
 from exporters.slos import SloFile
-from exporters.yaml_reader import number, spell_duration
 
 _ENVIRONMENT = {**os.environ, "GOGC": "400"}
 """Collecting garbage less often saves a fifth of promtool's time."""

@@ -14,6 +14,7 @@ from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.records import Finished, Hello, Judged
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
+from tests.support.waiting import HANG
 
 SLOS = """
 version: 1
@@ -106,7 +107,7 @@ class Stage:
 
     async def record(self, number: int = 1) -> Finished:
         """The record of the `number`th request, once it has ended."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG):
             while len(self.records) < number:
                 await asyncio.sleep(0.005)
         return self.records[number - 1]
@@ -135,15 +136,15 @@ class RawClient:
         await self.writer.drain()
 
     async def until(self, mark: bytes) -> bytes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG):
             return await self.reader.readuntil(mark)
 
     async def some(self) -> bytes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG):
             return await self.reader.read(1 << 20)
 
     async def rest(self) -> bytes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG):
             return await self.reader.read()
 
     def leave(self) -> None:

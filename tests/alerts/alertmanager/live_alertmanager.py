@@ -2,9 +2,8 @@
 
 import json
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,9 +14,10 @@ import yaml
 
 from compose import services
 from compose.cli import main
-from compose.ports import free_ports
 from compose.prometheus_tools import Tools
-from compose.run_directory import RunFolder
+from compose.run_directory import RunDirectory
+from tests.support.ports import free_lab_ports
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 WEBHOOKS = ("--page", "webhook=http://pager.example.org/page", "--ticket", "webhook=http://tracker.example.org/ticket")
@@ -35,13 +35,6 @@ def made(folder: Path, *flags: str) -> Path:
     """What the command writes."""
     assert main(["alerts", "alertmanager", "--out", str(folder), *flags]) == 0
     return folder / "alertmanager.yml"
-
-
-def wait_until(condition: Callable[[], bool], within: float = 10) -> bool:
-    give_up = time.monotonic() + within
-    while not (holds := condition()) and time.monotonic() < give_up:
-        time.sleep(0.05)
-    return holds
 
 
 @dataclass(frozen=True)
@@ -76,7 +69,7 @@ class Alertmanager:
 @contextmanager
 def running(folder: Path, tools: Tools, *flags: str, **more: Any) -> Iterator[Alertmanager]:
     """With what the command makes of the flags, and with `more` in its `global`; alone, on loopback."""
-    config = services.LabConfig(folder=RunFolder(folder), ports=free_ports())
+    config = services.LabConfig(directory=RunDirectory(folder), ports=free_lab_ports())
     path = made(folder, *flags)
     document = yaml.safe_load(path.read_text())
     document["global"] = {**document.get("global", {}), **more}
@@ -89,7 +82,7 @@ def running(folder: Path, tools: Tools, *flags: str, **more: Any) -> Iterator[Al
     ):
         found = Alertmanager(config.ports.url("alertmanager"))
         try:
-            assert wait_until(lambda: found.is_ready() or process.poll() is not None, within=30), log.read_text()
+            assert wait_until(lambda: found.is_ready() or process.poll() is not None), log.read_text()
             assert process.poll() is None, log.read_text()
             yield found
         finally:

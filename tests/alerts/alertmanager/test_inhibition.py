@@ -13,7 +13,8 @@ from alerts.rule_groups import Alert
 from compose.prometheus_tools import Tools
 from exporters.signals import RECORDED, SIGNALS, Label
 from exporters.slos import loads
-from tests.alerts.alertmanager.live_alertmanager import PER_TENANT, WEBHOOKS, Alertmanager, Labels, running, wait_until
+from tests.alerts.alertmanager.live_alertmanager import PER_TENANT, WEBHOOKS, Alertmanager, Labels, running
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.lab
 

@@ -11,13 +11,13 @@ import aiohttp
 import pytest
 
 from compose.lab import Lab, running
-from compose.ports import free_ports
 from compose.prometheus_tools import Tools
-from compose.run_directory import RunFolder
+from compose.run_directory import RunDirectory
 from compose.services import LabConfig
 from compose.webhook import Notification
 from exporters import slos
 from tests.alerts.alertmanager.live_alertmanager import ROOT
+from tests.support.ports import free_lab_ports
 
 pytestmark = pytest.mark.lab
 
@@ -57,7 +57,7 @@ async def offered(lab: Lab) -> AsyncIterator[None]:
 async def arrives(lab: Lab, status: str, within: float) -> Notification:
     async with asyncio.timeout(within):
         while True:
-            for each in lab.inbox.notifications:
+            for each in lab.notifications.received:
                 if each.status == status and each.has(alertname="LLMErrorBudgetBurn", slo="ttft", tier="fast-page"):
                     return each
             await asyncio.sleep(0.2)
@@ -70,7 +70,7 @@ async def test_a_burn_is_paged_with_all_that_a_page_says_and_resolved_when_it_en
     path.write_text((ROOT / "compose/slos.yaml").read_text().replace("threshold: 5s", "threshold: 500ms"))
     spec = slos.load(path)
     config = LabConfig(
-        folder=RunFolder(tmp_path / "run"), ports=free_ports(), slos=path, simulator=("--max-num-seqs", "1")
+        directory=RunDirectory(tmp_path / "run"), ports=free_lab_ports(), slos=path, simulator=("--max-num-seqs", "1")
     )
     async with running(config, spec, tools, print, print) as lab, offered(lab):
         page = await lab.during(arrives(lab, "firing", within=60))

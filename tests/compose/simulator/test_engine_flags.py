@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from compose.simulator.engine_flags import SettingsError, change, of_preset
+from compose.simulator.engine_flags import EngineFlagsError, apply_changes, preset_flags
 from compose.simulator.presets import PRESETS
 
-DEFAULT = of_preset(PRESETS["rtx6000ada-qwen2.5-14b"])
+DEFAULT = preset_flags(PRESETS["rtx6000ada-qwen2.5-14b"])
 
 
 def test_a_change_leaves_the_rest_as_it_was() -> None:
-    assert change(DEFAULT, {"enable_prefix_caching": False}) == replace(DEFAULT, enable_prefix_caching=False)
+    assert apply_changes(DEFAULT, {"enable_prefix_caching": False}) == replace(DEFAULT, enable_prefix_caching=False)
 
 
 def test_a_switch_may_come_as_a_word_from_the_environment() -> None:
-    assert change(DEFAULT, {"enable_prefix_caching": "False"}) == replace(DEFAULT, enable_prefix_caching=False)
+    assert apply_changes(DEFAULT, {"enable_prefix_caching": "False"}) == replace(DEFAULT, enable_prefix_caching=False)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_a_switch_may_come_as_a_word_from_the_environment() -> None:
     ],
 )
 def test_what_vllm_would_refuse_is_refused_with_every_mistake(changes: Any, mistakes: list[str]) -> None:
-    with pytest.raises(SettingsError) as refusal:
-        change(DEFAULT, changes)
+    with pytest.raises(EngineFlagsError) as refusal:
+        apply_changes(DEFAULT, changes)
     assert refusal.value.mistakes == mistakes
 
 

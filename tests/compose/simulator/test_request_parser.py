@@ -1,12 +1,12 @@
-"""Request bodies: what is taken, and what is refused in which words."""
+"""Request bodies: what is accepted, and the messages of refusals."""
 
 import random
 from typing import Any
 
 import pytest
 
-from compose.simulator.request_parser import Ask, Endpoint, Refusal, read
-from compose.simulator.scheduler import Finish
+from compose.simulator.request_parser import CompletionRequest, Endpoint, RequestError, parse_request
+from compose.simulator.scheduler import FinishReason
 
 HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}
 
@@ -15,22 +15,22 @@ def seeded(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311 - no secret
 
 
-def ask(body: Any, endpoint: Endpoint = Endpoint.CHAT) -> Ask:
-    return read(endpoint, body, model="tiny", max_model_len=2048, rng=seeded(0))
+def parsed(body: Any, endpoint: Endpoint = Endpoint.CHAT) -> CompletionRequest:
+    return parse_request(endpoint, body, model="tiny", max_model_len=2048, rng=seeded(0))
 
 
 def test_a_chat_without_max_tokens_may_go_on_to_the_models_length() -> None:
-    taken = ask(HELLO | {"ignore_eos": True})
-    assert len(taken.prompt) + taken.answer.length == 2048
-    assert taken.answer.finish is Finish.LENGTH
+    request = parsed(HELLO | {"ignore_eos": True})
+    assert len(request.prompt) + request.completion.length == 2048
+    assert request.completion.finish is FinishReason.LENGTH
 
 
 def test_a_completion_without_max_tokens_gets_sixteen() -> None:
-    assert ask({"prompt": "hello"}, Endpoint.COMPLETIONS).max_tokens == 16
+    assert parsed({"prompt": "hello"}, Endpoint.COMPLETIONS).max_tokens == 16
 
 
 def test_max_completion_tokens_goes_before_max_tokens() -> None:
-    assert ask(HELLO | {"max_tokens": 5, "max_completion_tokens": 7}).max_tokens == 7
+    assert parsed(HELLO | {"max_tokens": 5, "max_completion_tokens": 7}).max_tokens == 7
 
 
 @pytest.mark.parametrize(
@@ -43,18 +43,20 @@ def test_max_completion_tokens_goes_before_max_tokens() -> None:
     ],
 )
 def test_a_prompt_may_be_text_or_tokens(prompt: Any) -> None:
-    assert len(ask({"prompt": prompt}, Endpoint.COMPLETIONS).prompt) == 2
+    assert len(parsed({"prompt": prompt}, Endpoint.COMPLETIONS).prompt) == 2
 
 
 def test_the_text_parts_of_a_message_count() -> None:
     parts = [{"type": "text", "text": "hel"}, {"type": "image_url", "image_url": {"url": "x"}}, {"text": "lo"}]
-    assert ask({"messages": [{"role": "user", "content": parts}]}).prompt == ask(HELLO).prompt
+    assert parsed({"messages": [{"role": "user", "content": parts}]}).prompt == parsed(HELLO).prompt
 
 
-def test_a_seed_in_the_body_gives_the_same_answer_each_time() -> None:
+def test_a_seed_in_the_body_gives_the_same_completion_each_time() -> None:
     rng = seeded(0)
     body = HELLO | {"seed": 4}
-    one, two = (read(Endpoint.CHAT, body, model="tiny", max_model_len=2048, rng=rng).answer for _ in range(2))
+    one, two = (
+        parse_request(Endpoint.CHAT, body, model="tiny", max_model_len=2048, rng=rng).completion for _ in range(2)
+    )
     assert one == two
 
 
@@ -109,15 +111,15 @@ def test_a_seed_in_the_body_gives_the_same_answer_each_time() -> None:
     ],
 )
 def test_a_bad_request_is_refused(body: Any, param: str | None, message: str) -> None:
-    with pytest.raises(Refusal) as refusal:
-        ask(body)
+    with pytest.raises(RequestError) as refusal:
+        parsed(body)
     error = {"message": message, "type": "BadRequestError", "param": param, "code": 400}
     assert refusal.value.body == {"error": error}
 
 
 def test_an_unknown_model_is_not_found() -> None:
-    with pytest.raises(Refusal) as refusal:
-        ask(HELLO | {"model": "nope"})
+    with pytest.raises(RequestError) as refusal:
+        parsed(HELLO | {"model": "nope"})
     assert refusal.value.body == {
         "error": {
             "message": "The model `nope` does not exist. Valid aliases: tiny.",
@@ -130,8 +132,8 @@ def test_an_unknown_model_is_not_found() -> None:
 
 @pytest.mark.parametrize("prompt", [None, "", [], ["a", "b"], [1, "a"], [-1]])
 def test_a_prompt_that_is_none_is_refused(prompt: Any) -> None:
-    with pytest.raises(Refusal) as refusal:
-        ask({"prompt": prompt}, Endpoint.COMPLETIONS)
+    with pytest.raises(RequestError) as refusal:
+        parsed({"prompt": prompt}, Endpoint.COMPLETIONS)
     assert str(refusal.value) == (
         "prompt must be one string or one list of token ids, and not empty; the simulator takes no batches"
     )

@@ -8,7 +8,7 @@ import pytest
 from compose.cli import main
 from compose.services import ROOFLINE
 from compose.simulator.presets import DEFAULT_PRESET, PRESETS
-from tests.exporters.roofline.models import QWEN_14B
+from tests.exporters.roofline.model_configs import QWEN_14B
 
 
 def test_the_lab_shows_the_roofline_of_what_it_simulates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.simulator.engine_flags import Settings, change, of_preset
+from compose.simulator.engine_flags import EngineFlags, apply_changes, preset_flags
 from compose.simulator.presets import PRESETS, Preset
-from compose.simulator.scheduler import Engine, Finish, Job, Step
+from compose.simulator.scheduler import FinishReason, Job, Scheduler, Step
 
 TOY = PRESETS["toy"]
 LENGTH = 64
-PLAIN = change(
-    of_preset(TOY), {"max_model_len": LENGTH, "num_gpu_blocks": 64, "block_size": 4, "max_num_batched_tokens": 64}
+PLAIN = apply_changes(
+    preset_flags(TOY), {"max_model_len": LENGTH, "num_gpu_blocks": 64, "block_size": 4, "max_num_batched_tokens": 64}
 )
 
 
@@ -25,7 +25,7 @@ def job(prompt: int, output: int, *, first: int = 0) -> Job:
         tokens=[first, *range(1, prompt)],
         prompt_length=prompt,
         output_length=output,
-        finish=Finish.LENGTH,
+        finish=FinishReason.LENGTH,
         generate=lambda index: 1000 + index,
     )
 
@@ -39,12 +39,12 @@ class Arrival:
 
 
 @st.composite
-def engines(draw: st.DrawFn) -> Settings:
+def engines(draw: st.DrawFn) -> EngineFlags:
     size = draw(st.sampled_from([1, 3, 4, 16]))
     enough = -(-LENGTH // size) + 1
     chunked = draw(st.booleans())
     seqs = draw(st.integers(1, 6))
-    return Settings(
+    return EngineFlags(
         max_num_seqs=seqs,
         max_num_batched_tokens=draw(st.integers(seqs if chunked else LENGTH, 2 * LENGTH)),
         num_gpu_blocks=draw(st.integers(enough, 3 * enough)),
@@ -65,51 +65,53 @@ ARRIVALS = st.lists(
 )
 
 
-def play(engine: Engine, arrivals: list[Arrival]) -> tuple[list[Job], list[Step]]:
+def play(scheduler: Scheduler, arrivals: list[Arrival]) -> tuple[list[Job], list[Step]]:
     """Run all arrivals to their end; time is what the steps add up to."""
     coming = sorted(arrivals, key=lambda arrival: arrival.step)
     jobs: list[Job] = []
     steps: list[Step] = []
     now, turn = 0.0, 0
-    while coming or engine.waiting or engine.running:
+    while coming or scheduler.waiting or scheduler.running:
         while coming and coming[0].step <= turn:
             arrival = coming.pop(0)
             jobs.append(job(arrival.prompt, arrival.output, first=arrival.first))
-            engine.submit(jobs[-1], now)
-        step = engine.step(now)
+            scheduler.submit(jobs[-1], now)
+        step = scheduler.step(now)
         if step is not None:
             steps.append(step)
             now = step.ends_at
-            check_blocks(engine)
+            check_blocks(scheduler)
         turn += 1
         assert turn < 10_000, "the engine makes no progress"
     return jobs, steps
 
 
-def check_blocks(engine: Engine) -> None:
-    users = Counter(block for running in engine.running for block in running.blocks)
-    assert [users[block] for block in range(1, engine.pool.capacity + 1)] == engine.pool._users[1:]
-    assert engine.pool.free == engine.pool.capacity - len(users)
-    assert 0 <= engine.pool.usage <= 1
-    assert all(not waiting.blocks for waiting in engine.waiting)
+def check_blocks(scheduler: Scheduler) -> None:
+    users = Counter(block for running in scheduler.running for block in running.blocks)
+    assert [users[block] for block in range(1, scheduler.pool.capacity + 1)] == scheduler.pool._references[1:]
+    assert scheduler.pool.free == scheduler.pool.capacity - len(users)
+    assert 0 <= scheduler.pool.usage <= 1
+    assert all(not waiting.blocks for waiting in scheduler.waiting)
 
 
 @settings(max_examples=150, deadline=None)
 @given(engines(), ARRIVALS)
-def test_every_request_gets_the_tokens_it_asked_for_and_finishes_once(flags: Settings, arrivals: list[Arrival]) -> None:
-    engine = Engine(flags, TOY)
-    jobs, steps = play(engine, arrivals)
+def test_every_request_gets_the_tokens_it_asked_for_and_finishes_once(
+    flags: EngineFlags, arrivals: list[Arrival]
+) -> None:
+    scheduler = Scheduler(flags, TOY)
+    jobs, steps = play(scheduler, arrivals)
     tokens = Counter(token.job for step in steps for token in step.tokens)
     assert tokens == {each: each.output_length for each in jobs}
     assert Counter(token.job for step in steps for token in step.tokens if token.finish) == dict.fromkeys(jobs, 1)
     assert Counter(each for step in steps for each in step.admitted) == dict.fromkeys(jobs, 1)
-    assert engine.pool.free == engine.pool.capacity
+    assert scheduler.pool.free == scheduler.pool.capacity
 
 
 @settings(max_examples=100, deadline=None)
 @given(engines(), ARRIVALS)
-def test_a_step_keeps_to_its_budget_and_to_the_batch_size(flags: Settings, arrivals: list[Arrival]) -> None:
-    _, steps = play(Engine(flags, TOY), arrivals)
+def test_a_step_keeps_to_its_budget_and_to_the_batch_size(flags: EngineFlags, arrivals: list[Arrival]) -> None:
+    _, steps = play(Scheduler(flags, TOY), arrivals)
     for step in steps:
         assert 0 < sum(step.scheduled.values()) <= flags.max_num_batched_tokens
         assert len(step.scheduled) <= flags.max_num_seqs
@@ -118,15 +120,15 @@ def test_a_step_keeps_to_its_budget_and_to_the_batch_size(flags: Settings, arriv
 
 @settings(max_examples=100, deadline=None)
 @given(engines(), ARRIVALS)
-def test_requests_are_first_scheduled_in_the_order_they_came(flags: Settings, arrivals: list[Arrival]) -> None:
-    jobs, steps = play(Engine(flags, TOY), arrivals)
+def test_requests_are_first_scheduled_in_the_order_they_came(flags: EngineFlags, arrivals: list[Arrival]) -> None:
+    jobs, steps = play(Scheduler(flags, TOY), arrivals)
     assert [each for step in steps for each in step.admitted] == jobs
 
 
 @settings(max_examples=100, deadline=None)
 @given(engines(), ARRIVALS)
-def test_the_times_of_a_request_are_in_order_and_its_gaps_add_up(flags: Settings, arrivals: list[Arrival]) -> None:
-    jobs, steps = play(Engine(flags, TOY), arrivals)
+def test_the_times_of_a_request_are_in_order_and_its_gaps_add_up(flags: EngineFlags, arrivals: list[Arrival]) -> None:
+    jobs, steps = play(Scheduler(flags, TOY), arrivals)
     gaps: Counter[Job] = Counter()
     for step in steps:
         for token in step.tokens:
@@ -142,9 +144,9 @@ def test_the_times_of_a_request_are_in_order_and_its_gaps_add_up(flags: Settings
 
 @settings(max_examples=50, deadline=None)
 @given(engines(), ARRIVALS)
-def test_the_same_arrivals_give_the_same_trace(flags: Settings, arrivals: list[Arrival]) -> None:
+def test_the_same_arrivals_give_the_same_trace(flags: EngineFlags, arrivals: list[Arrival]) -> None:
     def trace() -> list[object]:
-        jobs, steps = play(Engine(flags, TOY), arrivals)
+        jobs, steps = play(Scheduler(flags, TOY), arrivals)
         names = {each: index for index, each in enumerate(jobs)}
         return [
             (step.started_at, step.duration, [(names[each], count) for each, count in step.scheduled.items()])
@@ -157,22 +159,22 @@ def test_the_same_arrivals_give_the_same_trace(flags: Settings, arrivals: list[A
 @settings(max_examples=100, deadline=None)
 @given(engines(), ARRIVALS, st.data())
 def test_aborting_requests_at_any_time_leaks_no_block(
-    flags: Settings, arrivals: list[Arrival], data: st.DataObject
+    flags: EngineFlags, arrivals: list[Arrival], data: st.DataObject
 ) -> None:
-    engine = Engine(flags, TOY)
+    scheduler = Scheduler(flags, TOY)
     jobs = [job(arrival.prompt, arrival.output, first=arrival.first) for arrival in arrivals]
     for each in jobs:
-        engine.submit(each, 0.0)
+        scheduler.submit(each, 0.0)
     draw: Callable[[st.SearchStrategy[int]], int] = data.draw
     left, now = list(jobs), 0.0
-    while engine.waiting or engine.running:
-        step = engine.step(now)
+    while scheduler.waiting or scheduler.running:
+        step = scheduler.step(now)
         assert step is not None
         now = step.ends_at
         if left and draw(st.integers(0, 1)):
-            engine.abort(left.pop(draw(st.integers(0, len(left) - 1))))
-        check_blocks(engine)
-    assert engine.pool.free == engine.pool.capacity
+            scheduler.abort(left.pop(draw(st.integers(0, len(left) - 1))))
+        check_blocks(scheduler)
+    assert scheduler.pool.free == scheduler.pool.capacity
 
 
 @pytest.mark.parametrize(
@@ -186,61 +188,61 @@ def test_aborting_requests_at_any_time_leaks_no_block(
     ],
 )
 def test_a_repeated_prompt_hits_whole_blocks_and_never_its_last_token(prompt: int, cached: int) -> None:
-    engine = Engine(PLAIN, TOY)
-    (first, second), _ = play(engine, [Arrival(0, prompt, 4, 0), Arrival(9, prompt, 4, 0)])
+    scheduler = Scheduler(PLAIN, TOY)
+    (first, second), _ = play(scheduler, [Arrival(0, prompt, 4, 0), Arrival(9, prompt, 4, 0)])
     assert (first.cached, second.cached) == (0, cached)
 
 
 def test_a_prompt_that_begins_otherwise_hits_nothing_although_the_rest_is_equal() -> None:
-    jobs, _ = play(Engine(PLAIN, TOY), [Arrival(0, 40, 1, 0), Arrival(5, 40, 1, 1)])
+    jobs, _ = play(Scheduler(PLAIN, TOY), [Arrival(0, 40, 1, 0), Arrival(5, 40, 1, 1)])
     assert [each.cached for each in jobs] == [0, 0]
 
 
 def test_two_equal_prompts_in_one_step_share_their_blocks() -> None:
-    engine = Engine(PLAIN, TOY)
+    scheduler = Scheduler(PLAIN, TOY)
     one, two = job(17, 8), job(17, 8)
-    engine.submit(one, 0.0)
-    engine.submit(two, 0.0)
-    engine.step(0.0)
+    scheduler.submit(one, 0.0)
+    scheduler.submit(two, 0.0)
+    scheduler.step(0.0)
     assert two.cached == 16
     assert one.blocks[:4] == two.blocks[:4]
     assert one.blocks[4] != two.blocks[4]
 
 
 def test_the_next_turn_of_a_conversation_hits_the_answer_too() -> None:
-    engine = Engine(PLAIN, TOY)
-    (turn,), _ = play(engine, [Arrival(0, 10, 11, 0)])
+    scheduler = Scheduler(PLAIN, TOY)
+    (turn,), _ = play(scheduler, [Arrival(0, 10, 11, 0)])
     following = Job(
         tokens=[*turn.tokens, 1, 2, 3],
         prompt_length=24,
         output_length=1,
-        finish=Finish.STOP,
+        finish=FinishReason.STOP,
         generate=lambda index: index,
     )
-    engine.submit(following, 0.0)
-    engine.step(0.0)
+    scheduler.submit(following, 0.0)
+    scheduler.step(0.0)
     assert following.cached == 20
 
 
 def test_without_prefix_caching_nothing_is_found() -> None:
-    engine = Engine(replace(PLAIN, enable_prefix_caching=False), TOY)
-    jobs, _ = play(engine, [Arrival(0, 40, 1, 0), Arrival(5, 40, 1, 0)])
+    scheduler = Scheduler(replace(PLAIN, enable_prefix_caching=False), TOY)
+    jobs, _ = play(scheduler, [Arrival(0, 40, 1, 0), Arrival(5, 40, 1, 0)])
     assert [each.cached for each in jobs] == [0, 0]
 
 
 def test_a_full_cache_preempts_the_last_admitted_which_is_the_next_to_come_back() -> None:
     flags = replace(PLAIN, num_gpu_blocks=17, enable_prefix_caching=False)
-    engine = Engine(flags, TOY)
+    scheduler = Scheduler(flags, TOY)
     old, young, behind = job(30, 20), job(30, 20), job(4, 2)
     for each in (old, young, behind):
-        engine.submit(each, 0.0)
+        scheduler.submit(each, 0.0)
     preempted: list[Job] = []
     finished: list[Job] = []
-    while engine.running or engine.waiting:
-        step = engine.step(0.0)
+    while scheduler.running or scheduler.waiting:
+        step = scheduler.step(0.0)
         assert step is not None
         if step.preempted:
-            assert engine.waiting[0] is young
+            assert scheduler.waiting[0] is young
         preempted += step.preempted
         finished += [token.job for token in step.tokens if token.finish]
     assert preempted == [young]
@@ -250,25 +252,25 @@ def test_a_full_cache_preempts_the_last_admitted_which_is_the_next_to_come_back(
 
 
 def test_a_long_prompt_is_computed_in_chunks_beside_the_decodes() -> None:
-    engine = Engine(replace(PLAIN, max_num_batched_tokens=16, max_num_seqs=4), TOY)
+    scheduler = Scheduler(replace(PLAIN, max_num_batched_tokens=16, max_num_seqs=4), TOY)
     decoding, long = job(2, 20), job(40, 2)
-    engine.submit(decoding, 0.0)
-    engine.step(0.0)
-    engine.submit(long, 0.0)
+    scheduler.submit(decoding, 0.0)
+    scheduler.step(0.0)
+    scheduler.submit(long, 0.0)
     shares = []
     for _ in range(4):
-        step = engine.step(0.0)
+        step = scheduler.step(0.0)
         assert step is not None
         shares.append((step.scheduled[decoding], step.scheduled[long], len(step.tokens)))
     assert shares == [(1, 15, 1), (1, 15, 1), (1, 10, 2), (1, 1, 2)]
 
 
 def test_without_chunked_prefill_a_prompt_waits_for_a_step_that_takes_it_whole() -> None:
-    engine = Engine(replace(PLAIN, enable_chunked_prefill=False), TOY)
+    scheduler = Scheduler(replace(PLAIN, enable_chunked_prefill=False), TOY)
     first, second = job(40, 2), job(40, 2, first=1)
-    engine.submit(first, 0.0)
-    engine.submit(second, 0.0)
-    one, two = engine.step(0.0), engine.step(0.0)
+    scheduler.submit(first, 0.0)
+    scheduler.submit(second, 0.0)
+    one, two = scheduler.step(0.0), scheduler.step(0.0)
     assert one is not None
     assert two is not None
     assert one.scheduled == {first: 40}
@@ -276,7 +278,7 @@ def test_without_chunked_prefill_a_prompt_waits_for_a_step_that_takes_it_whole()
 
 
 def test_an_idle_engine_has_no_step() -> None:
-    assert Engine(PLAIN, TOY).step(0.0) is None
+    assert Scheduler(PLAIN, TOY).step(0.0) is None
 
 
 @pytest.mark.parametrize(
@@ -295,4 +297,4 @@ def test_a_step_lasts_as_the_roofline_of_the_card_says(tokens: int, context: int
 
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
 def test_every_preset_has_settings_that_hold_together(preset: Preset) -> None:
-    assert change(of_preset(preset), {}) == of_preset(preset)
+    assert apply_changes(preset_flags(preset), {}) == preset_flags(preset)

@@ -1,4 +1,4 @@
-"""The command line: flags in, one message or a clean exit out."""
+"""`vllm-slo simulate`: its flags, its messages and its exit."""
 
 import argparse
 import os
@@ -11,6 +11,7 @@ import pytest
 
 from compose.cli import main
 from compose.simulator.command import configuration, configure
+from tests.support.waiting import HANG
 
 PROGRAM = [sys.executable, "-c", "from compose.cli import main; raise SystemExit(main())", "simulate"]
 
@@ -25,8 +26,8 @@ def test_flags_go_over_the_preset() -> None:
     words = "--preset toy --listen :9 --model m --max-num-seqs 3 --no-enable-prefix-caching --seed 5 --block-size 8"
     config = configuration(parsed(*words.split()))
     assert (config.host, config.port, config.model, config.preset.name) == ("0.0.0.0", 9, "m", "toy")
-    settings = config.settings
-    assert (settings.max_num_seqs, settings.enable_prefix_caching, settings.seed, settings.block_size) == (
+    flags = config.flags
+    assert (flags.max_num_seqs, flags.enable_prefix_caching, flags.seed, flags.block_size) == (
         3,
         False,
         5,
@@ -37,7 +38,11 @@ def test_flags_go_over_the_preset() -> None:
 @pytest.mark.parametrize(
     "words, message",
     [
-        pytest.param("--listen nowhere", "--listen: 'nowhere' is no HOST:PORT, such as 127.0.0.1:8000", id="listen"),
+        pytest.param(
+            "--listen nowhere",
+            "--listen: 'nowhere' is no address; write HOST:PORT, such as 127.0.0.1:8000",
+            id="listen",
+        ),
         pytest.param(
             "--preset h100",
             "--preset: there is no 'h100'; there are rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, t4-qwen2.5-0.5b, toy",
@@ -61,12 +66,15 @@ def test_a_wrong_flag_is_one_message_and_exit_2(words: str, message: str, capsys
 def test_a_switch_can_be_set_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = parsed()
     monkeypatch.setattr(arguments, "enable_prefix_caching", "false")  # as the command line hands it over
-    assert configuration(arguments).settings.enable_prefix_caching is False
+    assert configuration(arguments).flags.enable_prefix_caching is False
 
 
-def test_a_busy_port_is_one_message_and_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+def test_a_busy_port_is_one_message_and_exit_2(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compose.simulator.command.configure_logging", lambda *_: None)  # of the tests' own process
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         assert main(["simulate", "--preset", "toy", "--listen", f"127.0.0.1:{port}"]) == 2
     assert capsys.readouterr().err == (
         f"vllm-slo: cannot listen on 127.0.0.1:{port}: address already in use; choose another with --listen\n"
@@ -81,6 +89,6 @@ def test_a_signal_ends_it_with_0_after_one_line_that_says_it_is_simulated(number
         line = process.stderr.readline()
         process.send_signal(number)
         rest = process.stderr.read()
-        assert process.wait(10) == 0
-    assert line.startswith("vllm-slo simulate: a SIMULATED vLLM serves toy as preset toy on http://127.0.0.1:")
+        assert process.wait(HANG) == 0
+    assert " INFO simulator: a SIMULATED vLLM serves toy as preset toy on http://127.0.0.1:" in line
     assert rest == ""

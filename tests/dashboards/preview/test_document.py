@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from dashboards.audit import Span
-from dashboards.live import Prometheus
+from dashboards.audit import TimeRange
 from dashboards.preview import queries
 from dashboards.preview.document import document
-from dashboards.preview.html_page import Pages, to_json
+from dashboards.preview.html_page import PageSet, to_json
 from dashboards.preview.variable_options import pattern_of
 from dashboards.preview.view_state import View
+from exporters.prometheus_api import Prometheus
 from tests.dashboards.preview.sample_dashboard import END, PANELS, START, answer, config, dashboard, override, panel
 from tests.support.fake_prometheus import FakePrometheus
 
-SPAN = Span(START, END, 1)
+SPAN = TimeRange(START, END, 1)
 
 
 @pytest.fixture
@@ -28,15 +28,15 @@ def prometheus() -> Iterator[FakePrometheus]:
 
 
 def draw(fake: FakePrometheus, tree: Mapping[str, Any], **choices: tuple[str, ...]) -> dict[str, Any]:
-    return document(tree, Prometheus(fake.url), View(SPAN, chosen=choices))
+    return document(tree, Prometheus(fake.url), View(SPAN, selection=choices))
 
 
-def panels(drawn: Mapping[str, Any]) -> list[Any]:
-    return [each for section in drawn["sections"] for each in section["panels"]]
+def panels(result: Mapping[str, Any]) -> list[Any]:
+    return [each for section in result["sections"] for each in section["panels"]]
 
 
-def asked_of(prometheus: FakePrometheus) -> set[str]:
-    return {given["query"] for _, given in prometheus.asked if "query" in given}
+def queries_sent(prometheus: FakePrometheus) -> set[str]:
+    return {parameters["query"] for _, parameters in prometheus.requests if "query" in parameters}
 
 
 def repeated(**more: Any) -> dict[str, Any]:
@@ -52,49 +52,49 @@ def repeated(**more: Any) -> dict[str, Any]:
         pytest.param({}, ["a.b"], "a.b", id="the only one that can be chosen is taken as it is"),
     ],
 )
-def test_what_is_chosen_stands_in_a_query_as_grafana_writes_it(
+def test_a_selection_is_expanded_in_a_query_as_grafana_does_it(
     variable: dict[str, Any], values: list[str], pattern: str
 ) -> None:
     assert pattern_of(variable, values) == pattern
 
 
 def test_a_choice_is_in_queries_titles_and_the_bar(prometheus: FakePrometheus) -> None:
-    drawn = draw(prometheus, dashboard({**PANELS[-1], "repeat": None}), **{"class": ("siso",)})
-    assert drawn["choices"] == [
+    result = draw(prometheus, dashboard({**PANELS[-1], "repeat": None}), **{"class": ("siso",)})
+    assert result["variables"] == [
         {
             "name": "class",
             "label": "Class",
-            "words": "siso",
+            "text": "siso",
             "values": ["siso"],
             "options": [("All", "$__all"), ("lilo", "lilo"), ("siso", "siso")],
         }
     ]
-    assert drawn["sections"][0]["title"] == "Is siso well?"
-    assert [each["title"] for each in panels(drawn)] == ["Of siso"]
-    assert 'requests{class=~"siso"}' in asked_of(prometheus)
+    assert result["sections"][0]["title"] == "Is siso well?"
+    assert [each["title"] for each in panels(result)] == ["Of siso"]
+    assert 'requests{class=~"siso"}' in queries_sent(prometheus)
 
 
 def test_a_panel_is_repeated_for_every_choice_and_those_below_move_down(
     prometheus: FakePrometheus,
 ) -> None:
-    drawn = draw(prometheus, dashboard(repeated(maxPerRow=1), {**PANELS[2], "title": "Below"}))
-    assert [(each["title"], tuple(each["place"])) for each in panels(drawn)] == [
+    result = draw(prometheus, dashboard(repeated(maxPerRow=1), {**PANELS[2], "title": "Below"}))
+    assert [(each["title"], tuple(each["position"])) for each in panels(result)] == [
         ("Of lilo", (0, 1, 24, 8)),
         ("Of siso", (0, 9, 24, 8)),
         ("Below", (12, 9, 12, 8)),
     ]
     beside = draw(prometheus, dashboard(repeated(maxPerRow=4)))
-    assert [tuple(each["place"]) for each in panels(beside)] == [(0, 1, 12, 8), (12, 1, 12, 8)]
+    assert [tuple(each["position"]) for each in panels(beside)] == [(0, 1, 12, 8), (12, 1, 12, 8)]
     upright = draw(prometheus, dashboard(repeated(repeatDirection="v")))
-    assert [tuple(each["place"]) for each in panels(upright)] == [(0, 1, 12, 8), (0, 9, 12, 8)]
+    assert [tuple(each["position"]) for each in panels(upright)] == [(0, 1, 12, 8), (0, 9, 12, 8)]
 
 
 def test_a_repeated_row_names_its_choice_and_its_panels_ask_for_it_alone(prometheus: FakePrometheus) -> None:
     tree = dashboard({**PANELS[-1], "repeat": None})
     tree["panels"][0]["repeat"] = "class"
-    drawn = draw(prometheus, tree)
-    assert [section["title"] for section in drawn["sections"]] == ["Is lilo well?", "Is siso well?"]
-    assert {'requests{class=~"lilo"}', 'requests{class=~"siso"}'} <= asked_of(prometheus)
+    result = draw(prometheus, tree)
+    assert [section["title"] for section in result["sections"]] == ["Is lilo well?", "Is siso well?"]
+    assert {'requests{class=~"lilo"}', 'requests{class=~"siso"}'} <= queries_sent(prometheus)
 
 
 def test_panels_of_a_collapsed_row_are_within_it(prometheus: FakePrometheus) -> None:
@@ -107,34 +107,34 @@ def test_panels_of_a_collapsed_row_are_within_it(prometheus: FakePrometheus) -> 
 def test_a_variable_that_is_a_list_has_names_for_its_values(prometheus: FakePrometheus) -> None:
     tree = dashboard(panel("stat", "Of $span"))
     tree["templating"]["list"].append({"type": "custom", "name": "span", "query": "5m : 300,10m : 600", "current": {}})
-    drawn = draw(prometheus, tree)
-    assert drawn["choices"][1]["options"] == [("5m", "300"), ("10m", "600")]
-    assert panels(drawn)[0]["title"] == "Of 5m"
+    result = draw(prometheus, tree)
+    assert result["variables"][1]["options"] == [("5m", "300"), ("10m", "600")]
+    assert panels(result)[0]["title"] == "Of 5m"
 
 
 def test_a_moment_and_a_time_are_marked_where_they_were(prometheus: FakePrometheus) -> None:
-    flip, alert = draw(prometheus, dashboard())["marks"]
-    assert (flip["title"], flip["at"], flip["until"]) == ("seed → 2", (END - 100) * 1000, None)
+    change, alert = draw(prometheus, dashboard())["annotations"]
+    assert (change["title"], change["at"], change["until"]) == ("seed → 2", (END - 100) * 1000, None)
     assert (alert["title"], alert["at"], alert["until"]) == ("Burn", (END - 200) * 1000, (END - 150) * 1000)
 
 
 def test_a_table_is_joined_sorted_and_linked(prometheus: FakePrometheus) -> None:
-    (drawn,) = panels(draw(prometheus, dashboard(PANELS[4])))
-    assert [column["title"] for column in drawn["columns"]] == ["engine", "Wait", "Value #A"]
-    assert [[cell["text"] for cell in row] for row in drawn["rows"]] == [["b", "∞", "0"], ["a", "250 ms", "1"]]
-    assert drawn["rows"][0][0]["link"] == "/d/other?var-engine=b"
+    (result,) = panels(draw(prometheus, dashboard(PANELS[4])))
+    assert [column["title"] for column in result["columns"]] == ["engine", "Wait", "Value #A"]
+    assert [[cell["text"] for cell in row] for row in result["rows"]] == [["b", "∞", "0"], ["a", "250 ms", "1"]]
+    assert result["rows"][0][0]["link"] == "/d/other?var-engine=b"
 
 
 def test_a_link_names_variables_and_columns_and_every_value_is_quoted(
     prometheus: FakePrometheus,
 ) -> None:
     url = '/d/x?a=${class}&b=${__data.fields["engine"]}&c=${__data.fields.nope}&${__url_time_range}'
-    made = panel("table", "T", "up", fieldConfig=config(override("byName", "engine", links=[{"url": url}])))
-    (drawn,) = panels(draw(prometheus, dashboard(made), **{"class": ("a b",)}))
-    assert drawn["rows"][0][1]["link"] == "/d/x?a=a%20b&b=a&c=&"
+    table_panel = panel("table", "T", "up", fieldConfig=config(override("byName", "engine", links=[{"url": url}])))
+    (result,) = panels(draw(prometheus, dashboard(table_panel), **{"class": ("a b",)}))
+    assert result["rows"][0][1]["link"] == "/d/x?a=a%20b&b=a&c=&"
 
 
-def test_a_failed_query_is_told_of_in_its_panel_and_the_others_are_drawn(prometheus: FakePrometheus) -> None:
+def test_a_failed_query_is_an_error_in_its_panel_and_the_others_are_drawn(prometheus: FakePrometheus) -> None:
     tree = dashboard(panel("stat", "Half", "up", "sum("), panel("stat", "None", "x[$nope]"))
     half, unknown = panels(draw(prometheus, tree))
     assert half["errors"] == ["B: unknown function sum("]
@@ -142,15 +142,15 @@ def test_a_failed_query_is_told_of_in_its_panel_and_the_others_are_drawn(prometh
     assert unknown["errors"][0].startswith("A: nothing gives $nope a value; known: ")
 
 
-def test_more_series_than_anybody_tells_apart_are_cut_with_a_word(
+def test_series_above_the_limit_are_cut_with_a_note(
     prometheus: FakePrometheus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "MOST_SERIES", 1)
-    (drawn,) = panels(draw(prometheus, dashboard(panel("stat", "P", "up"))))
-    assert (len(drawn["items"]), drawn["errors"]) == (1, ["A: 2 series, of which 1 are drawn"])
+    monkeypatch.setattr(queries, "MAX_SERIES", 1)
+    (result,) = panels(draw(prometheus, dashboard(panel("stat", "P", "up"))))
+    assert (len(result["items"]), result["errors"]) == (1, ["A: 2 series, of which 1 are drawn"])
 
 
-def test_an_older_dashboard_of_somebody_else_is_drawn_as_far_as_it_is_known(prometheus: FakePrometheus) -> None:
+def test_the_supported_parts_of_an_older_foreign_dashboard_are_drawn(prometheus: FakePrometheus) -> None:
     tree = {
         "title": "Old",
         "templating": {
@@ -173,46 +173,46 @@ def test_an_older_dashboard_of_somebody_else_is_drawn_as_far_as_it_is_known(prom
             },
         ],
     }
-    drawn = draw(prometheus, tree)
-    assert [choice["words"] for choice in drawn["choices"]] == ["", "", "5m"]
-    assert [each["kind"] for each in panels(drawn)] == ["unknown", "unknown", "stat", "graph", "graph"]
-    assert panels(drawn)[0]["title"] == "Costs $5"
-    assert [item["name"] for item in panels(drawn)[2]["items"]] == ['{engine="a"}', '{engine="b"}']
+    result = draw(prometheus, tree)
+    assert [variable["text"] for variable in result["variables"]] == ["", "", "5m"]
+    assert [each["kind"] for each in panels(result)] == ["unknown", "unknown", "stat", "graph", "graph"]
+    assert panels(result)[0]["title"] == "Costs $5"
+    assert [item["name"] for item in panels(result)[2]["items"]] == ['{engine="a"}', '{engine="b"}']
 
 
 def test_a_long_range_has_as_many_points_as_a_panel_is_wide(prometheus: FakePrometheus) -> None:
-    month = Span(END - 30 * 86400, END, 15)
-    drawn = document(dashboard(PANELS[0]), Prometheus(prometheus.url), View(month))
-    (graph,) = panels(drawn)
+    month = TimeRange(END - 30 * 86400, END, 15)
+    result = document(dashboard(PANELS[0]), Prometheus(prometheus.url), View(month))
+    (graph,) = panels(result)
     assert graph["points"] == len(graph["series"][0]["y"]) <= 501
-    assert {given["step"] for path, given in prometheus.asked if "query_range" in path} == {"5184"}
+    assert {parameters["step"] for path, parameters in prometheus.requests if "query_range" in path} == {"5184"}
 
 
 def test_points_lie_on_multiples_of_the_step_so_that_a_refresh_only_moves_them(prometheus: FakePrometheus) -> None:
-    drawn = document(dashboard(), Prometheus(prometheus.url), View(Span(START + 0.4, END + 7.9, 5)))
-    assert (drawn["from"], drawn["to"]) == (START * 1000, (END + 5) * 1000)
+    result = document(dashboard(), Prometheus(prometheus.url), View(TimeRange(START + 0.4, END + 7.9, 5)))
+    assert (result["from"], result["to"]) == (START * 1000, (END + 5) * 1000)
 
 
-def test_times_are_told_in_the_zone_of_the_view(prometheus: FakePrometheus) -> None:
+def test_times_are_in_the_zone_of_the_view(prometheus: FakePrometheus) -> None:
     zone = timezone(timedelta(hours=-5), "EST")
-    drawn = document(dashboard(), Prometheus(prometheus.url), View(SPAN, zone))
-    assert (drawn["zone"], drawn["shift"]) == ("EST", -5 * 3600 * 1000)
+    result = document(dashboard(), Prometheus(prometheus.url), View(SPAN, zone))
+    assert (result["zone"], result["shift"]) == ("EST", -5 * 3600 * 1000)
 
 
 def test_progress_counts_every_query_of_panels_and_annotations(prometheus: FakePrometheus) -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     tree = dashboard(PANELS[0], PANELS[4])
-    document(tree, Prometheus(prometheus.url), View(SPAN), lambda done, total: told.append((done, total)))
-    assert sorted(told) == [(number, 5) for number in range(1, 6)]
+    document(tree, Prometheus(prometheus.url), View(SPAN), lambda done, total: progress.append((done, total)))
+    assert sorted(progress) == [(number, 5) for number in range(1, 6)]
 
 
 def test_a_document_is_json_even_with_infinity_in_it(prometheus: FakePrometheus) -> None:
-    drawn = draw(prometheus, dashboard(*PANELS, panel("stat", "Wait", "wait", options={"graphMode": "area"})))
-    assert json.loads(to_json(drawn))["title"] == "Made"
+    result = draw(prometheus, dashboard(*PANELS, panel("stat", "Wait", "wait", options={"graphMode": "area"})))
+    assert json.loads(to_json(result))["title"] == "Made"
 
 
 def test_no_text_of_a_dashboard_can_end_the_script_that_it_stands_in() -> None:
-    pages = Pages({"x": "</title><script>alert(1)</script>"}, {}, "*.html")
-    text = pages.whole("x", {"title": "</script><script>alert(1)</script>"})
+    pages = PageSet({"x": "</title><script>alert(1)</script>"}, {}, "*.html")
+    text = pages.standalone_page("x", {"title": "</script><script>alert(1)</script>"})
     assert "<script>alert" not in text
     assert "connect-src 'self'" in text

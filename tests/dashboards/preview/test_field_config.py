@@ -5,14 +5,14 @@ import pytest
 
 from dashboards.preview import colours
 from dashboards.preview.data_frames import Field, Kind
-from dashboards.preview.field_config import Context, Look, style_of
+from dashboards.preview.field_config import Context, FieldConfig, field_config_source
 from tests.dashboards.preview.sample_dashboard import BLUE, GREEN, RED, config, fixed, override, thresholds
 
 SISO = Field("Value", Kind.NUMBER, [1.0], {"class": "siso"}, "siso p95")
 
 
-def look(fields: dict[str, Any], column: Field = SISO, ref: str = "A") -> Look:
-    return style_of({"fieldConfig": fields}, Context(now=1000)).of(column, ref)
+def config_of(fields: dict[str, Any], column: Field = SISO, ref: str = "A") -> FieldConfig:
+    return field_config_source({"fieldConfig": fields}, Context(now=1000)).of(column, ref)
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def look(fields: dict[str, Any], column: Field = SISO, ref: str = "A") -> Look:
         pytest.param("byFuture", "x", False, id="a matcher of tomorrow"),
     ],
 )
-def test_an_override_holds_for_the_columns_that_it_matches(matcher: str, options: Any, matches: bool) -> None:
-    found = look(config(override(matcher, options, unit="s"), unit="short"))
-    assert found.settings["unit"] == ("s" if matches else "short")
+def test_an_override_applies_to_the_columns_that_it_matches(matcher: str, options: Any, matches: bool) -> None:
+    field_config = config_of(config(override(matcher, options, unit="s"), unit="short"))
+    assert field_config.settings["unit"] == ("s" if matches else "short")
 
 
 def test_of_several_overrides_the_last_one_counts_and_the_panel_keeps_its_defaults() -> None:
@@ -44,8 +44,12 @@ def test_of_several_overrides_the_last_one_counts_and_the_panel_keeps_its_defaul
         override("byRegexp", "/siso/", unit="ms"),
         custom={"lineWidth": 1, "fillOpacity": 40},
     )
-    found = look(fields)
-    assert (found.settings["unit"], found.custom("lineWidth"), found.custom("fillOpacity")) == ("ms", 2, 40)
+    field_config = config_of(fields)
+    assert (field_config.settings["unit"], field_config.custom("lineWidth"), field_config.custom("fillOpacity")) == (
+        "ms",
+        2,
+        40,
+    )
     assert fields["defaults"]["custom"]["lineWidth"] == 1
 
 
@@ -72,18 +76,18 @@ def of(kind: str, result: Any, **options: Any) -> dict[str, Any]:
     ],
 )
 def test_a_mapping_gives_text_and_colour(mapping: Any, value: Any, text: str, colour: str) -> None:
-    shown = look(config(mappings=[mapping])).show(value)
-    assert (shown.text, shown.colour) == (text, colour)
+    displayed = config_of(config(mappings=[mapping])).display(value)
+    assert (displayed.text, displayed.colour) == (text, colour)
 
 
-def test_what_has_no_value_says_so_in_the_panels_own_words() -> None:
-    found = look(config(noValue="no traffic", unit="s"))
-    assert [found.show(value).text for value in (None, "", 0)] == ["no traffic", "no traffic", "0 s"]
+def test_a_missing_value_is_shown_as_the_no_value_text() -> None:
+    field_config = config_of(config(noValue="no traffic", unit="s"))
+    assert [field_config.display(value).text for value in (None, "", 0)] == ["no traffic", "no traffic", "0 s"]
 
 
 def test_a_display_name_may_name_the_labels() -> None:
-    found = look(config(override("byName", "siso p95", displayName="class ${__field.labels.class}")))
-    assert found.title(SISO) == "class siso"
+    field_config = config_of(config(override("byName", "siso p95", displayName="class ${__field.labels.class}")))
+    assert field_config.title(SISO) == "class siso"
 
 
 @pytest.mark.parametrize(
@@ -97,36 +101,38 @@ def test_a_display_name_may_name_the_labels() -> None:
     ],
 )
 def test_thresholds_colour_a_value_from_their_step_on(value: float | None, colour: str) -> None:
-    assert look(config(thresholds=thresholds(RED, (0.25, GREEN)))).colour_of(value, "", 0) == colour
+    assert config_of(config(thresholds=thresholds(RED, (0.25, GREEN)))).colour_of(value, "", 0) == colour
 
 
 def test_thresholds_may_be_shares_of_the_panels_range() -> None:
-    found = look(config(min=0, max=10, thresholds={**thresholds(RED, (50, GREEN)), "mode": "percentage"}))
-    assert [found.colour_of(value, "", 0) for value in (4.9, 5.0)] == [RED, GREEN]
+    field_config = config_of(config(min=0, max=10, thresholds={**thresholds(RED, (50, GREEN)), "mode": "percentage"}))
+    assert [field_config.colour_of(value, "", 0) for value in (4.9, 5.0)] == [RED, GREEN]
 
 
 def test_a_fixed_colour_is_that_colour_whatever_the_value() -> None:
-    assert look(config(color=fixed(BLUE), thresholds=thresholds(RED))).colour_of(0, "", 3) == BLUE
+    assert config_of(config(color=fixed(BLUE), thresholds=thresholds(RED))).colour_of(0, "", 3) == BLUE
 
 
 def test_a_series_keeps_the_colour_of_its_name_wherever_it_stands() -> None:
-    found = look(config(color={"mode": "palette-classic-by-name"}))
-    assert found.colour_of(1, "siso", 0) == found.colour_of(2, "siso", 5) == colours.of_name("siso")
-    assert len({colours.of_name(name) for name in ("siso", "silo", "liso", "lilo")}) == 4
+    field_config = config_of(config(color={"mode": "palette-classic-by-name"}))
+    assert (
+        field_config.colour_of(1, "siso", 0) == field_config.colour_of(2, "siso", 5) == colours.colour_by_name("siso")
+    )
+    assert len({colours.colour_by_name(name) for name in ("siso", "silo", "liso", "lilo")}) == 4
 
 
 @pytest.mark.parametrize(
-    "ground, ink",
+    "background, text_colour",
     [
         pytest.param("#DEEBF7", "#111217", id="black on light blue"),
         pytest.param("#08519C", "#FFFFFF", id="white on dark blue"),
         pytest.param("transparent", "", id="as it is on no ground"),
     ],
 )
-def test_what_stands_on_a_colour_can_be_read(ground: str, ink: str) -> None:
-    assert colours.ink(ground) == ink
+def test_text_on_a_coloured_background_is_readable(background: str, text_colour: str) -> None:
+    assert colours.text_colour(background) == text_colour
 
 
 def test_in_the_classic_palette_the_place_counts() -> None:
-    found = look(config(color={"mode": "palette-classic"}))
-    assert [found.colour_of(1, "x", place) for place in (0, 1, 56)] == ["#7EB26D", "#EAB839", "#7EB26D"]
+    field_config = config_of(config(color={"mode": "palette-classic"}))
+    assert [field_config.colour_of(1, "x", place) for place in (0, 1, 56)] == ["#7EB26D", "#EAB839", "#7EB26D"]

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dashboards.preview.data_frames import Frame, Grid, of_matrix
-from dashboards.preview.field_config import Context, Look, style_of
+from dashboards.preview.data_frames import Frame, TimeGrid, matrix_frames
+from dashboards.preview.field_config import Context, FieldConfig, field_config_source
 from dashboards.preview.graph_panel import graph
 from dashboards.preview.heatmap_panel import heatmap
 from dashboards.preview.scales import Scale, axis_of, labels
 from tests.dashboards.preview.sample_dashboard import GREEN, LEGEND, RED, config, override, panel, thresholds
 
-GRID = Grid(0, 15, 3)
+GRID = TimeGrid(0, 15, 3)
 
 
 def frames(legend: str = "{{class}}", **values: list[float | None]) -> list[Frame]:
@@ -21,42 +21,44 @@ def frames(legend: str = "{{class}}", **values: list[float | None]) -> list[Fram
         {"metric": {"class": name}, "values": [[15 * at, str(v)] for at, v in enumerate(each) if v is not None]}
         for name, each in values.items()
     ]
-    return of_matrix("A", matrix, GRID, legend)
+    return matrix_frames("A", matrix, GRID, legend)
 
 
-def drawn(found: list[Frame], *overrides: dict[str, Any], options: Any = None, **defaults: Any) -> dict[str, Any]:
-    made = panel("timeseries", "P", options=options or {}, fieldConfig=config(*overrides, **defaults))
-    return graph(made, found, style_of(made, Context(0)), GRID)
+def graph_document(
+    series_frames: list[Frame], *overrides: dict[str, Any], options: Any = None, **defaults: Any
+) -> dict[str, Any]:
+    panel_json = panel("timeseries", "P", options=options or {}, fieldConfig=config(*overrides, **defaults))
+    return graph(panel_json, series_frames, field_config_source(panel_json, Context(0)), GRID)
 
 
 def test_a_missing_sample_is_a_gap_and_the_others_keep_their_place() -> None:
-    (line,) = drawn(frames(siso=[1, None, 3]))["series"]
+    (line,) = graph_document(frames(siso=[1, None, 3]))["series"]
     assert (line["y"], line["text"]) == ([1, None, 3], ["1", None, "3"])
 
 
 def test_a_stack_reaches_as_high_as_its_sum() -> None:
-    given = frames(siso=[1, 2, 3], lilo=[10, 10, 10])
-    beside, upon = (drawn(given, custom={"stacking": {"mode": mode}}) for mode in ("none", "normal"))
+    series = frames(siso=[1, 2, 3], lilo=[10, 10, 10])
+    beside, upon = (graph_document(series, custom={"stacking": {"mode": mode}}) for mode in ("none", "normal"))
     assert 10 <= beside["axes"][0]["range"][1] < 13 <= upon["axes"][0]["range"][1]
 
 
 def test_a_line_over_a_stack_is_no_part_of_it() -> None:
     apart = override("byName", "good", custom__stacking={"mode": "none"})
-    document = drawn(frames(siso=[1, 1, 1], good=[9, 9, 9]), apart, custom={"stacking": {"mode": "normal"}})
+    document = graph_document(frames(siso=[1, 1, 1], good=[9, 9, 9]), apart, custom={"stacking": {"mode": "normal"}})
     assert [line["stack"] for line in document["series"]] == ["A", ""]
     assert document["axes"][0]["range"][1] < 10
 
 
 def test_another_unit_has_an_axis_of_its_own_on_the_right() -> None:
-    given = frames(rate=[1, 2, 3], share=[0.1, 0.2, 0.3])
-    document = drawn(given, override("byName", "share", unit="percentunit"), unit="reqps")
+    series = frames(rate=[1, 2, 3], share=[0.1, 0.2, 0.3])
+    document = graph_document(series, override("byName", "share", unit="percentunit"), unit="reqps")
     assert [axis["side"] for axis in document["axes"]] == ["left", "right"]
     assert [line["axis"] for line in document["series"]] == [0, 1]
     assert document["axes"][1]["text"][-1].endswith("%")
 
 
 def test_a_threshold_within_reach_is_drawn_and_one_that_is_transparent_or_out_of_reach_is_not() -> None:
-    document = drawn(
+    document = graph_document(
         frames(siso=[1, 2, 3]),
         min=0,
         custom={"thresholdsStyle": {"mode": "dashed"}},
@@ -66,13 +68,13 @@ def test_a_threshold_within_reach_is_drawn_and_one_that_is_transparent_or_out_of
 
 
 def test_thresholds_are_drawn_only_where_the_panel_says_so() -> None:
-    assert drawn(frames(siso=[1, 2, 3]), thresholds=thresholds(RED, (2, GREEN)))["limits"] == []
+    assert graph_document(frames(siso=[1, 2, 3]), thresholds=thresholds(RED, (2, GREEN)))["limits"] == []
 
 
-def test_the_legend_lists_calculations_in_the_order_asked_for_and_what_has_none_is_last() -> None:
-    given = frames(siso=[1, 5, 2], lilo=[9, 9, 9], other=[None, None, None])
+def test_the_legend_is_sorted_by_a_calculation_with_empty_series_last() -> None:
+    series = frames(siso=[1, 5, 2], lilo=[9, 9, 9], other=[None, None, None])
     options = {"legend": {**LEGEND, "sortBy": "Last *", "sortDesc": True}}
-    legend = drawn(given, options=options, noValue="no traffic")["legend"]
+    legend = graph_document(series, options=options, noValue="no traffic")["legend"]
     assert legend["heads"] == ["Last *", "Max"]
     assert [(row["series"], *row["cells"]) for row in legend["rows"]] == [
         (1, "9", "9"),
@@ -82,15 +84,15 @@ def test_the_legend_lists_calculations_in_the_order_asked_for_and_what_has_none_
 
 
 def test_a_hidden_legend_and_a_hidden_series_are_not_there() -> None:
-    given = frames(siso=[1, 1, 1], lilo=[2, 2, 2])
-    document = drawn(
-        given, override("byName", "lilo", custom__hideFrom={"viz": True}), options={"legend": {"showLegend": False}}
+    series = frames(siso=[1, 1, 1], lilo=[2, 2, 2])
+    document = graph_document(
+        series, override("byName", "lilo", custom__hideFrom={"viz": True}), options={"legend": {"showLegend": False}}
     )
     assert (document["legend"], [line["name"] for line in document["series"]]) == (None, ["siso"])
 
 
-def test_infinity_has_no_place_but_a_text() -> None:
-    (line,) = drawn(frames(siso=[1, math.inf, 1]))["series"]
+def test_infinity_has_a_text_but_no_point() -> None:
+    (line,) = graph_document(frames(siso=[1, math.inf, 1]))["series"]
     assert (line["y"], line["text"]) == ([1, None, 1], ["1", "∞", "1"])
 
 
@@ -104,11 +106,11 @@ def test_infinity_has_no_place_but_a_text() -> None:
     ],
 )
 def test_a_series_is_named_by_the_legend_of_its_query(legend: str, title: str) -> None:
-    assert drawn(frames(legend, siso=[1, 1, 1]))["series"][0]["name"] == title
+    assert graph_document(frames(legend, siso=[1, 1, 1]))["series"][0]["name"] == title
 
 
-def look(**settings: Any) -> Look:
-    return Look(settings, Context(0))
+def look(**settings: Any) -> FieldConfig:
+    return FieldConfig(settings, Context(0))
 
 
 @given(
@@ -121,9 +123,9 @@ def test_an_axis_shows_every_value_and_its_ticks_are_few_rising_and_within(
 ) -> None:
     assume(max(values) - min(values) > 1e-6 * max(map(abs, values)) or len(set(values)) == 1)
     axis = axis_of(look(custom={"scaleDistribution": distribution}), values)
-    shown = [value for value in values if axis.scale.place(value) is not None]
+    placed_values = [value for value in values if axis.scale.place(value) is not None]
     ticks = axis.scale.ticks(axis.low, axis.high, most, "")
-    for value in (*shown, *ticks):
+    for value in (*placed_values, *ticks):
         assert axis.low <= value <= axis.high or value in (pytest.approx(axis.low), pytest.approx(axis.high))
     assert all(a < b for a, b in itertools.pairwise(ticks))
     assert len(ticks) <= 2 * most + 3
@@ -149,7 +151,7 @@ def test_a_symlog_axis_is_linear_about_zero_and_marks_powers_above() -> None:
     assert Scale("symlog", 10, 1).ticks(0, 2000, 6, "") == [0, 1, 10, 100, 1000]
 
 
-def test_a_limit_of_the_panel_is_kept_whatever_the_values() -> None:
+def test_the_limits_of_a_panel_do_not_depend_on_the_values() -> None:
     axis = axis_of(look(min=0, max=1), [5.0])
     assert (axis.low, axis.high) == (0, 1)
 
@@ -160,8 +162,10 @@ def test_a_heatmap_shows_what_fell_into_each_bucket_alone() -> None:
         for le, value in (("+Inf", 10), ("0.1", 1), ("0.5", 9))
     ]
     options = {"yAxis": {"unit": "s"}, "cellValues": {"unit": "reqps"}, "filterValues": {"le": 1e-9}}
-    made = panel("heatmap", "H", options=options)
-    document = heatmap(made, of_matrix("A", matrix, GRID, ""), style_of(made, Context(0)), GRID)
+    panel_json = panel("heatmap", "H", options=options)
+    document = heatmap(
+        panel_json, matrix_frames("A", matrix, GRID, ""), field_config_source(panel_json, Context(0)), GRID
+    )
     assert document["names"] == ["0 to 100 ms", "100 ms to 500 ms", "500 ms to ∞"]
     assert [row[0] for row in document["rows"]] == [0.125, 1, 0.125]
     assert [row[0] for row in document["text"]] == ["1 req/s", "8 req/s", "1 req/s"]

@@ -12,13 +12,13 @@ import pytest_asyncio
 
 from compose.cli import main
 from dashboards.command import GENERATED
-from dashboards.preview.chromium import NAMES, Tab, browser, find
+from dashboards.preview.chromium import BROWSER_NAMES, Tab, browser, find_browser
 from tests.dashboards.preview.sample_dashboard import BLUE, PANELS, WHEN, answer, anything, dashboard
 from tests.support.fake_prometheus import FakePrometheus
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(find() is None, reason=f"no browser on PATH; looked for {', '.join(NAMES)}"),
+    pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}"),
 ]
 
 # What the library, the styles and the page say of each panel.
@@ -64,15 +64,15 @@ def page(prometheus: FakePrometheus, tmp_path_factory: pytest.TempPathFactory) -
 def complaints(tab: Tab) -> list[Any]:
     """Everything that a console would show in red."""
     wrong = {"Runtime.exceptionThrown", "Log.entryAdded", "Network.loadingFailed"}
-    said = [(what, how) for what, how in tab.events if what in wrong]
-    return said + [
+    console_events = [(what, how) for what, how in tab.events if what in wrong]
+    return console_events + [
         (what, how) for what, how in tab.events if what == "Runtime.consoleAPICalled" and how["type"] != "log"
     ]
 
 
 def requests(tab: Tab) -> set[str]:
-    asked = {how["request"]["url"] for what, how in tab.events if what == "Network.requestWillBeSent"}
-    return {url for url in asked if not url.startswith(("data:", "blob:"))}
+    urls = {how["request"]["url"] for what, how in tab.events if what == "Network.requestWillBeSent"}
+    return {url for url in urls if not url.startswith(("data:", "blob:"))}
 
 
 async def point_at(tab: Tab, selector: str, across: float = 0.5, down: float = 0.5) -> None:
@@ -106,10 +106,10 @@ async def test_every_panel_is_drawn_without_a_complaint_and_asks_for_nothing_els
     assert {"Of lilo", "Of siso"} <= facts.keys()
 
 
-async def test_a_failed_query_is_told_of_in_its_own_panel(tab: Tab, page: str) -> None:
+async def test_a_failed_query_is_an_error_in_its_own_panel(tab: Tab, page: str) -> None:
     await tab.show(page)
-    told = "[...document.querySelectorAll('.errors')].map((each) => each.innerText).filter(Boolean)"
-    assert await tab.evaluate(told) == ["A: unknown function sum("]
+    errors = "[...document.querySelectorAll('.errors')].map((each) => each.innerText).filter(Boolean)"
+    assert await tab.evaluate(errors) == ["A: unknown function sum("]
 
 
 async def test_the_page_says_what_it_is_and_leads_to_the_others(tab: Tab, page: str) -> None:
@@ -124,39 +124,39 @@ async def test_the_page_says_what_it_is_and_leads_to_the_others(tab: Tab, page: 
 async def test_hovering_over_a_graph_shows_the_values_under_the_pointer_the_greatest_first(tab: Tab, page: str) -> None:
     await tab.show(page)
     await point_at(tab, ".plot .nsewdrag")
-    await tab.until("!document.getElementById('tip').hidden")
+    await tab.wait_for("!document.getElementById('tip').hidden")
     time, *rows = (await tab.evaluate("document.getElementById('tip').innerText")).split("\n")
     at = int(time[-1]) % 2
     assert rows[:2] == [f"siso\t{4 + at} req/s", "lilo\t1.50 req/s"]
     crosshairs = "[...document.querySelectorAll('.crosshair')].filter((each) => !each.hidden).length"
     assert await tab.evaluate(crosshairs) == 5  # every graph with data
     await tab.send("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
-    await tab.until("document.getElementById('tip').hidden")
+    await tab.wait_for("document.getElementById('tip').hidden")
 
 
-async def test_hovering_over_an_event_tells_what_happened(tab: Tab, page: str) -> None:
+async def test_hovering_over_an_annotation_shows_its_text(tab: Tab, page: str) -> None:
     await tab.show(page)
     await point_at(tab, ".plot .nsewdrag", across=2 / 3)  # the flip was 100 s before the end of 300 s
-    await tab.until("document.getElementById('tip').innerText.includes('seed → 2')")
+    await tab.wait_for("document.getElementById('tip').innerText.includes('seed → 2')")
 
 
-async def test_hovering_within_a_time_that_lasted_tells_what_was(tab: Tab, page: str) -> None:
+async def test_hovering_within_a_region_shows_its_text(tab: Tab, page: str) -> None:
     await tab.show(page)
     await point_at(tab, ".plot .nsewdrag", across=0.42)  # the alert fired from a third to a half of the time shown
-    await tab.until("document.getElementById('tip').innerText.includes('Burn')")
+    await tab.wait_for("document.getElementById('tip').innerText.includes('Burn')")
 
 
 async def test_hovering_over_a_heatmap_names_the_bucket(tab: Tab, page: str) -> None:
     await tab.show(page)
     await point_at(tab, "[data-type=heatmap] .nsewdrag", down=0.5)
-    await tab.until("!document.getElementById('tip').hidden")
+    await tab.wait_for("!document.getElementById('tip').hidden")
     assert (await tab.evaluate("document.getElementById('tip').innerText")).split("\n")[1] == "100 ms to 500 ms\t3"
 
 
 async def test_the_circled_i_shows_the_description(tab: Tab, page: str) -> None:
     await tab.show(page)
     await point_at(tab, ".info")
-    await tab.until("document.getElementById('tip').innerText === 'What of Requests?'")
+    await tab.wait_for("document.getElementById('tip').innerText === 'What of Requests?'")
 
 
 async def test_a_series_is_drawn_in_the_colour_of_its_override(tab: Tab, page: str) -> None:
@@ -174,14 +174,14 @@ async def test_a_click_in_the_legend_hides_a_series_and_another_brings_it_back(t
     before = await tab.evaluate(lines)
     for after in (before - 1, before):
         await tab.evaluate("document.querySelector('.legend button').click()")
-        await tab.until(f"{lines} === {after}")
+        await tab.wait_for(f"{lines} === {after}")
 
 
 async def test_a_click_on_a_row_folds_it(tab: Tab, page: str) -> None:
     await tab.show(page)
-    for shown in ("false", "true"):
+    for visible in ("false", "true"):
         await tab.evaluate("document.querySelector('.section > button').click()")
-        await tab.until(f"(document.querySelector('.panel').offsetParent !== null) === {shown}")
+        await tab.wait_for(f"(document.querySelector('.panel').offsetParent !== null) === {visible}")
 
 
 async def test_a_click_on_a_title_sorts_a_table(tab: Tab, page: str) -> None:
@@ -203,9 +203,9 @@ async def test_a_light_scheme_is_followed(tab: Tab, page: str) -> None:
 
 async def test_a_picture_shows_the_whole_page(tab: Tab, page: str) -> None:
     await tab.show(page)
-    taken = await tab.picture()
-    assert taken.startswith(b"\x89PNG")
-    width, height = (int.from_bytes(taken[at : at + 4], "big") for at in (16, 20))
+    screenshot = await tab.screenshot()
+    assert screenshot.startswith(b"\x89PNG")
+    width, height = (int.from_bytes(screenshot[at : at + 4], "big") for at in (16, 20))
     assert width == 1440
     assert height > 6 * 8 * 38  # six lines of panels, each eight units of the grid high
 
@@ -227,7 +227,7 @@ async def test_every_panel_of_every_shipped_dashboard_is_drawn(tab: Tab, path: P
     assert complaints(tab) == []
 
 
-async def test_what_was_written_is_the_same_page_twice(prometheus: FakePrometheus, page: str, tmp_path: Path) -> None:
+async def test_writing_a_page_twice_gives_the_same_bytes(prometheus: FakePrometheus, page: str, tmp_path: Path) -> None:
     folder = Path(page.removeprefix("file://")).parent
     flags = ["--prometheus", prometheus.url, "--dashboards", str(folder), "--out", str(tmp_path), *WHEN]
     assert await asyncio.to_thread(main, ["dashboards", "preview", *flags]) == 0

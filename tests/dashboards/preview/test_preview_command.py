@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compose.cli import main
-from dashboards.preview.chromium import NAMES, find
+from dashboards.preview.chromium import BROWSER_NAMES, find_browser
 from tests.dashboards.preview.sample_dashboard import PANELS, WHEN, answer, dashboard
 from tests.support.fake_prometheus import FakePrometheus
 
@@ -37,13 +37,13 @@ def test_a_page_is_written_for_each_dashboard_and_needs_nothing_else(
     page = folder / "out" / "made.html"
     assert capsys.readouterr().out == f"{page}\n"
     text = page.read_text(encoding="utf-8")
-    assert '"words":"siso"' in text
+    assert '"text":"siso"' in text
     assert "plotly.js v" in text
     assert not {"<script src", '<link rel="stylesheet', "@import"} & set(text.split(">"))
 
 
-@pytest.mark.skipif(find() is None, reason=f"no browser on PATH; looked for {', '.join(NAMES)}")
-def test_a_picture_lies_beside_the_page(
+@pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}")
+def test_a_picture_is_written_beside_the_page(
     prometheus: FakePrometheus, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(prometheus.url, folder, "--png") == 0
@@ -82,9 +82,15 @@ def test_a_browser_that_does_not_start_is_one_message(
             "--var: no dashboard has a variable 'clas'; there are: class, datasource",
             id="an unknown variable",
         ),
-        pytest.param(["--serve", "3001"], "--serve: '3001' is no HOST:PORT, such as 127.0.0.1:3001", id="no address"),
         pytest.param(
-            ["--refresh", "soon"], "--refresh: 'soon' is no duration; write one such as 15m", id="no duration"
+            ["--serve", "3001"],
+            "--serve: '3001' is no address; write HOST:PORT, such as 127.0.0.1:3001",
+            id="no address",
+        ),
+        pytest.param(
+            ["--refresh", "soon"],
+            "--refresh: 'soon' is no duration; write a number with a unit, such as 15m",
+            id="no duration",
         ),
         pytest.param(
             ["--prometheus", "localhost:9090"],
@@ -100,12 +106,12 @@ def test_a_wrong_flag_is_one_message(
     assert capsys.readouterr().err == f"vllm-slo: {message}\n"
 
 
-def test_an_address_that_is_taken_is_one_message(
+def test_an_address_in_use_is_one_message(
     prometheus: FakePrometheus, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    taken = prometheus.url.removeprefix("http://")
-    assert run(prometheus.url, folder, "--serve", taken) == 2
-    assert capsys.readouterr().err == f"vllm-slo: --serve: cannot listen on {taken}: address already in use\n"
+    address = prometheus.url.removeprefix("http://")
+    assert run(prometheus.url, folder, "--serve", address) == 2
+    assert capsys.readouterr().err == f"vllm-slo: --serve: cannot listen on {address}: address already in use\n"
 
 
 def test_a_folder_that_cannot_be_written_is_one_message(

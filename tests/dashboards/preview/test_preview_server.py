@@ -11,25 +11,25 @@ import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
-from dashboards.audit import Span
-from dashboards.live import Prometheus
-from dashboards.preview.chromium import NAMES, browser, find
-from dashboards.preview.command import between
+from dashboards.audit import TimeRange
+from dashboards.preview.chromium import BROWSER_NAMES, browser, find_browser
+from dashboards.preview.command import parse_time_range
 from dashboards.preview.document import document
-from dashboards.preview.html_page import Pages
-from dashboards.preview.preview_server import Choices, Served
+from dashboards.preview.html_page import PageSet
+from dashboards.preview.preview_server import PreviewServer, Selection
 from dashboards.preview.view_state import View
 from exporters.errors import UsageError
+from exporters.prometheus_api import Prometheus
 from tests.dashboards.preview.sample_dashboard import END, PANELS, START, answer, dashboard
 from tests.support.fake_prometheus import FakePrometheus
 
-PAGES = Pages({"made": "Made", "other": "Other"}, {"made": "made", "other": "other"}, "*")
+PAGES = PageSet({"made": "Made", "other": "Other"}, {"made": "made", "other": "other"}, "*")
 BOARD = dashboard(*PANELS[:1], {**PANELS[-1], "repeat": None})
 
 
 @asynccontextmanager
 async def serving(draw: Any, refresh: float) -> AsyncIterator[str]:
-    async with TestServer(Served(PAGES, draw, refresh).application()) as server:
+    async with TestServer(PreviewServer(PAGES, draw, refresh).application()) as server:
         yield str(server.make_url("")).rstrip("/")
 
 
@@ -40,11 +40,11 @@ def prometheus() -> Iterator[FakePrometheus]:
     fake.close()
 
 
-async def test_however_many_look_prometheus_is_asked_once_in_a_refresh() -> None:
-    drawn = []
+async def test_concurrent_viewers_cause_one_set_of_queries_in_a_refresh() -> None:
+    draws = []
 
-    def draw(name: str, choices: Choices, start: str | None, end: str | None) -> Mapping[str, Any]:
-        drawn.append((name, dict(choices), start, end))
+    def draw(name: str, choices: Selection, start: str | None, end: str | None) -> Mapping[str, Any]:
+        draws.append((name, dict(choices), start, end))
         time.sleep(0.05)  # as long as others need to ask, too
         return {"title": name}
 
@@ -55,12 +55,12 @@ async def test_however_many_look_prometheus_is_asked_once_in_a_refresh() -> None
                 return await response.json()
 
         assert await asyncio.gather(*(ask("/made/data") for _ in range(5))) == [{"title": "made"}] * 5
-        assert drawn == [("made", {}, None, None)]
+        assert draws == [("made", {}, None, None)]
         await ask("/other/data?var-class=siso&var-class=lilo&from=now-1h&to=now")
-        assert drawn[1:] == [("other", {"class": ("siso", "lilo")}, "now-1h", "now")]
+        assert draws[1:] == [("other", {"class": ("siso", "lilo")}, "now-1h", "now")]
 
 
-async def test_data_is_asked_for_anew_after_the_refresh() -> None:
+async def test_data_is_queried_again_after_the_refresh() -> None:
     numbers = iter(range(10))
     async with serving(lambda *_: {"number": next(numbers)}, refresh=0) as url, ClientSession() as http:
         for number in range(3):
@@ -68,7 +68,7 @@ async def test_data_is_asked_for_anew_after_the_refresh() -> None:
                 assert await response.json() == {"number": number}
 
 
-async def test_the_root_leads_to_the_first_dashboard_and_an_unknown_one_is_told_of() -> None:
+async def test_the_root_redirects_to_the_first_dashboard_and_an_unknown_one_is_404() -> None:
     async with serving(lambda *_: {}, refresh=1) as url, ClientSession() as http:
         async with http.get(url) as response:
             assert response.url.path == "/made"
@@ -77,7 +77,7 @@ async def test_the_root_leads_to_the_first_dashboard_and_an_unknown_one_is_told_
             assert (response.status, await response.text()) == (404, "no dashboard 'nope'; there are: made, other")
 
 
-async def test_where_grafana_would_have_a_dashboard_leads_to_its_page_with_all_that_was_chosen() -> None:
+async def test_the_path_of_grafana_redirects_to_the_page_and_keeps_the_query() -> None:
     async with serving(lambda *_: {}, refresh=1) as url, ClientSession() as http:
         for path in ("/d/made", "/d/made/any-title"):
             async with http.get(f"{url}{path}?viewPanel=7&var-class=a%2Fb") as response:
@@ -109,7 +109,7 @@ async def test_a_prometheus_that_does_not_answer_is_a_message() -> None:
 def test_a_time_range_in_an_address_is_read_as_grafana_writes_it(
     start: str | None, end: str | None, span: tuple[float, float]
 ) -> None:
-    assert between(start, end, Span(100, 1000, 15)) == Span(*span, 15)
+    assert parse_time_range(start, end, TimeRange(100, 1000, 15)) == TimeRange(*span, 15)
 
 
 @pytest.mark.parametrize(
@@ -122,38 +122,38 @@ def test_a_time_range_in_an_address_is_read_as_grafana_writes_it(
 )
 def test_a_wrong_time_range_in_an_address_is_refused(start: str, end: str | None, message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        between(start, end, Span(100, 1000, 15))
+        parse_time_range(start, end, TimeRange(100, 1000, 15))
     assert str(refused.value) == message
 
 
-@pytest.mark.skipif(find() is None, reason=f"no browser on PATH; looked for {', '.join(NAMES)}")
+@pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}")
 async def test_a_served_page_follows_its_data_its_choices_and_its_failures(prometheus: FakePrometheus) -> None:
     ends = iter(range(END, END + 1000))
-    asked: list[tuple[Mapping[str, tuple[str, ...]], str | None]] = []
+    views: list[tuple[Mapping[str, tuple[str, ...]], str | None]] = []
     failures: list[str] = []
 
-    def draw(name: str, choices: Choices, start: str | None, end: str | None) -> Mapping[str, Any]:
-        asked.append((dict(choices), start))
+    def draw(name: str, choices: Selection, start: str | None, end: str | None) -> Mapping[str, Any]:
+        views.append((dict(choices), start))
         if failures:
             failures.pop()
             raise UsageError("cannot reach Prometheus")
-        return document(BOARD, Prometheus(prometheus.url), View(Span(START, next(ends), 1), chosen=choices))
+        return document(BOARD, Prometheus(prometheus.url), View(TimeRange(START, next(ends), 1), selection=choices))
 
     async with serving(draw, refresh=0.2) as url, browser() as tab:
         await tab.show(f"{url}/made")
         when = "document.querySelector('.when').innerText"
         before = await tab.evaluate(when)
         await tab.evaluate("document.querySelector('.panel').dataset.mine = 'kept'")
-        await tab.until(f"{when} !== {json.dumps(before)}")
+        await tab.wait_for(f"{when} !== {json.dumps(before)}")
         assert (
             await tab.evaluate("document.querySelector('.panel').dataset.mine") == "kept"
         )  # drawn anew, not made anew
 
         failures.append("one")
-        await tab.until("document.querySelector('.trouble').innerText === 'No new data: cannot reach Prometheus'")
-        await tab.until("document.querySelector('.trouble').innerText === ''")
+        await tab.wait_for("document.querySelector('.trouble').innerText === 'No new data: cannot reach Prometheus'")
+        await tab.wait_for("document.querySelector('.trouble').innerText === ''")
 
-        for change, told in (
+        for change, search in (
             ("const [choice] = document.querySelectorAll('.chosen select'); choice.value = 'siso'", "?var-class=siso"),
             (
                 "const choice = document.querySelector('[aria-label=\"Time range\"]'); choice.value = 'now-1h'",
@@ -161,12 +161,12 @@ async def test_a_served_page_follows_its_data_its_choices_and_its_failures(prome
             ),
         ):
             await tab.evaluate(f"{{ {change}; choice.dispatchEvent(new Event('change')); }}")
-            await tab.until(f"location.search === '{told}' && document.documentElement.dataset.drawn > 0")
+            await tab.wait_for(f"location.search === '{search}' && document.documentElement.dataset.drawn > 0")
         assert await tab.evaluate("[...document.querySelectorAll('h2')].map((each) => each.innerText)") == [
             "Requests",
             "Of siso",
         ]
-        assert ({"class": ("siso",)}, "now-1h") in asked
+        assert ({"class": ("siso",)}, "now-1h") in views
         links = await tab.evaluate("[...document.querySelectorAll('nav a')].map((each) => each.getAttribute('href'))")
         assert links == [f"{name}?var-class=siso&from=now-1h&to=now" for name in ("made", "other")]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dashboards.preview.data_frames import Field, Frame, Kind
-from dashboards.preview.transformations import transformed
+from dashboards.preview.transformations import transform
 
 Table = list[tuple[Any, ...]]
 
@@ -32,7 +32,7 @@ def series(value: float, **labels: str) -> Frame:
 
 
 def apply(frames: list[Frame], name: str, **options: Any) -> list[Table]:
-    return [table(each) for each in transformed(frames, [{"id": name, "options": options}])]
+    return [table(each) for each in transform(frames, [{"id": name, "options": options}])]
 
 
 UP = frame(("Time", "engine", "Value #A"), (0, "a", 1), (0, "b", 0))
@@ -45,7 +45,7 @@ def test_merge_puts_what_does_not_contradict_into_one_row() -> None:
     ]
 
 
-def test_merge_keeps_rows_together_when_one_query_answered_nothing() -> None:
+def test_merge_keeps_rows_together_when_one_query_is_empty() -> None:
     nothing = frame(("Time", "Value #C"), ref="C")
     assert apply([nothing, UP, WAIT], "merge") == [
         [
@@ -85,8 +85,10 @@ def test_organize_leaves_out_orders_and_renames() -> None:
 
 
 def test_grouping_to_a_matrix_turns_one_column_into_the_header() -> None:
-    told = frame(("Time", "engine", "setting", "Value"), (0, "a", "seed", 1), (0, "b", "seed", 2), (0, "b", "dtype", 3))
-    assert apply([told], "groupingToMatrix", rowField="engine", columnField="setting", valueField="Value") == [
+    settings = frame(
+        ("Time", "engine", "setting", "Value"), (0, "a", "seed", 1), (0, "b", "seed", 2), (0, "b", "dtype", 3)
+    )
+    assert apply([settings], "groupingToMatrix", rowField="engine", columnField="setting", valueField="Value") == [
         [("engine\\setting", "seed", "dtype"), ("a", 1, None), ("b", 2, 3)]
     ]
 
@@ -98,8 +100,8 @@ def test_labels_become_columns() -> None:
 
 
 def test_one_label_may_name_the_value() -> None:
-    found = apply([series(1, engine="a", q="p50"), series(2, engine="a", q="p95")], "labelsToFields", valueLabel="q")
-    assert found == [[("Time", "engine", "p50", "p95"), (0, "a", 1, 2)]]
+    result = apply([series(1, engine="a", q="p50"), series(2, engine="a", q="p95")], "labelsToFields", valueLabel="q")
+    assert result == [[("Time", "engine", "p50", "p95"), (0, "a", 1, 2)]]
 
 
 def test_columns_are_kept_by_name_or_pattern() -> None:
@@ -113,9 +115,9 @@ def test_columns_are_renamed_by_a_pattern() -> None:
 
 @pytest.mark.parametrize("descending, order", [(False, "abc"), (True, "bac")])
 def test_rows_are_sorted_and_those_without_a_value_are_last(descending: bool, order: str) -> None:
-    given = frame(("Value", "engine"), (None, "c"), (1, "a"), (2, "b"))
-    (found,) = apply([given], "sortBy", sort=[{"field": "Value", "desc": descending}])
-    assert "".join(row[1] for row in found[1:]) == order
+    unsorted = frame(("Value", "engine"), (None, "c"), (1, "a"), (2, "b"))
+    (rows,) = apply([unsorted], "sortBy", sort=[{"field": "Value", "desc": descending}])
+    assert "".join(row[1] for row in rows[1:]) == order
 
 
 def test_a_limit_keeps_the_first_rows() -> None:
@@ -130,4 +132,4 @@ def test_reduce_makes_a_row_of_each_series() -> None:
 
 def test_an_unknown_or_disabled_transformation_changes_nothing() -> None:
     assert apply([UP], "transformOfTomorrow") == [table(UP)]
-    assert transformed([UP, WAIT], [{"id": "merge", "disabled": True}]) == [UP, WAIT]
+    assert transform([UP, WAIT], [{"id": "merge", "disabled": True}]) == [UP, WAIT]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboards.preview.units import spell
+from dashboards.preview.units import format_value
 
 HOUR = 3600
 
@@ -50,18 +50,22 @@ HOUR = 3600
         pytest.param(-math.inf, "bytes", "-∞", id="below everything"),
     ],
 )
-def test_a_value_is_spelled_as_grafana_spells_it(value: float, unit: str, text: str) -> None:
-    assert spell(value, unit) == text
+def test_a_value_is_formatted_as_grafana_formats_it(value: float, unit: str, text: str) -> None:
+    assert format_value(value, unit) == text
 
 
-def test_decimals_are_kept_when_somebody_says_how_many() -> None:
-    assert [spell(1, "percentunit", 1), spell(0.5, "s", 0), spell(2, "short", 2)] == ["100.0%", "500 ms", "2.00"]
+def test_configured_decimals_are_kept() -> None:
+    assert [format_value(1, "percentunit", 1), format_value(0.5, "s", 0), format_value(2, "short", 2)] == [
+        "100.0%",
+        "500 ms",
+        "2.00",
+    ]
 
 
-def test_a_moment_is_read_off_the_clock_of_its_zone() -> None:
+def test_a_time_is_formatted_in_its_zone() -> None:
     zone = timezone(timedelta(hours=2))
-    assert spell(1769860800000, "dateTimeAsIso", zone=zone) == "2026-01-31 14:00:00"
-    assert spell(1769860800000, "time:YYYY", zone=zone) == "2026-01-31 14:00:00"
+    assert format_value(1769860800000, "dateTimeAsIso", zone=zone) == "2026-01-31 14:00:00"
+    assert format_value(1769860800000, "time:YYYY", zone=zone) == "2026-01-31 14:00:00"
 
 
 @pytest.mark.parametrize(
@@ -72,16 +76,16 @@ def test_a_moment_is_read_off_the_clock_of_its_zone() -> None:
         pytest.param(1000, "0 s ago", id="now"),
     ],
 )
-def test_a_moment_from_now_is_a_time_from_now(at: float, text: str) -> None:
-    assert spell(at * 1000, "dateTimeFromNow", now=1000) == text
+def test_a_relative_time_is_formatted_from_now(at: float, text: str) -> None:
+    assert format_value(at * 1000, "dateTimeFromNow", now=1000) == text
 
 
 @given(st.floats(1e-12, 1e15), st.sampled_from(["s", "short", "bytes", "reqps", "decbytes", "none"]))
-def test_what_is_spelled_is_within_a_hundredth_of_the_value(value: float, unit: str) -> None:
+def test_the_formatted_value_is_within_a_hundredth_of_the_value(value: float, unit: str) -> None:
     sizes = {"": 1, "K": 1e3, "Mil": 1e6, "Bil": 1e9, "Tri": 1e12, "M": 1e6, "B": 1e9, "T": 1e12, "s": 1, "ms": 1e-3}
     sizes |= {"µs": 1e-6, "ns": 1e-9, "mins": 60, "hours": HOUR, "days": 24 * HOUR, "weeks": 168 * HOUR}
     sizes |= {"years": 365 * 24 * HOUR}
-    text = spell(value, unit).removesuffix(" req/s")
+    text = format_value(value, unit).removesuffix(" req/s")
     number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZµ ")
     word = text[len(number) :].strip()
     if unit in {"bytes", "decbytes"}:

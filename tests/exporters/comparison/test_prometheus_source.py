@@ -13,8 +13,8 @@ import pytest
 from compose.cli import main
 from compose.prometheus_tools import Tools
 from exporters import signals
+from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
-from tests.support.sidecar_process import free_port
 
 EVERY = 15
 FLIP = time.time() // EVERY * EVERY - 1800.0
@@ -182,14 +182,19 @@ NOTHING = b'{"status":"success","data":{"resultType":"matrix","result":[]}}'
             "day; give the time of the change (RFC 3339 or unix seconds) to compare around it all the same",
             id="no change",
         ),
-        pytest.param(200, b"<html>", "--prometheus: the answer of {url} is not that of a Prometheus", id="a web page"),
+        pytest.param(
+            200,
+            b"<html>",
+            "--prometheus: a query of {url} failed: the answer is not that of a Prometheus",
+            id="a web page",
+        ),
         pytest.param(
             400,
             b'{"status":"error","error":"query timed out"}',
-            "--prometheus: {url} refused a query: query timed out",
+            "--prometheus: a query of {url} failed: query timed out",
             id="an error of Prometheus",
         ),
-        pytest.param(502, b"", "--prometheus: {url} refused a query: HTTP 502 Bad Gateway", id="a proxy's error"),
+        pytest.param(502, b"", "--prometheus: a query of {url} failed: HTTP 502 Bad Gateway", id="a proxy's error"),
     ],
 )
 def test_an_answer_of_no_use(
@@ -210,8 +215,8 @@ def test_an_answer_of_no_use(
         ),
         pytest.param(
             "http://127.0.0.1:9",
-            "--prometheus: cannot reach http://127.0.0.1:9: connection refused; give the address of its web page, such "
-            "as http://127.0.0.1:9090",
+            "cannot reach Prometheus at http://127.0.0.1:9: connection refused; give the address of its web page to "
+            "--prometheus, such as http://127.0.0.1:9090",
             id="nobody there",
         ),
     ],

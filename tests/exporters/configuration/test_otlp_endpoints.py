@@ -8,7 +8,7 @@ from compose.cli import main
 from exporters.configuration import otlp_endpoints
 from exporters.configuration.otlp_endpoints import Collector, Receiver
 from exporters.errors import UsageError
-from tests.support.sidecar_process import free_port
+from tests.support.ports import free_port
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""An exposition taken apart: what is good of it is used, what is not is counted."""
+"""Valid samples of an exposition are used, malformed lines are counted."""
 
 import contextlib
 from collections import Counter
@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters import signals
-from exporters.engines.engine_state import FAILED, UNUSABLE, EngineState
-from exporters.engines.exposition_parser import LONGEST_LINE
-from exporters.engines.normalisation import read
+from exporters.engines.engine_state import FAILURES, FAULTS, EngineState
+from exporters.engines.exposition_parser import MAX_LINE_LENGTH
+from exporters.engines.normalisation import normalise
 from tests.support.fake_engine import CACHING_OFF, CACHING_ON
 
 RUNNING = 'vllm:num_requests_running{engine="0",model_name="m"}'
@@ -19,7 +19,7 @@ BUCKET = "vllm:time_to_first_token_seconds_bucket"
 
 
 def test_two_recorded_pages_differ_in_the_settings_that_were_changed() -> None:
-    on, off = read(CACHING_ON).settings, read(CACHING_OFF).settings
+    on, off = normalise(CACHING_ON).settings, normalise(CACHING_OFF).settings
     assert on.keys() == off.keys()
     assert {name: (on[name], off[name]) for name in on if on[name] != off[name]} == {
         "block_size": ("32", "64"),
@@ -29,12 +29,12 @@ def test_two_recorded_pages_differ_in_the_settings_that_were_changed() -> None:
     }
 
 
-def test_where_an_engine_runs_is_no_setting() -> None:
-    assert "engine" not in read(CACHING_ON).settings
+def test_the_address_of_an_engine_is_no_setting() -> None:
+    assert "engine" not in normalise(CACHING_ON).settings
     on_ray = (
         'ray_vllm_cache_config_info{block_size="16",engine="0",ReplicaId="a1",NodeAddress="10.0.0.1",WorkerId="w"} 1\n'
     )
-    assert read(on_ray).settings == {"block_size": "16"}
+    assert normalise(on_ray).settings == {"block_size": "16"}
 
 
 def test_ranks_and_models_stay_apart() -> None:
@@ -42,71 +42,73 @@ def test_ranks_and_models_stay_apart() -> None:
         f'vllm:num_requests_running{{engine="{rank}",model_name="{model}"}} {value}\n'
         for rank, model, value in (("0", "a", 1), ("1", "a", 2), ("0", "b", 4))
     )
-    assert read(page).values[signals.ENGINE_RUNNING] == {("0", "a"): 1.0, ("1", "a"): 2.0, ("0", "b"): 4.0}
+    assert normalise(page).values[signals.ENGINE_RUNNING] == {("0", "a"): 1.0, ("1", "a"): 2.0, ("0", "b"): 4.0}
 
 
 @pytest.mark.parametrize(
     "labels, tokens",
     [
-        pytest.param('kv_cache_size_tokens="3072",num_gpu_blocks="1",block_size="1"', {"0": 3072.0}, id="stated"),
+        pytest.param('kv_cache_size_tokens="3072",num_gpu_blocks="1",block_size="1"', {"0": 3072.0}, id="a label"),
         pytest.param('num_gpu_blocks="96",block_size="32"', {"0": 3072.0}, id="blocks x block size"),
         pytest.param('num_gpu_blocks="96",block_size="16",engine="1"', {"1": 1536.0}, id="of its rank"),
-        pytest.param('num_gpu_blocks="None",block_size="32"', {}, id="not known yet"),
-        pytest.param('block_size="32"', {}, id="not there"),
+        pytest.param('num_gpu_blocks="None",block_size="32"', {}, id="not profiled yet"),
+        pytest.param('block_size="32"', {}, id="no label"),
     ],
 )
-def test_the_size_of_the_kv_cache_is_read_or_worked_out_or_absent(labels: str, tokens: dict[str, float]) -> None:
-    assert read(f"vllm:cache_config_info{{{labels}}} 1\n").kv_capacity == tokens
+def test_the_capacity_of_the_kv_cache_is_a_label_or_calculated_or_absent(labels: str, tokens: dict[str, float]) -> None:
+    assert normalise(f"vllm:cache_config_info{{{labels}}} 1\n").kv_capacity == tokens
 
 
 @pytest.mark.parametrize(
-    "bad, faults",
+    "malformed, faults",
     [
         pytest.param("vllm:num_requests_running{engine=\n", {"line": 1}, id="half a line"),
         pytest.param(f"{RUNNING} \n", {"line": 1}, id="no value"),
         pytest.param(f"{RUNNING} seven\n", {"line": 1}, id="a value that is no number"),
         pytest.param(f"{RUNNING} 12", {"line": 1}, id="cut off, perhaps within the number"),
-        pytest.param(f'{RUNNING[:-3]}\ufffd"}} 3\n', {"line": 1}, id="a label that was no UTF-8"),
-        pytest.param(f'{RUNNING[:-3]}{"m" * LONGEST_LINE}"}} 3\n', {"line": 1}, id="a line without end"),
+        pytest.param(f'{RUNNING[:-3]}\ufffd"}} 3\n', {"line": 1}, id="a label that is no UTF-8"),
+        pytest.param(f'{RUNNING[:-3]}{"m" * MAX_LINE_LENGTH}"}} 3\n', {"line": 1}, id="a line that is too long"),
         pytest.param("<p>\n<p>\n", {"line": 2}, id="two lines of HTML"),
-        pytest.param(f"{RUNNING} NaN\n", {"value": 1}, id="no number"),
-        pytest.param(f"{RUNNING} +Inf\n", {"value": 1}, id="without bound"),
-        pytest.param(f"{RUNNING} -1\n", {"value": 1}, id="less than nothing"),
+        pytest.param(f"{RUNNING} NaN\n", {"value": 1}, id="NaN"),
+        pytest.param(f"{RUNNING} +Inf\n", {"value": 1}, id="infinite"),
+        pytest.param(f"{RUNNING} -1\n", {"value": 1}, id="negative"),
         pytest.param(f'{BUCKET}{{le="1"}} 1\n', {"histogram": 1}, id="a histogram without +Inf"),
-        pytest.param(f'{BUCKET}{{le="1"}} 2\n{BUCKET}{{le="+Inf"}} 1\n', {"histogram": 1}, id="a histogram that falls"),
+        pytest.param(
+            f'{BUCKET}{{le="1"}} 2\n{BUCKET}{{le="+Inf"}} 1\n', {"histogram": 1}, id="a histogram whose counts decrease"
+        ),
         pytest.param(f'{BUCKET}{{le="wide"}} 1\n', {"histogram": 1}, id="a bound that is no number"),
         pytest.param(f"{BUCKET} 1\n", {"histogram": 1}, id="a bucket without a bound"),
     ],
 )
-def test_what_is_bad_costs_itself_alone_and_is_counted(bad: str, faults: dict[str, int]) -> None:
-    reading = read(GOOD + bad)
-    assert reading.values == {signals.ENGINE_WAITING: {("0", "m"): 4.0}}
-    assert reading.distributions == {}
-    assert +reading.faults == Counter(faults)
-    assert set(faults) <= set(UNUSABLE)
+def test_a_malformed_line_is_skipped_and_counted(malformed: str, faults: dict[str, int]) -> None:
+    metrics = normalise(GOOD + malformed)
+    assert metrics.values == {signals.ENGINE_WAITING: {("0", "m"): 4.0}}
+    assert metrics.distributions == {}
+    assert +metrics.faults == Counter(faults)
+    assert set(faults) <= set(FAULTS)
 
 
-def test_a_sample_given_twice_counts_once() -> None:
-    reading = read(f"{RUNNING} 3\n{RUNNING} 5\n")
-    assert reading.values == {signals.ENGINE_RUNNING: {("0", "m"): 3.0}}
-    assert +reading.faults == {"duplicate": 1}
+def test_a_duplicate_sample_counts_once() -> None:
+    metrics = normalise(f"{RUNNING} 3\n{RUNNING} 5\n")
+    assert metrics.values == {signals.ENGINE_RUNNING: {("0", "m"): 3.0}}
+    assert +metrics.faults == {"duplicate": 1}
 
 
 def test_the_end_mark_of_openmetrics_needs_no_newline() -> None:
-    assert not read(f"{GOOD}# EOF").faults
+    assert not normalise(f"{GOOD}# EOF").faults
 
 
-def test_what_nobody_reads_may_hold_anything() -> None:
+def test_families_that_are_not_read_may_have_any_value() -> None:
     """SGLang's `fwd_occupancy` is NaN unless a timer is on."""
-    assert not +read(f"{GOOD}sglang:fwd_occupancy NaN\nother -1\nother -1\n").faults
+    assert not +normalise(f"{GOOD}sglang:fwd_occupancy NaN\nother -1\nother -1\n").faults
 
 
-def test_a_type_that_is_not_that_of_the_samples_changes_nothing() -> None:
-    assert read(f"# TYPE vllm:num_requests_waiting histogram\n{GOOD}").values == read(GOOD).values
+def test_a_wrong_type_line_changes_nothing() -> None:
+    assert normalise(f"# TYPE vllm:num_requests_waiting histogram\n{GOOD}").values == normalise(GOOD).values
 
 
-def test_a_page_without_any_sample_is_an_exposition_of_nothing() -> None:
-    assert (read("").values, read("# TYPE a gauge\n").engine_type) == ({}, "unknown")
+def test_a_page_without_samples_is_an_empty_exposition() -> None:
+    assert (normalise("").values, normalise("# TYPE a gauge\n").type_name) == ({}, "unknown")
 
 
 @pytest.mark.parametrize(
@@ -120,9 +122,9 @@ def test_a_page_without_any_sample_is_an_exposition_of_nothing() -> None:
         f"{RUNNING} 12",
     ],
 )
-def test_what_is_no_exposition_is_a_value_error(text: str) -> None:
+def test_a_text_that_is_no_exposition_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="no line is a sample"):
-        read(text)
+        normalise(text)
 
 
 LINES = st.lists(
@@ -139,7 +141,7 @@ LINES = st.lists(
 
 
 @given(LINES)
-def test_whatever_a_page_holds_it_is_read_or_refused(lines: list[str]) -> None:
+def test_any_page_is_parsed_or_rejected(lines: list[str]) -> None:
     with contextlib.suppress(ValueError):
-        reading = read("\n".join(lines) + "\n")
-        assert set(reading.faults) <= set(EngineState("e").errors) == {*FAILED, *UNUSABLE}
+        metrics = normalise("\n".join(lines) + "\n")
+        assert set(metrics.faults) <= set(EngineState("e").errors) == {*FAILURES, *FAULTS}

@@ -1,4 +1,4 @@
-"""The page is prometheus_client's, byte for byte, though most of it is written here."""
+"""The page is byte for byte the one that prometheus_client writes, although accumulators write most of it."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
 from exporters import signals
-from exporters.exposition.accumulators import Accumulator, Counter, Families, Histogram, Traced, gauge
+from exporters.exposition.accumulators import Accumulator, Counter, ExemplarTrace, Families, Histogram, gauge
 from exporters.sidecar.http_api.http_server import page
 from tests.support.openmetrics import whole
 
@@ -15,19 +15,19 @@ TEXT, OPENMETRICS = "text/plain;version=0.0.4", "application/openmetrics-text;ve
 
 labels = st.tuples(*[st.text() for _ in signals.TTFT.labels])
 amounts = st.floats(min_value=0, allow_infinity=False) | st.integers(0, 1 << 60).map(float)
-traced = st.none() | st.tuples(st.floats(0, 2e9), st.text("0123456789abcdef", min_size=32, max_size=32))
-Told = tuple[tuple[str, ...], float, Traced | None]
-scrapes = st.lists(st.lists(st.tuples(labels, amounts, traced), max_size=4), min_size=1, max_size=3)
+traces = st.none() | st.tuples(st.floats(0, 2e9), st.text("0123456789abcdef", min_size=32, max_size=32))
+Observation = tuple[tuple[str, ...], float, ExemplarTrace | None]
+observations_by_scrape = st.lists(st.lists(st.tuples(labels, amounts, traces), max_size=4), min_size=1, max_size=3)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 OTHER_TRACE = "7" * 32
 
 
 @pytest.mark.parametrize("accept", [TEXT, OPENMETRICS])
-@given(scrapes)
-def test_every_page_is_as_prometheus_client_writes_it(accept: str, told: list[list[Told]]) -> None:
+@given(observations_by_scrape)
+def test_every_page_is_as_prometheus_client_writes_it(accept: str, scrapes: list[list[Observation]]) -> None:
     counter, histogram = Counter(signals.PROMPT_REPEATS), Histogram(signals.TTFT, (0.5, 1, 1e6, 1e7))
-    for between_scrapes in told:
-        for each, amount, trace in between_scrapes:
+    for observations in scrapes:
+        for each, amount, trace in observations:
             counter.add(each, amount)
             histogram.observe(each, amount, trace)
         families: list[Metric | Accumulator] = [counter, gauge(signals.SIDECAR_BUILD, [(("1.0",), 1.0)]), histogram]
@@ -35,7 +35,7 @@ def test_every_page_is_as_prometheus_client_writes_it(accept: str, told: list[li
         assert page(families, accept) == (encode(Families(*whole(families))), content_type)
 
 
-def test_a_bucket_shows_the_trace_that_ended_last_whichever_was_told_last() -> None:
+def test_a_bucket_shows_the_trace_that_ended_last_in_any_order_of_observation() -> None:
     histogram = Histogram(signals.TTFT, (1,))
     for at, trace_id, value in [(20.5, TRACE, 0.25), (10.0, OTHER_TRACE, 0.5), (10.0, OTHER_TRACE, 3.0)]:
         histogram.observe(("m", "c"), value, (at, trace_id))

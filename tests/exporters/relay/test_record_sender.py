@@ -154,8 +154,8 @@ class Exporter:
             while data := await reader.read(65536):
                 for payload in frames.feed(data):
                     match msgspec.msgpack.decode(payload, type=FromRelay):
-                        case Hello(life=life):
-                            self.lives.append(life)
+                        case Hello(run_id=run_id):
+                            self.lives.append(run_id)
                         case Batch() as batch:
                             self.batches.append(batch)
                             if self.acknowledges:

@@ -1,4 +1,4 @@
-"""The formulas, against figures that people have published and against laws that must hold for any card and model."""
+"""The formulas, against published figures and against laws that hold for any GPU and model."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,18 +20,18 @@ from exporters.roofline.formulas import (
     weight_bytes,
 )
 from exporters.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
-from exporters.roofline.model_shape import Experts, Shape, read_shape
-from tests.exporters.roofline.models import LLAMA_70B, QWEN_14B, QWEN_HALF_B, write
+from exporters.roofline.model_shape import Experts, ModelShape, read_shape
+from tests.exporters.roofline.model_configs import LLAMA_70B, QWEN_14B, QWEN_HALF_B, write
 
 GPUS = read_gpus(SHIPPED)
 
 
-def setup(gpu: str, shape: Shape, dtype: Dtype = Dtype.BF16, kv_dtype: Dtype = Dtype.BF16) -> Setup:
+def setup(gpu: str, shape: ModelShape, dtype: Dtype = Dtype.BF16, kv_dtype: Dtype = Dtype.BF16) -> Setup:
     return Setup(gpu=find_gpu(gpu, GPUS), shape=shape, dtype=dtype, weight_dtype=dtype, kv_dtype=kv_dtype)
 
 
-def test_qwen_14b_on_an_rtx_6000_ada_has_the_ceilings_that_its_users_worked_out(tmp_path: Path) -> None:
-    """28 GFLOP per prompt token, about 13k tok/s of prefill, 34 tok/s alone, 196 kB, room for 80k to 90k tokens."""
+def test_qwen_14b_on_an_rtx_6000_ada_has_the_ceilings_that_its_users_calculated(tmp_path: Path) -> None:
+    """28 GFLOP per prompt token, about 13k tok/s of prefill, 34 tok/s alone, 196 kB, 80k to 90k tokens of KV cache."""
     ada = setup("RTX 6000 Ada", read_shape(write(tmp_path, QWEN_14B)))
     assert flop_per_token(ada) == pytest.approx(28e9, rel=0.002)
     assert prefill_rate(ada) == pytest.approx(13_000, rel=0.01)
@@ -40,7 +40,7 @@ def test_qwen_14b_on_an_rtx_6000_ada_has_the_ceilings_that_its_users_worked_out(
     assert 80_000 < kv_tokens(ada) < 90_000
 
 
-def test_qwen_half_b_on_a_t4_has_the_ceilings_that_its_users_worked_out(tmp_path: Path) -> None:
+def test_qwen_half_b_on_a_t4_has_the_ceilings_that_its_users_calculated(tmp_path: Path) -> None:
     """12,288 B per token, 327 tok/s alone, 16,327 in a batch of 50, memory-bound up to 203, then 66,327."""
     t4 = setup("T4", read_shape(write(tmp_path, QWEN_HALF_B), 0.49e9), Dtype.FP16, Dtype.FP16)
     assert kv_bytes_per_token(t4) == 12_288
@@ -54,22 +54,20 @@ def test_qwen_half_b_on_a_t4_has_the_ceilings_that_its_users_worked_out(tmp_path
 def test_quantised_weights_leave_embedding_and_head_in_16_bits(tmp_path: Path) -> None:
     shape = read_shape(write(tmp_path, LLAMA_70B))
     fp8 = setup("H200", shape, Dtype.FP8)
-    assert weight_bytes(fp8) == shape.parameters + shape.vocabulary
-    # Of the two, a step reads the head, which weighs as much as both would in 8 bits.
+    assert weight_bytes(fp8) == shape.parameters + shape.embeddings
+    # A step reads only the head, which has as many bytes in 16 bits as both in 8 bits.
     assert memory_seconds(fp8, 1) * fp8.gpu.bandwidth == pytest.approx(shape.parameters)
     int4 = replace(setup("H200", shape), weight_dtype=Dtype.INT4)
-    assert weight_bytes(int4) == (shape.parameters - shape.vocabulary) / 2 + shape.vocabulary * 2
+    assert weight_bytes(int4) == (shape.parameters - shape.embeddings) / 2 + shape.embeddings * 2
 
 
-def test_the_kv_cache_of_a_70b_in_fp8_is_what_vllm_finds_on_an_h200_and_what_it_keeps_for_itself(
-    tmp_path: Path,
-) -> None:
-    """Seen with vLLM 0.25.1 at 0.92: 382,672 tokens; activations and CUDA graphs took the rest."""
+def test_the_kv_cache_of_a_70b_in_fp8_is_that_of_vllm_on_an_h200_plus_its_overhead(tmp_path: Path) -> None:
+    """Measured with vLLM 0.25.1 at 0.92: 382,672 tokens; activations and CUDA graphs use the rest."""
     h200 = replace(setup("H200", read_shape(write(tmp_path, LLAMA_70B)), Dtype.FP8, Dtype.FP8), utilization=0.92)
     assert 382_672 < kv_tokens(h200) < 382_672 * 1.07
 
 
-def test_more_cards_than_kv_heads_keep_each_head_more_than_once(tmp_path: Path) -> None:
+def test_more_gpus_than_kv_heads_store_each_head_more_than_once(tmp_path: Path) -> None:
     half = setup("T4", read_shape(write(tmp_path, QWEN_HALF_B)), Dtype.FP16)
     assert kv_bytes_per_token(replace(half, tensor_parallel=2)) == kv_bytes_per_token(half)
     assert kv_bytes_per_token(replace(half, tensor_parallel=14)) == 7 * kv_bytes_per_token(half)
@@ -79,20 +77,20 @@ SIZES = st.integers(1, 128)
 
 
 @st.composite
-def shapes(draw: st.DrawFn) -> Shape:
+def shapes(draw: st.DrawFn) -> ModelShape:
     kv_heads = draw(st.sampled_from((1, 2, 8)))
     dense, table = draw(st.floats(1e8, 1e11)), draw(st.floats(1e6, 1e9))
     tied, count = draw(st.booleans()), draw(st.integers(2, 256))
     experts = draw(st.none() | st.builds(Experts, st.just(count), st.integers(1, count), st.floats(1e7, 1e9)))
-    vocabulary = table if tied else 2 * table
-    return Shape(
+    embeddings = table if tied else 2 * table
+    return ModelShape(
         layers=draw(SIZES),
         heads=kv_heads * draw(st.integers(1, 8)),
         kv_heads=kv_heads,
         head_size=draw(st.sampled_from((64, 128, 256))),
-        parameters=vocabulary + dense + (experts.count * experts.parameters if experts else 0),
-        vocabulary=vocabulary,
-        looked_up=0 if tied else table,
+        parameters=embeddings + dense + (experts.count * experts.parameters if experts else 0),
+        embeddings=embeddings,
+        lookup_table=0 if tied else table,
         experts=experts,
     )
 
@@ -101,7 +99,7 @@ SETUPS = st.builds(
     Setup,
     gpu=st.builds(
         Gpu,
-        name=st.just("card"),
+        name=st.just("gpu"),
         memory=st.floats(1e10, 1e12),
         bandwidth=st.floats(1e11, 1e13),
         flops=st.fixed_dictionaries({Dtype.BF16: st.floats(1e13, 1e16)}),
@@ -115,49 +113,49 @@ SETUPS = st.builds(
     context=st.integers(0, 100_000),
 )
 BATCHES = st.integers(1, 5000)
-A_LITTLE = 1 + 1e-9  # for rounding
+ROUNDING = 1 + 1e-9
 
 
 @given(SETUPS, BATCHES, st.floats(1, 10))
 def test_more_bandwidth_is_never_slower_and_leaves_prefill_as_it_is(drawn: Setup, batch: int, times: float) -> None:
     faster = replace(drawn, gpu=replace(drawn.gpu, bandwidth=drawn.gpu.bandwidth * times))
-    assert decode_rate(faster, batch) * A_LITTLE >= decode_rate(drawn, batch)
+    assert decode_rate(faster, batch) * ROUNDING >= decode_rate(drawn, batch)
     assert prefill_rate(faster) == prefill_rate(drawn)
 
 
 @given(SETUPS, BATCHES)
 def test_a_larger_batch_gives_more_tokens_and_each_request_no_more(drawn: Setup, batch: int) -> None:
-    assert decode_rate(drawn, batch + 1) * A_LITTLE >= decode_rate(drawn, batch)
-    assert decode_rate(drawn, batch + 1) / (batch + 1) <= decode_rate(drawn, batch) / batch * A_LITTLE
+    assert decode_rate(drawn, batch + 1) * ROUNDING >= decode_rate(drawn, batch)
+    assert decode_rate(drawn, batch + 1) / (batch + 1) <= decode_rate(drawn, batch) / batch * ROUNDING
 
 
 @given(SETUPS, BATCHES, st.sampled_from((2, 4, 8)))
-def test_cards_divide_the_work_as_long_as_kv_heads_can_be_shared_out(drawn: Setup, batch: int, cards: int) -> None:
+def test_gpus_divide_the_work_while_kv_heads_can_be_divided(drawn: Setup, batch: int, gpus: int) -> None:
     alone = replace(drawn, shape=replace(drawn.shape, kv_heads=8, heads=64))
-    together = replace(alone, tensor_parallel=cards)
-    assert decode_rate(together, batch) == pytest.approx(cards * decode_rate(alone, batch))
-    assert prefill_rate(together) == pytest.approx(cards * prefill_rate(alone))
+    together = replace(alone, tensor_parallel=gpus)
+    assert decode_rate(together, batch) == pytest.approx(gpus * decode_rate(alone, batch))
+    assert prefill_rate(together) == pytest.approx(gpus * prefill_rate(alone))
     assert weight_bytes(together) == weight_bytes(alone)
-    assert kv_tokens(together) >= cards * kv_tokens(alone)  # the weights are there only once
+    assert kv_tokens(together) >= gpus * kv_tokens(alone)  # the weights are stored only once
 
 
 @given(SETUPS, BATCHES)
-def test_decode_waits_for_memory_exactly_up_to_the_crossover(drawn: Setup, batch: int) -> None:
+def test_decode_is_memory_bound_exactly_up_to_the_crossover(drawn: Setup, batch: int) -> None:
     end = crossover(drawn)
-    waits = memory_seconds(drawn, batch) > compute_seconds(drawn, batch)
-    assert waits == (end is None or batch <= end)
+    is_memory_bound = memory_seconds(drawn, batch) > compute_seconds(drawn, batch)
+    assert is_memory_bound == (end is None or batch <= end)
 
 
 @given(SETUPS, BATCHES, st.integers(1, 10_000))
-def test_requests_that_hold_more_tokens_are_never_faster(drawn: Setup, batch: int, more: int) -> None:
+def test_requests_with_more_context_are_never_faster(drawn: Setup, batch: int, more: int) -> None:
     longer = replace(drawn, context=drawn.context + more)
-    assert decode_rate(longer, batch) <= decode_rate(drawn, batch) * A_LITTLE
+    assert decode_rate(longer, batch) <= decode_rate(drawn, batch) * ROUNDING
     assert prefill_rate(longer) <= prefill_rate(drawn)
 
 
 @given(SETUPS)
-def test_weights_and_kv_cache_stay_within_what_the_cards_lend(drawn: Setup) -> None:
+def test_weights_and_kv_cache_fit_into_the_usable_memory(drawn: Setup) -> None:
     tokens = kv_tokens(drawn)
-    lent = drawn.gpu.memory * drawn.utilization
-    assert not tokens or weight_bytes(drawn) + tokens * kv_bytes_per_token(drawn) <= lent * A_LITTLE
-    assert weight_bytes(drawn) + (tokens + 1) * kv_bytes_per_token(drawn) > lent / A_LITTLE
+    usable = drawn.gpu.memory * drawn.utilization
+    assert not tokens or weight_bytes(drawn) + tokens * kv_bytes_per_token(drawn) <= usable * ROUNDING
+    assert weight_bytes(drawn) + (tokens + 1) * kv_bytes_per_token(drawn) > usable / ROUNDING

@@ -1,4 +1,4 @@
-"""The file of cards: what is shipped, how a card is found, and what is refused."""
+"""The file of GPUs: the shipped figures, the search by name, and the errors."""
 
 from pathlib import Path
 
@@ -33,30 +33,30 @@ gpus:
         pytest.param("MI300X", 192, 5300e9, Dtype.FP8, 2614.9e12, id="MI300X"),
     ],
 )
-def test_the_shipped_cards_have_the_dense_figures_of_their_datasheets(
+def test_the_shipped_gpus_have_the_dense_figures_of_their_datasheets(
     name: str, memory: float, bandwidth: float, dtype: Dtype, flops: float
 ) -> None:
     gpu = find_gpu(name, GPUS)
     assert (gpu.memory, gpu.bandwidth, gpu.flops[dtype]) == (memory * 2**30, bandwidth, flops)
 
 
-def test_every_shipped_card_names_its_datasheet_and_is_found_under_its_own_name() -> None:
+def test_every_shipped_gpu_names_its_datasheet_and_is_found_by_its_name() -> None:
     for gpu in GPUS:
         assert "datasheet" in gpu.source.replace(" sheet", "sheet") or "whitepaper" in gpu.source
         assert find_gpu(gpu.name, GPUS) is gpu
 
 
 @pytest.mark.parametrize(
-    "written, name",
+    "spelling, name",
     [
-        pytest.param("NVIDIA H200", "H200", id="as nvidia-smi writes it"),
-        pytest.param("Tesla T4", "T4", id="as nvidia-smi wrote it"),
-        pytest.param("rtx-6000-ada", "RTX 6000 Ada", id="as a label"),
-        pytest.param("AMD Instinct MI300X", "MI300X", id="as its maker writes it"),
+        pytest.param("NVIDIA H200", "H200", id="nvidia-smi"),
+        pytest.param("Tesla T4", "T4", id="older nvidia-smi"),
+        pytest.param("rtx-6000-ada", "RTX 6000 Ada", id="a label"),
+        pytest.param("AMD Instinct MI300X", "MI300X", id="its vendor"),
     ],
 )
-def test_a_card_is_found_however_it_is_written(written: str, name: str) -> None:
-    assert find_gpu(written, GPUS).name == name
+def test_a_gpu_is_found_by_any_spelling(spelling: str, name: str) -> None:
+    assert find_gpu(spelling, GPUS).name == name
 
 
 NAMES = "T4, A100 40GB, A100 80GB, A100 80GB PCIe, L4, L40S, RTX 6000 Ada, H100, H100 PCIe, H200, B200, MI300X"
@@ -65,24 +65,24 @@ NAMES = "T4, A100 40GB, A100 80GB, A100 80GB PCIe, L4, L40S, RTX 6000 Ada, H100,
 @pytest.mark.parametrize(
     "name, guess",
     [
-        pytest.param("RTX 6000 Adda", "did you mean 'RTX 6000 Ada'? ", id="a slip"),
-        pytest.param("toaster", "", id="nothing like it"),
+        pytest.param("RTX 6000 Adda", "did you mean 'RTX 6000 Ada'? ", id="a typo"),
+        pytest.param("toaster", "", id="no similar name"),
     ],
 )
-def test_an_unknown_card_is_refused_with_the_nearest_and_all(name: str, guess: str) -> None:
+def test_an_unknown_gpu_is_rejected_with_the_nearest_and_all(name: str, guess: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_gpu(name, GPUS)
     assert str(caught.value) == f"--gpu: {name!r} is unknown; {guess}known: {NAMES}; others with --gpu-file FILE"
 
 
-def test_a_file_of_ones_own_brings_other_cards(tmp_path: Path) -> None:
+def test_another_file_has_other_gpus(tmp_path: Path) -> None:
     path = tmp_path / "gpus.yaml"
     path.write_text(ONE)
     (gpu,) = read_gpus(path)
     assert (gpu.name, gpu.memory, gpu.bandwidth, gpu.flops) == ("RTX 9000", 96 * 2**30, 1792e9, {Dtype.BF16: 500e12})
 
 
-def test_a_file_with_mistakes_is_refused_with_all_of_them(tmp_path: Path) -> None:
+def test_a_file_with_mistakes_is_rejected_with_all_of_them(tmp_path: Path) -> None:
     path = tmp_path / "gpus.yaml"
     path.write_text(
         ONE.replace("96", "-1").replace("1792", "fast").replace("{bf16: 500}", "{bf17: 500, fp8: .inf}")

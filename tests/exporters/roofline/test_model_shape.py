@@ -1,4 +1,4 @@
-"""A model's parameters as its config.json gives them, against what its authors publish."""
+"""The parameters counted from a model's config.json, against the published numbers."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from exporters.errors import UsageError
 from exporters.roofline.model_shape import Experts, read_shape
-from tests.exporters.roofline.models import (
+from tests.exporters.roofline.model_configs import (
     GEMMA_7B,
     LLAMA_7B,
     LLAMA_8B,
@@ -33,10 +33,10 @@ from tests.exporters.roofline.models import (
         pytest.param({k: v for k, v in LLAMA_7B.items() if k != "num_key_value_heads"}, 6_738_415_616, id="Llama 2 7B"),
         pytest.param(QWEN3_8B, 8_190_735_360, id="Qwen3-8B"),
         pytest.param(GEMMA_7B, 8_537_680_896, id="Gemma 7B: heads wider than the model, ties not mentioned"),
-        pytest.param({"text_config": GEMMA_7B}, 8_537_680_896, id="the text part of a model that sees"),
+        pytest.param({"text_config": GEMMA_7B}, 8_537_680_896, id="the text part of a vision model"),
         pytest.param(MIXTRAL, 46_702_792_704, id="Mixtral 8x7B"),
         pytest.param(QWEN3_MOE, 30_532_122_624, id="Qwen3-30B-A3B"),
-        pytest.param(QWEN_MOE, 14_315_784_192, id="Qwen1.5-MoE-A2.7B: an expert that all share"),
+        pytest.param(QWEN_MOE, 14_315_784_192, id="Qwen1.5-MoE-A2.7B: a shared expert"),
     ],
 )
 def test_the_count_is_the_published_one_within_a_thousandth(model: object, total: int, tmp_path: Path) -> None:
@@ -51,30 +51,30 @@ def test_the_count_is_the_published_one_within_a_thousandth(model: object, total
         pytest.param(QWEN_MOE, 2.7e9, id="Qwen1.5-MoE-A2.7B"),
     ],
 )
-def test_a_mixture_multiplies_its_active_parameters_alone(model: object, active: float, tmp_path: Path) -> None:
+def test_a_mixture_multiplies_only_its_active_parameters(model: object, active: float, tmp_path: Path) -> None:
     shape = read_shape(write(tmp_path, model))
-    assert shape.multiplied + shape.looked_up == pytest.approx(active, rel=0.02)
+    assert shape.active_parameters + shape.lookup_table == pytest.approx(active, rel=0.02)
 
 
-def test_stated_parameters_replace_counted_ones_of_a_model_that_is_not_known(tmp_path: Path) -> None:
+def test_stated_parameters_replace_the_counted_ones_of_an_unknown_architecture(tmp_path: Path) -> None:
     path = write(tmp_path, QWEN_14B | {"model_type": "starcoder9"})
     shape = read_shape(path, 14.8e9)
     assert shape.parameters == 14.8e9
-    assert shape.multiplied == 14.8e9 - 152064 * 5120
+    assert shape.active_parameters == 14.8e9 - 152064 * 5120
 
 
-def test_a_large_batch_touches_every_expert() -> None:
+def test_a_large_batch_activates_every_expert() -> None:
     experts = Experts(count=8, active=2, parameters=1e9)
-    assert experts.touched(1) == pytest.approx(2)
-    assert experts.touched(2) == pytest.approx(3.5)  # of the 6 others, the second token takes 2 of 8
-    assert experts.touched(1000) == pytest.approx(8)
+    assert experts.activated(1) == pytest.approx(2)
+    assert experts.activated(2) == pytest.approx(3.5)  # of the 6 other experts, the second token uses a quarter
+    assert experts.activated(1000) == pytest.approx(8)
 
 
-def test_tensor_parallel_sizes_are_those_that_share_out_heads_and_kv_heads(tmp_path: Path) -> None:
+def test_tensor_parallel_sizes_divide_heads_and_kv_heads(tmp_path: Path) -> None:
     assert read_shape(write(tmp_path, QWEN_14B)).tensor_parallel_sizes == (1, 2, 4, 8, 40)
 
 
-def refusal(folder: Path, text: str, parameters: float | None = None) -> str:
+def error_of(folder: Path, text: str, parameters: float | None = None) -> str:
     path = folder / "config.json"
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
@@ -128,20 +128,20 @@ def refusal(folder: Path, text: str, parameters: float | None = None) -> str:
         ),
     ],
 )
-def test_a_wrong_config_is_refused_with_every_mistake(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    assert refusal(tmp_path, json.dumps(QWEN_14B | changes)) == message
+def test_a_wrong_config_is_rejected_with_every_mistake(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    assert error_of(tmp_path, json.dumps(QWEN_14B | changes)) == message
 
 
-def test_all_missing_keys_are_said_at_once(tmp_path: Path) -> None:
-    assert refusal(tmp_path, '{"model_type": "llama", "head_dim": null}') == (
+def test_all_missing_keys_are_listed_at_once(tmp_path: Path) -> None:
+    assert error_of(tmp_path, '{"model_type": "llama", "head_dim": null}') == (
         "DIR/config.json: missing: num_hidden_layers, hidden_size, num_attention_heads, vocab_size, intermediate_size; "
         "the config.json of a decoder on Hugging Face has them"
     )
 
 
-def test_experts_of_a_kind_that_is_not_known_are_refused_even_with_stated_parameters(tmp_path: Path) -> None:
+def test_experts_of_an_unknown_architecture_are_rejected_even_with_stated_parameters(tmp_path: Path) -> None:
     text = json.dumps(QWEN_14B | {"model_type": "dbrx", "n_routed_experts": 16})
-    assert refusal(tmp_path, text, 132e9) == (
+    assert error_of(tmp_path, text, 132e9) == (
         "DIR/config.json: n_routed_experts: the experts of model_type 'dbrx' are not supported; known: mixtral, "
         "qwen2_moe, qwen3_moe"
     )
@@ -158,11 +158,11 @@ def test_experts_of_a_kind_that_is_not_known_are_refused_even_with_stated_parame
         ),
     ],
 )
-def test_what_is_no_object_is_refused(text: str, message: str, tmp_path: Path) -> None:
-    assert refusal(tmp_path, text) == message
+def test_a_file_without_a_json_object_is_rejected(text: str, message: str, tmp_path: Path) -> None:
+    assert error_of(tmp_path, text) == message
 
 
-def test_stated_parameters_below_those_of_the_embeddings_are_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path, json.dumps(QWEN_14B), 14e6) == (
+def test_stated_parameters_below_those_of_the_embeddings_are_rejected(tmp_path: Path) -> None:
+    assert error_of(tmp_path, json.dumps(QWEN_14B), 14e6) == (
         "--parameters: 1.4e+07 is less than embedding, head and experts have, which are 1.55714e+09"
     )

@@ -14,9 +14,9 @@ import pytest
 from aiohttp import web
 
 from compose.cli import main
-from tests.exporters.engines.test_engine_settings import born
-from tests.support.fake_engine import CACHING_ON, Engine, serving
-from tests.support.sidecar_process import ROOT, Running, environment, sidecar, until
+from tests.support.fake_engine import CACHING_ON, Engine, serving, with_start_time
+from tests.support.sidecar_process import ROOT, Running, environment, sidecar
+from tests.support.waiting import until
 
 TOKEN = "t0ken-of-the-admin"  # noqa: S105 - of a test
 REFUSED = "vllm-slo: this page needs 'Authorization: Bearer ...' with the token of --admin-token-file\n"
@@ -104,7 +104,7 @@ async def test_a_declared_flip_is_a_series_is_listed_and_outlives_the_sidecar(
         assert listed["engines"][name]["revision"] != revision
         assert await running.stop() == 0
     started = time.time()
-    engine.metrics = born(CACHING_ON, started).replace('block_size="32"', 'block_size="64"')
+    engine.metrics = with_start_time(CACHING_ON, started).replace('block_size="32"', 'block_size="64"')
     async with sidecar(tmp_path, engine.url, *words) as running:
         await running.shows(f"llm_engine_config_change_timestamp_seconds{{{name},64,32,block_size}}", started)
         by_setting = {each["setting"]: each for each in (await flips(running))["flips"]}
@@ -121,7 +121,7 @@ async def test_the_fingerprint_of_answers_shows_a_flip_that_nothing_else_does(
         assert await running.ask("before") == 200
         await running.shows(f"llm_engine_setting_info{{{name},system_fingerprint,vllm-f-1}}", 1.0)
         started = time.time()
-        engine.metrics, engine.fingerprint = born(CACHING_ON, started), "vllm-f-2"
+        engine.metrics, engine.fingerprint = with_start_time(CACHING_ON, started), "vllm-f-2"
         await running.shows(f"llm_engine_start_time_seconds{{{name}}}", started)
         assert await running.ask("after") == 200
         change = f"llm_engine_config_change_timestamp_seconds{{{name},vllm-f-2,vllm-f-1,system_fingerprint}}"
@@ -154,13 +154,8 @@ async def test_the_admin_token_alone_opens_the_admin_pages_and_nothing_else(
         assert (await asked(running, "GET", "/metrics", metrics))[0] == 200
         write(token, "two words\n")
         running.process.send_signal(signal.SIGHUP)
-
-        async def said() -> bool:
-            return (
-                f"exporter: {AT_ADMIN.replace('TOKEN', str(token))}; nothing of this file" in running.said.read_text()
-            )
-
-        await until(said)
+        refusal = AT_ADMIN.replace("TOKEN", str(token))
+        await running.logs_line(f"ERROR exporter: {refusal}; nothing of this file is used")
         assert (await asked(running, "GET", "/admin/flips", ADMIN))[0] == 200
         write(token, "renewed\n")
         running.process.send_signal(signal.SIGHUP)
@@ -170,7 +165,7 @@ async def test_the_admin_token_alone_opens_the_admin_pages_and_nothing_else(
 
         await until(renewed)
         assert await asked(running, "GET", "/admin/flips", ADMIN) == (401, REFUSED)
-        assert TOKEN not in running.said.read_text()
+        assert TOKEN not in running.stderr.read_text()
 
 
 async def test_without_a_token_file_there_are_no_admin_pages(tmp_path: Path, engine: Engine, token: Path) -> None:
@@ -316,9 +311,8 @@ def test_a_wrong_token_file_is_refused(
 async def test_a_token_file_that_everybody_can_read_is_warned_of(tmp_path: Path, engine: Engine, token: Path) -> None:
     os.chmod(token, 0o644)  # noqa: PTH101 - a blocking call that is none
     async with sidecar(tmp_path, engine.url, "--admin-token-file", str(token)) as running:
-        assert running.said.read_text().startswith(
-            f"vllm-slo sidecar: warning: --admin-token-file: every user of this machine can read {token}; "
-            f"chmod o-r {token}\n"
+        assert running.log_lines()[0] == (
+            f"WARNING supervisor: --admin-token-file: every user of this machine can read {token}; chmod o-r {token}"
         )
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from compose.prometheus_tools import Tools
 from exporters import signals
-from tests.support.otlp_collectors import Sidecar, engine, http_collector, sidecar, until
-from tests.support.sidecar_process import free_port
+from tests.support.otlp_collectors import Sidecar, engine, http_collector, sidecar
+from tests.support.ports import free_port
+from tests.support.waiting import until
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""A response means the same whatever the pieces it arrives in."""
+"""A response is read the same in pieces of any size."""
 
 import json
 
@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.event_data import EventStream
-from loadgen.http_response import ProtocolError, Response
-from loadgen.request_record import Fate
-from loadgen.response import Answer
+from loadgen.completion_response import CompletionResponse
+from loadgen.event_stream import EventStream
+from loadgen.http_response import HttpResponse, ProtocolError
+from loadgen.request_record import ClientOutcome
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
 USAGE = {"prompt_tokens": 31, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 16}}
@@ -39,35 +39,35 @@ def unary(status: int, value: object) -> bytes:
     return b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(data), data)
 
 
-def read(*pieces: bytes, eof: bool = True) -> Answer:
+def read(*pieces: bytes, eof: bool = True) -> CompletionResponse:
     """Feed the pieces one second apart, from second 1 on."""
-    answer = Answer()
+    response = CompletionResponse()
     for at, piece in enumerate(pieces, start=1):
-        if answer.feed(piece, float(at)):
-            return answer
+        if response.feed(piece, float(at)):
+            return response
     if eof:
-        answer.eof(len(pieces) + 1.0)
-    return answer
+        response.eof(len(pieces) + 1.0)
+    return response
 
 
-def contents(answer: Answer) -> tuple[object, ...]:
+def contents(response: CompletionResponse) -> tuple[object, ...]:
     return (
-        answer.fate(),
-        len(answer.gaps),
-        answer.prompt_tokens,
-        answer.completion_tokens,
-        answer.cached_tokens,
-        answer.finish_reason,
-        answer.queue,
-        answer.prefill,
-        answer.decode,
+        response.outcome(),
+        len(response.gaps),
+        response.prompt_tokens,
+        response.completion_tokens,
+        response.cached_tokens,
+        response.finish_reason,
+        response.queue,
+        response.prefill,
+        response.decode,
     )
 
 
 def test_a_stream_torn_at_any_byte_means_the_same() -> None:
     data = HEAD + chunked(*WHOLE)
     whole = contents(read(data))
-    assert whole == ((Fate.OK, None), 2, 31, 3, 16, "length", 0.0125, 0.04, 0.08)
+    assert whole == ((ClientOutcome.OK, None), 2, 31, 3, 16, "length", 0.0125, 0.04, 0.08)
     for cut in range(1, len(data)):
         assert contents(read(data[:cut], data[cut:])) == whole
     assert contents(read(*(data[i : i + 1] for i in range(len(data))))) == whole
@@ -76,17 +76,17 @@ def test_a_stream_torn_at_any_byte_means_the_same() -> None:
 @given(st.lists(st.integers(1, 400), max_size=8), st.sampled_from([b"\n", b"\r\n", b"\r"]))
 def test_any_line_end_and_any_cut_give_the_same_events(cuts: list[int], end: bytes) -> None:
     data = b"".join([*WHOLE, b"event: x\ndata:one\ndata: two\nid: 3\n\n"]).replace(b"\n", end)
-    stream, found, at = EventStream(), list[bytes](), 0
+    stream, parsed, at = EventStream(), list[bytes](), 0
     for cut in [*sorted(cuts), len(data)]:
-        found += stream.feed(data[at:cut])
+        parsed += stream.feed(data[at:cut])
         at = max(at, cut)
-    found += stream.close()
-    assert found == [e[6:-2] for e in WHOLE if e.startswith(b"data: ")] + [b"one\ntwo"]
+    parsed += stream.close()
+    assert parsed == [e[6:-2] for e in WHOLE if e.startswith(b"data: ")] + [b"one\ntwo"]
 
 
 def test_the_first_token_is_the_first_output_not_the_role() -> None:
-    answer = read(HEAD, *(chunked(e, end=False) for e in WHOLE), chunked())
-    assert (answer.first, answer.last, list(answer.gaps)) == (4.0, 6.0, [1.0, 1.0])
+    response = read(HEAD, *(chunked(e, end=False) for e in WHOLE), chunked())
+    assert (response.first, response.last, list(response.gaps)) == (4.0, 6.0, [1.0, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -120,42 +120,46 @@ ENDED = "the response ended before its end"
 
 
 @pytest.mark.parametrize(
-    "data, fate",
+    "data, outcome",
     [
-        pytest.param(HEAD + chunked(*WHOLE[:-1]), (Fate.OK, None), id="no DONE, but a reason and the framing's end"),
-        pytest.param(HEAD + chunked(*WHOLE, end=False), (Fate.OK, None), id="DONE, then the connection ends"),
-        pytest.param(HEAD + chunked(*WHOLE[:3]), (Fate.TRUNCATED, ENDED), id="no end of the stream"),
-        pytest.param(HEAD + chunked(*WHOLE[:-1], end=False), (Fate.TRUNCATED, ENDED), id="torn before DONE"),
+        pytest.param(
+            HEAD + chunked(*WHOLE[:-1]), (ClientOutcome.OK, None), id="no DONE, but a reason and the framing's end"
+        ),
+        pytest.param(HEAD + chunked(*WHOLE, end=False), (ClientOutcome.OK, None), id="DONE, then the connection ends"),
+        pytest.param(HEAD + chunked(*WHOLE[:3]), (ClientOutcome.TRUNCATED, ENDED), id="no end of the stream"),
+        pytest.param(HEAD + chunked(*WHOLE[:-1], end=False), (ClientOutcome.TRUNCATED, ENDED), id="torn before DONE"),
         pytest.param(
             HEAD + chunked(*WHOLE[:3], event({"error": {"message": "out of memory"}}), DONE),
-            (Fate.UPSTREAM_ERROR, "out of memory"),
+            (ClientOutcome.UPSTREAM_ERROR, "out of memory"),
             id="error inside the stream",
         ),
         pytest.param(
-            HEAD + chunked(token("a", "abort"), DONE), (Fate.UPSTREAM_ERROR, "finish_reason abort"), id="aborted"
+            HEAD + chunked(token("a", "abort"), DONE),
+            (ClientOutcome.UPSTREAM_ERROR, "finish_reason abort"),
+            id="aborted",
         ),
-        pytest.param(unary(500, {"error": {"message": "no"}}), (Fate.UPSTREAM_ERROR, "no"), id="500"),
-        pytest.param(unary(503, {"message": "busy"}), (Fate.REJECTED, "busy"), id="503"),
-        pytest.param(unary(429, "slow down"), (Fate.REJECTED, "slow down"), id="429"),
-        pytest.param(unary(400, {"error": {"message": "bad"}}), (Fate.CLIENT_ERROR, "bad"), id="400"),
-        pytest.param(b"HTTP/1.1 502 X\r\n\r\n<html>", (Fate.UPSTREAM_ERROR, "<html>"), id="no JSON"),
-        pytest.param(unary(404, {}), (Fate.CLIENT_ERROR, "{}"), id="404 without a message"),
+        pytest.param(unary(500, {"error": {"message": "no"}}), (ClientOutcome.UPSTREAM_ERROR, "no"), id="500"),
+        pytest.param(unary(503, {"message": "busy"}), (ClientOutcome.REJECTED, "busy"), id="503"),
+        pytest.param(unary(429, "slow down"), (ClientOutcome.REJECTED, "slow down"), id="429"),
+        pytest.param(unary(400, {"error": {"message": "bad"}}), (ClientOutcome.CLIENT_ERROR, "bad"), id="400"),
+        pytest.param(b"HTTP/1.1 502 X\r\n\r\n<html>", (ClientOutcome.UPSTREAM_ERROR, "<html>"), id="no JSON"),
+        pytest.param(unary(404, {}), (ClientOutcome.CLIENT_ERROR, "{}"), id="404 without a message"),
         pytest.param(
             unary(200, {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "usage": USAGE}),
-            (Fate.OK, None),
+            (ClientOutcome.OK, None),
             id="unary",
         ),
-        pytest.param(unary(200, {"usage": USAGE})[:-4], (Fate.TRUNCATED, ENDED), id="unary, torn"),
-        pytest.param(b"", (Fate.UPSTREAM_UNREACHABLE, "the connection ended before a response"), id="nothing"),
+        pytest.param(unary(200, {"usage": USAGE})[:-4], (ClientOutcome.TRUNCATED, ENDED), id="unary, torn"),
+        pytest.param(b"", (ClientOutcome.UPSTREAM_UNREACHABLE, "the connection ended before a response"), id="nothing"),
     ],
 )
-def test_the_fate_of(data: bytes, fate: tuple[Fate, str | None]) -> None:
-    assert read(data).fate() == fate
+def test_the_outcome_of(data: bytes, outcome: tuple[ClientOutcome, str | None]) -> None:
+    assert read(data).outcome() == outcome
 
 
 def test_a_unary_body_gives_usage_and_no_first_token() -> None:
-    answer = read(unary(200, {"choices": [{"text": "x", "finish_reason": "stop"}], "usage": USAGE}))
-    assert (answer.completion_tokens, answer.cached_tokens, answer.first) == (3, 16, None)
+    response = read(unary(200, {"choices": [{"text": "x", "finish_reason": "stop"}], "usage": USAGE}))
+    assert (response.completion_tokens, response.cached_tokens, response.first) == (3, 16, None)
 
 
 @given(st.binary(max_size=60), st.integers(0, 200))
@@ -165,10 +169,10 @@ def test_a_body_is_read_whole_with_a_length_chunked_or_until_the_end(body: bytes
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + (chunked(body) if body else chunked()) + b"extra",
         b"HTTP/1.0 200 OK\r\n\r\n" + body,
     ):
-        response = Response()
-        found = response.feed(data[:cut]) + response.feed(data[cut:])
+        response = HttpResponse()
+        parsed = response.feed(data[:cut]) + response.feed(data[cut:])
         response.eof()
-        assert (found, response.complete) == (body, True)
+        assert (parsed, response.complete) == (body, True)
 
 
 @pytest.mark.parametrize(
@@ -183,5 +187,5 @@ def test_a_body_is_read_whole_with_a_length_chunked_or_until_the_end(body: bytes
 )
 def test_what_is_no_http_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(ProtocolError) as refusal:
-        Response().feed(data)
+        HttpResponse().feed(data)
     assert str(refusal.value) == message

@@ -1,15 +1,16 @@
-"""What one response says: its output's moments, token counts, the engine's own times and how it ended; no sockets."""
+"""Reads one response: times of its chunks, token counts, the engine's own times, and the outcome; no sockets."""
 
 from array import array
 from typing import Any
 
 import msgspec
 
-from loadgen.event_data import EventStream
-from loadgen.http_response import Response
-from loadgen.request_record import Fate
+from exporters.verdicts import outcome_of_status
+from loadgen.event_stream import EventStream
+from loadgen.http_response import HttpResponse
+from loadgen.request_record import ClientOutcome
 
-ERROR_SHOWN = 300  # characters of an error's text that a record keeps
+ERROR_LENGTH = 300  # characters of an error message that a record has
 
 
 class _Cached(msgspec.Struct):
@@ -42,7 +43,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """One event of a stream, or a whole unary body; with a schema a decoder reads it in about a microsecond."""
+    """One event of a stream, or the body of a unary response; decoding with a schema takes about a microsecond."""
 
     choices: list[_Choice] = []
     usage: _Usage | None = None
@@ -53,8 +54,8 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-class Answer:
-    """One response being read; times are the caller's clock."""
+class CompletionResponse:
+    """The reader of one response; times are on the caller's clock."""
 
     __slots__ = (
         "_done",
@@ -76,7 +77,7 @@ class Answer:
     )
 
     def __init__(self) -> None:
-        self.http = Response()
+        self.http = HttpResponse()
         self.bytes = 0
         self.first: float | None = None
         self.last: float | None = None
@@ -94,10 +95,10 @@ class Answer:
         self._failure: str | None = None
 
     def feed(self, data: bytes, at: float) -> bool:
-        """A read of the socket; True when the response is complete.
+        """Take the bytes of one read; True when the response is complete.
 
         Raises:
-            ProtocolError: this is no HTTP/1.1 response.
+            ProtocolError: the bytes are not an HTTP/1.1 response.
         """
         self.bytes += len(data)
         body = self.http.feed(data)
@@ -119,24 +120,23 @@ class Answer:
         self.http.eof()
         self._end(at)
 
-    def fate(self) -> tuple[Fate, str | None]:
-        """What became of the request, now that its response has ended, and the error's text when there is one."""
+    def outcome(self) -> tuple[ClientOutcome, str | None]:
+        """The outcome of the request, now that its response has ended, and the text of an error."""
         status = self.http.status
         if status is None:
-            return Fate.UPSTREAM_UNREACHABLE, "the connection ended before a response"
+            return ClientOutcome.UPSTREAM_UNREACHABLE, "the connection ended before a response"
         if status >= 300:
             text = error_text(self.body) or f"status {status}"
-            if status in {429, 503}:
-                return Fate.REJECTED, text
-            return (Fate.UPSTREAM_ERROR if status >= 500 else Fate.CLIENT_ERROR), text
+            # a redirect is not followed: the request was sent to the wrong address
+            return (ClientOutcome.CLIENT_ERROR if status < 400 else ClientOutcome(outcome_of_status(status))), text
         if self._failure is not None:
-            return Fate.UPSTREAM_ERROR, self._failure
+            return ClientOutcome.UPSTREAM_ERROR, self._failure
         if self.finish_reason in {"error", "abort"}:
-            return Fate.UPSTREAM_ERROR, f"finish_reason {self.finish_reason}"
-        whole = self.http.complete
+            return ClientOutcome.UPSTREAM_ERROR, f"finish_reason {self.finish_reason}"
+        complete = self.http.complete
         if self._stream is not None:
-            whole = self._done or (whole and self.finish_reason is not None)
-        return (Fate.OK, None) if whole else (Fate.TRUNCATED, "the response ended before its end")
+            complete = self._done or (complete and self.finish_reason is not None)
+        return (ClientOutcome.OK, None) if complete else (ClientOutcome.TRUNCATED, "the response ended before its end")
 
     def _is_stream(self) -> bool:
         return self.http.status == 200 and "text/event-stream" in self.http.headers.get("content-type", "")
@@ -158,7 +158,7 @@ class Answer:
         try:
             event = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return  # not the shape of a completion: nothing to count
+            return  # not a completion: nothing to count
         for choice in event.choices:
             if choice.text or ((delta := choice.delta) and _has_output(delta)):
                 if self.last is None:
@@ -193,13 +193,13 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 def error_text(body: bytes | bytearray) -> str:
-    """The message of an error body, in OpenAI's shape or any other."""
+    """The message of an error body, in OpenAI's form or any other."""
     try:
-        found = msgspec.json.decode(body)
+        value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return body[:ERROR_SHOWN].decode("utf-8", "replace").strip()
-    return _message(found.get("error") or found.get("message") or found if isinstance(found, dict) else found)
+        return body[:ERROR_LENGTH].decode("utf-8", "replace").strip()
+    return _message(value.get("error") or value.get("message") or value if isinstance(value, dict) else value)
 
 
 def _message(error: Any) -> str:
-    return str(error.get("message", error) if isinstance(error, dict) else error)[:ERROR_SHOWN]
+    return str(error.get("message", error) if isinstance(error, dict) else error)[:ERROR_LENGTH]

@@ -1,11 +1,11 @@
-"""Models by the keys of their config.json that count."""
+"""Published models, with the keys of their config.json that the roofline reads."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 
-def config(  # the names of the sizes, in the order in which people compare models
+def config(  # the sizes in the order in which models are usually compared
     kind: str, layers: int, hidden: int, width: int, heads: int, kv_heads: int, vocabulary: int, **more: Any
 ) -> dict[str, Any]:
     return {
@@ -27,7 +27,7 @@ LLAMA_8B = config("llama", 32, 4096, 14336, 32, 8, 128256, **UNTIED)  # Llama 3.
 LLAMA_70B = config("llama", 80, 8192, 28672, 64, 8, 128256, **UNTIED)  # Llama 3.1 70B
 LLAMA_7B = config("llama", 32, 4096, 11008, 32, 32, 32000, **UNTIED)  # Llama 2 7B
 QWEN3_8B = config("qwen3", 36, 4096, 12288, 32, 8, 151936, head_dim=128, **UNTIED)
-GEMMA_7B = config("gemma", 28, 3072, 24576, 16, 16, 256000, head_dim=256)  # says nothing of ties: the default
+GEMMA_7B = config("gemma", 28, 3072, 24576, 16, 16, 256000, head_dim=256)  # without a key for ties: the default
 MIXTRAL = config("mixtral", 32, 4096, 14336, 32, 8, 32000, num_local_experts=8, num_experts_per_tok=2, **UNTIED)
 QWEN3_MOE = config(  # Qwen3-30B-A3B
     "qwen3_moe",

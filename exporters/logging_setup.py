@@ -1,0 +1,106 @@
+"""Sets up the logging of one process: lines on standard error, as text or as one JSON object each."""
+
+import argparse
+import json
+import logging
+import sys
+import threading
+from datetime import UTC, datetime
+from types import TracebackType
+
+from exporters.errors import UsageError
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
+
+
+def add_logging_flags(parser: argparse.ArgumentParser) -> None:
+    """Declare --log-level and --log-format; parsing them raises UsageError for an unknown value."""
+    group = parser.add_argument_group("logging")
+    group.add_argument(
+        "--log-level",
+        type=_level,
+        default="info",
+        metavar="LEVEL",
+        help=f"least severe messages to log on standard error: {_alternatives(LEVELS)} (default %(default)s)",
+    )
+    group.add_argument(
+        "--log-format",
+        type=_format,
+        default="text",
+        metavar="FORMAT",
+        help=f"{_alternatives(FORMATS)}; json has one object per line (default %(default)s)",
+    )
+
+
+def configure_logging(level: str, format: str, process: str) -> None:  # noqa: A002 - as the flag is called
+    """Log to standard error, uncaught exceptions included; `process` names this process on each line."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter(process) if format == "json" else TextFormatter(process))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    sys.excepthook = _log_uncaught
+    threading.excepthook = _log_uncaught_in_thread
+
+
+class TextFormatter(logging.Formatter):
+    """`TIME LEVEL PROCESS: MESSAGE`, followed by the traceback of an exception."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__(f"%(asctime)s %(levelname)s {process.replace('%', '%%')}: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - logging's
+        return _time(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """One object with time, level, logger, process and message; `exception` holds a traceback."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "process": self._process,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, traceback)
+    else:
+        logging.getLogger("vllm_slo").critical("uncaught exception", exc_info=(kind, error, traceback))
+
+
+def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
+    name = "unknown" if arguments.thread is None else arguments.thread.name
+    error = arguments.exc_value or arguments.exc_type()
+    exc_info = (arguments.exc_type, error, arguments.exc_traceback)
+    logging.getLogger("vllm_slo").critical("uncaught exception in thread %s", name, exc_info=exc_info)
+
+
+def _level(text: str) -> str:
+    if text not in LEVELS:
+        raise UsageError(f"--log-level: {text!r} is no level; use {_alternatives(LEVELS)}")
+    return text
+
+
+def _format(text: str) -> str:
+    if text not in FORMATS:
+        raise UsageError(f"--log-format: {text!r} is no format; use {_alternatives(FORMATS)}")
+    return text
+
+
+def _alternatives(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"

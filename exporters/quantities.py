@@ -1,0 +1,49 @@
+"""Durations, sizes and numbers as text: parsing and formatting for flags, the SLO file and PromQL."""
+
+import re
+
+from exporters.errors import InvalidValueError
+
+DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_SIZE_UNITS = ("", "KiB", "MiB", "GiB")
+_SIZE = re.compile(rf"([1-9][0-9]*)({'|'.join(_SIZE_UNITS)})")
+
+
+def number(value: float) -> str:
+    """A number as a person writes it: `5`, not `5.0`; `1000000`, not `1e+06`."""
+    return f"{value:.12g}"
+
+
+def parse_duration(text: str, examples: str = "250ms, 30s or 10m", *, allow_zero: bool = False) -> float:
+    """Seconds of `250ms`, `5s`, `1m`, `12h`, `30d` or `1h30m`.
+
+    Raises:
+        InvalidValueError: the text is no duration, or zero without `allow_zero`; the message has the `examples`.
+    """
+    parts = list(_DURATION.finditer(text))
+    seconds = sum(round(float(part[1]) * DURATION_UNITS[part[2]], 9) for part in parts)
+    if not parts or "".join(part[0] for part in parts) != text or not (seconds or allow_zero):
+        raise InvalidValueError(f"{text!r} is no duration; write a number with a unit, such as {examples}")
+    return seconds
+
+
+def spell_duration(seconds: float) -> str:
+    """The shortest Prometheus duration of `seconds` (whole milliseconds): `1h30m`, `250ms`."""
+    left, out = round(seconds * 1000), ""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, left = divmod(left, size)
+        out += f"{count}{unit}" if count else ""
+    return out or "0s"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `4096`, `64KiB`, `256MiB` or `1GiB`.
+
+    Raises:
+        InvalidValueError: the text is no size.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise InvalidValueError(f"{text!r} is no size; write bytes or a number with a unit, such as 64KiB or 256MiB")
+    return int(match[1]) << 10 * _SIZE_UNITS.index(match[2])

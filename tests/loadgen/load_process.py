@@ -1,0 +1,76 @@
+"""Starts the load generator and the scripted server, each in a process of its own."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.waiting import HANG
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+SHAPE = "{share: 1, prompt_tokens: {min: 10, max: 20}, output_tokens: {min: 5, max: 20}}"
+_LOAD = [sys.executable, "-W", "error", "-c", "import sys; from compose.cli import main; sys.exit(main())", "load"]
+_QUIET = ("--log-level", "warning")  # a slow machine logs the progress, which no test compares
+
+
+def load(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`vllm-slo load` with these arguments."""
+    return subprocess.run([*_LOAD, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=HANG, check=False)
+
+
+def run_load(scenario: Path | str, target: str, out: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """`vllm-slo load run`, to its end."""
+    return load(*_run(scenario, target, out), *flags)
+
+
+@contextmanager
+def running_load(scenario: Path, target: str, out: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """`vllm-slo load run`, killed where a test fails."""
+    command = [*_LOAD, *_run(scenario, target, out), *flags]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _run(scenario: Path | str, target: str, out: Path) -> tuple[str, ...]:
+    return ("run", str(scenario), "--target", target, "--out", str(out), *_QUIET)
+
+
+@contextmanager
+def scripted_server(*flags: str) -> Iterator[str]:
+    """The URL of a scripted server."""
+    command = [sys.executable, str(HERE / "scripted_server.py"), *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{server.stdout.readline().strip()}"
+        finally:
+            server.terminate()
+
+
+def received(target: str) -> list[dict[str, str]]:
+    """The headers of each completion request that the scripted server has received."""
+    with urllib.request.urlopen(f"{target}/received", timeout=HANG) as response:
+        requests: list[dict[str, str]] = json.load(response)
+    return requests
+
+
+def release(target: str) -> None:
+    """Let a scripted server with `--hold` respond."""
+    with urllib.request.urlopen(f"{target}/release", timeout=HANG):
+        pass
+
+
+def write_scenario(folder: Path, *classes: str, rate: float, duration: str, timeout: str = "1h") -> Path:
+    """A scenario of one phase with these classes."""
+    path = folder / "scenario.yaml"
+    shapes = "".join(f"  {name}: {SHAPE}\n" for name in classes)
+    phases = f"[{{name: one, duration: {duration}, rate: {rate}}}]"
+    path.write_text(f"name: small\nseed: 3\ntimeout: {timeout}\nclasses:\n{shapes}phases: {phases}\n")
+    return path

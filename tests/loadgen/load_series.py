@@ -1,0 +1,15 @@
+"""Reads the load generator's series by the labels that the signals declare."""
+
+from collections.abc import Iterable
+
+from prometheus_client.core import Metric
+
+from exporters.signals import LOAD_SIGNALS
+
+
+def series_values(families: Iterable[Metric], name: str) -> dict[tuple[str, ...], float]:
+    """The values of a series by its label values, in the declared order."""
+    (signal,) = [signal for signal in LOAD_SIGNALS if name in {signal.name, signal.bucket, signal.count}]
+    labels = (*signal.labels, "le") if name == signal.bucket else signal.labels
+    samples = [sample for family in families for sample in family.samples if sample.name == name]
+    return {tuple(sample.labels[label] for label in labels): sample.value for sample in samples}

@@ -1,0 +1,91 @@
+"""The load generator's series count by class and outcome."""
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from exporters import signals
+from exporters.signals import SEND_LATE
+from exporters.slos import SHIPPED, load, loads
+from loadgen.load_metrics import LoadCollector
+from loadgen.request_plan import CHAT, PlannedRequest
+from loadgen.request_record import ClientOutcome
+from tests.loadgen.load_series import series_values
+
+NAMES = load(SHIPPED).class_names
+SLOS = """
+version: 1
+period: 30d
+scrape_interval: 15s
+classes: [{name: short, prompt_tokens: "<512"}]
+slos: [{name: up, classes: [short], signal: availability, objective: 99%}]
+"""
+
+
+def planned_request(name: str, prompt_tokens: int = 10) -> PlannedRequest:
+    return PlannedRequest(0, 0.0, "one", name, True, CHAT, prompt_tokens, 10, "")
+
+
+def exposed(collector: LoadCollector, name: str) -> dict[tuple[str, ...], float]:
+    return series_values(collector.collect(), name)
+
+
+def test_every_combination_is_there_at_0_before_the_first_request() -> None:
+    collector = LoadCollector(load(SHIPPED))
+    assert exposed(collector, signals.LOAD_SCHEDULED.name) == {(name,): 0 for name in NAMES}
+    assert exposed(collector, signals.LOAD_SENT.name) == {(name,): 0 for name in NAMES}
+    assert exposed(collector, signals.LOAD_ENDED.name) == {
+        (name, outcome): 0 for name in NAMES for outcome in ClientOutcome
+    }
+    assert exposed(collector, signals.LOAD_SEND_LAG.count) == {(): 0}
+    assert exposed(collector, signals.LOAD_RUN.name) == {}
+
+
+def test_only_what_is_declared_is_exposed() -> None:
+    registry = CollectorRegistry()
+    registry.register(LoadCollector(load(SHIPPED)))
+    families = {family.name: (family.type, family.documentation) for family in registry.collect()}
+    assert families == {
+        signal.name.removesuffix("_total"): (signal.kind.value, signal.help) for signal in signals.LOAD_SIGNALS
+    }
+
+
+@pytest.mark.parametrize(
+    "request_, name",
+    [
+        pytest.param(planned_request("short", prompt_tokens=1000), "short", id="a class of the SLO file"),
+        pytest.param(
+            planned_request("of my own", prompt_tokens=10), "short", id="any other by its shape, as at the sidecar"
+        ),
+        pytest.param(planned_request("of my own", prompt_tokens=1000), "other", id="no shape fits"),
+    ],
+)
+def test_a_class_is_that_of_the_slo_file_however_a_scenario_calls_it(request_: PlannedRequest, name: str) -> None:
+    collector = LoadCollector(loads(SLOS))
+    collector.count_scheduled(request_)
+    collector.count_sent(request_, 0.001)
+    collector.count_ended(request_, ClientOutcome.OK)
+    for counter, key in (
+        (signals.LOAD_SCHEDULED, (name,)),
+        (signals.LOAD_SENT, (name,)),
+        (signals.LOAD_ENDED, (name, "ok")),
+    ):
+        counted = exposed(collector, counter.name)
+        assert counted[key] == sum(counted.values()) == 1
+
+
+def test_a_lag_counts_as_late_exactly_where_the_report_warns() -> None:
+    collector = LoadCollector(load(SHIPPED))
+    for lag in (0.0, SEND_LATE, SEND_LATE + 1e-6, 11.0):
+        collector.count_sent(planned_request("siso"), lag)
+    counted = exposed(collector, signals.LOAD_SEND_LAG.bucket)
+    assert (counted["0.05",], counted["10.0",], counted["+Inf",]) == (2, 3, 4)
+
+
+def test_a_run_is_1_while_it_lasts_and_only_the_last_one_is_kept() -> None:
+    collector = LoadCollector(load(SHIPPED))
+    collector.start_run("mixed", 0.0)
+    assert exposed(collector, signals.LOAD_RUN.name) == {("1970-01-01T00:00:00Z", "mixed"): 1}
+    collector.end_run()
+    assert exposed(collector, signals.LOAD_RUN.name) == {("1970-01-01T00:00:00Z", "mixed"): 0}
+    collector.start_run("demo", 3600.0)
+    assert exposed(collector, signals.LOAD_RUN.name) == {("1970-01-01T01:00:00Z", "demo"): 1}
