@@ -56,7 +56,7 @@ class ClientConnection(asyncio.Protocol):
         self._body: http1_parser.Body
         self._upload_paused = False
         self._reading = True
-        self._closed = False  # bytes that arrive from here on are not a request to be answered
+        self._closed = False  # bytes that arrive after this are ignored
         self._last_read_at = time.monotonic()
         self._unwritten = 0
         self._unwritten_since = 0.0
@@ -202,10 +202,10 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = body.rest
         for piece in pieces:
             exchange.body(piece)
-        if self._receiving is not exchange:  # the response came before the end of the request
+        if self._receiving is not exchange:  # the response ended before the request did
             return
         if body.broken:
-            self._refuse(400, "the request's body is not framed as chunks are", "bad_chunk")
+            self._refuse(400, "the request's body is not in valid chunks", "bad_chunk")
         elif body.done:
             self._receiving = None
             exchange.body_complete()

@@ -26,7 +26,8 @@ _BODY_END, _CONNECTED, _HEAD, _END = (
     ResponseEvent.HEAD,
     ResponseEvent.END,
 )
-_FORWARDING, _RETRYING, _COMPLETE = RequestState.FORWARDING, RequestState.RETRYING, ResponseState.COMPLETE
+_BUFFERED, _FORWARDING, _RETRYING = RequestState.BUFFERED, RequestState.FORWARDING, RequestState.RETRYING
+_COMPLETE, _METERED, _REFUSED = ResponseState.COMPLETE, Route.METERED, Route.REFUSED
 
 _NO_RESPONSE = ResponseFraming(event_stream=False, chunked=False, delimited=True, reusable=False)
 
@@ -90,7 +91,7 @@ class Exchange:
         self._head = head
         self._path = normalise(head.target)
         self._route = route(head.target, context.config.allow_paths)
-        metered = self._route is Route.METERED
+        metered = self._route is _METERED
         self._state = ExchangeState(streams=not metered)
         self._body: list[bytes] = []
         self._body_size = 0
@@ -105,10 +106,10 @@ class Exchange:
 
     def begin(self) -> None:
         """The request's head has arrived: what is not parsed can be forwarded at once."""
-        streams = self._state.request.streams
-        if streams and not self._head.has_body:
+        bodiless = not self._head.has_body
+        if bodiless and self._route is not _METERED:
             self._state.on_request(_BODY_END)
-        if self._route is Route.REFUSED:
+        if self._route is _REFUSED:
             self._offer(None)
             self._fail(
                 403,
@@ -119,10 +120,10 @@ class Exchange:
             )
         elif (limit := self._context.config.max_body) is not None and self._head.length > limit:
             self._refuse_body(limit)
-        elif streams:
+        elif self._route is not _METERED:
             self._offer(None)
             self._connect()
-        elif not self._head.has_body:
+        elif bodiless:
             self.body_complete()
 
     def body(self, data: bytes) -> None:
@@ -150,7 +151,7 @@ class Exchange:
         if self._state.over:
             return
         self._state.on_request(_BODY_END)
-        if self._state.request.streams:
+        if self._state.request is not _BUFFERED:
             self._client.pause_upload(pause=False)
             if self._state.request.sent:
                 self._write_body()
@@ -224,13 +225,17 @@ class Exchange:
 
     def on_broken(self, at: float) -> None:
         self._upstream = None
-        self._fail(502, Outcome.UPSTREAM_ERROR, "the engine's answer is no HTTP", "bad_upstream_response", at)
+        self._fail(502, Outcome.UPSTREAM_ERROR, "the engine's response is not valid HTTP", "bad_upstream_response", at)
 
     def on_fault(self, error: Exception, at: float) -> None:
         self._upstream = None
         self._context.exchange_failed(error)
         self._fail(
-            502, Outcome.UPSTREAM_ERROR, "a fault of the sidecar: it cannot relay this request", "internal_error", at
+            502,
+            Outcome.UPSTREAM_ERROR,
+            "an internal error of the sidecar prevents this request from being relayed",
+            "internal_error",
+            at,
         )
 
     def on_lost(self, at: float) -> None:
@@ -246,7 +251,11 @@ class Exchange:
             self._end(ResponseEvent.BREAK, outcome, at)
         else:
             self._fail(
-                502, Outcome.UPSTREAM_ERROR, "the engine closed the connection without an answer", "upstream_closed", at
+                502,
+                Outcome.UPSTREAM_ERROR,
+                "the engine closed the connection without a response",
+                "upstream_closed",
+                at,
             )
 
     def on_writable(self, *, writable: bool) -> None:
@@ -296,14 +305,15 @@ class Exchange:
         if not self._client.writable:  # the end of the response before this one is still on its way
             self.client_writable(writable=False)
         self._state.on_request(_CONNECTED)
+        streams, body_complete = self._state.request.streams, self._state.request.body_complete
         origin = self._context.pool.origin
+        framing = self._request_framing(streams=streams)
         head = message_heads.request_head(
-            self._head, origin.authority, origin.prefix, self._request_framing(), identity=self._route is Route.METERED
+            self._head, origin.authority, origin.prefix, framing, identity=self._route is _METERED
         )
-        body_complete = self._state.request.body_complete
-        if body_complete and not self._chunks_body():
+        if body_complete and not (streams and self._head.chunked):
             connection.transport.write(head + b"".join(self._body))
-            if self._state.request.streams:
+            if streams:
                 self._body.clear()
         else:
             connection.transport.write(head)
@@ -329,23 +339,20 @@ class Exchange:
             and connection.unwritten
         )
 
-    def _request_framing(self) -> Header | None:
-        if self._chunks_body():
-            return b"transfer-encoding", b"chunked"
-        if not self._state.request.streams:
+    def _request_framing(self, *, streams: bool) -> Header | None:
+        if not streams:
             return b"content-length", b"%d" % self._body_size
+        if self._head.chunked:
+            return b"transfer-encoding", b"chunked"
         declared = self._head.fields.get(b"content-length")
         return None if declared is None else (b"content-length", declared)
 
-    def _chunks_body(self) -> bool:
-        """Whether the body is forwarded in chunks: it arrives in chunks and is not buffered."""
-        return self._head.chunked and self._state.request.streams
-
     def _write_body(self) -> None:
+        """Forward what has arrived of a body that streams through."""
         if self._upstream is None:
             return
         write = self._upstream.transport.write
-        chunks = self._chunks_body()
+        chunks = self._head.chunked
         for piece in self._body:
             write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunks else piece)
         self._body.clear()

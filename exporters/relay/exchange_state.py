@@ -143,7 +143,7 @@ class ExchangeState:
             IllegalTransitionError: not in these states; no response begins before its request is sent.
         """
         target = RESPONSE_TRANSITIONS[self.response].get(event)
-        if target is None or (event is _HEAD and not self.request.sent):
+        if target is None or (event is _HEAD and self.request not in _SENT):
             raise IllegalTransitionError(f"response event {event!s}: {self}")
         self.response = target
         self.over = not RESPONSE_TRANSITIONS[target]

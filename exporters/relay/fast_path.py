@@ -98,7 +98,7 @@ class FastPath:
             return False
         try:
             self._count(time.monotonic())
-        except Exception as error:  # noqa: BLE001 - a fault in measuring must never cost a user the answer
+        except Exception as error:  # noqa: BLE001 - a fault in measuring must never cost a user the response
             self._on_failure(error)
         self._send(data)
         return True

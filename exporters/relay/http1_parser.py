@@ -100,7 +100,7 @@ def head_end(data: bytes, of: str, scanned: int = 0) -> int:
     if end >= 0:
         return end + 4
     if _NEVER_IN_A_HEAD(data, max(0, scanned - 1)):
-        raise BadHttpError(f"the {of} is no valid HTTP: a control character or a bare line end in its head")
+        raise BadHttpError(f"the {of} is not valid HTTP: a control character or a bare line end in its head")
     return 0
 
 
@@ -112,7 +112,7 @@ def parse_request(block: bytes) -> RequestHead:
     """
     match = _REQUEST(block)
     if match is None:
-        raise BadHttpError("the request is no valid HTTP: its line or one of its headers is malformed")
+        raise BadHttpError("the request is not valid HTTP: its line or one of its headers is malformed")
     method, target, version, lines = match.groups()
     headers, fields = _headers(lines)
     http_1_0 = version == b"0"
@@ -156,7 +156,7 @@ def parse_response(block: bytes, *, head_only: bool) -> ResponseHead:
     """
     match = _RESPONSE(block)
     if match is None:
-        raise BadHttpError("no valid HTTP/1.1 response")
+        raise BadHttpError("not a valid HTTP/1.1 response")
     version, code, reason, lines = match.groups()
     status = int(code)
     headers, fields = _headers(lines)
@@ -170,7 +170,7 @@ def parse_response(block: bytes, *, head_only: bool) -> ResponseHead:
     chunked = False
     coding, declared = fields.get(b"transfer-encoding"), fields.get(b"content-length")
     if declared is not None and not _LENGTH(declared):
-        raise BadHttpError("content-length is no number")
+        raise BadHttpError("content-length is not a number")
     if head_only or status < 200 or status in {204, 304}:
         length = 0
     elif coding is not None:

@@ -38,6 +38,9 @@ class Route(Enum):
     REFUSED = "refused"
 
 
+_ROUTES = dict.fromkeys(PASSED, Route.PASSED) | dict.fromkeys(METERED, Route.METERED)
+
+
 def normalise(target: str) -> str:
     """The path that an engine would see: decoded, dot segments and double slashes gone, no query."""
     if target in METERED:
@@ -65,8 +68,7 @@ def forwarded_target(target: str) -> str:
 def route(target: str, allowed: Iterable[str] = ()) -> Route:
     """Where a request line's target leads; `allowed` adds exact paths."""
     path = normalise(target)
-    if path in METERED:
-        return Route.METERED
-    if path in PASSED or path in allowed or path.startswith(PASSED_BELOW):
-        return Route.PASSED
-    return Route.REFUSED
+    listed = _ROUTES.get(path)
+    if listed is not None:
+        return listed
+    return Route.PASSED if path in allowed or path.startswith(PASSED_BELOW) else Route.REFUSED

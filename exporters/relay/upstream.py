@@ -147,7 +147,7 @@ class UpstreamConnection(asyncio.Protocol):
             if head.status >= 200:
                 break
             if head.status == 101:
-                raise http1_parser.BadHttpError("an upgrade that nobody asked for")
+                raise http1_parser.BadHttpError("an upgrade without a request for one")
         else:  # 100 Continue and the like are between the engine and us
             if len(data) > MAX_RESPONSE_HEAD:
                 raise http1_parser.BadHttpError("an endless head")

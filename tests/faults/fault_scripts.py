@@ -1,4 +1,4 @@
-"""An engine that fails as each request asks it to, clients that leave as they please, and what must be said of each."""
+"""An engine that fails as each request asks it to, clients that leave, and the outcomes that may be logged for each."""
 
 import asyncio
 import contextlib
@@ -106,7 +106,7 @@ async def _falls_short(line: Line) -> None:
     line.writer.close()
 
 
-async def _says_error(line: Line) -> None:
+async def _sends_error_event(line: Line) -> None:
     await line.begin()
     await line.send(chunk(b'data: {"error":{"message":"out of memory"}}\n\n'), chunk(DONE), END)
 
@@ -132,7 +132,7 @@ async def _streams_long(line: Line) -> None:
     await _ends_well(line)
 
 
-def _says(status: int) -> Callable[[Line], Awaitable[None]]:
+def _responds(status: int) -> Callable[[Line], Awaitable[None]]:
     async def answer(line: Line) -> None:
         await line.answer(status, b'{"error":{"message":"no"}}')
 
@@ -178,13 +178,13 @@ FAULTS = {
     "closes in the stream": _fault(_closes_in_the_stream, Outcome.TRUNCATED),
     "ends early": _fault(_ends_early, Outcome.TRUNCATED),
     "falls short": _fault(_falls_short, Outcome.TRUNCATED, stream=False),
-    "says error": _fault(_says_error, Outcome.UPSTREAM_ERROR),
+    "says error": _fault(_sends_error_event, Outcome.UPSTREAM_ERROR),
     "babbles": _fault(_babbles, Outcome.UPSTREAM_ERROR, stream=False),
     "babbles in the stream": _fault(_babbles_in_the_stream, Outcome.UPSTREAM_ERROR),
-    "429": _fault(_says(429), Outcome.REJECTED, stream=False),
-    "503": _fault(_says(503), Outcome.REJECTED),
-    "500": _fault(_says(500), Outcome.UPSTREAM_ERROR, stream=False),
-    "400": _fault(_says(400), Outcome.CLIENT_ERROR),
+    "429": _fault(_responds(429), Outcome.REJECTED, stream=False),
+    "503": _fault(_responds(503), Outcome.REJECTED),
+    "500": _fault(_responds(500), Outcome.UPSTREAM_ERROR, stream=False),
+    "400": _fault(_responds(400), Outcome.CLIENT_ERROR),
 }
 HELD = {
     "held back": _fault(_held_back, Outcome.OK),
@@ -194,17 +194,17 @@ HELD = {
 """Open until the engine may end them; the last one for at most 40 s."""
 
 UNREACHABLE = frozenset({Outcome.UPSTREAM_UNREACHABLE, Outcome.UPSTREAM_ERROR})
-"""With the engine gone: the other one on a connection of which the relay does not know yet that it is closed."""
+"""With the engine gone; an error on an idle connection whose close the relay has not seen yet."""
 
 
 @dataclass
 class Engine:
-    """Serves on one port, coming and going; a header names the fault of each request."""
+    """Serves on one port, with interruptions; a header names the fault of each request."""
 
     port: int = 0
     arrived: dict[str, asyncio.Event] = field(default_factory=dict)
-    """Set when the request of this id is here."""
-    seen: list[str] = field(default_factory=list)
+    """Set when the request of this id has arrived."""
+    request_ids: list[str] = field(default_factory=list)
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -245,7 +245,7 @@ class Engine:
         if name is None:  # the exporter's scraper
             await line.answer(404, b"{}")
             return
-        self.seen.append(headers["x-request-id"])
+        self.request_ids.append(headers["x-request-id"])
         if headers["x-request-id"] in self.arrived:
             self.arrived[headers["x-request-id"]].set()
         await (FAULTS | HELD)[name].engine(line)
@@ -263,14 +263,14 @@ async def serving() -> AsyncIterator[Engine]:
 
 @dataclass
 class Crowd:
-    """Clients of one relay, and what each of their requests may have come to."""
+    """Clients of one relay, and the outcomes that each of their requests may have."""
 
     engine: Engine
     session: aiohttp.ClientSession
     url: str
     offered: dict[str, frozenset[str]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
-    """Requests with which nothing should have gone wrong, and did."""
+    """Requests that failed although nothing was to go wrong with them."""
 
     async def offer(self, name: str, outcomes: frozenset[str] | None = None) -> None:
         """One request, from its first byte to its end."""
@@ -278,13 +278,13 @@ class Crowd:
         request_id = f"{len(self.offered)} {name}"
         self.offered[request_id] = outcomes or fault.outcomes
         arrived = self.engine.arrived[request_id] = asyncio.Event()
-        asking = asyncio.create_task(self._ask(name, fault, request_id))
+        response = asyncio.create_task(self._ask(name, fault, request_id))
         if fault.leaves is Leaves.BEFORE_ANY_BYTE:
             async with asyncio.timeout(30):
                 await arrived.wait()  # until then it might not have reached the relay, which then could not log it
-            asking.cancel()
+            response.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            good = await asking
+            good = await response
             if fault.good and not good and outcomes is None:
                 self.failed.append(request_id)
         del self.engine.arrived[request_id]
@@ -305,9 +305,9 @@ class Crowd:
         except aiohttp.ClientError:
             return False
 
-    async def press(self, dice: random.Random, count: int, *, at_once: int = 12) -> None:
+    async def press(self, rng: random.Random, count: int, *, at_once: int = 12) -> None:
         """Offer `count` requests with any fault at all, `at_once` at a time."""
-        names = [dice.choice(list(FAULTS)) for _ in range(count)]
+        names = [rng.choice(list(FAULTS)) for _ in range(count)]
 
         async def work() -> None:
             while names:
@@ -318,8 +318,8 @@ class Crowd:
                 group.create_task(work())
 
 
-def wrong(offered: dict[str, frozenset[str]], logged: list[tuple[str, str]]) -> list[str]:
-    """What the log of request ids and outcomes says otherwise than it must."""
+def log_errors(offered: dict[str, frozenset[str]], logged: list[tuple[str, str]]) -> list[str]:
+    """The differences between the request log, as pairs of request id and outcome, and what was offered."""
     times = Counter(request_id for request_id, _ in logged)
     return [
         *(f"{request_id}: {times[request_id]} lines" for request_id in offered if times[request_id] != 1),

@@ -1,6 +1,6 @@
 """Holds streams open through a real sidecar for a long time, with faults beside them: `make soak` (MINUTES=20).
 
-What could grow is sampled every ten seconds; exit code 1 where it has grown between the second quarter of the time and
+What could grow is sampled every ten seconds; exit code 1 where it has growth between the second quarter of the time and
 the last, or where the log does not say of each request what became of it.
 """
 
@@ -18,8 +18,8 @@ from statistics import median
 
 import aiohttp
 
-from tests.faults.fault_scripts import FAULTS, Crowd, serving, wrong
-from tests.faults.test_accounting import flying, in_flight, kill_exporter, logged
+from tests.faults.fault_scripts import FAULTS, Crowd, log_errors, serving
+from tests.faults.sidecar_state import in_flight, kill_exporter, logged_outcomes, wait_for_in_flight
 from tests.support.sidecar_process import Running, sidecar
 
 STREAMS = 200
@@ -34,20 +34,20 @@ MAY_GROW = {MEGABYTES: (5.0, 0.1), DESCRIPTORS: (10.0, 0.02), REQUESTS: (10.0, 0
 """By unit: how much more the last quarter's median may be, and how much of itself besides."""
 
 Sample = dict[tuple[str, str], float]
-"""By what was looked at and its unit."""
+"""By name of the figure and its unit."""
 
 
-def grown(samples: list[Sample]) -> list[str]:
-    """What is more in the last quarter than it was in the second."""
+def growth(samples: list[Sample]) -> list[str]:
+    """The figures that are higher in the last quarter than in the second."""
     quarter = len(samples) // 4
-    found = []
+    grown = []
     for name, unit in samples[-1]:
         before = median(sample[name, unit] for sample in samples[quarter : 2 * quarter])
         after = median(sample[name, unit] for sample in samples[-quarter:])
         fixed, share = MAY_GROW[unit]
         if after > before + fixed + share * before:
-            found.append(f"{name} has grown from {before:.1f} to {after:.1f} {unit}")
-    return found
+            grown.append(f"{name} has grown from {before:.1f} to {after:.1f} {unit}")
+    return grown
 
 
 def _of_processes(running: Running) -> Iterator[tuple[tuple[str, str], float]]:
@@ -75,7 +75,7 @@ async def _sample(running: Running) -> Sample:
 
 @dataclass
 class Load:
-    """The streams and the faults, until told that it is over."""
+    """The streams and the faults, until `over` is set."""
 
     crowd: Crowd
     over: asyncio.Event
@@ -112,7 +112,7 @@ async def _watch(running: Running, seconds: float) -> list[Sample]:
 
 
 async def soak(folder: Path, seconds: float) -> list[str]:
-    """What went wrong."""
+    """The failures."""
     over = asyncio.Event()
     connector = aiohttp.TCPConnector(limit=0)
     async with (
@@ -126,20 +126,20 @@ async def soak(folder: Path, seconds: float) -> list[str]:
         over.set()
         engine.may_end.set()
         await loading
-        await flying(running, waiting=0, streaming=0)
+        await wait_for_in_flight(running, waiting=0, streaming=0)
         page = await running.samples()
-        troubles = grown(samples)
-        troubles += [f"{name} is {page[name]:.0f}" for name in ALL_TOLD if page[name]]
+        failures = growth(samples)
+        failures += [f"{name} is {page[name]:.0f}" for name in NO_LOSS if page[name]]
         if (status := await running.stop()) != 0:
-            troubles.append(f"the sidecar ended with status {status}")
-        troubles += [f"{request_id}: failed for its client" for request_id in crowd.failed]
-        troubles += wrong(crowd.offered, logged(running))
-        print(f"\n{len(crowd.offered)} requests offered, {len(logged(running))} lines logged")
-        return troubles
+            failures.append(f"the sidecar ended with status {status}")
+        failures += [f"{request_id}: failed for its client" for request_id in crowd.failed]
+        failures += log_errors(crowd.offered, logged_outcomes(running))
+        print(f"\n{len(crowd.offered)} requests offered, {len(logged_outcomes(running))} lines logged")
+        return failures
 
 
-ALL_TOLD = ("llm_sidecar_dropped_records_total{relay-0}", "llm_sidecar_lost_requests_total{relay-0}")
-"""Counters that stay at 0 when all is told."""
+NO_LOSS = ("llm_sidecar_dropped_records_total{relay-0}", "llm_sidecar_lost_requests_total{relay-0}")
+"""Counters that stay at 0 when no record is lost."""
 
 
 def main() -> int:
@@ -149,9 +149,9 @@ def main() -> int:
     if minutes < 1:
         parser.error("--minutes: under 1 there are too few samples to compare quarters")
     with tempfile.TemporaryDirectory() as folder:
-        troubles = asyncio.run(soak(Path(folder), minutes * 60))
-    print("\n".join(troubles) or "nothing has grown, and every request is accounted for")
-    return 1 if troubles else 0
+        failures = asyncio.run(soak(Path(folder), minutes * 60))
+    print("\n".join(failures) or "nothing has growth, and every request is accounted for")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

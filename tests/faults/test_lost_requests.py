@@ -11,7 +11,7 @@ from exporters.records import Hello, OpenRequests, Snapshot
 from exporters.sidecar.ingest.record_receiver import RecordReceiver
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from tests.faults.fault_scripts import serving
-from tests.faults.test_accounting import flying, logged
+from tests.faults.sidecar_state import logged_outcomes, wait_for_in_flight
 from tests.support.sample_records import SLOS
 from tests.support.scripted_relay import CHAT, DONE
 from tests.support.sidecar_process import Running, sidecar
@@ -24,12 +24,12 @@ def open_requests(waiting: int, streaming: int, *, draining: bool = False) -> Sn
     return Snapshot([OpenRequests("m", "short", waiting, streaming, None)], 0.0, 1, 0, draining=draining)
 
 
-def inbox() -> RecordReceiver:
+def record_receiver() -> RecordReceiver:
     return RecordReceiver(RequestMetrics(SLOS), None, lambda: None)
 
 
 def test_what_was_open_in_the_last_snapshot_is_lost_when_the_relay_comes_back_with_another_life() -> None:
-    told = inbox()
+    told = record_receiver()
     told.hello(Hello("relay-0", "a"))
     told.snapshot("relay-0", open_requests(5, 5))
     told.snapshot("relay-0", open_requests(2, 3))
@@ -44,7 +44,7 @@ def test_what_was_open_in_the_last_snapshot_is_lost_when_the_relay_comes_back_wi
 
 
 def test_a_relay_that_reconnects_has_lost_nothing_then_or_when_it_dies_idle() -> None:
-    told = inbox()
+    told = record_receiver()
     told.hello(Hello("relay-0", "a"))
     told.snapshot("relay-0", open_requests(2, 3))
     told.disconnected("relay-0")
@@ -56,7 +56,7 @@ def test_a_relay_that_reconnects_has_lost_nothing_then_or_when_it_dies_idle() ->
 
 
 def test_a_relay_that_drained_has_lost_nothing() -> None:
-    told = inbox()
+    told = record_receiver()
     told.hello(Hello("relay-0", "a"))
     told.snapshot("relay-0", open_requests(2, 3, draining=True))
     told.disconnected("relay-0")
@@ -65,7 +65,7 @@ def test_a_relay_that_drained_has_lost_nothing() -> None:
 
 
 def test_a_relay_that_dies_before_its_first_snapshot_is_not_known_to_have_lost_anything() -> None:
-    told = inbox()
+    told = record_receiver()
     told.hello(Hello("relay-0", "a"))
     told.disconnected("relay-0")
     told.hello(Hello("relay-0", "b"))
@@ -74,17 +74,17 @@ def test_a_relay_that_dies_before_its_first_snapshot_is_not_known_to_have_lost_a
 
 def relays(running: Running) -> list[int]:
     """Process ids of all living relays."""
-    found = []
+    pids = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-            except OSError:  # it has ended meanwhile
+                arguments = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:  # the process has ended
                 continue
-            if int(parent) == running.process.pid and b"exporters.relay.process" in words:
-                found.append(int(folder.name))
-    return found
+            if int(parent) == running.process.pid and b"exporters.relay.process" in arguments:
+                pids.append(int(folder.name))
+    return pids
 
 
 async def test_a_relay_killed_with_open_requests_counts_them_lost_and_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_a_relay_killed_with_open_requests_counts_them_lost_and_leaves_the
 
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             open_streams = [asyncio.create_task(stream(session)) for _ in range(streams)]
-            await flying(running, waiting=0, streaming=streams)
+            await wait_for_in_flight(running, waiting=0, streaming=streams)
             victim = relays(running)[0]
             os.kill(victim, signal.SIGKILL)
 
@@ -113,12 +113,12 @@ async def test_a_relay_killed_with_open_requests_counts_them_lost_and_leaves_the
             samples = await running.samples()
             restarts, lost = ([samples[f"llm_sidecar_{of}_total{{relay-{n}}}"] for n in (0, 1)] for of in OF_RELAYS)
             assert sorted(restarts) == [0, 1]
-            in_victim = sum(name.startswith(f"relay-{restarts.index(1)}-") for name in engine.seen)
+            in_victim = sum(name.startswith(f"relay-{restarts.index(1)}-") for name in engine.request_ids)
             assert 0 < in_victim < streams
             assert lost == [in_victim * restarted for restarted in restarts]
-            await flying(running, waiting=0, streaming=streams - in_victim)
+            await wait_for_in_flight(running, waiting=0, streaming=streams - in_victim)
             engine.may_end.set()
             assert sum(await asyncio.gather(*open_streams)) == streams - in_victim
-        await flying(running, waiting=0, streaming=0)
+        await wait_for_in_flight(running, waiting=0, streaming=0)
         assert await running.stop() == 0
-        assert [outcome for _, outcome in logged(running)] == ["ok"] * (streams - in_victim)
+        assert [outcome for _, outcome in logged_outcomes(running)] == ["ok"] * (streams - in_victim)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.faults.soak import DESCRIPTORS, MEGABYTES, REQUESTS, grown
+from tests.faults.soak import DESCRIPTORS, MEGABYTES, REQUESTS, growth
 
 
 @pytest.mark.parametrize(
-    "name,unit,values,found",
+    "name,unit,values,failures",
     [
         pytest.param("relay PSS", MEGABYTES, [10, 20, 20, 20], [], id="it warms up first"),
         pytest.param("relay PSS", MEGABYTES, [20, 20, 24, 26], [], id="a little, within what is allowed"),
@@ -35,6 +35,6 @@ from tests.faults.soak import DESCRIPTORS, MEGABYTES, REQUESTS, grown
     ],
 )
 def test_growth_is_from_the_second_quarter_to_the_last_beyond_a_tolerance(
-    name: str, unit: str, values: list[float], found: list[str]
+    name: str, unit: str, values: list[float], failures: list[str]
 ) -> None:
-    assert grown([{(name, unit): float(value)} for value in values for _ in range(5)]) == found
+    assert growth([{(name, unit): float(value)} for value in values for _ in range(5)]) == failures

@@ -51,9 +51,9 @@ class Case:
     parsed_limit: int
 
 
-def case(dice: random.Random) -> Case:
-    pieces = cut(dice, mutated(dice, CORPUS, WORDS), b"\r\n\r\n")
-    return Case(pieces, dice.choice((0.0, 0.5, 0.9)), dice.choice((60, exchange.PARSED_LIMIT)))
+def case(rng: random.Random) -> Case:
+    pieces = cut(rng, mutated(rng, CORPUS, WORDS), b"\r\n\r\n")
+    return Case(pieces, rng.choice((0.0, 0.5, 0.9)), rng.choice((60, exchange.PARSED_LIMIT)))
 
 
 @dataclass
@@ -134,7 +134,7 @@ async def check(case: Case) -> bool:
 async def _forwarded(case: Case, pieces: list[bytes]) -> list[Request]:
     """The whole requests that the engine gets when the client's bytes come in these pieces."""
     bench = Bench()
-    dice = random.Random(len(pieces))  # noqa: S311 - the same case is answered in the same way
+    rng = random.Random(len(pieces))  # noqa: S311 - the same case is answered in the same way
     engines: list[Engine] = []
 
     async def work(*, eager: bool) -> None:
@@ -146,7 +146,7 @@ async def _forwarded(case: Case, pieces: list[bytes]) -> list[Request]:
             for engine in engines:
                 engine.read()
             busy = False
-            if eager or dice.random() >= case.patience:
+            if eager or rng.random() >= case.patience:
                 for engine in engines:
                     busy = await engine.answer() or busy
 

@@ -82,17 +82,17 @@ class Case:
         return b'"stream":true' in self.request and b"include_usage" not in self.request
 
 
-def case(dice: random.Random) -> Case:
-    request = dice.choice(REQUESTS)
-    return Case(request, cut(dice, mutated(dice, CORPUS, WORDS), b"\n\n\r\n"), dice.choice(("closed", "reset", "open")))
+def case(rng: random.Random) -> Case:
+    request = rng.choice(REQUESTS)
+    return Case(request, cut(rng, mutated(rng, CORPUS, WORDS), b"\n\n\r\n"), rng.choice(("closed", "reset", "open")))
 
 
-def fast_path_case(dice: random.Random) -> Case:
+def fast_path_case(rng: random.Random) -> Case:
     """Chunks that are alike, or nearly so, each in a read of its own: how engines send them."""
-    events = [content(dice.choice(TEXTS)) for _ in range(dice.randint(3, 9))]
-    events = [mutated(dice, [event], EVENT_WORDS) if dice.random() < 0.2 else event for event in events]
+    events = [content(rng.choice(TEXTS)) for _ in range(rng.randint(3, 9))]
+    events = [mutated(rng, [event], EVENT_WORDS) if rng.random() < 0.2 else event for event in events]
     pieces = [STREAM_HEAD, *(chunk(event) for event in events if event), chunk(USAGE) + chunk(DONE) + END]
-    return Case(dice.choice(REQUESTS[2:5]), pieces, dice.choice(("closed", "reset", "open")))
+    return Case(rng.choice(REQUESTS[2:5]), pieces, rng.choice(("closed", "reset", "open")))
 
 
 async def check(case: Case) -> bool:

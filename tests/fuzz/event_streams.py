@@ -36,8 +36,8 @@ class Case:
     pieces: list[bytes]
 
 
-def case(dice: random.Random) -> Case:
-    return Case(cut(dice, mutated(dice, CORPUS, WORDS), b"\n\n"))
+def case(rng: random.Random) -> Case:
+    return Case(cut(rng, mutated(rng, CORPUS, WORDS), b"\n\n"))
 
 
 def _through(pieces: list[bytes], *, strips_usage: bool) -> tuple[bytes, tuple[object, ...]]:

@@ -262,7 +262,7 @@ async def staged(tmp_path: Path, script: Script | None, **settings: object) -> A
     sender = Sender("nowhere", Hello("relay-0", "life"), loop)
     numbers = itertools.count(1)
     relay = Relay(
-        config, slos.load(slos_path), sender, loop, salt=b"salt", new_request_id=lambda: f"made-{next(numbers)}"
+        config, slos.load(slos_path), sender, loop, salt=b"salt", new_request_id=lambda: f"relay-{next(numbers)}"
     )
     server = await loop.create_server(relay.client, "127.0.0.1", 0)
     relay.start()

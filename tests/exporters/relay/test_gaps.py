@@ -32,8 +32,8 @@ def test_a_short_stream_is_kept_exactly(values: list[float]) -> None:
 
 @pytest.mark.parametrize("many", [MAX_EXACT - 1, MAX_EXACT, MAX_EXACT + 1, 10 * MAX_EXACT + 7])
 def test_a_long_stream_keeps_its_counts_exactly_and_its_percentiles_within_1_percent(many: int) -> None:
-    dice = random.Random(many)  # noqa: S311 - a seeded load, no secret
-    values = [dice.lognormvariate(-4, 1.5) for _ in range(many)]
+    rng = random.Random(many)  # noqa: S311 - a seeded load, no secret
+    values = [rng.lognormvariate(-4, 1.5) for _ in range(many)]
     stream_gaps, exact = filled(values, fold=True), filled(values, fold=False)
     assert len(stream_gaps.recent) < MAX_EXACT
     assert len(stream_gaps) == many

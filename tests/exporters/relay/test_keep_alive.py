@@ -53,20 +53,20 @@ async def resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 @contextlib.asynccontextmanager
 async def engine(*connections: Connection) -> AsyncIterator[tuple[str, list[int]]]:
-    """An engine whose first connection runs the first script, and so on; its address, and the numbers it has begun."""
-    begun: list[int] = []
+    """An engine whose nth connection runs the nth script; its address, and the numbers of the opened connections."""
+    opened: list[int] = []
     writers: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        begun.append(len(begun))
+        opened.append(len(opened))
         writers.append(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            await connections[begun[-1]](reader, writer)
+            await connections[opened[-1]](reader, writer)
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", begun
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", opened
     finally:
         server.close()
         for writer in writers:
@@ -76,24 +76,24 @@ async def engine(*connections: Connection) -> AsyncIterator[tuple[str, list[int]
 
 async def test_a_request_cut_off_by_a_dying_idle_connection_is_sent_again_on_a_new_one(tmp_path: Path) -> None:
     async with (
-        engine(dies_in_the_second, good) as (url, begun),
+        engine(dies_in_the_second, good) as (url, opened),
         staged(tmp_path, None, upstream=url) as stage,
     ):
         assert (await stage.ask(post(UNARY))).endswith(b"ok")
         assert (await stage.ask(post(LARGE))).endswith(b"ok")
-        assert begun == [0, 1]
+        assert opened == [0, 1]
         assert [record.outcome for record in stage.records] == [Outcome.OK, Outcome.OK]
 
 
 async def test_it_is_sent_again_once_and_no_more(tmp_path: Path) -> None:
     async with (
-        engine(dies_in_the_second, resets, good) as (url, begun),
+        engine(dies_in_the_second, resets, good) as (url, opened),
         staged(tmp_path, None, upstream=url) as stage,
     ):
         await stage.ask(post(UNARY))
         answer = await stage.ask(post(LARGE))
         assert error_in(answer)["code"] == "upstream_closed"
-        assert begun == [0, 1]
+        assert opened == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ async def test_a_request_that_the_engine_may_have_seen_is_not_sent_again(
     tmp_path: Path, body: bytes, first: list[Connection]
 ) -> None:
     async with (
-        engine(*(first or [resets]), good) as (url, begun),
+        engine(*(first or [resets]), good) as (url, opened),
         staged(tmp_path, None, upstream=url) as stage,
     ):
         if first:
@@ -115,7 +115,7 @@ async def test_a_request_that_the_engine_may_have_seen_is_not_sent_again(
         answer = await stage.ask(post(body))
         assert answer.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
         assert error_in(answer)["code"] == "upstream_closed"
-        assert begun == [0]
+        assert opened == [0]
         assert stage.records[-1].outcome is Outcome.UPSTREAM_ERROR
 
 
@@ -124,13 +124,13 @@ async def test_a_connection_that_the_engine_may_be_about_to_close_is_not_used_ag
 ) -> None:
     assert IDLE_SECONDS < 5  # after which uvicorn, which vLLM serves with, closes
     monkeypatch.setattr("exporters.relay.upstream.IDLE_SECONDS", HANG)
-    async with engine(good, good) as (url, begun), staged(tmp_path, None, upstream=url) as stage:
+    async with engine(good, good) as (url, opened), staged(tmp_path, None, upstream=url) as stage:
         await stage.ask(post(UNARY))
         await stage.ask(post(UNARY))
-        assert begun == [0]
+        assert opened == [0]
         monkeypatch.setattr("exporters.relay.upstream.IDLE_SECONDS", 0.0)
         await stage.ask(post(UNARY))
-        assert begun == [0, 1]
+        assert opened == [0, 1]
 
 
 async def test_a_connection_on_which_the_engine_says_more_than_its_answer_is_not_used_again(tmp_path: Path) -> None:
@@ -139,10 +139,10 @@ async def test_a_connection_on_which_the_engine_says_more_than_its_answer_is_not
         writer.write(OK + OK)
         await reader.read()
 
-    async with engine(talkative, good) as (url, begun), staged(tmp_path, None, upstream=url) as stage:
+    async with engine(talkative, good) as (url, opened), staged(tmp_path, None, upstream=url) as stage:
         assert (await stage.ask(post(UNARY))).count(b"200 OK") == 1
         assert (await stage.ask(post(UNARY))).count(b"200 OK") == 1
-        assert begun == [0, 1]
+        assert opened == [0, 1]
 
 
 async def test_an_answer_before_the_end_of_the_upload_costs_the_connection_and_nothing_else(tmp_path: Path) -> None:
@@ -151,10 +151,10 @@ async def test_an_answer_before_the_end_of_the_upload_costs_the_connection_and_n
         writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\nno")
         await asyncio.sleep(HANG)  # as long as the test runs: the connection stays open
 
-    async with engine(early, good) as (url, begun), staged(tmp_path, None, upstream=url) as stage:
+    async with engine(early, good) as (url, opened), staged(tmp_path, None, upstream=url) as stage:
         assert (await stage.ask(post(LARGE + b" " * 2_000_000))).endswith(b"no")
         assert (await stage.ask(post(UNARY))).endswith(b"ok")
-        assert begun == [0, 1]
+        assert opened == [0, 1]
 
 
 async def test_connections_are_kept_on_both_sides(tmp_path: Path) -> None:

@@ -99,16 +99,18 @@ async def test_a_connection_on_which_nothing_is_asked_is_closed(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "begun,recorded",
+    "incomplete,recorded",
     [
         pytest.param(b"GET /health HTTP/1.1\r\nhost: ", 0, id="in its head"),
         pytest.param(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{", 1, id="in its body"),
     ],
 )
-async def test_a_request_that_stops_coming_is_answered_and_closed(tmp_path: Path, begun: bytes, recorded: int) -> None:
+async def test_a_request_that_stops_coming_is_answered_and_closed(
+    tmp_path: Path, incomplete: bytes, recorded: int
+) -> None:
     async with staged(tmp_path, ok, client_idle=75.0) as stage:
         slow = await stage.connect()
-        await slow.send(begun)
+        await slow.send(incomplete)
         assert (await stage.ask(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).endswith(b"ok")
         stage.move_clock(76)
         answer = await slow.rest()
@@ -216,18 +218,18 @@ def resident() -> int:
 
 
 async def test_an_upload_of_100_mb_streams_through_and_never_lies_in_memory(tmp_path: Path) -> None:
-    megabyte, came = b"x" * 1_000_000, 0
+    megabyte, received_bytes = b"x" * 1_000_000, 0
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal came
+        nonlocal received_bytes
         head = await reader.readuntil(b"\r\n\r\n")
         if head.startswith(b"GET"):
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnext")
             writer.close()
             return
         assert b"content-length: 100000000\r\n" in head
-        while came < 100_000_000:
-            came += len(await reader.read(1 << 18))
+        while received_bytes < 100_000_000:
+            received_bytes += len(await reader.read(1 << 18))
             await asyncio.sleep(0.001)
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
         writer.close()
@@ -245,7 +247,7 @@ async def test_an_upload_of_100_mb_streams_through_and_never_lies_in_memory(tmp_
         assert (await client.until(b"ok")).startswith(b"HTTP/1.1 200 OK\r\n")
         await client.send(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
         assert (await client.until(b"next")).startswith(b"HTTP/1.1 200 OK\r\n")
-        assert came == 100_000_000
+        assert received_bytes == 100_000_000
         assert most - before < 50_000_000
         record = await stage.record()
         assert (record.unparsed, record.request_class, record.outcome) == ("too_large", "long", Outcome.OK)

@@ -35,7 +35,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.added = 0
         self.wire: list[Batch] = []
         self.acks: list[int] = []
-        self.seen = 0
+        self.last_received = 0
         self.received: list[str] = []
 
     @rule(count=st.integers(1, 5))
@@ -53,10 +53,10 @@ class DeliveryMachine(RuleBasedStateMachine):
         for _ in range(min(count, len(self.wire))):
             batch = self.wire.pop(0)
             for number, record in enumerate(batch.records, batch.first):
-                if number > self.seen:
+                if number > self.last_received:
                     self.received.append(name(record))
             last = batch.first + len(batch.records) - 1
-            self.seen = max(self.seen, last)
+            self.last_received = max(self.last_received, last)
             self.acks.append(last)
 
     @rule()

@@ -9,7 +9,7 @@ from exporters.signals import Outcome
 from tests.support.scripted_relay import Received, post, staged
 
 
-async def answered(received: Received) -> None:
+async def empty_object(received: Received) -> None:
     await received.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
 
 
@@ -22,7 +22,7 @@ async def answered(received: Received) -> None:
     ],
 )
 async def test_a_number_beyond_all_bounds_is_forwarded_and_its_record_can_be_told(body: bytes, tmp_path: Path) -> None:
-    async with staged(tmp_path, answered) as stage:
+    async with staged(tmp_path, empty_object) as stage:
         assert (await stage.ask(post(body))).startswith(b"HTTP/1.1 200 OK\r\n")
         assert stage.requests[0].body == body
         record = await stage.record()

@@ -11,7 +11,7 @@ STATE = "tracestate: vendor=a,other=b\r\n"
 COLLECTOR = Collector(url="http://127.0.0.1:1/v1/traces")
 
 
-async def answered(received: Received) -> None:
+async def one_token(received: Received) -> None:
     await received.send(STREAM_HEAD, chunk(content("a", "stop")), chunk(USAGE), chunk(DONE), END)
 
 
@@ -25,7 +25,7 @@ def sent(received: Received, name: str) -> list[str]:
 
 
 async def test_with_tracing_off_headers_pass_untouched_and_the_log_has_the_trace(tmp_path: Path) -> None:
-    async with staged(tmp_path, answered) as stage:
+    async with staged(tmp_path, one_token) as stage:
         await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n{STATE}"))
         await stage.ask(post(CHAT))
         await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}\r\n{STATE}"))
@@ -41,7 +41,7 @@ async def test_with_tracing_off_headers_pass_untouched_and_the_log_has_the_trace
 
 
 async def test_with_tracing_on_the_engine_gets_our_span_as_parent_and_always_sampled(tmp_path: Path) -> None:
-    async with staged(tmp_path, answered, otlp=COLLECTOR) as stage:
+    async with staged(tmp_path, one_token, otlp=COLLECTOR) as stage:
         await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n{STATE}"))
         record = await stage.record()
     assert (record.trace_id, record.parent_span_id, record.parent_sampled) == (TRACE, SPAN, False)
@@ -51,14 +51,14 @@ async def test_with_tracing_on_the_engine_gets_our_span_as_parent_and_always_sam
 
 
 async def test_where_the_engines_spans_are_received_it_is_asked_for_them_without_a_collector(tmp_path: Path) -> None:
-    async with staged(tmp_path, answered, engine_spans=(Receiver(True, "127.0.0.1", 1),)) as stage:
+    async with staged(tmp_path, one_token, engine_spans=(Receiver(True, "127.0.0.1", 1),)) as stage:
         await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n"))
         record = await stage.record()
     assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{record.span_id}-01"]
 
 
 async def test_with_tracing_on_a_broken_traceparent_is_replaced_and_its_state_goes(tmp_path: Path) -> None:
-    async with staged(tmp_path, answered, otlp=COLLECTOR) as stage:
+    async with staged(tmp_path, one_token, otlp=COLLECTOR) as stage:
         await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE.upper()}-{SPAN}-01\r\n{STATE}"))
         record = await stage.record()
     assert sent(stage.requests[0], "traceparent") == [f"00-{record.trace_id}-{record.span_id}-01"]
