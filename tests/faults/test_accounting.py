@@ -72,7 +72,7 @@ async def kill_exporter(running: Running) -> None:
     async def replaced() -> bool:
         return running.exporter not in {None, gone} and await running.ready()
 
-    await until(replaced, 30)
+    await until(replaced)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

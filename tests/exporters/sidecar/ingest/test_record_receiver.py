@@ -17,6 +17,7 @@ from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnec
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Verdict
 from tests.support.sample_records import SLOS, finished
+from tests.support.waiting import HANG, until
 
 
 @dataclass
@@ -160,7 +161,7 @@ class Relay:
 
     async def acks(self, count: int) -> list[int]:
         found: list[int] = []
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG):
             while len(found) < count:
                 data = await self.reader.read(65536)
                 assert data, "the exporter hung up"
@@ -168,7 +169,7 @@ class Relay:
         return found
 
     async def hung_up_on(self) -> bytes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG):
             with contextlib.suppress(ConnectionError):
                 return await self.reader.read()
         return b""
@@ -191,12 +192,6 @@ async def serving(inbox: RecordReceiver, path: Path) -> AsyncIterator[Callable[[
             relay.writer.transport.abort()
         server.close()
         await asyncio.sleep(0.01)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 async def test_over_the_socket_each_batch_is_acknowledged_by_its_last_number(story: Story, tmp_path: Path) -> None:
