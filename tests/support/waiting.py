@@ -5,7 +5,7 @@ import inspect
 import time
 from collections.abc import Callable
 
-HANG = 60.0
+HANG = 120.0
 """Seconds after which a condition will never hold: far more than a busy machine takes."""
 
 

@@ -99,7 +99,7 @@ async def test_sigterm_lets_an_open_stream_finish_and_keeps_new_traffic_away(tmp
 
 async def _turned_away(running: Running) -> bool:
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             _, writer = await asyncio.open_connection("127.0.0.1", running.port)
     except ConnectionError:
         return True

@@ -306,7 +306,7 @@ def test_a_collector_that_hangs_fills_a_bounded_queue_and_nobody_waits_for_it() 
     traces = Traces(maker(), collector, "the collector", queued=8, batch=4, say=said.append)
     for _ in range(4):
         traces.add(finished())
-    assert collector.begun.acquire(timeout=60)  # four are with the collector
+    assert collector.begun.acquire(timeout=120)  # four are with the collector
     for _ in range(10):
         traces.add(finished())
     assert counts(traces) == {"exported": 0, "queue_full": 2, "export_failed": 0, "fault": 0}
