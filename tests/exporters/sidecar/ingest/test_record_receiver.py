@@ -191,7 +191,7 @@ async def serving(inbox: RecordReceiver, path: Path) -> AsyncIterator[Callable[[
         for relay in relays:
             relay.writer.transport.abort()
         server.close()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # the transports close in the loop's next turns
 
 
 async def test_over_the_socket_each_batch_is_acknowledged_by_its_last_number(story: Story, tmp_path: Path) -> None:
