@@ -88,7 +88,7 @@ def test_a_command_given_a_bad_file_says_so_and_exits_with_2(tmp_path: Path, com
     path.write_text(MINIMAL.replace("95%", "100%"))
     main = "import sys; from compose.cli import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-c", main, *command, str(path)], capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-c", main, *command, str(path)], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 2
     assert done.stderr.startswith(f"vllm-slo: {path}:8:76: slos[0].objective: 100% leaves no error budget")

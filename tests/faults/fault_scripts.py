@@ -280,7 +280,7 @@ class Crowd:
         arrived = self.engine.arrived[request_id] = asyncio.Event()
         response = asyncio.create_task(self._ask(name, fault, request_id))
         if fault.leaves is Leaves.BEFORE_ANY_BYTE:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 await arrived.wait()  # until then it might not have reached the relay, which then could not log it
             response.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.fuzz import client_requests, engine_answers, event_streams
+from tests.support.waiting import HANG
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ async def check_case(target: Target, seed: int, number: int) -> bool:
     faults = Faults()
     asyncio.get_running_loop().set_exception_handler(faults.handler)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG):
             deep = await target.check(case)
         faults.raise_any()
     except Exception as error:

@@ -143,7 +143,7 @@ async def engine(usage: bytes = USAGE) -> AsyncIterator[tuple[int, list[bytes]]]
                 if b"/completions" in head.split(b"\r\n", 1)[0]:
                     heads.append(head)
                     writer.write(STREAM_HEAD + chunk(content("a")))
-                    await asyncio.sleep(0.11)
+                    await asyncio.sleep(0.11)  # a decode that takes its time
                     writer.write(chunk(content("b", "stop")) + chunk(usage) + chunk(DONE) + END)
                 else:
                     writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")

@@ -280,4 +280,4 @@ async def staged(tmp_path: Path, script: Script | None, **settings: object) -> A
         upstream.close()
         for received in requests:
             received.writer.transport.abort()
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # the transports close in the loop's next turns

@@ -93,7 +93,7 @@ class Running:
     async def status(self, page: str) -> int | None:
         """The status of a page; None without a response."""
         try:
-            async with self.session.get(f"{self.pages}{page}", timeout=aiohttp.ClientTimeout(total=2)) as response:
+            async with self.session.get(f"{self.pages}{page}", timeout=aiohttp.ClientTimeout(total=20)) as response:
                 return response.status
         except (aiohttp.ClientError, TimeoutError):
             return None

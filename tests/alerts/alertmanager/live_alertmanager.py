@@ -50,12 +50,12 @@ class Alertmanager:
         request = urllib.request.Request(
             f"{self.url}/api/v2/alerts", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 200
 
     def states(self) -> list[tuple[Labels, str]]:
         """Each alert that has not ended, and whether it is `active` or `suppressed`."""
-        with urllib.request.urlopen(f"{self.url}/api/v2/alerts", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v2/alerts", timeout=60) as answer:
             return [(each["labels"], each["status"]["state"]) for each in json.load(answer)]
 
     def is_ready(self) -> bool:

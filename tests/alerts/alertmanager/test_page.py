@@ -54,8 +54,10 @@ async def offered(lab: Lab) -> AsyncIterator[None]:
         await asyncio.gather(load, return_exceptions=True)
 
 
-async def arrives(lab: Lab, status: str, within: float) -> Notification:
-    async with asyncio.timeout(within):
+async def arrives(lab: Lab, status: str) -> Notification:
+    async with asyncio.timeout(
+        300
+    ):  # a minute of a quiet machine: windows fill, Prometheus evaluates, Alertmanager groups
         while True:
             for each in lab.notifications.received:
                 if each.status == status and each.has(alertname="LLMErrorBudgetBurn", slo="ttft", tier="fast-page"):
@@ -73,7 +75,7 @@ async def test_a_burn_is_paged_with_all_that_a_page_says_and_resolved_when_it_en
         directory=RunDirectory(tmp_path / "run"), ports=free_lab_ports(), slos=path, simulator=("--max-num-seqs", "1")
     )
     async with running(config, spec, tools, print, print) as lab, offered(lab):
-        page = await lab.during(arrives(lab, "firing", within=60))
+        page = await lab.during(arrives(lab, "firing"))
         model = page.labels["model"]
         wanted = {"severity": "page", "slo": "ttft", "class": "siso", "tier": "fast-page", "window": "1m"}
         assert page.receiver == "page"
@@ -93,5 +95,5 @@ async def test_a_burn_is_paged_with_all_that_a_page_says_and_resolved_when_it_en
         flip = {"max_num_seqs": 256}
         async with lab.http.post(config.upstream + "/simulator/config", json=flip) as answer:
             assert answer.status == 200
-        ended = await lab.during(arrives(lab, "resolved", within=90))
+        ended = await lab.during(arrives(lab, "resolved"))
         assert (ended.labels, ended.receiver, ended.started) == (page.labels, "page", page.started)

@@ -41,7 +41,7 @@ class Authority:
         kind = ["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"] if algorithm == "ec" else [algorithm]
         subject = f"/CN={Path(files.cert).stem}"
         made = ["openssl", "req", "-x509", "-newkey", *kind, "-nodes", "-subj", subject, *words]
-        subprocess.run([*made, "-keyout", files.key, "-out", files.cert], check=True, capture_output=True, timeout=30)
+        subprocess.run([*made, "-keyout", files.key, "-out", files.cert], check=True, capture_output=True, timeout=120)
 
 
 def authority(folder: Path) -> Authority:

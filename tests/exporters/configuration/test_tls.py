@@ -17,7 +17,7 @@ from exporters.configuration.tls import Certificate
 from tests.exporters.configuration.certificates import Authority, authority, needs_openssl
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import PATIENCE, Running, sidecar
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 pytestmark = needs_openssl
 
@@ -51,13 +51,13 @@ def write(path: str, text: str) -> None:
 def enddate(certificate: Certificate) -> float:
     """What openssl says."""
     words = ["openssl", "x509", "-noout", "-enddate", "-in", certificate.cert]
-    output = subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
+    output = subprocess.run(words, check=True, capture_output=True, text=True, timeout=HANG).stdout
     return ssl.cert_time_to_seconds(output.strip().removeprefix("notAfter="))
 
 
 async def shown(running: Running, ours: Authority) -> bytes:
     """The certificate of a new connection, in DER."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(120):
         _, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=ours.client())
     certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.transport.abort()
@@ -330,7 +330,7 @@ def test_what_tls_cannot_start_with_is_refused(
     (ours.folder / "version-2.pem").write_text(ssl.DER_cert_to_PEM_cert(version_2))
     (ours.folder / "half.pem").write_text("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
     locked = ["openssl", "pkey", "-in", leaf.key, "-aes256", "-passout", "pass:secret"]
-    subprocess.run([*locked, "-out", ours.folder / "locked.key"], check=True, capture_output=True, timeout=30)
+    subprocess.run([*locked, "-out", ours.folder / "locked.key"], check=True, capture_output=True, timeout=120)
     monkeypatch.chdir(ours.folder)
     assert main(["sidecar", "--upstream", ENGINE, *words.split()]) == 2
     assert capsys.readouterr().err == f"vllm-slo: {message}\n"

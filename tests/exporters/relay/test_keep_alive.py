@@ -40,14 +40,14 @@ async def dies_in_the_second(reader: asyncio.StreamReader, writer: asyncio.Strea
     await read_request(reader)
     writer.write(OK)
     await reader.readuntil(b"\r\n\r\n")
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.1)  # the relay writes meanwhile what the kernel takes
     writer.transport.abort()
 
 
 async def resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Resets in the middle of its first request."""
     await reader.readuntil(b"\r\n\r\n")
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.1)  # the relay writes meanwhile what the kernel takes
     writer.transport.abort()
 
 
@@ -71,7 +71,7 @@ async def engine(*connections: Connection) -> AsyncIterator[tuple[str, list[int]
         server.close()
         for writer in writers:
             writer.transport.abort()
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # the transports close in the loop's next turns
 
 
 async def test_a_request_cut_off_by_a_dying_idle_connection_is_sent_again_on_a_new_one(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ async def test_a_sender_waits_for_an_exporter_that_is_not_there_yet(tmp_path: Pa
     sender = Sender(str(path), Hello("relay-0", "life-1"), asyncio.get_running_loop())
     sender.outbox.add(finished())
     sender.start()
-    await asyncio.sleep(0.03)
+    await asyncio.sleep(0.03)  # some attempts fail meanwhile
     async with listening(path, exporter):
         await until(lambda: sender.outbox.unacknowledged == 0)
         assert numbers(exporter.batches) == [1]

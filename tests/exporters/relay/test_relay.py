@@ -137,7 +137,7 @@ async def test_a_client_that_leaves_frees_the_engine_within_100_ms(tmp_path: Pat
 async def test_a_stream_that_stops_early_is_truncated_and_gets_no_made_up_end(tmp_path: Path, how: str) -> None:
     async def stop(received: Received) -> None:
         await received.send(STREAM_HEAD, chunk(ROLE), chunk(content("a")))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # so that the relay reads what came before by itself
         if how == "reset":
             received.writer.transport.abort()
         elif how == "close":
@@ -310,7 +310,7 @@ async def test_the_class_header_wins_over_the_shape(tmp_path: Path) -> None:
 async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
     async def echo(received: Received) -> None:
         path = received.head.split(b" ")[1]
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # the next request is with the relay before this one is answered
         await received.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(path), path))
 
     async with staged(tmp_path, echo) as stage:

@@ -144,7 +144,7 @@ async def refused(*words: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
         *command("--upstream", ENGINE, *words), cwd=ROOT, env=environment(), stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         _, said = await process.communicate()
     return process.returncode, said.decode()
 

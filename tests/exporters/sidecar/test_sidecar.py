@@ -116,7 +116,7 @@ async def test_a_killed_supervisor_leaves_no_child_behind_and_a_complete_log(tmp
         pids = [pid for pid in (running.exporter, running.relay) if pid is not None]
         assert len(pids) == 2
         running.process.kill()
-        await until(lambda: _all_gone(pids), 3)
+        await until(lambda: _all_gone(pids))
         assert await running.logged() == ["one"]
 
 
@@ -149,7 +149,7 @@ async def test_sigterm_while_a_child_waits_for_its_restart_ends_at_once(tmp_path
         os.kill(relay, signal.SIGKILL)
         await running.logs_line("WARNING supervisor: relay-0 ended by signal 9; starting it again")
         running.process.send_signal(signal.SIGTERM)
-        assert await running.ended(3) == 0
+        assert await running.ended() == 0
 
 
 async def test_sighup_follows_a_rotation_of_the_log(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnec
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Verdict
 from tests.support.sample_records import SLOS, finished
+from tests.support.waiting import HANG, until
 
 
 @dataclass
@@ -164,7 +165,7 @@ class Relay:
 
     async def acks(self, count: int) -> list[int]:
         numbers: list[int] = []
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG):
             while len(numbers) < count:
                 data = await self.reader.read(65536)
                 assert data, "the exporter hung up"
@@ -172,7 +173,7 @@ class Relay:
         return numbers
 
     async def read_to_end(self) -> bytes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG):
             with contextlib.suppress(ConnectionError):
                 return await self.reader.read()
         return b""
@@ -194,13 +195,7 @@ async def serving(receiver: RecordReceiver, path: Path) -> AsyncIterator[Callabl
         for relay in relays:
             relay.writer.transport.abort()
         server.close()
-        await asyncio.sleep(0.01)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.01)  # the transports close in the loop's next turns
 
 
 async def test_over_the_socket_each_batch_is_acknowledged_by_its_last_number(history: EventLog, tmp_path: Path) -> None:

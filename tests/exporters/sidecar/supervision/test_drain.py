@@ -217,7 +217,7 @@ async def test_of_two_sidecars_with_workers_started_at_once_exactly_one_is_refus
         for _ in range(2)
     ]
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             done, _ = await asyncio.wait(
                 [asyncio.create_task(each.wait()) for each in started], return_when=asyncio.FIRST_COMPLETED
             )

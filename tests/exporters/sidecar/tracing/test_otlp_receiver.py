@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import gzip
 import io
-import os
 import random
+import time
 import traceback
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ from exporters.sidecar.tracing.otlp_receiver import MAX_CONCURRENT, METHOD, SERV
 from exporters.sidecar.tracing.span_exporter import exporter
 from tests.support.engine_span_messages import loading, request_span, sent
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 OURS = "00f067aa0ba902b7"
 PROTOBUF = {"content-type": "application/x-protobuf"}
@@ -161,15 +162,13 @@ def beginning(length: int) -> bytes:
 async def test_senders_that_do_not_finish_keep_only_a_few_places_and_not_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(receiver_module, "READ_TIMEOUT", 0.5)
+    monkeypatch.setattr(receiver_module, "READ_TIMEOUT", 3.0)
     async with opened() as listening:
         writers = [await raw(listening.http_port, beginning(1000)) for _ in range(MAX_CONCURRENT)]
-        await asyncio.sleep(0.1)
+        await until(lambda: listening.receiver._in_progress == MAX_CONCURRENT)
         assert await listening.by_http(sent(request_span(OURS))) == (503, "busy\n")
         assert await listening.by_grpc(sent(request_span(OURS))) == "UNAVAILABLE"
-        async with asyncio.timeout(5):
-            while listening.refused().get("cut_off") != MAX_CONCURRENT:
-                await asyncio.sleep(0.05)
+        await until(lambda: listening.refused().get("cut_off") == MAX_CONCURRENT)
         assert await listening.by_http(sent(request_span(OURS))) == (200, "")
         assert listening.refused() == {"busy": 2, "cut_off": MAX_CONCURRENT}
         for writer in writers:
@@ -179,11 +178,9 @@ async def test_senders_that_do_not_finish_keep_only_a_few_places_and_not_for_lon
 async def test_a_sender_that_goes_away_is_counted() -> None:
     async with opened() as listening:
         writer = await raw(listening.http_port, beginning(1000))
-        await asyncio.sleep(0.05)
+        await until(lambda: listening.receiver._in_progress == 1)
         writer.close()
-        async with asyncio.timeout(5):
-            while listening.refused() != {"cut_off": 1}:
-                await asyncio.sleep(0.01)
+        await until(lambda: listening.refused() == {"cut_off": 1})
 
 
 @pytest.mark.parametrize("by_grpc", [True, False])
@@ -210,14 +207,13 @@ async def test_the_worst_message_that_fits_holds_nothing_up_for_long() -> None:
     assert MESSAGE_BYTES - 40 < len(data) <= MESSAGE_BYTES
     async with opened() as listening:
         sending = asyncio.gather(*(listening.by_http(data) for _ in range(MAX_CONCURRENT)))
-        loop = asyncio.get_running_loop()
         longest = 0.0
         while not sending.done():
-            before = loop.time()
+            before = time.process_time()  # of this process alone, whatever else the machine does
             await asyncio.sleep(0.01)
-            longest = max(longest, loop.time() - before)
+            longest = max(longest, time.process_time() - before)
         assert await sending == [(200, "")] * MAX_CONCURRENT
-    assert longest < 1.0, os.getloadavg()
+    assert longest < 1.0
 
 
 def _varint(value: int) -> bytes:

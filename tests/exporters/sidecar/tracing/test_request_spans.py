@@ -307,7 +307,7 @@ def test_a_collector_that_hangs_fills_a_bounded_queue_and_blocks_nothing(caplog:
     span_queue = SpanQueue(maker(), collector, "the collector", max_spans=8, batch=4)
     for _ in range(4):
         span_queue.add(finished())
-    assert collector.started.acquire(timeout=5)  # four are with the collector
+    assert collector.started.acquire(timeout=120)  # four are with the collector
     for _ in range(10):
         span_queue.add(finished())
     assert counts(span_queue) == {"exported": 0, "queue_full": 2, "export_failed": 0, "fault": 0}
