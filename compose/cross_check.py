@@ -6,8 +6,9 @@ from itertools import combinations, pairwise
 from statistics import fmean, median
 
 from compose.demo_checks import Check
-from compose.request_log_totals import Logged
+from exporters.requestlog.log_entry import LogEntry
 from exporters.signals import Outcome, Verdict
+from exporters.verdicts import goodput
 from loadgen.request_record import Fate, Record
 
 TOLERANCE = 0.02
@@ -56,12 +57,12 @@ class Seen:
     cached_tokens: int
 
 
-def of_log(requests: Iterable[Logged]) -> list[Seen]:
+def of_log(requests: Iterable[LogEntry]) -> list[Seen]:
     return [
         Seen(
             each.request_class,
             each.outcome is Outcome.OK,
-            each.good,
+            goodput(each.slo.values()),
             each.ttft_ms / 1000 if each.stream and each.ttft_ms is not None else None,
             each.completion_tokens or 0,
             each.cached_tokens or 0,
@@ -104,7 +105,7 @@ def figures(requests: Sequence[Seen], classes: Iterable[str]) -> Figures:
     return result
 
 
-def further_figures(requests: Sequence[Logged], classes: Iterable[str]) -> Figures:
+def further_figures(requests: Sequence[LogEntry], classes: Iterable[str]) -> Figures:
     """The other six; a mean only where there is something to take it of."""
     result: dict[str, dict[str, float]] = {figure: {} for figure in OF_LOG}
     for name in classes:
@@ -139,7 +140,11 @@ def bucketed_quantile(q: float, values: Sequence[float], bounds: Sequence[float]
 
 
 def compare(
-    dashboard: Figures, logged: Sequence[Logged], load: Sequence[Seen], classes: Sequence[str], bounds: Sequence[float]
+    dashboard: Figures,
+    logged: Sequence[LogEntry],
+    load: Sequence[Seen],
+    classes: Sequence[str],
+    bounds: Sequence[float],
 ) -> list[Comparison]:
     """Every figure of every class that any of the sources has.
 
