@@ -49,13 +49,14 @@ class LogReader:
         Raises:
             UsageError: a file cannot be read.
         """
+        decode = _decode
         for path in self.bad_lines:
             bad = self.bad_lines[path] = BadLines()
             try:
                 with path.open("rb") as file:
                     for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
                         try:
-                            yield _decode(line)
+                            yield decode(line)
                         except _NO_ENTRY as error:
                             bad.count += 1
                             bad.first = bad.first or f"line {number}: {error}"
