@@ -74,6 +74,7 @@ generate: setup
 	  --ticket webhook=http://webhook:9095/ticket --group-wait 1s --group-interval 5s --repeat-pages 12h \
 	  --repeat-tickets 12h
 	$(BIN)/vllm-slo dashboards render
+	$(BIN)/python -m exporters.requestlog.field_docs
 
 # Needs uv; writes what is tested, with hashes and without the address of any index.
 lock:

@@ -6,8 +6,9 @@ from itertools import combinations, pairwise
 from statistics import fmean, median
 
 from compose.demo_checks import Check
-from compose.request_log_totals import Logged
+from exporters.requestlog.log_entry import LogEntry
 from exporters.signals import Outcome, Verdict
+from exporters.verdicts import goodput
 from loadgen.request_record import ClientOutcome, Record
 
 TOLERANCE = 0.02
@@ -56,12 +57,12 @@ class RequestFacts:
     cached_tokens: int
 
 
-def of_log(requests: Iterable[Logged]) -> list[RequestFacts]:
+def of_log(requests: Iterable[LogEntry]) -> list[RequestFacts]:
     return [
         RequestFacts(
             each.request_class,
             each.outcome is Outcome.OK,
-            each.good,
+            goodput(each.slo.values()),
             each.ttft_ms / 1000 if each.stream and each.ttft_ms is not None else None,
             each.completion_tokens or 0,
             each.cached_tokens or 0,
@@ -104,7 +105,7 @@ def figures(requests: Sequence[RequestFacts], classes: Iterable[str]) -> Figures
     return result
 
 
-def further_figures(requests: Sequence[Logged], classes: Iterable[str]) -> Figures:
+def further_figures(requests: Sequence[LogEntry], classes: Iterable[str]) -> Figures:
     """The other six figures; a mean only where there are values."""
     result: dict[str, dict[str, float]] = {figure: {} for figure in OF_LOG}
     for name in classes:
@@ -140,7 +141,7 @@ def bucketed_quantile(q: float, values: Sequence[float], bounds: Sequence[float]
 
 def compare(
     dashboard: Figures,
-    logged: Sequence[Logged],
+    logged: Sequence[LogEntry],
     load: Sequence[RequestFacts],
     classes: Sequence[str],
     bounds: Sequence[float],

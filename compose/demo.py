@@ -24,6 +24,7 @@ from dashboards.annotation_queries import config_change_query
 from dashboards.interpolation import expand, intervals
 from dashboards.panels.range_totals import range_total_queries
 from exporters import signals, slos
+from exporters.comparison.comparison_windows import Window
 from exporters.exposition.histogram_bounds import bounds
 from exporters.prometheus_api import PrometheusError
 from exporters.slos import SloFile
@@ -215,7 +216,7 @@ async def _dashboard(lab: Lab, start: float, end: float) -> dict[str, dict[str, 
     }
 
 
-async def _engine_tokens(lab: Lab, window: request_log_totals.Window) -> float:
+async def _engine_tokens(lab: Lab, window: Window) -> float:
     """Tokens/s by the engine's own counters; 0 without any."""
     length = f"{window.seconds:.0f}s"
     parts = (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_GENERATION_TOKENS)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compose.request_log_totals import ClassFigures, Window
+from compose.request_log_totals import ClassFigures
 from compose.webhook import Notification
+from exporters.comparison.comparison_windows import Window
 from exporters.prometheus_api import Sample
 from exporters.quantities import number
 from exporters.signals import Label

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 from rich.console import Console
 
 from exporters.comparison.comparison_windows import Change, Window, plan
-from exporters.comparison.measures import Measures
+from exporters.comparison.figures import Measurements
 from exporters.comparison.prometheus_source import PrometheusSource
 from exporters.comparison.rendering import Comparison, as_json, markdown, table
-from exporters.comparison.request_log_source import RequestLog
-from exporters.comparison.significance import rows
+from exporters.comparison.request_log_source import RequestLogSource
+from exporters.comparison.significance import compare
 from exporters.comparison.source import Source
 from exporters.errors import UsageError, parse_flag
 from exporters.quantities import parse_duration
@@ -68,16 +68,18 @@ def run(arguments: argparse.Namespace) -> int:
     source = _source(arguments, spec, window, settle)
     change = _change(arguments.around, source)
     outages = source.outages(Window(change.start - window, change.end + window))
-    chosen = plan(change, others=source.changes, outages=outages, window=window, settle=settle, reach=source.reach)
-    before, after = (source.measures(each, settle) for each in (chosen.before, chosen.after))
+    windows = plan(
+        change, others=source.changes, outages=outages, window=window, settle=settle, coverage=source.coverage
+    )
+    before, after = (source.measurements(each, settle) for each in (windows.before, windows.after))
     names = vars(arguments)["class"] or [*before]
     comparison = Comparison(
         source.name,
-        chosen,
-        rows(_only(names, before), _only(names, after), min_events),
+        windows,
+        compare(_only(names, before), _only(names, after), min_events),
         min_events,
         settle,
-        tuple(source.notes(chosen.before, chosen.after)),
+        tuple(source.notes(windows.before, windows.after)),
     )
     match arguments.format:
         case "json":
@@ -93,7 +95,7 @@ def _source(arguments: argparse.Namespace, spec: SloFile, window: float, settle:
     if bool(arguments.request_log) == bool(arguments.prometheus):
         raise UsageError("give either --request-log FILE or --prometheus URL: one place to read from")
     if arguments.request_log:
-        return RequestLog([Path(name) for name in arguments.request_log], spec)
+        return RequestLogSource([Path(name) for name in arguments.request_log], spec)
     if urlsplit(arguments.prometheus).scheme not in {"http", "https"}:
         raise UsageError(
             f"--prometheus: {arguments.prometheus!r} is no web address; write one such as http://127.0.0.1:9090"
@@ -113,7 +115,7 @@ def _change(around: str, source: Source) -> Change:
         return source.changed_to(around)
     if not source.changes:
         raise UsageError(
-            f"--around: no change found in {source.name}: {source.looked_at}; give the time of the change "
+            f"--around: no change found in {source.name}: {source.search_scope}; give the time of the change "
             "(RFC 3339 or unix seconds) to compare around it all the same"
         )
     return source.changes[-1]
@@ -133,7 +135,7 @@ def _moment(text: str) -> float | None:
         ) from error
 
 
-def _only(names: Sequence[str], measures: Measures) -> Measures:
+def _only(names: Sequence[str], measures: Measurements) -> Measurements:
     for name in names:
         if name not in measures:
             raise UsageError(f"--class: no request is of class {name!r}; {nearest(name, measures)}")

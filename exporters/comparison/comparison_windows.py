@@ -1,4 +1,4 @@
-"""Which two equal stretches of time are compared, and what lies between them and is left out."""
+"""The two equal windows that are compared, and the time between them that is left out."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,30 +17,31 @@ class Window:
 
     @property
     def seconds(self) -> float:
-        return self.end - self.start
+        """0 for a window that would end before it starts."""
+        return max(self.end - self.start, 0.0)
 
-    def holds(self, moment: float) -> bool:
+    def contains(self, moment: float) -> bool:
         return self.start <= moment < self.end
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of configuration, somewhere from `start` to `end` (unix seconds); `text` says from what to what."""
+    """A config change, somewhere from `start` to `end` (unix seconds); `text` says from what to what."""
 
     start: float
     end: float
     text: str
 
-    def touches(self, start: float, end: float) -> bool:
+    def overlaps(self, start: float, end: float) -> bool:
         return self.start <= end and start <= self.end
 
-    def widened(self, start: float, end: float) -> Self:
+    def extended(self, start: float, end: float) -> Self:
         return replace(self, start=min(self.start, start), end=max(self.end, end))
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is compared with what, and why not more."""
+    """The windows that are compared, and why they are shorter than wanted."""
 
     change: Change
     restart: Window | None
@@ -50,8 +51,8 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """The time for which there are records; of `what`, such as "the log"."""
+class Coverage:
+    """The time for which there are records; `what` names them, such as "the log"."""
 
     start: float
     end: float
@@ -59,7 +60,13 @@ class Reach:
 
 
 def plan(
-    change: Change, *, others: Iterable[Change], outages: Iterable[Window], window: float, settle: float, reach: Reach
+    change: Change,
+    *,
+    others: Iterable[Change],
+    outages: Iterable[Window],
+    window: float,
+    settle: float,
+    coverage: Coverage,
 ) -> Plan:
     """Equal windows up to the change and from `settle` seconds after it, as long as nothing else falls into them.
 
@@ -72,18 +79,18 @@ def plan(
     rest = sorted(others, key=lambda other: other.start)
     parts = [change]
     for other in rest:
-        if other != parts[0] and other.touches(change.start - settle, change.end + settle):
-            change = change.widened(other.start, other.end)
+        if other != parts[0] and other.overlaps(change.start - settle, change.end + settle):
+            change = change.extended(other.start, other.end)
             parts.append(other)
     change = replace(change, text="; ".join(part.text for part in sorted(parts, key=lambda part: part.start)))
     for outage in outages:
-        if change.touches(outage.start - settle, outage.end + settle):
+        if change.overlaps(outage.start - settle, outage.end + settle):
             restart = outage if restart is None else Window(min(restart.start, outage.start), outage.end)
-            change = change.widened(outage.start, outage.end)
+            change = change.extended(outage.start, outage.end)
     resumed = change.end + settle
     # The later of two limits counts before the change, the earlier one after it.
-    since, why_since = max([(reach.start, f"{reach.what} begins soon before it"), *_ends(rest, change, settle)])
-    until, why_until = min([(reach.end, f"{reach.what} ends soon after it"), *_starts(rest, change)])
+    since, why_since = max([(coverage.start, f"{coverage.what} begins soon before it"), *_ends(rest, change, settle)])
+    until, why_until = min([(coverage.end, f"{coverage.what} ends soon after it"), *_starts(rest, change)])
     room, why = min((change.start - since, why_since), (until - resumed, why_until))
     if room <= 0:
         raise UsageError(

@@ -35,7 +35,7 @@ class Estimate(Protocol):
 
 
 def design_effect(blocks: Sequence[int], deviations: Sequence[float], variance: float) -> float:
-    """How many of these events are worth one: the variance of their sum over `variance`, as if independent.
+    """How many of these events count as one: the variance of their sum over `variance`, that of independent events.
 
     `deviations` are from the mean, and `blocks` says in which block of time each of them lies.
     """
@@ -50,13 +50,13 @@ def design_effect(blocks: Sequence[int], deviations: Sequence[float], variance: 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of `worth` independent events; Wilson's interval, which holds near 0 and 1 too."""
+    """A share of `effective_size` independent events; Wilson's interval, which holds near 0 and 1 too."""
 
     value: float
-    worth: float
+    effective_size: float
 
     def interval(self, z: float) -> Interval:
-        square = z * z / self.worth
+        square = z * z / self.effective_size
         middle = (self.value + square / 2) / (1 + square)
         half = math.sqrt(square * (self.value * (1 - self.value) + square / 4)) / (1 + square)
         return max(0.0, min(middle - half, self.value)), min(1.0, max(middle + half, self.value))
@@ -64,20 +64,20 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """An amount per second that came in `worth` independent portions; the score interval of a Poisson count."""
+    """An amount per second in `effective_size` independent portions; the score interval of a Poisson count."""
 
     value: float
-    worth: float
+    effective_size: float
     portion: float
     """Per second: what one portion adds."""
 
     def interval(self, z: float) -> Interval:
-        middle, half = self.worth + z * z / 2, z * math.sqrt(self.worth + z * z / 4)
+        middle, half = self.effective_size + z * z / 2, z * math.sqrt(self.effective_size + z * z / 4)
         return max(0.0, middle - half) * self.portion, (middle + half) * self.portion
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class PointEstimate:
     """A figure whose source gives no spread: no interval, and so no verdict."""
 
     value: float
@@ -86,12 +86,12 @@ class Alone:
         return -math.inf, math.inf
 
 
-def ranks(events: float, q: float, worth: float, z: float) -> tuple[int, int]:
+def ranks(events: float, q: float, effective_size: float, z: float) -> tuple[int, int]:
     """Which two of the ordered values enclose the true `q` quantile; beyond 1 and `events` there is no bound.
 
     As many values lie below the truth as successes in a binomial trial, whatever the distribution of the values.
     """
-    half = z * math.sqrt(q * (1 - q) / worth) * events
+    half = z * math.sqrt(q * (1 - q) / effective_size) * events
     return math.floor(events * q - half + 0.5), math.ceil(events * q + half + 0.5)
 
 
@@ -101,7 +101,7 @@ class Quantile:
 
     ordered: Sequence[float]
     percent: int
-    worth: float
+    effective_size: float
 
     @property
     def value(self) -> float:
@@ -109,7 +109,7 @@ class Quantile:
 
     def interval(self, z: float) -> Interval:
         count = len(self.ordered)
-        low, high = ranks(count, self.percent / 100, self.worth, z)
+        low, high = ranks(count, self.percent / 100, self.effective_size, z)
         return self.ordered[low - 1] if low >= 1 else 0.0, self.ordered[high - 1] if high <= count else math.inf
 
 
@@ -180,8 +180,8 @@ class Difference:
 
 
 def _minus(one: float, other: float, undefined: float) -> float:
-    found = one - other
-    return undefined if math.isnan(found) else found
+    difference = one - other
+    return undefined if math.isnan(difference) else difference
 
 
 def _last(holds: Callable[[float], bool], most: float) -> float:

@@ -1,4 +1,4 @@
-"""Prometheus as a source: counters and histograms, so no request can be told from another."""
+"""Prometheus as a source: counters and histograms, without single requests."""
 
 import math
 from collections import defaultdict
@@ -8,9 +8,9 @@ from functools import cached_property
 from itertools import groupby
 
 from exporters import signals
-from exporters.comparison.comparison_windows import Change, Reach, Window
-from exporters.comparison.estimates import Alone, BucketQuantile, Rate, Share
-from exporters.comparison.measures import (
+from exporters.comparison.comparison_windows import Change, Coverage, Window
+from exporters.comparison.estimates import BucketQuantile, PointEstimate, Rate, Share
+from exporters.comparison.figures import (
     CACHE_HITS,
     CLIENT_ERRORS,
     GOODPUT,
@@ -20,8 +20,8 @@ from exporters.comparison.measures import (
     TPOT,
     TTFT,
     Figure,
-    Measured,
-    Measures,
+    Measurement,
+    Measurements,
     attainment,
 )
 from exporters.errors import UsageError
@@ -47,28 +47,28 @@ class PrometheusSource:
         self._span = span
 
     @property
-    def reach(self) -> Reach:
+    def coverage(self) -> Coverage:
         """From the first to the last sample that the requests have left."""
-        found = [at for series in self._range(f"sum({signals.REQUESTS.name})") for at, _ in series.points]
-        if not found:
+        times = [at for series in self._range(f"sum({signals.REQUESTS.name})") for at, _ in series.points]
+        if not times:
             raise UsageError(
                 f"--prometheus: {self.name} has no {signals.REQUESTS.name} between {number(self._span.start)} and "
                 f"{number(self._span.end)} (unix seconds); is the sidecar scraped?"
             )
-        return Reach(found[0], found[-1], "the record in Prometheus")
+        return Coverage(times[0], times[-1], "the record in Prometheus")
 
     @cached_property
     def changes(self) -> Sequence[Change]:
         """Settings that changed at the same moment are one change."""
-        told: dict[float, set[str]] = defaultdict(set)
+        settings: dict[float, set[str]] = defaultdict(set)
         for series in self._range(signals.ENGINE_CONFIG_CHANGE.name):
             setting, old, new = (series.labels.get(each, "?") for each in (Label.SETTING, Label.OLD, Label.NEW))
             for _, at in series.points:
-                told[at].add(f"{setting}: {old} -> {new}")
-        return [Change(at, at, ", ".join(sorted(told[at]))) for at in sorted(told)]
+                settings[at].add(f"{setting}: {old} -> {new}")
+        return [Change(at, at, ", ".join(sorted(settings[at]))) for at in sorted(settings)]
 
     @property
-    def looked_at(self) -> str:
+    def search_scope(self) -> str:
         """Where no change was found."""
         return f"no sample of {signals.ENGINE_CONFIG_CHANGE.name} in the last day"
 
@@ -78,35 +78,35 @@ class PrometheusSource:
         Raises:
             UsageError: there is none, or several revisions begin so.
         """
-        seen: dict[str, float] = {}
+        first_samples: dict[str, float] = {}
         for series in self._range(signals.ENGINE_CONFIG_INFO.name):
             name = series.labels.get(Label.REVISION, "")
-            seen[name] = min(seen.get(name, math.inf), series.points[0][0])
-        meant = sorted(name for name in seen if name.startswith(revision))
-        if len(meant) > 1:
-            raise UsageError(f"--around: {revision!r} begins several revisions: {', '.join(meant)}; write more of it")
-        earlier = [change for change in self.changes if meant and change.start <= seen[meant[0]]]
+            first_samples[name] = min(first_samples.get(name, math.inf), series.points[0][0])
+        matches = sorted(name for name in first_samples if name.startswith(revision))
+        if len(matches) > 1:
+            raise UsageError(f"--around: {revision!r} begins several revisions: {', '.join(matches)}; write more of it")
+        earlier = [change for change in self.changes if matches and change.start <= first_samples[matches[0]]]
         if not earlier:
             raise UsageError(
                 f"--around: nothing changed to a revision {revision!r} in the last day of {self.name}, which holds "
-                f"{', '.join(sorted(seen)) or 'none'}; write `last`, a time, or a revision that it changed to"
+                f"{', '.join(sorted(first_samples)) or 'none'}; write `last`, a time, or a revision that it changed to"
             )
         return earlier[-1]
 
     def outages(self, near: Window) -> Sequence[Window]:
         """When no engine answered the sidecar's scrapes."""
-        found = []
+        outages = []
         for series in self._range(f"max({signals.ENGINE_UP.name})", near):
             for down, stretch in groupby(series.points, lambda point: point[1] == 0):
                 times = [at for at, _ in stretch]
                 if down:
-                    found.append(Window(times[0], times[-1]))
-        return found
+                    outages.append(Window(times[0], times[-1]))
+        return outages
 
-    def measures(self, window: Window, lead: float) -> Measures:
+    def measurements(self, window: Window, lead: float) -> Measurements:
         ended = self._increase(signals.REQUESTS, window)
-        refused = self._increase(signals.REQUESTS, window, f'{{{Label.OUTCOME}="{Outcome.CLIENT_ERROR}"}}')
-        opened = self._by_class(
+        client_errors = self._increase(signals.REQUESTS, window, f'{{{Label.OUTCOME}="{Outcome.CLIENT_ERROR}"}}')
+        growth_of_open = self._by_class(
             f"sum by (class) ({signals.IN_FLIGHT.name}) - "
             f"sum by (class) ({signals.IN_FLIGHT.name} offset {_seconds(window)})",
             window.end,
@@ -120,19 +120,19 @@ class PrometheusSource:
             self._increase(each, window)
             for each in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS, signals.CACHED_TOKENS)
         )
-        spread = {
+        buckets = {
             figures: self._grouped(
                 f"sum by (class, le) (increase({signal.bucket}[{_seconds(window)}]))", window.end, "le"
             )
             for signal, figures in ((signals.TTFT, TTFT), (signals.TPOT, TPOT), (signals.QUEUE, QUEUE))
         }
         order = [name for name in self._spec.class_names if name in ended]
-        found: dict[str, dict[Figure, Measured]] = {}
+        by_class: dict[str, dict[Figure, Measurement]] = {}
         for name in [*order, *sorted(ended.keys() - set(order))]:
-            offered = max(ended[name] + opened.get(name, 0.0), 0.0)
+            offered = max(ended[name] + growth_of_open.get(name, 0.0), 0.0)
             tokens = prompt.get(name, 0.0) + completion.get(name, 0.0)
-            found[name] = {
-                OFFERED: Measured(round(offered), Rate(offered / window.seconds, offered, 1 / window.seconds)),
+            by_class[name] = {
+                OFFERED: Measurement(round(offered), Rate(offered / window.seconds, offered, 1 / window.seconds)),
                 **{
                     attainment(slo.name): _share(count - bad.get(name, {}).get(slo.name, 0.0), count)
                     for slo in self._spec.slos
@@ -140,17 +140,18 @@ class PrometheusSource:
                 },
                 GOODPUT: _share(good.get(name, 0.0), judged.get(name, 0.0)),
                 **{
-                    figure: _quantile(buckets.get(name, {}), figure.percent or 0)
-                    for figures, buckets in spread.items()
+                    figure: _quantile(by_name.get(name, {}), figure.percent or 0)
+                    for figures, by_name in buckets.items()
                     for figure in figures
                 },
-                CLIENT_ERRORS: _share(refused.get(name, 0.0), ended[name]),
-                TOKENS: Measured(round(ended[name]) if tokens else 0, Alone(tokens / window.seconds)),
-                CACHE_HITS: Measured(
-                    round(ended[name]), Alone(cached.get(name, 0.0) / prompt[name]) if prompt.get(name) else None
+                CLIENT_ERRORS: _share(client_errors.get(name, 0.0), ended[name]),
+                TOKENS: Measurement(round(ended[name]) if tokens else 0, PointEstimate(tokens / window.seconds)),
+                CACHE_HITS: Measurement(
+                    round(ended[name]),
+                    PointEstimate(cached.get(name, 0.0) / prompt[name]) if prompt.get(name) else None,
                 ),
             }
-        return found
+        return by_class
 
     def notes(self, before: Window, after: Window) -> Sequence[str]:
         """What to know of these figures."""
@@ -202,18 +203,18 @@ def _seconds(window: Window) -> str:
     return f"{max(1, round(window.seconds))}s"
 
 
-def _share(part: float, whole: float) -> Measured:
+def _share(part: float, whole: float) -> Measurement:
     if whole <= 0:
-        return Measured(0, None)
-    return Measured(round(whole), Share(min(max(part / whole, 0.0), 1.0), whole))
+        return Measurement(0, None)
+    return Measurement(round(whole), Share(min(max(part / whole, 0.0), 1.0), whole))
 
 
-def _quantile(buckets: Counts, percent: int) -> Measured:
+def _quantile(buckets: Counts, percent: int) -> Measurement:
     """`increase` extrapolates each bucket for itself, so the counts are put in order again."""
     bounds = sorted(buckets, key=float)
     counts: list[float] = []
     for bound in bounds:
         counts.append(max(buckets[bound], counts[-1] if counts else 0.0))
     if not counts or counts[-1] <= 0:
-        return Measured(0, None)
-    return Measured(round(counts[-1]), BucketQuantile([float(bound) for bound in bounds], counts, percent))
+        return Measurement(0, None)
+    return Measurement(round(counts[-1]), BucketQuantile([float(bound) for bound in bounds], counts, percent))

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from exporters.comparison.comparison_windows import Plan, Window
 from exporters.comparison.estimates import CONFIDENCE, Interval, Z
-from exporters.comparison.measures import OFFERED, Measured, Unit
+from exporters.comparison.figures import OFFERED, Measurement, Unit
 from exporters.comparison.significance import Finding, Row
 from exporters.quantities import spell_duration
 
@@ -24,7 +24,7 @@ _TITLES = ("class", "figure", "before", "after", "difference", "verdict")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that is shown."""
+    """The content of the report."""
 
     source: str
     plan: Plan
@@ -54,10 +54,10 @@ def table(comparison: Comparison, console: Console) -> None:
 
 
 def markdown(comparison: Comparison) -> str:
-    lines = [f"- {_escaped(line)}" for line in _head(comparison)]
+    lines = [f"- {_escape(line)}" for line in _head(comparison)]
     lines += ["", _markdown_row(_TITLES), "|---|---|--:|--:|--:|---|"]
     lines += [_markdown_row(_cells(row)) for row in comparison.rows]
-    return "\n".join([*lines, "", *(f"- {_escaped(note)}" for note in _foot(comparison)), ""])
+    return "\n".join([*lines, "", *(f"- {_escape(note)}" for note in _foot(comparison)), ""])
 
 
 def as_json(comparison: Comparison) -> str:
@@ -93,9 +93,9 @@ def _json_row(row: Row) -> dict[str, Any]:
         ends = zip(("value", "low", "high"), (of, *interval), strict=True)
         return {name: float(f"{end:.6g}") if math.isfinite(end) else None for name, end in ends}
 
-    def side(measured: Measured) -> dict[str, float | None]:
-        found = measured.estimate
-        return {"events": measured.events} | (value(found.value, found.interval(Z)) if found else {})
+    def side(measurement: Measurement) -> dict[str, float | None]:
+        estimate = measurement.estimate
+        return {"events": measurement.events} | (value(estimate.value, estimate.interval(Z)) if estimate else {})
 
     difference = row.difference
     return {
@@ -134,24 +134,24 @@ def _head(comparison: Comparison) -> list[str]:
 
 
 def _foot(comparison: Comparison) -> list[str]:
-    return [_honesty(comparison), *_notes(comparison)]
+    return [_multiple_testing(comparison), *_notes(comparison)]
 
 
-def _honesty(comparison: Comparison) -> str:
-    """How often rows would differ by chance alone, and what is done about it."""
+def _multiple_testing(comparison: Comparison) -> str:
+    """How often rows would differ by chance alone, and how the verdicts are corrected for it."""
     tests = _tests(comparison.rows)
-    alone = sum(row.alone for row in comparison.rows)
+    uncorrected = sum(row.only_uncorrected for row in comparison.rows)
     chance = (1 - CONFIDENCE) * tests
     text = (
         f"{tests} rows were tested. Each interval holds {CONFIDENCE:.0%} for its own row: of {tests} rows without any "
         f"true difference about {chance:.1f} would leave out 0. Verdicts are corrected for that (Holm): at most "
         f"{1 - CONFIDENCE:.0%} risk of even one false one."
     )
-    if alone:
-        text += f" ~ marks {alone} that would pass only if looked at alone."
+    if uncorrected:
+        text += f" ~ marks {uncorrected} that would pass only if looked at alone."
     few = [row for row in comparison.rows if row.finding is Finding.TOO_FEW]
     if few:
-        least = max(row.figure.fewest for row in few)
+        least = max(row.figure.min_events for row in few)
         text += f" Not enough events: fewer than {comparison.min_events} on a side"
         text += f", or than the {least} a p95 needs." if least > comparison.min_events else "."
     return text
@@ -159,7 +159,7 @@ def _honesty(comparison: Comparison) -> str:
 
 def _notes(comparison: Comparison) -> list[str]:
     unequal = [
-        f"{row.request_class} {_written(row.difference.value, (-math.inf, math.inf), row.figure.unit, signed=True)}/s"
+        f"{row.request_class} {_format(row.difference.value, (-math.inf, math.inf), row.figure.unit, signed=True)}/s"
         for row in comparison.rows
         if row.figure == OFFERED and row.finding in {Finding.HIGHER, Finding.LOWER} and row.difference
     ]
@@ -176,7 +176,7 @@ def _tests(rows: Iterable[Row]) -> int:
 def _cells(row: Row) -> Sequence[str]:
     difference = row.difference
     if difference is not None:
-        change = _written(difference.value, difference.interval(Z), row.figure.unit, signed=True)
+        change = _format(difference.value, difference.interval(Z), row.figure.unit, signed=True)
     elif row.finding is Finding.TOO_FEW:
         change = f"{row.before.events} and {row.after.events} events"
     else:
@@ -184,7 +184,7 @@ def _cells(row: Row) -> Sequence[str]:
     unit = row.figure.unit.value[0]
     return (
         row.request_class,
-        f"{row.figure.name} {unit}{' ~' if row.alone else ''}",
+        f"{row.figure.name} {unit}{' ~' if row.only_uncorrected else ''}",
         _side(row, row.before),
         _side(row, row.after),
         change,
@@ -192,19 +192,17 @@ def _cells(row: Row) -> Sequence[str]:
     )
 
 
-def _side(row: Row, measured: Measured) -> str:
-    found = measured.estimate
-    if found is None:
-        return "-"
-    return _written(found.value, found.interval(Z), row.figure.unit)
+def _side(row: Row, measurement: Measurement) -> str:
+    estimate = measurement.estimate
+    return "-" if estimate is None else _format(estimate.value, estimate.interval(Z), row.figure.unit)
 
 
-def _written(value: float, interval: Interval, unit: Unit, *, signed: bool = False) -> str:
+def _format(value: float, interval: Interval, unit: Unit, *, signed: bool = False) -> str:
     """`0.41 (0.38..0.45)`; a missing end is no bound."""
     low, high = (_digits(end / unit.value[1]) if math.isfinite(end) else "" for end in interval)
-    shown = _digits(value / unit.value[1]) if math.isfinite(value) else "never"
+    text = _digits(value / unit.value[1]) if math.isfinite(value) else "never"
     plus = "+" if signed and value > 0 else ""
-    return f"{plus}{shown} ({low}..{high})" if low or high else f"{plus}{shown}"
+    return f"{plus}{text} ({low}..{high})" if low or high else f"{plus}{text}"
 
 
 def _digits(value: float) -> str:
@@ -219,10 +217,10 @@ def _moment(at: float, *, date: bool = True) -> str:
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
+    return f"| {' | '.join(_escape(cell) for cell in cells)} |"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """A class or a path may hold anything; none of it may become markup."""
-    marked = "".join(f"\\{letter}" if letter in "\\`*_[]<>|~" else letter for letter in text)
-    return marked.replace("\n", " ")
+    escaped = "".join(f"\\{letter}" if letter in "\\`*_[]<>|~" else letter for letter in text)
+    return escaped.replace("\n", " ")

@@ -1,13 +1,13 @@
-"""Every row's verdict, at a doubt that holds for all the rows together."""
+"""The finding of every row, at an error rate that holds for all rows together (Holm's procedure)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from exporters.comparison.estimates import CONFIDENCE, Alone, Difference, Z
-from exporters.comparison.measures import OFFERED, Better, Figure, Measured, Measures
+from exporters.comparison.estimates import CONFIDENCE, Difference, PointEstimate, Z
+from exporters.comparison.figures import OFFERED, Better, Figure, Measurement, Measurements
 
-_NOTHING = Measured(0, None)
+_NOTHING = Measurement(0, None)
 
 
 class Finding(StrEnum):
@@ -24,65 +24,65 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of one class; `p` is the doubt of this row alone, `corrected` of it among all."""
+    """One figure of one class; `p` is that of this row alone, `corrected` is corrected for the number of rows."""
 
     request_class: str
     figure: Figure
-    before: Measured
-    after: Measured
+    before: Measurement
+    after: Measurement
     finding: Finding
     difference: Difference | None = None
     p: float | None = None
     corrected: float | None = None
 
     @property
-    def alone(self) -> bool:
-        """Whether it would pass as a difference if no other row had been looked at."""
+    def only_uncorrected(self) -> bool:
+        """Whether it would pass as a difference if it were the only row."""
         return self.finding is Finding.NO_DIFFERENCE and self.p is not None and self.p <= 1 - CONFIDENCE
 
 
-def rows(before: Measures, after: Measures, min_events: int) -> tuple[Row, ...]:
+def compare(before: Measurements, after: Measurements, min_events: int) -> tuple[Row, ...]:
     """A row for each figure that either side has, judged by Holm's procedure."""
-    found = [
+    uncorrected = [
         _row(name, figure, first, second, min_events)
         for name in [*before, *(name for name in after if name not in before)]
         for figure in dict.fromkeys([*before.get(name, {}), *after.get(name, {})])
         for first, second in [(_of(before, name, figure), _of(after, name, figure))]
         if first.events or second.events
     ]
-    return tuple(_holm(found))
+    return tuple(_holm(uncorrected))
 
 
-def _of(measures: Measures, name: str, figure: Figure) -> Measured:
+def _of(measures: Measurements, name: str, figure: Figure) -> Measurement:
     return measures.get(name, {}).get(figure, _NOTHING)
 
 
-def _row(name: str, figure: Figure, before: Measured, after: Measured, min_events: int) -> Row:
+def _row(name: str, figure: Figure, before: Measurement, after: Measurement, min_events: int) -> Row:
     plain = Row(name, figure, before, after, Finding.TOO_FEW)
-    least = max(min_events, figure.fewest)
+    least = max(min_events, figure.min_events)
     # A class that vanishes has an offered rate all the same; anything else needs events on both sides.
     enough = max(before.events, after.events) if figure == OFFERED else min(before.events, after.events)
     if before.estimate is None or after.estimate is None or enough < least:
         return plain
-    if isinstance(before.estimate, Alone) or isinstance(after.estimate, Alone):
+    if isinstance(before.estimate, PointEstimate) or isinstance(after.estimate, PointEstimate):
         return replace(plain, finding=Finding.NO_INTERVAL)
     difference = Difference(before.estimate, after.estimate)
     return replace(plain, finding=Finding.NO_DIFFERENCE, difference=difference, p=difference.p)
 
 
-def _holm(found: Sequence[Row]) -> Iterable[Row]:
+def _holm(rows: Sequence[Row]) -> Iterable[Row]:
     """The least p is held against all rows, the next against one fewer, and so on until one fails."""
-    tested = sorted((row.p, index) for index, row in enumerate(found) if row.p is not None)
+    tested = sorted((row.p, index) for index, row in enumerate(rows) if row.p is not None)
     corrected: dict[int, float] = {}
     worst = 0.0
     for place, (p, index) in enumerate(tested):
         worst = corrected[index] = max(worst, min(1.0, p * (len(tested) - place)))
-    for index, row in enumerate(found):
+    for index, row in enumerate(rows):
         if index not in corrected:
             yield row
         else:
-            shown = corrected[index] <= 1 - CONFIDENCE
-            yield replace(row, corrected=corrected[index], finding=_direction(row) if shown else row.finding)
+            significant = corrected[index] <= 1 - CONFIDENCE
+            yield replace(row, corrected=corrected[index], finding=_direction(row) if significant else row.finding)
 
 
 def _direction(row: Row) -> Finding:

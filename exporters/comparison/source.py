@@ -1,10 +1,10 @@
-"""What a comparison asks of the place where requests were recorded."""
+"""The interface of a source of recorded requests: a request log or Prometheus."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from exporters.comparison.comparison_windows import Change, Reach, Window
-from exporters.comparison.measures import Measures
+from exporters.comparison.comparison_windows import Change, Coverage, Window
+from exporters.comparison.figures import Measurements
 
 
 class Source(Protocol):
@@ -13,14 +13,14 @@ class Source(Protocol):
     name: str
 
     @property
-    def reach(self) -> Reach: ...
+    def coverage(self) -> Coverage: ...
 
     @property
     def changes(self) -> Sequence[Change]:
         """In order of time."""
 
     @property
-    def looked_at(self) -> str:
+    def search_scope(self) -> str:
         """Where no change was found."""
 
     def changed_to(self, revision: str) -> Change:
@@ -33,7 +33,7 @@ class Source(Protocol):
     def outages(self, near: Window) -> Sequence[Window]:
         """When no engine answered, at least those in there."""
 
-    def measures(self, window: Window, lead: float) -> Measures:
+    def measurements(self, window: Window, lead: float) -> Measurements:
         """Without requests that had begun more than `lead` seconds before the window, where that can be told."""
 
     def notes(self, before: Window, after: Window) -> Sequence[str]:

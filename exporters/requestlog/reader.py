@@ -1,94 +1,83 @@
-"""One line of the request log, as far as it is compared."""
+"""Reads request logs: entry by entry in bounded memory, with one tolerance for bad lines."""
 
-import math
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import BinaryIO
 
 import msgspec
 
 from exporters.errors import UsageError, system_reason
-from exporters.signals import Outcome, Verdict
+from exporters.requestlog.log_entry import LogEntry
+
+MAX_LINE = 1 << 20
+"""Bytes; longer lines are bad. The sidecar's are below 10 KiB."""
+
+_decode = msgspec.json.Decoder(LogEntry).decode
+_NO_ENTRY = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The fields of a line that are compared; `time` is when the request arrived."""
+class BadLineError(Exception):
+    """A line is no entry; the message says why."""
 
-    time: Annotated[datetime, msgspec.Meta(tz=True)]
-    request_class: str = msgspec.field(name="class")
-    stream: bool
-    outcome: Outcome
-    e2e_ms: Annotated[float, msgspec.Meta(ge=0)]
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    queue_ms: float | None = None
-    wait_ms_at_least: float | None = None
-    slo: dict[str, Verdict] = {}
-    config_revision: str | None = None
-    arrived: float = 0.0
-    ended: float = 0.0
 
-    def __post_init__(self) -> None:
-        """Unix seconds, made once: they are read twenty times."""
-        arrived = self.time.timestamp()
-        msgspec.structs.force_setattr(self, "arrived", arrived)
-        msgspec.structs.force_setattr(self, "ended", arrived + self.e2e_ms / 1000)
+@dataclass(slots=True)
+class BadLines:
+    """The lines of one file that are no entries: how many, and the place and reason of the first."""
 
-    @property
-    def ttft(self) -> float | None:
-        return _seconds(self.ttft_ms)
+    count: int = 0
+    first: str = ""
 
-    @property
-    def tpot(self) -> float | None:
-        return _seconds(self.tpot_ms)
 
-    @property
-    def queue(self) -> float | None:
-        return _seconds(self.queue_ms)
+class LogReader:
+    """Iterates over the entries of request logs.
 
-    @property
-    def tokens(self) -> int:
-        return (self.prompt_tokens or 0) + (self.completion_tokens or 0)
+    A line is bad if it is no JSON object, lacks `time`, `class`, `stream`, `outcome` or `e2e_ms`, has a value of the
+    wrong type, or is longer than MAX_LINE: a write cut off by a crash, or a line of another program. Bad lines are
+    passed over and counted in `bad_lines`; whether they are acceptable is the caller's decision. Unknown fields are
+    ignored; other absent fields have their defaults.
+    """
 
-    @property
-    def wait(self) -> float | None:
-        """Seconds to the first token of a stream; infinite if the server kept it from coming.
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.bad_lines = {path: BadLines() for path in paths}
+        """By file, of the entries that have been read."""
 
-        Who left before counts as having waited so long: less than the truth, but they are not forgotten.
+    def __iter__(self) -> Iterator[LogEntry]:
+        """Read the files from their beginning.
+
+        Raises:
+            UsageError: a file cannot be read.
         """
-        if not self.stream or self.outcome is Outcome.CLIENT_ERROR:
-            return None
-        if self.ttft is not None:
-            return self.ttft
-        if self.outcome is Outcome.CLIENT_ABORT:
-            return _seconds(self.wait_ms_at_least)
-        return None if self.outcome is Outcome.OK else math.inf
+        decode = _decode
+        for path in self.bad_lines:
+            bad = self.bad_lines[path] = BadLines()
+            try:
+                with path.open("rb") as file:
+                    for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
+                        try:
+                            yield decode(line)
+                        except _NO_ENTRY as error:
+                            bad.count += 1
+                            bad.first = bad.first or f"line {number}: {error}"
+                            _skip_rest(line, file)
+            except OSError as error:
+                raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
 
 
-def read(paths: Iterable[Path]) -> tuple[list[Line], dict[Path, int]]:
-    """All lines of some files, and of each file how many lines are none.
+def parse_line(line: bytes) -> LogEntry:
+    """The entry of one line.
 
     Raises:
-        UsageError: a file cannot be read.
+        BadLineError: the line is none.
     """
-    decode = msgspec.json.Decoder(Line).decode
-    lines, broken = [], dict.fromkeys(paths, 0)
-    for path in broken:
-        try:
-            with path.open("rb") as file:
-                for text in file:
-                    try:
-                        lines.append(decode(text))
-                    except (msgspec.DecodeError, UnicodeDecodeError):  # a cut-off write, another program's line
-                        broken[path] += 1
-        except OSError as error:
-            raise UsageError(f"--request-log: {path} cannot be read: {system_reason(error)}") from error
-    return lines, broken
+    try:
+        return _decode(line)
+    except _NO_ENTRY as error:
+        raise BadLineError(str(error)) from error
 
 
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
+def _skip_rest(line: bytes, file: BinaryIO) -> None:
+    """Skip what follows the first MAX_LINE bytes of a line."""
+    while len(line) == MAX_LINE and not line.endswith(b"\n"):
+        line = file.readline(MAX_LINE)

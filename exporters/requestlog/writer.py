@@ -1,56 +1,58 @@
-"""The request log: one JSON object a line, each request once, whatever restarts in between."""
+"""Writes the request log: one JSON object a line, each request once, whatever restarts in between."""
 
 import contextlib
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from exporters.errors import UsageError, system_reason
 from exporters.records import Finished
+from exporters.requestlog.log_entry import LogEntry
+from exporters.requestlog.reader import BadLineError, parse_line
 
 TAIL_BYTES = 16 * 1024 * 1024
-"""How much of the log's end is read at start: far more than the relays can have sent unacknowledged."""
-
-_encode = msgspec.json.Encoder().encode
+"""How much of the log's end is read at start: far more than relays keep unacknowledged."""
 
 
-class _Line(msgspec.Struct):
-    record: str = ""
+class _Timestamp(datetime):
+    """A time that is written with six digits and `+00:00`; msgspec writes a plain datetime as short as it can."""
+
+
+_encode = msgspec.json.Encoder(enc_hook=lambda timestamp: timestamp.isoformat(timespec="microseconds")).encode
 
 
 class RequestLog:
-    """Appends records to a file; `seen` knows the number of the last one of each relay life."""
+    """Appends records to a file; `last_numbers` has the number of the last one of each relay life."""
 
     def __init__(self, path: Path) -> None:
-        """Open for appending, and find in what is there the numbers already logged.
+        """Open for appending, and read which records the file already has.
 
         Raises:
             UsageError: the file cannot be written.
         """
         self._path = path
         try:
-            with contextlib.suppress(FileExistsError):  # a file where a folder should be: `open` says it better
+            with contextlib.suppress(FileExistsError):  # a file in the place of a folder: `open` has the better reason
                 path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab", buffering=0)  # a buffer would keep what a full disk has refused
-            self.seen = self._recover()
+            self._file = path.open("ab", buffering=0)  # a buffer would keep bytes that a full disk refused
+            self.last_numbers = self._recover()
         except OSError as error:
             raise UsageError(f"--request-log: {path} cannot be written: {system_reason(error)}") from error
 
     def write(self, life: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
-        """Append the records in one write; on return the kernel has them, so that a killed process loses none.
+        """Append the records in one write; on return the kernel has them, so a killed process loses none.
 
         Raises:
-            OSError: the disk did not take them; then none of them is in the file.
+            OSError: the write failed; none of the records is in the file.
         """
-        new = [(number, record) for number, record in numbered if number > self.seen.get(life, 0)]
-        if not new:
+        unwritten = [(number, record) for number, record in numbered if number > self.last_numbers.get(life, 0)]
+        if not unwritten:
             return
-        lines = [_encode(line(record, f"{life}:{number}", revision)) + b"\n" for number, record in new]
+        lines = [_encode(log_entry(record, f"{life}:{number}", revision)) + b"\n" for number, record in unwritten]
         self._append(b"".join(lines))
-        self.seen[life] = new[-1][0]
+        self.last_numbers[life] = unwritten[-1][0]
 
     def reopen(self) -> None:
         """Follow a rotation: the path may name a new file.
@@ -71,7 +73,9 @@ class RequestLog:
             while data:
                 data = data[self._file.write(data) :]
         except OSError:
-            os.ftruncate(self._file.fileno(), before)  # a full disk takes a part: the whole will come again
+            os.ftruncate(
+                self._file.fileno(), before
+            )  # a full disk takes a part of a write: the records will be sent again
             raise
 
     def _recover(self) -> dict[str, int]:
@@ -82,55 +86,53 @@ class RequestLog:
             whole = tail.rfind(b"\n") + 1
             if whole < len(tail):  # killed in the middle of a line: its record will be sent again
                 file.truncate(size - len(tail) + whole)
-        seen: dict[str, int] = {}
-        decode = msgspec.json.Decoder(_Line).decode
-        for text in tail[:whole].splitlines():
+        last_numbers: dict[str, int] = {}
+        for line in tail[:whole].splitlines():
             try:
-                life, _, number = decode(text).record.rpartition(":")
-                seen[life] = max(seen.get(life, 0), int(number))
-            except (msgspec.DecodeError, ValueError):
-                continue  # the first, cut-off line of the tail, or a line that somebody wrote by hand
-        return seen
+                life, _, number = parse_line(line).record.rpartition(":")
+                last_numbers[life] = max(last_numbers.get(life, 0), int(number))
+            except (BadLineError, ValueError):
+                continue  # the first, cut-off line of the tail, or a line of another program
+        return last_numbers
 
 
-def line(record: Finished, number: str, revision: str | None) -> dict[str, Any]:
-    """One line's fields; `record` is `<relay life>:<number>`, which no other line has. Times in milliseconds."""
-    return {
-        "time": datetime.fromtimestamp(record.time, UTC).isoformat(timespec="microseconds"),
-        "request_id": record.request_id,
-        "trace_id": record.trace_id,
-        "model": record.model or None,
-        "class": record.request_class,
-        "tenant": record.tenant,
-        "endpoint": record.endpoint,
-        "stream": record.stream,
-        "status": record.status,
-        "outcome": record.outcome,
-        "finish_reason": record.finish_reason,
-        "prompt_tokens": record.prompt_tokens,
-        "completion_tokens": record.completion_tokens,
-        "cached_tokens": record.cached_tokens,
-        "cache_hit": None if record.cached_tokens is None else record.cached_tokens > 0,
-        "max_tokens": record.max_tokens,
-        "temperature": record.temperature,
-        "prompt_sha256": record.prompt_sha256,
-        "prompt_repeat": record.prompt_repeat,
-        "upload_ms": _ms(record.upload),
-        "ttft_ms": _ms(record.ttft),
-        "ttft_answer_ms": _ms(record.ttft_answer),
-        "tpot_ms": _ms(record.tpot),
-        "itl_p50_ms": _ms(record.itl_p50),
-        "itl_p95_ms": _ms(record.itl_p95),
-        "e2e_ms": _ms(record.e2e),
-        "queue_ms": _ms(record.queue),
-        "prefill_ms": _ms(record.prefill),
-        "decode_ms": _ms(record.decode),
-        "wait_ms_at_least": _ms(record.wait_at_least),
-        "client_paused_ms": _ms(record.paused or None),
-        "slo": record.slo,
-        "config_revision": revision,
-        "record": number,
-    }
+def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
+    return LogEntry(
+        time=_Timestamp.fromtimestamp(record.time, UTC),
+        request_id=record.request_id,
+        trace_id=record.trace_id,
+        model=record.model or None,
+        request_class=record.request_class,
+        tenant=record.tenant,
+        endpoint=record.endpoint,
+        stream=record.stream,
+        status=record.status,
+        outcome=record.outcome,
+        finish_reason=record.finish_reason,
+        prompt_tokens=record.prompt_tokens,
+        completion_tokens=record.completion_tokens,
+        cached_tokens=record.cached_tokens,
+        cache_hit=None if record.cached_tokens is None else record.cached_tokens > 0,
+        max_tokens=record.max_tokens,
+        temperature=record.temperature,
+        prompt_sha256=record.prompt_sha256,
+        prompt_repeat=record.prompt_repeat,
+        upload_ms=_ms(record.upload),
+        ttft_ms=_ms(record.ttft),
+        ttft_answer_ms=_ms(record.ttft_answer),
+        tpot_ms=_ms(record.tpot),
+        itl_p50_ms=_ms(record.itl_p50),
+        itl_p95_ms=_ms(record.itl_p95),
+        e2e_ms=round(record.e2e * 1000, 3),
+        queue_ms=_ms(record.queue),
+        prefill_ms=_ms(record.prefill),
+        decode_ms=_ms(record.decode),
+        wait_ms_at_least=_ms(record.wait_at_least),
+        client_paused_ms=_ms(record.paused or None),
+        slo=record.slo,
+        config_revision=revision,
+        record=number,
+    )
 
 
 def _ms(value: float | None) -> float | None:

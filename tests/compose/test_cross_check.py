@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from compose import cross_check
 from compose.cross_check import Comparison, RequestFacts
-from compose.request_log_totals import Logged
+from exporters.requestlog.log_entry import LogEntry
 from exporters.signals import Outcome, Verdict
 
 BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 LOAD = [RequestFacts("siso", n < 90, n < 80, 0.06 + n / 1000, 100, 10) for n in range(100)]
 LOG = [
-    Logged(
+    LogEntry(
         time=datetime.fromtimestamp(n, UTC),
         request_class="siso",
         stream=True,

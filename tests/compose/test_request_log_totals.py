@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compose import request_log_totals
-from compose.request_log_totals import Window
+from exporters.comparison.comparison_windows import Window
 from exporters.errors import UsageError
 
 LINE = {

@@ -9,8 +9,8 @@ import pytest
 
 from compose.cli import main
 from exporters.comparison.comparison_windows import Window
-from exporters.comparison.request_log_source import RequestLog
-from exporters.comparison.significance import Finding, rows
+from exporters.comparison.request_log_source import RequestLogSource
+from exporters.comparison.significance import Finding, compare
 from exporters.signals import Outcome
 from tests.exporters.comparison.sample_logs import (
     FLIP,
@@ -70,12 +70,12 @@ def test_equal_sides_show_a_difference_as_seldom_as_promised(tmp_path: Path) -> 
     for seed in range(flips):
         rng = seeded(seed)
         records = [*around_flip(rng, CALM, CALM), *around_flip(rng, CALM, CALM, "lilo")]
-        log = RequestLog([write(tmp_path / f"{seed}.jsonl", records)], SPEC)
-        before, after = (log.measures(window, SETTLE) for window in windows)
-        found = rows(before, after, 50)
+        log = RequestLogSource([write(tmp_path / f"{seed}.jsonl", records)], SPEC)
+        before, after = (log.measurements(window, SETTLE) for window in windows)
+        found = compare(before, after, 50)
         assert len(found) == 24
         wrong += any(row.finding is not Finding.NO_DIFFERENCE for row in found)
-        alone += sum(row.alone for row in found)
+        alone += sum(row.only_uncorrected for row in found)
     assert wrong / flips <= 0.05
     assert 0 < alone / flips / 24 <= 0.05  # as single rows they differ by chance, which is what the correction is for
 
@@ -155,7 +155,7 @@ def test_the_table_fits_and_says_how_sure_it_is(
     said = " ".join(said.split())
     assert "of 12 rows without any true difference about 0.6 would leave out 0" in said
     assert "Verdicts are corrected for that (Holm): at most 5% risk of even one false one." in said
-    assert "requests.jsonl: lines passed over because they hold no request: 1." in said
+    assert "requests.jsonl: lines passed over because they hold no request: 1; the first is line " in said
 
 
 def test_markdown_holds_the_same_rows_and_no_markup_from_the_log(

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.comparison.comparison_windows import Change, Plan, Reach, Window, plan
+from exporters.comparison.comparison_windows import Change, Coverage, Plan, Window, plan
 from exporters.errors import UsageError
 
 CHANGE = Change(1000.0, 1005.0, "a -> b")
-ALL = Reach(0.0, 2000.0, "the log")
+ALL = Coverage(0.0, 2000.0, "the log")
 
 
 def planned(
@@ -17,9 +17,9 @@ def planned(
     outages: tuple[Window, ...] = (),
     window: float = 600.0,
     settle: float = 30.0,
-    reach: Reach = ALL,
+    coverage: Coverage = ALL,
 ) -> Plan:
-    return plan(change, others=(change, *others), outages=outages, window=window, settle=settle, reach=reach)
+    return plan(change, others=(change, *others), outages=outages, window=window, settle=settle, coverage=coverage)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def planned(
             id="a later change shortens both",
         ),
         pytest.param(
-            planned(reach=Reach(900, 2000, "the log")),
+            planned(coverage=Coverage(900, 2000, "the log")),
             (900, 1000),
             (1035, 1135),
             "10m asked for, but the log begins soon before it",
             id="the log begins late",
         ),
         pytest.param(
-            planned(reach=Reach(0, 1100, "the log")),
+            planned(coverage=Coverage(0, 1100, "the log")),
             (935, 1000),
             (1035, 1100),
             "10m asked for, but the log ends soon after it",
@@ -94,22 +94,22 @@ def test_a_restart_is_named() -> None:
 def test_the_windows_are_equal_and_keep_clear_of_the_change(
     window: float, settle: float, begins: float, ends: float
 ) -> None:
-    found = planned(window=window, settle=settle, reach=Reach(begins, ends, "the log"))
+    found = planned(window=window, settle=settle, coverage=Coverage(begins, ends, "the log"))
     assert found.before.seconds == pytest.approx(found.after.seconds)
     assert begins - 1e-6 <= found.before.start < found.before.end == CHANGE.start
     assert CHANGE.end + settle == found.after.start < found.after.end <= ends + 1e-6
 
 
 @pytest.mark.parametrize(
-    "reach, why",
+    "coverage, why",
     [
-        pytest.param(Reach(1000, 2000, "the log"), "the log begins soon before it", id="nothing before"),
-        pytest.param(Reach(0, 1030, "the log"), "the log ends soon after it", id="nothing after it has settled"),
+        pytest.param(Coverage(1000, 2000, "the log"), "the log begins soon before it", id="nothing before"),
+        pytest.param(Coverage(0, 1030, "the log"), "the log ends soon after it", id="nothing after it has settled"),
     ],
 )
-def test_no_time_on_one_side_is_refused(reach: Reach, why: str) -> None:
+def test_no_time_on_one_side_is_refused(coverage: Coverage, why: str) -> None:
     with pytest.raises(UsageError) as refused:
-        planned(reach=reach)
+        planned(coverage=coverage)
     assert str(refused.value) == (
         f"--around: nothing to compare: with 30s to settle no time is left on one side of the change: {why}; "
         "choose another change, a shorter --settle, or wait"

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from exporters.comparison.comparison_windows import Window
 from exporters.comparison.estimates import (
     CONFIDENCE,
-    Alone,
     BucketQuantile,
     Difference,
     Estimate,
+    PointEstimate,
     Quantile,
     Rate,
     Share,
     Z,
     ranks,
 )
-from exporters.comparison.measures import TTFT
-from exporters.comparison.sampling import quantiles, rate, share
+from exporters.comparison.event_estimates import quantiles, rate, share
+from exporters.comparison.figures import TTFT
 from tests.exporters.comparison.sample_logs import seeded
 
 WINDOW = Window(0.0, 600.0)
@@ -70,7 +70,7 @@ def test_the_ranks_enclose_a_quantile_as_often_as_they_say(events: int, q: float
 
 
 def test_a_p95_needs_events_beyond_it_and_a_median_hardly_any() -> None:
-    assert [figure.fewest for figure in TTFT] == [6, 92]
+    assert [figure.min_events for figure in TTFT] == [6, 92]
 
 
 def test_a_quantile_of_what_never_came_has_no_upper_bound() -> None:
@@ -87,7 +87,7 @@ def test_a_quantile_from_buckets_is_histogram_quantile_and_never_narrower_than_i
 
 
 def test_a_figure_without_a_spread_never_differs() -> None:
-    assert Difference(Alone(1.0), Alone(9.0)).p == 1.0
+    assert Difference(PointEstimate(1.0), PointEstimate(9.0)).p == 1.0
 
 
 NEVER = Quantile([math.inf] * 200, 95, 200)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from exporters.comparison.comparison_windows import Change, Window
-from exporters.comparison.measures import CACHE_HITS, CLIENT_ERRORS, GOODPUT, OFFERED, TOKENS, TPOT, TTFT, attainment
-from exporters.comparison.request_log_source import RequestLog
+from exporters.comparison.figures import CACHE_HITS, CLIENT_ERRORS, GOODPUT, OFFERED, TOKENS, TPOT, TTFT, attainment
+from exporters.comparison.request_log_source import RequestLogSource
 from exporters.errors import UsageError
 from exporters.records import Finished
 from exporters.signals import Outcome, Verdict
@@ -18,8 +18,8 @@ from tests.exporters.comparison.sample_logs import FLIP, SPEC, request, seeded, 
 LEAD = 30.0
 
 
-def log_of(folder: Path, records: Iterable[Finished], flip: float | None = FLIP) -> RequestLog:
-    return RequestLog([write(folder / "requests.jsonl", records, flip)], SPEC)
+def log_of(folder: Path, records: Iterable[Finished], flip: float | None = FLIP) -> RequestLogSource:
+    return RequestLogSource([write(folder / "requests.jsonl", records, flip)], SPEC)
 
 
 def every(seconds: float, since: float, until: float, **fields: object) -> list[Finished]:
@@ -47,7 +47,7 @@ def test_each_figure_is_what_the_lines_say(tmp_path: Path) -> None:
         )
         for number in range(100)
     ]
-    found = log_of(tmp_path, records, flip=None).measures(Window(FLIP, FLIP + 100), LEAD)["siso"]
+    found = log_of(tmp_path, records, flip=None).measurements(Window(FLIP, FLIP + 100), LEAD)["siso"]
     values = {figure: got.estimate.value for figure, got in found.items() if got.estimate is not None}
     assert values == {
         OFFERED: 1.0,
@@ -72,7 +72,7 @@ def test_who_never_got_a_first_token_is_not_forgotten(tmp_path: Path) -> None:
     log = log_of(
         tmp_path, [*answered, *every(1, FLIP + 0.3, FLIP + 20, **left), *every(1, FLIP + 0.6, FLIP + 40, **gone)], None
     )
-    measured = log.measures(Window(FLIP, FLIP + 100), LEAD)["siso"]
+    measured = log.measurements(Window(FLIP, FLIP + 100), LEAD)["siso"]
     p50, p95 = (measured[figure].estimate for figure in TTFT)
     assert p50 is not None
     assert p95 is not None
@@ -90,7 +90,7 @@ def test_a_unary_answer_and_a_clients_error_have_no_time_to_first_token(tmp_path
         ],
         None,
     )
-    assert log.measures(Window(FLIP, FLIP + 100), LEAD)["siso"][TTFT[0]].events == 5
+    assert log.measurements(Window(FLIP, FLIP + 100), LEAD)["siso"][TTFT[0]].events == 5
 
 
 def test_lives_that_lie_across_an_edge(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_lives_that_lie_across_an_edge(tmp_path: Path) -> None:
         request(time=FLIP + 10, e2e=1.0),
         request(time=FLIP + 99, e2e=2.0),  # ends after the window
     ]
-    measured = log_of(tmp_path, records, None).measures(Window(FLIP, FLIP + 100), LEAD)["siso"]
+    measured = log_of(tmp_path, records, None).measurements(Window(FLIP, FLIP + 100), LEAD)["siso"]
     assert measured[CLIENT_ERRORS].events == 2
     assert measured[OFFERED].events == 2
 
@@ -126,7 +126,7 @@ def test_a_verdict_counts_where_it_fell(tmp_path: Path, fields: dict[str, Any], 
     (name,) = fields["slo"]
     for since, events in ((-1.0, 1), (0.01, 0)):
         window = Window(FLIP + judged_after + since, FLIP + judged_after + since + 1.005)
-        assert log.measures(window, 1000.0)["siso"][attainment(name)].events == events
+        assert log.measurements(window, 1000.0)["siso"][attainment(name)].events == events
 
 
 def test_a_change_lies_between_the_revisions_and_up_to_one_look_earlier(tmp_path: Path) -> None:
@@ -139,15 +139,15 @@ def test_a_change_lies_between_the_revisions_and_up_to_one_look_earlier(tmp_path
 def test_lines_without_a_revision_are_no_change(tmp_path: Path) -> None:
     path = write(tmp_path / "requests.jsonl", every(1, FLIP, FLIP + 2))
     path.write_bytes(path.read_bytes().replace(b'"' + b"b" * 12 + b'"', b"null"))
-    log = RequestLog([path], SPEC)
+    log = RequestLogSource([path], SPEC)
     assert log.changes == []
-    assert log.looked_at == "2 requests, none of which names a config revision"
+    assert log.search_scope == "2 requests, none of which names a config revision"
 
 
 def test_several_files_are_one_log(tmp_path: Path) -> None:
     old = write(tmp_path / "requests.jsonl.1", every(1, FLIP - 5, FLIP))
     new = write(tmp_path / "requests.jsonl", every(1, FLIP, FLIP + 5))
-    log = RequestLog([new, old], SPEC)
+    log = RequestLogSource([new, old], SPEC)
     assert log.name == f"{new}, {old}"
     assert len(log.changes) == 1
 
@@ -178,8 +178,8 @@ def test_an_outage_is_when_nothing_could_answer(
 
 def test_the_log_reaches_only_as_far_as_long_requests_can_be_in_it(tmp_path: Path) -> None:
     short, long = every(1, FLIP, FLIP + 100), every(1, FLIP, FLIP + 100, e2e=20.0)
-    reach = log_of(tmp_path, [line for line in short + long if line.time + line.e2e <= FLIP + 100], None).reach
-    assert (reach.start, reach.end) == (FLIP, FLIP + 80)
+    coverage = log_of(tmp_path, [line for line in short + long if line.time + line.e2e <= FLIP + 100], None).coverage
+    assert (coverage.start, coverage.end) == (FLIP, FLIP + 80)
 
 
 GARBAGE = (
@@ -202,11 +202,13 @@ def test_garbage_is_counted_and_passed_over(tmp_path: Path) -> None:
     mixed: list[bytes] = [*good, *GARBAGE]
     rng.shuffle(mixed)
     path.write_bytes(b"\n".join(mixed) + b"\n")
-    log = RequestLog([path], SPEC)
-    measured = log.measures(Window(FLIP - 5, FLIP + 5), LEAD)["siso"]
+    log = RequestLogSource([path], SPEC)
+    measured = log.measurements(Window(FLIP - 5, FLIP + 5), LEAD)["siso"]
     assert measured[OFFERED].events == len(good)
-    assert f"{path}: lines passed over because they hold no request: {len(GARBAGE)}." in log.notes(
-        Window(FLIP - 5, FLIP), Window(FLIP, FLIP + 5)
+    first = next(number for number, line in enumerate(mixed, 1) if line in GARBAGE)
+    (note,) = [note for note in log.notes(Window(FLIP - 5, FLIP), Window(FLIP, FLIP + 5)) if note.startswith(str(path))]
+    assert note.startswith(
+        f"{path}: lines passed over because they hold no request: {len(GARBAGE)}; the first is line {first}: "
     )
 
 
@@ -214,23 +216,24 @@ def test_a_file_of_nothing_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "access.log"
     path.write_bytes(b"\n".join(GARBAGE))
     with pytest.raises(UsageError) as refused:
-        RequestLog([path], SPEC)
+        RequestLogSource([path], SPEC)
     assert str(refused.value) == (
-        f"--request-log: {path}: no line of a request log in {len(GARBAGE)} lines; "
+        f"--request-log: {path}: no line of a request log in {len(GARBAGE)} lines "
+        "(line 1: JSON is malformed: invalid character (byte 27)); "
         "give what `vllm-slo sidecar --request-log FILE` has written"
     )
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
-        RequestLog([tmp_path / "gone.jsonl"], SPEC)
-    assert str(refused.value) == f"--request-log: {tmp_path / 'gone.jsonl'} cannot be read: no such file or directory"
+        RequestLogSource([tmp_path / "gone.jsonl"], SPEC)
+    assert str(refused.value) == f"--request-log: {tmp_path / 'gone.jsonl'}: cannot be read: no such file or directory"
 
 
 def test_what_no_line_has_is_said_to_be_absent(tmp_path: Path) -> None:
     log = log_of(tmp_path, every(1, FLIP - 5, FLIP + 5, outcome=Outcome.REJECTED))
     window = Window(FLIP - 5, FLIP + 5)
-    assert TTFT[0] not in log.measures(window, LEAD)["siso"]
+    assert TTFT[0] not in log.measurements(window, LEAD)["siso"]
     assert "Absent because no line has it: TTFT, TPOT, queue, cache hit ratio, attainment and goodput." in log.notes(
         window, window
     )

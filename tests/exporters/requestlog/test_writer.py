@@ -49,73 +49,54 @@ def ids(path: Path) -> list[str]:
     return [line["request_id"] for line in lines(path)]
 
 
-def test_a_line_has_every_field_in_the_order_that_is_documented(tmp_path: Path) -> None:
+GOLDEN = (
+    b'{"time":"2023-11-14T22:13:20.250000+00:00","request_id":"r-\xc3\xa9","trace_id":"4bf92f3577b34da6a3ce929d0e0e4736",'
+    b'"model":"tiny","class":"short","tenant":"team-a","endpoint":"/v1/chat/completions","stream":true,"status":200,'
+    b'"outcome":"ok","finish_reason":"stop","prompt_tokens":100,"completion_tokens":20,"cached_tokens":64,'
+    b'"cache_hit":true,"max_tokens":50,"temperature":0.5,"prompt_sha256":"ab","prompt_repeat":false,"upload_ms":1.0,'
+    b'"ttft_ms":250.0,"ttft_answer_ms":500.0,"tpot_ms":12.346,"itl_p50_ms":10.0,"itl_p95_ms":20.0,"e2e_ms":1500.0,'
+    b'"queue_ms":100.0,"prefill_ms":200.0,"decode_ms":300.0,"wait_ms_at_least":125.0,"client_paused_ms":2000.0,'
+    b'"slo":{"ttft":"good","availability":"abandoned"},"config_revision":"0123456789ab","record":"relay-0-abc:4"}\n'
+    b'{"time":"2023-11-14T22:13:20.000000+00:00","request_id":"r-1","trace_id":null,"model":null,"class":"short",'
+    b'"tenant":"team-a","endpoint":"/v1/chat/completions","stream":true,"status":502,"outcome":"upstream_unreachable",'
+    b'"finish_reason":null,"prompt_tokens":null,"completion_tokens":null,"cached_tokens":null,"cache_hit":null,'
+    b'"max_tokens":null,"temperature":null,"prompt_sha256":null,"prompt_repeat":null,"upload_ms":null,"ttft_ms":null,'
+    b'"ttft_answer_ms":null,"tpot_ms":null,"itl_p50_ms":null,"itl_p95_ms":null,"e2e_ms":1500.0,"queue_ms":null,'
+    b'"prefill_ms":null,"decode_ms":null,"wait_ms_at_least":null,"client_paused_ms":null,"slo":{},'
+    b'"config_revision":null,"record":"relay-0-abc:5"}\n'
+)
+
+
+def test_lines_are_written_byte_for_byte_as_documented(tmp_path: Path) -> None:
+    full = finished(
+        request_id="r-\N{LATIN SMALL LETTER E WITH ACUTE}",
+        trace_id="4bf92f3577b34da6a3ce929d0e0e4736",
+        finish_reason="stop",
+        prompt_tokens=100,
+        completion_tokens=20,
+        cached_tokens=64,
+        max_tokens=50,
+        temperature=0.5,
+        prompt_sha256="ab",
+        prompt_repeat=False,
+        upload=0.001,
+        ttft=0.25,
+        ttft_answer=0.5,
+        tpot=0.0123456,
+        itl_p50=0.01,
+        itl_p95=0.02,
+        queue=0.1,
+        prefill=0.2,
+        decode=0.3,
+        wait_at_least=0.125,
+        paused=2.0,
+        slo={"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED},
+    )
+    sparse = finished(time=1_700_000_000.0, model="", outcome=Outcome.UPSTREAM_UNREACHABLE, status=502)
     with opened(tmp_path / "log") as log:
-        log.write(
-            "life",
-            [
-                (
-                    4,
-                    finished(
-                        finish_reason="stop",
-                        prompt_tokens=100,
-                        completion_tokens=20,
-                        cached_tokens=64,
-                        max_tokens=50,
-                        temperature=0.5,
-                        prompt_sha256="ab",
-                        prompt_repeat=False,
-                        upload=0.001,
-                        ttft=0.25,
-                        ttft_answer=0.5,
-                        tpot=0.0123456,
-                        itl_p50=0.01,
-                        itl_p95=0.02,
-                        queue=0.1,
-                        prefill=0.2,
-                        decode=0.3,
-                        slo={"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED},
-                    ),
-                )
-            ],
-            "0123456789ab",
-        )
-    assert list(lines(tmp_path / "log")[0].items()) == [
-        ("time", "2023-11-14T22:13:20.250000+00:00"),
-        ("request_id", "r-1"),
-        ("trace_id", None),
-        ("model", "tiny"),
-        ("class", "short"),
-        ("tenant", "team-a"),
-        ("endpoint", "/v1/chat/completions"),
-        ("stream", True),
-        ("status", 200),
-        ("outcome", "ok"),
-        ("finish_reason", "stop"),
-        ("prompt_tokens", 100),
-        ("completion_tokens", 20),
-        ("cached_tokens", 64),
-        ("cache_hit", True),
-        ("max_tokens", 50),
-        ("temperature", 0.5),
-        ("prompt_sha256", "ab"),
-        ("prompt_repeat", False),
-        ("upload_ms", 1.0),
-        ("ttft_ms", 250.0),
-        ("ttft_answer_ms", 500.0),
-        ("tpot_ms", 12.346),
-        ("itl_p50_ms", 10.0),
-        ("itl_p95_ms", 20.0),
-        ("e2e_ms", 1500.0),
-        ("queue_ms", 100.0),
-        ("prefill_ms", 200.0),
-        ("decode_ms", 300.0),
-        ("wait_ms_at_least", None),
-        ("client_paused_ms", None),
-        ("slo", {"ttft": "good", "availability": "abandoned"}),
-        ("config_revision", "0123456789ab"),
-        ("record", "life:4"),
-    ]
+        log.write("relay-0-abc", [(4, full)], "0123456789ab")
+        log.write("relay-0-abc", [(5, sparse)], None)
+    assert (tmp_path / "log").read_bytes() == GOLDEN
 
 
 def test_what_is_not_known_is_null_and_never_zero(tmp_path: Path) -> None:
@@ -126,7 +107,7 @@ def test_what_is_not_known_is_null_and_never_zero(tmp_path: Path) -> None:
     assert {name for name, value in line.items() if value is not None} == known | {"record"}
 
 
-def test_a_number_that_was_seen_is_not_logged_twice(tmp_path: Path) -> None:
+def test_a_number_that_was_written_is_not_logged_twice(tmp_path: Path) -> None:
     with opened(tmp_path / "log") as log:
         log.write("life", numbered(1, 2), None)
         log.write("life", numbered(1, 2, 3), None)
@@ -134,12 +115,12 @@ def test_a_number_that_was_seen_is_not_logged_twice(tmp_path: Path) -> None:
     assert ids(tmp_path / "log") == ["r-1", "r-2", "r-3", "r-1"]
 
 
-def test_a_number_that_was_seen_is_not_logged_twice_after_a_restart(tmp_path: Path) -> None:
+def test_a_number_that_was_written_is_not_logged_twice_after_a_restart(tmp_path: Path) -> None:
     with opened(tmp_path / "log") as log:
         log.write("relay-0-a:b", numbered(1, 2), None)
         log.write("relay-1-c", numbered(9), None)
     with opened(tmp_path / "log") as log:
-        assert log.seen == {"relay-0-a:b": 2, "relay-1-c": 9}
+        assert log.last_numbers == {"relay-0-a:b": 2, "relay-1-c": 9}
         log.write("relay-0-a:b", numbered(1, 2, 3), None)
     assert ids(tmp_path / "log") == ["r-1", "r-2", "r-9", "r-3"]
 
@@ -157,7 +138,7 @@ def test_a_half_written_last_line_is_cut_off_and_its_record_logged_when_it_comes
     os.truncate(path, end)
     with opened(path) as log:
         assert path.stat().st_size == whole
-        assert log.seen == {"life": 1}
+        assert log.last_numbers == {"life": 1}
         log.write("life", numbered(1, 2), None)
     assert ids(path) == ["r-1", "r-2"]
 
@@ -167,18 +148,18 @@ def test_lines_of_another_hand_are_left_alone(tmp_path: Path) -> None:
     others = 'a note\n{"record": 5}\n{"record": "no number:x"}\n{}\n\xff\n'.encode("latin-1")
     path.write_bytes(others)
     with opened(path) as log:
-        assert log.seen == {}
+        assert log.last_numbers == {}
         log.write("life", numbered(1), None)
     assert path.read_bytes().startswith(others + b"{")
 
 
-def test_the_end_of_a_long_log_is_enough_to_know_what_was_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_long_log_has_the_last_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exporters.requestlog.writer.TAIL_BYTES", 2000)
     with opened(tmp_path / "log") as log:
         log.write("life", numbered(*range(1, 31)), None)
     whole = (tmp_path / "log").read_bytes()
     with opened(tmp_path / "log") as log:
-        assert log.seen == {"life": 30}
+        assert log.last_numbers == {"life": 30}
     assert (tmp_path / "log").read_bytes() == whole
 
 
@@ -191,7 +172,7 @@ def test_a_full_disk_is_said_leaves_whole_lines_only_and_takes_the_records_later
             with pytest.raises(OSError, match="File too large"):
                 log.write("life", numbered(2, 3), None)
             assert path.stat().st_size == one
-            assert log.seen == {"life": 1}
+            assert log.last_numbers == {"life": 1}
             log.write("life", numbered(2), None)
         log.write("life", numbered(2, 3), None)
     assert ids(path) == ["r-1", "r-2", "r-3"]

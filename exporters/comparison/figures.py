@@ -1,4 +1,4 @@
-"""What is compared of each class, in what unit, and which way is better."""
+"""The figures that are compared of each class: their units, and which direction is better."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Unit(Enum):
 
 
 class Better(Enum):
-    """Which way is better; the offered load is nobody's merit, and tokens follow it."""
+    """The direction that is better; neither for the offered load and the tokens, which follow from it."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -34,7 +34,7 @@ class Figure:
     percent: int | None = None
 
     @property
-    def fewest(self) -> int:
+    def min_events(self) -> int:
         """Events without which a quantile has no bounds on both sides."""
         if self.percent is None:
             return 0
@@ -64,12 +64,12 @@ CACHE_HITS = Figure("cache hits", Unit.PERCENT, Better.HIGHER)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One figure of one class in one window; None when there was nothing to make it from."""
+class Measurement:
+    """One figure of one class in one window; None without the data for an estimate."""
 
     events: int
     estimate: Estimate | None
 
 
-Measures = Mapping[str, Mapping[Figure, Measured]]
+Measurements = Mapping[str, Mapping[Figure, Measurement]]
 """By class; in the order in which they are shown."""

@@ -1,0 +1,107 @@
+"""From the requests of one class to its figures in one window; each counts at the moment when it was known."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from exporters.comparison.comparison_windows import Window
+from exporters.comparison.event_estimates import quantiles, rate, share
+from exporters.comparison.figures import (
+    CACHE_HITS,
+    CLIENT_ERRORS,
+    GOODPUT,
+    OFFERED,
+    QUEUE,
+    TOKENS,
+    TPOT,
+    TTFT,
+    Figure,
+    Measurement,
+    attainment,
+)
+from exporters.comparison.request import Request
+from exporters.signals import Outcome, Verdict
+from exporters.slos import Measure, Slo, SloFile
+
+Event = tuple[float, bool]
+"""When a verdict fell, and whether it was good."""
+
+
+def measure(requests: Sequence[Request], window: Window, lead: float, spec: SloFile) -> Mapping[Figure, Measurement]:
+    """Figures of what became known in the window, of requests that arrived at most `lead` seconds before it.
+
+    Requests that arrive and end in the window are few in an overload, and they are the fast ones.
+    """
+    recent = [request for request in requests if request.arrived >= window.start - lead]
+    ended = [request for request in recent if window.contains(request.ended)]
+    slos = {slo.name: slo for slo in spec.slos}
+    names = {name for request in requests for name in request.slo}
+    events = [(request, _events(request, slos, spec.first_token_timeout)) for request in recent]
+
+    def times(figures: tuple[Figure, ...], value: Callable[[Request], float | None]) -> Mapping[Figure, Measurement]:
+        values = ((request.ended, value(request)) for request in ended)
+        return quantiles(window, figures, [(at, seconds) for at, seconds in values if seconds is not None])
+
+    def share_of_good(verdicts: Iterable[Event]) -> Measurement:
+        return share(window, [(at, float(good), 1.0) for at, good in verdicts if window.contains(at)])
+
+    return {
+        OFFERED: rate(window, [(request.arrived, 1.0) for request in requests if window.contains(request.arrived)]),
+        **{
+            attainment(name): share_of_good(by_slo[name] for _, by_slo in events if name in by_slo)
+            for name in [*(name for name in slos if name in names), *sorted(names - slos.keys())]
+        },
+        GOODPUT: share_of_good(_goodput_event(request, by_slo.values()) for request, by_slo in events if by_slo),
+        **quantiles(window, TTFT, _first_token_waits(recent, window)),
+        **times(TPOT, lambda request: request.tpot),
+        **times(QUEUE, lambda request: request.queue),
+        CLIENT_ERRORS: share_of_good((request.ended, request.outcome is Outcome.CLIENT_ERROR) for request in ended),
+        TOKENS: rate(window, [(request.ended, float(request.tokens)) for request in ended]),
+        CACHE_HITS: share(
+            window,
+            [
+                (request.ended, float(min(request.cached_tokens, request.prompt_tokens)), float(request.prompt_tokens))
+                for request in ended
+                if request.cached_tokens is not None and request.prompt_tokens
+            ],
+        ),
+    }
+
+
+def _events(request: Request, slos: Mapping[str, Slo], first_token_timeout: float) -> dict[str, Event]:
+    """The verdicts that are events, by SLO, each at the time when it was certain."""
+    return {
+        name: (_certain_at(request, slos.get(name), verdict, first_token_timeout), verdict is Verdict.GOOD)
+        for name, verdict in request.slo.items()
+        if verdict is not Verdict.ABANDONED
+    }
+
+
+def _certain_at(request: Request, slo: Slo | None, verdict: Verdict, first_token_timeout: float) -> float:
+    """As `exporters.verdicts.Judge` decides it, as far as the log can tell; else the end of the request."""
+    signal = slo.measure if slo else None
+    deadline = math.inf
+    if verdict is Verdict.GOOD:
+        deadline = request.ttft if signal is Measure.TTFT and request.ttft is not None else math.inf
+    elif (
+        slo is not None
+        and slo.threshold is not None
+        and (
+            signal in {Measure.TTFT, Measure.E2E} or (not request.stream and signal in {Measure.TPOT, Measure.ITL_P95})
+        )
+    ):
+        deadline = slo.threshold
+    elif request.ttft is None and signal in {Measure.TPOT, Measure.ITL_P95, Measure.DECODE, Measure.AVAILABILITY}:
+        deadline = first_token_timeout
+    return min(request.arrived + deadline, request.ended)
+
+
+def _goodput_event(request: Request, events: Iterable[Event]) -> Event:
+    """Bad with the first bad verdict, good at the end of the request."""
+    bad = [at for at, good in events if not good]
+    return (min(bad), False) if bad else (request.ended, True)
+
+
+def _first_token_waits(requests: Iterable[Request], window: Window) -> list[tuple[float, float]]:
+    """Waits for a first token that ended in the window, by the token or with the request: when, and how long."""
+    waits = ((request, wait) for request in requests if (wait := request.first_token_wait) is not None)
+    return [(at, wait) for request, wait in waits if window.contains(at := min(request.arrived + wait, request.ended))]
