@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from alerts.alertmanager import Delivery, Mail, Route, Timing
-from alerts.destinations import FORMS, Destination, InFile, Webhook, absolute, destination, webhook
+from alerts.destinations import FORMS, Destination, SecretFile, Webhook, absolute_path, destination, webhook
 from alerts.tiers import Severity
 from exporters.addresses import parse_address
 from exporters.errors import UsageError
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--smtp-tls", choices=("required", "off"), default="required", help="by STARTTLS (default: %(default)s)"
     )
-    when, usual = parser.add_argument_group("when"), Timing()
+    when, default = parser.add_argument_group("when"), Timing()
     for name, what in (
         ("group_wait", "gather what fires together before the first notification"),
         ("group_interval", "and before the next, once more fires or some has ended"),
@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ):
         when.add_argument(
             f"--{name.replace('_', '-')}",
-            default=spell_duration(getattr(usual, name)),
+            default=spell_duration(getattr(default, name)),
             metavar="TIME",
             help=f"{what} (default: %(default)s)",
         )
@@ -81,52 +81,52 @@ def read(flags: argparse.Namespace, spec: SloFile) -> Delivery:
     Raises:
         UsageError: everything that is wrong with them, a line each.
     """
-    mistakes = _missing(flags)
+    mistakes = _missing_flags(flags)
 
-    def every(flag: str, texts: Iterable[str | None], parse: Callable[[str], _T]) -> tuple[_T, ...]:
-        found = []
+    def parse_all(flag: str, texts: Iterable[str | None], parse: Callable[[str], _T]) -> tuple[_T, ...]:
+        values = []
         for text in texts:
             if text is not None:
                 try:
-                    found.append(parse(text))
+                    values.append(parse(text))
                 except ValueError as error:
                     mistakes.append(f"--{flag}: {error}")
-        return tuple(found)
+        return tuple(values)
 
-    def one(name: str, parse: Callable[[str], _T]) -> _T | None:
-        return next(iter(every(name.replace("_", "-"), [getattr(flags, name)], parse)), None)
+    def parse_one(name: str, parse: Callable[[str], _T]) -> _T | None:
+        return next(iter(parse_all(name.replace("_", "-"), [getattr(flags, name)], parse)), None)
 
     def time(name: str) -> float:
-        return one(name, _time) or 0.0
+        return parse_one(name, _time) or 0.0
 
-    password, server = one("smtp_password_file", _file), one("smtp", _server)
+    password, server = parse_one("smtp_password_file", _secret_file), parse_one("smtp", _host_and_port)
     login = (flags.smtp_user, password) if password else None
     tls = flags.smtp_tls == "required"
-    made = Delivery(
-        page=every("page", flags.page, destination),
-        ticket=every("ticket", flags.ticket, destination),
-        routes=_merged(every("route", flags.route, lambda text: _route(text, spec))),
-        heartbeat=one("heartbeat", webhook),
+    delivery = Delivery(
+        page=parse_all("page", flags.page, destination),
+        ticket=parse_all("ticket", flags.ticket, destination),
+        routes=_merge(parse_all("route", flags.route, lambda text: _route(text, spec))),
+        heartbeat=parse_one("heartbeat", webhook),
         mail=Mail(smarthost=server, sender=flags.smtp_from, login=login, require_tls=tls) if server else None,
-        slack_url=one("slack_url_file", _file),
-        tokens=dict(every("webhook-token", flags.webhook_token, _token)),
+        slack_url=parse_one("slack_url_file", _secret_file),
+        tokens=dict(parse_all("webhook-token", flags.webhook_token, _token)),
         timing=Timing(
             group_wait=time("group_wait"),
             group_interval=time("group_interval"),
             repeat_pages=time("repeat_pages"),
             repeat_tickets=time("repeat_tickets"),
         ),
-        keep_apart=every("keep-apart", flags.keep_apart, _label),
+        keep_apart=parse_all("keep-apart", flags.keep_apart, _label_name),
     )
-    urls = [each.url for each in made.destinations if isinstance(each, Webhook) and isinstance(each.url, str)]
+    urls = [each.url for each in delivery.destinations if isinstance(each, Webhook) and isinstance(each.url, str)]
     mistakes += [
         f"--webhook-token: no webhook is {url!r}; {nearest(url, urls) if urls else 'there is none'}"
-        for url in made.tokens
+        for url in delivery.tokens
         if url not in urls
     ]
     if mistakes:
         raise UsageError("\n".join(mistakes))
-    return made
+    return delivery
 
 
 def heading(flags: argparse.Namespace) -> str:
@@ -134,22 +134,22 @@ def heading(flags: argparse.Namespace) -> str:
     plain = argparse.ArgumentParser()
     configure(plain)
     words = ["vllm-slo alerts alertmanager"]
-    for name, usual in vars(plain.parse_args([])).items():
-        given = getattr(flags, name)
-        if given != usual:
-            values = given if isinstance(given, list) else [given]
+    for name, default in vars(plain.parse_args([])).items():
+        value = getattr(flags, name)
+        if value != default:
+            values = value if isinstance(value, list) else [value]
             words += [f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for value in values]
     command = " \\\n#     ".join(words)
     return f"# Made by this command; run it again with other flags instead of changing the file.\n#   {command}\n\n"
 
 
-def _missing(flags: argparse.Namespace) -> list[str]:
+def _missing_flags(flags: argparse.Namespace) -> list[str]:
     """What one flag needs of another."""
     routed = (match[4] for text in flags.route if (match := _ROUTE.fullmatch(text)))
     kinds = {target.partition("=")[0] for target in (*flags.page, *flags.ticket, *routed)}
     mail, slack = "email" in kinds, "slack" in kinds
     mail_flags = (flags.smtp, flags.smtp_from, flags.smtp_user, flags.smtp_password_file)
-    found = [
+    requirements = [
         (not flags.page, f"--page: nobody would hear of a page; write where it goes: {FORMS}"),
         (not flags.ticket, f"--ticket: nobody would hear of a ticket; write where it goes: {FORMS}"),
         (
@@ -170,7 +170,7 @@ def _missing(flags: argparse.Namespace) -> list[str]:
             "--slack-url-file: nothing is sent to Slack; add a destination slack=#CHANNEL",
         ),
     ]
-    return [text for is_missing, text in found if is_missing]
+    return [text for is_missing, text in requirements if is_missing]
 
 
 def _route(text: str, spec: SloFile) -> Route:
@@ -180,33 +180,33 @@ def _route(text: str, spec: SloFile) -> Route:
     label, value = Label(match[1]), match[2]
     if label is Label.TENANT and not spec.alerting.per_tenant:
         raise ValueError("no alert names a tenant; write alerting: {per_tenant: true} in the SLO file")
-    known = spec.class_names if label is Label.CLASS else spec.tenant_names
-    if value not in known:
-        raise ValueError(f"no {label} is called {value!r}; {nearest(value, known)}")
+    names = spec.class_names if label is Label.CLASS else spec.tenant_names
+    if value not in names:
+        raise ValueError(f"no {label} is called {value!r}; {nearest(value, names)}")
     return Route(label, value, Severity(match[3]), (destination(match[4]),))
 
 
-def _merged(routes: Iterable[Route]) -> tuple[Route, ...]:
+def _merge(routes: Iterable[Route]) -> tuple[Route, ...]:
     """One for all destinations of the same alerts."""
-    found: dict[str, Route] = {}
+    merged: dict[str, Route] = {}
     for route in routes:
-        before: tuple[Destination, ...] = found[route.name].destinations if route.name in found else ()
-        found[route.name] = Route(route.label, route.value, route.severity, (*before, *route.destinations))
-    return tuple(found.values())
+        earlier: tuple[Destination, ...] = merged[route.name].destinations if route.name in merged else ()
+        merged[route.name] = Route(route.label, route.value, route.severity, (*earlier, *route.destinations))
+    return tuple(merged.values())
 
 
-def _file(text: str) -> InFile:
-    return InFile(absolute(text))
+def _secret_file(text: str) -> SecretFile:
+    return SecretFile(absolute_path(text))
 
 
-def _token(text: str) -> tuple[str, InFile]:
+def _token(text: str) -> tuple[str, SecretFile]:
     url, equals, path = text.rpartition("=")
     if not equals:
         raise ValueError(f"{text!r} is no URL=FILE; write the URL of a webhook, =, and the file with its token")
-    return url, _file(path)
+    return url, _secret_file(path)
 
 
-def _server(text: str) -> str:
+def _host_and_port(text: str) -> str:
     return str(parse_address(text, "mail.example.org:587", needs_host=True))
 
 
@@ -214,7 +214,7 @@ def _time(text: str) -> float:
     return parse_duration(text, "30s or 5m")
 
 
-def _label(text: str) -> str:
+def _label_name(text: str) -> str:
     if not _LABEL.fullmatch(text):
         raise ValueError(f"{text!r} is no name of a label; use letters, digits and _")
     return text

@@ -23,37 +23,37 @@ from exporters.slos import SloFile
 
 def baseline_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
     """What is done in each step; and what a week of steps was like, once in a dozen: a week changes slowly."""
-    found = windows(spec)
+    lengths = windows(spec)
 
-    def busy(source: Signal, target: Recorded) -> Recording:
+    def busy_steps(source: Signal, target: Recorded) -> Recording:
         """Only steps in which something was done, so that quiet nights do not pull a median to zero."""
         step = step_count(source, target, spec)
         return Recording(step.series, f"{step.expr} > 0", step.labels)
 
-    tokens, prompt = _week(TOKENS_IN, found), _week(ENGINE_PROMPT_TOKENS_IN, found)
+    tokens, prompt = _last_week(TOKENS_IN, lengths), _last_week(ENGINE_PROMPT_TOKENS_IN, lengths)
     return (
         RuleGroup(
             "vllm-slo-work",
-            found.step,
+            lengths.step,
             (
-                busy(COMPLETION_TOKENS, TOKENS_IN),
-                busy(ENGINE_PROMPT_TOKENS, ENGINE_PROMPT_TOKENS_IN),
+                busy_steps(COMPLETION_TOKENS, TOKENS_IN),
+                busy_steps(ENGINE_PROMPT_TOKENS, ENGINE_PROMPT_TOKENS_IN),
                 step_count(ENGINE_CACHE_HITS, ENGINE_CACHE_HITS_IN, spec),
             ),
         ),
         RuleGroup(
             "vllm-slo-baselines",
-            found.dozen,
+            lengths.dozen,
             (
                 Recording(
                     TOKENS_MEDIAN,
-                    f"max without (window) (quantile_over_time(0.5, {tokens}))\n{_known(TOKENS_IN, found)}",
+                    f"max without (window) (quantile_over_time(0.5, {tokens}))\n{_if_day_known(TOKENS_IN, lengths)}",
                 ),
                 Recording(
                     CACHE_WEEKLY_RATIO,
-                    f"sum by (model) (sum_over_time({_week(ENGINE_CACHE_HITS_IN, found)}))\n"
+                    f"sum by (model) (sum_over_time({_last_week(ENGINE_CACHE_HITS_IN, lengths)}))\n"
                     f"/ sum by (model) (sum_over_time({prompt}))\n"
-                    f"{_known(ENGINE_PROMPT_TOKENS_IN, found)}",
+                    f"{_if_day_known(ENGINE_PROMPT_TOKENS_IN, lengths)}",
                 ),
             ),
         ),
@@ -65,11 +65,11 @@ def baseline(series: Recorded, spec: SloFile) -> str:
     return f"last_over_time({series.name}[{spell_duration(2 * windows(spec).dozen)}])"
 
 
-def _week(series: Recorded, found: Windows) -> str:
-    return f"{select(series, {Label.WINDOW: STEP})}[{spell_duration(found.week)}]"
+def _last_week(series: Recorded, lengths: Windows) -> str:
+    return f"{select(series, {Label.WINDOW: STEP})}[{spell_duration(lengths.week)}]"
 
 
-def _known(series: Recorded, found: Windows) -> str:
+def _if_day_known(series: Recorded, lengths: Windows) -> str:
     """A day of busy steps at the least, or there is nothing to be held against."""
-    kept = ", ".join(label for label in series.labels if label != Label.WINDOW)
-    return f"and on ({kept}) count_over_time({_week(series, found)}) >= {number(found.day / found.step)}"
+    labels = ", ".join(label for label in series.labels if label != Label.WINDOW)
+    return f"and on ({labels}) count_over_time({_last_week(series, lengths)}) >= {number(lengths.day / lengths.step)}"

@@ -35,13 +35,13 @@ def cost_groups(spec: SloFile, hour_price: float) -> tuple[RuleGroup, ...]:
 
     Both sides of a price are recorded together, so that it is right from the first hour, and after a new price.
     """
-    found = windows(spec)
+    lengths = windows(spec)
     return (
-        RuleGroup("vllm-slo-cost-steps", found.step, tuple(_steps(spec, hour_price * found.step / 3600))),
+        RuleGroup("vllm-slo-cost-steps", lengths.step, tuple(_steps(spec, hour_price * lengths.step / 3600))),
         RuleGroup(
             "vllm-slo-cost",
             summed_interval(spec),
-            tuple(rule for length in (found.dozen, found.day) for rule in _window(spell_duration(length), length)),
+            tuple(rule for length in (lengths.dozen, lengths.day) for rule in _window(spell_duration(length), length)),
         ),
     )
 
@@ -54,17 +54,17 @@ def _steps(spec: SloFile, price: float) -> Iterator[Recording]:
     yield Recording(COST_IN, money, labels)
     yield Recording(COST_TOKENS_IN, "\nor ".join(f"({count} > 0)" for count in counts), labels)
     yield step_count(GOODPUT_REQUESTS, COST_GOOD_IN, spec)
-    yield Recording(COST_IDLE_IN, f"({money} unless on () {_of(COST_TOKENS_IN, STEP)}) or vector(0)", labels)
+    yield Recording(COST_IDLE_IN, f"({money} unless on () {_in_window(COST_TOKENS_IN, STEP)}) or vector(0)", labels)
 
 
-def _window(spelled: str, length: float) -> Iterator[Recording]:
-    labels = {Label.WINDOW.value: spelled}
+def _window(window: str, length: float) -> Iterator[Recording]:
+    labels = {Label.WINDOW.value: window}
     for series in (COST_IN, COST_IDLE_IN, COST_TOKENS_IN, COST_GOOD_IN):
         # A millisecond less, as Prometheus 2 includes both ends of a range.
-        yield Recording(series, f"sum_over_time({_of(series, STEP)}[{spell_duration(length - 0.001)}])", labels)
+        yield Recording(series, f"sum_over_time({_in_window(series, STEP)}[{spell_duration(length - 0.001)}])", labels)
     for price, series, unit in ((COST_PER_MILLION, COST_TOKENS_IN, "1e6 * "), (COST_PER_GOOD, COST_GOOD_IN, "")):
-        yield Recording(price, f"{unit}{_of(COST_IN, spelled)} / ({_of(series, spelled)} > 0)", labels)
+        yield Recording(price, f"{unit}{_in_window(COST_IN, window)} / ({_in_window(series, window)} > 0)", labels)
 
 
-def _of(series: Recorded, window: str) -> str:
+def _in_window(series: Recorded, window: str) -> str:
     return select(series, {Label.WINDOW: window})

@@ -10,7 +10,7 @@ FORMS = "webhook=URL, webhook=@FILE, email=ADDRESS, slack=#CHANNEL or pagerduty=
 
 
 @dataclass(frozen=True, slots=True)
-class InFile:
+class SecretFile:
     """A secret that Alertmanager reads from this file, so that it stands in no configuration."""
 
     path: str
@@ -18,7 +18,7 @@ class InFile:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    url: str | InFile
+    url: str | SecretFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Slack:
 
 @dataclass(frozen=True, slots=True)
 class PagerDuty:
-    routing_key: InFile
+    routing_key: SecretFile
 
 
 Destination = Webhook | Email | Slack | PagerDuty
@@ -66,7 +66,7 @@ def destination(text: str) -> Destination:
                     "a routing key of PagerDuty is a secret: put it in a file and name that, such as "
                     "pagerduty=@/etc/alertmanager/secrets/pagerduty"
                 )
-            return PagerDuty(InFile(absolute(target[1:])))
+            return PagerDuty(SecretFile(absolute_path(target[1:])))
         case _ if equals and kind.isalpha():
             raise ValueError(
                 f"{kind!r} is no kind of receiver; {nearest(kind, ('webhook', 'email', 'slack', 'pagerduty'))}"
@@ -82,7 +82,7 @@ def webhook(target: str) -> Webhook:
         ValueError: it is neither.
     """
     if target.startswith("@"):
-        return Webhook(InFile(absolute(target[1:])))
+        return Webhook(SecretFile(absolute_path(target[1:])))
     if not is_url(target):
         raise ValueError(f"{target!r} is no URL of a webhook; write http://HOST/PATH, or @FILE where it is a secret")
     return Webhook(target)
@@ -96,7 +96,7 @@ def is_url(text: str) -> bool:
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and text == "".join(text.split())
 
 
-def absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
     """The path of a secret.
 
     Raises:

@@ -13,7 +13,7 @@ from exporters.slos import Slo, SloFile, Source
 
 
 @dataclass(frozen=True, slots=True)
-class Reaction:
+class Detection:
     """What one tier of one SLO does at a steady rate of events; seconds from the first bad one, None for never."""
 
     tier: Tier
@@ -28,67 +28,67 @@ class Reaction:
     """What a scrape and the rules can add to each time."""
 
 
-def reactions(spec: SloFile, slo: Slo, rate: float) -> tuple[Reaction, ...]:
+def detections(spec: SloFile, slo: Slo, rate: float) -> tuple[Detection, ...]:
     """Each tier, at `rate` events a second in one class."""
-    return tuple(_reaction(spec, slo, tier, rate) for tier in tiers(spec.period))
+    return tuple(_detection(spec, slo, tier, rate) for tier in tiers(spec.period))
 
 
-def first(found: tuple[Reaction, ...]) -> Reaction:
+def fastest(of_tiers: tuple[Detection, ...]) -> Detection:
     """The tier that fires first in an outage, and so in the shortest."""
-    return min(found, key=lambda each: math.inf if each.at_all_bad is None else each.at_all_bad)
+    return min(of_tiers, key=lambda each: math.inf if each.at_all_bad is None else each.at_all_bad)
 
 
-def _reaction(spec: SloFile, slo: Slo, published: Tier, rate: float) -> Reaction:
+def _detection(spec: SloFile, slo: Slo, published: Tier, rate: float) -> Detection:
     tier = fit(published, slo)
     alerting = spec.alerting
     min_events = alerting.min_events.page if tier.severity is Severity.PAGE else alerting.min_events.ticket
     bad_ratio = tier.bad_ratio(slo)
-    enough = rate * tier.long >= min_events
-    wait = _wait(spec, slo, tier)
+    has_enough_events = rate * tier.long >= min_events
+    pending_for = _pending_time(spec, slo, tier)
 
-    def fires(burning: float) -> float | None:
+    def time_to_fire(bad_share: float) -> float | None:
         """The short window needs a twelfth of the time of the long one, so the long one has the last word."""
-        if not enough or not bad_ratio < burning <= 1 or burning * rate * tier.long < alerting.min_bad:
+        if not has_enough_events or not bad_ratio < bad_share <= 1 or bad_share * rate * tier.long < alerting.min_bad:
             return None
-        needed = max(bad_ratio * rate * _reach(spec, tier), alerting.min_bad)
-        return round(needed / (burning * rate) + wait, 3)
+        bad_events_needed = max(bad_ratio * rate * _lookback(spec, tier), alerting.min_bad)
+        return round(bad_events_needed / (bad_share * rate) + pending_for, 3)
 
-    return Reaction(
+    return Detection(
         tier=tier,
         rescaled=tier != published,
-        enough_events=enough,
+        enough_events=has_enough_events,
         # Rounded first, as 0.05 x 14.4 is no exact number.
         bad_events=max(math.floor(round(bad_ratio * rate * tier.long, 6)) + 1, alerting.min_bad),
-        at_all_bad=fires(1.0),
-        at_twice_budget=fires(2 * slo.budget),
-        delay=_scraped_in(spec) + direct_interval(spec) + _made_in(spec, tier),
+        at_all_bad=time_to_fire(1.0),
+        at_twice_budget=time_to_fire(2 * slo.budget),
+        delay=_scrape_delay(spec) + direct_interval(spec) + _recording_delay(spec, tier),
     )
 
 
-def _scraped_in(spec: SloFile) -> float:
+def _scrape_delay(spec: SloFile) -> float:
     """Without a sidecar, what was scraped is recorded under our names at the same pace."""
     return spec.scrape_interval * (1 if spec.source is Source.SIDECAR else 2)
 
 
-def _made_in(spec: SloFile, tier: Tier) -> float:
+def _recording_delay(spec: SloFile, tier: Tier) -> float:
     """How old the counts of the long window can be when the alert reads them."""
-    found = windows(spec)
-    return 0.0 if round(tier.long, 3) in found.direct else found.step + summed_interval(spec)
+    lengths = windows(spec)
+    return 0.0 if round(tier.long, 3) in lengths.direct else lengths.step + summed_interval(spec)
 
 
-def _reach(spec: SloFile, tier: Tier) -> float:
+def _lookback(spec: SloFile, tier: Tier) -> float:
     """How far the long window looks back at the most, in whole steps or dozens of them.
 
     One more than fit where Prometheus counts both ends of a range, as 2.x does.
     """
-    found, long = windows(spec), round(tier.long, 3)
-    return tier.long + (0.0 if long in found.direct else found.step if long in found.of_steps else found.dozen)
+    lengths, long = windows(spec), round(tier.long, 3)
+    return tier.long + (0.0 if long in lengths.direct else lengths.step if long in lengths.of_steps else lengths.dozen)
 
 
-def _wait(spec: SloFile, slo: Slo, tier: Tier) -> float:
+def _pending_time(spec: SloFile, slo: Slo, tier: Tier) -> float:
     """The rule's own `for`."""
     return next(
-        alert.wait
+        alert.pending_for
         for alert in burn_alerts(spec, Links())
         if alert.name == AlertName.BURN
         and (alert.labels[Label.SLO.value], alert.labels[Label.TIER.value]) == (slo.name, tier.name)

@@ -41,12 +41,12 @@ def windows(spec: SloFile) -> Windows:
     A window costs each sample in it, at each evaluation: an hour of 15 s scrapes are 240, a day of steps 288, but of
     dozens of steps 24. So each window is made of the coarsest counts that still follow its tier.
     """
-    wanted = {round(w, 3) for tier in tiers(spec.period) for w in (tier.long, tier.short)}
+    lengths = {round(w, 3) for tier in tiers(spec.period) for w in (tier.long, tier.short)}
     hour, quarter_day = round(spec.period / 720, 3), round(spec.period / 120, 3)
     return Windows(
-        direct=tuple(sorted(w for w in wanted if w <= hour)),
-        of_steps=tuple(sorted(w for w in wanted if hour < w <= quarter_day)),
-        of_dozens=(*sorted(w for w in wanted if w > quarter_day), spec.period),
+        direct=tuple(sorted(w for w in lengths if w <= hour)),
+        of_steps=tuple(sorted(w for w in lengths if hour < w <= quarter_day)),
+        of_dozens=(*sorted(w for w in lengths if w > quarter_day), spec.period),
         step=round(spec.period / 8640, 3),  # the shortest window: 5 m of 30 d
         day=round(spec.period / 30, 3),
         week=round(spec.period * 7 / 30, 3),
@@ -68,7 +68,7 @@ def alert_interval(spec: SloFile) -> float:
     return min(_EVERY_MINUTE, spec.scrape_interval)
 
 
-def patience(spec: SloFile) -> float:
+def down_after(spec: SloFile) -> float:
     """How long a thing may be away before it counts as down.
 
     Four scrapes, as one may be lost; 10 s, as a supervisor brings a process back within a few.

@@ -31,8 +31,8 @@ class Alert:
     expr: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    wait: float = 0.0
-    hold: float = 0.0
+    pending_for: float = 0.0
+    keep_firing_for: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ def _plain(rule: Recording | Alert) -> dict[str, object]:
             return {
                 "alert": rule.name,
                 "expr": rule.expr,
-                **({"for": spell_duration(rule.wait)} if rule.wait else {}),
-                **({"keep_firing_for": spell_duration(rule.hold)} if rule.hold else {}),
+                **({"for": spell_duration(rule.pending_for)} if rule.pending_for else {}),
+                **({"keep_firing_for": spell_duration(rule.keep_firing_for)} if rule.keep_firing_for else {}),
                 "labels": dict(rule.labels),
                 "annotations": dict(rule.annotations),
             }

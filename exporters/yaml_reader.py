@@ -119,9 +119,9 @@ class Node:
     path: str
 
     def problem(self, text: str) -> None:
-        self.reader.problems.append(self.told(text))
+        self.reader.problems.append(self.as_problem(text))
 
-    def told(self, text: str) -> Problem:
+    def as_problem(self, text: str) -> Problem:
         """What there is to say about this place; what spans several lines is meant by its first character."""
         if self.at is None:
             return Problem(1, 1, self.path, text)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.cold_start import mute
-from alerts.recording_windows import patience
+from alerts.cold_start import cold_start_limit
+from alerts.recording_windows import down_after
 from alerts.rule_file import render
 from exporters.engines.vllm_buckets import NEWEST, OLDEST
 from exporters.slos import loads
@@ -99,17 +99,17 @@ def test_the_error_ratio_is_that_of_a_real_page(promtool: Promtool) -> None:
             name, labels, value = found.groups()
             grown = f"0x{at.scrapes(8)} {float(value):.12g}x{at.scrapes(8)}"
             series[f"{name}{{{','.join(filter(None, (labels, ENGINE)))}}}"] = grown
-    told = case(at, series)
+    ratios = case(at, series)
     for slo, bad in (("ttft", 1 - 57 / 251), ("e2e", 1 - 85 / 219)):
         ratio = f'round(llm_slo:error_ratio{{slo="{slo}",window="1h"}}, 0.0001)'
-        told.gives(at.seconds(12), ratio, {f'{{class="all",model="m",slo="{slo}",window="1h"}}': round(bad, 4)})
+        ratios.gives(at.seconds(12), ratio, {f'{{class="all",model="m",slo="{slo}",window="1h"}}': round(bad, 4)})
     within = 'round(llm_goodput:ratio_at_%s{window="1h"}, 0.0001)'
-    told.gives(at.seconds(12), within % "least", {'{class="all",model="m",window="1h"}': 0})
-    told.gives(at.seconds(12), within % "most", {'{class="all",model="m",window="1h"}': round(57 / 251, 4)})
-    told.gives(at.seconds(12), "llm_engine_requests_waiting", {
+    ratios.gives(at.seconds(12), within % "least", {'{class="all",model="m",window="1h"}': 0})
+    ratios.gives(at.seconds(12), within % "most", {'{class="all",model="m",window="1h"}': round(57 / 251, 4)})
+    ratios.gives(at.seconds(12), "llm_engine_requests_waiting", {
         f'llm_engine_requests_waiting{{{ENGINE},engine="v:8000",rank="0",model="m",model_name="m"}}': 475
     })  # fmt: skip
-    promtool.test([told])
+    promtool.test([ratios])
 
 
 def test_goodput_lies_between_its_bounds(promtool: Promtool) -> None:
@@ -131,7 +131,7 @@ def test_no_requests_can_have_a_joint_goodput_outside_of_the_bounds(requests: li
 
 def test_an_outage_burns_no_budget_and_what_is_down_or_stalled_pages(promtool: Promtool) -> None:
     at = pace()
-    began = mute(SPEC) / at.step + 2
+    began = cold_start_limit(SPEC) / at.step + 2
     length = began + 8
     busy = [(began, 40, 0.0), (8, 0, 0.0)]
     state = {
@@ -150,7 +150,7 @@ def test_an_outage_burns_no_budget_and_what_is_down_or_stalled_pages(promtool: P
 
 
 def test_an_engine_that_is_not_scraped_pages(promtool: Promtool) -> None:
-    missing = case(pace(), {}).fires(patience(pace().spec) + 3 * pace().spec.scrape_interval, DOWN)
+    missing = case(pace(), {}).fires(down_after(pace().spec) + 3 * pace().spec.scrape_interval, DOWN)
     promtool.test([missing])
 
 

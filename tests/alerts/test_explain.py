@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from alerts.detection_time import reactions
+from alerts.detection_time import detections
 from alerts.explain import as_json, burned_by, table
 from alerts.recording_windows import windows
 from alerts.tiers import Tier
@@ -27,7 +27,7 @@ def fires_as_explained(spec: SloFile, name: str, rate: float, bad_ratio: float) 
     promtool has one interval for all groups: a step.
     """
     pace, slo = Pace(spec), next(slo for slo in spec.slos if slo.name == name)
-    found = reactions(spec, slo, rate)
+    found = detections(spec, slo, rate)
     times = [(each.tier, each.at_all_bad if bad_ratio == 1 else each.at_twice_budget) for each in found]
     begun = math.ceil(spec.period / 10 / pace.step) + 24
     burning = math.ceil(max(time or 0.0 for _, time in times) / pace.step) + 12

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from alerts.alert_names import AlertName
-from alerts.cold_start import mute
-from alerts.recording_windows import patience
+from alerts.cold_start import cold_start_limit
+from alerts.recording_windows import down_after
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert
 from alerts.tiers import Severity
@@ -28,16 +28,16 @@ def every(pace: Pace) -> float:
 
 
 def test_a_sidecar_that_answers_no_scrape_pages_and_is_told_from_its_engine(promtool: Promtool, pace: Pace) -> None:
-    wait = patience(pace.spec) / pace.spec.scrape_interval
+    wait = down_after(pace.spec) / pace.spec.scrape_interval
     series = {UP: f"1x20 {constant(0, round(wait) + 20)} 1x20"}
     down = 21 * every(pace)
     back = (21 + round(wait) + 21) * every(pace)
     promtool.test(
         [
             Case(pace.spec, series, every(pace), sidecar_is_up=False)
-            .silent(down + patience(pace.spec) - every(pace))
-            .fires(down + patience(pace.spec) + 2 * every(pace), SIDECAR)
-            .silent(down + patience(pace.spec) + 2 * every(pace), ENGINE)
+            .silent(down + down_after(pace.spec) - every(pace))
+            .fires(down + down_after(pace.spec) + 2 * every(pace), SIDECAR)
+            .silent(down + down_after(pace.spec) + 2 * every(pace), ENGINE)
             .silent(back + 5 * every(pace), SIDECAR)
         ]
     )
@@ -45,7 +45,7 @@ def test_a_sidecar_that_answers_no_scrape_pages_and_is_told_from_its_engine(prom
 
 def test_a_sidecar_that_prometheus_does_not_know_pages_too(promtool: Promtool, pace: Pace) -> None:
     case = Case(pace.spec, {}, every(pace), sidecar_is_up=False)
-    promtool.test([case.fires(patience(pace.spec) + 3 * every(pace), SIDECAR)])
+    promtool.test([case.fires(down_after(pace.spec) + 3 * every(pace), SIDECAR)])
 
 
 def engine(name: str, scrapes: int, *, live: bool = True, held: float = 3, moving: str = "") -> dict[str, str]:
@@ -78,7 +78,7 @@ def stalled(by: str) -> str:
 
 def certain(pace: Pace) -> int:
     """Scrapes after which an engine that was first seen at the start is warm, and has stood still for long enough."""
-    return round((mute(pace.spec) + max(pace.step, 30)) / every(pace)) + 15
+    return round((cold_start_limit(pace.spec) + max(pace.step, 30)) / every(pace)) + 15
 
 
 def test_an_engine_that_counts_as_it_works_is_stalled_when_it_holds_requests_and_moves_no_token(

@@ -168,4 +168,4 @@ def test_what_alerts_are_compared_by_is_on_them(each: Inhibition) -> None:
     made = [rule for group in rules(loads(PER_TENANT)) for rule in group.rules if isinstance(rule, Alert)]
     for name in (*each.source, *each.target):
         found = [carried(rule) for rule in made if rule.name == name]
-        assert any({each.needs, *each.equal} - {Label.TENANT} <= labels for labels in found), (name, found)
+        assert any({each.required_label, *each.equal} - {Label.TENANT} <= labels for labels in found), (name, found)
