@@ -22,8 +22,8 @@ def away(spec: SloFile, seconds: float) -> str:
 def paged(case: Case, at: float, *, held: bool) -> Case:
     """Whether the fast page is out at `at`, or only a ticket that says it is held back."""
     labels = 'alertstate="firing",slo="availability",tier="fast-page"'
-    case.gives(at, f'count(ALERTS{{alertname="{BURN}",severity="page",{labels}}})', {} if held else {"{}": 1})
-    return case.gives(at, f'count(ALERTS{{alertname="{HELD}",severity="ticket",{labels}}})', {"{}": 1} if held else {})
+    case.expect(at, f'count(ALERTS{{alertname="{BURN}",severity="page",{labels}}})', {} if held else {"{}": 1})
+    return case.expect(at, f'count(ALERTS{{alertname="{HELD}",severity="ticket",{labels}}})', {"{}": 1} if held else {})
 
 
 def test_a_restart_raises_a_ticket_and_no_page(promtool: Promtool, pace: Pace) -> None:
@@ -31,12 +31,12 @@ def test_a_restart_raises_a_ticket_and_no_page(promtool: Promtool, pace: Pace) -
     gone = max(down_after(pace.spec), 0.8 * cold_start_limit(pace.spec)) + scrape
     series = {up(): f"{constant(1, WARM_UP)} {away(pace.spec, gone)} {constant(1, 200)}"}
     at = (WARM_UP + 1) * scrape
-    case = Case(pace.spec, series, scrape).silent(at + down_after(pace.spec) - 2 * scrape)
+    case = Case(pace.spec, series, scrape).expect_silent(at + down_after(pace.spec) - 2 * scrape)
     if gone > down_after(pace.spec) + 4 * scrape:  # in the lab, an engine is away when the mute is over
-        case.fires(at + down_after(pace.spec) + 2 * scrape, HELD)
+        case.expect_firing(at + down_after(pace.spec) + 2 * scrape, HELD)
         for passed in range(0, round(gone + pace.step), round(4 * scrape)):
-            case.silent(at + passed, DOWN)
-    promtool.test([case.silent(at + gone + down_after(pace.spec), HELD)])
+            case.expect_silent(at + passed, DOWN)
+    promtool.test([case.expect_silent(at + gone + down_after(pace.spec), HELD)])
 
 
 def test_an_engine_that_does_not_come_back_pages_when_the_mute_is_over(promtool: Promtool, pace: Pace) -> None:
@@ -46,10 +46,10 @@ def test_an_engine_that_does_not_come_back_pages_when_the_mute_is_over(promtool:
     promtool.test(
         [
             Case(pace.spec, series, scrape)
-            .silent(at + cold_start_limit(pace.spec) - 2 * scrape, DOWN)
-            .fires(at + cold_start_limit(pace.spec) + 2 * scrape, DOWN)
-            .silent(at + cold_start_limit(pace.spec) + 2 * scrape, HELD)
-            .silent(at + gone + pace.step + 5 * scrape, DOWN)
+            .expect_silent(at + cold_start_limit(pace.spec) - 2 * scrape, DOWN)
+            .expect_firing(at + cold_start_limit(pace.spec) + 2 * scrape, DOWN)
+            .expect_silent(at + cold_start_limit(pace.spec) + 2 * scrape, HELD)
+            .expect_silent(at + gone + pace.step + 5 * scrape, DOWN)
         ]
     )
 
@@ -57,7 +57,9 @@ def test_an_engine_that_does_not_come_back_pages_when_the_mute_is_over(promtool:
 def test_an_engine_that_never_came_up_pages_when_the_mute_is_over(promtool: Promtool, pace: Pace) -> None:
     scrape = pace.spec.scrape_interval
     case = Case(pace.spec, {up(): constant(0, 200)}, scrape)
-    case.silent(cold_start_limit(pace.spec) - scrape, DOWN).fires(cold_start_limit(pace.spec) + 2 * scrape, DOWN)
+    case.expect_silent(cold_start_limit(pace.spec) - scrape, DOWN).expect_firing(
+        cold_start_limit(pace.spec) + 2 * scrape, DOWN
+    )
     promtool.test([case])
 
 
@@ -69,8 +71,8 @@ def test_a_second_restart_is_a_fault_and_pages_at_once(promtool: Promtool, pace:
     promtool.test(
         [
             Case(pace.spec, series, scrape)
-            .silent(again + down_after(pace.spec) - 3 * scrape, DOWN)
-            .fires(again + down_after(pace.spec) + 2 * scrape, DOWN)
+            .expect_silent(again + down_after(pace.spec) - 3 * scrape, DOWN)
+            .expect_firing(again + down_after(pace.spec) + 2 * scrape, DOWN)
         ]
     )
 
@@ -83,7 +85,7 @@ def restarted(pace: Pace, steps: float, instance: str = "s:1") -> dict[str, str]
 
 def failing(pace: Pace, steps: float, instance: str = "s:1", until: float = 20) -> dict[str, str]:
     """An availability that is perfect until `steps` and then nothing, for `until` steps."""
-    return pace.judged(
+    return pace.slo_events(
         (steps, 100, 0), (until, 100, 1), (20, 100, 0), slo="availability", more=f',instance="{instance}"'
     )
 
@@ -105,8 +107,8 @@ def test_the_budget_is_charged_while_the_page_waits(promtool: Promtool, pace: Pa
     promtool.test(
         [
             paged(Case(pace.spec, series, pace.step), pace.seconds(25), held=True)
-            .gives(pace.seconds(30), left, {'{class="siso",model="org/m",slo="availability"}': 1})
-            .gives(pace.seconds(30), f'count(llm_slo:burn_rate{{window="{period}"}})', {"{}": 1})
+            .expect(pace.seconds(30), left, {'{class="siso",model="org/m",slo="availability"}': 1})
+            .expect(pace.seconds(30), f'count(llm_slo:burn_rate{{window="{period}"}})', {"{}": 1})
         ]
     )
 

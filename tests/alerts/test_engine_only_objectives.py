@@ -130,8 +130,8 @@ def test_what_vllm_judges_otherwise_or_not_at_all_is_told_under_its_place(
     monkeypatch.chdir(tmp_path)
     Path("slos.yaml").write_text(ENGINE_ONLY.replace(right, wrong, 1))
     code = main(["alerts", "check", "slos.yaml"])
-    shown = list(blocks(capsys.readouterr().out))
-    assert finding in shown
+    findings = list(blocks(capsys.readouterr().out))
+    assert finding in findings
     assert code == (2 if ": mistake: " in finding else 0)
 
 
