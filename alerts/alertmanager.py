@@ -1,4 +1,4 @@
-"""The configuration of Alertmanager: who hears of what, what is one notification, and what keeps quiet beside what."""
+"""Renders the configuration of Alertmanager: routes, grouping, receivers and inhibition rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ _PAGE, _TICKET, _HEARTBEAT = Severity.PAGE.value, Severity.TICKET.value, "heartb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """In seconds."""
+    """Intervals of notifications, in seconds."""
 
     group_wait: float = 30.0
     group_interval: float = 300.0
@@ -27,7 +27,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Alerts of one severity whose `label` has this value go here, and not where the others go."""
+    """Alerts of one severity with this value of `label` go to these destinations instead of the default ones."""
 
     label: Label
     value: str
@@ -51,7 +51,7 @@ class Mail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """Where everything goes; alerts that differ in a label of `keep_apart` have nothing to do with each other."""
+    """All destinations; alerts that differ in a label of `keep_apart` are neither grouped nor inhibited together."""
 
     page: tuple[Destination, ...]
     ticket: tuple[Destination, ...]
@@ -71,16 +71,16 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Inhibition:
-    """While one of `source` fires, those of `target` that are equal in these labels are sent to nobody."""
+    """While a `source` alert fires, `target` alerts with equal values of these labels are not sent."""
 
     reason: str
     source: tuple[AlertName, ...]
     target: tuple[AlertName, ...]
     equal: tuple[Label, ...]
     required_label: Label
-    """Must be there, on both: Alertmanager takes two absent labels for equal."""
+    """Must exist on both alerts: for Alertmanager two absent labels are equal."""
     ticket_of_page: bool = False
-    """Only a page keeps quiet, and only tickets."""
+    """Only pages inhibit, and only tickets are inhibited."""
 
 
 _ENGINE_ALERTS = (
@@ -131,7 +131,7 @@ _ROUTING = """\
 
 
 def config(delivery: Delivery) -> str:
-    """Everything below the heading, as YAML; for Alertmanager 0.25 and later, with `url_file` 0.26."""
+    """The configuration below the heading, as YAML; for Alertmanager 0.25 and later, with `url_file` 0.26."""
     settings = _global(delivery)
     inhibitions = (f"# {each.reason}\n{dump([_inhibition(each, delivery.keep_apart)])}" for each in INHIBITIONS)
     return "\n".join(

@@ -1,4 +1,4 @@
-"""The flags of `vllm-slo alerts alertmanager`: where pages, tickets and heartbeats go, and every mistake at once."""
+"""Reads the flags of `vllm-slo alerts alertmanager`, and reports every mistake in them in one run."""
 
 import argparse
 import re
@@ -23,7 +23,7 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """All but --out."""
+    """Add all flags but --out."""
     parser.add_argument("--slos", type=Path, default=SHIPPED, help="names classes and tenants (default: the shipped)")
     where = parser.add_argument_group(
         "where to", f"KIND=TARGET is {FORMS}. Alertmanager reads FILE, a secret: write the path as it is there."
@@ -76,7 +76,7 @@ def _many(group: argparse._ArgumentGroup, flag: str, metavar: str, text: str) ->
 
 
 def read(flags: argparse.Namespace, spec: SloFile) -> Delivery:
-    """What the flags ask for.
+    """The destinations and timing that the flags describe.
 
     Raises:
         UsageError: everything that is wrong with them, a line each.
@@ -130,7 +130,7 @@ def read(flags: argparse.Namespace, spec: SloFile) -> Delivery:
 
 
 def heading(flags: argparse.Namespace) -> str:
-    """The command that makes the file, as a comment: one flag a line, those that have their default left out."""
+    """The command that generates the file, as a comment: one flag a line, without those that have their default."""
     plain = argparse.ArgumentParser()
     configure(plain)
     words = ["vllm-slo alerts alertmanager"]
@@ -144,7 +144,7 @@ def heading(flags: argparse.Namespace) -> str:
 
 
 def _missing_flags(flags: argparse.Namespace) -> list[str]:
-    """What one flag needs of another."""
+    """A message for each flag that another flag requires."""
     routed = (match[4] for text in flags.route if (match := _ROUTE.fullmatch(text)))
     kinds = {target.partition("=")[0] for target in (*flags.page, *flags.ticket, *routed)}
     mail, slack = "email" in kinds, "slack" in kinds
@@ -187,7 +187,7 @@ def _route(text: str, spec: SloFile) -> Route:
 
 
 def _merge(routes: Iterable[Route]) -> tuple[Route, ...]:
-    """One for all destinations of the same alerts."""
+    """Merge routes of the same alerts into one with all their destinations."""
     merged: dict[str, Route] = {}
     for route in routes:
         earlier: tuple[Destination, ...] = merged[route.name].destinations if route.name in merged else ()

@@ -1,4 +1,4 @@
-"""What last week was like, so that a class and a model are held against themselves."""
+"""Recording rules for the baselines of the last week, with which alerts compare a class or a model."""
 
 from alerts.promql import select
 from alerts.recording_rules import step_count
@@ -22,11 +22,11 @@ from exporters.slos import SloFile
 
 
 def baseline_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
-    """What is done in each step; and what a week of steps was like, once in a dozen: a week changes slowly."""
+    """Token counts of each step, and the baselines of a week of steps, recorded once in a dozen steps."""
     lengths = windows(spec)
 
     def busy_steps(source: Signal, target: Recorded) -> Recording:
-        """Only steps in which something was done, so that quiet nights do not pull a median to zero."""
+        """Only steps with tokens, so that quiet nights do not pull a median to zero."""
         step = step_count(source, target, spec)
         return Recording(step.series, f"{step.expr} > 0", step.labels)
 
@@ -61,7 +61,7 @@ def baseline_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
 
 
 def baseline(series: Recorded, spec: SloFile) -> str:
-    """The baseline as an alert reads it: the last one, as Prometheus has forgotten it long before the next."""
+    """The last recorded baseline; it is older than the lookback of Prometheus."""
     return f"last_over_time({series.name}[{spell_duration(2 * windows(spec).dozen)}])"
 
 
@@ -70,6 +70,6 @@ def _last_week(series: Recorded, lengths: Windows) -> str:
 
 
 def _if_day_known(series: Recorded, lengths: Windows) -> str:
-    """A day of busy steps at the least, or there is nothing to be held against."""
+    """Requires at least a day of busy steps for a baseline."""
     labels = ", ".join(label for label in series.labels if label != Label.WINDOW)
     return f"and on ({labels}) count_over_time({_last_week(series, lengths)}) >= {number(lengths.day / lengths.step)}"

@@ -101,7 +101,7 @@ def _held(spec: SloFile, page: Alert, links: Links) -> Alert:
 
 
 def _low_traffic(spec: SloFile, links: Links) -> Alert:
-    """Bad events in plain numbers, for classes that never gather enough events for a tier."""
+    """A ticket by the number of bad events, for classes with too few events for a tier."""
     longest = spell_duration(tiers(spec.period)[-1].long)
     few, bad = spec.alerting.min_events.ticket, spec.alerting.min_bad
     where = "the bad requests one by one, in the log" if spec.source is Source.SIDECAR else "the engine's queue"

@@ -1,4 +1,4 @@
-"""Holds back pages while an engine starts, for a stated time; the budget is never spared."""
+"""Recording rules that hold back pages while an engine starts; the error budget is charged all the same."""
 
 from alerts.alert_names import AlertName
 from alerts.promql import increase, sum_by
@@ -11,17 +11,17 @@ from exporters.slos import SloFile
 
 
 def cold_start_limit(spec: SloFile) -> float:
-    """How long an engine may be away, and again how long it may be slow; never less than it takes to be sure of it."""
+    """Seconds that an engine may be down, and again be slow after it; at least the time to detect that it is down."""
     return max(spec.alerting.cold_start, down_after(spec))
 
 
 def second_start_interval(spec: SloFile) -> float:
-    """Whoever starts twice within this time is not starting but failing, and mutes nothing the second time."""
+    """Seconds; a second start within this time is a failure and holds back no page."""
     return max(spec.period / 720, 4 * cold_start_limit(spec))
 
 
 def cold_start(spec: SloFile) -> Recording:
-    """The engine has gone, has come back or was first seen within `mute`, and not for the second time."""
+    """True if the engine went down, came back or first appeared within the limit, once in the interval."""
     up, started, recent = ENGINE_UP.name, ENGINE_START_TIME.name, spell_duration(cold_start_limit(spec))
     long = spell_duration(second_start_interval(spec))
     return Recording(
@@ -36,12 +36,12 @@ def cold_start(spec: SloFile) -> Recording:
 
 
 def starting(condition: str = COLD_START.name) -> str:
-    """Sidecars of which an engine is starting and no other is up and warm."""
+    """Sidecars with a starting engine and without another engine that is up and warm."""
     return f"({condition} unless on (instance) ({ENGINE_UP.name} == 1 unless on (instance, engine) {condition}))"
 
 
 def page_held(spec: SloFile) -> Recording:
-    """Looks back one step, as the short window still counts what went wrong before the engine was warm.
+    """Looks back one step, as the short window still counts bad events from before the engine was warm.
 
     Not where bad events come from elsewhere too, and not where a page is out already: a restart must not look like its
     end.

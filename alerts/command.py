@@ -200,7 +200,7 @@ def _alertmanager(arguments: argparse.Namespace) -> int:
 
 
 def _write(text: str, out: str, name: str) -> Path | None:
-    """Into a folder, and where; or, for `-`, to standard output."""
+    """Write to a folder and return the path; for `-`, write to standard output."""
     if out == "-":
         print(text, end="")
         return None

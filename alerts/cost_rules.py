@@ -1,4 +1,4 @@
-"""What output tokens and good requests cost, from what the GPUs cost in an hour; idle time is paid too."""
+"""Recording rules for the cost of output tokens and good requests, from an hourly GPU price; idle time included."""
 
 from collections.abc import Iterator
 
@@ -27,11 +27,11 @@ from exporters.slos import SloFile
 VLLM_TOKENS = Signal("vllm:generation_tokens_total", Kind.COUNTER, "vLLM's own count, where Prometheus scrapes it.")
 
 SOURCES = (COMPLETION_TOKENS, ENGINE_GENERATION_TOKENS, VLLM_TOKENS)
-"""Who counts output tokens: the relay, else the engine for traffic around the relay, else vLLM without a sidecar."""
+"""Counters of output tokens, by priority: relay, engine (for traffic around the relay), vLLM without a sidecar."""
 
 
 def cost_groups(spec: SloFile, hour_price: float) -> tuple[RuleGroup, ...]:
-    """Money, tokens and requests of each step, and prices from their sums; `hour_price` is that of all GPUs.
+    """Cost, tokens and requests of each step, and prices from their sums; `hour_price` is that of all GPUs.
 
     Both sides of a price are recorded together, so that it is right from the first hour, and after a new price.
     """
@@ -47,7 +47,7 @@ def cost_groups(spec: SloFile, hour_price: float) -> tuple[RuleGroup, ...]:
 
 
 def _steps(spec: SloFile, price: float) -> Iterator[Recording]:
-    """A step in which no source counted a token is idle: its whole price, also while nothing can be scraped."""
+    """A step without tokens from any source is idle, also while no scrape succeeds."""
     labels = {Label.WINDOW.value: STEP}
     money = f"vector({number(price)})"
     counts = (step_count(source, COST_TOKENS_IN, spec).expr for source in SOURCES)

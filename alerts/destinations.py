@@ -1,4 +1,4 @@
-"""Where alerts go: a webhook, a mailbox, a Slack channel or PagerDuty, each spelled `KIND=TARGET`."""
+"""Parses destinations of alerts: a webhook, a mailbox, a Slack channel or PagerDuty, written as `KIND=TARGET`."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ FORMS = "webhook=URL, webhook=@FILE, email=ADDRESS, slack=#CHANNEL or pagerduty=
 
 @dataclass(frozen=True, slots=True)
 class SecretFile:
-    """A secret that Alertmanager reads from this file, so that it stands in no configuration."""
+    """A secret that Alertmanager reads from this file, so that it is in no configuration."""
 
     path: str
 
@@ -40,10 +40,10 @@ Destination = Webhook | Email | Slack | PagerDuty
 
 
 def destination(text: str) -> Destination:
-    """What `KIND=TARGET` names.
+    """Parse `KIND=TARGET`.
 
     Raises:
-        ValueError: it names nothing; says why.
+        ValueError: the text is no destination, with the reason.
     """
     kind, equals, target = text.partition("=")
     match kind if equals else None:
@@ -76,7 +76,7 @@ def destination(text: str) -> Destination:
 
 
 def webhook(target: str) -> Webhook:
-    """Of `URL` or `@FILE`.
+    """Parse `URL` or `@FILE`.
 
     Raises:
         ValueError: it is neither.

@@ -1,4 +1,4 @@
-"""How soon a tier answers to a burn: what its rule says, solved for time."""
+"""Computes the detection time of each tier: the time from the first bad event until its rule fires."""
 
 import math
 from dataclasses import dataclass
@@ -14,27 +14,27 @@ from exporters.slos import Slo, SloFile, Source
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What one tier of one SLO does at a steady rate of events; seconds from the first bad one, None for never."""
+    """The detection of one tier at a steady rate of events; seconds from the first bad event, None for never."""
 
     tier: Tier
     rescaled: bool
     enough_events: bool
-    """Whether its long window holds `min_events`."""
+    """Whether the long window has `min_events` at this rate."""
     bad_events: int
-    """The fewest that can fire it."""
+    """The smallest number of bad events that fires the tier."""
     at_all_bad: float | None
     at_twice_budget: float | None
     delay: float
-    """What a scrape and the rules can add to each time."""
+    """The delay that scrapes and rule evaluations can add to each time."""
 
 
 def detections(spec: SloFile, slo: Slo, rate: float) -> tuple[Detection, ...]:
-    """Each tier, at `rate` events a second in one class."""
+    """The detection of each tier, at `rate` events a second in one class."""
     return tuple(_detection(spec, slo, tier, rate) for tier in tiers(spec.period))
 
 
 def fastest(of_tiers: tuple[Detection, ...]) -> Detection:
-    """The tier that fires first in an outage, and so in the shortest."""
+    """The tier that fires first in an outage."""
     return min(of_tiers, key=lambda each: math.inf if each.at_all_bad is None else each.at_all_bad)
 
 
@@ -47,7 +47,7 @@ def _detection(spec: SloFile, slo: Slo, published: Tier, rate: float) -> Detecti
     pending_for = _pending_time(spec, slo, tier)
 
     def time_to_fire(bad_share: float) -> float | None:
-        """The short window needs a twelfth of the time of the long one, so the long one has the last word."""
+        """The long window decides: the short one needs only a twelfth of its time."""
         if not has_enough_events or not bad_ratio < bad_share <= 1 or bad_share * rate * tier.long < alerting.min_bad:
             return None
         bad_events_needed = max(bad_ratio * rate * _lookback(spec, tier), alerting.min_bad)
@@ -66,27 +66,27 @@ def _detection(spec: SloFile, slo: Slo, published: Tier, rate: float) -> Detecti
 
 
 def _scrape_delay(spec: SloFile) -> float:
-    """Without a sidecar, what was scraped is recorded under our names at the same pace."""
+    """Without a sidecar, scraped series are first recorded under the sidecar's names, at the same interval."""
     return spec.scrape_interval * (1 if spec.source is Source.SIDECAR else 2)
 
 
 def _recording_delay(spec: SloFile, tier: Tier) -> float:
-    """How old the counts of the long window can be when the alert reads them."""
+    """The maximum age of the counts of the long window when the alert reads them."""
     lengths = windows(spec)
     return 0.0 if round(tier.long, 3) in lengths.direct else lengths.step + summed_interval(spec)
 
 
 def _lookback(spec: SloFile, tier: Tier) -> float:
-    """How far the long window looks back at the most, in whole steps or dozens of them.
+    """How far the long window looks back at most, in whole steps or dozens of steps.
 
-    One more than fit where Prometheus counts both ends of a range, as 2.x does.
+    One step more than fits, as Prometheus 2 includes both ends of a range.
     """
     lengths, long = windows(spec), round(tier.long, 3)
     return tier.long + (0.0 if long in lengths.direct else lengths.step if long in lengths.of_steps else lengths.dozen)
 
 
 def _pending_time(spec: SloFile, slo: Slo, tier: Tier) -> float:
-    """The rule's own `for`."""
+    """The `for` of the rule."""
     return next(
         alert.pending_for
         for alert in burn_alerts(spec, Links())

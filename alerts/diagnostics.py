@@ -1,4 +1,4 @@
-"""Shows findings under the very place in the file that they are about, and as JSON."""
+"""Renders the findings in an SLO file: as text with a caret under the place, and as JSON."""
 
 import json
 
@@ -11,13 +11,13 @@ _COLOURS = {Level.MISTAKE: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 
 def render_text(result: CheckResult) -> Text:
-    """Each finding with its line and a caret under its place, what would work last."""
+    """Each finding with its line, a caret under its place, and the hint."""
     lines = result.content.splitlines()
     return Text("\n").join(_render(result.source, lines, finding) for finding in result.findings)
 
 
 def as_json(result: CheckResult) -> str:
-    """A list of objects; `hint` is null where there is nothing to propose."""
+    """A list of objects; `hint` is null if there is none."""
     return json.dumps(
         [
             {
@@ -57,5 +57,5 @@ def _render(source: str, lines: list[str], finding: Finding) -> Text:
 
 
 def _blanks(text: str) -> str:
-    """Blanks that take as much room: a tab stays one, some letters are two wide."""
+    """Blanks of the same width: a tab stays a tab, some letters are two columns wide."""
     return "".join("\t" if letter == "\t" else " " * cell_len(letter) for letter in text)

@@ -1,4 +1,4 @@
-"""Alerts on an engine that is up and in trouble: causes, so tickets; what users feel of them is paged as a burn."""
+"""Alerts on causes inside a running engine; they are tickets, as their effect on users pages as a burn."""
 
 from alerts.alert_names import AlertName
 from alerts.annotations import annotations, percent
@@ -44,9 +44,9 @@ def engine_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
 
 
 def _queue(spec: SloFile, links: Links) -> Alert:
-    """A queue longer than the batch: who comes now waits longer than a request takes (Little's law).
+    """A queue longer than the batch: a new request waits longer than a request takes (Little's law).
 
-    Not for an engine that does not tell how many run (Dynamo): a queue alone is no measure of a wait.
+    Not for an engine that does not expose running requests (Dynamo): a queue alone does not measure the wait.
     """
     step = windows(spec).step
 
@@ -70,7 +70,7 @@ def _queue(spec: SloFile, links: Links) -> Alert:
 
 
 def _kv_cache(spec: SloFile, links: Links) -> Alert:
-    """Full alone is good use of memory; with requests put back, work is thrown away and done again."""
+    """A full cache alone is good use of memory; with preemptions, work is lost and repeated."""
     by = [*_ENGINE_LABELS, Label.RANK]
     usage = f"max by ({', '.join(by)}) (avg_over_time({ENGINE_KV_USAGE.name}[{lookback(spec)}]))"
     least = spec.alerting.min_bad
@@ -92,7 +92,7 @@ def _kv_cache(spec: SloFile, links: Links) -> Alert:
 
 
 def _prefix_cache(spec: SloFile, links: Links) -> Alert:
-    """Of all prompt tokens, not of those looked up: a cache that was switched off looks nothing up."""
+    """Divided by all prompt tokens, not by queried ones: a disabled cache is not queried."""
     hour = spell_duration(tiers(spec.period)[0].long)
     by, least = [*_ENGINE_LABELS, Label.MODEL], spec.alerting.min_events.ticket
     hits, prompt = (sum_by(increase(each.name, hour), by) for each in (ENGINE_CACHE_HITS, ENGINE_PROMPT_TOKENS))
@@ -121,7 +121,7 @@ def _prefix_cache(spec: SloFile, links: Links) -> Alert:
 
 
 def _restarts(spec: SloFile, links: Links) -> Alert:
-    """By its start time, else by counters that begin again; one restart is a config change or an update."""
+    """Detected by the start time, or by counter resets; a single restart is a config change or an update."""
     long = spell_duration(next(tier for tier in tiers(spec.period) if tier.name == "slow-page").long)
     by = f"max by ({', '.join(_ENGINE_LABELS)})"
     return Alert(

@@ -1,4 +1,4 @@
-"""Without a sidecar: which SLOs vLLM's own histograms can count, at which bounds, and what they cannot see."""
+"""Maps SLOs to the histograms of vLLM for rules without a sidecar: supported SLOs, bounds and limitations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from exporters.signals import GOODPUT_AT_LEAST, GOODPUT_AT_MOST
 from exporters.slos import Measure, RequestClass, Slo, SloFile, Source, Tenants
 
 ALL_REQUESTS = "all"
-"""The class of all requests, as vLLM tells none apart."""
+"""The class of all requests, as vLLM does not distinguish classes."""
 
 _HISTOGRAM_SIGNALS = {
     Measure.TTFT: signals.ENGINE_TTFT,
@@ -42,7 +42,7 @@ CAVEAT = (
 
 @dataclass(frozen=True, slots=True)
 class SupportedSlo:
-    """An SLO that vLLM counts, at a bound of its histogram."""
+    """An SLO that is counted at a bound of a vLLM histogram."""
 
     slo: Slo
     histogram: Histogram
@@ -50,7 +50,7 @@ class SupportedSlo:
 
     @property
     def evaluate_slos(self) -> Slo:
-        """As the rules know it."""
+        """The SLO that the rules use: all requests, with the bound as its threshold."""
         return replace(self.slo, classes=(ALL_REQUESTS,), threshold=self.bound)
 
     @property
@@ -59,7 +59,7 @@ class SupportedSlo:
 
     @property
     def note(self) -> str:
-        """Which bound stands for the threshold, and between which two that lies."""
+        """The bound that replaces the threshold, and the nearest bounds."""
         limit = self.slo.threshold or 0.0
         if not self.is_adjusted:
             return f"{_seconds(limit)} is a bound of {self.histogram.name}, so it is counted exactly"
@@ -73,7 +73,7 @@ class SupportedSlo:
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedSlo:
-    """An SLO that has no rules without a sidecar: the key that is to blame, and why."""
+    """An SLO without rules: the key that is the cause, and the reason."""
 
     slo: Slo
     key: str
@@ -81,7 +81,7 @@ class UnsupportedSlo:
 
 
 def evaluate_slos(spec: SloFile) -> tuple[SupportedSlo | UnsupportedSlo, ...]:
-    """What becomes of each SLO."""
+    """Whether and how vLLM counts each SLO."""
     return tuple(_evaluate(spec, slo) for slo in spec.slos)
 
 
@@ -90,7 +90,7 @@ def supported_slos(spec: SloFile) -> tuple[SupportedSlo, ...]:
 
 
 def unsupported_reason(spec: SloFile) -> tuple[str, str] | None:
-    """The key and the reason why there can be no rules at all."""
+    """The key and the reason if no rules are possible."""
     if order(version(spec)) < order(OLDEST):
         return "engine", f"the bounds of vLLM {version(spec)} are not known; the oldest that are, are those of {OLDEST}"
     if not supported_slos(spec):
@@ -99,7 +99,7 @@ def unsupported_reason(spec: SloFile) -> tuple[str, str] | None:
 
 
 def effective_spec(spec: SloFile) -> SloFile:
-    """The file as vLLM can judge it: one class, no tenants, thresholds at bounds; with a sidecar the file itself.
+    """The file as the rules use it: without a sidecar, one class, no tenants and thresholds at bounds.
 
     Raises:
         UsageError: vLLM can count none of its SLOs.
@@ -122,7 +122,7 @@ def version(spec: SloFile) -> str:
 
 
 def remarks(spec: SloFile) -> Iterator[str]:
-    """What the head of the rule file says."""
+    """The comments at the head of the rule file."""
     yield ""
     yield f"No sidecar: counted by the histograms of vLLM {version(spec)}, scraped as the job {spec.engine.job}."
     yield from (f"- {each.slo.name}: {each.note}." for each in evaluate_slos(spec))
@@ -141,7 +141,7 @@ def remarks(spec: SloFile) -> Iterator[str]:
 
 
 def snap(threshold: float, bounds: tuple[float, ...]) -> float | None:
-    """The nearest bound, of two as near the stricter; None outside of all."""
+    """The nearest bound, the lower of two equally near ones; None outside the range of the bounds."""
     if not bounds[0] <= threshold <= bounds[-1]:
         return None
     return min(bounds, key=lambda bound: (round(abs(bound - threshold), 9), bound))
@@ -179,9 +179,9 @@ def _evaluate(spec: SloFile, slo: Slo) -> SupportedSlo | UnsupportedSlo:
 
 
 def _weaker_objective(spec: SloFile, slo: Slo) -> Slo | None:
-    """One on the same signal that promises less to a class that `slo` does not judge.
+    """An SLO on the same signal with a weaker objective for a class that `slo` does not judge.
 
-    By the lesser promise what is bad is bad for every class; by the greater, requests would be that nobody promised it.
+    A request that misses the weaker objective is bad for every class; the stronger one would judge requests wrongly.
     """
 
     def strictness(each: Slo) -> tuple[float, float]:

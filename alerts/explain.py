@@ -1,4 +1,4 @@
-"""`vllm-slo alerts explain`: what burns each budget, and how soon who hears of it; as a table and as JSON."""
+"""`vllm-slo alerts explain`: the causes of bad events and the detection time of each tier, as a table and as JSON."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from exporters.verdicts import charges
 
 
 def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
-    """Every kind of request that is a bad event, as the sidecar judges, or else vLLM."""
+    """Every kind of request that is a bad event."""
     limit = "" if slo.threshold is None else spell_duration(slo.threshold)
     stream = "a stream" if spec.source is Source.SIDECAR else "a request"
     latency_cause = {
@@ -47,7 +47,7 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
 
 
 def table(spec: SloFile, rate: float, console: Console) -> None:
-    """Print it; fits into 80 columns."""
+    """Print the tables; they fit into 80 columns."""
     console.print(Text(f"Steady traffic of {number(rate)} events/s in a class; times from the first bad event."))
     for slo in spec.slos:
         of_tiers = detections(spec, slo, rate)
@@ -64,7 +64,7 @@ def table(spec: SloFile, rate: float, console: Console) -> None:
 
 
 def as_json(spec: SloFile, rate: float) -> str:
-    """Shares from 0 to 1, times in seconds; null is never."""
+    """Shares from 0 to 1, times in seconds; null means never."""
     return json.dumps(
         {
             "period_seconds": spec.period,

@@ -1,4 +1,4 @@
-"""Alerts on what must be up for the SLOs to mean anything; each tells one cause apart from the others."""
+"""Alerts on sidecars, engines and certificates that are down, stalled, lossy or about to expire."""
 
 from alerts.alert_names import AlertName
 from alerts.annotations import annotations
@@ -74,7 +74,7 @@ def _sidecar_down(spec: SloFile, links: Links) -> Alert:
 
 
 def _engine_down(spec: SloFile, links: Links) -> tuple[Alert, ...]:
-    """The page, and until it comes a ticket: an engine that starts and one that is dead look alike from outside."""
+    """A page, and a ticket until then: a starting engine and a dead one cannot be distinguished at first."""
     down_for, limit, second = map(
         spell_duration, (down_after(spec), cold_start_limit(spec), second_start_interval(spec))
     )
@@ -118,7 +118,7 @@ def _engine_down(spec: SloFile, links: Links) -> tuple[Alert, ...]:
 
 
 def _engine_stalled(spec: SloFile, links: Links) -> Alert:
-    """Who holds requests and moves no token: each engine by its own counts, else all behind a sidecar by its waits.
+    """Requests are open and no token moves: by the counts of each engine, else by the waits at the sidecar.
 
     An engine that counts tokens only as requests end (`llm_engine_token_counts_live` 0) stands still by them during
     each long answer. The sidecar counts at the end too; what it knows before is who waits and what streams. So such an
@@ -170,7 +170,7 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
 
 
 def _slow_page_short_window(spec: SloFile) -> str:
-    """How far back a loss is worth a ticket: 30 m of 30 d."""
+    """The window in which a loss raises a ticket: 30 m of 30 d."""
     return spell_duration(next(tier for tier in tiers(spec.period) if tier.name == "slow-page").short)
 
 
@@ -210,9 +210,9 @@ def _lost(spec: SloFile, links: Links) -> Alert:
 
 
 def _certificate(links: Links, severity: Severity, least: float, nth: int) -> Alert:
-    """Less than `least` seconds are left; of a short-lived one, that was renewed within a week, less than a `part`th.
+    """Less than `least` seconds are left; for a certificate renewed within a week, less than an `nth` of its life.
 
-    How long one lives is not told: the most that was left in a week is that, once a renewal has been seen.
+    The life of a certificate is not exposed: the maximum time left in a week with a renewal stands for it.
     """
     expiry = SIDECAR_CERTIFICATE_EXPIRY.name
     left, week = f"({expiry} - time())", "[7d:30m]"

@@ -1,4 +1,4 @@
-"""What a page or ticket says in each kind of receiver: Alertmanager's settings, and the template that they share."""
+"""Renders the receivers of Alertmanager, and the template of their texts."""
 
 from collections.abc import Iterable, Mapping
 
@@ -54,7 +54,7 @@ def needs_template(destinations: Iterable[Destination]) -> bool:
 def receiver(
     name: str, destinations: Iterable[Destination], severity: Severity, tokens: Mapping[str, SecretFile]
 ) -> dict[str, object]:
-    """One receiver of Alertmanager; `tokens` are files with what a webhook's URL is authorised by."""
+    """One receiver of Alertmanager; `tokens` are the files with the bearer tokens of webhooks, by URL."""
     kinds: dict[str, list[dict[str, object]]] = {}
     for each in destinations:
         kind, settings = _settings(each, severity, tokens)

@@ -92,12 +92,12 @@ def _constants(spec: SloFile) -> tuple[Recording, ...]:
 
 
 def _joint_objective(spec: SloFile, name: str) -> float:
-    """The goodput that a class has at the least when each SLO is met: no request misses two in the worst case."""
+    """The lowest goodput of a class if every SLO is met: in the worst case no request misses two."""
     return round(1 - sum(slo.budget for slo in spec.slos_of(name)), 12)
 
 
 def _target_labels(target: Recorded) -> list[Label]:
-    """What the target does not name is added up: instances of the sidecar, and usually tenants."""
+    """The labels of the target; all others (instances, usually tenants) are summed."""
     return [label for label in target.labels if label != Label.WINDOW]
 
 
@@ -107,7 +107,7 @@ def direct_count(source: Signal, target: Recorded, window: float) -> Recording:
 
 
 def step_count(source: Signal, target: Recorded, spec: SloFile) -> Recording:
-    """What was counted from the last scrape of the step before to the last scrape of this one.
+    """The increase from the last scrape of the previous step to the last scrape of this step.
 
     `increase(x[step])` alone leaves out what happens between its last sample and the first of the next window, and
     makes up for it by extrapolation: right on average, wrong where traffic changes. A range one scrape wider starts
@@ -126,9 +126,9 @@ def step_count(source: Signal, target: Recorded, spec: SloFile) -> Recording:
 
 
 def _open_dozen(target: Recorded, spec: SloFile) -> Recording:
-    """This step and those before it since the last dozen was complete; 0 at the last step of a dozen.
+    """The counts since the last complete dozen, including this step; 0 at the last step of a dozen.
 
-    Kept for twelve steps after the last one seen, so that a sidecar that is away takes nothing along.
+    Continues for twelve steps after the last sample, so that no counts are lost while a sidecar is down.
     """
     lengths = windows(spec)
     step = _any_window(select(target, {Label.WINDOW: STEP}))
@@ -142,7 +142,7 @@ def _open_dozen(target: Recorded, spec: SloFile) -> Recording:
 
 
 def _dozen(target: Recorded, spec: SloFile) -> Recording:
-    """One sample in twelve steps. A millisecond less than twelve, as Prometheus 2 includes both ends of a range."""
+    """One sample every twelve steps; a millisecond less than twelve, as Prometheus 2 includes both ends of a range."""
     steps = f"{select(target, {Label.WINDOW: STEP})}[{spell_duration(windows(spec).dozen - 0.001)}]"
     return Recording(target, f"sum_over_time({steps})\nand on () {_dozen_is_full(spec)}", {Label.WINDOW.value: DOZEN})
 
@@ -171,7 +171,7 @@ def _of_dozens(step: float, _: Signal, target: Recorded, window: float) -> Recor
 
 
 def _last(target: Recorded, window: str, step: float) -> str:
-    """The last sample, also where a step is longer than Prometheus remembers."""
+    """The last sample, also where a step is longer than the lookback of Prometheus."""
     return f"last_over_time({select(target, {Label.WINDOW: window})}[{spell_duration(1.5 * step)}])"
 
 
@@ -180,7 +180,7 @@ def _any_window(expression: str) -> str:
 
 
 def _ratios(window: float) -> tuple[Recording, ...]:
-    """Absent without events, as `> 0` drops them: a NaN would spoil each mean that it enters."""
+    """Absent without events, as `> 0` drops them: a NaN would make every mean NaN."""
     labels = {Label.WINDOW.value: spell_duration(window)}
 
     def in_window(series: Recorded) -> str:
@@ -195,6 +195,6 @@ def _ratios(window: float) -> tuple[Recording, ...]:
 
 
 def _budget_left(spec: SloFile) -> Recording:
-    """From the counts of the whole period, so a busy hour weighs as many requests as it had."""
+    """From the counts of the whole period, so that every request has the same weight."""
     spent = select(SLO_BURN_RATE, {Label.WINDOW: spell_duration(spec.period)})
     return Recording(SLO_BUDGET_LEFT, f"1 - max without (window) ({spent})")

@@ -1,4 +1,4 @@
-"""The whole rule file of an SLO file: recording rules, and alerts on budgets, on what is down and on causes."""
+"""Assembles the rule file of an SLO file: all groups of recording rules and alerts."""
 
 from alerts.baselines import baseline_groups
 from alerts.burn_alerts import burn_alerts
@@ -20,7 +20,7 @@ DEFAULT_LINKS = Links()
 
 
 def rules(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None = None) -> tuple[RuleGroup, ...]:
-    """Alerts on budgets are in one group with their counts and with what holds them back, and so never ahead of it.
+    """Burn alerts are in one group with their counts and `llm_slo:page_held`, so that they read the same evaluation.
 
     With `hour_price`, what all GPUs cost in an hour, also what tokens and requests cost. Without a sidecar, those that
     vLLM can feed.
@@ -58,5 +58,5 @@ def render(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None
 
 
 def head(spec: SloFile) -> tuple[str, ...]:
-    """What a file of these rules says before them."""
+    """The comments at the head of the rule file."""
     return () if spec.source is Source.SIDECAR else tuple(remarks(spec))

@@ -1,4 +1,4 @@
-"""Rules per tenant, for one that burns inside a healthy total; short windows only, as tenants multiply series."""
+"""Recording rules and pages per tenant, only in short windows, as tenants multiply series."""
 
 from alerts.alert_names import AlertName
 from alerts.annotations import annotations, describe, percent
@@ -53,7 +53,7 @@ def _window(length: float) -> tuple[Recording, ...]:
 
 
 def _burn(spec: SloFile, slo: Slo, tier: Tier, links: Links) -> Alert:
-    """While the total burns as fast, its own page says so and this one is silent."""
+    """Does not fire while the total burns as fast, which has its own page."""
     long, short, factor = spell_duration(tier.long), spell_duration(tier.short), number(tier.factor)
     events, bad = spec.alerting.min_events.page, spec.alerting.min_bad
 

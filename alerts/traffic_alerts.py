@@ -1,4 +1,4 @@
-"""Alerts on what no SLO counts: requests that are refused, and work that helps nobody."""
+"""Alerts on client errors, rejections and throughput without goodput."""
 
 from collections.abc import Mapping
 
@@ -30,16 +30,16 @@ from exporters.signals import (
 from exporters.slos import SloFile
 
 _TICKET_SHARE, _PAGE_SHARE = 0.1, 0.5
-"""The shares of refused requests that somebody should look at, and that mean that a class is not served."""
+"""The shares of refused requests of a class that raise a ticket and a page."""
 
 
 def lookback(spec: SloFile) -> str:
-    """Back over three steps: long enough for a share of a class at one sidecar."""
+    """Three steps: long enough for the share of a class at one sidecar."""
     return spell_duration(3 * windows(spec).step)
 
 
 def requests_recording(spec: SloFile) -> Recording:
-    """Once for all that ask, as the series of requests are the most numerous."""
+    """Recorded once for all alerts, as the request counters have the most series."""
     return Recording(
         REQUESTS_IN,
         sum_by(increase(REQUESTS.name, lookback(spec)), (Label.INSTANCE, Label.CLASS, Label.OUTCOME)),
@@ -48,7 +48,7 @@ def requests_recording(spec: SloFile) -> Recording:
 
 
 def sidecar_recordings(spec: SloFile) -> tuple[Recording, ...]:
-    """What a fleet's sidecars are compared by: few series, so that a month of them is drawn at once."""
+    """Rates and goodput of each sidecar for the fleet dashboard: few series over a month."""
     ended_requests = sum_by(select(REQUESTS_IN, {Label.WINDOW: lookback(spec)}), [Label.INSTANCE])
     good, judged = (
         sum_by(increase(each.name, lookback(spec)), [Label.INSTANCE]) for each in (GOODPUT_REQUESTS, GOODPUT_EVENTS)
@@ -95,7 +95,7 @@ def _surge(
     between: tuple[float, float],
     meaning: str,
 ) -> Alert:
-    """A share of one sidecar's requests of a class, and less than half of it a day ago over all sidecars.
+    """The share of an outcome in a class at one sidecar, if it was less than half of it a day ago over all sidecars.
 
     By class and not by model, as requests for a name that is no longer served are those of the model `other`. The day
     before is asked of all sidecars, as a new one has none.
@@ -130,7 +130,7 @@ def _surge(
 
 
 def _busy_but_useless(spec: SloFile, links: Links) -> Alert:
-    """Twice what the SLOs together allow to be bad: at just that, chance would raise it every other hour."""
+    """Fires at twice the bad share that the SLOs allow; at exactly that share it would often fire by chance."""
     lengths, hour = windows(spec), tiers(spec.period)[0].long
     window, least = spell_duration(hour), spec.alerting.min_events.ticket
     and_same_class = "and on (model, class)"

@@ -1,4 +1,4 @@
-"""All that there is to say about an SLO file: mistakes, and in a file without any, warnings and notes."""
+"""Checks an SLO file: mistakes, and in a valid file warnings and notes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ _HEADER_ONLY = "so only the header x-request-class can name it"
 
 
 class Level(StrEnum):
-    """A mistake bars the file from use; a warning is probably none of what was meant; a note is good to know."""
+    """A file with a mistake is not used; a warning is probably unintended; a note is for information."""
 
     MISTAKE = "mistake"
     WARNING = "warning"
@@ -36,7 +36,7 @@ class Finding:
 
     @property
     def hint(self) -> str | None:
-        """What would work, which every message has after its last semicolon, if it has one."""
+        """The part of the message after its last semicolon: what would work."""
         return self._parts[1]
 
     @property
@@ -47,7 +47,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A file's name and content, what it says (nothing, with a mistake in it), and the findings in its order."""
+    """The name, content and parsed form of a file (None with a mistake), and its findings in file order."""
 
     source: str
     content: str
@@ -61,9 +61,9 @@ class CheckResult:
 def check(
     path: Path, retention: float | None, apply_flags: Callable[[SloFile], SloFile] = lambda spec: spec
 ) -> CheckResult:
-    """Read the SLO file; `retention` is for how many seconds Prometheus keeps samples, if that is known.
+    """Read the SLO file; `retention` is that of Prometheus in seconds, if known.
 
-    `chosen` is what flags say against the file.
+    `apply_flags` overrides the file by command-line flags.
 
     Raises:
         UsageError: the file cannot be read.
@@ -95,7 +95,7 @@ def _check_retention(spec: SloFile, period: Node, retention: float | None) -> It
 
 
 def _check_classes(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
-    """Classes to which no size of request leads, and SLOs on such an `other`."""
+    """Warnings for classes that no size of request reaches, and for SLOs on such an `other`."""
     assigned = _assigned_classes(spec)
     for item, request_class in zip(keys["classes"].items(), spec.classes, strict=True):
         others = assigned[request_class.name]
@@ -121,7 +121,7 @@ def _check_classes(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
 
 
 def _assigned_classes(spec: SloFile) -> dict[str, set[str]]:
-    """The classes to which the requests go that fit a class; for `other`, those that fit none."""
+    """For each class, the classes to which its requests are assigned; for `other`, those of requests that fit none."""
     assigned: dict[str, set[str]] = {name: set() for name in spec.class_names}
     # Estimates come in quarters of a token. What fits changes at bounds alone, so their surroundings say it all.
     prompts = _values_near((c.prompt_tokens for c in spec.classes), 0.25)
@@ -139,7 +139,7 @@ def _values_near(bounds: Iterable[Bound | None], unit: float) -> set[float]:
 
 
 def _check_tiers(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
-    """Which tiers no outage could reach as published, and what they are rescaled to."""
+    """Notes for tiers that no outage could reach as published, and their rescaled burn rates."""
     for item, slo in zip(keys["slos"].items(), spec.slos, strict=True):
         objective = dict(item.entries())["objective"]
         for text in rescaled(replace(spec, slos=(slo,))):
@@ -147,7 +147,7 @@ def _check_tiers(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
 
 
 def _check_engine_slos(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
-    """Which SLOs mean something else, or nothing, where vLLM alone counts."""
+    """Findings for SLOs that vLLM counts differently or not at all."""
     if problem := unsupported_reason(spec):
         key, text = problem
         yield Finding(Level.MISTAKE, keys.get(key, keys["slos"]).as_problem(text))

@@ -1,4 +1,4 @@
-"""Stands in for a sidecar: records vLLM's own families under our names, so that all other rules work as they are."""
+"""Records the families of vLLM under the sidecar's names, so that the other rules work without a sidecar."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -49,7 +49,7 @@ _UNKNOWN_SERIES = frozenset(
 
 
 def vllm_groups(spec: SloFile, links: Links) -> tuple[RuleGroup, ...]:
-    """The sidecar's series at the pace of its scrapes; what would make them silent; and the bounds of goodput."""
+    """The sidecar's series at its scrape interval, alerts on missing buckets, and the bounds of goodput."""
     slos = supported_slos(spec)
     ratio, by = signals.SLO_ERROR_RATIO.name, "by (model, class, window)"
     return (
@@ -74,7 +74,7 @@ def vllm_groups(spec: SloFile, links: Links) -> tuple[RuleGroup, ...]:
 
 
 def supported_groups(groups: Iterable[RuleGroup], spec: SloFile) -> Iterator[RuleGroup]:
-    """The rules that can have a value; alerts on budgets say how they are counted."""
+    """The rules that can have a value; burn alerts describe how their SLO is counted."""
     notes = {
         each.slo.name: f"The SLO {each.slo.name} is judged by vLLM itself: {each.note}. "
         for each in supported_slos(spec)
@@ -101,7 +101,7 @@ def _with_note(rule: Recording | Alert, notes: dict[str, str]) -> Recording | Al
 
 
 def _engine_state(spec: SloFile) -> Iterator[Recording]:
-    """What the sidecar would say of the engine and of how its requests ended."""
+    """The engine state and the outcomes of requests."""
     yield Recording(signals.ENGINE_UP, _relabelled(f"up{{{_job(spec)}}}"))
     yield Recording(signals.ENGINE_COUNTS_LIVE, f"{signals.ENGINE_UP.name} == 1")
     yield Recording(signals.ENGINE_START_TIME, _relabelled(_scraped_series(spec, START_TIME)))
@@ -118,7 +118,7 @@ def _engine_state(spec: SloFile) -> Iterator[Recording]:
 
 
 def _slo_counts(spec: SloFile, each: SupportedSlo) -> Iterator[Recording]:
-    """Good is what is in the bucket. Without that bucket there are no events either, or all would look good."""
+    """Good events are those in the bucket; without the bucket there are no events, or all would be good."""
     labels = {**_ALL_REQUESTS_LABELS, Label.SLO.value: each.slo.name}
     events = _scraped_series(spec, f"{each.histogram.name}_count")
     good = _scraped_series(spec, f"{each.histogram.name}_bucket", f'le=~"{_bound_pattern(each.bound)}"')
@@ -127,13 +127,13 @@ def _slo_counts(spec: SloFile, each: SupportedSlo) -> Iterator[Recording]:
 
 
 def _bound_pattern(bound: float) -> str:
-    """As Prometheus 2 keeps it, which is as it was scraped (`1` or `1.0`), and as Prometheus 3 makes it (`1.0`)."""
+    """Matches `le` as Prometheus 2 stores it, as scraped (`1` or `1.0`), and as Prometheus 3 stores it (`1.0`)."""
     text = escape(re.escape(number(bound)))
     return text if "." in text else rf"{text}|{text}\\.0"
 
 
 def _scraped_series(spec: SloFile, name: str, more: str = "") -> str:
-    """One sample of each process; of a bucket, without its bound.
+    """One sample per process, without the label `le`.
 
     Either spelling: Prometheus asks for OpenMetrics, in which Python's client library writes `vllm_` to a Prometheus 2.
     """
@@ -147,7 +147,7 @@ def _job(spec: SloFile) -> str:
 
 
 def _relabelled(expression: str) -> str:
-    """With our labels: what vLLM calls `engine` is a rank, and the engine is who was scraped."""
+    """With the sidecar's labels: vLLM's `engine` is a rank, and the engine is the scraped instance."""
     names = (Label.RANK, "engine"), (Label.ENGINE, "instance"), (Label.MODEL, "model_name")
     copies = "), ".join(f'"{own_name}", "$1", "{vllm_name}", "(.*)"' for own_name, vllm_name in names)
     return f"{'label_replace(' * len(names)}\n  {expression},\n  {copies})"
