@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add all flags but --out."""
     parser.add_argument("--slos", type=Path, default=SHIPPED, help="names classes and tenants (default: the shipped)")
     where = parser.add_argument_group(
-        "where to", f"KIND=TARGET is {FORMS}. Alertmanager reads FILE, a secret: write the path as it is there."
+        "destinations", f"KIND=TARGET is {FORMS}. Alertmanager reads FILE, a secret: write the path as it is there."
     )
     _many(where, "--page", "KIND=TARGET", "pages")
     _many(where, "--ticket", "KIND=TARGET", "tickets")
@@ -34,27 +34,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
         where,
         "--route",
         "WHOSE:SEVERITY:KIND=TARGET",
-        "where a class's or tenant's go instead, such as class=NAME:page:slack=#CHANNEL or tenant=NAME:page:...",
+        "destinations for one class or tenant instead, such as class=NAME:page:slack=#CHANNEL or tenant=NAME:page:...",
     )
     where.add_argument(
-        "--heartbeat", metavar="URL|@FILE", help="the dead man's switch, which hears the Watchdog once a minute"
+        "--heartbeat",
+        metavar="URL|@FILE",
+        help="the dead man's switch, which receives the Watchdog alert once a minute",
     )
-    how = parser.add_argument_group("how to get there")
-    how.add_argument("--slack-url-file", metavar="FILE", help="holds the URL of Slack's incoming webhook")
+    how = parser.add_argument_group("delivery")
+    how.add_argument("--slack-url-file", metavar="FILE", help="file with the URL of Slack's incoming webhook")
     _many(how, "--webhook-token", "URL=FILE", "FILE holds the bearer token for this webhook")
-    how.add_argument("--smtp", metavar="HOST:PORT", help="the server that takes mail")
+    how.add_argument("--smtp", metavar="HOST:PORT", help="the mail server")
     how.add_argument("--smtp-from", metavar="ADDRESS", help="the sender of mail")
-    how.add_argument("--smtp-user", metavar="NAME", help="who logs in there (default: nobody)")
-    how.add_argument("--smtp-password-file", metavar="FILE", help="holds the password")
+    how.add_argument("--smtp-user", metavar="NAME", help="user name at the mail server (default: no login)")
+    how.add_argument("--smtp-password-file", metavar="FILE", help="file with the password")
     how.add_argument(
         "--smtp-tls", choices=("required", "off"), default="required", help="by STARTTLS (default: %(default)s)"
     )
-    when, default = parser.add_argument_group("when"), Timing()
+    when, default = parser.add_argument_group("timing"), Timing()
     for name, what in (
-        ("group_wait", "gather what fires together before the first notification"),
-        ("group_interval", "and before the next, once more fires or some has ended"),
-        ("repeat_pages", "say again that a page still fires"),
-        ("repeat_tickets", "say again that a ticket does"),
+        ("group_wait", "wait before the first notification of a group"),
+        ("group_interval", "wait before a notification of changes in a group"),
+        ("repeat_pages", "repeat the notification of a firing page"),
+        ("repeat_tickets", "repeat the notification of a firing ticket"),
     ):
         when.add_argument(
             f"--{name.replace('_', '-')}",
@@ -66,8 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         when,
         "--keep-apart",
         "LABEL",
-        "one that your Prometheus adds, such as cluster: alerts that differ in it share no notification, and none "
-        "silences the other",
+        "a label that your Prometheus adds, such as cluster: alerts that differ in it are neither grouped nor "
+        "inhibited together",
     )
 
 
@@ -150,8 +152,8 @@ def _missing_flags(flags: argparse.Namespace) -> list[str]:
     mail, slack = "email" in kinds, "slack" in kinds
     mail_flags = (flags.smtp, flags.smtp_from, flags.smtp_user, flags.smtp_password_file)
     requirements = [
-        (not flags.page, f"--page: nobody would hear of a page; write where it goes: {FORMS}"),
-        (not flags.ticket, f"--ticket: nobody would hear of a ticket; write where it goes: {FORMS}"),
+        (not flags.page, f"--page: nobody would be notified of a page; write where it goes: {FORMS}"),
+        (not flags.ticket, f"--ticket: nobody would be notified of a ticket; write where it goes: {FORMS}"),
         (
             mail and not (flags.smtp and flags.smtp_from),
             "--smtp, --smtp-from: mail needs a server and a sender; add --smtp HOST:PORT --smtp-from ADDRESS",

@@ -26,7 +26,7 @@ OUT = Path("alerts/generated")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    check_parser = actions.add_parser("check", help="read an SLO file and name every mistake in it")
+    check_parser = actions.add_parser("check", help="check an SLO file and report every mistake in it")
     check_parser.add_argument(
         "file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)"
     )
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     _add_source(check_parser)
     check_parser.set_defaults(run=_check)
-    explain_parser = actions.add_parser("explain", help="what burns each budget, and how soon each tier fires")
+    explain_parser = actions.add_parser("explain", help="show what burns each budget, and how soon each tier fires")
     explain_parser.add_argument(
         "file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)"
     )
@@ -71,27 +71,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--gpu-hour-price",
         type=float,
         metavar="X",
-        help="what one GPU costs in an hour: record prices per token and good request (default: none)",
+        help="price of one GPU hour: record costs per token and good request (default: none)",
     )
-    render_parser.add_argument("--gpus", type=int, metavar="N", help="how many GPUs are paid (default: 1)")
+    render_parser.add_argument("--gpus", type=int, metavar="N", help="number of GPUs (default: 1)")
     render_parser.add_argument(
         "--format",
         choices=("plain", "prometheusrule"),
         default="plain",
         help="rules.yaml for Prometheus, or prometheusrule.yaml for prometheus-operator (default: %(default)s)",
     )
-    render_parser.add_argument("--name", help="of the PrometheusRule (default: vllm-slo)")
+    render_parser.add_argument("--name", help="name of the PrometheusRule (default: vllm-slo)")
     render_parser.add_argument(
         "--label",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="of the PrometheusRule, by which the operator selects it (repeatable)",
+        help="label of the PrometheusRule, by which the operator selects it (repeatable)",
     )
     _add_source(render_parser)
     render_parser.set_defaults(run=_render)
     alertmanager_parser = actions.add_parser(
-        "alertmanager", help="write an Alertmanager configuration: who hears of what"
+        "alertmanager", help="write an Alertmanager configuration: destinations of pages and tickets"
     )
     alertmanager_parser.add_argument(
         "--out", default=str(OUT), metavar="DIR", help="folder for the files, - for standard output (%(default)s)"
@@ -104,9 +104,11 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source",
         choices=[str(each) for each in Source],
-        help="whose counts: the sidecar's, or those of vLLM as Prometheus scrapes it (default: as the file says)",
+        help="the counters to use: the sidecar's, or those of vLLM as Prometheus scrapes it (default: from the file)",
     )
-    parser.add_argument("--vllm-version", metavar="V", help="of the engine as the source, such as 0.25 (newest known)")
+    parser.add_argument(
+        "--vllm-version", metavar="V", help="release of vLLM with --source engine, such as 0.25 (default: newest known)"
+    )
 
 
 def _apply_flags(spec: SloFile, arguments: argparse.Namespace) -> SloFile:
@@ -147,7 +149,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _schema(arguments: argparse.Namespace) -> int:
     path = _write(json_schema.render(), arguments.out, "slos.schema.json")
     if path:
-        print(f"{path}: what an editor knows of SLO files")
+        print(f"{path}: JSON Schema of SLO files, for editors")
     return 0
 
 
@@ -191,11 +193,10 @@ def _alertmanager(arguments: argparse.Namespace) -> int:
         return 0
     template_path = _write(receivers.TEMPLATE, arguments.out, receivers.TEMPLATE_PATH) if template else None
     print(
-        f"{path}: who hears of pages, tickets and the Watchdog"
-        + (f"; texts in {template_path}" if template_path else "")
+        f"{path}: routes of pages, tickets and the Watchdog" + (f"; texts in {template_path}" if template_path else "")
     )
     if delivery.heartbeat is None:
-        print("note: without --heartbeat, nobody hears that Prometheus or Alertmanager itself is down")
+        print("note: without --heartbeat, nobody is notified when Prometheus or Alertmanager itself is down")
     return 0
 
 

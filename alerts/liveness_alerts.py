@@ -120,9 +120,9 @@ def _engine_down(spec: SloFile, links: Links) -> tuple[Alert, ...]:
 def _engine_stalled(spec: SloFile, links: Links) -> Alert:
     """Requests are open and no token moves: by the counts of each engine, else by the waits at the sidecar.
 
-    An engine that counts tokens only as requests end (`llm_engine_token_counts_live` 0) stands still by them during
-    each long answer. The sidecar counts at the end too; what it knows before is who waits and what streams. So such an
-    engine is told to stall when nothing streams: a stall in the middle of answers shows once their clients are gone.
+    The counters of an engine that counts tokens at the end of a request (`llm_engine_token_counts_live` 0) stand still
+    during each long response. The sidecar also counts at the end, but knows which requests wait and which stream. Such
+    an engine counts as stalled when nothing streams; a stall during responses is detected once their clients are gone.
     """
     lookback = spell_duration(4 * spec.scrape_interval)
     pending_for = max(windows(spec).step, 30.0)

@@ -259,4 +259,4 @@ def test_the_command_writes_it(capsys: pytest.CaptureFixture[str], tmp_path: Any
     assert capsys.readouterr().out == json_schema.render()
     assert main(["alerts", "schema", "--out", str(tmp_path / "deep")]) == 0
     assert (tmp_path / "deep/slos.schema.json").read_text(encoding="utf-8") == json_schema.render()
-    assert capsys.readouterr().out == f"{tmp_path}/deep/slos.schema.json: what an editor knows of SLO files\n"
+    assert capsys.readouterr().out == f"{tmp_path}/deep/slos.schema.json: JSON Schema of SLO files, for editors\n"

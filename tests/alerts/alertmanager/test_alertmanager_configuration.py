@@ -140,8 +140,8 @@ PAGERDUTY_KEY = (
         pytest.param(
             [],
             [
-                f"--page: nobody would hear of a page; write where it goes: {FORMS}",
-                f"--ticket: nobody would hear of a ticket; write where it goes: {FORMS}",
+                f"--page: nobody would be notified of a page; write where it goes: {FORMS}",
+                f"--ticket: nobody would be notified of a ticket; write where it goes: {FORMS}",
             ],
             id="nobody hears anything",
         ),
@@ -225,6 +225,6 @@ def test_standard_output_has_no_room_for_the_template(capsys: pytest.CaptureFixt
 def test_who_forgets_the_heartbeat_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = render_configuration(tmp_path, *WEBHOOKS)
     assert capsys.readouterr().out == (
-        f"{path}: who hears of pages, tickets and the Watchdog\n"
-        "note: without --heartbeat, nobody hears that Prometheus or Alertmanager itself is down\n"
+        f"{path}: routes of pages, tickets and the Watchdog\n"
+        "note: without --heartbeat, nobody is notified when Prometheus or Alertmanager itself is down\n"
     )
