@@ -1,4 +1,4 @@
-"""The SLO file: what counts as a good request, for which class of request, how often, over which period."""
+"""The SLO file: classes of requests, the SLOs of each class, the period and the guards of the alerts."""
 
 import operator
 import re
@@ -33,7 +33,7 @@ SHIPPED = Path(__file__).resolve().parents[1] / "alerts" / "slos.yaml"
 
 
 class Measure(StrEnum):
-    """What an SLO judges; each is defined in README under "What is measured"."""
+    """The signal that an SLO judges; each is defined in README under "What is measured"."""
 
     TTFT = "ttft"
     TPOT = "tpot"
@@ -46,21 +46,21 @@ class Measure(StrEnum):
 
 
 class Unary(StrEnum):
-    """What a streaming SLO does with a request that does not stream."""
+    """How a streaming SLO judges a request that does not stream."""
 
     SKIP = "skip"
     E2E = "e2e"
 
 
 class Rejected(StrEnum):
-    """What a 429 or 503 is to an SLO."""
+    """How an SLO judges a 429 or 503."""
 
     BAD = "bad"
     EXCLUDE = "exclude"
 
 
 class Source(StrEnum):
-    """Whose counts the rules are made of."""
+    """The counters that the rules are built on."""
 
     SIDECAR = "sidecar"
     ENGINE = "engine"
@@ -81,7 +81,7 @@ class Bound:
     compare: str
     tokens: int
 
-    def holds(self, tokens: float) -> bool:
+    def admits(self, tokens: float) -> bool:
         return _COMPARE[self.compare](tokens, self.tokens)
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class Bound:
 
 
 VERSION = re.compile(r"v?\d+(\.\d+){1,3}")
-"""How a release of vLLM is written."""
+"""The version number of a vLLM release."""
 
 _HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _BOUND = matched(
@@ -146,8 +146,8 @@ class RequestClass:
     ] = None
 
     def fits(self, prompt_tokens: float, max_tokens: float) -> bool:
-        return (self.prompt_tokens is None or self.prompt_tokens.holds(prompt_tokens)) and (
-            self.max_tokens is None or self.max_tokens.holds(max_tokens)
+        return (self.prompt_tokens is None or self.prompt_tokens.admits(prompt_tokens)) and (
+            self.max_tokens is None or self.max_tokens.admits(max_tokens)
         )
 
 

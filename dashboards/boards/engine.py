@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models import units
 from alerts.engine_alerts import KV_CACHE_FULL
 from alerts.links import DashboardUid, PanelTitle
 from alerts.promql import max_by, rate, ratio, sum_by
-from alerts.recording_windows import patience
+from alerts.recording_windows import down_after
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.label_selectors import RATE, select_engine, select_sidecar
@@ -102,7 +102,7 @@ def scrape_age(spec: SloFile) -> stat.Panel:
         style.stat_panel("Last look", text, units.Seconds, 3, 5)
         .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
         .decimals(1)
-        .thresholds(style.thresholds(GOOD, (patience(spec), BAD)))
+        .thresholds(style.thresholds(GOOD, (down_after(spec), BAD)))
     )
 
 

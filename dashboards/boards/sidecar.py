@@ -6,7 +6,7 @@ from grafana_foundation_sdk.models import units
 from alerts.links import DashboardUid, PanelTitle
 from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import max_by, rate, ratio, sum_by
-from alerts.recording_windows import patience
+from alerts.recording_windows import down_after
 from dashboards import style
 from dashboards.board import Board
 from dashboards.label_selectors import RATE, select_sidecar
@@ -210,7 +210,7 @@ def engine_age(spec: SloFile) -> timeseries.Panel:
     age = max_by(select_sidecar(signals.ENGINE_SCRAPE_AGE), [Label.INSTANCE, Label.ENGINE])
     panel = style.time_series_panel("Age of the last look", text, units.Seconds, 6)
     return style.with_threshold_lines(
-        panel.with_target(query(age, "{{engine}} at {{instance}}")), (patience(spec), BAD)
+        panel.with_target(query(age, "{{engine}} at {{instance}}")), (down_after(spec), BAD)
     )
 
 

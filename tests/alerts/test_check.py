@@ -62,7 +62,7 @@ slos.yaml:8:76: mistake: slos[0].objective: 100% leaves no error budget, so its 
 
 
 @pytest.mark.parametrize(
-    "text,shown",
+    "text,output",
     [
         pytest.param(
             "version: 1 # [b]\x1b[31m\n",
@@ -88,10 +88,10 @@ slos.yaml:8:76: mistake: slos[0].objective: 100% leaves no error budget, so its 
     ],
 )
 def test_what_is_shown_of_a_line_stands_where_it_stood(
-    folder: Path, capsys: pytest.CaptureFixture[str], text: str, shown: str
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str, output: str
 ) -> None:
     assert check(folder, text) == 2
-    assert capsys.readouterr().out == shown
+    assert capsys.readouterr().out == output
 
 
 DOUBTS = [
@@ -157,14 +157,14 @@ budget left looks too good
 ]
 
 
-@pytest.mark.parametrize("right,wrong,shown", DOUBTS)
+@pytest.mark.parametrize("right,wrong,output", DOUBTS)
 def test_a_doubt_is_told_and_fails_the_check_only_when_strict(
-    folder: Path, capsys: pytest.CaptureFixture[str], right: str, wrong: str, shown: str
+    folder: Path, capsys: pytest.CaptureFixture[str], right: str, wrong: str, output: str
 ) -> None:
     text = MINIMAL.replace(right, wrong, 1)
     assert check(folder, text, "--retention", "30d") == 0
     head, _, last = capsys.readouterr().out.rstrip("\n").rpartition("\n")
-    assert head == shown
+    assert head == output
     assert last.startswith("slos.yaml: OK: ")
     assert check(folder, text, "--retention", "30d", "--strict") == 1
 

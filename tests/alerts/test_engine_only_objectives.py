@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.alert_names import AlertName
-from alerts.engine_only import CAVEAT, Counted, LeftOut, judged, snap
+from alerts.engine_only import CAVEAT, SupportedSlo, UnsupportedSlo, evaluate_slos, snap
 from alerts.rule_file import render, rules
 from alerts.rule_groups import Alert, Recording
 from compose.cli import main
@@ -32,15 +32,15 @@ def test_a_threshold_is_counted_at_the_nearest_bound_of_its_release(
     measure: Measure, version: str, threshold: float
 ) -> None:
     slo = Slo(name="x", classes=("short", "long"), measure=measure, threshold=threshold, objective=0.95)
-    match judged(replace(engine_only(version), slos=(slo,))):
-        case (Counted(_, found, bound),):
-            assert bound in found.bounds
-            assert all(abs(bound - threshold) <= abs(other - threshold) + 1e-9 for other in found.bounds)
-            assert snap(bound, found.bounds) == bound
-        case (LeftOut(_, key, told),) if key == "threshold":
-            lies, nearest = re.search(r" lies (below|above) every .* ([\d.]+)s$", told).groups()  # type: ignore[union-attr]
+    match evaluate_slos(replace(engine_only(version), slos=(slo,))):
+        case (SupportedSlo(_, histogram, bound),):
+            assert bound in histogram.bounds
+            assert all(abs(bound - threshold) <= abs(other - threshold) + 1e-9 for other in histogram.bounds)
+            assert snap(bound, histogram.bounds) == bound
+        case (UnsupportedSlo(_, key, note),) if key == "threshold":
+            lies, nearest = re.search(r" lies (below|above) every .* ([\d.]+)s$", note).groups()  # type: ignore[union-attr]
             assert threshold < float(nearest) if lies == "below" else threshold > float(nearest)
-        case (LeftOut(_, key),):
+        case (UnsupportedSlo(_, key),):
             assert (key, measure, order(version) < (0, 11, 0)) == ("signal", Measure.TPOT, True)
 
 
@@ -130,8 +130,8 @@ def test_what_vllm_judges_otherwise_or_not_at_all_is_told_under_its_place(
     monkeypatch.chdir(tmp_path)
     Path("slos.yaml").write_text(ENGINE_ONLY.replace(right, wrong, 1))
     code = main(["alerts", "check", "slos.yaml"])
-    shown = list(blocks(capsys.readouterr().out))
-    assert finding in shown
+    findings = list(blocks(capsys.readouterr().out))
+    assert finding in findings
     assert code == (2 if ": mistake: " in finding else 0)
 
 
@@ -152,8 +152,8 @@ def test_a_file_without_anything_that_vllm_counts_is_refused(
         )
     )
     assert main(["alerts", "render", "--slos", str(path), "--out", "-"]) == 2
-    said = "slos: vLLM can count none of these by itself; add one on ttft, tpot or e2e, or run the sidecar"
-    assert capsys.readouterr() == ("", f"vllm-slo: {said}\n")
+    message = "slos: vLLM can count none of these by itself; add one on ttft, tpot or e2e, or run the sidecar"
+    assert capsys.readouterr() == ("", f"vllm-slo: {message}\n")
     assert main(["alerts", "check", str(path)]) == 2
 
 
@@ -198,15 +198,15 @@ def test_the_head_of_the_file_says_how_each_slo_is_counted_and_what_is_not_seen(
 
 def test_every_alert_on_a_budget_says_how_it_was_counted_and_what_is_not_seen() -> None:
     spec = loads(ENGINE_ONLY.replace("threshold: 1s", "threshold: 1200ms"))
-    made = [rule for group in rules(spec) for rule in group.rules if isinstance(rule, Alert)]
-    told = {each.slo.name: each.told for each in judged(spec) if isinstance(each, Counted)}
-    for alert in made:
+    alerts = [rule for group in rules(spec) for rule in group.rules if isinstance(rule, Alert)]
+    notes = {each.slo.name: each.note for each in evaluate_slos(spec) if isinstance(each, SupportedSlo)}
+    for alert in alerts:
         text = alert.annotations["description"]
         assert ("sidecar" in text or "oldest wait" in text) is False, alert.name
         if alert.name in (AlertName.BURN, AlertName.LOW_TRAFFIC):
             assert text.endswith(CAVEAT)
-            assert told.get(alert.labels.get("slo", ""), "") in text
-    assert {alert.name for alert in made} == {
+            assert notes.get(alert.labels.get("slo", ""), "") in text
+    assert {alert.name for alert in alerts} == {
         *("LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic", "LLMEngineDown", "LLMEngineStalled", "LLMSLOUnmeasured"),
         *("LLMPageHeldBack", "LLMEngineRestarts", "LLMQueueSaturated", "LLMKVCacheFull", "LLMPrefixCacheCollapse"),
         "Watchdog",
@@ -214,18 +214,18 @@ def test_every_alert_on_a_budget_says_how_it_was_counted_and_what_is_not_seen() 
 
 
 def test_no_rule_asks_for_what_only_a_sidecar_knows() -> None:
-    made = [rule for group in rules(SPEC) for rule in group.rules]
-    recorded = {rule.series.name for rule in made if isinstance(rule, Recording)}
-    for rule in made:
+    all_rules = [rule for group in rules(SPEC) for rule in group.rules]
+    recorded = {rule.series.name for rule in all_rules if isinstance(rule, Recording)}
+    for rule in all_rules:
         assert set(re.findall(r"\bllm_[\w:]+", rule.expr)) <= recorded
 
 
 def test_the_same_file_gives_the_same_bytes_in_any_process() -> None:
-    make = "import sys; from alerts import rule_file; from exporters import slos; "
-    make += "print(rule_file.render(slos.loads(sys.stdin.read())))"
-    made = {
+    program = "import sys; from alerts import rule_file; from exporters import slos; "
+    program += "print(rule_file.render(slos.loads(sys.stdin.read())))"
+    outputs = {
         subprocess.run(
-            [sys.executable, "-c", make],
+            [sys.executable, "-c", program],
             input=ENGINE_ONLY,
             env={"PYTHONHASHSEED": seed},
             capture_output=True,
@@ -234,4 +234,4 @@ def test_the_same_file_gives_the_same_bytes_in_any_process() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert made == {f"{render(SPEC)}\n"}
+    assert outputs == {f"{render(SPEC)}\n"}

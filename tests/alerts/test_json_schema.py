@@ -49,7 +49,7 @@ def fits(rules: Any, value: Any) -> bool:
     """Whether `value` is valid under the words of JSON Schema that ours uses; an unknown one is a KeyError."""
     if isinstance(rules, bool):
         return rules
-    return all(WORDS[word](rules, wanted, value) for word, wanted in rules.items())
+    return all(WORDS[word](rules, expected, value) for word, expected in rules.items())
 
 
 def is_a(kind: str, value: Any) -> bool:
@@ -65,21 +65,22 @@ def conditional(rules: Any, condition: Any, value: Any) -> bool:
 
 WORDS: dict[str, Any] = {
     **dict.fromkeys(
-        ("$schema", "$comment", "title", "description", "default", "then", "else"), lambda _rules, _wanted, _value: True
+        ("$schema", "$comment", "title", "description", "default", "then", "else"),
+        lambda _rules, _expected, _value: True,
     ),
     "type": lambda _, kinds, value: any(is_a(kind, value) for kind in ([kinds] if isinstance(kinds, str) else kinds)),
-    "const": lambda _, wanted, value: value == wanted,
-    "enum": lambda _, wanted, value: value in wanted,
-    "pattern": lambda _, wanted, value: not isinstance(value, str) or re.search(wanted, value) is not None,
+    "const": lambda _, expected, value: value == expected,
+    "enum": lambda _, expected, value: value in expected,
+    "pattern": lambda _, expected, value: not isinstance(value, str) or re.search(expected, value) is not None,
     "minimum": lambda _, least, value: not is_a("number", value) or value >= least,
     "minItems": lambda _, least, value: not isinstance(value, list) or len(value) >= least,
     "items": lambda _, each, value: not isinstance(value, list) or all(fits(each, item) for item in value),
     "required": lambda _, keys, value: not isinstance(value, dict) or set(keys) <= set(value),
-    "properties": lambda _, known, value: (
-        not isinstance(value, dict) or all(fits(known[key], item) for key, item in value.items() if key in known)
+    "properties": lambda _, keys, value: (
+        not isinstance(value, dict) or all(fits(keys[key], item) for key, item in value.items() if key in keys)
     ),
-    "additionalProperties": lambda rules, wanted, value: (
-        wanted or not isinstance(value, dict) or set(value) <= set(rules["properties"])
+    "additionalProperties": lambda rules, expected, value: (
+        expected or not isinstance(value, dict) or set(value) <= set(rules["properties"])
     ),
     "if": conditional,
 }
@@ -117,18 +118,18 @@ def test_a_mistake_of_form_is_refused(right: str, wrong: str, _message: str, req
 
 
 def test_every_key_of_the_reader_is_in_the_schema_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, tuple[set[str], set[str]]] = {}
+    keys_read: dict[str, tuple[set[str], set[str]]] = {}
     read = yaml_reader.Node.fields
 
     def listen(
-        node: yaml_reader.Node, known: Iterable[str], required: Iterable[str] = ()
+        node: yaml_reader.Node, known_keys: Iterable[str], required: Iterable[str] = ()
     ) -> dict[str, yaml_reader.Node]:
-        asked[re.sub(r"\[\d+\]", "[]", node.path)] = set(known), set(required)
-        return read(node, known, required)
+        keys_read[re.sub(r"\[\d+\]", "[]", node.path)] = set(known_keys), set(required)
+        return read(node, known_keys, required)
 
     monkeypatch.setattr(yaml_reader.Node, "fields", listen)
     loads(EVERY_KEY)
-    assert dict(mappings("", SCHEMA)) == asked
+    assert dict(mappings("", SCHEMA)) == keys_read
 
 
 def mappings(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[set[str], set[str]]]]:
@@ -142,8 +143,8 @@ def mappings(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[s
 
 def test_the_defaults_are_the_readers() -> None:
     least = loads(MINIMAL.replace("scrape_interval: 15s\n", ""))
-    says = {key: rules["default"] for key, rules in SCHEMA["properties"].items() if "default" in rules}
-    assert says == {
+    defaults = {key: rules["default"] for key, rules in SCHEMA["properties"].items() if "default" in rules}
+    assert defaults == {
         "scrape_interval": spell_duration(least.scrape_interval),
         "first_token_timeout": spell_duration(least.first_token_timeout),
         "trust_request_start": least.trust_request_start,
@@ -183,8 +184,8 @@ def test_the_readme_explains_every_key_with_its_default() -> None:
     }
     for key, (default, _) in declared.items():
         if default is not None:
-            shown = f"`{default if isinstance(default, str) else json.dumps(default)}`" if default != [] else "none"
-            assert documented[key].startswith(shown), key
+            text = f"`{default if isinstance(default, str) else json.dumps(default)}`" if default != [] else "none"
+            assert documented[key].startswith(text), key
 
 
 def leaves(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[Any, bool]]]:
@@ -258,4 +259,4 @@ def test_the_command_writes_it(capsys: pytest.CaptureFixture[str], tmp_path: Any
     assert capsys.readouterr().out == json_schema.render()
     assert main(["alerts", "schema", "--out", str(tmp_path / "deep")]) == 0
     assert (tmp_path / "deep/slos.schema.json").read_text(encoding="utf-8") == json_schema.render()
-    assert capsys.readouterr().out == f"{tmp_path}/deep/slos.schema.json: what an editor knows of SLO files\n"
+    assert capsys.readouterr().out == f"{tmp_path}/deep/slos.schema.json: JSON Schema of SLO files, for editors\n"
