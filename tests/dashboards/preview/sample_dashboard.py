@@ -25,7 +25,7 @@ SERIES: dict[str, list[tuple[dict[str, str], Value]]] = {
     "buckets": [({"le": "0.1"}, 1), ({"le": "0.5"}, 4), ({"le": "+Inf"}, 4)],
     "nothing": [],
     "undefined": [({}, math.nan)],
-    "flips * 1000": [({"setting": "seed", "new": "2"}, (END - 100) * 1000)],
+    "changes * 1000": [({"setting": "seed", "new": "2"}, (END - 100) * 1000)],
     "firing": [({"alertname": "Burn"}, lambda at: 1 if END - 200 <= at <= END - 150 else math.nan)],
 }
 
@@ -206,8 +206,8 @@ def dashboard(*panels: dict[str, Any], **more: Any) -> dict[str, Any]:
         "annotations": {
             "list": [
                 {
-                    "name": "Flips",
-                    "expr": "flips * 1000",
+                    "name": "Config changes",
+                    "expr": "changes * 1000",
                     "titleFormat": "{{setting}} → {{new}}",
                     "iconColor": RED,
                     "useValueForTime": True,

@@ -192,7 +192,7 @@ async def test_hovering_over_a_graph_shows_the_values_under_the_pointer_the_grea
 
 async def test_hovering_over_an_annotation_shows_its_text(tab: Tab, page: str) -> None:
     await tab.show(page)
-    await point_at(tab, ".plot .nsewdrag", across=2 / 3)  # the flip was 100 s before the end of 300 s
+    await point_at(tab, ".plot .nsewdrag", across=2 / 3)  # the config change was 100 s before the end of 300 s
     await tab.wait_for("document.getElementById('tip').innerText.includes('seed → 2')")
 
 
