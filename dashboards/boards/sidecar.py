@@ -183,9 +183,8 @@ def engine_times() -> timeseries.Panel:
     )
     with_times, ended = (_rate(each, Label.INSTANCE) for each in (signals.REQUESTS_WITH_ENGINE_TIMES, signals.REQUESTS))
     return (
-        style.time_series_panel("Requests with the engine's times", text, units.PercentUnit, 6)
+        style.ratio_panel("Requests with the engine's times", text, 6)
         .with_target(query(f"clamp_max({ratio(with_times, ended)}, 1)", _PER_SIDECAR))
-        .max(1)
         .no_value(NO_TRAFFIC)
     )
 

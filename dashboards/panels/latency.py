@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from grafana_foundation_sdk.builders import common, heatmap, timeseries
+from grafana_foundation_sdk.builders import heatmap, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
@@ -38,13 +38,7 @@ def quantile_panel(title: str, text: str, histogram: Signal, measure: Measure, s
     for q in (0.5, 0.95):
         series = quantile(q, histogram, RATE, [Label.CLASS], MODEL_AND_CLASS)
         panel.with_target(query(series, f"{PER_CLASS} p{q * 100:g}").exemplar(q == 0.95 and _has_exemplars(histogram)))
-    panel.legend(
-        common.VizLegendOptions()
-        .show_legend(True)
-        .display_mode(common_model.LegendDisplayMode.TABLE)
-        .placement(common_model.LegendPlacement.RIGHT)
-        .calcs(["lastNotNull"])
-    )
+    panel.legend(style.table_legend(common_model.LegendPlacement.RIGHT, "lastNotNull"))
     dotted = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
     panel.override_by_regexp("/ p50$/", [dotted])
     return style.with_threshold_lines(
@@ -127,7 +121,7 @@ def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
         "Beside it stands the oldest wait, of whom nobody knows more than that.",
     )
     with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
-    panel = style.time_series_panel("Requests whose engine times are known", text, units.PercentUnit, 12, 8).max(1)
+    panel = style.ratio_panel("Requests whose engine times are known", text, 12, 8)
     share = f"clamp_max({ratio(with_times, ended)}, 1)"  # two rates are never of quite the same requests
     return style.colour_by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)
 

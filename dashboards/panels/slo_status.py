@@ -69,11 +69,7 @@ def burn_rate(spec: SloFile) -> timeseries.Panel:
             common.ScaleDistributionConfig().type(common_model.ScaleDistribution.SYMLOG).log(10).linear_threshold(1)
         )
         .legend(
-            common.VizLegendOptions()
-            .show_legend(True)
-            .display_mode(common_model.LegendDisplayMode.TABLE)
-            .placement(common_model.LegendPlacement.RIGHT)
-            .calcs(["lastNotNull", "max"])
+            style.table_legend(common_model.LegendPlacement.RIGHT, "lastNotNull", "max")
             .sort_by("Last *")
             .sort_desc(True)
         )
@@ -110,13 +106,11 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         f"The lines are the lowest objective and twice its budget; gaps are {NO_TRAFFIC}.",
     )
     panel = (
-        style.time_series_panel("Goodput over time", text, units.PercentUnit, 8)
+        style.ratio_panel("Goodput over time", text, 8)
         .with_target(query(goodput_ratio(), PER_CLASS))
-        .max(1)
         .no_value(NO_TRAFFIC)
     )
-    lines = ((value, BAD if colour == WARN else WARN) for value, colour in goodput_limits(spec))
-    return style.with_threshold_lines(style.colour_by_class(panel, spec), *lines)
+    return style.with_threshold_lines(style.colour_by_class(panel, spec), *goodput_lines(spec))
 
 
 def _page_factors(spec: SloFile) -> tuple[float, ...]:
@@ -128,3 +122,8 @@ def goodput_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
     """From the lowest objective on all is well; at twice its budget it is not."""
     lowest = min(slo.objective for slo in spec.slos)
     return (max(0.0, round(2 * lowest - 1, 12)), WARN), (lowest, GOOD)
+
+
+def goodput_lines(spec: SloFile) -> tuple[tuple[float, str], ...]:
+    """The same limits as lines, each in the colour of what is below it."""
+    return tuple((value, BAD if colour == WARN else WARN) for value, colour in goodput_limits(spec))
