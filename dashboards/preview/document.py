@@ -8,7 +8,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from dashboards.audit import is_prometheus
+from dashboards.dashboard_reader import is_prometheus
 from dashboards.interpolation import UnknownVariableError, expand
 from dashboards.preview.data_frames import Frame, TimeGrid
 from dashboards.preview.field_config import Context, FieldConfigSource, field_config_source

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from dashboards.audit import checks_of
 from dashboards.board import Board
+from dashboards.dashboard_reader import checks_of
 from dashboards.interpolation import expand, intervals
 from exporters.slos import SHIPPED, SloFile, load
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from compose.cli import main
-from dashboards.audit import Check, Finding, Measurement, QueryType, checks_of
+from dashboards.audit import Finding, Measurement
 from dashboards.command import GENERATED
+from dashboards.dashboard_reader import Check, QueryType, checks_of
 from exporters.prometheus_api import Prometheus
 from tests.support.fake_prometheus import FakePrometheus, Handler
 

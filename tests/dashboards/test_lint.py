@@ -20,8 +20,8 @@ from grafana_foundation_sdk.models import units
 from alerts.rule_file import rules
 from alerts.rule_groups import Recording
 from dashboards import style
-from dashboards.audit import checks_of
 from dashboards.command import GENERATED
+from dashboards.dashboard_reader import checks_of
 from exporters.signals import (
     COST_GOOD_IN,
     COST_IDLE_IN,

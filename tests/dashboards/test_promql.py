@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from compose.prometheus_tools import find_tools
-from dashboards.audit import QueryType, checks_of
 from dashboards.command import GENERATED
+from dashboards.dashboard_reader import QueryType, checks_of
 from dashboards.interpolation import expand, intervals
 
 

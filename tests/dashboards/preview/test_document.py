@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.audit import TimeRange
+from dashboards.dashboard_reader import TimeRange
 from dashboards.preview import queries
 from dashboards.preview.document import document
 from dashboards.preview.html_page import PageSet, to_json

@@ -12,8 +12,8 @@ import pytest_asyncio
 from aiohttp.test_utils import TestServer
 
 from compose.cli import main
-from dashboards.audit import TimeRange, read_dashboards
 from dashboards.command import GENERATED
+from dashboards.dashboard_reader import TimeRange, read_dashboards
 from dashboards.preview.chromium import BROWSER_NAMES, Tab, browser, find_browser
 from dashboards.preview.document import document
 from dashboards.preview.html_page import PageSet

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
-from dashboards.audit import TimeRange
+from dashboards.dashboard_reader import TimeRange
 from dashboards.preview.command import parse_time_range
 from dashboards.preview.html_page import PageSet
 from dashboards.preview.preview_server import PreviewServer, Selection
