@@ -1,4 +1,4 @@
-"""The dashboard "Engine": does it keep up, what limits it, how is it set, and what does it not tell?"""
+"""The dashboard "Engine": load, limits, configuration, and missing metrics of engines."""
 
 from grafana_foundation_sdk.builders import stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model

@@ -1,7 +1,7 @@
-"""The dashboard "Fleet": which engine is worse than the others, and how is it set differently?
+"""The dashboard "Fleet": all engines side by side, and the settings in which they differ.
 
 A row is an engine as one sidecar sees it: `instance` and `engine` together, as two sidecars may know their engines by
-the same address. What users feel is known per sidecar only, so engines behind one gateway share these figures.
+the same address. Latency and goodput are known per sidecar only, so engines behind one gateway share these values.
 """
 
 from grafana_foundation_sdk.builders import common, table, timeseries
@@ -131,7 +131,7 @@ def _per_engine(sidecar_query: str) -> str:
 
 
 def _state() -> str:
-    """1 for an engine that is up; a sidecar that is down exposes no engine and has one row of its own."""
+    """1 for an engine that is up; a sidecar that is down exposes no engine and has one row."""
     down = f"{select_sidecar(UP, {Label.JOB: SIDECAR_JOB})} == 0"
     row = f'label_replace({down}, "{Label.ENGINE}", "sidecar down", "", "")'
     return f"{_max(signals.ENGINE_UP)} or {max_by(row, _ENGINE_LABELS)}"

@@ -1,4 +1,4 @@
-"""Panels on the engine's own state, by its own count."""
+"""Panels on the state of the engine, by its own metrics."""
 
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import units

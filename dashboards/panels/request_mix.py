@@ -1,4 +1,4 @@
-"""Panels on what is asked: lengths and what fails by them, classes, repeats, tenants."""
+"""Panels on the mix of requests: sizes, failures by size, classes, repeated prompts, tenants."""
 
 from collections.abc import Iterable
 

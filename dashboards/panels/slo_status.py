@@ -1,4 +1,4 @@
-"""Panels on what was promised: error budget, burn rate, alerts, goodput."""
+"""Panels on the state of the SLOs: error budget, burn rate, alerts, goodput."""
 
 from grafana_foundation_sdk.builders import bargauge, common, stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
@@ -48,7 +48,7 @@ def goodput_now(spec: SloFile) -> stat.Panel:
 
 
 def burn_rate(spec: SloFile) -> timeseries.Panel:
-    """Is the budget spent faster than it may be? Windows are whatever the rules record."""
+    """The burn rate in all windows that the rules record."""
     factors = _page_factors(spec)
     text = describe(
         "Is the error budget spent faster than it may be?",
@@ -119,7 +119,7 @@ def _page_factors(spec: SloFile) -> tuple[float, ...]:
 
 
 def goodput_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
-    """From the lowest objective on all is well; at twice its budget it is not."""
+    """Good from the lowest objective on; bad below twice its budget."""
     lowest = min(slo.objective for slo in spec.slos)
     return (max(0.0, round(2 * lowest - 1, 12)), WARN), (lowest, GOOD)
 

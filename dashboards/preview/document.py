@@ -114,7 +114,7 @@ def _body(
         case "table":
             return "table", table(panel, frames, configs)
         case "text":
-            # HTML is escaped: the file may come from anybody
+            # HTML is escaped: the file is untrusted
             content = _expand_text(str((panel.get("options") or {}).get("content", "")), configs.context.variable_texts)
             return "text", {"html": MarkdownIt("js-default").render(content)}
     return "unknown", {}

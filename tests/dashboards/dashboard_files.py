@@ -1,4 +1,4 @@
-"""A dashboard as Grafana reads it: its panels by title, their queries as they are asked."""
+"""Reads rendered dashboards: panels by title, and their queries with variables expanded."""
 
 import json
 from typing import Any

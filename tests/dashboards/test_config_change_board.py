@@ -95,7 +95,7 @@ def prometheus(tools: Tools) -> Iterator[Prometheus]:
 
 
 class EvaluatedBoard:
-    """What the board shows of a time; `given` are variables that somebody has chosen."""
+    """The board evaluated over a time range; `selection` has the variables that are selected by hand."""
 
     def __init__(self, prometheus: Prometheus, start: float, end: float, **selection: str) -> None:
         page = json.loads((GENERATED / BOARD.file_name).read_text(encoding="utf-8"))

@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}"),
 ]
 
-# What the library, the styles and the page say of each panel.
+# The state of each panel in the page.
 PANEL_FACTS = """[...document.querySelectorAll(".panel")].map((panel) => ({
   title: panel.querySelector("h2")?.textContent,
   drawn: panel.dataset.drawn,
@@ -82,7 +82,7 @@ def server(dashboards: Mapping[str, Mapping[str, Any]], draw: Draw, refresh: flo
 async def site(prometheus: FakePrometheus) -> AsyncIterator[str]:
     """The address of a server of the page with every kind of panel and of all shipped dashboards.
 
-    The browser compiles the charting library of a server once, and that of a file each time.
+    A browser caches the compiled charting library of a server; that of a file it compiles at each load.
     """
     dashboards = {**SHIPPED, "made": dashboard(*PANELS)}
     with FakePrometheus(anything) as of_shipped:
@@ -102,7 +102,7 @@ def page(site: str) -> str:
 
 
 def complaints(tab: Tab) -> list[Any]:
-    """Everything that a console would show in red."""
+    """The errors and warnings of the browser's console."""
     wrong = {"Runtime.exceptionThrown", "Log.entryAdded", "Network.loadingFailed"}
     console_events = [(what, how) for what, how in tab.events if what in wrong]
     return console_events + [
