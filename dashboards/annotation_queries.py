@@ -32,17 +32,17 @@ def config_change_query() -> str:
 
 
 def _firing(severity: Severity) -> str:
-    """One region an alert, whatever the SLOs and classes: in an incident a dozen of them would cover the curves."""
+    """One region an alert for all SLOs and classes: one region each would cover the curves in an incident."""
     return f'max by (alertname) ({FIRING}{{alertstate="firing",{Label.SEVERITY}="{severity}"}})'
 
 
 def _point_annotation(expression: str, name: str, title: str, text: str, step: str) -> dashboard.AnnotationQuery:
-    """Marks at the times that the query's values are, in milliseconds: exact, whenever it was scraped."""
+    """Points at the values of the query, which are times in milliseconds, independent of the scrape."""
     return _annotation(expression, name, title, text, step).use_value_for_time(True)
 
 
 def _region_annotation(expression: str, name: str, title: str, text: str, step: str) -> dashboard.AnnotationQuery:
-    """Regions for as long as the query has a value above 0."""
+    """Regions while the query has a value above 0."""
     return _annotation(expression, name, title, text, step)
 
 

@@ -1,7 +1,7 @@
 """Variables that select a config change and two equal windows, before and after it; the restart between is left out.
 
-PromQL takes only a literal number after `@`, so the windows are variables of the dashboard: each is the answer to a
-query that names those before it.
+PromQL accepts only a literal number after `@`, so the windows are variables of the dashboard, each the result of a
+query that refers to earlier ones.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _CHANGES_IN_RANGE = f"last_over_time({_CONFIG_CHANGES}[$__range]) > (time() - $_
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One of the windows, as what follows a selector: its start, its end, and all of it."""
+    """One of the windows as PromQL modifiers: of its start, its end, and its whole length."""
 
     start: str
     end: str
@@ -50,7 +50,7 @@ def selected_change() -> str:
 
 
 def _change_variable() -> dashboard.QueryVariable:
-    """The newest first; without one, the end of the time shown, so that no query is broken."""
+    """The newest first; without one, the end of the time range, so that all queries stay valid."""
     labelled = f'label_join({_CHANGES_IN_RANGE}, "{Label.NEW}", " → ", "{Label.OLD}", "{Label.NEW}")'
     labelled = f'label_join({labelled}, "{Label.SETTING}", ": ", "{Label.SETTING}", "{Label.NEW}")'
     no_change = f'label_replace(vector(time()), "{Label.SETTING}", "none in the time shown", "", "")'
@@ -85,7 +85,7 @@ def _after_variable() -> dashboard.QueryVariable:
 
 def _length_variable() -> dashboard.QueryVariable:
     """The selected length, cut to what the records, the time shown and other config changes leave on both sides."""
-    scraped = f"(vector(time()) and count({signals.ENGINE_UP.name}))[${{span}}s5000ms:5s]"  # and 5 s: a step more
+    scraped = f"(vector(time()) and count({signals.ENGINE_UP.name}))[${{span}}s5000ms:5s]"  # 5 s are one step
     room = "vector($span)"
     for limit in (
         f"$before - scalar(min_over_time({scraped} @ $before) or vector($before))",
@@ -110,12 +110,12 @@ def _scalar_variable(name: str, expression: str) -> dashboard.QueryVariable:
 
 
 def _query_result_variable(name: str, expression: str) -> dashboard.QueryVariable:
-    """A variable over the answer to a query; the value in the file stands only until that has come."""
+    """A variable over the result of a query, which replaces the value in the file."""
     query = f"query_result({expression})"
     return (
         dashboard.QueryVariable(name)
         .datasource(DATASOURCE)
-        .query({"qryType": 5, "query": query, "refId": f"Variable-{name}"})  # 5: a classic query, kept as text
+        .query({"qryType": 5, "query": query, "refId": f"Variable-{name}"})  # 5: a classic query, as text
         .definition(query)
         .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(model.VariableSort.DISABLED)

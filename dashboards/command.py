@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.table import Table
 
-from dashboards.audit import Finding, TimeRange, audit, read_checks
+from dashboards.audit import Finding, audit, read_checks
 from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, config_map, parse_placement
+from dashboards.dashboard_reader import TimeRange
 from exporters.errors import UsageError, parse_flag, system_reason
 from exporters.prometheus_api import Prometheus
 from exporters.quantities import parse_duration

@@ -15,14 +15,14 @@ HEADER = """\
 
 FOLDER = "vllm-slo"
 _LABEL, _FOLDER = "grafana_dashboard", "grafana_folder"
-"""What the sidecar looks for, and where it reads the folder's name, unless its chart says otherwise."""
+"""The default label and folder annotation that the sidecar of Grafana's chart reads."""
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the ConfigMaps belong in the cluster, and the dashboards in Grafana."""
+    """Namespace and labels of the ConfigMaps, and the folder of the dashboards in Grafana."""
 
     namespace: str | None = None
     """None leaves the choice to kubectl."""
@@ -31,7 +31,7 @@ class Placement:
 
 
 def config_map(name: str, file_name: str, text: str, placement: Placement) -> str:
-    """One dashboard's file; each has its own, as a ConfigMap holds 1 MiB at the most."""
+    """The ConfigMap of one dashboard; there is one each, because a ConfigMap is limited to 1 MiB."""
     metadata = {
         "name": name,
         **({"namespace": placement.namespace} if placement.namespace else {}),
@@ -42,10 +42,10 @@ def config_map(name: str, file_name: str, text: str, placement: Placement) -> st
 
 
 def parse_placement(namespace: str | None, labels: Iterable[str], folder: str | None) -> Placement:
-    """The place that the flags name.
+    """The placement from the flags.
 
     Raises:
-        UsageError: Kubernetes would refuse one of them.
+        UsageError: Kubernetes would reject one of them.
     """
     if namespace is not None and not _NAMESPACE.fullmatch(namespace):
         raise UsageError(

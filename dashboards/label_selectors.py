@@ -1,6 +1,6 @@
 """Selectors of series by the variables of a dashboard, and queries that are built of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from alerts.promql import rate, ratio, select, sum_by
 from dashboards.style import MODEL_AND_CLASS
@@ -39,3 +39,13 @@ def mean(histogram: Signal, select_series: Callable[[str], str]) -> str:
 
 def goodput_ratio() -> str:
     return ratio(rate_by_class(signals.GOODPUT_REQUESTS), rate_by_class(signals.GOODPUT_EVENTS))
+
+
+def cache_hit_ratio(select_series: Callable[[Signal], str], by: Iterable[Label]) -> str:
+    """The share of prompt tokens found in the prefix cache of engines."""
+    labels = list(by)
+    hits, queries = (
+        sum_by(rate(select_series(counter), RATE), labels)
+        for counter in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES)
+    )
+    return ratio(hits, queries)

@@ -22,7 +22,7 @@ Variable: TypeAlias = Builder[model.VariableModel]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A question, and the panels that answer it from left to right; a line of them is 24 columns wide."""
+    """A row and its panels from left to right; a line of panels is 24 columns wide."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -38,7 +38,7 @@ def label_variable(label: Label, series: Signal | Recorded, *narrowed_by: Label)
     `narrowed_by` are variables before it that narrow its values.
     """
     selector = select(series, {before: f"${before}" for before in narrowed_by}, regex=True)
-    # 5 is a classic query, kept as text
+    # 5 is a classic query, as text
     values: dict[str, object] = {
         "qryType": 5,
         "query": f"label_values({selector}, {label})",
@@ -60,7 +60,7 @@ def label_variable(label: Label, series: Signal | Recorded, *narrowed_by: Label)
 
 
 def arrange(builder: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboard:
-    """Place the rows top-down and give what the SDK leaves out: refIds, and ids that stay when panels move."""
+    """Place the rows from top to bottom and add what the SDK leaves out: refIds, and ids independent of the order."""
     for row in rows:
         builder.with_row(dashboard.Row(row.title))
         for panel in row.panels:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode, HeatmapColorScale
 
 from exporters.signals import OTHER, Label, Outcome
@@ -111,19 +112,24 @@ def time_series_panel(
         .show_points(common_model.VisibilityMode.NEVER)
         # by name: a class keeps its colour from panel to panel
         .color_scheme(colour_mode(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
-        .legend(
-            common.VizLegendOptions()
-            .show_legend(True)
-            .display_mode(common_model.LegendDisplayMode.TABLE)
-            .placement(common_model.LegendPlacement.BOTTOM)
-            .calcs(["lastNotNull", "max"])
-        )
+        .legend(table_legend(common_model.LegendPlacement.BOTTOM, "lastNotNull", "max"))
         .tooltip(
             common.VizTooltipOptions()
             .mode(common_model.TooltipDisplayMode.MULTI)
             .sort(common_model.SortOrder.DESCENDING)
         )
     )
+
+
+def ratio_panel(title: str, description: str, width: int, height: int = 9) -> timeseries.Panel:
+    """Lines over time from 0 to 100 %."""
+    return time_series_panel(title, description, units.PercentUnit, width, height).max(1)
+
+
+def table_legend(placement: common_model.LegendPlacement, *calcs: str) -> common.VizLegendOptions:
+    """A row a series, with these calculations of its values."""
+    table = common.VizLegendOptions().show_legend(True).display_mode(common_model.LegendDisplayMode.TABLE)
+    return table.placement(placement).calcs(list(calcs))
 
 
 def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9) -> heatmap.Panel:

@@ -39,8 +39,8 @@ def join_queries(
 ) -> table.Panel:
     """One row for each set of the key labels, which every query must have; the titles of both are shown.
 
-    `merge` joins by all labels that the answers share: `joinByField` knows one, and an engine's address may be that of
-    another engine, seen from another sidecar.
+    `merge` joins by all shared labels; `joinByField` supports one, and one address may be that of different engines
+    behind different sidecars.
     """
     order, hidden = [str(key) for key in keys], ["Time"]
     _set_titles(panel, keys)

@@ -1,1 +1,1 @@
-"""One module a dashboard: what it asks, and its panels in the order of reading."""
+"""One module a dashboard, with its rows and panels from top to bottom."""

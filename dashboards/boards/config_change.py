@@ -28,7 +28,7 @@ _NO_CHANGE = "there is no config change in the time shown, or no traffic around 
 _SIGNIFICANCE = "vllm-slo compare --around $change tells which changes are more than chance."
 
 Value = Callable[[Window], str]
-"""A figure of every class in one of the two windows."""
+"""The query of a value of every class in one of the two windows."""
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
@@ -75,7 +75,7 @@ def config_change() -> stat.Panel:
         "no config change in the time shown"
     )
     panel.with_target(query(selected_change(), "{{setting}}: {{old}} → {{new}}", instant=True))
-    # after: the revision at the end, because the one before is still found for five minutes where it has just gone
+    # the revision at the end of each window, because Prometheus returns the old one for five minutes after the change
     for moment, window, legend in (("$before", BEFORE, "until"), ("$after", AFTER, "from")):
         revision = f"group by ({Label.REVISION}) ({signals.ENGINE_CONFIG_INFO.name} {window.end}) * {moment} * 1000"
         panel.with_target(query(revision, f"revision {{{{revision}}}} {legend}", instant=True))
@@ -206,7 +206,7 @@ def _columns(spec: SloFile) -> dict[str, Slo]:
 
 
 def _while_active(counter: Signal) -> str:
-    """Growth over the time shown, stretch by stretch, by the one revision that a sidecar saw while an engine was up."""
+    """The increase over the time range by revision, of intervals in which an engine was up with a single revision."""
     on_instance = f"on ({Label.INSTANCE})"
     revisions = f"count_over_time({signals.ENGINE_CONFIG_INFO.name}[{RATE}])"
     revisions = f"group by ({Label.INSTANCE}, {Label.REVISION}) ({revisions})"
@@ -230,7 +230,7 @@ def _comparison(
     keys: Mapping[Label, str] = _CLASS_KEY,
     more_columns: tuple[ValueColumn, ...] = (),
 ) -> table.Panel:
-    """Before, after and the change; `colours` are those of a fall and of a rise."""
+    """Columns for before, after and the change; `colours` are those of a decrease and of an increase."""
     before, after = value(BEFORE), value(AFTER)
     if unit == units.PercentUnit:
         change, least, meaning = f"({after}) - ({before})", 0.01, "The change is in percentage points"

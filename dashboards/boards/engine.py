@@ -1,4 +1,4 @@
-"""The dashboard "Engine": does it keep up, what limits it, how is it set, and what does it not tell?"""
+"""The dashboard "Engine": load, limits, configuration, and missing metrics of engines."""
 
 from grafana_foundation_sdk.builders import stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
@@ -10,7 +10,7 @@ from alerts.promql import max_by, rate, ratio, sum_by
 from alerts.recording_windows import down_after
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import RATE, select_engine, select_sidecar
+from dashboards.label_selectors import RATE, cache_hit_ratio, select_engine, select_sidecar
 from dashboards.layout import Row
 from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
@@ -158,7 +158,7 @@ def kv_cache() -> timeseries.Panel:
         "Share of the KV cache in use. Near 100 % new requests queue and running ones are preempted.",
         may_be_empty="some engines expose no KV cache",
     )
-    panel = style.time_series_panel(PanelTitle.KV_CACHE, text, units.PercentUnit, 8).max(1)
+    panel = style.ratio_panel(PanelTitle.KV_CACHE, text, 8)
     return style.with_threshold_lines(
         panel.with_target(query(_max(_RANK_LABELS, signals.ENGINE_KV_USAGE), _PER_RANK)), (KV_CACHE_FULL, WARN)
     )
@@ -187,13 +187,9 @@ def prefix_cache() -> timeseries.Panel:
         f"Share of prompt tokens found in the prefix cache of each rank; gaps are {NO_TRAFFIC}.",
         may_be_empty="prefix caching is off, or the engine does not count it",
     )
-    hits, queries = (
-        _rate(series, _RANK_LABELS) for series in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES)
-    )
     return (
-        style.time_series_panel(PanelTitle.PREFIX_CACHE, text, units.PercentUnit, 8)
-        .with_target(query(ratio(hits, queries), _PER_RANK))
-        .max(1)
+        style.ratio_panel(PanelTitle.PREFIX_CACHE, text, 8)
+        .with_target(query(cache_hit_ratio(select_engine, _RANK_LABELS), _PER_RANK))
         .no_value(NO_TRAFFIC)
     )
 
@@ -238,9 +234,8 @@ def speculation() -> timeseries.Panel:
         _rate(series, _ENGINE_LABELS) for series in (signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED)
     )
     return (
-        style.time_series_panel("Speculative tokens accepted", text, units.PercentUnit, 8)
+        style.ratio_panel("Speculative tokens accepted", text, 8)
         .with_target(query(ratio(accepted, drafted), _PER_ENGINE))
-        .max(1)
         .no_value("no speculation")
     )
 

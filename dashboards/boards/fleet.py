@@ -1,7 +1,7 @@
-"""The dashboard "Fleet": which engine is worse than the others, and how is it set differently?
+"""The dashboard "Fleet": all engines side by side, and the settings in which they differ.
 
 A row is an engine as one sidecar sees it: `instance` and `engine` together, as two sidecars may know their engines by
-the same address. What users feel is known per sidecar only, so engines behind one gateway share these figures.
+the same address. Latency and goodput are known per sidecar only, so engines behind one gateway share these values.
 """
 
 from grafana_foundation_sdk.builders import common, table, timeseries
@@ -13,9 +13,9 @@ from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import RATE, select_engine, select_sidecar
+from dashboards.label_selectors import RATE, cache_hit_ratio, select_engine, select_sidecar
 from dashboards.layout import Row
-from dashboards.panels.slo_status import goodput_limits
+from dashboards.panels.slo_status import goodput_limits, goodput_lines
 from dashboards.panels.traffic import ttft_thresholds
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, describe, query
 from dashboards.tables import LabelColumns, ValueColumn
@@ -111,7 +111,12 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
             decimals=0,
             steps=((KV_CACHE_FULL, WARN),),
         ),
-        ValueColumn(title="Cache hits", expression=_cache_hits(), unit=units.PercentUnit, decimals=0),
+        ValueColumn(
+            title="Cache hits",
+            expression=cache_hit_ratio(select_engine, _ENGINE_LABELS),
+            unit=units.PercentUnit,
+            decimals=0,
+        ),
         ValueColumn(title="Odd settings", expression=_odd_settings(), unit=units.Short, steps=((1, WARN),)),
         LabelColumns(
             f"count by ({', '.join([*_ENGINE_LABELS, *_TYPE_AND_VERSION])}) ({select_engine(signals.ENGINE_INFO)})",
@@ -127,18 +132,10 @@ def _per_engine(sidecar_query: str) -> str:
 
 
 def _state() -> str:
-    """1 for an engine that is up; a sidecar that is down exposes no engine and has one row of its own."""
+    """1 for an engine that is up; a sidecar that is down exposes no engine and has one row."""
     down = f"{select_sidecar(UP, {Label.JOB: SIDECAR_JOB})} == 0"
     row = f'label_replace({down}, "{Label.ENGINE}", "sidecar down", "", "")'
     return f"{_max(signals.ENGINE_UP)} or {max_by(row, _ENGINE_LABELS)}"
-
-
-def _cache_hits() -> str:
-    hits, queries = (
-        sum_by(rate(select_engine(each), RATE), _ENGINE_LABELS)
-        for each in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES)
-    )
-    return ratio(hits, queries)
 
 
 def _odd_settings() -> str:
@@ -155,10 +152,9 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         "Share of requests good for all their SLOs, by sidecar, as the rules record it. The lines are the lowest "
         f"objective and twice its budget; gaps are {NO_TRAFFIC}.",
     )
-    panel = style.time_series_panel("Goodput by sidecar", text, units.PercentUnit, 12)
-    panel.with_target(query(select_sidecar(signals.GOODPUT_AT), "{{instance}}")).max(1).no_value(NO_TRAFFIC)
-    limits = ((value, BAD if colour == WARN else WARN) for value, colour in goodput_limits(spec))
-    return style.with_threshold_lines(panel, *limits)
+    panel = style.ratio_panel("Goodput by sidecar", text, 12)
+    panel.with_target(query(select_sidecar(signals.GOODPUT_AT), "{{instance}}")).no_value(NO_TRAFFIC)
+    return style.with_threshold_lines(panel, *goodput_lines(spec))
 
 
 def requests() -> timeseries.Panel:
@@ -185,7 +181,7 @@ def kv_cache() -> timeseries.Panel:
         "Share of the KV cache in use, the fullest rank of each engine.",
         may_be_empty="some engines expose no KV cache",
     )
-    panel = style.time_series_panel("KV cache by engine", text, units.PercentUnit, 12).max(1)
+    panel = style.ratio_panel("KV cache by engine", text, 12)
     return style.with_threshold_lines(
         panel.with_target(query(_max(signals.ENGINE_KV_USAGE), _PER_ENGINE)), (KV_CACHE_FULL, WARN)
     )

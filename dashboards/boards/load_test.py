@@ -1,4 +1,4 @@
-"""The dashboard "Load test": did the service get the scheduled load, did it carry it, and is the test valid?"""
+"""The dashboard "Load test": scheduled, sent, ended and good requests, and the validity of the test."""
 
 from collections.abc import Mapping
 
@@ -99,7 +99,7 @@ def runs() -> table.Panel:
     states = {"0": "ended", "1": "running"}
     state = ValueColumn(
         title="state",
-        # one that was killed has no last 0
+        # a killed run has no final 0
         expression=f"{max_by_run} ({signals.LOAD_RUN.name}) or 0 * {runs_in_range}",
         unit=units.NoUnit,
         mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
@@ -202,7 +202,7 @@ def outcomes() -> timeseries.Panel:
 
 
 def outcomes_compared() -> table.Panel:
-    """In the sidecar's words, so that a row is of the same requests on both sides."""
+    """By the outcomes of the sidecar, so that a row has the same requests on both sides."""
     text = describe(
         "What got lost between the load generator and the sidecar?",
         "Requests in the time shown that both saw end. More at the load generator never reached the sidecar, or ended "
@@ -228,7 +228,7 @@ def outcomes_compared() -> table.Panel:
 
 
 def _steps() -> dict[str, str]:
-    """What becomes of the schedule, each a part of the one before, in requests per second."""
+    """Requests per second at each step from the schedule to goodput."""
     return {
         "scheduled": _rate(signals.LOAD_SCHEDULED),
         "sent": _rate(signals.LOAD_SENT),
@@ -246,7 +246,7 @@ def _rate_by_class(counter: Signal) -> str:
 
 
 def _selected(counter: Signal, where: Mapping[Label, str] | None = None) -> str:
-    """Of the load generator, which knows no models."""
+    """Selects by class only: the series of the load generator have no model."""
     return select(counter, {Label.CLASS: MODEL_AND_CLASS[Label.CLASS], **(where or {})}, regex=True)
 
 

@@ -1,4 +1,4 @@
-"""All dashboards, in the order in which they are offered."""
+"""All dashboards, in the order of their list."""
 
 from dashboards.boards import config_change, engine, fleet, load_test, request_anatomy, sidecar, slo_overview, workload
 

@@ -1,4 +1,4 @@
-"""The dashboard "Request anatomy": is a request answered in time, and where does its time go?"""
+"""The dashboard "Request anatomy": latencies of requests, and the stages in which their time is spent."""
 
 from alerts.links import DashboardUid
 from dashboards.board import Board

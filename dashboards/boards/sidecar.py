@@ -1,4 +1,4 @@
-"""The dashboard "Sidecar": does the measuring itself work, what does it cost, and what does it miss?"""
+"""The dashboard "Sidecar": health of the metering, its cost, and what it misses."""
 
 from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
@@ -18,7 +18,7 @@ from exporters.slos import SloFile
 
 _DAY = 86400.0
 _LOOP_LAG_LIMIT = 0.05
-"""Seconds from which on the sidecar measures itself too: gaps between chunks are as short."""
+"""Seconds of loop lag that are visible in the latencies: gaps between chunks are as short."""
 
 _PER_SIDECAR, _PER_PROCESS, _PER_REASON = "{{instance}}", "{{process}} at {{instance}}", "{{reason}}"
 _JOB = {Label.JOB: SIDECAR_JOB}
@@ -184,9 +184,8 @@ def engine_times() -> timeseries.Panel:
     )
     with_times, ended = (_rate(each, Label.INSTANCE) for each in (signals.REQUESTS_WITH_ENGINE_TIMES, signals.REQUESTS))
     return (
-        style.time_series_panel("Requests with the engine's times", text, units.PercentUnit, 6)
+        style.ratio_panel("Requests with the engine's times", text, 6)
         .with_target(query(f"clamp_max({ratio(with_times, ended)}, 1)", _PER_SIDECAR))
-        .max(1)
         .no_value(NO_TRAFFIC)
     )
 

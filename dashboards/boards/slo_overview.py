@@ -1,4 +1,4 @@
-"""The dashboard "SLO overview": is every class of request served as promised, and if not, since when and why."""
+"""The dashboard "SLO overview": attainment and error budget of every class, and the causes when they fall."""
 
 from alerts.links import DashboardUid
 from dashboards.board import Board

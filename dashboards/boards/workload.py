@@ -1,4 +1,4 @@
-"""The dashboard "Workload": what is asked, by whom, what of it fails, and what is asked again."""
+"""The dashboard "Workload": request sizes, failures by size, classes, repeated prompts and tenants."""
 
 from alerts.links import DashboardUid
 from dashboards.board import Board

@@ -1,12 +1,12 @@
-"""Panels on the engine's own state, by its own count."""
+"""Panels on the state of the engine, by its own metrics."""
 
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
-from alerts.promql import max_by, rate, ratio, sum_by
+from alerts.promql import max_by, sum_by
 from dashboards import style
-from dashboards.label_selectors import RATE, select_model
+from dashboards.label_selectors import cache_hit_ratio, select_model
 from dashboards.style import NO_TRAFFIC, WARN, describe, query
 from exporters import signals
 from exporters.signals import Label
@@ -31,7 +31,7 @@ def kv_cache() -> timeseries.Panel:
         may_be_empty="some engines expose no KV cache",
     )
     fullest = max_by(select_model(signals.ENGINE_KV_USAGE), [Label.ENGINE])
-    panel = style.time_series_panel("Engine: KV cache in use", text, units.PercentUnit, 8).max(1)
+    panel = style.ratio_panel("Engine: KV cache in use", text, 8)
     return style.with_threshold_lines(panel.with_target(query(fullest, "{{engine}}")), (KV_CACHE_FULL, WARN))
 
 
@@ -41,13 +41,8 @@ def prefix_cache() -> timeseries.Panel:
         f"Share of prompt tokens found in the prefix cache; gaps are {NO_TRAFFIC}.",
         may_be_empty="prefix caching is off, or the engine does not count it",
     )
-    hits, queries = (
-        sum_by(rate(select_model(series), RATE), [Label.ENGINE])
-        for series in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES)
-    )
     return (
-        style.time_series_panel("Engine: prefix cache hits", text, units.PercentUnit, 8)
-        .with_target(query(ratio(hits, queries), "{{engine}}"))
-        .max(1)
+        style.ratio_panel("Engine: prefix cache hits", text, 8)
+        .with_target(query(cache_hit_ratio(select_model, [Label.ENGINE]), "{{engine}}"))
         .no_value(NO_TRAFFIC)
     )

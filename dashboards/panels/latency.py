@@ -1,8 +1,8 @@
-"""Panels on how long requests take: as users saw it, stage by stage, and as the engine tells it."""
+"""Panels on latency: as clients see it, by stage, and as the engine reports it."""
 
 from functools import partial
 
-from grafana_foundation_sdk.builders import common, heatmap, timeseries
+from grafana_foundation_sdk.builders import heatmap, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
@@ -33,18 +33,12 @@ def thresholds_of(spec: SloFile, measure: Measure) -> tuple[float, ...]:
 
 
 def quantile_panel(title: str, text: str, histogram: Signal, measure: Measure, spec: SloFile) -> timeseries.Panel:
-    """The median dotted, the 95th percentile drawn through; the exemplars are of the class, not of a quantile."""
+    """The median dotted, the 95th percentile solid; exemplars belong to the class, not to a quantile."""
     panel = style.time_series_panel(title, text, units.Seconds, 12).no_value(NO_TRAFFIC)
     for q in (0.5, 0.95):
         series = quantile(q, histogram, RATE, [Label.CLASS], MODEL_AND_CLASS)
         panel.with_target(query(series, f"{PER_CLASS} p{q * 100:g}").exemplar(q == 0.95 and _has_exemplars(histogram)))
-    panel.legend(
-        common.VizLegendOptions()
-        .show_legend(True)
-        .display_mode(common_model.LegendDisplayMode.TABLE)
-        .placement(common_model.LegendPlacement.RIGHT)
-        .calcs(["lastNotNull"])
-    )
+    panel.legend(style.table_legend(common_model.LegendPlacement.RIGHT, "lastNotNull"))
     dotted = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
     panel.override_by_regexp("/ p50$/", [dotted])
     return style.with_threshold_lines(
@@ -105,7 +99,7 @@ def inter_chunk_heatmap() -> heatmap.Panel:
 
 
 def stages() -> timeseries.Panel:
-    """One panel a class: a stack adds up to a request only within one."""
+    """One panel a class: the stages add up to a request only within one class."""
     text = describe(
         "Where does the time of a request go?",
         f"Mean of {', of '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by the engine's own clock. "
@@ -127,8 +121,8 @@ def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
         "Beside it stands the oldest wait, of whom nobody knows more than that.",
     )
     with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
-    panel = style.time_series_panel("Requests whose engine times are known", text, units.PercentUnit, 12, 8).max(1)
-    share = f"clamp_max({ratio(with_times, ended)}, 1)"  # two rates are never of quite the same requests
+    panel = style.ratio_panel("Requests whose engine times are known", text, 12, 8)
+    share = f"clamp_max({ratio(with_times, ended)}, 1)"  # the two rates cover slightly different requests
     return style.colour_by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)
 
 
@@ -146,7 +140,7 @@ def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
 
 
 def user_and_engine_means() -> tuple[timeseries.Panel, ...]:
-    """The user's mean, the engine's, and what lies between."""
+    """The mean of clients, the mean of the engine, and the difference."""
     return (
         _user_and_engine_panel(
             "Time to first token: user and engine",
@@ -186,7 +180,7 @@ def user_and_engine_means() -> tuple[timeseries.Panel, ...]:
 
 
 def _select_known_models(series: str, outcome: Outcome | None = None) -> str:
-    """Of any class, as the engine knows none, and without what only the sidecar sees, such as a list of models."""
+    """All classes, as the engine has none, without requests that only the sidecar sees, such as a list of models."""
     outcome_matcher = f',{Label.OUTCOME}="{outcome}"' if outcome else ""
     return f'{series}{{{Label.MODEL}=~"{MODEL_AND_CLASS[Label.MODEL]}",{Label.MODEL}!="{OTHER}"{outcome_matcher}}}'
 
@@ -204,5 +198,5 @@ def _user_and_engine_panel(title: str, text: str, user_mean: str, engine_histogr
 
 
 def _has_exemplars(histogram: Signal) -> bool:
-    """Gaps are counted many at a time, when a stream has ended."""
+    """Inter-chunk times have none: they are observed in bulk when a stream ends."""
     return histogram is not signals.INTER_CHUNK

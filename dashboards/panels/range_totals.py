@@ -1,4 +1,4 @@
-"""Twelve figures over the time range shown, per class, that the request log can be held against."""
+"""Twelve totals over the time range by class, which the demo compares with the request log."""
 
 from grafana_foundation_sdk.builders import stat
 from grafana_foundation_sdk.models import units
@@ -14,9 +14,9 @@ _NOT_OK = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
 
 
 def range_total_queries() -> dict[str, str]:
-    """Instant queries, one value a class; the first six a load generator can count for itself, too.
+    """Instant queries, one value a class; a load generator can also count the first six.
 
-    They hold `$__range`, `$model` and `$class`: fill these in with `dashboards.interpolation.expand`.
+    They contain `$__range`, `$model` and `$class`: expand these with `dashboards.interpolation.expand`.
     """
     buckets = sum_by(_increase(signals.TTFT.bucket), [Label.CLASS, "le"])
     good, judged = _increase_by_class(signals.GOODPUT_REQUESTS), _increase_by_class(signals.GOODPUT_EVENTS)
@@ -37,7 +37,7 @@ def range_total_queries() -> dict[str, str]:
 
 
 def range_total_panels() -> tuple[stat.Panel, ...]:
-    """One panel a figure, in the order of `truth_queries`."""
+    """One panel a total, in the order of `range_total_queries`."""
     texts = {
         "offered": (
             "Offered in range",

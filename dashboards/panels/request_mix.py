@@ -1,4 +1,4 @@
-"""Panels on what is asked: lengths and what fails by them, classes, repeats, tenants."""
+"""Panels on the mix of requests: sizes, failures by size, classes, repeated prompts, tenants."""
 
 from collections.abc import Iterable
 
@@ -85,7 +85,7 @@ def class_mix(spec: SloFile) -> timeseries.Panel:
     text = describe("Which classes make the traffic?", f"Share of ended requests; gaps are {NO_TRAFFIC}.")
     ended = rate_by_class(signals.REQUESTS)
     everything = f"sum ({rate(select_model_class(signals.REQUESTS), RATE)})"
-    panel = style.time_series_panel("Class mix", text, units.PercentUnit, 8).max(1).no_value(NO_TRAFFIC)
+    panel = style.ratio_panel("Class mix", text, 8).no_value(NO_TRAFFIC)
     panel.with_target(query(f"{ended} / on () group_left () ({everything} > 0)", PER_CLASS))
     return style.colour_by_class(style.stack(panel), spec)
 
@@ -126,7 +126,7 @@ def unique_prompts() -> stat.Panel:
 
 def repeats(spec: SloFile) -> timeseries.Panel:
     text = describe("Which class asks the same again?", f"Share of ended requests; gaps are {NO_TRAFFIC}.")
-    panel = style.time_series_panel("Repeated prompts", text, units.PercentUnit, 8).max(1).no_value(NO_TRAFFIC)
+    panel = style.ratio_panel("Repeated prompts", text, 8).no_value(NO_TRAFFIC)
     return style.colour_by_class(panel.with_target(query(_repeat_ratio(), PER_CLASS)), spec)
 
 

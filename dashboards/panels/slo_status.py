@@ -1,4 +1,4 @@
-"""Panels on what was promised: error budget, burn rate, alerts, goodput."""
+"""Panels on the state of the SLOs: error budget, burn rate, alerts, goodput."""
 
 from grafana_foundation_sdk.builders import bargauge, common, stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
@@ -49,7 +49,7 @@ def goodput_now(spec: SloFile) -> stat.Panel:
 
 
 def burn_rate(spec: SloFile) -> timeseries.Panel:
-    """Is the budget spent faster than it may be? Windows are whatever the rules record."""
+    """The burn rate in all windows that the rules record."""
     factors = _page_factors(spec)
     text = describe(
         "Is the error budget spent faster than it may be?",
@@ -70,11 +70,7 @@ def burn_rate(spec: SloFile) -> timeseries.Panel:
             common.ScaleDistributionConfig().type(common_model.ScaleDistribution.SYMLOG).log(10).linear_threshold(1)
         )
         .legend(
-            common.VizLegendOptions()
-            .show_legend(True)
-            .display_mode(common_model.LegendDisplayMode.TABLE)
-            .placement(common_model.LegendPlacement.RIGHT)
-            .calcs(["lastNotNull", "max"])
+            style.table_legend(common_model.LegendPlacement.RIGHT, "lastNotNull", "max")
             .sort_by("Last *")
             .sort_desc(True)
         )
@@ -111,13 +107,11 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         f"The lines are the lowest objective and twice its budget; gaps are {NO_TRAFFIC}.",
     )
     panel = (
-        style.time_series_panel("Goodput over time", text, units.PercentUnit, 8)
+        style.ratio_panel("Goodput over time", text, 8)
         .with_target(query(goodput_ratio(), PER_CLASS))
-        .max(1)
         .no_value(NO_TRAFFIC)
     )
-    lines = ((value, BAD if colour == WARN else WARN) for value, colour in goodput_limits(spec))
-    return style.with_threshold_lines(style.colour_by_class(panel, spec), *lines)
+    return style.with_threshold_lines(style.colour_by_class(panel, spec), *goodput_lines(spec))
 
 
 def _page_factors(spec: SloFile) -> tuple[float, ...]:
@@ -126,6 +120,11 @@ def _page_factors(spec: SloFile) -> tuple[float, ...]:
 
 
 def goodput_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
-    """From the lowest objective on all is well; at twice its budget it is not."""
+    """Good from the lowest objective on; bad below twice its budget."""
     lowest = min(slo.objective for slo in spec.slos)
     return (max(0.0, round(2 * lowest - 1, 12)), WARN), (lowest, GOOD)
+
+
+def goodput_lines(spec: SloFile) -> tuple[tuple[float, str], ...]:
+    """The same limits as lines, each in the colour of what is below it."""
+    return tuple((value, BAD if colour == WARN else WARN) for value, colour in goodput_limits(spec))

@@ -1,4 +1,4 @@
-"""Panels on what was asked, what became of it, and who waits."""
+"""Panels on traffic: offered requests, tokens, outcomes, requests in flight and waits."""
 
 from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import dashboard as model
@@ -92,7 +92,7 @@ def in_flight(spec: SloFile) -> timeseries.Panel:
 
 
 def time_to_first_token(spec: SloFile) -> timeseries.Panel:
-    """Is the first word prompt? The lines are the thresholds of the SLO file."""
+    """Quantiles of TTFT; the lines are the thresholds of the SLO file."""
     text = describe(
         "Is the first word prompt?",
         "Half of the requests that got a first token got it within p50, 95 % within p95. "

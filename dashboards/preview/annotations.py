@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dashboards.audit import TimeRange
+from dashboards.dashboard_reader import TimeRange
 from dashboards.preview import colours
 from dashboards.preview.data_frames import parse_sample
 

@@ -102,7 +102,7 @@ class Tab:
             raise BrowserError(f"not within {_COMMAND_TIMEOUT:g} s: {condition}") from error
 
     async def screenshot(self) -> bytes:
-        """The whole page as PNG, however long it is."""
+        """The whole page as PNG, beyond the window."""
         size = (await self.send("Page.getLayoutMetrics"))["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         screenshot = await self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)

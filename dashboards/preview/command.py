@@ -16,7 +16,7 @@ from aiohttp import web
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from dashboards.audit import TimeRange, read_dashboards
+from dashboards.dashboard_reader import TimeRange, read_dashboards
 from dashboards.preview.chromium import BrowserError, browser
 from dashboards.preview.document import document
 from dashboards.preview.html_page import PageSet

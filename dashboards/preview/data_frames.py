@@ -39,7 +39,7 @@ class Frame:
 
     @property
     def values(self) -> Iterator[Field]:
-        """The columns but for times."""
+        """The columns except times."""
         return (each for each in self.fields if each.kind is not Kind.TIME)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from dashboards.audit import is_prometheus
+from dashboards.dashboard_reader import is_prometheus
 from dashboards.interpolation import UnknownVariableError, expand
 from dashboards.preview.data_frames import Frame, TimeGrid
 from dashboards.preview.field_config import Context, FieldConfigSource, field_config_source
@@ -114,7 +114,7 @@ def _body(
         case "table":
             return "table", table(panel, frames, configs)
         case "text":
-            # HTML is escaped: the file may come from anybody
+            # HTML is escaped: the file is untrusted
             content = _expand_text(str((panel.get("options") or {}).get("content", "")), configs.context.variable_texts)
             return "text", {"html": MarkdownIt("js-default").render(content)}
     return "unknown", {}

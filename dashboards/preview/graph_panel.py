@@ -164,7 +164,7 @@ def _limits(config: FieldConfig, axis: Axis) -> list[dict[str, Any]]:
 
 
 def _legend(panel: Mapping[str, Any], series: list[_Series]) -> dict[str, Any] | None:
-    """One row for each series with its calculations, sorted as the panel says."""
+    """One row for each series with its calculations, in the order of the panel's options."""
     options = (panel.get("options") or {}).get("legend") or {}
     if options.get("showLegend") is False or options.get("displayMode") == "hidden":
         return None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.audit import QueryType, api_request, is_prometheus, query_type_of
+from dashboards.dashboard_reader import QueryType, api_request, is_prometheus, query_type_of
 from dashboards.interpolation import UnknownVariableError, expand, intervals
 from dashboards.preview import data_frames
 from dashboards.preview.annotations import annotation_events

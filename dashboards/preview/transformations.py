@@ -126,7 +126,7 @@ def _to_matrix(frames: Frames, options: Options) -> Frames:
 
 
 def _labels_to_fields(frames: Frames, options: Options) -> Frames:
-    """A column for each label; the value is named after the label `valueLabel`, if that is given."""
+    """A column for each label; `valueLabel` names the label that becomes the name of the value."""
     keep, value_label = options.get("keepLabels"), str(options.get("valueLabel") or "")
     result = []
     for frame in frames:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.audit import QUERY_RESULT, QueryType, is_prometheus
+from dashboards.dashboard_reader import QUERY_RESULT, QueryType, is_prometheus
 from dashboards.interpolation import UnknownVariableError, options_from
 from dashboards.preview.queries import QueryRunner
 from exporters.prometheus_api import QueryError

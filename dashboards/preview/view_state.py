@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 
-from dashboards.audit import TimeRange
+from dashboards.dashboard_reader import TimeRange
 from dashboards.interpolation import step_of
 from dashboards.preview.data_frames import TimeGrid
 

@@ -18,8 +18,9 @@ from random import Random
 from typing import Any
 
 from alerts.recording_windows import windows
-from dashboards.audit import Check, Finding, QueryType, TimeRange, audit, checks_of
+from dashboards.audit import Finding, audit
 from dashboards.command import GENERATED
+from dashboards.dashboard_reader import Check, QueryType, TimeRange, checks_of
 from exporters.prometheus_api import Prometheus
 from exporters.quantities import parse_duration, spell_duration
 from exporters.signals import FIRING, LOAD_SIGNALS, OTHER, RECORDED, SIGNALS, SIZES, Label, Outcome, Phase

@@ -1,10 +1,10 @@
-"""A dashboard as Grafana reads it: its panels by title, their queries as they are asked."""
+"""Reads rendered dashboards: panels by title, and their queries with variables expanded."""
 
 import json
 from typing import Any
 
-from dashboards.audit import checks_of
 from dashboards.board import Board
+from dashboards.dashboard_reader import checks_of
 from dashboards.interpolation import expand, intervals
 from exporters.slos import SHIPPED, SloFile, load
 

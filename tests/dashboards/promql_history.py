@@ -1,4 +1,4 @@
-"""Queries of panels, asked of a history that is known."""
+"""Evaluates queries of panels with promtool over a known history."""
 
 from collections.abc import Mapping
 from typing import Any

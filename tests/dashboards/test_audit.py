@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from compose.cli import main
-from dashboards.audit import Check, Finding, Measurement, QueryType, checks_of
+from dashboards.audit import Finding, Measurement
 from dashboards.command import GENERATED
+from dashboards.dashboard_reader import Check, QueryType, checks_of
 from exporters.prometheus_api import Prometheus
 from tests.support.fake_prometheus import FakePrometheus, Handler
 
@@ -32,7 +33,7 @@ def prometheus() -> Iterator[Callable[[Handler], FakePrometheus]]:
 
 
 def one_series(path: str, value: str = "1") -> tuple[int, Any]:
-    """One series with two samples, in the shape that `path` asks for."""
+    """One series with two samples, in the response format of `path`."""
     if path == "/api/v1/query_range":
         data: Any = {"resultType": "matrix", "result": [{"metric": {}, "values": [[0, value], [15, value]]}]}
     elif path == "/api/v1/query":

@@ -1,4 +1,4 @@
-"""What holds for every dashboard."""
+"""Rules for every dashboard."""
 
 import json
 from pathlib import Path

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from compose.prometheus_tools import Tools
-from dashboards.audit import Check, TimeRange, checks_of, initial_values
+from dashboards.audit import query_result_values
 from dashboards.boards.config_change import BOARD
 from dashboards.command import GENERATED
+from dashboards.dashboard_reader import Check, TimeRange, checks_of
 from dashboards.interpolation import expand, intervals
 from exporters import signals
 from exporters.prometheus_api import Prometheus
@@ -94,7 +95,7 @@ def prometheus(tools: Tools) -> Iterator[Prometheus]:
 
 
 class EvaluatedBoard:
-    """What the board shows of a time; `given` are variables that somebody has chosen."""
+    """The board evaluated over a time range; `selection` has the variables that are selected by hand."""
 
     def __init__(self, prometheus: Prometheus, start: float, end: float, **selection: str) -> None:
         page = json.loads((GENERATED / BOARD.file_name).read_text(encoding="utf-8"))
@@ -104,7 +105,7 @@ class EvaluatedBoard:
         self._prometheus = prometheus
         self._span = TimeRange(start, end, EVERY)
         self._checks = list(checks_of(page))
-        self.variables = {**self._checks[0].values, **initial_values(self._checks, prometheus, self._span)}
+        self.variables = {**self._checks[0].values, **query_result_values(self._checks, prometheus, self._span)}
 
     def answers(self, panel: str) -> list[list[tuple[dict[str, str], float]]]:
         """The answers to the panel's queries."""

@@ -1,4 +1,4 @@
-"""One row an engine: what each query of the table gives on a real Prometheus, and how its columns look."""
+"""The table with one row an engine: results of its queries on a real Prometheus, and formats of its columns."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ ROWS: dict[str, dict[str, float]] = {
 
 
 def columns(page: Page) -> dict[str, dict[str, Any]]:
-    """How each column of the table looks, by its title."""
+    """The properties of each column by its title."""
     properties_by_field: dict[str, dict[str, Any]] = {}
     for override in panel(page, "Engines")["fieldConfig"]["overrides"]:
         properties = properties_by_field.setdefault(override["matcher"]["options"], {})

@@ -1,9 +1,9 @@
-"""The house's own lint over every committed dashboard, with the rules of grafana's dashboard-linter that apply.
+"""The lint rules of this project for every committed dashboard, and those of grafana's dashboard-linter that apply.
 
 Of those, `target-promql` is `test_promtool_accepts_every_query`. Four do not apply: `template-job`, `target-job`,
-`template-instance` and `target-instance` want every query cut by where it was scraped. Here a promise is to the users
-of a class, whichever sidecar they met, and no other job has series of these names; where it is a sidecar's or an
-engine's own state, the dashboard has `instance`.
+`template-instance` and `target-instance` require that every query selects the scraped target. Here an SLO covers a
+class across all sidecars, and no other job has series of these names; dashboards on the state of sidecars or engines
+have `instance`.
 """
 
 import itertools
@@ -20,8 +20,8 @@ from grafana_foundation_sdk.models import units
 from alerts.rule_file import rules
 from alerts.rule_groups import Recording
 from dashboards import style
-from dashboards.audit import checks_of
 from dashboards.command import GENERATED
+from dashboards.dashboard_reader import checks_of
 from exporters.signals import (
     COST_GOOD_IN,
     COST_IDLE_IN,
@@ -46,7 +46,7 @@ PAGES: list[Page] = [json.loads(path.read_text(encoding="utf-8")) for path in so
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 UNITS = {value for name, value in vars(units).items() if isinstance(value, str) and not name.startswith("_")} | {
-    "tokens/s"  # Grafana writes a unit that it does not know behind the figure
+    "tokens/s"  # Grafana shows an unknown unit as a suffix
 }
 PALETTE = {
     *(style.GOOD, style.WARN, style.BAD, style.PLAIN, style.BLUE, style.SKY, style.PINK, style.YELLOW, style.GREY),
@@ -71,7 +71,7 @@ OPTIONAL_SERIES = {
         (COST_IN, COST_IDLE_IN, COST_TOKENS_IN, COST_GOOD_IN, COST_PER_MILLION, COST_PER_GOOD), "--gpu-hour-price"
     ),
 }
-"""Recorded series that the shipped SLO file does not give, and what does: a panel that shows one has to say so."""
+"""Recorded series that need a setting or flag, and which one: a panel that shows one must name it."""
 
 FIRST_SCREEN = (900 - 90 + 8) // (30 + 8)
 """Lines of the grid in a window of 1440 x 900: 30 px and a gap of 8 px each, below about 90 px of Grafana's own."""
@@ -95,7 +95,7 @@ def variables_of(page: Page) -> list[dict[str, Any]]:
 
 
 def values_of(tree: Any, key: str) -> Iterator[Any]:
-    """Every value of a key, however deep."""
+    """Every value of a key at any depth."""
     if isinstance(tree, dict):
         yield from ([tree[key]] if key in tree else [])
         yield from itertools.chain.from_iterable(values_of(value, key) for value in tree.values())
@@ -176,7 +176,7 @@ def test_a_quantile_is_of_buckets_and_never_itself_added_up_or_averaged(page: Pa
 
 @every
 def test_a_window_is_the_one_that_grafana_fits_to_the_screen(page: Page) -> None:
-    """`target-rate-interval`; a figure over the time range shown looks back over all of it."""
+    """`target-rate-interval`; a total over the time range uses `$__range`."""
     for target in targets_of(page):
         assert set(windows_in(target["expr"])) <= WINDOWS, target["expr"]
         assert target["instant"] or "$__range" not in target["expr"], target["expr"]
@@ -328,7 +328,7 @@ def test_the_uid_of_every_dashboard_is_its_own() -> None:
 
 
 def expression(text: str, legend: str = "x") -> Callable[[Page], None]:
-    """Put a query in the place of the first one."""
+    """Replace the first query."""
 
     def corrupt(page: Page) -> None:
         next(targets_of(page)).update(expr=text, legendFormat=legend, instant=False)

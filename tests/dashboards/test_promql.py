@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from compose.prometheus_tools import find_tools
-from dashboards.audit import QueryType, checks_of
 from dashboards.command import GENERATED
+from dashboards.dashboard_reader import QueryType, checks_of
 from dashboards.interpolation import expand, intervals
 
 
@@ -20,7 +20,7 @@ def test_promtool_accepts_every_query(tmp_path: Path) -> None:
     ]
     file = tmp_path / "queries.json"  # JSON is YAML
     file.write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
-    # syntax only: every query stands here under one name, which promtool's lint would call duplicates
+    # syntax only: all queries have one name here, which promtool's lint reports as duplicates
     checked = subprocess.run(
         [find_tools().promtool, "check", "rules", "--lint=none", file], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Latencies stand against their thresholds, and beside what they leave out."""
+"""Thresholds, exemplars and coverage of the latency panels."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A colour means one thing: the same class and the same outcome look alike wherever they are drawn."""
+"""A colour has one meaning: a class and an outcome have the same colour in every panel."""
 
 import json
 import re

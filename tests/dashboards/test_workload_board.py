@@ -1,4 +1,4 @@
-"""What is asked: failed requests are in every count, and shares are of the right whole."""
+"""Request sizes and repeats: failed requests are counted, and shares have the right denominator."""
 
 from itertools import product
 

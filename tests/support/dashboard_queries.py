@@ -1,4 +1,4 @@
-"""What a query of a dashboard names, read off its text: series, labels, windows, and what stands inside a call."""
+"""Extracts series, labels, windows and call arguments from the text of a dashboard's query."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right) ?\(
 class Series:
     labels: frozenset[str]
     is_counter: bool
-    """It only ever grows."""
+    """Counters, and the series of histograms."""
 
 
 def _series_by_name() -> Iterator[tuple[str, Series]]:
@@ -40,7 +40,7 @@ SERIES = dict(_series_by_name())
 
 
 def series_in(expression: str) -> list[str]:
-    """Every name that is neither a keyword nor called."""
+    """Every name that is neither a keyword nor a function."""
     bare = _GROUPING.sub("", re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", _without_strings(expression)))
     return [word for word in re.findall(rf"{_SERIES}\b(?!\s*\()", bare) if word not in _KEYWORDS]
 
@@ -64,7 +64,7 @@ def windows_in(expression: str) -> list[str]:
 
 
 def call_arguments(expression: str, calls: str) -> Iterator[str]:
-    """What stands in the parentheses of each function or aggregation whose name the pattern `calls` fits."""
+    """The arguments of each function or aggregation whose name matches the pattern `calls`."""
     text = _without_strings(expression)
     for call in re.finditer(rf"\b(?:{calls})(?: (?:by|without) \([^)]*\))? ?\(", text):
         depth, end = 1, call.end()

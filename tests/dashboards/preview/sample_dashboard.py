@@ -12,7 +12,7 @@ START = END - 300
 WHEN = ("--from", str(START), "--to", str(END), "--scrape-interval", "1s")
 
 Value = float | Callable[[float], float]
-"""Always the same, or one for each moment."""
+"""Constant, or a function of the time."""
 
 SERIES: dict[str, list[tuple[dict[str, str], Value]]] = {
     "requests": [({"class": "siso"}, lambda at: 4 + at % 2), ({"class": "lilo"}, 1.5)],
@@ -25,13 +25,13 @@ SERIES: dict[str, list[tuple[dict[str, str], Value]]] = {
     "buckets": [({"le": "0.1"}, 1), ({"le": "0.5"}, 4), ({"le": "+Inf"}, 4)],
     "nothing": [],
     "undefined": [({}, math.nan)],
-    "flips * 1000": [({"setting": "seed", "new": "2"}, (END - 100) * 1000)],
+    "changes * 1000": [({"setting": "seed", "new": "2"}, (END - 100) * 1000)],
     "firing": [({"alertname": "Burn"}, lambda at: 1 if END - 200 <= at <= END - 150 else math.nan)],
 }
 
 
 def answer(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
-    """What a Prometheus with `SERIES` says; a query that is none of them is refused."""
+    """The response of a Prometheus with `SERIES`; any other query is rejected."""
     if path.startswith("/api/v1/label/"):
         return 200, {"status": "success", "data": ["lilo", "siso"]}
     if parameters["query"] not in SERIES:
@@ -54,7 +54,7 @@ def _text(value: Value, at: float) -> str:
 
 
 def panel(kind: str, title: str, *queries: str, legend: str = "", **more: Any) -> dict[str, Any]:
-    """A panel of half the width; instant queries but for graphs and heatmaps."""
+    """A panel of half the width; instant queries, except for time series and heatmaps."""
     over_time = kind in {"timeseries", "heatmap"}
     style = {"table": "table", "heatmap": "heatmap"}.get(kind, "time_series")
     targets = [
@@ -206,8 +206,8 @@ def dashboard(*panels: dict[str, Any], **more: Any) -> dict[str, Any]:
         "annotations": {
             "list": [
                 {
-                    "name": "Flips",
-                    "expr": "flips * 1000",
+                    "name": "Config changes",
+                    "expr": "changes * 1000",
                     "titleFormat": "{{setting}} → {{new}}",
                     "iconColor": RED,
                     "useValueForTime": True,
@@ -221,7 +221,7 @@ def dashboard(*panels: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def anything(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
-    """A Prometheus that has two classes of everything, whatever is asked."""
+    """The response of a Prometheus that has two series for every query."""
     if path.startswith("/api/v1/label/"):
         return 200, {"status": "success", "data": ["lilo", "siso"]}
     labels = [{"class": name, "engine": f"{name}:8000", "setting": "seed", "value": name} for name in ("lilo", "siso")]

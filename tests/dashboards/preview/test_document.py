@@ -1,30 +1,23 @@
 """What a dashboard's file becomes: variables, rows, repetitions, marks, tables and failures."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta, timezone
 from typing import Any
 
 import pytest
 
-from dashboards.audit import TimeRange
+from dashboards.dashboard_reader import TimeRange
 from dashboards.preview import queries
 from dashboards.preview.document import document
 from dashboards.preview.html_page import PageSet, to_json
 from dashboards.preview.variable_options import pattern_of
 from dashboards.preview.view_state import View
 from exporters.prometheus_api import Prometheus
-from tests.dashboards.preview.sample_dashboard import END, PANELS, START, answer, config, dashboard, override, panel
+from tests.dashboards.preview.sample_dashboard import END, PANELS, START, config, dashboard, override, panel
 from tests.support.fake_prometheus import FakePrometheus
 
 SPAN = TimeRange(START, END, 1)
-
-
-@pytest.fixture
-def prometheus() -> Iterator[FakePrometheus]:
-    fake = FakePrometheus(answer)
-    yield fake
-    fake.close()
 
 
 def draw(fake: FakePrometheus, tree: Mapping[str, Any], **choices: tuple[str, ...]) -> dict[str, Any]:

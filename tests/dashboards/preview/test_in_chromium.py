@@ -2,26 +2,36 @@
 
 import asyncio
 import json
-import shutil
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp.test_utils import TestServer
 
 from compose.cli import main
 from dashboards.command import GENERATED
+from dashboards.dashboard_reader import TimeRange, read_dashboards
 from dashboards.preview.chromium import BROWSER_NAMES, Tab, browser, find_browser
-from tests.dashboards.preview.sample_dashboard import BLUE, PANELS, WHEN, answer, anything, dashboard
+from dashboards.preview.document import document
+from dashboards.preview.html_page import PageSet
+from dashboards.preview.preview_server import Draw, PreviewServer, Selection
+from dashboards.preview.view_state import View
+from exporters.errors import UsageError
+from exporters.prometheus_api import Prometheus
+from tests.dashboards.preview.sample_dashboard import BLUE, END, PANELS, START, WHEN, answer, anything, dashboard
 from tests.support.fake_prometheus import FakePrometheus
+
+SHIPPED = read_dashboards(GENERATED)
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}"),
 ]
 
-# What the library, the styles and the page say of each panel.
+# The state of each panel in the page.
 PANEL_FACTS = """[...document.querySelectorAll(".panel")].map((panel) => ({
   title: panel.querySelector("h2")?.textContent,
   drawn: panel.dataset.drawn,
@@ -32,27 +42,28 @@ PANEL_FACTS = """[...document.querySelectorAll(".panel")].map((panel) => ({
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def opened() -> AsyncIterator[Tab]:
+async def chromium() -> AsyncIterator[Tab]:
     async with browser() as tab:
         yield tab
 
 
-@pytest.fixture
-def tab(opened: Tab) -> Tab:
-    opened.events.clear()
-    return opened
+@pytest_asyncio.fixture(loop_scope="module")
+async def tab(chromium: Tab) -> Tab:
+    """The one tab, without the page of the test before."""
+    await chromium.send("Page.navigate", url="about:blank")
+    chromium.events.clear()
+    return chromium
 
 
 @pytest.fixture(scope="module")
 def prometheus() -> Iterator[FakePrometheus]:
-    fake = FakePrometheus(answer)
-    yield fake
-    fake.close()
+    with FakePrometheus(answer) as fake:
+        yield fake
 
 
 @pytest.fixture(scope="module")
-def page(prometheus: FakePrometheus, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a written page of every kind of panel."""
+def file(prometheus: FakePrometheus, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a written page with every kind of panel."""
     folder = tmp_path_factory.mktemp("preview")
     (folder / "made.json").write_text(json.dumps(dashboard(*PANELS)))
     (folder / "other.json").write_text(json.dumps(dashboard(title="Other", uid="other")))
@@ -61,8 +72,37 @@ def page(prometheus: FakePrometheus, tmp_path_factory: pytest.TempPathFactory) -
     return (folder / "made.html").as_uri()
 
 
+def server(dashboards: Mapping[str, Mapping[str, Any]], draw: Draw, refresh: float) -> TestServer:
+    titles = {name: str(tree["title"]) for name, tree in dashboards.items()}
+    pages = PageSet(titles, {str(tree["uid"]): name for name, tree in dashboards.items()}, "*")
+    return TestServer(PreviewServer(pages, draw, refresh).application())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(prometheus: FakePrometheus) -> AsyncIterator[str]:
+    """The address of a server of the page with every kind of panel and of all shipped dashboards.
+
+    A browser caches the compiled charting library of a server; that of a file it compiles at each load.
+    """
+    dashboards = {**SHIPPED, "made": dashboard(*PANELS)}
+    with FakePrometheus(anything) as of_shipped:
+
+        def draw(name: str, selection: Selection, start: str | None, end: str | None) -> Mapping[str, Any]:
+            url = prometheus.url if name == "made" else of_shipped.url
+            return document(dashboards[name], Prometheus(url), View(TimeRange(START, END, 1), selection=selection))
+
+        async with server(dashboards, draw, refresh=3600) as running:
+            yield str(running.make_url(""))
+
+
+@pytest.fixture(scope="module")
+def page(site: str) -> str:
+    """The address of a served page with every kind of panel."""
+    return f"{site}/made"
+
+
 def complaints(tab: Tab) -> list[Any]:
-    """Everything that a console would show in red."""
+    """The errors and warnings of the browser's console."""
     wrong = {"Runtime.exceptionThrown", "Log.entryAdded", "Network.loadingFailed"}
     console_events = [(what, how) for what, how in tab.events if what in wrong]
     return console_events + [
@@ -87,11 +127,11 @@ async def point_at(tab: Tab, selector: str, across: float = 0.5, down: float = 0
         await tab.send("Input.dispatchMouseEvent", type="mouseMoved", **where)
 
 
-async def test_every_panel_is_drawn_without_a_complaint_and_asks_for_nothing_else(tab: Tab, page: str) -> None:
-    await tab.show(page)
+async def test_every_panel_is_drawn_without_a_complaint_and_asks_for_nothing_else(tab: Tab, file: str) -> None:
+    await tab.show(file)
     facts = {each["title"]: each for each in await tab.evaluate(PANEL_FACTS)}
     assert complaints(tab) == []
-    assert requests(tab) == {page}
+    assert requests(tab) == {file}
     assert len(facts) == len(PANELS) + 1  # one is repeated
     assert all(each["size"] > 0 for each in facts.values())
     assert [title for title, each in facts.items() if each["drawn"] in {None, "0"}] == ["Nobody", "Undefined", "Broken"]
@@ -106,19 +146,35 @@ async def test_every_panel_is_drawn_without_a_complaint_and_asks_for_nothing_els
     assert {"Of lilo", "Of siso"} <= facts.keys()
 
 
-async def test_a_failed_query_is_an_error_in_its_own_panel(tab: Tab, page: str) -> None:
-    await tab.show(page)
-    errors = "[...document.querySelectorAll('.errors')].map((each) => each.innerText).filter(Boolean)"
-    assert await tab.evaluate(errors) == ["A: unknown function sum("]
-
-
-async def test_the_page_says_what_it_is_and_leads_to_the_others(tab: Tab, page: str) -> None:
-    await tab.show(page)
+async def test_the_page_says_what_it_is_and_leads_to_the_others(tab: Tab, file: str) -> None:
+    await tab.show(file)
     bar = await tab.evaluate("document.querySelector('.bar').innerText")
     assert "Preview of the Grafana dashboard, drawn by vllm-slo from live queries; not Grafana" in bar
     assert "Class: All" in bar
     links = "[...document.querySelectorAll('nav a, td a')].map((each) => each.getAttribute('href'))"
     assert await tab.evaluate(links) == ["made.html", "other.html", "other.html", "other.html"]
+
+
+async def test_a_picture_shows_the_whole_page(tab: Tab, file: str) -> None:
+    await tab.show(file)
+    screenshot = await tab.screenshot()
+    assert screenshot.startswith(b"\x89PNG")
+    width, height = (int.from_bytes(screenshot[at : at + 4], "big") for at in (16, 20))
+    assert width == 1440
+    assert height > 6 * 8 * 38  # six lines of panels, each eight units of the grid high
+
+
+async def test_writing_a_page_twice_gives_the_same_bytes(prometheus: FakePrometheus, file: str, tmp_path: Path) -> None:
+    folder = Path(file.removeprefix("file://")).parent
+    flags = ["--prometheus", prometheus.url, "--dashboards", str(folder), "--out", str(tmp_path), *WHEN]
+    assert await asyncio.to_thread(main, ["dashboards", "preview", *flags]) == 0
+    assert (tmp_path / "made.html").read_bytes() == (folder / "made.html").read_bytes()
+
+
+async def test_a_failed_query_is_an_error_in_its_own_panel(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    errors = "[...document.querySelectorAll('.errors')].map((each) => each.innerText).filter(Boolean)"
+    assert await tab.evaluate(errors) == ["A: unknown function sum("]
 
 
 async def test_hovering_over_a_graph_shows_the_values_under_the_pointer_the_greatest_first(tab: Tab, page: str) -> None:
@@ -136,7 +192,7 @@ async def test_hovering_over_a_graph_shows_the_values_under_the_pointer_the_grea
 
 async def test_hovering_over_an_annotation_shows_its_text(tab: Tab, page: str) -> None:
     await tab.show(page)
-    await point_at(tab, ".plot .nsewdrag", across=2 / 3)  # the flip was 100 s before the end of 300 s
+    await point_at(tab, ".plot .nsewdrag", across=2 / 3)  # the config change was 100 s before the end of 300 s
     await tab.wait_for("document.getElementById('tip').innerText.includes('seed → 2')")
 
 
@@ -201,25 +257,9 @@ async def test_a_light_scheme_is_followed(tab: Tab, page: str) -> None:
     assert complaints(tab) == []
 
 
-async def test_a_picture_shows_the_whole_page(tab: Tab, page: str) -> None:
-    await tab.show(page)
-    screenshot = await tab.screenshot()
-    assert screenshot.startswith(b"\x89PNG")
-    width, height = (int.from_bytes(screenshot[at : at + 4], "big") for at in (16, 20))
-    assert width == 1440
-    assert height > 6 * 8 * 38  # six lines of panels, each eight units of the grid high
-
-
-@pytest.mark.parametrize("path", sorted(GENERATED.glob("*.json")), ids=lambda path: path.stem)
-async def test_every_panel_of_every_shipped_dashboard_is_drawn(tab: Tab, path: Path, tmp_path: Path) -> None:
-    shutil.copy(path, tmp_path)
-    fake = FakePrometheus(anything)
-    try:
-        flags = ["--prometheus", fake.url, "--dashboards", str(tmp_path), "--out", str(tmp_path), *WHEN]
-        assert await asyncio.to_thread(main, ["dashboards", "preview", *flags]) == 0
-    finally:
-        fake.close()
-    await tab.show((tmp_path / f"{path.stem}.html").as_uri())
+@pytest.mark.parametrize("name", SHIPPED)
+async def test_every_panel_of_every_shipped_dashboard_is_drawn(tab: Tab, site: str, name: str) -> None:
+    await tab.show(f"{site}/{name}")
     facts = await tab.evaluate(PANEL_FACTS)
     assert [each["title"] for each in facts if each["drawn"] in {None, "0"}] == []
     assert [each["title"] for each in facts if "only Grafana draws it" in each["text"]] == []
@@ -227,8 +267,55 @@ async def test_every_panel_of_every_shipped_dashboard_is_drawn(tab: Tab, path: P
     assert complaints(tab) == []
 
 
-async def test_writing_a_page_twice_gives_the_same_bytes(prometheus: FakePrometheus, page: str, tmp_path: Path) -> None:
-    folder = Path(page.removeprefix("file://")).parent
-    flags = ["--prometheus", prometheus.url, "--dashboards", str(folder), "--out", str(tmp_path), *WHEN]
-    assert await asyncio.to_thread(main, ["dashboards", "preview", *flags]) == 0
-    assert (tmp_path / "made.html").read_bytes() == (folder / "made.html").read_bytes()
+async def test_a_served_page_follows_its_data_selection_and_failures(tab: Tab, prometheus: FakePrometheus) -> None:
+    ends = iter(range(END, END + 1000))
+    views: list[tuple[Mapping[str, tuple[str, ...]], str | None]] = []
+    failing = threading.Event()
+    dashboards = {
+        "made": dashboard(*PANELS[:1], {**PANELS[-1], "repeat": None}),
+        "other": dashboard(title="Other", uid="other"),
+    }
+
+    def draw(name: str, selection: Selection, start: str | None, end: str | None) -> Mapping[str, Any]:
+        views.append((dict(selection), start))
+        if failing.is_set():
+            raise UsageError("cannot reach Prometheus")
+        view = View(TimeRange(START, next(ends), 1), selection=selection)
+        return document(dashboards[name], Prometheus(prometheus.url), view)
+
+    async with server(dashboards, draw, refresh=0.2) as running:
+        url = str(running.make_url(""))
+        await tab.show(f"{url}/made")
+        when = "document.querySelector('.when').innerText"
+        before = await tab.evaluate(when)
+        await tab.evaluate("document.querySelector('.panel').dataset.mine = 'kept'")
+        await tab.wait_for(f"{when} !== {json.dumps(before)}")
+        # a refresh fills the panels and does not replace them
+        assert await tab.evaluate("document.querySelector('.panel').dataset.mine") == "kept"
+
+        failing.set()
+        await tab.wait_for("document.querySelector('.trouble').innerText === 'No new data: cannot reach Prometheus'")
+        failing.clear()
+        await tab.wait_for("document.querySelector('.trouble').innerText === ''")
+
+        for change, search in (
+            ("const [choice] = document.querySelectorAll('.chosen select'); choice.value = 'siso'", "?var-class=siso"),
+            (
+                "const choice = document.querySelector('[aria-label=\"Time range\"]'); choice.value = 'now-1h'",
+                "?var-class=siso&from=now-1h&to=now",
+            ),
+        ):
+            await tab.evaluate(f"{{ {change}; choice.dispatchEvent(new Event('change')); }}")
+            await tab.wait_for(f"location.search === '{search}' && document.documentElement.dataset.drawn > 0")
+        assert await tab.evaluate("[...document.querySelectorAll('h2')].map((each) => each.innerText)") == [
+            "Requests",
+            "Of siso",
+        ]
+        assert ({"class": ("siso",)}, "now-1h") in views
+        links = await tab.evaluate("[...document.querySelectorAll('nav a')].map((each) => each.getAttribute('href'))")
+        assert links == [f"{name}?var-class=siso&from=now-1h&to=now" for name in ("made", "other")]
+
+        await tab.show(f"{url}/d/made?viewPanel=panel-2")
+        outlined = "[...document.querySelectorAll('.spotlight h2')].map((each) => each.innerText)"
+        assert await tab.evaluate(outlined) == ["Of All"]
+        assert [how for what, how in tab.events if what == "Runtime.exceptionThrown"] == []

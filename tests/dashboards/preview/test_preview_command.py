@@ -1,22 +1,14 @@
 import json
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from compose.cli import main
 from dashboards.preview.chromium import BROWSER_NAMES, find_browser
-from tests.dashboards.preview.sample_dashboard import PANELS, WHEN, answer, dashboard
+from tests.dashboards.preview.sample_dashboard import PANELS, WHEN, dashboard
 from tests.support.fake_prometheus import FakePrometheus
-
-
-@pytest.fixture
-def prometheus() -> Iterator[FakePrometheus]:
-    fake = FakePrometheus(answer)
-    yield fake
-    fake.close()
 
 
 @pytest.fixture

@@ -1,54 +1,49 @@
-"""Served pages: they ask again, keep their choices in their address, and say when nothing answers."""
+"""The HTTP side of served pages: data cached for one refresh, redirects, time ranges and errors."""
 
 import asyncio
-import json
-import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
-from dashboards.audit import TimeRange
-from dashboards.preview.chromium import BROWSER_NAMES, browser, find_browser
+from dashboards.dashboard_reader import TimeRange
 from dashboards.preview.command import parse_time_range
-from dashboards.preview.document import document
 from dashboards.preview.html_page import PageSet
 from dashboards.preview.preview_server import PreviewServer, Selection
-from dashboards.preview.view_state import View
 from exporters.errors import UsageError
-from exporters.prometheus_api import Prometheus
-from tests.dashboards.preview.sample_dashboard import END, PANELS, START, answer, dashboard
-from tests.support.fake_prometheus import FakePrometheus
 
 PAGES = PageSet({"made": "Made", "other": "Other"}, {"made": "made", "other": "other"}, "*")
-BOARD = dashboard(*PANELS[:1], {**PANELS[-1], "repeat": None})
 
 
 @asynccontextmanager
-async def serving(draw: Any, refresh: float) -> AsyncIterator[str]:
-    async with TestServer(PreviewServer(PAGES, draw, refresh).application()) as server:
+async def serving(draw: Any, refresh: float, *middlewares: Any) -> AsyncIterator[str]:
+    application = PreviewServer(PAGES, draw, refresh).application()
+    application.middlewares.extend(middlewares)
+    async with TestServer(application) as server:
         yield str(server.make_url("")).rstrip("/")
-
-
-@pytest.fixture
-def prometheus() -> Iterator[FakePrometheus]:
-    fake = FakePrometheus(answer)
-    yield fake
-    fake.close()
 
 
 async def test_concurrent_viewers_cause_one_set_of_queries_in_a_refresh() -> None:
     draws = []
+    arrivals, all_arrived = count(1), threading.Event()
 
-    def draw(name: str, choices: Selection, start: str | None, end: str | None) -> Mapping[str, Any]:
-        draws.append((name, dict(choices), start, end))
-        time.sleep(0.05)  # as long as others need to ask, too
+    @web.middleware
+    async def count_arrivals(request: web.Request, handler: Callable[..., Awaitable[Any]]) -> Any:
+        if next(arrivals) == 5:
+            all_arrived.set()
+        return await handler(request)
+
+    def draw(name: str, selection: Selection, start: str | None, end: str | None) -> Mapping[str, Any]:
+        assert all_arrived.wait(60)
+        draws.append((name, dict(selection), start, end))
         return {"title": name}
 
-    async with serving(draw, refresh=60) as url, ClientSession() as http:
+    async with serving(draw, 60, count_arrivals) as url, ClientSession() as http:
 
         async def ask(path: str) -> Any:
             async with http.get(url + path) as response:
@@ -124,53 +119,3 @@ def test_a_wrong_time_range_in_an_address_is_refused(start: str, end: str | None
     with pytest.raises(UsageError) as refused:
         parse_time_range(start, end, TimeRange(100, 1000, 15))
     assert str(refused.value) == message
-
-
-@pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}")
-async def test_a_served_page_follows_its_data_its_choices_and_its_failures(prometheus: FakePrometheus) -> None:
-    ends = iter(range(END, END + 1000))
-    views: list[tuple[Mapping[str, tuple[str, ...]], str | None]] = []
-    failures: list[str] = []
-
-    def draw(name: str, choices: Selection, start: str | None, end: str | None) -> Mapping[str, Any]:
-        views.append((dict(choices), start))
-        if failures:
-            failures.pop()
-            raise UsageError("cannot reach Prometheus")
-        return document(BOARD, Prometheus(prometheus.url), View(TimeRange(START, next(ends), 1), selection=choices))
-
-    async with serving(draw, refresh=0.2) as url, browser() as tab:
-        await tab.show(f"{url}/made")
-        when = "document.querySelector('.when').innerText"
-        before = await tab.evaluate(when)
-        await tab.evaluate("document.querySelector('.panel').dataset.mine = 'kept'")
-        await tab.wait_for(f"{when} !== {json.dumps(before)}")
-        assert (
-            await tab.evaluate("document.querySelector('.panel').dataset.mine") == "kept"
-        )  # drawn anew, not made anew
-
-        failures.append("one")
-        await tab.wait_for("document.querySelector('.trouble').innerText === 'No new data: cannot reach Prometheus'")
-        await tab.wait_for("document.querySelector('.trouble').innerText === ''")
-
-        for change, search in (
-            ("const [choice] = document.querySelectorAll('.chosen select'); choice.value = 'siso'", "?var-class=siso"),
-            (
-                "const choice = document.querySelector('[aria-label=\"Time range\"]'); choice.value = 'now-1h'",
-                "?var-class=siso&from=now-1h&to=now",
-            ),
-        ):
-            await tab.evaluate(f"{{ {change}; choice.dispatchEvent(new Event('change')); }}")
-            await tab.wait_for(f"location.search === '{search}' && document.documentElement.dataset.drawn > 0")
-        assert await tab.evaluate("[...document.querySelectorAll('h2')].map((each) => each.innerText)") == [
-            "Requests",
-            "Of siso",
-        ]
-        assert ({"class": ("siso",)}, "now-1h") in views
-        links = await tab.evaluate("[...document.querySelectorAll('nav a')].map((each) => each.getAttribute('href'))")
-        assert links == [f"{name}?var-class=siso&from=now-1h&to=now" for name in ("made", "other")]
-
-        await tab.show(f"{url}/d/made?viewPanel=panel-2")
-        outlined = "[...document.querySelectorAll('.spotlight h2')].map((each) => each.innerText)"
-        assert await tab.evaluate(outlined) == ["Of All"]
-        assert [how for what, how in tab.events if what == "Runtime.exceptionThrown"] == []

@@ -2,7 +2,7 @@ import math
 from datetime import timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dashboards.preview.units import format_value
@@ -80,9 +80,11 @@ def test_a_relative_time_is_formatted_from_now(at: float, text: str) -> None:
     assert format_value(at * 1000, "dateTimeFromNow", now=1000) == text
 
 
+@example(1e15, "short")
 @given(st.floats(1e-12, 1e15), st.sampled_from(["s", "short", "bytes", "reqps", "decbytes", "none"]))
 def test_the_formatted_value_is_within_a_hundredth_of_the_value(value: float, unit: str) -> None:
-    sizes = {"": 1, "K": 1e3, "Mil": 1e6, "Bil": 1e9, "Tri": 1e12, "M": 1e6, "B": 1e9, "T": 1e12, "s": 1, "ms": 1e-3}
+    sizes = {"": 1, "K": 1e3, "Mil": 1e6, "Bil": 1e9, "Tri": 1e12, "Quadr": 1e15}
+    sizes |= {"M": 1e6, "B": 1e9, "T": 1e12, "s": 1, "ms": 1e-3}
     sizes |= {"µs": 1e-6, "ns": 1e-9, "mins": 60, "hours": HOUR, "days": 24 * HOUR, "weeks": 168 * HOUR}
     sizes |= {"years": 365 * 24 * HOUR}
     text = format_value(value, unit).removesuffix(" req/s")
