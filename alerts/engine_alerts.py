@@ -113,7 +113,8 @@ def _prefix_cache(spec: SloFile, links: Links) -> Alert:
             "tokens of {{ $labels.model }} from its prefix cache. All engines of the model together took more than "
             f"twice that over the last {spell_duration(windows(spec).week)}. First words come later for the same "
             f"prompts. Asked from {least} requests in {look(spec)} on, where at least {percent(_WORTH_IT)} was found. "
-            "Look first at the config changes, then at whether requests with equal prefixes still go to the same engine.",
+            "Look first at the config changes, then at whether requests with equal prefixes still go to the same "
+            "engine.",
         ),
         wait=windows(spec).step,
     )

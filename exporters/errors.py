@@ -28,5 +28,5 @@ def parse_flag(flag: str, text: str, parse: Callable[[str], _T]) -> _T:
 
 
 def system_reason(error: OSError) -> str:
-    """The system's own reason, to stand within a message."""
+    """The operating system's reason, to be part of a message."""
     return (error.strerror or str(error)).lower()

@@ -15,16 +15,18 @@ FORMATS = ("text", "json")
 
 
 def add_logging_flags(parser: argparse.ArgumentParser) -> None:
-    """Declare --log-level and --log-format."""
+    """Declare --log-level and --log-format; parsing them raises UsageError for an unknown value."""
     group = parser.add_argument_group("logging")
     group.add_argument(
         "--log-level",
+        type=_level,
         default="info",
         metavar="LEVEL",
         help=f"least severe messages to log on standard error: {_alternatives(LEVELS)} (default %(default)s)",
     )
     group.add_argument(
         "--log-format",
+        type=_format,
         default="text",
         metavar="FORMAT",
         help=f"{_alternatives(FORMATS)}; json has one object per line (default %(default)s)",
@@ -32,15 +34,7 @@ def add_logging_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_logging(level: str, format: str, process: str) -> None:  # noqa: A002 - as the flag is called
-    """Log to standard error, uncaught exceptions included; `process` names this process on each line.
-
-    Raises:
-        UsageError: the level or the format does not exist.
-    """
-    if level not in LEVELS:
-        raise UsageError(f"--log-level: {level!r} is no level; use {_alternatives(LEVELS)}")
-    if format not in FORMATS:
-        raise UsageError(f"--log-format: {format!r} is no format; use {_alternatives(FORMATS)}")
+    """Log to standard error, uncaught exceptions included; `process` names this process on each line."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter(process) if format == "json" else TextFormatter(process))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
@@ -94,6 +88,18 @@ def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
     error = arguments.exc_value or arguments.exc_type()
     exc_info = (arguments.exc_type, error, arguments.exc_traceback)
     logging.getLogger("vllm_slo").critical("uncaught exception in thread %s", name, exc_info=exc_info)
+
+
+def _level(text: str) -> str:
+    if text not in LEVELS:
+        raise UsageError(f"--log-level: {text!r} is no level; use {_alternatives(LEVELS)}")
+    return text
+
+
+def _format(text: str) -> str:
+    if text not in FORMATS:
+        raise UsageError(f"--log-format: {text!r} is no format; use {_alternatives(FORMATS)}")
+    return text
 
 
 def _alternatives(names: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""What this process costs: its time on the processors, and its memory."""
+"""CPU time and memory of this process."""
 
 import resource
 import time
@@ -10,7 +10,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def footprint() -> Footprint:
-    """As the kernel counts it now; where it has no /proc, the memory is not known."""
+    """CPU time and memory as the kernel counts them; without /proc the memory is unknown."""
     try:
         pages = int(_STATM.read_bytes().split()[1])
     except OSError:

@@ -1,6 +1,6 @@
-"""What a relay tells the exporter: numbered records that are kept until acknowledged, and a snapshot of what is open.
+"""Messages from a relay to the exporter: numbered records, kept until acknowledged, and snapshots of open requests.
 
-On the wire each message is a 4-byte big-endian length and a msgpack array. Times are seconds; `None` is "not known".
+On the wire each message is a 4-byte big-endian length and a msgpack array. Times are seconds; `None` means unknown.
 """
 
 import msgspec
@@ -16,14 +16,14 @@ UNMETERED = ("AttributeError", "IndexError", "KeyError", "RecursionError", "Type
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
-    """The first message of a relay: which process it is and which life of it."""
+    """The first message of a relay: the name of the process, and the id of this run of it."""
 
     process: str
-    life: str
+    run_id: str
 
 
 class Finished(msgspec.Struct, array_like=True, tag="finished"):
-    """One request that has ended; everything the request log and the series need."""
+    """One request that has ended: everything that the request log and the series need."""
 
     time: float  # unix, at time zero
     request_id: str
@@ -67,12 +67,12 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     unmetered: str | None = None
     paused: float = 0.0  # while the client did not read; in no latency but e2e
     system_fingerprint: str | None = None
-    prompt_repeat: bool | None = None  # no relay's word: the exporter's, which sees the prompts of all
-    prompt_estimate: float | None = None  # tokens by the length of the text, known of failed requests too
+    prompt_repeat: bool | None = None  # set by the exporter, which sees the prompts of all relays
+    prompt_estimate: float | None = None  # tokens by the length of the text, set for failed requests too
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):
-    """Verdicts that fell while the request was still open, so that a hung engine burns budget while it hangs."""
+    """Verdicts that are certain before the request ends, so that a hung engine burns budget while it hangs."""
 
     model: str
     request_class: str
@@ -85,7 +85,7 @@ Record = Finished | Judged
 
 
 class Batch(msgspec.Struct, array_like=True, tag="batch"):
-    """Records numbered `first`, `first + 1`, ... within the relay's life."""
+    """Records numbered `first`, `first + 1`, ... within the relay's run."""
 
     first: int
     records: list[Record]
@@ -102,14 +102,14 @@ class OpenRequests(msgspec.Struct, array_like=True):
 
 
 class Footprint(msgspec.Struct, array_like=True, frozen=True):
-    """What a process has cost since it started, in seconds of a processor, and holds now, in bytes of memory."""
+    """CPU seconds of a process since it started, and its resident memory in bytes."""
 
     cpu: float
     memory: int | None
 
 
 class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
-    """The relay's state now; the newest one replaces all before it, so it needs no number."""
+    """The current state of the relay; the newest one replaces all before it, so it needs no number."""
 
     open: list[OpenRequests]
     loop_lag: float
@@ -137,13 +137,13 @@ def frame(message: Hello | Batch | Snapshot | Ack) -> bytes:
 
 
 class Frames:
-    """Cuts a byte stream back into payloads."""
+    """Splits a byte stream into payloads."""
 
     def __init__(self) -> None:
-        self._held = b""
+        self._buffer = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        data = self._held + data
+        data = self._buffer + data
         payloads, start = [], 0
         while len(data) - start >= 4:
             end = start + 4 + int.from_bytes(data[start : start + 4], "big")
@@ -151,5 +151,5 @@ class Frames:
                 break
             payloads.append(data[start + 4 : end])
             start = end
-        self._held = data[start:]
+        self._buffer = data[start:]
         return payloads

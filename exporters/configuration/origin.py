@@ -11,7 +11,7 @@ from exporters.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the engine is."""
+    """Address of the engine."""
 
     host: str
     port: int
@@ -27,7 +27,7 @@ def origin(url: str, trust: Trust = SYSTEM) -> Origin:
     """Read `http://host:port[/prefix]`.
 
     Raises:
-        UsageError: the address is not of this form, or what to trust cannot be read.
+        UsageError: the address is not of this form, or the file of authorities cannot be read.
     """
     try:
         parts = urlsplit(url)

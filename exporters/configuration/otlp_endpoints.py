@@ -1,4 +1,4 @@
-"""Where spans go: reads `--otlp` and its headers, before anything starts and without the OpenTelemetry SDK."""
+"""Parses the flags about OTLP, before anything starts and without the OpenTelemetry SDK."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,13 +18,13 @@ _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 
 
 class Semconv(StrEnum):
-    """A version of the GenAI semantic conventions, by the release of the core conventions it stands beside."""
+    """A version of the GenAI semantic conventions, by the release of the core conventions that it belongs to."""
 
     V1_36 = "1.36"
-    """What older instrumentations and the back ends made for them speak."""
+    """For older instrumentations and their back ends."""
 
     V1_44 = "1.44"
-    """The repository of its own that the GenAI conventions have moved to."""
+    """From the separate repository of the GenAI conventions."""
 
 
 class Collector(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Receiver(msgspec.Struct, frozen=True):
-    """Where the engine's spans are received."""
+    """An address on which the engine's spans are received."""
 
     grpc: bool  # else HTTP/protobuf
     host: str
@@ -87,7 +87,7 @@ def url(text: str) -> str:
 
 
 def receiver(text: str) -> Receiver:
-    """Where to listen, by the address that the engine is given.
+    """Parse the address to listen on, in the form that the engine is configured with.
 
     Raises:
         UsageError: it is none to listen on.
@@ -112,14 +112,14 @@ def receiver(text: str) -> Receiver:
     return Receiver(grpc, host, port or (4317 if grpc else 4318))
 
 
-def headers(given: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """What to send along: each `NAME=VALUE`, over those of the environment; a message never shows a value.
+def headers(pairs: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The headers to send: each `NAME=VALUE` overrides those of the environment; a message never shows a value.
 
     Raises:
         UsageError: one of them is no header.
     """
-    read = dict(environment)
-    for number, text in enumerate(given, 1):
+    merged = dict(environment)
+    for number, text in enumerate(pairs, 1):
         name, equals, value = text.partition("=")
         name, value = name.strip(), value.strip()
         if not equals or not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
@@ -127,5 +127,5 @@ def headers(given: Iterable[str], environment: Mapping[str, str]) -> dict[str, s
                 f"--otlp-header: number {number} is no header (its value is not shown here); "
                 "write NAME=VALUE in printable ASCII, such as authorization='Bearer ...'"
             )
-        read[name.lower()] = value
-    return read
+        merged[name.lower()] = value
+    return merged

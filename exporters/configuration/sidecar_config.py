@@ -16,28 +16,30 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     listen: str
     certificate: Certificate | None = None  # None: clients connect without TLS
     metrics: str
-    metrics_auth_file: str | None = None  # a path: its secrets are in the exporter's memory alone
-    admin_token_file: str | None = None  # as above; None: there are no pages under /admin/
+    metrics_auth_file: str | None = None  # a path: only the exporter reads its secrets
+    admin_token_file: str | None = None  # as above; None: no pages under /admin/
     state: str | None = None
     workers: int = 1
     request_log: str | None = None
     engine_metrics: tuple[str, ...] = ()  # none: the upstream's own
-    roofline: Ceilings | None = None  # to show beside what is measured
+    roofline: Ceilings | None = None  # shown beside the measurements
     allow_paths: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     inject_usage: bool = True
     max_head: int = 64 * 1024  # bytes of a request line and its headers
     max_body: int | None = 256 * 1024 * 1024  # bytes
     connect_timeout: float = 10.0
-    client_idle: float | None = 75.0  # without a byte of the request that is awaited
-    cut_stalled_client: float | None = 300.0  # without taking a byte of the answer
+    client_idle: float | None = 75.0  # without a byte of the awaited request
+    cut_stalled_client: float | None = 300.0  # without reading a byte of the response
     cut_first_token: float | None = None
     cut_idle: float | None = 600.0
     drain: float = 30.0
-    otlp: Collector | None = None  # None: none of our spans are sent
+    otlp: Collector | None = None  # None: no spans of ours
     engine_spans: tuple[Receiver, ...] = ()
+    log_level: str = "info"
+    log_format: str = "text"
 
     @property
     def wants_spans(self) -> bool:
-        """Whether a request gets a span of ours, for the engine's to hang under; else trace headers pass untouched."""
+        """Whether a request gets a span of ours, the parent of the engine's; else trace headers pass unchanged."""
         return self.otlp is not None or bool(self.engine_spans)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from exporters.configuration.origin import Origin
-from exporters.configuration.tls import words
+from exporters.configuration.tls import tls_reason
 from exporters.relay import http1_parser
 from exporters.relay.http1_parser import ResponseHead
 
@@ -239,7 +239,7 @@ class UpstreamPool:
             except TimeoutError:
                 on_failure(f"no connection within {self._connect_timeout:g} s")
             except ssl.SSLError as error:
-                on_failure(words(error))
+                on_failure(tls_reason(error))
             except OSError as error:
                 on_failure((os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)).lower())
             else:

@@ -3,9 +3,9 @@
 import argparse
 import asyncio
 import contextlib
+import logging
 import os
 import stat
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from exporters.configuration.tls import SYSTEM, Certificate, Trust
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError, parse_flag
+from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.quantities import parse_duration, parse_size
 from exporters.requestlog.writer import RequestLog
 from exporters.roofline.ceilings import read_ceilings
@@ -26,6 +27,8 @@ from exporters.sidecar.http_api.admin import read_token
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.supervision.listeners import listen
 from exporters.sidecar.supervision.supervisor import supervise
+
+logger = logging.getLogger("vllm_slo.sidecar")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -185,11 +188,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="receive the engine's own spans here, as grpc://H:P or http://H:P, for the times in the engine of "
         "requests whose answer does not tell them (repeatable; default: nowhere)",
     )
+    add_logging_flags(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check everything that can be wrong, then supervise."""
+    """Check all flags and files, then supervise."""
     if arguments.workers < 1:
         raise UsageError(f"--workers: {arguments.workers} relays cannot serve; use 1 or more")
     trust = _trust(arguments)
@@ -233,11 +237,14 @@ def run(arguments: argparse.Namespace) -> int:
         drain=0.0 if arguments.drain == "0" else parse_flag("--drain", arguments.drain, parse_duration),
         otlp=_collector(arguments),
         engine_spans=_receivers(arguments.engine_spans),
+        log_level=arguments.log_level,
+        log_format=arguments.log_format,
     )
     if log is not None:
         RequestLog(log).close()
+    configure_logging(config.log_level, config.log_format, "supervisor")
     for warning in _warnings(arguments):
-        print(f"vllm-slo sidecar: warning: {warning}", file=sys.stderr, flush=True)
+        logger.warning("%s", warning)
     return asyncio.run(supervise(config))
 
 
@@ -285,20 +292,22 @@ def _collector(arguments: argparse.Namespace) -> otlp_endpoints.Collector | None
         if arguments.otlp_header:
             raise UsageError("--otlp-header: there is no collector to send it to; add --otlp URL")
         return None
-    standard = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+    environment = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or os.environ.get(
+        "OTEL_EXPORTER_OTLP_HEADERS", ""
+    )
     return otlp_endpoints.Collector(
         url=otlp_endpoints.url(arguments.otlp),
-        headers=otlp_endpoints.headers(arguments.otlp_header, parse_env_headers(standard, liberal=True)),
+        headers=otlp_endpoints.headers(arguments.otlp_header, parse_env_headers(environment, liberal=True)),
         semconv=otlp_endpoints.semconv(arguments.otlp_semconv),
     )
 
 
-def _receivers(given: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:
-    receivers = tuple(map(otlp_endpoints.receiver, given))
-    with contextlib.ExitStack() as closing:  # only tried: gRPC takes no socket that another process has made
+def _receivers(urls: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:
+    receivers = tuple(map(otlp_endpoints.receiver, urls))
+    with contextlib.ExitStack() as sockets:  # a check only: gRPC accepts no socket of another process
         for receiver in receivers:
-            (tried,) = listen(receiver.address, "--engine-spans")
-            closing.enter_context(tried)
+            (listener,) = listen(receiver.address, "--engine-spans")
+            sockets.enter_context(listener)
     return receivers
 
 

@@ -1,7 +1,8 @@
-"""The exporter process: whatever may be slow lives here, so that a scrape can never stall a stream."""
+"""The exporter process: everything that may be slow runs here, so that a scrape cannot stall a stream."""
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -16,7 +17,8 @@ from aiohttp import web
 from prometheus_client.core import Metric
 
 from exporters import signals, slos
-from exporters.configuration.child_process import ChildConfig, collect_seldom, read_child_config, stop_event
+from exporters.child_process import collect_garbage_rarely, run_child, stop_event
+from exporters.configuration.child_config import ChildConfig
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_group import EngineGroup
@@ -31,196 +33,203 @@ from exporters.sidecar.http_api.http_server import application, page
 from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the SDK and gRPC are loaded where --otlp or --engine-spans needs them
     from exporters.sidecar.tracing.otlp_receiver import OtlpReceiver
-    from exporters.sidecar.tracing.span_exporter import Traces
+    from exporters.sidecar.tracing.span_exporter import SpanQueue
     from exporters.sidecar.tracing.span_join import SpanJoin
 
 
-NICENESS = 5
+NICE_INCREMENT = 5
 """Where a relay and the exporter share a core, the streams go first."""
 
-SETTLE_SECONDS = 0.2
-"""How often requests that have got their times, or have waited for long enough, are looked for."""
+TIMEOUT_CHECK_SECONDS = 0.2
+"""Time between two checks for requests that have waited long enough for their span."""
 
-RELAYS_PATIENCE = 5.0
-"""Beyond the drain, how long a stopping exporter stays for relays that are still connected."""
+DISCONNECT_TIMEOUT = 5.0
+"""The longest wait, beyond the drain, of a stopping exporter for relays that are still connected."""
+
+logger = logging.getLogger("vllm_slo.exporter")
 
 
 class Exporter:
-    """Joins the inbox, the scrapers of the engines and the pages."""
+    """Connects the receiver of records, the scrapers of the engines and the metrics page."""
 
     def __init__(self, config: ChildConfig) -> None:
         sidecar = config.sidecar
         self._config = config
+        self.draining = config.draining
         spec = slos.load(Path(sidecar.slos))
-        self.series = RequestMetrics(spec)
+        self.request_metrics = RequestMetrics(spec)
         for model in sidecar.models:
-            self.series.add_model(model)
+            self.request_metrics.add_model(model)
         tls = sidecar.trust.context()
         engines = targets(sidecar.upstream, sidecar.engine_metrics)
-        memory = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
-        self.engines = EngineGroup(engines, spec.scrape_interval, self._models, tls, memory)
+        store = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
+        self.engines = EngineGroup(engines, spec.scrape_interval, self._add_models, tls, store)
         self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
         self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
         self._certificate_expiry: float | None = None
         self.read_files()
-        self.log = RequestLog(Path(sidecar.request_log)) if sidecar.request_log else None
-        self.traces = _traces(sidecar)
-        self.join: SpanJoin | None = None
-        self.intake: OtlpReceiver | None = None
+        self.request_log = RequestLog(Path(sidecar.request_log)) if sidecar.request_log else None
+        self.span_queue = _span_queue(sidecar)
+        self.span_join: SpanJoin | None = None
+        self.otlp_receiver: OtlpReceiver | None = None
         if sidecar.engine_spans:
-            self.join, self.intake = _engine_spans(spec, self.traces)
-        self.inbox = RecordReceiver(
-            self.series,
-            self.log,
+            self.span_join, self.otlp_receiver = _engine_span_receiver(spec, self.span_queue)
+        self.record_receiver = RecordReceiver(
+            self.request_metrics,
+            self.request_log,
             lambda: self.engines.revision,
-            None if self.traces is None else self.traces.add,
-            self.join,
-            answered=self.engines.observe_fingerprint,
+            None if self.span_queue is None else self.span_queue.add,
+            self.span_join,
+            on_fingerprint=self.engines.observe_fingerprint,
         )
 
     def collect(self) -> Iterator[Metric | Accumulator]:
         """All families of the sidecar."""
-        yield from self.series.collect(time.monotonic())
+        yield from self.request_metrics.collect(time.monotonic())
         yield from self.engines.collect()
         yield gauge(signals.SIDECAR_BUILD, [((version("vllm-slo"),), 1.0)])
-        before, since = self._config.restarts, self.inbox.restarts
+        before, since = self._config.restarts, self.record_receiver.restarts
         yield counter(
             signals.SIDECAR_RESTARTS,
             [((process,), float(count + since.get(process, 0))) for process, count in before.items()],
         )
-        lost = self.inbox.lost
+        lost = self.record_receiver.lost_requests
         yield counter(
             signals.SIDECAR_LOST,
             [((process,), float(lost.get(process, 0))) for process in before if process != self._config.process],
         )
-        costs = [(process, snapshot.footprint) for process, snapshot in self.series.snapshots().items()]
-        known = [((process,), cost) for process, cost in (*costs, (self._config.process, footprint())) if cost]
-        yield counter(signals.SIDECAR_CPU, [(labels, cost.cpu) for labels, cost in known])
-        memory = [(labels, float(cost.memory)) for labels, cost in known if cost.memory is not None]
+        footprints = {process: snapshot.footprint for process, snapshot in self.request_metrics.snapshots().items()}
+        footprints[self._config.process] = footprint()
+        reported = [((process,), usage) for process, usage in footprints.items() if usage is not None]
+        yield counter(signals.SIDECAR_CPU, [(labels, usage.cpu) for labels, usage in reported])
+        memory = [(labels, float(usage.memory)) for labels, usage in reported if usage.memory is not None]
         yield gauge(signals.SIDECAR_MEMORY, memory)
-        yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.inbox.log_errors))])
+        yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.record_receiver.log_errors))])
         if self._certificate_expiry is not None:
             yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._certificate_expiry)])
         if (roofline := self._config.sidecar.roofline) is not None:
             yield gauge(signals.ROOFLINE_PREFILL, [((), roofline.prefill)])
             yield gauge(signals.ROOFLINE_DECODE, [((str(n),), rate) for n, rate in roofline.decode.items()])
             yield gauge(signals.ROOFLINE_KV_TOKENS, [((), float(roofline.kv_tokens))])
-        for spans in (self.traces, self.join, self.intake):
-            if spans is not None:
-                yield from spans.collect()
+        for part in (self.span_queue, self.span_join, self.otlp_receiver):
+            if part is not None:
+                yield from part.collect()
 
     def reload(self) -> None:
-        """Follow what has changed on disk."""
-        self.reopen_log()
+        """Reopen the request log and read the other files again."""
+        self.reopen_request_log()
         self.read_files()
 
     def read_files(self) -> None:
-        """Take who may see the pages, and when the certificate ends; what is wrong is said and changes nothing."""
+        """Read credentials, admin token and the certificate's expiry; a wrong file is logged and changes nothing."""
         for secrets in (self.credentials, self.admin):
             if secrets is not None:
                 try:
                     secrets.read()
                 except UsageError as error:
-                    print(f"exporter: {error}; nothing of this file is used", file=sys.stderr, flush=True)
+                    logger.error("%s; nothing of this file is used", error)  # noqa: TRY400 - the message says all
         if self._config.sidecar.certificate is not None:
-            with contextlib.suppress(UsageError):  # said by the relays
+            with contextlib.suppress(UsageError):  # the relays log it
                 self._certificate_expiry = self._config.sidecar.certificate.check()
 
-    def reopen_log(self) -> None:
-        """Follow a rotation of the request log, where there is one."""
-        if self.log is not None:
+    def reopen_request_log(self) -> None:
+        """Follow a rotation of the request log, if there is one."""
+        if self.request_log is not None:
             try:
-                self.log.reopen()
+                self.request_log.reopen()
             except OSError as error:
-                print(f"exporter: request log: {error}; keeping the old file", file=sys.stderr, flush=True)
+                logger.error("request log: %s; keeping the old file", error)  # noqa: TRY400 - the message says all
 
     def why_not_ready(self) -> str | None:
-        """What keeps traffic away. The engine is not asked: while it is down the relay answers with a clear 502."""
-        wanted = self._config.sidecar.workers
-        connected = len(self.inbox.connected)
-        if connected < wanted:
-            return f"{connected} of {wanted} relays are connected"
-        if any(snapshot.draining for snapshot in self.series.snapshots().values()):
+        """The reason to send no traffic here. An engine that is down is none: the relay answers with a clear 502."""
+        if self.draining or any(snapshot.draining for snapshot in self.request_metrics.snapshots().values()):
             return "draining"
-        return None
+        workers = self._config.sidecar.workers
+        connected = len(self.record_receiver.connected)
+        return None if connected >= workers else f"{connected} of {workers} relays are connected"
 
-    def _models(self, models: tuple[str, ...]) -> None:
+    def _add_models(self, models: tuple[str, ...]) -> None:
         for model in models:
-            self.series.add_model(model)
+            self.request_metrics.add_model(model)
 
 
-def _traces(config: SidecarConfig) -> "Traces | None":
+def _span_queue(config: SidecarConfig) -> "SpanQueue | None":
     if config.otlp is None:
         return None
-    from exporters.sidecar.tracing.span_exporter import traces  # noqa: PLC0415 - the SDK and gRPC, for those who trace only
+    from exporters.sidecar.tracing.span_exporter import span_queue  # noqa: PLC0415 - see TYPE_CHECKING
 
-    return traces(config.otlp, config.upstream, pass_on=bool(config.engine_spans))
-
-
-def _engine_spans(spec: slos.SloFile, traces: "Traces | None") -> "tuple[SpanJoin, OtlpReceiver]":
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core has a line for each peer that talks nonsense
-    from exporters.sidecar.tracing.otlp_receiver import OtlpReceiver  # noqa: PLC0415
-    from exporters.sidecar.tracing.span_join import SpanJoin  # noqa: PLC0415 - as above
-
-    pass_on = None if traces is None else traces.pass_on
-    join = SpanJoin(spec, pass_on)
-    return join, OtlpReceiver(lambda span: join.span(span, time.monotonic()), pass_on)
+    return span_queue(config.otlp, config.upstream, forward=bool(config.engine_spans))
 
 
-async def _settle(inbox: RecordReceiver) -> None:
+def _engine_span_receiver(spec: slos.SloFile, span_queue: "SpanQueue | None") -> "tuple[SpanJoin, OtlpReceiver]":
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core logs a line for each peer that sends no gRPC
+    from exporters.sidecar.tracing.otlp_receiver import OtlpReceiver  # noqa: PLC0415 - see TYPE_CHECKING
+    from exporters.sidecar.tracing.span_join import SpanJoin  # noqa: PLC0415 - see TYPE_CHECKING
+
+    forward = None if span_queue is None else span_queue.forward
+    span_join = SpanJoin(spec, forward)
+    return span_join, OtlpReceiver(lambda span: span_join.add_span(span, time.monotonic()), forward)
+
+
+async def _check_timeouts(record_receiver: RecordReceiver) -> None:
     while True:
-        await asyncio.sleep(SETTLE_SECONDS)
-        inbox.clock()
+        await asyncio.sleep(TIMEOUT_CHECK_SECONDS)
+        record_receiver.check_timeouts()
+
+
+def _obey_drain_control(exporter: Exporter, control: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+    """Fail readiness when the supervisor orders the drain, and confirm it, so that the relays close after that."""
+
+    def read() -> None:
+        if control.recv(1):
+            exporter.draining = True
+            control.send(b"\0")
+        else:  # the supervisor is gone
+            loop.remove_reader(control)
+
+    control.setblocking(False)
+    loop.add_reader(control, read)
 
 
 async def serve(config: ChildConfig) -> None:
-    """Run until SIGTERM; SIGHUP reopens the request log and reads certificate and credentials again."""
+    """Run until standard input ends; SIGHUP reopens the request log and reads certificate and credentials again."""
     loop = asyncio.get_running_loop()
     exporter = Exporter(config)
     stop = stop_event(loop)
     loop.add_signal_handler(signal.SIGHUP, exporter.reload)  # also without such files: unhandled, it would kill
-    pages_fd, records_fd = config.socket_fds
-    records = await loop.create_unix_server(
-        lambda: RelayConnection(exporter.inbox), sock=socket.socket(fileno=records_fd)
-    )
-    pages = application(exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin)
-    runner = web.AppRunner(pages, access_log=None)
+    metrics_page, records, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
+    _obey_drain_control(exporter, drain_control, loop)
+    record_server = await loop.create_unix_server(lambda: RelayConnection(exporter.record_receiver), sock=records)
+    app = application(exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin)
+    runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.SockSite(runner, socket.socket(fileno=pages_fd)).start()
-    if exporter.intake is not None:
-        await exporter.intake.listen(config.sidecar.engine_spans)
+    await web.SockSite(runner, metrics_page).start()
+    if exporter.otlp_receiver is not None:
+        await exporter.otlp_receiver.listen(config.sidecar.engine_spans)
     page(exporter.collect(), "")  # the first page takes 30 times as long as the next: not while there is traffic
-    collect_seldom()
-    scraping, settling = loop.create_task(exporter.engines.run()), loop.create_task(_settle(exporter.inbox))
+    collect_garbage_rarely()
+    tasks = [loop.create_task(exporter.engines.run()), loop.create_task(_check_timeouts(exporter.record_receiver))]
     await stop.wait()
-    # Told to stop all at once, by systemd or by the supervisor's death, the relays still have records to hand over.
-    until = loop.time() + config.sidecar.drain + RELAYS_PATIENCE
-    while exporter.inbox.connected and loop.time() < until:
+    exporter.draining = True
+    # After the supervisor's death the relays drain at the same time and still have records to send.
+    until = loop.time() + config.sidecar.drain + DISCONNECT_TIMEOUT
+    while exporter.record_receiver.connected and loop.time() < until:
         await asyncio.sleep(0.02)
-    scraping.cancel()
-    settling.cancel()
-    records.close()
+    for task in tasks:
+        task.cancel()
+    record_server.close()
     await runner.cleanup()
-    if exporter.intake is not None:
-        await exporter.intake.close()
-    exporter.inbox.close()
-    if exporter.log is not None:
-        exporter.log.close()
-    if exporter.traces is not None:
-        exporter.traces.close()
-
-
-def main() -> int:
-    os.nice(NICENESS)
-    try:
-        asyncio.run(serve(read_child_config()))
-    except UsageError as error:  # a file was right when the sidecar started, and is wrong at this restart
-        print(f"exporter: {error}", file=sys.stderr, flush=True)
-        return 1
-    return 0
+    if exporter.otlp_receiver is not None:
+        await exporter.otlp_receiver.close()
+    exporter.record_receiver.close()
+    if exporter.request_log is not None:
+        exporter.request_log.close()
+    if exporter.span_queue is not None:
+        exporter.span_queue.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os.nice(NICE_INCREMENT)
+    sys.exit(run_child(serve))

@@ -1,4 +1,4 @@
-"""`vllm-slo flip`: says to a running sidecar what it cannot see of its engine."""
+"""`vllm-slo flip`: declares a config change that the sidecar cannot observe."""
 
 import argparse
 import http.client
@@ -11,7 +11,7 @@ from exporters.engines.config_changes import DeclarationResult
 from exporters.errors import UsageError
 from exporters.sidecar.http_api.admin import Accepted, Declaration, Refused, mistakes, read_token
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 
 _MEANING = {
     DeclarationResult.CHANGED: "flipped",
@@ -47,20 +47,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Declare, and say what became of each setting."""
+    """Declare the settings, and print the result for each."""
     token = read_token(arguments.token_file, "--token-file")
-    asked = Declaration(set=_settings(arguments.set), note=arguments.note, engine=arguments.engine)
-    if found := mistakes(asked):
-        raise UsageError("\n".join(f"--{mistake}" for mistake in found))
-    for engine, settings in _posted(arguments.admin, token, asked).items():
+    declaration = Declaration(set=_settings(arguments.set), note=arguments.note, engine=arguments.engine)
+    if errors := mistakes(declaration):
+        raise UsageError("\n".join(f"--{error}" for error in errors))
+    for engine, settings in _post(arguments.admin, token, declaration).items():
         for name, taken in settings.items():
-            print(f"{engine}: {name}={asked.set[name]}: {_MEANING[taken]}")
+            print(f"{engine}: {name}={declaration.set[name]}: {_MEANING[taken]}")
     return 0
 
 
-def _settings(given: Sequence[str]) -> dict[str, str]:
+def _settings(pairs: Sequence[str]) -> dict[str, str]:
     settings: dict[str, str] = {}
-    for text in given:
+    for text in pairs:
         name, sign, value = text.partition("=")
         if not sign:
             raise UsageError(f"--set: {text!r} has no value; write NAME=VALUE")
@@ -69,8 +69,8 @@ def _settings(given: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def _posted(url: str, token: bytes, asked: Declaration) -> dict[str, dict[str, DeclarationResult]]:
-    # Not urllib: it would carry the token on to wherever an answer or a proxy of the environment points.
+def _post(url: str, token: bytes, declaration: Declaration) -> dict[str, dict[str, DeclarationResult]]:
+    # Not urllib: it would send the token to wherever a redirect or a proxy of the environment points.
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -78,25 +78,25 @@ def _posted(url: str, token: bytes, asked: Declaration) -> dict[str, dict[str, D
         raise UsageError(f"--admin: {url!r} is no address: {error}; write http://host:port") from error
     if parts.scheme not in {"http", "https"} or not host or parts.path not in {"", "/"}:
         raise UsageError(f"--admin: {url!r} is no address; write http://host:port or https://host:port")
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(host, port, timeout=PATIENCE)
+    connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = connect(host, port, timeout=TIMEOUT)
     headers = {"authorization": f"Bearer {token.decode()}", "content-type": "application/json"}
     try:
-        connection.request("POST", "/admin/flip", msgspec.json.encode(asked), headers)
-        answer = connection.getresponse()
-        text = answer.read().decode(errors="replace")
+        connection.request("POST", "/admin/flip", msgspec.json.encode(declaration), headers)
+        response = connection.getresponse()
+        text = response.read().decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:
         raise UsageError(f"--admin: {url}: no answer: {str(error) or type(error).__name__}") from error
     finally:
         connection.close()
-    if answer.status == 401:
+    if response.status == 401:
         raise UsageError("--token-file: the sidecar has another token; use the file of its --admin-token-file")
-    if answer.status == 404:
+    if response.status == 404:
         raise UsageError(f"--admin: {url} has no /admin/flip; start that sidecar with --admin-token-file FILE")
     try:
-        if answer.status == 200:
+        if response.status == 200:
             return msgspec.json.decode(text, type=Accepted).engines
-        refused = msgspec.json.decode(text, type=Refused).errors
+        errors = msgspec.json.decode(text, type=Refused).errors
     except msgspec.DecodeError as error:
-        raise UsageError(f"--admin: {url} is no sidecar: it answered {answer.status} with {text[:80]!r}") from error
-    raise UsageError("\n".join(f"--{mistake}" for mistake in refused))
+        raise UsageError(f"--admin: {url} is no sidecar: it answered {response.status} with {text[:80]!r}") from error
+    raise UsageError("\n".join(f"--{mistake}" for mistake in errors))

@@ -1,5 +1,6 @@
 """The lines of a process's log, written by a process of its own: what is configured there is global."""
 
+import argparse
 import json
 import re
 import subprocess
@@ -9,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from exporters.errors import UsageError
-from exporters.logging_setup import configure_logging
+from exporters.logging_setup import add_logging_flags
 
 WARN = "logging.getLogger('vllm_slo.relay').warning('%s of %d', 'one', 2)"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
@@ -57,13 +58,15 @@ def test_an_uncaught_exception_is_logged_with_its_traceback(statements: str, mes
 
 
 @pytest.mark.parametrize(
-    "level, format, message",
+    "words, message",
     [
-        ("loud", "text", "--log-level: 'loud' is no level; use debug, info, warning or error"),
-        ("info", "xml", "--log-format: 'xml' is no format; use text or json"),
+        (["--log-level", "loud"], "--log-level: 'loud' is no level; use debug, info, warning or error"),
+        (["--log-format", "xml"], "--log-format: 'xml' is no format; use text or json"),
     ],
 )
-def test_an_unknown_level_or_format_is_refused(level: str, format: str, message: str) -> None:  # noqa: A002 - as the flag
+def test_an_unknown_level_or_format_is_refused(words: list[str], message: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_logging_flags(parser)
     with pytest.raises(UsageError) as refused:
-        configure_logging(level, format, "relay-0")
+        parser.parse_args(words)
     assert str(refused.value) == message

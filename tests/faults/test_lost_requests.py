@@ -33,43 +33,43 @@ def test_what_was_open_in_the_last_snapshot_is_lost_when_the_relay_comes_back_wi
     told.hello(Hello("relay-0", "a"))
     told.snapshot("relay-0", open_requests(5, 5))
     told.snapshot("relay-0", open_requests(2, 3))
-    told.gone("relay-0")
-    assert told.lost == {}
+    told.disconnected("relay-0")
+    assert told.lost_requests == {}
     told.hello(Hello("relay-0", "b"))
-    assert told.lost == {"relay-0": 5}
+    assert told.lost_requests == {"relay-0": 5}
     told.snapshot("relay-0", open_requests(1, 0))
-    told.gone("relay-0")
+    told.disconnected("relay-0")
     told.hello(Hello("relay-0", "c"))
-    assert told.lost == {"relay-0": 6}
+    assert told.lost_requests == {"relay-0": 6}
 
 
 def test_a_relay_that_reconnects_has_lost_nothing_then_or_when_it_dies_idle() -> None:
     told = inbox()
     told.hello(Hello("relay-0", "a"))
     told.snapshot("relay-0", open_requests(2, 3))
-    told.gone("relay-0")
+    told.disconnected("relay-0")
     told.hello(Hello("relay-0", "a"))
     told.snapshot("relay-0", open_requests(0, 0))
-    told.gone("relay-0")
+    told.disconnected("relay-0")
     told.hello(Hello("relay-0", "b"))
-    assert told.lost == {"relay-0": 0}
+    assert told.lost_requests == {"relay-0": 0}
 
 
 def test_a_relay_that_drained_has_lost_nothing() -> None:
     told = inbox()
     told.hello(Hello("relay-0", "a"))
     told.snapshot("relay-0", open_requests(2, 3, draining=True))
-    told.gone("relay-0")
+    told.disconnected("relay-0")
     told.hello(Hello("relay-0", "b"))
-    assert told.lost == {"relay-0": 0}
+    assert told.lost_requests == {"relay-0": 0}
 
 
 def test_a_relay_that_dies_before_its_first_snapshot_is_not_known_to_have_lost_anything() -> None:
     told = inbox()
     told.hello(Hello("relay-0", "a"))
-    told.gone("relay-0")
+    told.disconnected("relay-0")
     told.hello(Hello("relay-0", "b"))
-    assert told.lost == {"relay-0": 0}
+    assert told.lost_requests == {"relay-0": 0}
 
 
 def relays(running: Running) -> list[int]:

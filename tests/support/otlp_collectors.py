@@ -167,7 +167,7 @@ class Sidecar:
     port: int
     pages: int
     log: Path
-    errors: Path
+    stderr: Path
     session: aiohttp.ClientSession
 
     async def ask(self, path: str = "/v1/chat/completions", **headers: str) -> str:
@@ -186,6 +186,10 @@ class Sidecar:
             if name.startswith(("llm_sidecar_dropped_spans_total", "llm_sidecar_exported_spans_total"))
         }
 
+    def log_lines(self) -> list[str]:
+        """The lines of standard error as `LEVEL PROCESS: MESSAGE`, without their time."""
+        return [line.partition(" ")[2] for line in self.stderr.read_text().splitlines()]
+
     def logged(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
@@ -201,7 +205,7 @@ class Sidecar:
 @contextlib.asynccontextmanager
 async def sidecar(tmp_path: Path, upstream: int, *flags: str, **environment: str) -> AsyncIterator[Sidecar]:
     """`vllm-slo sidecar` in front of the engine on a port, ready to serve."""
-    slos, log, errors = tmp_path / "slos.yaml", tmp_path / "requests.jsonl", tmp_path / "stderr"
+    slos, log, stderr = tmp_path / "slos.yaml", tmp_path / "requests.jsonl", tmp_path / "stderr"
     slos.write_text(SLOS)
     port, pages = free_port(), free_port()
     arguments = {
@@ -212,7 +216,7 @@ async def sidecar(tmp_path: Path, upstream: int, *flags: str, **environment: str
         "--request-log": str(log),
     }
     own = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "VLLM_SLO_"))}
-    with errors.open("wb") as stderr:
+    with stderr.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
@@ -220,14 +224,14 @@ async def sidecar(tmp_path: Path, upstream: int, *flags: str, **environment: str
             "sidecar",
             *(word for pair in arguments.items() for word in pair),
             *flags,
-            stderr=stderr,
+            stderr=output,
             env=own | environment,
         )
     try:
         async with aiohttp.ClientSession() as session:
-            running = Sidecar(process, port, pages, log, errors, session)
+            running = Sidecar(process, port, pages, log, stderr, session)
             await until(lambda: _ready(session, pages) if process.returncode is None else True)
-            assert process.returncode is None, errors.read_text()
+            assert process.returncode is None, stderr.read_text()
             yield running
     finally:
         if process.returncode is None:

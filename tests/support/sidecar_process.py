@@ -1,4 +1,4 @@
-"""`vllm-slo sidecar` as a person starts it: a process with children, on free ports, in front of a test's engine."""
+"""Starts `vllm-slo sidecar` as a user would: a process with children, on free ports, in front of a test's engine."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ def environment() -> dict[str, str]:
 
 def children(pid: int) -> dict[str, int]:
     """Process ids of the living children by the module that they run."""
-    found: dict[str, int] = {}
+    pids: dict[str, int] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):
@@ -52,8 +52,8 @@ def children(pid: int) -> dict[str, int]:
                 if int(fields[1]) == pid and fields[0] != "Z":
                     words = (folder / "cmdline").read_bytes().split(b"\0")
                     if b"-m" in words:
-                        found[words[words.index(b"-m") + 1].decode()] = int(folder.name)
-    return found
+                        pids[words[words.index(b"-m") + 1].decode()] = int(folder.name)
+    return pids
 
 
 def alive(pid: int) -> bool:
@@ -72,7 +72,7 @@ class Running:
     port: int
     metrics_port: int
     log: Path
-    said: Path
+    stderr: Path
 
     @property
     def url(self) -> str:
@@ -91,18 +91,28 @@ class Running:
         return children(self.process.pid).get("exporters.relay.process")
 
     async def status(self, page: str) -> int | None:
-        """The status of a page; None when nobody answers."""
+        """The status of a page; None without a response."""
         try:
             async with self.session.get(f"{self.pages}{page}", timeout=aiohttp.ClientTimeout(total=2)) as response:
                 return response.status
         except (aiohttp.ClientError, TimeoutError):
             return None
 
+    async def refuses_connections(self) -> bool:
+        """Whether no relay listens any more."""
+        try:
+            async with asyncio.timeout(2):
+                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except ConnectionError:
+            return True
+        writer.transport.abort()
+        return False
+
     async def ready(self) -> bool:
         return await self.status("/readyz") == 200
 
     async def samples(self) -> dict[str, float]:
-        """Every sample of the text page as `name{value,value}`, the values in the order of the labels' names."""
+        """All samples of the text page as `name{value,value}`, the values in the order of the labels' names."""
         async with self.session.get(f"{self.pages}/metrics") as response:
             text = await response.text()
         return {
@@ -114,13 +124,13 @@ class Running:
     async def shows(self, name: str, value: float) -> None:
         """Wait until a sample has this value."""
 
-        async def holds() -> bool:
+        async def shown() -> bool:
             try:
                 return (await self.samples()).get(name) == value
             except aiohttp.ClientError:
                 return False
 
-        await until(holds)
+        await until(shown)
 
     async def ask(self, request_id: str, *, model: str = "tiny") -> int:
         """One whole request; its status."""
@@ -135,13 +145,25 @@ class Running:
     async def logged(self) -> list[str]:
         return [json.loads(line)["request_id"] for line in self.log.read_text().splitlines()]
 
-    async def logs(self, *wanted: str) -> None:
+    async def logs(self, *request_ids: str) -> None:
         """Wait until the log has these requests, in any order."""
 
-        async def holds() -> bool:
-            return sorted(await self.logged()) == sorted(wanted)
+        async def logged() -> bool:
+            return sorted(await self.logged()) == sorted(request_ids)
 
-        await until(holds)
+        await until(logged)
+
+    def log_lines(self) -> list[str]:
+        """The lines of standard error as `LEVEL PROCESS: MESSAGE`, without their time."""
+        return [line.partition(" ")[2] for line in self.stderr.read_text().splitlines()]
+
+    async def logs_line(self, line: str) -> None:
+        """Wait until a line of standard error is this one, whole."""
+
+        async def logged() -> bool:
+            return line in self.log_lines()
+
+        await until(logged)
 
     async def ended(self, seconds: float = HANG) -> int:
         async with asyncio.timeout(seconds):
@@ -156,20 +178,20 @@ class Running:
 async def sidecar(
     tmp_path: Path, upstream: str, *words: str, code: str = START + RUN, with_log: bool = True
 ) -> AsyncIterator[Running]:
-    """A ready sidecar; what is left of it afterwards is killed, and must have said nothing like a traceback."""
-    slos, log, said = tmp_path / "slos.yaml", tmp_path / "requests.jsonl", tmp_path / "said"
+    """A ready sidecar; what is left of it afterwards is killed, and must not have logged a traceback."""
+    slos, log, stderr = tmp_path / "slos.yaml", tmp_path / "requests.jsonl", tmp_path / "stderr"
     slos.write_text(SLOS)
     port, metrics_port = free_port(), free_port()
     flags = ["--upstream", upstream, "--listen", f"127.0.0.1:{port}", "--metrics", f"127.0.0.1:{metrics_port}"]
     flags += ["--slos", str(slos), *(["--request-log", str(log)] if with_log else []), *words]
-    with said.open("wb") as output:
+    with stderr.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *command(*flags, code=code), cwd=ROOT, env=environment(), stdin=asyncio.subprocess.DEVNULL, stderr=output
         )
     pids: set[int] = set()
     try:
         async with aiohttp.ClientSession(timeout=PATIENCE) as session:
-            running = Running(process, session, port, metrics_port, log, said)
+            running = Running(process, session, port, metrics_port, log, stderr)
             await until(running.ready)
             yield running
     finally:
@@ -180,4 +202,4 @@ async def sidecar(
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    assert "Traceback" not in said.read_text()
+    assert "Traceback" not in stderr.read_text()

@@ -16,7 +16,7 @@ async def until(condition: Callable[[], object], seconds: float = HANG) -> None:
             result = condition()
             if await result if inspect.isawaitable(result) else result:
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.005)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = HANG) -> bool:

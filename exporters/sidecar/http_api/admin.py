@@ -1,4 +1,4 @@
-"""The pages under /admin/, for whoever has the admin token: declare a flip, list the flips."""
+"""The pages under /admin/, which need the admin token: declare a config change, list the config changes."""
 
 import hmac
 import re
@@ -14,12 +14,12 @@ from exporters.engines.engine_group import EngineGroup
 from exporters.errors import UsageError, system_reason
 
 PREFIX = "/admin/"
-LARGEST = 64 * 1024
-MOST_SETTINGS = 100
+MAX_BODY = 64 * 1024
+MAX_SETTINGS = 100
 """Settings that may be declared for an engine: each is a series."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,99}")
-LONGEST_VALUE, LONGEST_NOTE = 200, 1000
+MAX_VALUE_LENGTH, MAX_NOTE_LENGTH = 200, 1000
 
 
 def read_token(path: str, flag: str) -> bytes:
@@ -40,7 +40,7 @@ def read_token(path: str, flag: str) -> bytes:
 
 
 class Declaration(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of POST /admin/flip; without `engine` it is said of every engine."""
+    """The body of POST /admin/flip; without `engine` it applies to every engine."""
 
     set: dict[str, str]
     note: str = ""
@@ -48,32 +48,34 @@ class Declaration(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Accepted(msgspec.Struct):
-    """What became of each setting, by engine."""
+    """The result for each setting, by engine."""
 
     engines: dict[str, dict[str, DeclarationResult]]
 
 
 class Refused(msgspec.Struct):
-    """Every mistake of a declaration; nothing of it is used."""
+    """Every mistake of a declaration, which changes nothing."""
 
     errors: list[str]
 
 
-def mistakes(asked: Declaration) -> list[str]:
-    """All that is wrong with a declaration, whoever the engines are."""
-    found = [] if asked.set else ["set: nothing is declared; name at least one setting, such as scheduling_policy"]
-    for name, value in asked.set.items():
+def mistakes(declaration: Declaration) -> list[str]:
+    """All mistakes of a declaration that do not depend on the engines."""
+    errors = (
+        [] if declaration.set else ["set: nothing is declared; name at least one setting, such as scheduling_policy"]
+    )
+    for name, value in declaration.set.items():
         if not _NAME.fullmatch(name):
-            found.append(f"set: {name[:100]!r} is no name; write 1 to 100 letters, digits and _.:-, no digit first")
-        elif not value or len(value) > LONGEST_VALUE or not value.isprintable():
-            found.append(f"set: {name}: a value is 1 to {LONGEST_VALUE} printable characters")
-    if len(asked.note) > LONGEST_NOTE:
-        found.append(f"note: {len(asked.note)} characters; {LONGEST_NOTE} are kept")
-    return found
+            errors.append(f"set: {name[:100]!r} is no name; write 1 to 100 letters, digits and _.:-, no digit first")
+        elif not value or len(value) > MAX_VALUE_LENGTH or not value.isprintable():
+            errors.append(f"set: {name}: a value is 1 to {MAX_VALUE_LENGTH} printable characters")
+    if len(declaration.note) > MAX_NOTE_LENGTH:
+        errors.append(f"note: {len(declaration.note)} characters; {MAX_NOTE_LENGTH} are kept")
+    return errors
 
 
 class Admin:
-    """Opened by the admin token alone: what opens the metrics opens nothing here."""
+    """Accepts the admin token alone, not the credentials of the metrics page."""
 
     def __init__(self, fleet: EngineGroup, token_file: str) -> None:
         self._fleet = fleet
@@ -81,10 +83,10 @@ class Admin:
         self._token: bytes | None = None
 
     def read(self) -> None:
-        """Take the file as it is now; if it is wrong, keep the token.
+        """Read the token file again; if it is wrong, keep the token.
 
         Raises:
-            UsageError: it is.
+            UsageError: the file is wrong.
         """
         self._token = read_token(self._path, "--admin-token-file")
 
@@ -92,9 +94,9 @@ class Admin:
     def routes(self) -> list[web.RouteDef]:
         return [web.post("/admin/flip", self._flip), web.get("/admin/flips", self._flips)]
 
-    async def guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        token = given.strip().encode(errors="surrogateescape")
+    async def authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        scheme, _, value = request.headers.get("authorization", "").partition(" ")
+        token = value.strip().encode(errors="surrogateescape")
         if self._token is not None and scheme.lower() == "bearer" and hmac.compare_digest(token, self._token):
             return await handler(request)
         return web.Response(
@@ -104,23 +106,26 @@ class Admin:
         )
 
     async def _flip(self, request: web.Request) -> web.Response:
-        if (request.content_length or 0) > LARGEST:
-            return _refused([f"the body has {request.content_length} bytes; {LARGEST} are read"], 413)
+        if (request.content_length or 0) > MAX_BODY:
+            return _refused([f"the body has {request.content_length} bytes; {MAX_BODY} are read"], 413)
         try:
-            asked = msgspec.json.decode(await request.read(), type=Declaration)
+            declaration = msgspec.json.decode(await request.read(), type=Declaration)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _refused([f'{error}; write {{"set": {{"NAME": "VALUE"}}, "note": "TEXT"}}'])
         states = {state.name: state for state in self._fleet.states}
-        found = mistakes(asked)
-        if asked.engine is not None and asked.engine not in states:
-            found.append(f"engine: {asked.engine[:100]!r} is none; there is {' and '.join(states)}")
-        engines = list(states) if asked.engine is None else [asked.engine]
+        errors = mistakes(declaration)
+        if declaration.engine is not None and declaration.engine not in states:
+            errors.append(f"engine: {declaration.engine[:100]!r} is none; there is {' and '.join(states)}")
+        engines = list(states) if declaration.engine is None else [declaration.engine]
         for name in engines:
-            if name in states and len(states[name].watch.history.declared.keys() | asked.set.keys()) > MOST_SETTINGS:
-                found.append(f"set: {name} would have more than {MOST_SETTINGS} declared settings")
-        if found:
-            return _refused(found)
-        return _json(Accepted(self._fleet.declare(engines, asked.set, asked.note)))
+            if (
+                name in states
+                and len(states[name].watch.history.declared.keys() | declaration.set.keys()) > MAX_SETTINGS
+            ):
+                errors.append(f"set: {name} would have more than {MAX_SETTINGS} declared settings")
+        if errors:
+            return _refused(errors)
+        return _json(Accepted(self._fleet.declare(engines, declaration.set, declaration.note)))
 
     async def _flips(self, _: web.Request) -> web.Response:
         watches = {state.name: state.watch for state in self._fleet.states}
@@ -137,8 +142,8 @@ def _by_time(flip: tuple[float, str, object]) -> tuple[float, str]:
     return flip[:2]
 
 
-def _refused(found: list[str], status: int = 400) -> web.Response:
-    return _json(Refused(found), status)
+def _refused(errors: list[str], status: int = 400) -> web.Response:
+    return _json(Refused(errors), status)
 
 
 def _json(value: object, status: int = 200) -> web.Response:

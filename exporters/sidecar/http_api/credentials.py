@@ -1,4 +1,4 @@
-"""Who may see the metrics pages: the bearer tokens and passwords of one file."""
+"""Authentication of the metrics page: the bearer tokens and passwords of one file."""
 
 import base64
 import hmac
@@ -10,14 +10,14 @@ _CHALLENGES = {"bearer": 'Bearer realm="vllm-slo"', "basic": 'Basic realm="vllm-
 
 
 class Credentials:
-    """What an Authorization header may hold; until the file has been read, nothing."""
+    """The Authorization headers that are accepted; none until the file has been read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._accepted: tuple[bytes, ...] = ()
 
     def read(self) -> None:
-        """Take the file as it is now; if it is wrong, keep what was accepted.
+        """Read the file again; if it is wrong, keep the accepted credentials.
 
         Raises:
             UsageError: every mistake of the file, none with a secret in it.
@@ -44,21 +44,21 @@ class Credentials:
         self._accepted = tuple(accepted)
 
     def admit(self, authorization: str) -> bool:
-        """Whether this header is one of those."""
+        """Whether this Authorization header is accepted."""
         scheme, _, value = authorization.partition(" ")
-        given = f"{scheme.lower()} {value.strip()}".encode(errors="surrogateescape")
-        # All are compared, in constant time each: how long it takes tells nothing of how near a guess was.
-        return sum(hmac.compare_digest(given, accepted) for accepted in self._accepted) > 0
+        header = f"{scheme.lower()} {value.strip()}".encode(errors="surrogateescape")
+        # Compares all, in constant time each: the duration does not show how close a guess was.
+        return sum(hmac.compare_digest(header, accepted) for accepted in self._accepted) > 0
 
     @property
     def challenges(self) -> list[str]:
         """Values of WWW-Authenticate."""
-        kinds = {accepted.split(b" ")[0].decode() for accepted in self._accepted}
-        return [challenge for kind, challenge in _CHALLENGES.items() if kind in kinds or not kinds]
+        schemes = {accepted.split(b" ")[0].decode() for accepted in self._accepted}
+        return [challenge for scheme, challenge in _CHALLENGES.items() if scheme in schemes or not schemes]
 
 
 def _credential(line: str) -> bytes:
-    """A line as the header that it admits. The line itself is in no message: any word of it may be the secret."""
+    """The header that a line accepts. Messages do not quote the line: any word of it may be the secret."""
     kind, *rest = line.split(maxsplit=1)
     secret = rest[0].rstrip() if rest else ""
     if kind == "bearer":

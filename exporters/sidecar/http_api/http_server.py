@@ -16,7 +16,6 @@ from exporters.sidecar.http_api.credentials import Credentials
 OPEN_PAGES = {"/healthz", "/readyz"}
 """Pages that need no credential: a kubelet has none."""
 
-
 COMPRESSION = 1
 """A fifth larger than at zlib's default of 6, for a third of the time."""
 
@@ -25,7 +24,7 @@ _END = b"# EOF\n"
 
 
 def page(families: Iterable[Metric | Accumulator], accept: str) -> tuple[bytes, str]:
-    """The page in the accepted format, byte for byte as prometheus_client would write it, and its content type."""
+    """The metrics page in the accepted format, byte for byte as prometheus_client writes it, and its content type."""
     encode, content_type = choose_encoder(accept)
     openmetrics = encode(Families()) == _END
     parts = []
@@ -46,18 +45,18 @@ def application(
     credentials: Credentials | None = None,
     admin: Admin | None = None,
 ) -> web.Application:
-    """The pages; `why_not_ready` says in words what keeps traffic away, or None."""
+    """The pages; `why_not_ready` returns the reason in words, or None."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if admin is not None and request.path.startswith(PREFIX):
-            return await admin.guarded(request, handler)
-        given = request.headers.get("authorization", "")
-        if credentials is None or request.path in OPEN_PAGES or credentials.admit(given):
+            return await admin.authorize(request, handler)
+        authorization = request.headers.get("authorization", "")
+        if credentials is None or request.path in OPEN_PAGES or credentials.admit(authorization):
             return await handler(request)
         challenges = credentials.challenges
-        wanted = " or ".join(f"'Authorization: {challenge.split()[0]} ...'" for challenge in challenges)
-        text = f"vllm-slo: this page needs {wanted} with a credential of --metrics-auth-file\n"
+        schemes = " or ".join(f"'Authorization: {challenge.split()[0]} ...'" for challenge in challenges)
+        text = f"vllm-slo: this page needs {schemes} with a credential of --metrics-auth-file\n"
         response = web.Response(status=401, text=text)
         for challenge in challenges:
             response.headers.add("www-authenticate", challenge)

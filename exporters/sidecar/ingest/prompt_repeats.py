@@ -1,9 +1,9 @@
-"""How often prompts repeat, and how many different ones there are, from salted hashes alone."""
+"""Detects repeated prompts and estimates the number of distinct ones, from salted hashes alone."""
 
 from math import sqrt
 
-REMEMBERED = 100_000
-"""Prompts whose repeats are recognised, those seen first forgotten first; 15 MB at most."""
+MAX_PROMPTS = 100_000
+"""Prompts whose repeats are recognised, the oldest dropped first; up to 15 MB."""
 
 _INDEX_BITS = 12
 _REGISTERS = 1 << _INDEX_BITS
@@ -13,19 +13,19 @@ ERROR = 1.04 / sqrt(_REGISTERS)
 
 
 class Prompts:
-    """Tells a repeat from a prompt that is new; bounded, so an old one counts as new."""
+    """Recognises repeated prompts; bounded, so the repeat of an old one may be missed."""
 
     def __init__(self) -> None:
-        self._seen: dict[bytes, None] = {}
+        self._digests: dict[bytes, None] = {}
 
     def repeats(self, digest: str) -> bool:
-        """Whether it has come before; from now on it has."""
+        """Whether the prompt has been added before; adds it."""
         key = bytes.fromhex(digest)[:16]
-        if key in self._seen:
+        if key in self._digests:
             return True
-        self._seen[key] = None
-        if len(self._seen) > REMEMBERED:
-            del self._seen[next(iter(self._seen))]
+        self._digests[key] = None
+        if len(self._digests) > MAX_PROMPTS:
+            del self._digests[next(iter(self._digests))]
         return False
 
 
@@ -48,11 +48,11 @@ class Distinct:
 
     def estimate(self) -> float:
         counts = [self._registers.count(rank) for rank in range(_RANKS + 1)]
-        found = _REGISTERS * _tau(1 - counts[_RANKS] / _REGISTERS)
+        denominator = _REGISTERS * _tau(1 - counts[_RANKS] / _REGISTERS)
         for count in reversed(counts[1:_RANKS]):
-            found = 0.5 * (found + count)
-        found += _REGISTERS * _sigma(counts[0] / _REGISTERS)
-        return _ALPHA * _REGISTERS * _REGISTERS / found
+            denominator = 0.5 * (denominator + count)
+        denominator += _REGISTERS * _sigma(counts[0] / _REGISTERS)
+        return _ALPHA * _REGISTERS * _REGISTERS / denominator
 
 
 _ALPHA = 0.7213475204444817  # 1 / (2 ln 2)
@@ -61,22 +61,22 @@ _ALPHA = 0.7213475204444817  # 1 / (2 ln 2)
 def _sigma(x: float) -> float:
     if x == 1.0:
         return float("inf")
-    power, found = 1.0, x
+    power, total = 1.0, x
     while True:
         x *= x
-        before, found = found, found + x * power
+        before, total = total, total + x * power
         power += power
-        if found == before:
-            return found
+        if total == before:
+            return total
 
 
 def _tau(x: float) -> float:
     if x in {0.0, 1.0}:
         return 0.0
-    power, found = 1.0, 1 - x
+    power, total = 1.0, 1 - x
     while True:
         x = sqrt(x)
         power *= 0.5
-        before, found = found, found - (1 - x) ** 2 * power
-        if found == before:
-            return found / 3
+        before, total = total, total - (1 - x) ** 2 * power
+        if total == before:
+            return total / 3

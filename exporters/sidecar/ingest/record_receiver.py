@@ -1,11 +1,11 @@
-"""Takes batches of records from the relays: into the log first, then into the series, then acknowledged.
+"""Receives batches of records from the relays: writes the request log, updates the series, then acknowledges.
 
 A record may have to wait for the engine's span of its request. Lines of the log and acknowledgements keep the order of
-the numbers, so they wait behind it; the series of what comes after it do not.
+the numbers, so they wait behind it; the series of later records do not.
 """
 
 import asyncio
-import sys
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 import msgspec
 
@@ -22,21 +22,37 @@ from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.ingest.prompt_repeats import Prompts
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 
-if TYPE_CHECKING:  # it needs the messages of OTLP, which a sidecar without --engine-spans does not load
-    from exporters.sidecar.tracing.span_join import SpanJoin
+RETRY_SECONDS = 1.0
+"""Time until the relay has to send a batch again that the request log could not take."""
+
+MAX_PENDING_RECORDS = 20_000
+"""Pending records of one run of a relay; the relay itself keeps more than twice as many."""
 
 _decode = msgspec.msgpack.Decoder(FromRelay).decode
 
+logger = logging.getLogger("vllm_slo.exporter")
 
-RETRY_SECONDS = 1.0
-"""A batch that the log could not take is asked for again after this."""
 
-HELD_RECORDS = 20_000
-"""Records of one relay's life that are held back; the relay itself keeps more than twice as many."""
+class EngineTimes(Protocol):
+    """Adds the engine's times to records; it may let a record wait for them."""
+
+    def add_request(self, record: Finished, now: float, on_ready: Callable[[], None]) -> None:
+        """A request has ended; `on_ready` is called when it has its times, or will not get them."""
+
+    def record_decision(self, record: Finished, *, kept: bool) -> None:
+        """The request has been counted, and its own span kept or not."""
+
+    def check_timeouts(self, now: float, *, draining: bool) -> None:
+        """End the waits that have lasted long enough."""
+
+    def release_requests(self) -> None:
+        """End all waits."""
 
 
 @dataclass(slots=True)
-class _Held:
+class _Pending:
+    """A record whose line is not in the request log yet."""
+
     number: int
     record: Record
     revision: str | None
@@ -45,167 +61,170 @@ class _Held:
 
 
 @dataclass(slots=True)
-class _Life:
-    """One life of a relay: the last number taken, the last one acknowledged, and the records in between."""
+class _RelayRun:
+    """The numbers of the last record that was received and of the last one written, and the records in between."""
 
-    taken: int = 0
-    done: int = 0
-    held: deque[_Held] = field(default_factory=deque)
+    last_received: int = 0
+    last_written: int = 0
+    pending: deque[_Pending] = field(default_factory=deque)
     acknowledge: Callable[[int], None] | None = None
 
 
 class RecordReceiver:
-    """What is known of each relay's life."""
+    """Records of each run of each relay."""
 
     def __init__(
         self,
-        series: RequestMetrics,
-        log: RequestLog | None,
-        revision: Callable[[], str | None],
-        trace: Callable[[Finished], bool] | None = None,
-        join: "SpanJoin | None" = None,
+        request_metrics: RequestMetrics,
+        request_log: RequestLog | None,
+        config_revision: Callable[[], str | None],
+        export_span: Callable[[Finished], bool] | None = None,
+        engine_times: EngineTimes | None = None,
         now: Callable[[], float] = time.monotonic,
-        answered: Callable[[str, float], None] = lambda _fingerprint, _at: None,
+        on_fingerprint: Callable[[str, float], None] = lambda _fingerprint, _at: None,
     ) -> None:
-        self._series = series
-        self._log = log
-        self._revision = revision
-        self._trace = trace
+        self._request_metrics = request_metrics
+        self._request_log = request_log
+        self._config_revision = config_revision
+        self._export_span = export_span
         self._prompts = Prompts()
-        self._join = join
+        self._engine_times = engine_times
         self._now = now
-        self._answered = answered
-        self._records: dict[str, _Life] = {}
+        self._on_fingerprint = on_fingerprint
+        self._runs: dict[str, _RelayRun] = {}
         self._retry_at = 0.0
         self.log_errors = 0
         self.connected: set[str] = set()
-        self._lives: dict[str, str] = {}
+        self._run_ids: dict[str, str] = {}
         self.restarts: dict[str, int] = {}
-        """Relays that have come back with another life, since this exporter started."""
-        self._left_open: dict[str, int] = {}
-        self.lost: dict[str, int] = {}
-        """Requests that were open in relays which came back with another life."""
+        """Relays that have reconnected with another run id, since this exporter started."""
+        self._open_at_disconnect: dict[str, int] = {}
+        self.lost_requests: dict[str, int] = {}
+        """Requests that were open in relays which reconnected with another run id."""
 
-    def take(self, life: str, batch: Batch) -> int | None:
-        """Keep what is new of a batch; the number to acknowledge, or None when the log could not take it."""
-        state = self._records.setdefault(life, _Life())
-        if len(state.held) + len(batch.records) > HELD_RECORDS:
-            if self._join is not None:
-                self._join.give_up()
-            if not self._write(life, state):  # full of what the log does not take
+    def receive(self, run_id: str, batch: Batch) -> int | None:
+        """Accept the unknown records of a batch; the number to acknowledge, or None when the log could not take it."""
+        run = self._runs.setdefault(run_id, _RelayRun())
+        if len(run.pending) + len(batch.records) > MAX_PENDING_RECORDS:
+            if self._engine_times is not None:
+                self._engine_times.release_requests()
+            if not self._write(run_id, run):  # full of records that the log does not take
                 return None
-        new = [(n, record) for n, record in enumerate(batch.records, batch.first) if n > state.taken]
-        for _, record in new:
+        numbered = [(n, record) for n, record in enumerate(batch.records, batch.first) if n > run.last_received]
+        for _, record in numbered:
             if isinstance(record, Finished):
-                self._know(record)
-        revision = self._revision()  # as these answers tell it and as it is now: a flip may come while a record waits
-        for number, record in new:
-            state.taken = number
-            self._take(state, _Held(number, record, revision))
-        if not self._write(life, state):
+                self._note_prompt_and_fingerprint(record)
+        # With the fingerprints of these responses, and as it is at this time: it may change while a record waits.
+        revision = self._config_revision()
+        for number, record in numbered:
+            run.last_received = number
+            self._add(run, _Pending(number, record, revision))
+        if not self._write(run_id, run):
             return None
-        return min(state.done, batch.first + len(batch.records) - 1)
+        return min(run.last_written, batch.first + len(batch.records) - 1)
 
-    def clock(self) -> None:
-        """Time has passed: log and acknowledge what waits no longer."""
-        if self._join is None:
+    def check_timeouts(self) -> None:
+        """End the waits that have lasted long enough, and write and acknowledge the records behind them."""
+        if self._engine_times is None:
             return
         now = self._now()
-        self._join.clock(now, draining=any(snapshot.draining for snapshot in self._series.snapshots().values()))
+        draining = any(snapshot.draining for snapshot in self._request_metrics.snapshots().values())
+        self._engine_times.check_timeouts(now, draining=draining)
         if now < self._retry_at:
             return
-        for life, state in self._records.items():
-            done = state.done
-            if not self._write(life, state):
+        for run_id, run in self._runs.items():
+            last_written = run.last_written
+            if not self._write(run_id, run):
                 self._retry_at = now + RETRY_SECONDS
-            elif state.done > done and state.acknowledge is not None:
-                state.acknowledge(state.done)
+            elif run.last_written > last_written and run.acknowledge is not None:
+                run.acknowledge(run.last_written)
 
     def close(self) -> None:
-        """Nothing more will come: what still waits goes into the log as it is."""
-        if self._join is not None:
-            self._join.give_up()
-        for life, state in self._records.items():
-            self._write(life, state)
+        """No further records come: pending ones are written to the log as they are."""
+        if self._engine_times is not None:
+            self._engine_times.release_requests()
+        for run_id, run in self._runs.items():
+            self._write(run_id, run)
 
-    def _take(self, state: _Life, held: _Held) -> None:
-        state.held.append(held)
-        if self._join is not None and isinstance(held.record, Finished):
-            self._join.request(held.record, self._now(), partial(self._settled, state, held))
+    def _add(self, run: _RelayRun, pending: _Pending) -> None:
+        run.pending.append(pending)
+        if self._engine_times is not None and isinstance(pending.record, Finished):
+            self._engine_times.add_request(pending.record, self._now(), partial(self._on_ready, run, pending))
         else:
-            self._settled(state, held)
+            self._on_ready(run, pending)
 
-    def _know(self, record: Finished) -> None:
+    def _note_prompt_and_fingerprint(self, record: Finished) -> None:
         if record.prompt_sha256 is not None:
             record.prompt_repeat = self._prompts.repeats(record.prompt_sha256)
         if record.system_fingerprint is not None:
-            self._answered(record.system_fingerprint, record.time + record.e2e)
+            self._on_fingerprint(record.system_fingerprint, record.time + record.e2e)
 
-    def _settled(self, state: _Life, held: _Held) -> None:
-        held.waiting = False
-        if state.held[0].waiting:  # only its line has to wait for that one
-            self._count(held)
+    def _on_ready(self, run: _RelayRun, pending: _Pending) -> None:
+        pending.waiting = False
+        if run.pending[0].waiting:  # only its line has to wait for that one
+            self._count(pending)
 
-    def _write(self, life: str, state: _Life) -> bool:
-        """Log and count what waits for nothing before it; False when the log could not take it."""
+    def _write(self, run_id: str, run: _RelayRun) -> bool:
+        """Log and count the records before the first one that waits; False when the log could not take them."""
         ready = []
-        for held in state.held:
-            if held.waiting:
+        for pending in run.pending:
+            if pending.waiting:
                 break
-            ready.append(held)
+            ready.append(pending)
         if not ready:
             return True
-        if self._log is not None:
+        if self._request_log is not None:
             try:
                 for revision, group in groupby(ready, attrgetter("revision")):
-                    finished = [(held.number, held.record) for held in group if isinstance(held.record, Finished)]
-                    self._log.write(life, finished, revision)
+                    finished = [(each.number, each.record) for each in group if isinstance(each.record, Finished)]
+                    self._request_log.write(run_id, finished, revision)
             except OSError as error:
-                # Unacknowledged, so the relay keeps it and sends it again when it connects anew.
+                # Unacknowledged, so the relay keeps it and sends it again when it reconnects.
                 self.log_errors += 1
-                print(f"exporter: request log: {error}", file=sys.stderr, flush=True)
+                logger.error("request log: %s", error)  # noqa: TRY400 - the message says all
                 return False
-        for held in ready:
-            state.held.popleft()
-            self._count(held)
-        state.done = ready[-1].number
+        for pending in ready:
+            run.pending.popleft()
+            self._count(pending)
+        run.last_written = ready[-1].number
         return True
 
-    def _count(self, held: _Held) -> None:
-        if held.counted:
+    def _count(self, pending: _Pending) -> None:
+        if pending.counted:
             return
-        held.counted = True
-        kept = self._trace is not None and isinstance(held.record, Finished) and self._trace(held.record)
-        self._series.record(held.record, traced=kept)
-        if self._join is not None and isinstance(held.record, Finished):
-            self._join.decided(held.record, kept=kept)
+        pending.counted = True
+        record = pending.record
+        kept = self._export_span is not None and isinstance(record, Finished) and self._export_span(record)
+        self._request_metrics.record(record, traced=kept)
+        if self._engine_times is not None and isinstance(record, Finished):
+            self._engine_times.record_decision(record, kept=kept)
 
     def hello(self, hello: Hello, acknowledge: Callable[[int], None] | None = None) -> None:
-        """A relay says who it is, and can be reached with what is acknowledged later than its batch."""
-        self._records.setdefault(hello.life, _Life()).acknowledge = acknowledge
+        """A relay has connected; `acknowledge` reaches it when an acknowledgement comes later than its batch."""
+        self._runs.setdefault(hello.run_id, _RelayRun()).acknowledge = acknowledge
         self.connected.add(hello.process)
-        left_open = self._left_open.pop(hello.process, 0)
-        if self._lives.setdefault(hello.process, hello.life) != hello.life:
-            self._lives[hello.process] = hello.life
+        open_requests = self._open_at_disconnect.pop(hello.process, 0)
+        if self._run_ids.setdefault(hello.process, hello.run_id) != hello.run_id:
+            self._run_ids[hello.process] = hello.run_id
             self.restarts[hello.process] = self.restarts.get(hello.process, 0) + 1
-            self.lost[hello.process] = self.lost.get(hello.process, 0) + left_open
+            self.lost_requests[hello.process] = self.lost_requests.get(hello.process, 0) + open_requests
 
     def snapshot(self, process: str, snapshot: Snapshot) -> None:
-        self._series.snapshot(process, snapshot)
+        self._request_metrics.snapshot(process, snapshot)
 
-    def gone(self, process: str) -> None:
-        """The connection has ended; only the relay's next hello tells whether the relay has, too."""
+    def disconnected(self, process: str) -> None:
+        """The connection has ended; only the relay's next hello shows whether the relay has ended, too."""
         self.connected.discard(process)
-        snapshot = self._series.forget(process)
+        snapshot = self._request_metrics.forget(process)
         if snapshot is not None and not snapshot.draining:  # one that drains sends a record of each request
-            self._left_open[process] = sum(row.waiting + row.streaming for row in snapshot.open)
+            self._open_at_disconnect[process] = sum(row.waiting + row.streaming for row in snapshot.open)
 
 
 class RelayConnection(asyncio.Protocol):
-    """One relay's connection to the inbox."""
+    """The connection of one relay."""
 
-    def __init__(self, inbox: RecordReceiver) -> None:
-        self._inbox = inbox
+    def __init__(self, receiver: RecordReceiver) -> None:
+        self._receiver = receiver
         self._frames = Frames()
         self._hello: Hello | None = None
         self._refused = False
@@ -215,19 +234,19 @@ class RelayConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:  # an acknowledgement of what comes after a refused batch would count for that batch too
+        if self._refused:  # an acknowledgement of later records would count for the refused batch too
             return
         for payload in self._frames.feed(data):
             message = _decode(payload)
             if isinstance(message, Hello):
                 self._hello = message
-                self._inbox.hello(message, self._acknowledge)
+                self._receiver.hello(message, self._acknowledge)
             elif self._hello is None:
                 self._transport.abort()
                 return
             elif isinstance(message, Snapshot):
-                self._inbox.snapshot(self._hello.process, message)
-            elif (last := self._inbox.take(self._hello.life, message)) is not None:
+                self._receiver.snapshot(self._hello.process, message)
+            elif (last := self._receiver.receive(self._hello.run_id, message)) is not None:
                 self._acknowledge(last)
             else:
                 self._refused = True
@@ -236,7 +255,7 @@ class RelayConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._hello is not None:
-            self._inbox.gone(self._hello.process)
+            self._receiver.disconnected(self._hello.process)
 
     def _acknowledge(self, last: int) -> None:
         if not self._refused and not self._transport.is_closing():

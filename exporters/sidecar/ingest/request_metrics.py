@@ -1,4 +1,4 @@
-"""Turns the relays' records into the request, SLO and goodput series; all bounded combinations exist at 0."""
+"""Makes the request, SLO and goodput series of records; all bounded label combinations exist at 0."""
 
 import itertools
 from bisect import bisect_left
@@ -45,52 +45,52 @@ _HISTOGRAMS = (
 
 
 class RequestMetrics:
-    """Every series that is made from requests; not safe for use from several threads."""
+    """All series about requests; not thread-safe."""
 
     def __init__(self, slos: SloFile) -> None:
         self._slos = slos
         self._models: set[str] = set()
         self._prompts: dict[str, Distinct] = {}
-        self._count = {signal: Counter(signal) for signal in _COUNTERS}
-        self._spread = {signal: Histogram(signal, bounds(signal, slos)) for signal in _HISTOGRAMS}
+        self._counters = {signal: Counter(signal) for signal in _COUNTERS}
+        self._histograms = {signal: Histogram(signal, bounds(signal, slos)) for signal in _HISTOGRAMS}
         self._snapshots: dict[str, Snapshot] = {}
         self.add_model(OTHER)
         for reason in UNPARSED:
-            self._count[signals.SIDECAR_UNPARSED].initialise((reason,))
+            self._counters[signals.SIDECAR_UNPARSED].initialise((reason,))
         for reason in UNMETERED:
-            self._count[signals.SIDECAR_UNMETERED].initialise((reason,))
+            self._counters[signals.SIDECAR_UNMETERED].initialise((reason,))
 
     @property
     def models(self) -> frozenset[str]:
         return frozenset(self._models)
 
     def add_model(self, model: str) -> None:
-        """A model that the engine serves: from now on it has its own label value, at 0 everywhere."""
+        """A model that the engine serves: gives it its own label value, at 0 in all series."""
         if model in self._models:
             return
         self._models.add(model)
         self._prompts[model] = Distinct()
-        tallies: dict[Signal, Counter | Histogram] = {**self._count, **self._spread}
-        for signal, tally in tallies.items():
+        accumulators: dict[Signal, Counter | Histogram] = {**self._counters, **self._histograms}
+        for signal, accumulator in accumulators.items():
             if Label.MODEL in signal.labels:
                 for labels in self._combinations(signal, model):
-                    tally.initialise(labels)
+                    accumulator.initialise(labels)
 
     def record(self, record: Record, *, traced: bool = False) -> None:
-        """Count one record; `traced`: its spans are kept, so that its trace can stand as an exemplar."""
+        """Count one record; `traced`: its spans are kept, so that its trace can be an exemplar."""
         if isinstance(record, Judged):
-            self._verdicts(self._bounded(record.model), record.request_class, record.tenant, record.slo)
+            self._count_verdicts(self._bounded(record.model), record.request_class, record.tenant, record.slo)
             if record.goodput_lost:
                 key = self._bounded(record.model), record.request_class, record.tenant
-                self._count[signals.GOODPUT_EVENTS].add(key)
+                self._counters[signals.GOODPUT_EVENTS].add(key)
         else:
-            self._finished(record, _trace(record) if traced else None)
+            self._count_finished(record, _trace(record) if traced else None)
 
     def snapshot(self, process: str, snapshot: Snapshot) -> None:
         self._snapshots[process] = snapshot
 
     def forget(self, process: str) -> Snapshot | None:
-        """The relay has gone, and what was open in it with it: its last snapshot, if it sent one."""
+        """Remove a relay that has disconnected, with its open requests; returns its last snapshot, if it sent one."""
         return self._snapshots.pop(process, None)
 
     def snapshots(self) -> dict[str, Snapshot]:
@@ -98,17 +98,17 @@ class RequestMetrics:
 
     def collect(self, now: float) -> Iterator[Metric | Accumulator]:
         """All families; `now` is monotonic, as the snapshots' times are."""
-        yield from self._count.values()
-        yield from self._spread.values()
+        yield from self._counters.values()
+        yield from self._histograms.values()
         prompts = sorted(self._prompts.items())
         yield gauge(signals.UNIQUE_PROMPTS, (((model,), distinct.estimate()) for model, distinct in prompts))
-        yield from self._open_now(now)
+        yield from self._open_requests(now)
         rows = self._snapshots.items()
         yield gauge(signals.SIDECAR_LOOP_LAG, (((name,), row.loop_lag) for name, row in rows))
         yield gauge(signals.SIDECAR_CONNECTIONS, (((name,), float(row.connections)) for name, row in rows))
         yield counter(signals.SIDECAR_DROPPED, (((name,), float(row.dropped)) for name, row in rows))
 
-    def _open_now(self, now: float) -> Iterator[Metric]:
+    def _open_requests(self, now: float) -> Iterator[Metric]:
         kinds = [(model, name) for model in sorted(self._models) for name in self._slos.class_names]
         in_flight = dict.fromkeys(((*kind, phase) for kind in kinds for phase in Phase), 0.0)
         oldest = dict.fromkeys(kinds, 0.0)
@@ -139,31 +139,31 @@ class RequestMetrics:
     def _bounded(self, model: str) -> str:
         return model if model in self._models else OTHER
 
-    def _verdicts(self, model: str, name: str, tenant: str, verdicts: dict[str, Verdict]) -> None:
+    def _count_verdicts(self, model: str, name: str, tenant: str, verdicts: dict[str, Verdict]) -> None:
         for slo, verdict in verdicts.items():
             key = model, name, slo, tenant
             if verdict is Verdict.ABANDONED:
-                self._count[signals.SLO_ABANDONED].add(key)
+                self._counters[signals.SLO_ABANDONED].add(key)
                 continue
-            self._count[signals.SLO_EVENTS].add(key)
+            self._counters[signals.SLO_EVENTS].add(key)
             if verdict is Verdict.BAD:
-                self._count[signals.SLO_BAD].add(key)
+                self._counters[signals.SLO_BAD].add(key)
 
-    def _finished(self, record: Finished, trace: ExemplarTrace | None) -> None:
-        count, spread = self._count, self._spread
+    def _count_finished(self, record: Finished, trace: ExemplarTrace | None) -> None:
+        counters, histograms = self._counters, self._histograms
         kind = self._bounded(record.model), record.request_class
         key = *kind, record.tenant
-        count[signals.REQUESTS].add((*kind, record.outcome, record.tenant, "true" if record.stream else "false"))
+        counters[signals.REQUESTS].add((*kind, record.outcome, record.tenant, "true" if record.stream else "false"))
         if record.queue is not None:
-            count[signals.REQUESTS_WITH_ENGINE_TIMES].add(kind)
-        spread[signals.DURATION].observe((*kind, record.outcome), record.e2e, trace)
+            counters[signals.REQUESTS_WITH_ENGINE_TIMES].add(kind)
+        histograms[signals.DURATION].observe((*kind, record.outcome), record.e2e, trace)
         for signal, tokens in (
             (signals.PROMPT_TOKENS, record.prompt_tokens),
             (signals.COMPLETION_TOKENS, record.completion_tokens),
             (signals.CACHED_TOKENS, record.cached_tokens),
         ):
             if tokens:
-                count[signal].add(key, tokens)
+                counters[signal].add(key, tokens)
         for signal, value in (
             (signals.TTFT, record.ttft),
             (signals.TPOT, record.tpot),
@@ -173,32 +173,32 @@ class RequestMetrics:
             (signals.REQUEST_PROMPT_TOKENS, record.prompt_tokens),
         ):
             if value is not None:
-                spread[signal].observe(kind, value, trace)
+                histograms[signal].observe(kind, value, trace)
         if record.completion_tokens is not None:
             labels = *kind, record.outcome
-            spread[signals.REQUEST_COMPLETION_TOKENS].observe(labels, record.completion_tokens, trace)
+            histograms[signals.REQUEST_COMPLETION_TOKENS].observe(labels, record.completion_tokens, trace)
         prompt = record.prompt_estimate if record.prompt_tokens is None else record.prompt_tokens
         if prompt is not None:
             completion = _size(record.completion_tokens) if record.completion_tokens else NO_TOKENS
-            count[signals.REQUESTS_BY_SIZE].add((kind[0], _size(prompt), completion, record.outcome))
+            counters[signals.REQUESTS_BY_SIZE].add((kind[0], _size(prompt), completion, record.outcome))
         if record.gap_counts:
-            spread[signals.INTER_CHUNK].merge(kind, record.gap_counts, record.gap_sum)
+            histograms[signals.INTER_CHUNK].merge(kind, record.gap_counts, record.gap_sum)
         if record.prompt_sha256 is not None:
             self._prompts[kind[0]].add(record.prompt_sha256)
         if record.prompt_repeat:
-            count[signals.PROMPT_REPEATS].add(kind)
+            counters[signals.PROMPT_REPEATS].add(kind)
         if record.unparsed is not None:
-            count[signals.SIDECAR_UNPARSED].add((record.unparsed,))
+            counters[signals.SIDECAR_UNPARSED].add((record.unparsed,))
         if record.unmetered is not None:
             reason = record.unmetered if record.unmetered in UNMETERED else OTHER
-            count[signals.SIDECAR_UNMETERED].add((reason,))
-        untold = {slo: verdict for slo, verdict in record.slo.items() if slo not in record.counted}
-        self._verdicts(*kind, record.tenant, untold)
+            counters[signals.SIDECAR_UNMETERED].add((reason,))
+        uncounted = {slo: verdict for slo, verdict in record.slo.items() if slo not in record.counted}
+        self._count_verdicts(*kind, record.tenant, uncounted)
         if record.goodput is not None and not record.goodput_counted:
-            count[signals.GOODPUT_EVENTS].add(key)
+            counters[signals.GOODPUT_EVENTS].add(key)
         if record.goodput:
-            count[signals.GOODPUT_REQUESTS].add(key)
-            count[signals.GOODPUT_TOKENS].add(key, record.completion_tokens or 0)
+            counters[signals.GOODPUT_REQUESTS].add(key)
+            counters[signals.GOODPUT_TOKENS].add(key, record.completion_tokens or 0)
 
 
 def _size(tokens: float) -> str:
@@ -206,7 +206,7 @@ def _size(tokens: float) -> str:
 
 
 def _trace(record: Finished) -> ExemplarTrace | None:
-    """The trace with our span in it; a client's own without one may be nowhere."""
+    """The trace that our span is in; a client's trace without our span may not be stored anywhere."""
     if record.trace_id is None or record.span_id is None:
         return None
     return record.time + record.e2e, record.trace_id

@@ -9,29 +9,29 @@ BACKLOG = 4096
 
 
 def listen(text: str, flag: str, count: int = 1) -> list[socket.socket]:
-    """Listening sockets on one port, made before any child starts so that a busy port is said at once.
+    """Listening sockets on one port, bound before any child starts so that a busy port is reported at once.
 
     The first is bound and listens without SO_REUSEPORT, which another sidecar on this port makes impossible; only then
-    does it let the others in. Whichever of two sidecars comes second is refused, however close they start.
+    does it let the others in. The second of two sidecars is refused, however close they start.
 
     Raises:
         UsageError: the address cannot be listened on.
     """
     host, port = parse_flag(flag, text, parse_address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made: list[socket.socket] = []
+    listeners: list[socket.socket] = []
     try:
         for _ in range(count):
-            listening = socket.socket(family, socket.SOCK_STREAM)
-            made.append(listening)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if len(made) > 1:
-                for each in (made[0], listening):
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if len(listeners) > 1:
+                for each in (listeners[0], listener):
                     each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listening.bind((host, port))
-            listening.listen(BACKLOG)
+            listener.bind((host, port))
+            listener.listen(BACKLOG)
     except OSError as error:
-        for each in made:
+        for each in listeners:
             each.close()
         raise UsageError(f"{flag}: cannot listen on {text}: {system_reason(error)}") from error
-    return made
+    return listeners

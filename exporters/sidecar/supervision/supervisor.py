@@ -1,7 +1,8 @@
-"""Starts the exporter and the relays, restarts what dies, and drains in the right order."""
+"""Starts the exporter and the relays, restarts those that die, and drains in order."""
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import signal
@@ -11,72 +12,87 @@ import tempfile
 import time
 from pathlib import Path
 
-from exporters.configuration.child_process import ChildConfig, write_child_config
+from exporters.configuration.child_config import ChildConfig, write_child_config
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.sidecar.supervision.listeners import listen
 
 EXPORTER = "exporter"
 RESTART_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
-SETTLED = 10.0
-"""A child that lived this many seconds is started again at once; one that keeps dying waits longer each time."""
+STABLE_SECONDS = 10.0
+"""A child that ran for this long is restarted at once; one that keeps dying waits longer each time."""
 
-STOP_PATIENCE = 10.0
+READINESS_TIMEOUT = 2.0
+"""The longest wait for the exporter's confirmation that /readyz fails; without it the drain goes on."""
+
+STOP_TIMEOUT = 10.0
+
+logger = logging.getLogger("vllm_slo.supervisor")
 
 
 class Child:
-    """One child process over all its lives."""
+    """One child process and its restarts."""
 
     def __init__(self, name: str, module: str, sockets: tuple[socket.socket, ...]) -> None:
         self.name = name
         self.module = module
         self.sockets = sockets
-        self.lives = 0
-        self.process: asyncio.subprocess.Process | None = None
+        self.starts = 0
+        self.stopping = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, config: ChildConfig) -> asyncio.subprocess.Process:
-        fds = tuple(listening.fileno() for listening in self.sockets)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             self.module,
             stdin=asyncio.subprocess.PIPE,
-            pass_fds=fds,
+            pass_fds=config.socket_fds,
             # Ctrl-c reaches the supervisor alone, which drains in order. Not a session: Linux would schedule it against
             # all others as a whole, and beside an engine that spins on the same cores a relay stalls for seconds.
             process_group=0,
         )
-        self.process = process
+        self._process = process
         if process.stdin is not None:
             with contextlib.suppress(ConnectionError):  # died already: its exit status says so
                 process.stdin.write(write_child_config(config))
                 await process.stdin.drain()
+        if self.stopping.is_set():  # stopped during the start
+            self.stop()
         return process
 
+    def stop(self) -> None:
+        """Let it end in its own way: its standard input ends, and it is not started again."""
+        self.stopping.set()
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
     def signal(self, number: signal.Signals) -> None:
-        if self.process is not None and self.process.returncode is None:
-            self.process.send_signal(number)
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
 
 
 class Supervisor:
-    """The children, their sockets, and the order in which they go."""
+    """The children, their sockets, and the order in which they stop."""
 
     def __init__(self, config: SidecarConfig) -> None:
         self._config = config
         self._salt = secrets.token_bytes(16)
         self._stopping = asyncio.Event()
-        self._drained = asyncio.Event()
         self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-")
         self._records_path = str(Path(self._folder.name) / "records.sock")
-        (pages,) = listen(config.metrics, "--metrics")
+        (metrics_page,) = listen(config.metrics, "--metrics")
         records = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         records.bind(self._records_path)
         records.listen(128)
+        # Both ends stay open here, so that an order to an exporter that dies reaches the next one.
+        self._drain_control, exporter_drain_control = socket.socketpair()
+        self._drain_control.setblocking(False)
         # With SO_REUSEPORT each relay has a queue of its own; held open here, it outlives a relay that dies.
-        relays = listen(config.listen, "--listen", config.workers)
-        self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (pages, records))
+        listeners = listen(config.listen, "--listen", config.workers)
+        self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (metrics_page, records, exporter_drain_control))
         self._relays = [
-            Child(f"relay-{n}", "exporters.relay.process", (listening,)) for n, listening in enumerate(relays)
+            Child(f"relay-{n}", "exporters.relay.process", (listener,)) for n, listener in enumerate(listeners)
         ]
 
     @property
@@ -91,31 +107,29 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         watches = {child.name: loop.create_task(self._watch(child)) for child in self._children}
         try:
-            self._say()
+            self._log_start()
             await self._stopping.wait()
+            logger.info("stopping: /readyz fails, open requests may finish within %g s", self._config.drain)
+            await self._fail_readiness()
             for relay in self._relays:
-                relay.signal(signal.SIGTERM)
-                for listening in relay.sockets:
-                    listening.close()
-            await self._ended([watches[relay.name] for relay in self._relays], self._config.drain + STOP_PATIENCE)
-            self._drained.set()
-            self._exporter.signal(signal.SIGTERM)
-            await self._ended([watches[EXPORTER]], STOP_PATIENCE)
+                relay.stop()
+                for listener in relay.sockets:
+                    listener.close()
+            await asyncio.wait(
+                [watches[relay.name] for relay in self._relays], timeout=self._config.drain + STOP_TIMEOUT
+            )
+            self._exporter.stop()
+            await asyncio.wait([watches[EXPORTER]], timeout=STOP_TIMEOUT)
         finally:
             for child in self._children:
                 child.signal(signal.SIGKILL)
             self._folder.cleanup()
         return 0
 
-    def _say(self) -> None:
+    def _log_start(self) -> None:
         config = self._config
         tls = "" if config.certificate is None else " (TLS)"
-        print(
-            f"vllm-slo sidecar: relaying {config.listen}{tls} -> {config.upstream}, "
-            f"metrics on {config.metrics}/metrics",
-            file=sys.stderr,
-            flush=True,
-        )
+        logger.info("relaying %s%s -> %s, metrics on %s/metrics", config.listen, tls, config.upstream, config.metrics)
 
     def _reload(self) -> None:
         self._exporter.signal(signal.SIGHUP)
@@ -123,47 +137,54 @@ class Supervisor:
             for relay in self._relays:
                 relay.signal(signal.SIGHUP)
 
-    async def _ended(self, watches: list[asyncio.Task[None]], patience: float) -> None:
-        await asyncio.wait(watches, timeout=patience)
+    async def _fail_readiness(self) -> None:
+        """Wait until the exporter confirms that /readyz fails; one that hangs must not block the drain."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(READINESS_TIMEOUT):
+                await loop.sock_sendall(self._drain_control, b"\0")
+                await loop.sock_recv(self._drain_control, 1)
+        except TimeoutError:
+            logger.warning(
+                "the exporter did not confirm within %g s that /readyz fails; draining nevertheless", READINESS_TIMEOUT
+            )
 
     async def _watch(self, child: Child) -> None:
         pause = RESTART_PAUSE
-        # A relay would find nothing to do while the others drain; without an exporter their last records would be lost.
-        over = self._drained if child is self._exporter else self._stopping
-        while True:
-            born = time.monotonic()
-            life = f"{child.name}-{time.time_ns():x}"
-            child.lives += 1
-            process = await child.start(
-                ChildConfig(
-                    sidecar=self._config,
-                    process=child.name,
-                    life=life,
-                    restarts={other.name: max(0, other.lives - 1) for other in self._children},
-                    salt=self._salt,
-                    records_path=self._records_path,
-                    socket_fds=tuple(listening.fileno() for listening in child.sockets),
-                )
-            )
-            if over.is_set():  # the order to stop came while it was being started
-                child.signal(signal.SIGTERM)
+        while not child.stopping.is_set():
+            started_at = time.monotonic()
+            child.starts += 1
+            process = await child.start(self._child_config(child))
             code = await process.wait()
-            # The exporter ends well when told to stop from outside, as all are by systemd, and no relay is connected.
-            if over.is_set() or (self._stopping.is_set() and code == 0):
+            if child.stopping.is_set():
                 return
             how = f"by signal {-code}" if code < 0 else f"with status {code}"
-            print(f"vllm-slo sidecar: {child.name} ended {how}; starting it again", file=sys.stderr, flush=True)
-            if self._stopping.is_set():  # the relays wait for it, though not for long
+            logger.warning("%s ended %s; starting it again", child.name, how)
+            if child is self._exporter and self._stopping.is_set():  # the relays wait for it, though not for long
                 await asyncio.sleep(RESTART_PAUSE)
             else:
-                pause = RESTART_PAUSE if time.monotonic() - born > SETTLED else min(2 * pause, LONGEST_PAUSE)
+                pause = (
+                    RESTART_PAUSE if time.monotonic() - started_at > STABLE_SECONDS else min(2 * pause, LONGEST_PAUSE)
+                )
+                # Without an exporter the last records of the relays would be lost.
+                wake = self._stopping if child is self._exporter else child.stopping
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), pause)
-            if over.is_set():
-                return
+                    await asyncio.wait_for(wake.wait(), pause)
+
+    def _child_config(self, child: Child) -> ChildConfig:
+        return ChildConfig(
+            sidecar=self._config,
+            process=child.name,
+            run_id=f"{child.name}-{time.time_ns():x}",
+            restarts={other.name: max(0, other.starts - 1) for other in self._children},
+            salt=self._salt,
+            records_path=self._records_path,
+            socket_fds=tuple(listener.fileno() for listener in child.sockets),
+            draining=self._stopping.is_set(),
+        )
 
 
 async def supervise(config: SidecarConfig) -> int:
-    """Run the sidecar of `config` until told to stop."""
+    """Run the sidecar of `config` until SIGTERM or SIGINT."""
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     return await Supervisor(config).run()

@@ -1,4 +1,4 @@
-"""Reads an OTLP message of the engine: its `llm_request` spans apart from all others, which are nobody's business."""
+"""Parses an OTLP message of the engine: separates its `llm_request` spans from all others."""
 
 import math
 import zlib
@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
 MESSAGE_BYTES = 1024 * 1024
-"""The largest message, unpacked: three full batches of vLLM's (512 spans). Reading the worst that fits takes 0.1 s."""
+"""The largest message, decompressed: three full batches of vLLM's (512 spans). Parsing the worst takes 0.1 s."""
 
 MESSAGE_SPANS = 20_000
 """An empty span takes two bytes of a message and several microseconds of ours."""
@@ -21,19 +21,19 @@ _DECODE = "gen_ai.latency.time_in_model_decode"
 
 
 class RefusedError(Exception):
-    """A message that is not read; the text is the reason as the series names it."""
+    """The message is refused; the text is the reason as the series names it."""
 
 
 @dataclass(frozen=True, slots=True)
-class EngineTimes:
-    """What the engine says of one request, in seconds; vLLM before 0.10 tells the time in the queue alone."""
+class SpanTimes:
+    """The times of one request in the engine, in seconds; vLLM before 0.10 sends the queue time alone."""
 
     queue: float | None
     prefill: float | None
     decode: float | None
 
     @property
-    def known(self) -> bool:
+    def present(self) -> bool:
         return not self.queue is self.prefill is self.decode is None
 
 
@@ -42,39 +42,39 @@ class EngineSpan:
     """The engine's span of one request; `parent` is our span in hex, `message` an OTLP message of it alone."""
 
     parent: str
-    times: EngineTimes
+    times: SpanTimes
     message: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One OTLP message taken apart; messages appended to each other are one message again."""
+    """One OTLP message in parts; messages appended to each other are one message again."""
 
-    engine: list[EngineSpan]
-    others: bytes
+    engine_spans: list[EngineSpan]
+    other_spans: bytes
     other_count: int
 
 
-def unpack(data: bytes) -> bytes:
-    """What a gzipped message holds.
+def decompress(data: bytes) -> bytes:
+    """Decompress a gzipped message.
 
     Raises:
-        RefusedError: it is none, or unpacks to more than a message may have.
+        RefusedError: it is not gzip, or is larger than a message may be.
     """
-    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
-        plain = unpacker.decompress(data, MESSAGE_BYTES + 1)
+        plain = decompressor.decompress(data, MESSAGE_BYTES + 1)
     except zlib.error as error:
         raise RefusedError("not_understood") from error
     if len(plain) > MESSAGE_BYTES:
         raise RefusedError("too_large")
-    if not unpacker.eof:
+    if not decompressor.eof:
         raise RefusedError("not_understood")
     return plain
 
 
-def read(data: bytes, *, whole: bool) -> Message:
-    """Take a message apart; without `whole` the spans themselves are left out, for nobody to be passed on to.
+def parse_message(data: bytes, *, with_spans: bool) -> Message:
+    """Parse a message; without `with_spans` the spans themselves are left out, as nothing forwards them.
 
     Raises:
         RefusedError: it is no OTLP message, or has too many spans.
@@ -88,32 +88,35 @@ def read(data: bytes, *, whole: bool) -> Message:
     count = sum(len(scope.spans) for resource in message.resource_spans for scope in resource.scope_spans)
     if count > MESSAGE_SPANS:
         raise RefusedError("too_large")
-    engine = []
+    engine_spans = []
     for resource in message.resource_spans:
         for scope in resource.scope_spans:
-            ours = [span for span in scope.spans if span.name == REQUEST_SPAN and span.parent_span_id]
-            engine += [
-                EngineSpan(span.parent_span_id.hex(), _times(span), _alone(resource, scope, span) if whole else b"")
-                for span in ours
+            request_spans = [span for span in scope.spans if span.name == REQUEST_SPAN and span.parent_span_id]
+            engine_spans += [
+                EngineSpan(
+                    span.parent_span_id.hex(), _times(span), _alone(resource, scope, span) if with_spans else b""
+                )
+                for span in request_spans
             ]
-            if ours and whole:
-                others = [span for span in scope.spans if span.name != REQUEST_SPAN or not span.parent_span_id]
+            if request_spans and with_spans:
+                other_spans = [span for span in scope.spans if span.name != REQUEST_SPAN or not span.parent_span_id]
                 del scope.spans[:]
-                scope.spans.extend(others)
-    if not whole:
-        return Message(engine, b"", 0)
-    return Message(engine, message.SerializeToString() if engine else data, count - len(engine))
+                scope.spans.extend(other_spans)
+    if not with_spans:
+        return Message(engine_spans, b"", 0)
+    others = message.SerializeToString() if engine_spans else data
+    return Message(engine_spans, others, count - len(engine_spans))
 
 
-def _times(span: Span) -> EngineTimes:
-    given = {
+def _times(span: Span) -> SpanTimes:
+    values = {
         pair.key: pair.value.double_value
         for pair in span.attributes
         if pair.value.WhichOneof("value") == "double_value"
         and math.isfinite(pair.value.double_value)
         and pair.value.double_value >= 0
     }
-    return EngineTimes(given.get(_QUEUE), given.get(_PREFILL), given.get(_DECODE))
+    return SpanTimes(values.get(_QUEUE), values.get(_PREFILL), values.get(_DECODE))
 
 
 def _alone(resource: ResourceSpans, scope: ScopeSpans, span: Span) -> bytes:

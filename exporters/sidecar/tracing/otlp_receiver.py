@@ -1,4 +1,4 @@
-"""Receives OTLP over gRPC and HTTP/protobuf: limits first, parsing in a thread, so that nothing else is held up."""
+"""Receives OTLP over gRPC and HTTP/protobuf: limits first, parsing in a thread, so that it delays nothing else."""
 
 import asyncio
 import contextlib
@@ -15,14 +15,21 @@ from exporters import signals
 from exporters.configuration.otlp_endpoints import TRACES_PATH, Receiver
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import counter
-from exporters.sidecar.tracing.engine_spans import MESSAGE_BYTES, EngineSpan, Message, RefusedError, read, unpack
+from exporters.sidecar.tracing.engine_spans import (
+    MESSAGE_BYTES,
+    EngineSpan,
+    Message,
+    RefusedError,
+    decompress,
+    parse_message,
+)
 
-AT_ONCE = 8
-"""Messages in hand; a sender of one more is told to come again."""
+MAX_CONCURRENT = 8
+"""Messages in progress; one more is refused as busy, and its sender retries."""
 
-READ_SECONDS = 10.0
-STEP = 500
-"""Spans joined before other work of the process has its turn."""
+READ_TIMEOUT = 10.0
+SPANS_PER_TURN = 500
+"""Spans joined before the event loop runs other work."""
 
 SERVICE, METHOD = "opentelemetry.proto.collector.trace.v1.TraceService", "Export"
 PROTOBUF = "application/x-protobuf"
@@ -37,27 +44,27 @@ _CODE = {
     TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
-Closing = Callable[[], Awaitable[None]]
+Closer = Callable[[], Awaitable[None]]
 
 
 class OtlpReceiver:
-    """Reads messages one at a time and hands their spans on: the engine's to `joined`, all others to `others`."""
+    """Parses messages one at a time; passes each engine span to `on_engine_span`, all others to `forward`."""
 
     def __init__(
-        self, joined: Callable[[EngineSpan], None], others: Callable[[bytes, int], None] | None = None
+        self, on_engine_span: Callable[[EngineSpan], None], forward: Callable[[bytes, int], None] | None = None
     ) -> None:
-        self._joined = joined
-        self._others = others
-        self._reading = ThreadPoolExecutor(1, "otlp")
-        self._closing: list[Closing] = []
-        self._in_hand = 0
+        self._on_engine_span = on_engine_span
+        self._forward = forward
+        self._parser_thread = ThreadPoolExecutor(1, "otlp")
+        self._closers: list[Closer] = []
+        self._in_progress = 0
         self._refused = dict.fromkeys(REASONS, 0)
 
     async def listen(self, receivers: Iterable[Receiver]) -> None:
         """Listen at all of them.
 
         Raises:
-            UsageError: one is taken; it was free when the sidecar started.
+            UsageError: one is in use; it was free when the sidecar started.
         """
         for receiver in receivers:
             try:
@@ -70,45 +77,45 @@ class OtlpReceiver:
     async def _listen_http(self, receiver: Receiver) -> None:
         app = web.Application(client_max_size=MESSAGE_BYTES)
         app.add_routes([web.post(TRACES_PATH, self.http)])
-        # Unpacked by us, because we stop where it becomes too large.
+        # Decompressed by us, because we stop where it becomes too large.
         runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=1.0)
         await runner.setup()
-        self._closing.append(runner.cleanup)
+        self._closers.append(runner.cleanup)
         await web.TCPSite(runner, receiver.host, receiver.port).start()
 
     async def _listen_grpc(self, receiver: Receiver) -> None:
         options = [
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
-            ("grpc.max_concurrent_streams", AT_ONCE),
+            ("grpc.max_concurrent_streams", MAX_CONCURRENT),
             ("grpc.so_reuseport", 0),  # else a second sidecar would get half of the spans
         ]
-        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=2 * AT_ONCE)
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=2 * MAX_CONCURRENT)
         handler = grpc.stream_unary_rpc_method_handler(self.grpc)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-        self._closing.append(partial(server.stop, None))
+        self._closers.append(partial(server.stop, None))
         server.add_insecure_port(receiver.address)
         await server.start()
 
     async def close(self) -> None:
-        while self._closing:  # a gRPC server must not outlive the loop
-            await self._closing.pop()()
-        self._reading.shutdown(wait=False, cancel_futures=True)
+        while self._closers:  # a gRPC server must not outlive the loop
+            await self._closers.pop()()
+        self._parser_thread.shutdown(wait=False, cancel_futures=True)
 
     async def http(self, request: web.Request) -> web.Response:
         """One message by HTTP/protobuf."""
         try:
-            with self._place():
-                data = await _body(request)
-                await self._take(data, packed=request.headers.get("content-encoding") == "gzip")
+            with self._slot():
+                data = await _http_message(request)
+                await self._process(data, compressed=request.headers.get("content-encoding") == "gzip")
         except RefusedError as refused:
             return web.Response(status=_STATUS[str(refused)], text=f"{refused}\n")
         return web.Response(content_type=PROTOBUF)
 
     async def grpc(self, _: object, context: Any) -> bytes:
-        """One message by gRPC, as a stream of one: so it is not read before it has a place."""
+        """One message by gRPC, as a stream of one: so it is not read before it has a slot."""
         try:
-            with self._place():
-                await self._take(await _sent(context), packed=False)
+            with self._slot():
+                await self._process(await _grpc_message(context), compressed=False)
         except RefusedError as refused:
             await context.abort(_CODE[str(refused)], str(refused))
         return b""
@@ -118,47 +125,46 @@ class OtlpReceiver:
         yield counter(signals.SIDECAR_REFUSED_MESSAGES, refused)
 
     @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        """One of the few places. A refusal within is counted.
+    def _slot(self) -> Iterator[None]:
+        """One of MAX_CONCURRENT slots. A refusal within is counted.
 
         Raises:
-            RefusedError: there was no place, or the message is not taken.
+            RefusedError: no slot is free, or the message is refused.
         """
-        if self._in_hand == AT_ONCE:
+        if self._in_progress == MAX_CONCURRENT:
             self._refused[BUSY] += 1
             raise RefusedError(BUSY)
-        self._in_hand += 1
+        self._in_progress += 1
         try:
             yield
         except RefusedError as refused:
             self._refused[str(refused)] += 1
             raise
         finally:
-            self._in_hand -= 1
+            self._in_progress -= 1
 
-    async def _take(self, data: bytes, *, packed: bool) -> None:
-        whole = self._others is not None
+    async def _process(self, data: bytes, *, compressed: bool) -> None:
         loop = asyncio.get_running_loop()
-        message = await loop.run_in_executor(self._reading, _read, data, packed, whole)
-        for number, span in enumerate(message.engine, 1):
-            self._joined(span)
-            if not number % STEP:
+        message = await loop.run_in_executor(self._parser_thread, _parse, data, compressed, self._forward is not None)
+        for number, span in enumerate(message.engine_spans, 1):
+            self._on_engine_span(span)
+            if not number % SPANS_PER_TURN:
                 await asyncio.sleep(0)
-        if self._others is not None and message.other_count:
-            self._others(message.others, message.other_count)
+        if self._forward is not None and message.other_count:
+            self._forward(message.other_spans, message.other_count)
 
 
-def _read(data: bytes, packed: bool, whole: bool) -> Message:
-    return read(unpack(data) if packed else data, whole=whole)
+def _parse(data: bytes, compressed: bool, with_spans: bool) -> Message:
+    return parse_message(decompress(data) if compressed else data, with_spans=with_spans)
 
 
-async def _body(request: web.Request) -> bytes:
+async def _http_message(request: web.Request) -> bytes:
     if request.content_type != PROTOBUF:
         raise RefusedError(NOT_UNDERSTOOD)
     if (request.content_length or 0) > MESSAGE_BYTES:
         raise RefusedError(TOO_LARGE)
     try:
-        async with asyncio.timeout(READ_SECONDS):
+        async with asyncio.timeout(READ_TIMEOUT):
             return await request.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise RefusedError(TOO_LARGE) from error
@@ -166,9 +172,9 @@ async def _body(request: web.Request) -> bytes:
         raise RefusedError(CUT_OFF) from error
 
 
-async def _sent(context: Any) -> bytes:
+async def _grpc_message(context: Any) -> bytes:
     try:
-        async with asyncio.timeout(READ_SECONDS):
+        async with asyncio.timeout(READ_TIMEOUT):
             data = await context.read()
     except TimeoutError as error:
         raise RefusedError(CUT_OFF) from error

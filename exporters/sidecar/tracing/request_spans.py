@@ -1,4 +1,4 @@
-"""Turns the record of an ended request into spans: a SERVER span with our verdicts, the engine's times below it."""
+"""Makes the spans of a finished request: a SERVER span with our verdicts, and children for the engine's times."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ _ERROR = Status(StatusCode.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Attribute names of one version of the GenAI conventions; `of_fields` is by field of the record."""
+class AttributeNames:
+    """Attribute names of one version of the GenAI conventions; `by_field` is by field of the record."""
 
     provider: str
-    of_fields: dict[str, str]
+    by_field: dict[str, str]
 
 
 _IN_ALL_VERSIONS = {
@@ -41,8 +41,8 @@ _IN_ALL_VERSIONS = {
     "completion_tokens": "gen_ai.usage.output_tokens",
 }
 NAMES = {
-    Semconv.V1_36: Names("gen_ai.system", _IN_ALL_VERSIONS),
-    Semconv.V1_44: Names(
+    Semconv.V1_36: AttributeNames("gen_ai.system", _IN_ALL_VERSIONS),
+    Semconv.V1_44: AttributeNames(
         "gen_ai.provider.name",
         {
             **_IN_ALL_VERSIONS,
@@ -55,15 +55,15 @@ NAMES = {
 
 
 def resource(version: str) -> Resource:
-    """Who speaks; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word."""
-    found = Resource.create({SERVICE_VERSION: version})
-    if str(found.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
-        found = found.merge(Resource({SERVICE_NAME: SERVICE}))
-    return found
+    """The resource of our spans; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override it."""
+    merged = Resource.create({SERVICE_VERSION: version})
+    if str(merged.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+        merged = merged.merge(Resource({SERVICE_NAME: SERVICE}))
+    return merged
 
 
 class SpanMaker:
-    """Makes the spans of records; the same record gives the same ids, so that one sent twice can be told."""
+    """Makes the spans of records; the same record gives the same ids, so that duplicates can be recognised."""
 
     def __init__(self, semconv: Semconv, resource: Resource, version: str, engine: tuple[str, int]) -> None:
         self._names = NAMES[semconv]
@@ -72,7 +72,7 @@ class SpanMaker:
         self._address, self._port = engine
 
     def spans(self, record: Finished) -> list[ReadableSpan]:
-        """The request's span and its children; none where the relay has not made an id for it."""
+        """The request's span and its children; none where the relay made no id for it."""
         if record.trace_id is None or record.span_id is None:
             return []
         trace_id = int(record.trace_id, 16)
@@ -86,8 +86,8 @@ class SpanMaker:
         start = _nanoseconds(record.time)
         end = start + max(0, _nanoseconds(record.e2e))
         # Built as the SDK's finished span: a tracer's span costs several times as much and cannot end in the past
-        # with ids of ours without an id generator that is told them beforehand.
-        whole = ReadableSpan(
+        # with given ids without an id generator that has them beforehand.
+        request = ReadableSpan(
             name=f"{operation} {model}" if model else operation,
             context=context,
             parent=parent,
@@ -100,7 +100,7 @@ class SpanMaker:
             end_time=end,
             instrumentation_scope=self._scope,
         )
-        return [whole, *(self._child(context, *phase) for phase in _phases(record, start, end))]
+        return [request, *(self._child(context, *phase) for phase in _phases(record, start, end))]
 
     def _attributes(self, record: Finished, operation: str, model: str) -> dict[str, AttributeValue]:
         attributes: dict[str, AttributeValue] = {
@@ -116,7 +116,7 @@ class SpanMaker:
         }
         if model:
             attributes["gen_ai.request.model"] = model
-        for field, name in self._names.of_fields.items():
+        for field, name in self._names.by_field.items():
             value = getattr(record, field)
             if value is not None:
                 attributes[name] = value
@@ -149,7 +149,7 @@ class SpanMaker:
 
 
 def failed(record: Finished) -> bool:
-    """Whether the server is to blame: a client that left or asked wrongly is not, nor is a 429 that slows it down."""
+    """Whether the server failed: not where the client left or sent a bad request, nor with a 429."""
     if record.outcome is Outcome.REJECTED:
         return record.status is None or record.status >= 500
     return record.outcome in SERVER_FAULT
@@ -165,9 +165,9 @@ def _events(record: Finished, start: int) -> list[Event]:
 
 
 def _phases(record: Finished, start: int, end: int) -> Iterator[tuple[str, int, int]]:
-    """The engine's durations, laid around the first token as we saw it (without a stream: back from the end).
+    """Name, start and end of the engine's phases, around our first token (without a stream: before the end).
 
-    The engine tells how long each took, not when; none of them leaves the request's own span.
+    The engine sends how long each took, not when; they are clipped to the request's own span.
     """
     decode = _nanoseconds(record.decode or 0.0)
     first = end - decode if record.ttft is None else start + _nanoseconds(record.ttft)
@@ -182,5 +182,5 @@ def _phases(record: Finished, start: int, end: int) -> Iterator[tuple[str, int, 
 
 
 def _nanoseconds(seconds: float) -> int:
-    whole = int(seconds)  # apart: a float of unix nanoseconds is off by up to 128
-    return whole * 1_000_000_000 + round((seconds - whole) * 1e9)
+    integral = int(seconds)  # apart: a float of unix nanoseconds is off by up to 128
+    return integral * 1_000_000_000 + round((seconds - integral) * 1e9)

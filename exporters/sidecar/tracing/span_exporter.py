@@ -1,11 +1,10 @@
-"""Sends spans to a collector without ever waiting for it: what it does not take is dropped and counted."""
+"""Sends our spans to a collector without blocking the caller; refused spans are dropped and counted."""
 
 import logging
 import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -21,88 +20,88 @@ from exporters.sidecar.tracing.request_spans import SpanMaker, resource
 from exporters.sidecar.tracing.span_forwarder import (
     BATCH_SECONDS,
     BATCH_SPANS,
-    QUEUED_SPANS,
-    Fared,
+    MAX_QUEUED_SPANS,
+    DeliveryCounters,
     Send,
     SpanForwarder,
     sender,
 )
 
-EXPORT_SECONDS = 3.0
-"""One batch, with all retries, takes no longer than this; the same again is the most that a shutdown waits."""
+EXPORT_TIMEOUT = 3.0
+"""For one batch with all retries; a shutdown waits as long again."""
+
+logger = logging.getLogger("vllm_slo.traces")
 
 
-class _Said(logging.Handler):
-    """Keeps the first thing that the SDK has to say about a batch, in place of a log full of it."""
+class _FirstMessage(logging.Handler):
+    """Keeps the first message of the SDK about a batch, in place of a log full of them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.first = ""
+        self.text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.first = self.first or record.getMessage()
+        self.text = self.text or record.getMessage()
 
 
-class _Counted(SpanExporter):
-    """Tells what the collector takes of our own spans and what not; called in the SDK's own thread."""
+class _CountingExporter(SpanExporter):
+    """Counts the spans that the collector accepts and refuses; called in the SDK's own thread."""
 
-    def __init__(self, inner: SpanExporter, said: _Said, fared: Fared) -> None:
+    def __init__(self, inner: SpanExporter, sdk_message: _FirstMessage, counters: DeliveryCounters) -> None:
         self._inner = inner
-        self._said = said
-        self._fared = fared
-        self.begun = 0
-        self.give_up_at = float("inf")
+        self._sdk_message = sdk_message
+        self._counters = counters
+        self.started = 0
+        self.deadline = float("inf")
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.begun += len(spans)
+        self.started += len(spans)
         result = SpanExportResult.FAILURE
-        if time.monotonic() < self.give_up_at:
-            self._said.first = ""
+        if time.monotonic() < self.deadline:
+            self._sdk_message.text = ""
             try:
                 result = self._inner.export(spans)
             except Exception as error:  # noqa: BLE001 - whatever it is, these spans are lost and that is all
-                self._said.first = repr(error)
+                self._sdk_message.text = repr(error)
         if result is SpanExportResult.SUCCESS:
-            self._fared.taken(len(spans))
+            self._counters.count_exported(len(spans))
         else:
-            self._fared.lost(len(spans), self._said.first)
+            self._counters.count_failed(len(spans), self._sdk_message.text)
         return result
 
     def shutdown(self) -> None:
         self._inner.shutdown()
 
 
-class Traces:
-    """A bounded queue between the records and the collector; with `send` another one for spans that others made."""
+class SpanQueue:
+    """A bounded queue of our spans for the collector; with `send` another one for the engine's spans."""
 
     def __init__(
         self,
         maker: SpanMaker,
         exporter: SpanExporter,
-        where: str,
+        collector: str,
         *,
         send: Send | None = None,
-        queued: int = QUEUED_SPANS,
+        max_spans: int = MAX_QUEUED_SPANS,
         batch: int = BATCH_SPANS,
-        say: Callable[[str], None] | None = None,
     ) -> None:
         self._maker = maker
-        self._limit = queued
-        self._given = 0
+        self._max_spans = max_spans
+        self._accepted = 0
         self._queue_full = 0
-        self._say = say or _say
         self._faults = 0
-        self._said = _Said()
-        self._hush(hush=True)
-        self._fared = Fared(where, self._say)
-        self._counted = _Counted(exporter, self._said, self._fared)
+        self._sdk_message = _FirstMessage()
+        self._redirect_sdk_log()
+        self._counters = DeliveryCounters(collector)
+        self._exporter = _CountingExporter(exporter, self._sdk_message, self._counters)
         self._processor = BatchSpanProcessor(
-            self._counted,
-            max_queue_size=queued,
+            self._exporter,
+            max_queue_size=max_spans,
             max_export_batch_size=batch,
             schedule_delay_millis=BATCH_SECONDS * 1000,
         )
-        self._passing = None if send is None else SpanForwarder(send, self._fared, queued=queued)
+        self._forwarder = None if send is None else SpanForwarder(send, self._counters, max_spans=max_spans)
 
     def add(self, record: Finished) -> bool:
         """Queue the spans of one request, all or none; whether they are kept."""
@@ -110,66 +109,68 @@ class Traces:
             spans = self._maker.spans(record)
         except Exception as error:  # noqa: BLE001 - a fault here must never cost a record its acknowledgement
             if not self._faults:
-                self._say(f"no span could be made: {error!r}")
+                logger.warning("no span could be made: %r", error)
             self._faults += 1
             return False
-        # The SDK would drop silently: what is given and not yet begun is what it holds.
-        if self._given - self._counted.begun + len(spans) > self._limit:
+        # The SDK would drop silently: it holds the spans that were accepted and whose export has not started.
+        if self._accepted - self._exporter.started + len(spans) > self._max_spans:
             self._queue_full += len(spans)
             return False
-        self._given += len(spans)
+        self._accepted += len(spans)
         for span in spans:
             self._processor.on_end(span)
         return True
 
-    def pass_on(self, message: bytes, count: int) -> None:
-        """Queue so many spans of others, as an OTLP message."""
-        if self._passing is not None:
-            self._passing.add(message, count)
+    def forward(self, message: bytes, count: int) -> None:
+        """Queue an OTLP message of so many spans of the engine."""
+        if self._forwarder is not None:
+            self._forwarder.add(message, count)
 
     def collect(self) -> Iterator[Metric]:
-        """How the spans fared."""
-        yield counter(signals.SIDECAR_EXPORTED_SPANS, [((), float(self._fared.exported))])
-        queue_full = self._queue_full + (self._passing.queue_full if self._passing else 0)
-        dropped = {"queue_full": queue_full, "export_failed": self._fared.failed, "fault": self._faults}
+        """Counters of exported and dropped spans."""
+        yield counter(signals.SIDECAR_EXPORTED_SPANS, [((), float(self._counters.exported))])
+        queue_full = self._queue_full + (self._forwarder.queue_full if self._forwarder else 0)
+        dropped = {"queue_full": queue_full, "export_failed": self._counters.failed, "fault": self._faults}
         yield counter(signals.SIDECAR_DROPPED_SPANS, [((reason,), float(n)) for reason, n in dropped.items()])
 
-    def close(self, patience: float = EXPORT_SECONDS) -> None:
-        """Send what is queued, waiting up to `patience` seconds."""
-        give_up_at = self._counted.give_up_at = time.monotonic() + patience
-        # The SDK's own shutdown waits half a minute; as a daemon it cannot keep the process.
-        closing = threading.Thread(target=self._processor.shutdown, daemon=True)
-        closing.start()
-        given = self._given
-        if self._passing is not None:
-            self._passing.close(patience)
-            given += self._passing.given
-        closing.join(max(0.0, give_up_at - time.monotonic()))
-        self._hush(hush=False)
-        if unsent := given - self._fared.exported - self._fared.failed:
-            self._say(f"{unsent} spans could not be sent within {patience:g} s")
+    def close(self, timeout: float = EXPORT_TIMEOUT) -> None:
+        """Send all queued spans; wait up to `timeout` seconds."""
+        deadline = self._exporter.deadline = time.monotonic() + timeout
+        # The SDK's own shutdown waits half a minute; in a daemon thread it cannot delay the exit.
+        shutdown = threading.Thread(target=self._processor.shutdown, daemon=True)
+        shutdown.start()
+        accepted = self._accepted
+        if self._forwarder is not None:
+            self._forwarder.close(timeout)
+            accepted += self._forwarder.accepted
+        shutdown.join(max(0.0, deadline - time.monotonic()))
+        self._restore_sdk_log()
+        if unsent := accepted - self._counters.exported - self._counters.failed:
+            logger.warning("%d spans could not be sent within %g s", unsent, timeout)
 
-    def _hush(self, *, hush: bool) -> None:
+    def _redirect_sdk_log(self) -> None:
         log = logging.getLogger("opentelemetry")
-        log.propagate = not hush
-        if hush:
-            log.addHandler(self._said)
-        else:
-            log.removeHandler(self._said)
+        log.propagate = False
+        log.addHandler(self._sdk_message)
+
+    def _restore_sdk_log(self) -> None:
+        log = logging.getLogger("opentelemetry")
+        log.propagate = True
+        log.removeHandler(self._sdk_message)
 
 
-def traces(collector: Collector, upstream: str, *, pass_on: bool) -> Traces:
-    """Traces for requests to `upstream`, sent to `collector`; `pass_on`: with the engine's own spans."""
-    ours, engine = version("vllm-slo"), origin(upstream)
-    maker = SpanMaker(collector.semconv, resource(ours), ours, (engine.host, engine.port))
-    return Traces(maker, exporter(collector), collector.url, send=sender(collector) if pass_on else None)
+def span_queue(collector: Collector, upstream: str, *, forward: bool) -> SpanQueue:
+    """A queue of spans for requests to `upstream`, sent to `collector`; `forward`: with the engine's own spans."""
+    sidecar_version, engine = version("vllm-slo"), origin(upstream)
+    maker = SpanMaker(collector.semconv, resource(sidecar_version), sidecar_version, (engine.host, engine.port))
+    return SpanQueue(maker, exporter(collector), collector.url, send=sender(collector) if forward else None)
 
 
 def exporter(collector: Collector) -> SpanExporter:
-    """The SDK's exporter for the protocol that the address names; only that one is imported."""
+    """The SDK's exporter for the protocol of the address; only that one is imported."""
     scheme, _, rest = collector.url.partition("://")
     if scheme.startswith("grpc"):
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core says by itself what `_Counted` says once
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core logs each failure
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as Grpc  # noqa: PLC0415
 
         tls = scheme == "grpcs"
@@ -177,12 +178,8 @@ def exporter(collector: Collector) -> SpanExporter:
             f"{'https' if tls else 'http'}://{rest}",
             insecure=not tls,
             headers=tuple(collector.headers.items()),
-            timeout=EXPORT_SECONDS,
+            timeout=EXPORT_TIMEOUT,
         )
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as Http  # noqa: PLC0415
 
-    return Http(collector.url, headers=collector.headers, timeout=EXPORT_SECONDS)
-
-
-def _say(message: str) -> None:
-    print(f"exporter: traces: {message}", file=sys.stderr, flush=True)
+    return Http(collector.url, headers=collector.headers, timeout=EXPORT_TIMEOUT)

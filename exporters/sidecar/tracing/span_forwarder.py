@@ -1,5 +1,6 @@
-"""Passes spans that others have made on to the collector, byte for byte, without ever waiting for it."""
+"""Forwards OTLP messages of the engine to the collector, byte for byte, without blocking the caller."""
 
+import logging
 import os
 import ssl
 import threading
@@ -11,85 +12,89 @@ from pathlib import Path
 
 from exporters.configuration.otlp_endpoints import Collector
 
-QUEUED_SPANS = 8192
-QUEUED_BYTES = 32 * 1024 * 1024
+MAX_QUEUED_SPANS = 8192
+MAX_QUEUED_BYTES = 32 * 1024 * 1024
 BATCH_SPANS = 512
 BATCH_BYTES = 1024 * 1024
 BATCH_SECONDS = 1.0
-SEND_SECONDS = 3.0
+SEND_TIMEOUT = 3.0
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 """The one method of OTLP's trace service over gRPC."""
 
 Send = Callable[[bytes], None]
 
-
-class NotTakenError(Exception):
-    """The collector did not take a message; the text says why."""
+logger = logging.getLogger("vllm_slo.traces")
 
 
-class Fared:
-    """How spans fared with the collector, and one line per change of it; told by several threads."""
+class SendError(Exception):
+    """The collector did not accept a message; the text says why."""
 
-    def __init__(self, where: str, say: Callable[[str], None]) -> None:
-        self._where = where
-        self._say = say
+
+class DeliveryCounters:
+    """Counts the spans that the collector accepts and refuses, and logs each change; safe for several threads."""
+
+    def __init__(self, collector: str) -> None:
+        self._collector = collector
         self._lock = threading.Lock()
-        self._refused = 0  # since the collector last took something
+        self._dropped = 0  # since the collector last accepted a message
         self.exported = 0
         self.failed = 0
 
-    def taken(self, count: int) -> None:
+    def count_exported(self, spans: int) -> None:
         with self._lock:
-            self.exported += count
-            if self._refused:
-                self._say(f"{self._where} takes spans again, after {self._refused} were dropped")
-                self._refused = 0
+            if self._dropped:
+                logger.info("%s accepts spans again, after %d were dropped", self._collector, self._dropped)
+                self._dropped = 0
+            self.exported += spans
 
-    def lost(self, count: int, reason: str) -> None:
+    def count_failed(self, spans: int, reason: str) -> None:
         with self._lock:
-            self.failed += count
-            if not self._refused:
-                why = reason[:300] or "no reason given"
-                self._say(f"{self._where} takes no spans, they are dropped and counted until it does: {why}")
-            self._refused += count
+            if not self._dropped:
+                logger.warning(
+                    "%s accepts no spans, they are dropped and counted until it does: %s",
+                    self._collector,
+                    reason[:300] or "no reason given",
+                )
+            self._dropped += spans
+            self.failed += spans
 
 
 class SpanForwarder:
     """A bounded queue of OTLP messages and the thread that sends them."""
 
-    def __init__(self, send: Send, fared: Fared, *, queued: int = QUEUED_SPANS) -> None:
+    def __init__(self, send: Send, counters: DeliveryCounters, *, max_spans: int = MAX_QUEUED_SPANS) -> None:
         self._send = send
-        self._fared = fared
-        self._limit = queued
+        self._counters = counters
+        self._max_spans = max_spans
         self._queue: deque[tuple[bytes, int]] = deque()
         self._spans = 0
         self._bytes = 0
         self._changed = threading.Condition()
         self._closing = False
-        self.given = 0
+        self.accepted = 0
         self.queue_full = 0
-        self._thread = threading.Thread(target=self._run, daemon=True)  # a slow collector cannot keep the process
+        self._thread = threading.Thread(target=self._run, daemon=True)  # a slow collector cannot delay the exit
         self._thread.start()
 
     def add(self, message: bytes, count: int) -> None:
-        """Queue a message of so many spans, all or none; one that is alone may be as large as it likes."""
+        """Queue a message of so many spans, all or none; a message that is alone may be of any size."""
         with self._changed:
-            if self._queue and (self._spans + count > self._limit or self._bytes + len(message) > QUEUED_BYTES):
+            if self._queue and (self._spans + count > self._max_spans or self._bytes + len(message) > MAX_QUEUED_BYTES):
                 self.queue_full += count
                 return
-            self.given += count
+            self.accepted += count
             self._queue.append((message, count))
             self._spans += count
             self._bytes += len(message)
             self._changed.notify()
 
-    def close(self, patience: float) -> None:
-        """Send what is queued, waiting up to `patience` seconds."""
+    def close(self, timeout: float) -> None:
+        """Send all queued messages; wait up to `timeout` seconds."""
         with self._changed:
             self._closing = True
             self._changed.notify()
-        self._thread.join(patience)
+        self._thread.join(timeout)
 
     def _run(self) -> None:
         while True:
@@ -98,15 +103,15 @@ class SpanForwarder:
                 if not self._queue:
                     return
                 self._changed.wait_for(lambda: self._spans >= BATCH_SPANS or self._closing, BATCH_SECONDS)
-                message, count = self._batch()
+                message, count = self._next_batch()
             try:
                 self._send(message)
-            except NotTakenError as error:
-                self._fared.lost(count, str(error))
+            except SendError as error:
+                self._counters.count_failed(count, str(error))
             else:
-                self._fared.taken(count)
+                self._counters.count_exported(count)
 
-    def _batch(self) -> tuple[bytes, int]:
+    def _next_batch(self) -> tuple[bytes, int]:
         messages: list[bytes] = []
         spans = size = 0
         while self._queue:
@@ -123,7 +128,7 @@ class SpanForwarder:
 
 
 def sender(collector: Collector) -> Send:
-    """Sends one OTLP message by the protocol that the address names, and raises `NotTakenError`."""
+    """Sends one OTLP message by the protocol of the address; raises `SendError`."""
     scheme, _, rest = collector.url.partition("://")
     authority = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE") or os.environ.get(
         "OTEL_EXPORTER_OTLP_CERTIFICATE"
@@ -136,16 +141,16 @@ def sender(collector: Collector) -> Send:
     def send(message: bytes) -> None:
         request = urllib.request.Request(collector.url, message, headers)  # noqa: S310 - http or https, checked
         try:
-            with urllib.request.urlopen(request, timeout=SEND_SECONDS, context=context):  # noqa: S310
+            with urllib.request.urlopen(request, timeout=SEND_TIMEOUT, context=context):  # noqa: S310
                 pass
         except (OSError, HTTPException) as error:
-            raise NotTakenError(str(error)) from error
+            raise SendError(str(error)) from error
 
     return send
 
 
 def _grpc_sender(target: str, headers: dict[str, str], *, tls: bool, authority: str | None) -> Send:
-    import grpc  # noqa: PLC0415 - for those who use it only
+    import grpc  # noqa: PLC0415 - loaded only where it is used
 
     if tls:
         roots = None if authority is None else Path(authority).read_bytes()
@@ -157,8 +162,8 @@ def _grpc_sender(target: str, headers: dict[str, str], *, tls: bool, authority: 
 
     def send(message: bytes) -> None:
         try:
-            export(message, timeout=SEND_SECONDS, metadata=metadata)
+            export(message, timeout=SEND_TIMEOUT, metadata=metadata)
         except grpc.RpcError as error:
-            raise NotTakenError(f"{error.code().name}: {error.details()}") from error
+            raise SendError(f"{error.code().name}: {error.details()}") from error
 
     return send

@@ -94,7 +94,7 @@ def check_blocks(scheduler: Scheduler) -> None:
     assert all(not waiting.blocks for waiting in scheduler.waiting)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(engines(), ARRIVALS)
 def test_every_request_gets_the_tokens_it_asked_for_and_finishes_once(
     flags: EngineFlags, arrivals: list[Arrival]
@@ -108,7 +108,7 @@ def test_every_request_gets_the_tokens_it_asked_for_and_finishes_once(
     assert scheduler.pool.free == scheduler.pool.capacity
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(engines(), ARRIVALS)
 def test_a_step_keeps_to_its_budget_and_to_the_batch_size(flags: EngineFlags, arrivals: list[Arrival]) -> None:
     _, steps = play(Scheduler(flags, TOY), arrivals)
@@ -118,14 +118,14 @@ def test_a_step_keeps_to_its_budget_and_to_the_batch_size(flags: EngineFlags, ar
         assert all(count > 0 for count in step.scheduled.values())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(engines(), ARRIVALS)
 def test_requests_are_first_scheduled_in_the_order_they_came(flags: EngineFlags, arrivals: list[Arrival]) -> None:
     jobs, steps = play(Scheduler(flags, TOY), arrivals)
     assert [each for step in steps for each in step.admitted] == jobs
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(engines(), ARRIVALS)
 def test_the_times_of_a_request_are_in_order_and_its_gaps_add_up(flags: EngineFlags, arrivals: list[Arrival]) -> None:
     jobs, steps = play(Scheduler(flags, TOY), arrivals)
@@ -142,7 +142,7 @@ def test_the_times_of_a_request_are_in_order_and_its_gaps_add_up(flags: EngineFl
         assert gaps[each] == pytest.approx(each.last_token_at - each.first_token_at)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(engines(), ARRIVALS)
 def test_the_same_arrivals_give_the_same_trace(flags: EngineFlags, arrivals: list[Arrival]) -> None:
     def trace() -> list[object]:
@@ -156,7 +156,7 @@ def test_the_same_arrivals_give_the_same_trace(flags: EngineFlags, arrivals: lis
     assert trace() == trace()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(engines(), ARRIVALS, st.data())
 def test_aborting_requests_at_any_time_leaks_no_block(
     flags: EngineFlags, arrivals: list[Arrival], data: st.DataObject

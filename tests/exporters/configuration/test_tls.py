@@ -6,6 +6,7 @@ import os
 import signal
 import ssl
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -50,18 +51,18 @@ def write(path: str, text: str) -> None:
 def enddate(certificate: Certificate) -> float:
     """What openssl says."""
     words = ["openssl", "x509", "-noout", "-enddate", "-in", certificate.cert]
-    said = subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
-    return ssl.cert_time_to_seconds(said.strip().removeprefix("notAfter="))
+    output = subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
+    return ssl.cert_time_to_seconds(output.strip().removeprefix("notAfter="))
 
 
 async def shown(running: Running, ours: Authority) -> bytes:
     """The certificate of a new connection, in DER."""
     async with asyncio.timeout(5):
         _, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=ours.client())
-    found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.transport.abort()
-    assert isinstance(found, bytes)
-    return found
+    assert isinstance(certificate, bytes)
+    return certificate
 
 
 def der(certificate: Certificate) -> bytes:
@@ -102,10 +103,13 @@ async def test_clients_are_served_with_tls_and_one_that_leaves_is_noticed(tmp_pa
         with pytest.raises(aiohttp.ClientError):
             await running.ask("without TLS")
         assert await running.stop() == 0
-        assert running.said.read_text() == (
-            f"vllm-slo sidecar: relaying 127.0.0.1:{running.port} (TLS) -> {engine.url}, "
-            f"metrics on 127.0.0.1:{running.metrics_port}/metrics\n"
-        )
+        assert running.log_lines() == [
+            (
+                f"INFO supervisor: relaying 127.0.0.1:{running.port} (TLS) -> {engine.url}, "
+                f"metrics on 127.0.0.1:{running.metrics_port}/metrics"
+            ),
+            "INFO supervisor: stopping: /readyz fails, open requests may finish within 30 s",
+        ]
 
 
 async def test_sighup_shows_a_renewed_certificate_under_an_open_stream_and_keeps_the_old_one_for_a_bad_file(
@@ -128,12 +132,12 @@ async def test_sighup_shows_a_renewed_certificate_under_an_open_stream_and_keeps
             renewed_key = read(leaf.key)
             write(leaf.key, key)  # as when the renewal is half done
             refusal = f"--tls-key: {leaf.key} is not the key of the certificate in {leaf.cert}"
-            await _told(running, f"relay-0: {refusal}; keeping the old certificate\n")
+            await _reload(running, f"ERROR relay-0: {refusal}; keeping the old certificate")
             assert await shown(running, ours) == before
             assert (await running.samples())[EXPIRY] != enddate(leaf)
 
             write(leaf.key, renewed_key)
-            await _told(running, "relay-0: certificate read again, it ends on ")
+            await _reload(running, f"INFO relay-0: certificate read again, it ends on {_utc(enddate(leaf))} UTC")
             assert await shown(running, ours) == der(leaf) != before
             await running.shows(EXPIRY, enddate(leaf))
 
@@ -142,13 +146,13 @@ async def test_sighup_shows_a_renewed_certificate_under_an_open_stream_and_keeps
         assert running.relay == relay
 
 
-async def _told(running: Running, said: str) -> None:
+async def _reload(running: Running, line: str) -> None:
     running.process.send_signal(signal.SIGHUP)
+    await running.logs_line(line)
 
-    async def holds() -> bool:
-        return said in running.said.read_text()
 
-    await until(holds)
+def _utc(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 async def test_a_relay_that_is_started_again_beside_a_bad_file_says_so_until_it_is_mended(
@@ -161,11 +165,7 @@ async def test_a_relay_that_is_started_again_beside_a_bad_file_says_so_until_it_
         assert running.relay is not None
         os.kill(running.relay, signal.SIGKILL)
         missing = f"--tls-key: {leaf.key} holds no private key in PEM (-----BEGIN PRIVATE KEY-----)"
-
-        async def said() -> bool:
-            return f"relay-0: {missing}\n" in running.said.read_text()
-
-        await until(said)
+        await running.logs_line(f"ERROR relay-0: {missing}")
         write(leaf.key, key)
         await until(running.ready)
         assert await shown(running, ours) == der(leaf)
@@ -176,7 +176,7 @@ async def test_an_engine_behind_a_private_authority_is_reached_and_scraped(tmp_p
     async with serving(engine), sidecar(tmp_path, engine.url, "--upstream-ca", ours.ca) as running:
         await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
         assert await running.ask("one") == 200
-        assert "warning" not in running.said.read_text()
+        assert "WARNING" not in running.stderr.read_text()
 
 
 @pytest.mark.parametrize(
@@ -218,9 +218,9 @@ async def test_an_engine_whose_certificate_is_not_checked_is_reached_and_that_is
     async with serving(engine), sidecar(tmp_path, engine.url, "--upstream-insecure") as running:
         await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
         assert await running.ask("one") == 200
-        assert running.said.read_text().startswith(
-            "vllm-slo sidecar: warning: --upstream-insecure: THE ENGINE'S CERTIFICATE IS NOT CHECKED; "
-            "whoever answers in its place reads all\n"
+        assert running.log_lines()[0] == (
+            "WARNING supervisor: --upstream-insecure: THE ENGINE'S CERTIFICATE IS NOT CHECKED; "
+            "whoever answers in its place reads all"
         )
 
 
@@ -274,6 +274,11 @@ NO_KEY = "holds no private key in PEM (-----BEGIN PRIVATE KEY-----)"
             id="a damaged certificate",
         ),
         pytest.param(
+            "--tls-cert version-2.pem --tls-key leaf.key",
+            "--tls-cert: version-2.pem holds an invalid certificate: 1 is not a valid X509 version",
+            id="a certificate that OpenSSL accepts and RFC 5280 does not",
+        ),
+        pytest.param(
             "--tls-cert weak.pem --tls-key weak.key",
             "--tls-cert: weak.pem with weak.key cannot be used: ee key too small",
             id="a key that OpenSSL thinks too short",
@@ -321,6 +326,8 @@ def test_what_tls_cannot_start_with_is_refused(
     ours.issue("rsa", algorithm="rsa:2048")
     ours.issue("weak", algorithm="rsa:1024")
     (ours.folder / "leaf.der").write_bytes(der(leaf))
+    version_2 = der(leaf).replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x01", 1)
+    (ours.folder / "version-2.pem").write_text(ssl.DER_cert_to_PEM_cert(version_2))
     (ours.folder / "half.pem").write_text("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
     locked = ["openssl", "pkey", "-in", leaf.key, "-aes256", "-passout", "pass:secret"]
     subprocess.run([*locked, "-out", ours.folder / "locked.key"], check=True, capture_output=True, timeout=30)
@@ -333,7 +340,6 @@ async def test_a_key_that_everybody_can_read_is_warned_of(tmp_path: Path, ours: 
     leaf = ours.issue("leaf")
     (ours.folder / "leaf.key").chmod(0o644)
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *tls_flags(leaf)) as running:
-        assert running.said.read_text().startswith(
-            f"vllm-slo sidecar: warning: --tls-key: every user of this machine can read {leaf.key}; "
-            f"chmod o-r {leaf.key}\n"
+        assert running.log_lines()[0] == (
+            f"WARNING supervisor: --tls-key: every user of this machine can read {leaf.key}; chmod o-r {leaf.key}"
         )

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-HANG_SECONDS = 60.0
+from tests.support.waiting import HANG
 
 
 @pytest.fixture
 async def session(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[aiohttp.ClientSession]:
-    monkeypatch.setattr("exporters.engines.scraper.IDENTITY_TIMEOUT_SECONDS", HANG_SECONDS)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=HANG_SECONDS)) as session:
+    monkeypatch.setattr("exporters.engines.scraper.IDENTITY_TIMEOUT_SECONDS", HANG)
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=HANG)) as session:
         yield session

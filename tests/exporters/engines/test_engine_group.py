@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -16,6 +17,7 @@ from exporters.errors import UsageError
 from tests.exporters.engines.scraping import HEAD, PAGE, TLS, raw_server
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import sidecar
+from tests.support.waiting import HANG
 
 
 @dataclass
@@ -48,12 +50,13 @@ async def test_while_an_engine_hangs_the_others_are_scraped_and_all_can_be_read(
     prompt = CountingEngine()
     async with raw_server(HEAD + b"\r\n" + PAGE, hangs=True) as hanging, serving(prompt):
         group = EngineGroup([hanging.target, *targets(prompt.url, ())], 0.05, lambda _: None, TLS)
+        group._scrapers[0]._timeout = aiohttp.ClientTimeout(total=HANG)
         running = asyncio.ensure_future(group.run())
         while hanging.requests < 1 or prompt.scrapes < 5:
             await asyncio.sleep(0.01)
             list(group.collect())
         running.cancel()
-    assert sum(group.states[0].errors.values()) < 4  # its scrapes take 2 s each, so that the others did not wait for it
+    assert sum(group.states[0].errors.values()) == 0  # its first scrape is still waiting
     assert [state.up for state in group.states] == [False, True]
 
 
@@ -127,8 +130,15 @@ async def test_a_sidecar_exposes_every_engine_behind_a_gateway_while_one_of_them
         urls = (f"{one.url}/metrics", f"{two.url}/metrics", hanging.target.metrics_url)
         flags = [word for url in urls for word in ("--engine-metrics", url)]
         async with sidecar(tmp_path, one.url, *flags) as running:
-            for target, up in zip(targets(one.url, urls), (1, 1, 0), strict=True):
-                await running.shows(f"llm_engine_up{{{target.name}}}", up)
+            names = [target.name for target in targets(one.url, urls)]
+            for name, up in zip(names, (1, 1, 0), strict=True):
+                await running.shows(f"llm_engine_up{{{name}}}", up)
+            timeouts = f"llm_engine_scrape_errors_total{{{names[2]},timeout}}"
+            before = await running.samples()
+            for _ in range(10):
+                assert await running.status("/metrics") == 200
+            after = await running.samples()
+            assert after[timeouts] - before[timeouts] < 10  # one each, if a page waited for the scrape that hangs
             await running.shows(f"llm_engine_info{{127.0.0.1:{two.port},vllm,0.33.0}}", 1)
 
 

@@ -20,6 +20,7 @@ from tests.support.scripted_relay import (
     staged,
     whole_stream,
 )
+from tests.support.waiting import HANG
 
 LARGE = UNARY[:-1] + b',"user":"' + b"x" * 7_000_000 + b'"}'
 """More than the kernel takes at once, less than is streamed through."""
@@ -122,12 +123,12 @@ async def test_a_connection_that_the_engine_may_be_about_to_close_is_not_used_ag
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert IDLE_SECONDS < 5  # after which uvicorn, which vLLM serves with, closes
-    monkeypatch.setattr("exporters.relay.upstream.IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("exporters.relay.upstream.IDLE_SECONDS", HANG)
     async with engine(good, good) as (url, begun), staged(tmp_path, None, upstream=url) as stage:
         await stage.ask(post(UNARY))
         await stage.ask(post(UNARY))
         assert begun == [0]
-        await asyncio.sleep(0.15)
+        monkeypatch.setattr("exporters.relay.upstream.IDLE_SECONDS", 0.0)
         await stage.ask(post(UNARY))
         assert begun == [0, 1]
 
@@ -148,7 +149,7 @@ async def test_an_answer_before_the_end_of_the_upload_costs_the_connection_and_n
     async def early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\nno")
-        await asyncio.sleep(2)
+        await asyncio.sleep(HANG)  # as long as the test runs: the connection stays open
 
     async with engine(early, good) as (url, begun), staged(tmp_path, None, upstream=url) as stage:
         assert (await stage.ask(post(LARGE + b" " * 2_000_000))).endswith(b"no")

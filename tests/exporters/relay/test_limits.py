@@ -15,7 +15,6 @@ from tests.support.scripted_relay import (
     STREAM_HEAD,
     UNARY,
     Received,
-    Stage,
     chunk,
     content,
     error_in,
@@ -86,21 +85,15 @@ async def test_the_size_of_a_head_is_the_operators_to_set(tmp_path: Path) -> Non
         assert error_in(answer)["message"] == "vllm-slo: the request's head is larger than 300 bytes"
 
 
-async def check_timeouts(stage: Stage, seconds: float) -> None:
-    """The relay's check, `seconds` from now."""
-    for connection in list(stage.relay.connections):
-        connection.check_timeouts(asyncio.get_running_loop().time() + seconds)
-
-
 async def test_a_connection_on_which_nothing_is_asked_is_closed(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, client_idle=75.0) as stage:
         silent = await stage.connect()
         used = await stage.connect()
         await used.send(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
         await used.until(b"ok")
-        await check_timeouts(stage, 74)
+        stage.move_clock(74)
         assert len(stage.relay.connections) == 2
-        await check_timeouts(stage, 76)
+        stage.move_clock(76)
         assert await silent.rest() == b""
         assert await used.rest() == b""
 
@@ -116,24 +109,27 @@ async def test_a_request_that_stops_coming_is_answered_and_closed(tmp_path: Path
     async with staged(tmp_path, ok, client_idle=75.0) as stage:
         slow = await stage.connect()
         await slow.send(begun)
-        await asyncio.sleep(0.05)
-        await check_timeouts(stage, 76)
+        assert (await stage.ask(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).endswith(b"ok")
+        stage.move_clock(76)
         answer = await slow.rest()
         assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
         assert error_in(answer)["message"] == "vllm-slo: no byte of the request for 75 s"
-        assert [record.outcome for record in stage.records] == [Outcome.CLIENT_ERROR] * recorded
+        assert [record.outcome for record in stage.records] == [Outcome.OK, *([Outcome.CLIENT_ERROR] * recorded)]
 
 
 async def test_a_client_that_waits_for_its_answer_is_never_idle(tmp_path: Path) -> None:
+    may_answer = asyncio.Event()
+
     async def later(received: Received) -> None:
-        await asyncio.sleep(0.2)
+        await may_answer.wait()
         await ok(received)
 
     async with staged(tmp_path, later, client_idle=75.0) as stage:
         waiting = await stage.connect()
         await waiting.send(post(UNARY))
-        await asyncio.sleep(0.05)
-        await check_timeouts(stage, 1000)
+        await stage.reached()
+        stage.move_clock(1000)
+        may_answer.set()
         assert (await waiting.rest()).endswith(b"ok")
 
 
@@ -149,19 +145,20 @@ async def test_a_client_that_takes_nothing_any_more_is_given_up(tmp_path: Path) 
     async with staged(tmp_path, flood, cut_stalled_client=300.0) as stage:
         stalled = await stage.connect()
         await stalled.send(post(CHAT))
-        await asyncio.sleep(0.5)
-        await check_timeouts(stage, 299)
+        await (await stage.reached()).stalled()
+        stage.move_clock(299)
         assert stage.records == []
-        await check_timeouts(stage, 302)
+        stage.move_clock(302)
         assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
-        assert await stage.requests[0].gone_within(0.1) < 0.1
+        await stage.requests[0].gone()
 
 
 async def test_the_time_for_which_a_client_does_not_read_is_not_blamed_on_the_engine(tmp_path: Path) -> None:
     async with staged(tmp_path, flood) as stage:
         slow = await stage.connect()
         await slow.send(post(CHAT))
-        await asyncio.sleep(1.0)
+        await (await stage.reached()).stalled()
+        await asyncio.sleep(1.0)  # passes in the relay's clock, which it takes from the loop
         assert (await slow.rest())[-5:] == b"0\r\n\r\n"
         record = await stage.record()
         assert record.outcome is Outcome.OK
@@ -175,9 +172,11 @@ async def test_the_time_for_which_a_client_does_not_read_is_not_blamed_on_the_en
 async def test_a_connection_that_held_an_answer_up_reads_the_next_one(tmp_path: Path) -> None:
     async with staged(tmp_path, flood) as stage:
         slow = await stage.connect()
-        for _ in range(2):
+        for number in (1, 2):
             await slow.send(post(CHAT, close=False))
-            await asyncio.sleep(0.3)
+            received = await stage.reached(number)
+            if number == 1:
+                await received.stalled()
             answer = b""
             while not answer.endswith(b"\r\n0\r\n\r\n"):
                 answer += await slow.some()
@@ -202,7 +201,7 @@ async def test_an_engine_that_does_not_accept_is_given_up_after_the_connect_time
 async def test_an_engine_that_stops_in_the_middle_is_cut_after_the_idle_limit(tmp_path: Path) -> None:
     async def stop(received: Received) -> None:
         await received.send(STREAM_HEAD, chunk(content("a")), chunk(content("b")))
-        await received.gone_within(5)
+        await received.gone()
 
     async with staged(tmp_path, stop, cut_idle=0.3) as stage:
         answer = await stage.ask(post(CHAT))
@@ -266,7 +265,7 @@ async def test_a_slow_reader_pauses_the_engine_rather_than_filling_memory(tmp_pa
     async with staged(tmp_path, flood) as stage:
         client = await stage.connect()
         await client.send(post(CHAT))
-        await asyncio.sleep(0.7)
+        await (await stage.reached()).stalled()
         assert sent < 40_000_000  # the kernel's buffers and a write mark, not the flood
         client.leave()
         assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
@@ -274,7 +273,7 @@ async def test_a_slow_reader_pauses_the_engine_rather_than_filling_memory(tmp_pa
 
 async def test_a_request_without_a_first_token_is_cut_only_where_the_operator_says_so(tmp_path: Path) -> None:
     async def hang(received: Received) -> None:
-        await received.gone_within(5)
+        await received.gone()
 
     async with staged(tmp_path, hang, cut_first_token=0.3) as stage:
         response = await stage.ask(post(CHAT))

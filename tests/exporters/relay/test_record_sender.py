@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from exporters.records import Ack, Batch, Finished, Frames, FromRelay, Hello, Re
 from exporters.relay import record_sender as sender_module
 from exporters.relay.record_sender import BATCH_RECORDS, Outbox, Sender
 from tests.support.sample_records import finished
+from tests.support.waiting import HANG, until
 
 LIMIT = 7
 
@@ -95,7 +96,7 @@ class DeliveryMachine(RuleBasedStateMachine):
 
 
 TestDelivery = DeliveryMachine.TestCase
-TestDelivery.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestDelivery.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def numbers(batches: list[Batch]) -> list[int]:
@@ -154,8 +155,8 @@ class Exporter:
             while data := await reader.read(65536):
                 for payload in frames.feed(data):
                     match msgspec.msgpack.decode(payload, type=FromRelay):
-                        case Hello(life=life):
-                            self.lives.append(life)
+                        case Hello(run_id=run_id):
+                            self.lives.append(run_id)
                         case Batch() as batch:
                             self.batches.append(batch)
                             if self.acknowledges:
@@ -182,12 +183,6 @@ async def listening(path: Path, exporter: Exporter) -> AsyncIterator[None]:
         await asyncio.sleep(0)
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():
-            await asyncio.sleep(0.005)
-
-
 @pytest.fixture(autouse=True)
 def _reconnects_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender_module, "RECONNECT_SECONDS", 0.01)
@@ -201,7 +196,7 @@ async def test_a_sender_says_who_it_is_and_is_done_when_all_is_acknowledged(tmp_
         sender.start()
         await until(lambda: sender.outbox.unacknowledged == 0)
         sender.outbox.add(finished())
-        await sender.close(5)
+        await sender.close(HANG)
         assert exporter.lives == ["life-1"]
         assert numbers(exporter.batches) == [1, 2]
 
@@ -215,7 +210,7 @@ async def test_a_sender_waits_for_an_exporter_that_is_not_there_yet(tmp_path: Pa
     async with listening(path, exporter):
         await until(lambda: sender.outbox.unacknowledged == 0)
         assert numbers(exporter.batches) == [1]
-        await sender.close(5)
+        await sender.close(HANG)
 
 
 async def test_after_a_reconnect_the_same_numbers_come_again_until_acknowledged(tmp_path: Path) -> None:
@@ -231,7 +226,7 @@ async def test_after_a_reconnect_the_same_numbers_come_again_until_acknowledged(
         await until(lambda: sender.outbox.unacknowledged == 0)
         assert numbers(exporter.batches) == [1, 2, 3, 1, 2, 3]
         assert exporter.lives == ["life-1", "life-1"]
-        await sender.close(5)
+        await sender.close(HANG)
 
 
 async def test_closing_gives_up_after_its_patience_when_nobody_acknowledges(tmp_path: Path) -> None:
@@ -256,4 +251,4 @@ async def test_a_snapshot_is_sent_now_or_never(tmp_path: Path) -> None:
         assert exporter.snapshots == 0
         sender.snapshot(snapshot)
         await until(lambda: exporter.snapshots == 1)
-        await sender.close(5)
+        await sender.close(HANG)

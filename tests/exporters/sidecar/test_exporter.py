@@ -10,7 +10,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporters import signals
-from exporters.configuration.child_process import ChildConfig
+from exporters.configuration.child_config import ChildConfig
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.normalisation import normalise
 from exporters.records import Footprint, Hello, OpenRequests, Snapshot
@@ -58,7 +58,7 @@ def exporter(tmp_path: Path) -> Iterator[Exporter]:
         ChildConfig(
             sidecar=sidecar,
             process="exporter",
-            life="exporter-1",
+            run_id="exporter-1",
             restarts={"exporter": 1, "relay-0": 2},
             salt=b"salt",
             records_path="",
@@ -66,15 +66,15 @@ def exporter(tmp_path: Path) -> Iterator[Exporter]:
         )
     )
     yield exporter
-    assert exporter.log is not None
-    exporter.log.close()
+    assert exporter.request_log is not None
+    exporter.request_log.close()
 
 
 def feed(exporter: Exporter) -> None:
-    """Let everything happen to it that can."""
-    exporter.inbox.hello(Hello("relay-0", "a"))
-    exporter.inbox.hello(Hello("relay-0", "b"))
-    exporter.series.snapshot(
+    """Fill all series."""
+    exporter.record_receiver.hello(Hello("relay-0", "a"))
+    exporter.record_receiver.hello(Hello("relay-0", "b"))
+    exporter.request_metrics.snapshot(
         "relay-0",
         Snapshot(
             [OpenRequests("tiny", "siso", 2, 1, time.monotonic() - 3)],
@@ -85,8 +85,8 @@ def feed(exporter: Exporter) -> None:
             footprint=Footprint(12.5, 48 * 1024**2),
         ),
     )
-    exporter.series.record(finished(request_class="siso", tenant="other", ttft=0.2, unparsed="too_large"))
-    exporter.series.record(finished(request_class="siso", tenant="other", unmetered="KeyError"))
+    exporter.request_metrics.record(finished(request_class="siso", tenant="other", ttft=0.2, unparsed="too_large"))
+    exporter.request_metrics.record(finished(request_class="siso", tenant="other", unmetered="KeyError"))
     (state,) = exporter.engines.states
     for text, now in ((CACHING_OFF, 1795227300.0), (PAGES["vllm-0.32.0-recorded"] + SPECULATING, 1795227400.0)):
         state.metrics = normalise(text)
@@ -113,13 +113,13 @@ async def fetch(url: str, accept: str | None = None) -> tuple[str, str]:
 
 def shapes(families: list[Metric]) -> dict[str, tuple[str, str, frozenset[str]]]:
     """Type, help and labels by the name that the signals know a family by."""
-    found = {}
+    shapes = {}
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = {frozenset(sample.labels) - {"le"} for sample in family.samples}
         assert len(labels) == 1, name
-        found[name] = family.type, family.documentation, labels.pop()
-    return found
+        shapes[name] = family.type, family.documentation, labels.pop()
+    return shapes
 
 
 def declared(signal: Signal) -> tuple[str, str, frozenset[str]]:
@@ -157,12 +157,12 @@ async def test_both_formats_hold_the_same_numbers(page: str) -> None:
     moving.add(signals.SIDECAR_CPU.name.removesuffix("_total"))
 
     def numbers(families: list[Metric]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-        found = {}
+        values = {}
         for family in families:
             for sample in family.samples:
                 if family.name not in moving:
-                    found[sample.name, frozenset(sample.labels.items())] = sample.value
-        return found
+                    values[sample.name, frozenset(sample.labels.items())] = sample.value
+        return values
 
     text = list(parse_text((await fetch(f"{page}/metrics"))[1]))
     openmetrics = parse_openmetrics((await fetch(f"{page}/metrics", "application/openmetrics-text"))[1])
@@ -205,19 +205,19 @@ def test_before_anything_has_happened_only_what_is_bounded_is_there(exporter: Ex
 
 def test_an_exporter_is_ready_when_every_relay_is_connected_and_none_drains(exporter: Exporter) -> None:
     assert exporter.why_not_ready() == "0 of 1 relays are connected"
-    exporter.inbox.hello(Hello("relay-0", "a"))
+    exporter.record_receiver.hello(Hello("relay-0", "a"))
     assert exporter.why_not_ready() is None
-    exporter.inbox.snapshot("relay-0", Snapshot([], 0.0, 0, 0, draining=True))
+    exporter.record_receiver.snapshot("relay-0", Snapshot([], 0.0, 0, 0, draining=True))
     assert exporter.why_not_ready() == "draining"
-    exporter.inbox.gone("relay-0")
+    exporter.record_receiver.disconnected("relay-0")
     assert exporter.why_not_ready() == "0 of 1 relays are connected"
 
 
 def test_a_log_that_cannot_be_reopened_is_said_and_the_old_one_kept(
-    exporter: Exporter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    exporter: Exporter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "folder").rename(tmp_path / "moved")
-    exporter.reopen_log()
-    assert capsys.readouterr().err == (
-        f"exporter: request log: [Errno 2] No such file or directory: '{tmp_path}/folder/log'; keeping the old file\n"
-    )
+    exporter.reopen_request_log()
+    assert caplog.messages == [
+        f"request log: [Errno 2] No such file or directory: '{tmp_path}/folder/log'; keeping the old file"
+    ]

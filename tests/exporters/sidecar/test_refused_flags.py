@@ -84,6 +84,11 @@ def busy() -> Iterator[int]:
             id="a head without limit",
         ),
         pytest.param(
+            ["--log-level", "loud"],
+            "--log-level: 'loud' is no level; use debug, info, warning or error",
+            id="an unknown log level",
+        ),
+        pytest.param(
             ["--slos", "nowhere/slos.yaml"],
             "nowhere/slos.yaml: cannot be read: no such file or directory",
             id="no SLO file",
@@ -98,6 +103,15 @@ def test_a_wrong_flag_is_refused_with_what_would_work(
     assert main(["sidecar", *flags]) == 2
     assert capsys.readouterr().err == f"vllm-slo: {message}\n"
     assert not log.exists()
+
+
+def test_an_unknown_log_level_of_the_environment_is_refused(
+    slos: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VLLM_SLO_LOG_LEVEL", "loud")
+    assert main(["sidecar", "--upstream", ENGINE, "--slos", slos]) == 2
+    message = "--log-level: 'loud' is no level; use debug, info, warning or error"
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
 
 
 def test_every_mistake_of_the_slo_file_is_said_in_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

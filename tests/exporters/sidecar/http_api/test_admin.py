@@ -154,13 +154,8 @@ async def test_the_admin_token_alone_opens_the_admin_pages_and_nothing_else(
         assert (await asked(running, "GET", "/metrics", metrics))[0] == 200
         write(token, "two words\n")
         running.process.send_signal(signal.SIGHUP)
-
-        async def said() -> bool:
-            return (
-                f"exporter: {AT_ADMIN.replace('TOKEN', str(token))}; nothing of this file" in running.said.read_text()
-            )
-
-        await until(said)
+        refusal = AT_ADMIN.replace("TOKEN", str(token))
+        await running.logs_line(f"ERROR exporter: {refusal}; nothing of this file is used")
         assert (await asked(running, "GET", "/admin/flips", ADMIN))[0] == 200
         write(token, "renewed\n")
         running.process.send_signal(signal.SIGHUP)
@@ -170,7 +165,7 @@ async def test_the_admin_token_alone_opens_the_admin_pages_and_nothing_else(
 
         await until(renewed)
         assert await asked(running, "GET", "/admin/flips", ADMIN) == (401, REFUSED)
-        assert TOKEN not in running.said.read_text()
+        assert TOKEN not in running.stderr.read_text()
 
 
 async def test_without_a_token_file_there_are_no_admin_pages(tmp_path: Path, engine: Engine, token: Path) -> None:
@@ -316,9 +311,8 @@ def test_a_wrong_token_file_is_refused(
 async def test_a_token_file_that_everybody_can_read_is_warned_of(tmp_path: Path, engine: Engine, token: Path) -> None:
     os.chmod(token, 0o644)  # noqa: PTH101 - a blocking call that is none
     async with sidecar(tmp_path, engine.url, "--admin-token-file", str(token)) as running:
-        assert running.said.read_text().startswith(
-            f"vllm-slo sidecar: warning: --admin-token-file: every user of this machine can read {token}; "
-            f"chmod o-r {token}\n"
+        assert running.log_lines()[0] == (
+            f"WARNING supervisor: --admin-token-file: every user of this machine can read {token}; chmod o-r {token}"
         )
 
 

@@ -169,8 +169,8 @@ async def test_with_a_file_the_pages_need_a_credential_and_the_probes_need_none(
         for pid in (running.process.pid, *children(running.process.pid).values()):
             for name in ("cmdline", "environ", "comm"):
                 assert b"s3cret" not in (Path("/proc") / str(pid) / name).read_bytes()
-        assert "warning" not in running.said.read_text()
-        assert "s3cret" not in running.said.read_text()
+        assert "WARNING" not in running.stderr.read_text()
+        assert "s3cret" not in running.stderr.read_text()
 
 
 async def test_sighup_takes_other_credentials_and_a_wrong_file_changes_nothing(tmp_path: Path, path: Path) -> None:
@@ -180,11 +180,7 @@ async def test_sighup_takes_other_credentials_and_a_wrong_file_changes_nothing(t
     ):
         write(path, "bearer\n")
         running.process.send_signal(signal.SIGHUP)
-
-        async def said() -> bool:
-            return f"exporter: {path}:1: {AFTER_BEARER}; nothing of this file is used\n" in running.said.read_text()
-
-        await until(said)
+        await running.logs_line(f"ERROR exporter: {path}:1: {AFTER_BEARER}; nothing of this file is used")
         assert (await answered(running, "/metrics", "Bearer s3cret-token"))[0] == 200
         write(path, "bearer renewed\n")
         running.process.send_signal(signal.SIGHUP)
@@ -224,7 +220,6 @@ async def test_a_file_that_everybody_can_read_is_warned_of(tmp_path: Path, path:
         serving(Engine()) as engine,
         sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
     ):
-        assert running.said.read_text().startswith(
-            f"vllm-slo sidecar: warning: --metrics-auth-file: every user of this machine can read {path}; "
-            f"chmod o-r {path}\n"
+        assert running.log_lines()[0] == (
+            f"WARNING supervisor: --metrics-auth-file: every user of this machine can read {path}; chmod o-r {path}"
         )

@@ -56,7 +56,7 @@ def test_a_prompt_repeats_from_its_second_time_on() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompt_repeats, "REMEMBERED", 2)
+    monkeypatch.setattr(prompt_repeats, "MAX_PROMPTS", 2)
     seen = Prompts()
     assert [seen.repeats(digest(text)) for text in "abcba"] == [False, False, False, True, False]
 
@@ -65,13 +65,13 @@ def test_the_log_and_the_series_tell_the_same_repeats(tmp_path: Path) -> None:
     """Also for a batch that is sent again, and with a request whose body was not read."""
     log, series = RequestLog(tmp_path / "log"), RequestMetrics(SLOS)
     series.add_model("tiny")
-    inbox = RecordReceiver(series, log, lambda: None)
+    receiver = RecordReceiver(series, log, lambda: None)
     texts = [digest("a"), digest("a"), None, digest("b"), digest("a")]
     judged = Judged("tiny", "short", "team-a", {}, goodput_lost=False)
     batch = Batch(1, [*(finished(prompt_sha256=text) for text in texts), judged])
-    assert inbox.take("one", batch) == 6
-    assert inbox.take("one", batch) == 6
-    assert inbox.take("another relay", Batch(1, [finished(prompt_sha256=digest("b"), model="unserved")])) == 1
+    assert receiver.receive("one", batch) == 6
+    assert receiver.receive("one", batch) == 6
+    assert receiver.receive("another relay", Batch(1, [finished(prompt_sha256=digest("b"), model="unserved")])) == 1
     log.close()
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [line["prompt_repeat"] for line in lines] == [False, True, None, False, True, True]

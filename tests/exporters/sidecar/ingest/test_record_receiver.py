@@ -12,7 +12,7 @@ import pytest
 
 from exporters.records import Ack, Batch, Finished, Frames, Hello, Judged, Snapshot, frame
 from exporters.requestlog.writer import RequestLog
-from exporters.sidecar.ingest import record_receiver as inbox_module
+from exporters.sidecar.ingest import record_receiver as receiver_module
 from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Verdict
@@ -20,53 +20,53 @@ from tests.support.sample_records import SLOS, finished
 
 
 @dataclass
-class Story:
-    """What happened, in order."""
+class EventLog:
+    """Writes and counts, in order."""
 
     events: list[str] = field(default_factory=list)
     full: bool = False
 
 
-class ToldSeries(RequestMetrics):
-    """Series that write down when they count."""
+class RecordingMetrics(RequestMetrics):
+    """Series that record when they count."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, history: EventLog) -> None:
         super().__init__(SLOS)
-        self.story = story
+        self.history = history
 
     def record(self, record: Finished | Judged, *, traced: bool = False) -> None:
-        self.story.events.append(f"counted {record.request_id if isinstance(record, Finished) else 'judged'}")
+        self.history.events.append(f"counted {record.request_id if isinstance(record, Finished) else 'judged'}")
         super().record(record, traced=traced)
 
 
-class ToldLog(RequestLog):
-    """A log that writes down when it writes, and whose disk can be full."""
+class RecordingLog(RequestLog):
+    """A request log that records its writes, and whose disk can be full."""
 
-    def __init__(self, path: Path, story: Story) -> None:
+    def __init__(self, path: Path, history: EventLog) -> None:
         super().__init__(path)
-        self.story = story
+        self.history = history
 
-    def write(self, life: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
-        if self.story.full:
+    def write(self, run_id: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
+        if self.history.full:
             raise OSError(28, "No space left on device")
-        super().write(life, numbered, revision)
-        self.story.events.append("logged " + " ".join(record.request_id for _, record in numbered))
+        super().write(run_id, numbered, revision)
+        self.history.events.append("logged " + " ".join(record.request_id for _, record in numbered))
 
 
 @pytest.fixture
-def story() -> Story:
-    return Story()
+def history() -> EventLog:
+    return EventLog()
 
 
 @pytest.fixture
-def log(tmp_path: Path, story: Story) -> Iterator[ToldLog]:
-    log = ToldLog(tmp_path / "log", story)
+def log(tmp_path: Path, history: EventLog) -> Iterator[RecordingLog]:
+    log = RecordingLog(tmp_path / "log", history)
     yield log
     log.close()
 
 
-def inbox_of(story: Story, log: RequestLog | None) -> RecordReceiver:
-    return RecordReceiver(ToldSeries(story), log, lambda: "revision-1")
+def receiver_of(history: EventLog, log: RequestLog | None) -> RecordReceiver:
+    return RecordReceiver(RecordingMetrics(history), log, lambda: "revision-1")
 
 
 def batch(first: int, count: int = 1) -> Batch:
@@ -77,74 +77,78 @@ def logged(tmp_path: Path) -> list[str]:
     return [json.loads(text)["request_id"] for text in (tmp_path / "log").read_text().splitlines()]
 
 
-def test_a_batch_is_logged_then_counted_then_acknowledged(story: Story, log: ToldLog) -> None:
-    assert inbox_of(story, log).take("life", batch(1, 2)) == 2
-    assert story.events == ["logged r-1 r-2", "counted r-1", "counted r-2"]
+def test_a_batch_is_logged_then_counted_then_acknowledged(history: EventLog, log: RecordingLog) -> None:
+    assert receiver_of(history, log).receive("run", batch(1, 2)) == 2
+    assert history.events == ["logged r-1 r-2", "counted r-1", "counted r-2"]
 
 
-def test_early_verdicts_are_counted_and_acknowledged_but_not_logged(story: Story, log: ToldLog, tmp_path: Path) -> None:
+def test_early_verdicts_are_counted_and_acknowledged_but_not_logged(
+    history: EventLog, log: RecordingLog, tmp_path: Path
+) -> None:
     judged = Judged("tiny", "short", "team-a", {"ttft": Verdict.BAD}, goodput_lost=True)
-    assert inbox_of(story, log).take("life", Batch(1, [judged, finished(request_id="r-2")])) == 2
-    assert story.events == ["logged r-2", "counted judged", "counted r-2"]
+    assert receiver_of(history, log).receive("run", Batch(1, [judged, finished(request_id="r-2")])) == 2
+    assert history.events == ["logged r-2", "counted judged", "counted r-2"]
     assert logged(tmp_path) == ["r-2"]
 
 
-def test_numbers_that_were_taken_are_ignored_and_acknowledged_again(story: Story, log: ToldLog, tmp_path: Path) -> None:
-    inbox = inbox_of(story, log)
-    inbox.take("life", batch(1, 2))
-    story.events.clear()
-    assert inbox.take("life", batch(1, 3)) == 3
-    assert story.events == ["logged r-3", "counted r-3"]
-    assert inbox.take("life", batch(1, 2)) == 2
+def test_numbers_that_were_received_are_ignored_and_acknowledged_again(
+    history: EventLog, log: RecordingLog, tmp_path: Path
+) -> None:
+    receiver = receiver_of(history, log)
+    receiver.receive("run", batch(1, 2))
+    history.events.clear()
+    assert receiver.receive("run", batch(1, 3)) == 3
+    assert history.events == ["logged r-3", "counted r-3"]
+    assert receiver.receive("run", batch(1, 2)) == 2
     assert logged(tmp_path) == ["r-1", "r-2", "r-3"]
 
 
-def test_another_life_of_the_relay_begins_its_numbers_anew(story: Story, log: ToldLog) -> None:
-    inbox = inbox_of(story, log)
-    inbox.take("life", batch(1))
-    inbox.take("next life", batch(1))
-    assert story.events == ["logged r-1", "counted r-1"] * 2
+def test_the_numbers_of_another_run_of_the_relay_start_at_one(history: EventLog, log: RecordingLog) -> None:
+    receiver = receiver_of(history, log)
+    receiver.receive("run", batch(1))
+    receiver.receive("next run", batch(1))
+    assert history.events == ["logged r-1", "counted r-1"] * 2
 
 
 def test_a_restarted_exporter_counts_from_zero_and_logs_nothing_twice(
-    story: Story, log: ToldLog, tmp_path: Path
+    history: EventLog, log: RecordingLog, tmp_path: Path
 ) -> None:
-    inbox_of(story, log).take("life", batch(1, 2))
-    story.events.clear()
+    receiver_of(history, log).receive("run", batch(1, 2))
+    history.events.clear()
     reopened = RequestLog(tmp_path / "log")
-    assert inbox_of(story, reopened).take("life", batch(1, 3)) == 3
-    assert story.events == ["counted r-1", "counted r-2", "counted r-3"]
+    assert receiver_of(history, reopened).receive("run", batch(1, 3)) == 3
+    assert history.events == ["counted r-1", "counted r-2", "counted r-3"]
     assert logged(tmp_path) == ["r-1", "r-2", "r-3"]
     reopened.close()
 
 
 def test_a_log_that_cannot_be_written_gives_no_acknowledgement_and_counts_nothing(
-    story: Story, log: ToldLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    history: EventLog, log: RecordingLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    inbox = inbox_of(story, log)
-    story.full = True
-    assert inbox.take("life", batch(1)) is None
-    assert (inbox.log_errors, story.events) == (1, [])
-    assert capsys.readouterr().err == "exporter: request log: [Errno 28] No space left on device\n"
-    story.full = False
-    assert inbox.take("life", batch(1, 2)) == 2
+    receiver = receiver_of(history, log)
+    history.full = True
+    assert receiver.receive("run", batch(1)) is None
+    assert (receiver.log_errors, history.events) == (1, [])
+    assert caplog.messages == ["request log: [Errno 28] No space left on device"]
+    history.full = False
+    assert receiver.receive("run", batch(1, 2)) == 2
     assert logged(tmp_path) == ["r-1", "r-2"]
 
 
-def test_without_a_log_a_batch_is_counted_and_acknowledged(story: Story) -> None:
-    assert inbox_of(story, None).take("life", batch(1)) == 1
-    assert story.events == ["counted r-1"]
+def test_without_a_log_a_batch_is_counted_and_acknowledged(history: EventLog) -> None:
+    assert receiver_of(history, None).receive("run", batch(1)) == 1
+    assert history.events == ["counted r-1"]
 
 
-def test_a_relay_that_comes_back_with_another_life_is_a_restart(story: Story) -> None:
-    inbox = inbox_of(story, None)
-    inbox.hello(Hello("relay-0", "a"))
-    inbox.gone("relay-0")
-    inbox.hello(Hello("relay-0", "a"))
-    inbox.hello(Hello("relay-1", "b"))
-    assert inbox.restarts == {}
-    inbox.hello(Hello("relay-0", "c"))
-    assert inbox.restarts == {"relay-0": 1}
+def test_a_relay_that_reconnects_with_another_run_id_is_a_restart(history: EventLog) -> None:
+    receiver = receiver_of(history, None)
+    receiver.hello(Hello("relay-0", "a"))
+    receiver.disconnected("relay-0")
+    receiver.hello(Hello("relay-0", "a"))
+    receiver.hello(Hello("relay-1", "b"))
+    assert receiver.restarts == {}
+    receiver.hello(Hello("relay-0", "c"))
+    assert receiver.restarts == {"relay-0": 1}
 
 
 @dataclass
@@ -159,15 +163,15 @@ class Relay:
         self.writer.write(b"".join(frame(message) for message in messages))
 
     async def acks(self, count: int) -> list[int]:
-        found: list[int] = []
+        numbers: list[int] = []
         async with asyncio.timeout(5):
-            while len(found) < count:
+            while len(numbers) < count:
                 data = await self.reader.read(65536)
                 assert data, "the exporter hung up"
-                found += [msgspec.msgpack.decode(payload, type=Ack).last for payload in self.frames.feed(data)]
-        return found
+                numbers += [msgspec.msgpack.decode(payload, type=Ack).last for payload in self.frames.feed(data)]
+        return numbers
 
-    async def hung_up_on(self) -> bytes:
+    async def read_to_end(self) -> bytes:
         async with asyncio.timeout(5):
             with contextlib.suppress(ConnectionError):
                 return await self.reader.read()
@@ -175,9 +179,9 @@ class Relay:
 
 
 @contextlib.asynccontextmanager
-async def serving(inbox: RecordReceiver, path: Path) -> AsyncIterator[Callable[[], "asyncio.Future[Relay]"]]:
+async def serving(receiver: RecordReceiver, path: Path) -> AsyncIterator[Callable[[], "asyncio.Future[Relay]"]]:
     loop = asyncio.get_running_loop()
-    server = await loop.create_unix_server(lambda: RelayConnection(inbox), path)
+    server = await loop.create_unix_server(lambda: RelayConnection(receiver), path)
     relays: list[Relay] = []
 
     async def connect() -> Relay:
@@ -193,55 +197,55 @@ async def serving(inbox: RecordReceiver, path: Path) -> AsyncIterator[Callable[[
         await asyncio.sleep(0.01)
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
-        while not holds():
+        while not condition():
             await asyncio.sleep(0.005)
 
 
-async def test_over_the_socket_each_batch_is_acknowledged_by_its_last_number(story: Story, tmp_path: Path) -> None:
-    inbox = inbox_of(story, None)
-    async with serving(inbox, tmp_path / "s") as connect:
+async def test_over_the_socket_each_batch_is_acknowledged_by_its_last_number(history: EventLog, tmp_path: Path) -> None:
+    receiver = receiver_of(history, None)
+    async with serving(receiver, tmp_path / "s") as connect:
         relay = await connect()
         relay.send(Hello("relay-0", "a"), batch(1, 3), batch(4))
         assert await relay.acks(2) == [3, 4]
-        assert inbox.connected == {"relay-0"}
+        assert receiver.connected == {"relay-0"}
 
 
-async def test_a_relay_that_has_gone_leaves_no_open_requests_behind(story: Story, tmp_path: Path) -> None:
-    series = ToldSeries(story)
-    inbox = RecordReceiver(series, None, lambda: None)
-    async with serving(inbox, tmp_path / "s") as connect:
+async def test_a_relay_that_has_gone_leaves_no_open_requests_behind(history: EventLog, tmp_path: Path) -> None:
+    series = RecordingMetrics(history)
+    receiver = RecordReceiver(series, None, lambda: None)
+    async with serving(receiver, tmp_path / "s") as connect:
         relay = await connect()
         relay.send(Hello("relay-0", "a"), Snapshot([], 0.0, 5, 0, draining=False))
         await until(lambda: "relay-0" in series.snapshots())
         relay.writer.close()
         await until(lambda: series.snapshots() == {})
-        assert inbox.connected == set()
+        assert receiver.connected == set()
 
 
-async def test_a_connection_that_does_not_say_who_it_is_is_closed(story: Story, tmp_path: Path) -> None:
-    async with serving(inbox_of(story, None), tmp_path / "s") as connect:
+async def test_a_connection_that_does_not_say_who_it_is_is_closed(history: EventLog, tmp_path: Path) -> None:
+    async with serving(receiver_of(history, None), tmp_path / "s") as connect:
         relay = await connect()
         relay.send(batch(1))
-        assert await relay.hung_up_on() == b""
-        assert story.events == []
+        assert await relay.read_to_end() == b""
+        assert history.events == []
 
 
 async def test_what_follows_a_batch_that_the_log_refused_waits_for_it(
-    story: Story, log: ToldLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    history: EventLog, log: RecordingLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An acknowledgement of the second batch would make the relay forget the first."""
-    monkeypatch.setattr(inbox_module, "RETRY_SECONDS", 0.05)
-    inbox = inbox_of(story, log)
-    async with serving(inbox, tmp_path / "s") as connect:
+    monkeypatch.setattr(receiver_module, "RETRY_SECONDS", 0.05)
+    receiver = receiver_of(history, log)
+    async with serving(receiver, tmp_path / "s") as connect:
         relay = await connect()
-        story.full = True
+        history.full = True
         relay.send(Hello("relay-0", "a"), batch(1))
-        await until(lambda: inbox.log_errors == 1)
-        story.full = False
+        await until(lambda: receiver.log_errors == 1)
+        history.full = False
         relay.send(batch(2))
-        assert await relay.hung_up_on() == b""
+        assert await relay.read_to_end() == b""
         relay = await connect()
         relay.send(Hello("relay-0", "a"), batch(1), batch(2))
         assert await relay.acks(2) == [1, 2]

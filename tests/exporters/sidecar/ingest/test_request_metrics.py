@@ -303,7 +303,7 @@ def told_in_two(slo: dict[str, Verdict], early: list[str]) -> list[Record]:
 NAMES = ["ttft", "e2e", "queue", "availability"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(list(Verdict))), st.data())
 def test_verdicts_told_early_or_late_count_exactly_once(slo: dict[str, Verdict], data: st.DataObject) -> None:
     early = data.draw(

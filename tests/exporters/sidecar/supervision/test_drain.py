@@ -1,4 +1,4 @@
-"""What is killed while the sidecar drains, and two sidecars on one port: real processes, kill -9."""
+"""The order of the drain, processes that are killed during it, and two sidecars on one port."""
 
 import asyncio
 import contextlib
@@ -15,10 +15,12 @@ from exporters.errors import UsageError
 from exporters.sidecar.supervision.listeners import listen
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
-from tests.support.sidecar_process import ROOT, Running, alive, command, environment, sidecar
+from tests.support.sidecar_process import ROOT, RUN, START, Running, alive, command, environment, sidecar
 from tests.support.waiting import until
 
 BODY = {"model": "tiny", "messages": [], "stream": True}
+STOPPING = "INFO supervisor: stopping: /readyz fails, open requests may finish within 30 s"
+LONG_READINESS_TIMEOUT = f"{START}supervisor.READINESS_TIMEOUT = 60.0; {RUN}"
 
 
 @contextlib.asynccontextmanager
@@ -30,25 +32,81 @@ async def open_stream(running: Running, request_id: str) -> AsyncIterator[asynci
         yield stream.content  # type: ignore[misc]  # aiohttp's reader has the same `read`
 
 
-async def draining(running: Running) -> None:
-    """Tell it to stop, and wait until it takes no further connection."""
+async def drain(running: Running) -> None:
+    """Send SIGTERM, and wait until new connections are refused."""
     running.process.send_signal(signal.SIGTERM)
+    await until(running.refuses_connections)
 
-    async def holds() -> bool:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", running.port)
-        except ConnectionError:
-            return True
-        writer.transport.abort()
-        return False
 
-    await until(holds)
+async def test_readiness_fails_while_the_relay_still_listens(tmp_path: Path) -> None:
+    """The stopped relay cannot close its listener, so it is still open when /readyz fails."""
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        relay = running.relay
+        assert relay is not None
+        os.kill(relay, signal.SIGSTOP)
+        running.process.send_signal(signal.SIGTERM)
+
+        async def not_ready() -> bool:
+            return await running.status("/readyz") == 503
+
+        await until(not_ready)
+        assert not await running.refuses_connections()
+        os.kill(relay, signal.SIGCONT)
+        assert await running.ended() == 0
+
+
+async def test_relays_serve_until_the_exporter_confirms_that_readiness_fails(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=LONG_READINESS_TIMEOUT) as running:
+        exporter = running.exporter
+        assert exporter is not None
+        os.kill(exporter, signal.SIGSTOP)
+        running.process.send_signal(signal.SIGTERM)
+        await running.logs_line(STOPPING)
+        request_ids = [f"r-{n}" for n in range(10)]
+        assert [await _post_on_new_connection(running, name) for name in request_ids] == [200] * 10
+        os.kill(exporter, signal.SIGCONT)
+        await until(running.refuses_connections)
+        assert await running.ended() == 0
+        assert sorted(await running.logged()) == sorted(request_ids)
+
+
+async def test_an_exporter_that_hangs_delays_the_drain_for_a_bounded_time(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+        exporter = running.exporter
+        assert exporter is not None
+        os.kill(exporter, signal.SIGSTOP)
+        await drain(running)
+        os.kill(exporter, signal.SIGCONT)
+        assert await running.ended() == 0
+        assert running.log_lines()[1:] == [
+            STOPPING,
+            "WARNING supervisor: the exporter did not confirm within 2 s that /readyz fails; draining nevertheless",
+        ]
+
+
+async def test_an_exporter_that_is_killed_before_it_confirms_is_replaced_by_one_that_is_not_ready(
+    tmp_path: Path,
+) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=LONG_READINESS_TIMEOUT) as running:
+        exporter, relay = running.exporter, running.relay
+        assert exporter is not None
+        assert relay is not None
+        os.kill(exporter, signal.SIGSTOP)
+        os.kill(relay, signal.SIGSTOP)
+        running.process.send_signal(signal.SIGTERM)
+        await running.logs_line(STOPPING)
+        os.kill(exporter, signal.SIGKILL)
+        await _another_exporter(running, exporter)
+        async with running.session.get(f"{running.pages}/readyz") as response:
+            assert (response.status, await response.text()) == (503, "draining\n")
+        os.kill(relay, signal.SIGCONT)
+        assert await running.ended() == 0
 
 
 async def test_an_exporter_that_dies_twice_in_the_drain_is_started_again_and_no_record_is_lost(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
         async with open_stream(running, "open") as rest:
-            await draining(running)
+            await drain(running)
             for _ in range(2):
                 exporter = running.exporter
                 assert exporter is not None
@@ -57,19 +115,19 @@ async def test_an_exporter_that_dies_twice_in_the_drain_is_started_again_and_no_
             exporter = running.exporter
             assert exporter is not None
             os.kill(exporter, signal.SIGKILL)
-            engine.may_finish.set()  # its record is made while there is no exporter
+            engine.may_finish.set()  # its record is sent while there is no exporter
             assert (await rest.read()).endswith(b"data: [DONE]\n\n")
         assert await running.ended() == 0
         line = json.loads(running.log.read_text())
         assert (line["request_id"], line["outcome"], line["completion_tokens"]) == ("open", "ok", 2)
-        assert running.said.read_text().count("exporter ended by signal 9; starting it again\n") == 3
+        assert running.log_lines().count("WARNING supervisor: exporter ended by signal 9; starting it again") == 3
 
 
-async def _another_exporter(running: Running, gone: int) -> None:
-    async def holds() -> bool:
-        return running.exporter not in {None, gone} and await running.status("/healthz") == 200
+async def _another_exporter(running: Running, killed: int) -> None:
+    async def serves() -> bool:
+        return running.exporter not in {None, killed} and await running.status("/healthz") == 200
 
-    await until(holds)
+    await until(serves)
 
 
 async def test_an_exporter_that_waits_for_its_restart_when_the_drain_begins_is_started_for_the_records(
@@ -79,11 +137,7 @@ async def test_an_exporter_that_waits_for_its_restart_when_the_drain_begins_is_s
         async with open_stream(running, "open") as rest:
             assert running.exporter is not None
             os.kill(running.exporter, signal.SIGKILL)
-
-            async def said() -> bool:
-                return "exporter ended by signal 9" in running.said.read_text()
-
-            await until(said)
+            await running.logs_line("WARNING supervisor: exporter ended by signal 9; starting it again")
             engine.may_finish.set()
             running.process.send_signal(signal.SIGTERM)
             assert (await rest.read()).endswith(b"data: [DONE]\n\n")
@@ -94,13 +148,13 @@ async def test_an_exporter_that_waits_for_its_restart_when_the_drain_begins_is_s
 async def test_a_relay_that_dies_in_the_drain_is_not_started_again(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
         async with open_stream(running, "open"):
-            await draining(running)
+            await drain(running)
             exporter, relay = running.exporter, running.relay
             assert exporter is not None
             assert relay is not None
             os.kill(relay, signal.SIGKILL)
             assert await running.ended() == 0
-        assert "starting it again" not in running.said.read_text()
+        assert "starting it again" not in running.stderr.read_text()
         assert not alive(exporter)
 
 
@@ -108,13 +162,13 @@ async def test_two_relays_share_a_port_and_one_that_is_killed_comes_back_to_it(t
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--workers", "2") as running:
         assert running.relay is not None
         os.kill(running.relay, signal.SIGKILL)
-        asked = [f"r-{n}" for n in range(40)]
-        statuses = [await _ask_anew(running, name) for name in asked]
+        request_ids = [f"r-{n}" for n in range(40)]
+        statuses = [await _post_on_new_connection(running, name) for name in request_ids]
         assert statuses == [200] * 40
-        await running.logs(*asked)
+        await running.logs(*request_ids)
 
 
-async def _ask_anew(running: Running, request_id: str) -> int:
+async def _post_on_new_connection(running: Running, request_id: str) -> int:
     """On a connection of its own, so that the kernel chooses among the relays each time."""
     headers = {"x-request-id": request_id, "connection": "close"}
     body = {"model": "tiny", "messages": [], "max_tokens": 5}

@@ -83,7 +83,7 @@ async def test_one_span_a_request_arrives_between_the_clients_and_the_engines(
     assert got.services == {"vllm-slo-sidecar"}
     assert got.headers[0]["authorization"] == "Bearer of news"
     assert got.headers[0]["x-scope"] == "a"
-    assert "Bearer" not in running.errors.read_text()
+    assert "Bearer" not in running.stderr.read_text()
 
 
 async def _equals(read: Callable[[], Awaitable[dict[str, float]]], wanted: dict[str, float]) -> bool:
@@ -139,12 +139,13 @@ async def test_a_collector_that_is_down_costs_counted_spans_only_and_is_found_wh
             await until(lambda: whole(got), 20)
         await until(lambda: _equals(running.series, {EXPORTED: 4}))
         assert await running.stop() < 5
-    said = [line for line in running.errors.read_text().splitlines() if line.startswith("exporter: ")]
-    assert len(said) == 2
-    assert said[0].startswith(f"exporter: traces: {scheme}://127.0.0.1:{where}")
-    assert "takes no spans, they are dropped and counted until it does: " in said[0]
-    assert said[1].endswith("takes spans again, after 80 were dropped")
-    assert len(running.errors.read_text().splitlines()) == 3  # and what the sidecar says at its start
+    by_supervisor = [line for line in running.log_lines() if line.startswith("INFO supervisor: ")]
+    down, up = [line for line in running.log_lines() if line not in by_supervisor]
+    assert down.startswith(f"WARNING exporter: {scheme}://127.0.0.1:{where}")
+    assert " accepts no spans, they are dropped and counted until it does: " in down
+    assert up.startswith("INFO exporter: ")
+    assert up.endswith(" accepts spans again, after 80 were dropped")
+    assert len(by_supervisor) == 2  # its start and its stop
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
@@ -163,7 +164,7 @@ async def test_a_collector_that_takes_connections_and_never_answers_does_not_hol
         await until(lambda: len(running.logged()) == 5)
         assert await running.stop() < 8
     hole.close()
-    assert "Traceback" not in running.errors.read_text()
+    assert "Traceback" not in running.stderr.read_text()
 
 
 async def test_what_is_queued_when_the_order_to_stop_comes_is_still_sent(tmp_path: Path) -> None:

@@ -8,7 +8,14 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
-from exporters.sidecar.tracing.engine_spans import MESSAGE_BYTES, MESSAGE_SPANS, EngineTimes, RefusedError, read, unpack
+from exporters.sidecar.tracing.engine_spans import (
+    MESSAGE_BYTES,
+    MESSAGE_SPANS,
+    RefusedError,
+    SpanTimes,
+    decompress,
+    parse_message,
+)
 from tests.support.engine_span_messages import loading, message, request_span, sent
 
 OURS = "00f067aa0ba902b7"
@@ -20,38 +27,38 @@ OTHER = "b7ad6b7169203331"
     [
         pytest.param(
             {"time_in_queue": 0.5, "time_in_model_prefill": 0.25, "time_in_model_decode": 2.0},
-            EngineTimes(0.5, 0.25, 2.0),
+            SpanTimes(0.5, 0.25, 2.0),
             id="vLLM since 0.10",
         ),
-        pytest.param({"time_in_queue": 0.5, "time_in_scheduler": 0.1}, EngineTimes(0.5, None, None), id="vLLM before"),
-        pytest.param({"time_in_queue": 0.0}, EngineTimes(0.0, None, None), id="no time at all is a time"),
+        pytest.param({"time_in_queue": 0.5, "time_in_scheduler": 0.1}, SpanTimes(0.5, None, None), id="vLLM before"),
+        pytest.param({"time_in_queue": 0.0}, SpanTimes(0.0, None, None), id="no time at all is a time"),
         pytest.param(
             {"time_in_queue": -1.0, "time_in_model_prefill": float("nan"), "time_in_model_decode": float("inf")},
-            EngineTimes(None, None, None),
+            SpanTimes(None, None, None),
             id="nonsense",
         ),
-        pytest.param({}, EngineTimes(None, None, None), id="none"),
+        pytest.param({}, SpanTimes(None, None, None), id="none"),
     ],
 )
-def test_a_span_tells_the_times_that_its_version_knows(given: dict[str, float], times: EngineTimes) -> None:
-    (span,) = read(sent(request_span(OURS, given)), whole=False).engine
-    assert (span.parent, span.times, span.times.known) == (OURS, times, times != EngineTimes(None, None, None))
+def test_a_span_tells_the_times_that_its_version_knows(given: dict[str, float], times: SpanTimes) -> None:
+    (span,) = parse_message(sent(request_span(OURS, given)), with_spans=False).engine_spans
+    assert (span.parent, span.times, span.times.present) == (OURS, times, times != SpanTimes(None, None, None))
 
 
 def test_a_request_span_without_a_parent_is_nobodys_and_passed_on_with_the_others() -> None:
     root = request_span("")
-    taken = read(sent(root, loading()), whole=True)
-    assert (taken.engine, taken.other_count) == ([], 2)
-    assert taken.others == sent(root, loading())
+    taken = parse_message(sent(root, loading()), with_spans=True)
+    assert (taken.engine_spans, taken.other_count) == ([], 2)
+    assert taken.other_spans == sent(root, loading())
 
 
 def test_the_parts_of_a_message_are_its_spans_unchanged_with_their_resource_and_scope() -> None:
-    taken = read(sent(request_span(OURS), loading(), request_span(OTHER)), whole=True)
-    assert [span.parent for span in taken.engine] == [OURS, OTHER]
-    parts = [span.message for span in taken.engine]
+    taken = parse_message(sent(request_span(OURS), loading(), request_span(OTHER)), with_spans=True)
+    assert [span.parent for span in taken.engine_spans] == [OURS, OTHER]
+    parts = [span.message for span in taken.engine_spans]
     assert parts == [sent(request_span(OURS)), sent(request_span(OTHER))]
-    assert (taken.others, taken.other_count) == (sent(loading()), 1)
-    together = ExportTraceServiceRequest.FromString(b"".join([*parts, taken.others]))
+    assert (taken.other_spans, taken.other_count) == (sent(loading()), 1)
+    together = ExportTraceServiceRequest.FromString(b"".join([*parts, taken.other_spans]))
     assert together.resource_spans == [
         *message(request_span(OURS)).resource_spans,
         *message(request_span(OTHER)).resource_spans,
@@ -60,14 +67,14 @@ def test_the_parts_of_a_message_are_its_spans_unchanged_with_their_resource_and_
 
 
 def test_where_spans_are_passed_on_to_nobody_none_is_kept() -> None:
-    taken = read(sent(request_span(OURS), loading()), whole=False)
-    assert [span.message for span in taken.engine] == [b""]
-    assert (taken.others, taken.other_count) == (b"", 0)
+    taken = parse_message(sent(request_span(OURS), loading()), with_spans=False)
+    assert [span.message for span in taken.engine_spans] == [b""]
+    assert (taken.other_spans, taken.other_count) == (b"", 0)
 
 
 def refused(data: bytes) -> str:
     with pytest.raises(RefusedError) as caught:
-        read(unpack(data), whole=True)
+        parse_message(decompress(data), with_spans=True)
     return str(caught.value)
 
 
@@ -76,7 +83,7 @@ def packed(data: bytes) -> bytes:
 
 
 def test_a_packed_message_is_the_message() -> None:
-    assert unpack(packed(sent(loading()))) == sent(loading())
+    assert decompress(packed(sent(loading()))) == sent(loading())
 
 
 def test_a_bomb_is_given_up_where_it_becomes_too_large() -> None:
@@ -102,11 +109,11 @@ def test_random_bytes_are_refused_or_hold_no_span() -> None:
     dice = random.Random(5)  # noqa: S311 - repeatable, not secret
     for _ in range(2000):
         with contextlib.suppress(RefusedError):
-            assert read(dice.randbytes(dice.randrange(60)), whole=True).engine == []
+            assert parse_message(dice.randbytes(dice.randrange(60)), with_spans=True).engine_spans == []
 
 
 def test_a_message_of_nothing_but_empty_spans_is_refused_before_each_is_looked_at() -> None:
     spans = [Span()] * (MESSAGE_SPANS + 1)
     empty = ExportTraceServiceRequest(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=spans)])])
     with pytest.raises(RefusedError, match=r"^too_large$"):
-        read(empty.SerializeToString(), whole=True)
+        parse_message(empty.SerializeToString(), with_spans=True)

@@ -22,7 +22,7 @@ from exporters.configuration.otlp_endpoints import Collector, Receiver
 from exporters.errors import UsageError
 from exporters.sidecar.tracing import otlp_receiver as receiver_module
 from exporters.sidecar.tracing.engine_spans import MESSAGE_BYTES, EngineSpan
-from exporters.sidecar.tracing.otlp_receiver import AT_ONCE, METHOD, SERVICE, OtlpReceiver
+from exporters.sidecar.tracing.otlp_receiver import MAX_CONCURRENT, METHOD, SERVICE, OtlpReceiver
 from exporters.sidecar.tracing.span_exporter import exporter
 from tests.support.engine_span_messages import loading, request_span, sent
 from tests.support.ports import free_port
@@ -32,10 +32,10 @@ PROTOBUF = {"content-type": "application/x-protobuf"}
 
 
 @dataclass
-class Door:
-    """A listening intake, both ways in, and what has come through."""
+class Listening:
+    """A listening receiver, both ways in, and what has come through."""
 
-    intake: OtlpReceiver
+    receiver: OtlpReceiver
     grpc_port: int
     url: str
     http_port: int
@@ -58,34 +58,34 @@ class Door:
             return answer.status, await answer.text()
 
     def refused(self) -> dict[str, float]:
-        (family,) = self.intake.collect()
+        (family,) = self.receiver.collect()
         return {sample.labels["reason"]: sample.value for sample in family.samples if sample.value}
 
 
 @contextlib.asynccontextmanager
-async def opened() -> AsyncIterator[Door]:
+async def opened() -> AsyncIterator[Listening]:
     spans: list[EngineSpan] = []
     others: list[tuple[bytes, int]] = []
-    intake = OtlpReceiver(spans.append, lambda message, count: others.append((message, count)))
+    receiver = OtlpReceiver(spans.append, lambda message, count: others.append((message, count)))
     by_grpc, by_http = free_port(), free_port()
-    await intake.listen([Receiver(True, "127.0.0.1", by_grpc), Receiver(False, "127.0.0.1", by_http)])
+    await receiver.listen([Receiver(True, "127.0.0.1", by_grpc), Receiver(False, "127.0.0.1", by_http)])
     url = f"http://127.0.0.1:{by_http}/v1/traces"
     try:
         async with aiohttp.ClientSession() as session, grpc.aio.insecure_channel(f"127.0.0.1:{by_grpc}") as channel:
-            yield Door(intake, by_grpc, url, by_http, session, channel, spans, others)
+            yield Listening(receiver, by_grpc, url, by_http, session, channel, spans, others)
     finally:
-        await intake.close()
+        await receiver.close()
 
 
 async def test_both_protocols_take_a_message_apart() -> None:
-    async with opened() as door:
-        assert await door.by_grpc(sent(request_span(OURS), loading())) == "OK"
-        assert await door.by_http(sent(request_span(OURS), loading())) == (200, "")
+    async with opened() as listening:
+        assert await listening.by_grpc(sent(request_span(OURS), loading())) == "OK"
+        assert await listening.by_http(sent(request_span(OURS), loading())) == (200, "")
         packed = gzip.compress(sent(request_span(OURS)))
-        assert await door.by_http(packed, **{"content-encoding": "gzip"}) == (200, "")
-        assert [span.parent for span in door.spans] == [OURS] * 3
-        assert door.others == [(sent(loading()), 1)] * 2
-        assert door.refused() == {}
+        assert await listening.by_http(packed, **{"content-encoding": "gzip"}) == (200, "")
+        assert [span.parent for span in listening.spans] == [OURS] * 3
+        assert listening.others == [(sent(loading()), 1)] * 2
+        assert listening.refused() == {}
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
@@ -95,8 +95,8 @@ async def test_it_speaks_with_the_exporters_that_vllm_has(
 ) -> None:
     if packed:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "gzip")
-    async with opened() as door:
-        where = door.url if scheme == "http" else f"grpc://127.0.0.1:{door.grpc_port}"
+    async with opened() as listening:
+        where = listening.url if scheme == "http" else f"grpc://127.0.0.1:{listening.grpc_port}"
         theirs = exporter(Collector(url=where))
         context = SpanContext(int(OURS, 16), 7, is_remote=False)
         parent = SpanContext(int(OURS, 16), int(OURS, 16), is_remote=True)
@@ -104,31 +104,31 @@ async def test_it_speaks_with_the_exporters_that_vllm_has(
         span = ReadableSpan("llm_request", context, parent, Resource({}), times, start_time=1, end_time=2)
         assert await asyncio.to_thread(theirs.export, [span]) is SpanExportResult.SUCCESS
         await asyncio.to_thread(theirs.shutdown)
-        assert [(each.parent, each.times.queue) for each in door.spans] == [(OURS, 0.5)]
+        assert [(each.parent, each.times.queue) for each in listening.spans] == [(OURS, 0.5)]
 
 
 async def test_what_is_no_message_is_refused_and_counted_by_reason() -> None:
-    async with opened() as door:
-        assert await door.by_grpc(b"\xff\xff\xff") == "INVALID_ARGUMENT"
-        assert await door.by_grpc(bytes(MESSAGE_BYTES + 1)) == "RESOURCE_EXHAUSTED"
-        assert await door.by_http(b"\xff\xff\xff") == (400, "not_understood\n")
-        assert await door.by_http(b"{}", **{"content-type": "application/json"}) == (400, "not_understood\n")
-        assert await door.by_http(b"plain", **{"content-encoding": "gzip"}) == (400, "not_understood\n")
-        assert await door.by_http(bytes(MESSAGE_BYTES + 1)) == (413, "too_large\n")
-        assert door.refused() == {"not_understood": 4, "too_large": 2}
-        assert (door.spans, door.others) == ([], [])
-        assert await door.by_grpc(sent(request_span(OURS))) == "OK"
+    async with opened() as listening:
+        assert await listening.by_grpc(b"\xff\xff\xff") == "INVALID_ARGUMENT"
+        assert await listening.by_grpc(bytes(MESSAGE_BYTES + 1)) == "RESOURCE_EXHAUSTED"
+        assert await listening.by_http(b"\xff\xff\xff") == (400, "not_understood\n")
+        assert await listening.by_http(b"{}", **{"content-type": "application/json"}) == (400, "not_understood\n")
+        assert await listening.by_http(b"plain", **{"content-encoding": "gzip"}) == (400, "not_understood\n")
+        assert await listening.by_http(bytes(MESSAGE_BYTES + 1)) == (413, "too_large\n")
+        assert listening.refused() == {"not_understood": 4, "too_large": 2}
+        assert (listening.spans, listening.others) == ([], [])
+        assert await listening.by_grpc(sent(request_span(OURS))) == "OK"
 
 
 async def test_gzip_bombs_are_refused_by_both_protocols() -> None:
     zeros = bytes(40 * MESSAGE_BYTES)
-    async with opened() as door:
-        assert await door.by_http(gzip.compress(zeros, 1), **{"content-encoding": "gzip"}) == (413, "too_large\n")
-        export = door.channel.unary_unary(f"/{SERVICE}/{METHOD}")
+    async with opened() as listening:
+        assert await listening.by_http(gzip.compress(zeros, 1), **{"content-encoding": "gzip"}) == (413, "too_large\n")
+        export = listening.channel.unary_unary(f"/{SERVICE}/{METHOD}")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await export(zeros, compression=grpc.Compression.Gzip)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert door.refused() == {"too_large": 2}
+        assert listening.refused() == {"too_large": 2}
 
 
 async def raw(port: int, data: bytes) -> asyncio.StreamWriter:
@@ -140,12 +140,14 @@ async def raw(port: int, data: bytes) -> asyncio.StreamWriter:
 
 async def test_random_bytes_on_the_sockets_leave_them_open_for_others() -> None:
     dice = random.Random(5)  # noqa: S311 - repeatable, not secret
-    async with opened() as door:
+    async with opened() as listening:
         writers = [
-            await raw(port, dice.randbytes(2000)) for port in (door.grpc_port, door.http_port) for _ in range(20)
+            await raw(port, dice.randbytes(2000))
+            for port in (listening.grpc_port, listening.http_port)
+            for _ in range(20)
         ]
-        assert await door.by_grpc(sent(request_span(OURS))) == "OK"
-        assert await door.by_http(sent(request_span(OURS))) == (200, "")
+        assert await listening.by_grpc(sent(request_span(OURS))) == "OK"
+        assert await listening.by_http(sent(request_span(OURS))) == (200, "")
         for writer in writers:
             writer.transport.abort()
 
@@ -159,36 +161,36 @@ def beginning(length: int) -> bytes:
 async def test_senders_that_do_not_finish_keep_only_a_few_places_and_not_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(receiver_module, "READ_SECONDS", 0.5)
-    async with opened() as door:
-        writers = [await raw(door.http_port, beginning(1000)) for _ in range(AT_ONCE)]
+    monkeypatch.setattr(receiver_module, "READ_TIMEOUT", 0.5)
+    async with opened() as listening:
+        writers = [await raw(listening.http_port, beginning(1000)) for _ in range(MAX_CONCURRENT)]
         await asyncio.sleep(0.1)
-        assert await door.by_http(sent(request_span(OURS))) == (503, "busy\n")
-        assert await door.by_grpc(sent(request_span(OURS))) == "UNAVAILABLE"
+        assert await listening.by_http(sent(request_span(OURS))) == (503, "busy\n")
+        assert await listening.by_grpc(sent(request_span(OURS))) == "UNAVAILABLE"
         async with asyncio.timeout(5):
-            while door.refused().get("cut_off") != AT_ONCE:
+            while listening.refused().get("cut_off") != MAX_CONCURRENT:
                 await asyncio.sleep(0.05)
-        assert await door.by_http(sent(request_span(OURS))) == (200, "")
-        assert door.refused() == {"busy": 2, "cut_off": AT_ONCE}
+        assert await listening.by_http(sent(request_span(OURS))) == (200, "")
+        assert listening.refused() == {"busy": 2, "cut_off": MAX_CONCURRENT}
         for writer in writers:
             writer.transport.abort()
 
 
 async def test_a_sender_that_goes_away_is_counted() -> None:
-    async with opened() as door:
-        writer = await raw(door.http_port, beginning(1000))
+    async with opened() as listening:
+        writer = await raw(listening.http_port, beginning(1000))
         await asyncio.sleep(0.05)
         writer.close()
         async with asyncio.timeout(5):
-            while door.refused() != {"cut_off": 1}:
+            while listening.refused() != {"cut_off": 1}:
                 await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("by_grpc", [True, False])
 async def test_a_port_that_was_taken_meanwhile_is_said(by_grpc: bool) -> None:
-    async with opened() as door:
-        port = door.grpc_port if by_grpc else door.http_port
-        second = OtlpReceiver(door.spans.append)
+    async with opened() as listening:
+        port = listening.grpc_port if by_grpc else listening.http_port
+        second = OtlpReceiver(listening.spans.append)
         with pytest.raises(UsageError) as caught:
             await second.listen([Receiver(by_grpc, "127.0.0.1", port)])
         await second.close()
@@ -206,15 +208,15 @@ async def test_the_worst_message_that_fits_holds_nothing_up_for_long() -> None:
     for tag in (b"\x12", b"\x12", b"\x0a"):  # a span in a scope in a resource
         data = tag + _varint(len(data)) + data
     assert MESSAGE_BYTES - 40 < len(data) <= MESSAGE_BYTES
-    async with opened() as door:
-        sending = asyncio.gather(*(door.by_http(data) for _ in range(AT_ONCE)))
+    async with opened() as listening:
+        sending = asyncio.gather(*(listening.by_http(data) for _ in range(MAX_CONCURRENT)))
         loop = asyncio.get_running_loop()
         longest = 0.0
         while not sending.done():
             before = loop.time()
             await asyncio.sleep(0.01)
             longest = max(longest, loop.time() - before)
-        assert await sending == [(200, "")] * AT_ONCE
+        assert await sending == [(200, "")] * MAX_CONCURRENT
     assert longest < 1.0, os.getloadavg()
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -15,7 +16,7 @@ from opentelemetry.trace.status import StatusCode
 from exporters.configuration.otlp_endpoints import Semconv
 from exporters.records import Finished
 from exporters.sidecar.tracing.request_spans import LONGEST_TEXT, SpanMaker, resource
-from exporters.sidecar.tracing.span_exporter import Traces
+from exporters.sidecar.tracing.span_exporter import SpanQueue
 from exporters.signals import Outcome, Verdict
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -52,9 +53,9 @@ def maker(semconv: Semconv = Semconv.V1_44) -> SpanMaker:
 def spans(record: Finished, semconv: Semconv = Semconv.V1_44) -> list[ReadableSpan]:
     """What a collector would get."""
     exporter = InMemorySpanExporter()
-    traces = Traces(maker(semconv), exporter, "memory")
-    traces.add(record)
-    traces.close()
+    span_queue = SpanQueue(maker(semconv), exporter, "memory")
+    span_queue.add(record)
+    span_queue.close()
     return list(exporter.get_finished_spans())
 
 
@@ -243,85 +244,87 @@ def test_the_environment_can_name_the_service(
     assert resource("1.2.3").attributes["service.name"] == name
 
 
-class Moody(SpanExporter):
+class ScriptedExporter(SpanExporter):
     """A collector that does as it is told, and can be made to hang."""
 
     def __init__(self) -> None:
-        self.mood: SpanExportResult | Exception = SpanExportResult.SUCCESS
-        self.begun = threading.Semaphore(0)
-        self.go_on = threading.Event()
-        self.go_on.set()
+        self.result: SpanExportResult | Exception = SpanExportResult.SUCCESS
+        self.started = threading.Semaphore(0)
+        self.may_finish = threading.Event()
+        self.may_finish.set()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.begun.release()
-        self.go_on.wait(10)
-        if isinstance(self.mood, Exception):
-            raise self.mood
-        if self.mood is SpanExportResult.FAILURE:
+        self.started.release()
+        self.may_finish.wait(10)
+        if isinstance(self.result, Exception):
+            raise self.result
+        if self.result is SpanExportResult.FAILURE:
             logging.getLogger("opentelemetry.exporter").error("Failed to export: %s", "connection refused")
-        return self.mood
+        return self.result
 
 
-def counts(traces: Traces) -> dict[str, float]:
+def counts(span_queue: SpanQueue) -> dict[str, float]:
     return {
         sample.labels.get("reason", "exported"): sample.value
-        for family in traces.collect()
+        for family in span_queue.collect()
         for sample in family.samples
     }
 
 
-def flush(traces: Traces) -> None:
-    traces._processor.force_flush()
+def flush(span_queue: SpanQueue) -> None:
+    span_queue._processor.force_flush()
 
 
 def test_a_collector_that_is_down_costs_counted_spans_and_one_line_until_it_recovers(
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    collector, said = Moody(), list[str]()
-    traces = Traces(maker(), collector, "the collector", say=said.append)
-    collector.mood = SpanExportResult.FAILURE
+    caplog.set_level("INFO")
+    collector = ScriptedExporter()
+    span_queue = SpanQueue(maker(), collector, "the collector")
+    collector.result = SpanExportResult.FAILURE
     for _ in range(3):
-        traces.add(finished())
-        flush(traces)
-    collector.mood = ValueError("boom")
-    traces.add(finished())
-    flush(traces)
-    assert counts(traces) == {"exported": 0, "queue_full": 0, "export_failed": 4, "fault": 0}
-    collector.mood = SpanExportResult.SUCCESS
+        span_queue.add(finished())
+        flush(span_queue)
+    collector.result = ValueError("boom")
+    span_queue.add(finished())
+    flush(span_queue)
+    assert counts(span_queue) == {"exported": 0, "queue_full": 0, "export_failed": 4, "fault": 0}
+    collector.result = SpanExportResult.SUCCESS
     for _ in range(2):
-        traces.add(finished())
-        flush(traces)
-    assert counts(traces) == {"exported": 2, "queue_full": 0, "export_failed": 4, "fault": 0}
-    traces.close()
-    down, up = said
-    assert down.startswith("the collector takes no spans, they are dropped and counted until it does: ")
+        span_queue.add(finished())
+        flush(span_queue)
+    assert counts(span_queue) == {"exported": 2, "queue_full": 0, "export_failed": 4, "fault": 0}
+    span_queue.close()
+    down, up = caplog.messages
+    assert down.startswith("the collector accepts no spans, they are dropped and counted until it does: ")
     assert down.endswith("Failed to export: connection refused")
-    assert up == "the collector takes spans again, after 4 were dropped"
-    assert capsys.readouterr().err == ""
+    assert up == "the collector accepts spans again, after 4 were dropped"
 
 
-def test_a_collector_that_hangs_fills_a_bounded_queue_and_nobody_waits_for_it() -> None:
-    collector, said = Moody(), list[str]()
-    collector.go_on.clear()
-    traces = Traces(maker(), collector, "the collector", queued=8, batch=4, say=said.append)
+def test_a_collector_that_hangs_fills_a_bounded_queue_and_blocks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    collector = ScriptedExporter()
+    collector.may_finish.clear()
+    span_queue = SpanQueue(maker(), collector, "the collector", max_spans=8, batch=4)
     for _ in range(4):
-        traces.add(finished())
-    assert collector.begun.acquire(timeout=5)  # four are with the collector
+        span_queue.add(finished())
+    assert collector.started.acquire(timeout=5)  # four are with the collector
     for _ in range(10):
-        traces.add(finished())
-    assert counts(traces) == {"exported": 0, "queue_full": 2, "export_failed": 0, "fault": 0}
-    traces.add(finished(queue=0.1))  # two spans
-    assert counts(traces)["queue_full"] == 4
-    traces.close(patience=0.05)
-    assert said == ["12 spans could not be sent within 0.05 s"]
-    collector.go_on.set()
+        span_queue.add(finished())
+    assert counts(span_queue) == {"exported": 0, "queue_full": 2, "export_failed": 0, "fault": 0}
+    span_queue.add(finished(queue=0.1))  # two spans
+    assert counts(span_queue)["queue_full"] == 4
+    span_queue.close(timeout=0.05)
+    assert caplog.messages == ["12 spans could not be sent within 0.05 s"]
+    collector.may_finish.set()
+    while counts(span_queue)["export_failed"] < 8:  # its log line must not reach the next test
+        time.sleep(0.01)
 
 
-def test_a_fault_in_making_a_span_is_counted_and_costs_the_record_nothing() -> None:
-    said = list[str]()
-    traces = Traces(maker(), InMemorySpanExporter(), "memory", say=said.append)
+def test_a_fault_in_making_a_span_is_counted_and_costs_the_record_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    span_queue = SpanQueue(maker(), InMemorySpanExporter(), "memory")
     for _ in range(2):
-        traces.add(finished(trace_id="no hex"))
-    traces.close()
-    assert counts(traces)["fault"] == 2
-    assert len(said) == 1
+        span_queue.add(finished(trace_id="no hex"))
+    span_queue.close()
+    assert counts(span_queue)["fault"] == 2
+    error = "ValueError(\"invalid literal for int() with base 16: 'no hex'\")"
+    assert caplog.messages == [f"no span could be made: {error}"]

@@ -1,15 +1,16 @@
-"""Spans of others on their way to a collector that may be away or slow."""
+"""Spans of others on their way to a collector that may be collector or slow."""
 
 import threading
-from collections.abc import Callable
+
+import pytest
 
 from exporters.configuration.otlp_endpoints import Collector
 from exporters.sidecar.tracing.span_forwarder import (
     BATCH_SPANS,
-    QUEUED_BYTES,
-    Fared,
-    NotTakenError,
+    MAX_QUEUED_BYTES,
+    DeliveryCounters,
     Send,
+    SendError,
     SpanForwarder,
     sender,
 )
@@ -19,93 +20,95 @@ from tests.support.ports import free_port
 from tests.support.waiting import until
 
 
-class Away:
-    """A collector that takes what it gets while it is there."""
+class FlakyCollector:
+    """A collector that accepts messages while it is available."""
 
     def __init__(self) -> None:
-        self.there = False
-        self.got: list[bytes] = []
+        self.available = False
+        self.messages: list[bytes] = []
 
     def __call__(self, message: bytes) -> None:
-        if not self.there:
-            raise NotTakenError("connection refused")
-        self.got.append(message)
+        if not self.available:
+            raise SendError("connection refused")
+        self.messages.append(message)
 
 
-def passing(send: Send, said: Callable[[str], None] = lambda _: None, **limits: int) -> tuple[SpanForwarder, Fared]:
-    fared = Fared("http://c", said)
-    return SpanForwarder(send, fared, **limits), fared
+def forwarder(send: Send, **limits: int) -> tuple[SpanForwarder, DeliveryCounters]:
+    counters = DeliveryCounters("http://c")
+    return SpanForwarder(send, counters, **limits), counters
 
 
 def test_messages_that_wait_go_as_one_in_their_order() -> None:
-    away = Away()
-    away.there = True
-    queue, fared = passing(away)
+    collector = FlakyCollector()
+    collector.available = True
+    queue, counters = forwarder(collector)
     for part in (b"a", b"b", b"c"):
         queue.add(part, 2)
     queue.close(5)
-    assert away.got == [b"abc"]
-    assert (fared.exported, fared.failed, queue.queue_full) == (6, 0, 0)
+    assert collector.messages == [b"abc"]
+    assert (counters.exported, counters.failed, queue.queue_full) == (6, 0, 0)
 
 
 def test_a_batch_has_no_more_spans_than_ours_but_for_one_message_that_has() -> None:
-    away = Away()
-    away.there = True
-    queue, _ = passing(away)
+    collector = FlakyCollector()
+    collector.available = True
+    queue, _ = forwarder(collector)
     for part, count in ((b"a", BATCH_SPANS - 1), (b"b", 1), (b"c", 1), (b"d", 3 * BATCH_SPANS)):
         queue.add(part, count)
     queue.close(5)
-    assert away.got == [b"ab", b"c", b"d"]
+    assert collector.messages == [b"ab", b"c", b"d"]
 
 
-async def test_a_collector_that_is_away_costs_counted_spans_and_one_line_each_way() -> None:
-    said: list[str] = []
-    away = Away()
-    queue, fared = passing(away, said.append)
+async def test_a_collector_that_is_away_costs_counted_spans_and_one_line_each_way(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    collector = FlakyCollector()
+    queue, counters = forwarder(collector)
     for number in range(3):
         queue.add(b"a", BATCH_SPANS)
-        await until(lambda wanted=(number + 1) * BATCH_SPANS: fared.failed == wanted)  # type: ignore[misc]
-    away.there = True
+        await until(lambda wanted=(number + 1) * BATCH_SPANS: counters.failed == wanted)  # type: ignore[misc]
+    collector.available = True
     queue.add(b"a", 1)
     queue.close(5)
-    assert said == [
-        "http://c takes no spans, they are dropped and counted until it does: connection refused",
-        "http://c takes spans again, after 1536 were dropped",
+    assert caplog.messages == [
+        "http://c accepts no spans, they are dropped and counted until it does: connection refused",
+        "http://c accepts spans again, after 1536 were dropped",
     ]
-    assert (fared.exported, fared.failed) == (1, 1536)
+    assert (counters.exported, counters.failed) == (1, 1536)
 
 
 def test_behind_a_slow_collector_the_queue_is_bounded_in_spans_and_bytes_and_a_close_does_not_wait_for_it() -> None:
-    held, entered = threading.Event(), threading.Event()
+    released, entered = threading.Event(), threading.Event()
 
     def slow(_: bytes) -> None:
         entered.set()
-        held.wait()
+        released.wait()
 
-    queue, fared = passing(slow, queued=10_000)
+    queue, counters = forwarder(slow, max_spans=10_000)
     queue.add(b"", BATCH_SPANS)
     assert entered.wait(5)
     queue.add(b"", 9_999)
     queue.add(b"", 2)
-    queue.add(bytes(QUEUED_BYTES + 1), 1)
+    queue.add(bytes(MAX_QUEUED_BYTES + 1), 1)
     assert queue.queue_full == 3
     queue.add(b"", 1)
     queue.close(0.05)
-    assert (queue.given, fared.exported, fared.failed) == (BATCH_SPANS + 10_000, 0, 0)
-    held.set()
+    assert (queue.accepted, counters.exported, counters.failed) == (BATCH_SPANS + 10_000, 0, 0)
+    released.set()
     queue.close(5)
-    assert fared.exported == BATCH_SPANS + 10_000
+    assert counters.exported == BATCH_SPANS + 10_000
 
 
 async def test_http_takes_the_bytes_and_the_headers_and_a_refusal_says_why() -> None:
     async with http_collector() as got:
         send = sender(Collector(url=got.url + "/v1/traces", headers={"x-scope": "a"}))
-        queue, fared = passing(send)
+        queue, counters = forwarder(send)
         queue.add(sent(loading()), 1)
-        await until(lambda: fared.exported == 1)
+        await until(lambda: counters.exported == 1)
         got.refuse = True
         queue.add(sent(loading()), 1)
-        await until(lambda: fared.failed == 1)
+        await until(lambda: counters.failed == 1)
         queue.close(5)
     assert [request.SerializeToString() for request in got.requests] == [sent(loading())]
     assert got.headers[0]["x-scope"] == "a"
@@ -114,14 +117,14 @@ async def test_http_takes_the_bytes_and_the_headers_and_a_refusal_says_why() -> 
 def reason(send: Send) -> str:
     try:
         send(b"")
-    except NotTakenError as error:
+    except SendError as error:
         return str(error)
-    return "taken"
+    return "accepted"
 
 
 def test_grpc_takes_the_bytes_and_the_headers() -> None:
     with grpc_receiver() as got:
-        assert reason(sender(Collector(url=got.url, headers={"x-scope": "a"}))) == "taken"
+        assert reason(sender(Collector(url=got.url, headers={"x-scope": "a"}))) == "accepted"
     assert got.headers[0]["x-scope"] == "a"
 
 

@@ -1,0 +1,54 @@
+"""How the relay and the exporter run as children of the supervisor: start, stop and garbage collection."""
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+
+from exporters.configuration.child_config import ChildConfig, read_child_config
+from exporters.errors import UsageError
+from exporters.logging_setup import configure_logging
+
+logger = logging.getLogger("vllm_slo.child_process")
+
+
+def run_child(
+    serve: Callable[[ChildConfig], Coroutine[None, None, None]],
+    run: Callable[[Coroutine[None, None, None]], None] = asyncio.run,
+) -> int:
+    """Serve with the configuration of standard input; returns the exit status."""
+    config = read_child_config()
+    configure_logging(config.sidecar.log_level, config.sidecar.log_format, config.process)
+    try:
+        run(serve(config))
+    except UsageError as error:  # a file was right when the sidecar started, and is wrong at this restart
+        logger.error("%s", error)  # noqa: TRY400 - the message says all, a traceback would hide it
+        return 1
+    return 0
+
+
+def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+    """Set when standard input ends: the supervisor has closed it, or was killed.
+
+    SIGTERM and SIGINT are ignored: a service manager sends them to all processes at once, and the supervisor alone
+    knows the order in which they stop.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    stop = asyncio.Event()
+
+    def ended() -> None:
+        loop.remove_reader(sys.stdin.fileno())
+        stop.set()
+
+    loop.add_reader(sys.stdin.fileno(), ended)
+    return stop
+
+
+def collect_garbage_rarely() -> None:
+    """Requests and records make few cycles, and a full collection stalls all open requests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
