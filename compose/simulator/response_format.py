@@ -9,7 +9,6 @@ from compose.simulator.scheduler import FinishReason, Job
 from compose.simulator.tokenizer import TOKEN_BYTES
 
 DONE = b"data: [DONE]\n\n"
-LAST_CHUNK = b"0\r\n\r\n"
 _PLACEHOLDER = "PIECE"
 
 

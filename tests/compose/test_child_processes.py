@@ -34,15 +34,15 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    "code, words",
+    "code, text",
     [
         pytest.param(3, "exited with 3", id="status"),
         pytest.param(-9, "was killed by SIGKILL", id="signal"),
         pytest.param(-99, "was killed by signal 99", id="unnamed signal"),
     ],
 )
-def test_an_exit_is_described(code: int, words: str) -> None:
-    assert describe_exit(code) == words
+def test_an_exit_is_described(code: int, text: str) -> None:
+    assert describe_exit(code) == text
 
 
 def test_the_end_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ async def test_the_last_started_is_the_first_to_be_stopped(tmp_path: Path) -> No
     assert order.read_text() == "load sidecar engine "
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
-def test_a_runner_that_is_killed_leaves_no_child_behind() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals the death of a parent")
+def test_no_child_outlives_a_runner_that_is_killed() -> None:
     code = (
         "import os, subprocess, sys\n"
         f"child = subprocess.Popen([sys.executable, {str(PARENT_DEATH_SIGNAL)!r}, str(os.getpid()), 'sleep', '3600'])\n"

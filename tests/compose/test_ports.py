@@ -1,4 +1,4 @@
-"""Which ports the lab takes, and what it says when it cannot."""
+"""The ports of the lab, and its messages about wrong or busy ones."""
 
 import dataclasses
 import socket
@@ -9,7 +9,7 @@ from compose.ports import HOST, SERVICES, Ports, free_ports, parse_ports, refuse
 from exporters.errors import UsageError
 
 
-def test_without_a_word_the_ports_are_those_of_the_container_lab() -> None:
+def test_the_default_ports_are_those_of_the_container_lab() -> None:
     assert parse_ports("default") == Ports()
     assert Ports().url("prometheus") == "http://127.0.0.1:9090"
 
@@ -41,7 +41,7 @@ def test_single_ports_can_be_chosen() -> None:
         ),
     ],
 )
-def test_a_wrong_port_is_refused_in_words(text: str, message: str) -> None:
+def test_a_wrong_port_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_ports(text)
     assert str(caught.value) == message

@@ -59,8 +59,8 @@ def test_the_sidecar_is_scraped_under_the_job_that_its_alert_watches() -> None:
 
 def test_a_load_shows_its_series_where_prometheus_looks_for_them(config: LabConfig) -> None:
     jobs = yaml.safe_load(config.directory.prometheus_config.read_text())["scrape_configs"]
-    words = load(config, "mixed").command
-    assert [words[words.index("--metrics") + 1]] in [job["static_configs"][0]["targets"] for job in jobs]
+    command = load(config, "mixed").command
+    assert [command[command.index("--metrics") + 1]] in [job["static_configs"][0]["targets"] for job in jobs]
 
 
 def test_a_load_takes_a_port_and_a_lab_without_one_does_not(tmp_path: Path) -> None:
@@ -114,12 +114,12 @@ def test_every_service_stays_on_loopback_and_in_its_folder(config: LabConfig) ->
         config,
         Tools(prometheus=nowhere, promtool=nowhere, alertmanager=nowhere, amtool=nowhere, alertmanager_cwd=None),
     )
-    words = {service.name: " ".join(service.command) for service in started}
-    assert f"--web.listen-address={config.ports.address('prometheus')}" in words["prometheus"]
-    assert f"--storage.tsdb.path={config.directory.root}" in words["prometheus"]
-    assert f"--web.listen-address={config.ports.address('alertmanager')}" in words["alertmanager"]
-    assert "--cluster.listen-address= " in words["alertmanager"]
-    assert not [name for name, command in words.items() if "0.0.0.0" in command]
+    commands = {service.name: " ".join(service.command) for service in started}
+    assert f"--web.listen-address={config.ports.address('prometheus')}" in commands["prometheus"]
+    assert f"--storage.tsdb.path={config.directory.root}" in commands["prometheus"]
+    assert f"--web.listen-address={config.ports.address('alertmanager')}" in commands["alertmanager"]
+    assert "--cluster.listen-address= " in commands["alertmanager"]
+    assert not [name for name, command in commands.items() if "0.0.0.0" in command]
 
 
 def test_an_engine_that_runs_already_is_not_started(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, caps
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    "flags, message",
     [
         pytest.param(
             ["--engine", "simulater"],
@@ -138,8 +138,8 @@ def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, caps
         ),
     ],
 )
-def test_a_wrong_flag_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["up", *words]) == 2
+def test_a_wrong_flag_is_refused(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", *flags]) == 2
     assert capsys.readouterr().err == message
 
 

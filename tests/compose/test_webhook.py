@@ -53,7 +53,7 @@ def test_a_delivery_is_read_alert_by_alert() -> None:
         ),
     ],
 )
-def test_what_is_no_delivery_is_refused_in_words(body: bytes, message: str) -> None:
+def test_a_body_that_is_no_notification_is_refused(body: bytes, message: str) -> None:
     with pytest.raises(PayloadError) as caught:
         parse_notifications(body, arrived_at=0)
     assert str(caught.value).startswith(message)

@@ -71,8 +71,8 @@ def test_nothing_is_cut_off_at(width: int) -> None:
     text = rendered(width)
     assert "…" not in text
     assert all(len(line) <= width for line in text.splitlines())
-    words = ("calm", "busy", "whole run", "upstream_error 4", "100 %", "60 %", "250 ms", "1000000", "200000", "900000")
-    assert [word for word in words if word not in text] == []
+    texts = ("calm", "busy", "whole run", "upstream_error 4", "100 %", "60 %", "250 ms", "1000000", "200000", "900000")
+    assert [each for each in texts if each not in text] == []
 
 
 def test_a_quantile_that_no_stream_reached_is_infinite() -> None:

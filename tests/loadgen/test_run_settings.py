@@ -1,4 +1,4 @@
-"""Wrong flags are refused before any load, in words that help."""
+"""The settings of a run, from flags or the environment; wrong ones are refused before any load."""
 
 import argparse
 from typing import Any
@@ -13,10 +13,10 @@ from loadgen.load_target import Target, parse
 LOCAL = ["--target", "http://127.0.0.1:8000", "--out", "results"]
 
 
-def parsed(*words: str) -> Any:
+def parsed(*arguments: str) -> Any:
     parser = argparse.ArgumentParser(prog="vllm-slo load")
     command.configure(parser)
-    return parser.parse_args(["run", *words])
+    return parser.parse_args(["run", *arguments])
 
 
 @pytest.mark.parametrize(

