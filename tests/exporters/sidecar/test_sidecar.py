@@ -11,9 +11,10 @@ import pytest
 from tests.support.fake_engine import Engine, serving
 from tests.support.openmetrics import parse_openmetrics
 from tests.support.ports import free_port
-from tests.support.sidecar_process import alive, sidecar
-from tests.support.waiting import until
+from tests.support.sidecar_process import RUN, START, alive, sidecar
+from tests.support.waiting import HANG, until
 
+SLOW_RESTARTS = f"{START}supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 10 * {HANG}; {RUN}"
 OK = "llm_requests_total{all,tiny,ok,false,other}"
 
 
@@ -116,7 +117,7 @@ async def test_a_killed_supervisor_leaves_no_child_behind_and_a_complete_log(tmp
         pids = [pid for pid in (running.exporter, running.relay) if pid is not None]
         assert len(pids) == 2
         running.process.kill()
-        await until(lambda: _all_gone(pids), 3)
+        await until(lambda: _all_gone(pids), 30)  # the drain takes 30 s at its longest
         assert await running.logged() == ["one"]
 
 
@@ -143,13 +144,13 @@ async def _all_gone(pids: list[int]) -> bool:
 
 
 async def test_sigterm_while_a_child_waits_for_its_restart_ends_at_once(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=SLOW_RESTARTS) as running:
         relay = running.relay
         assert relay is not None
         os.kill(relay, signal.SIGKILL)
         await running.logs_line("WARNING supervisor: relay-0 ended by signal 9; starting it again")
         running.process.send_signal(signal.SIGTERM)
-        assert await running.ended(3) == 0
+        assert await running.ended() == 0
 
 
 async def test_sighup_follows_a_rotation_of_the_log(tmp_path: Path) -> None:
