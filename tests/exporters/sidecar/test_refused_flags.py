@@ -10,6 +10,7 @@ import pytest
 from compose.cli import main
 from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT, SLOS, command, environment
+from tests.support.waiting import HANG
 
 ENGINE = "http://127.0.0.1:1"
 
@@ -144,9 +145,9 @@ async def refused(*words: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
         *command("--upstream", ENGINE, *words), cwd=ROOT, env=environment(), stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(120):
-        _, said = await process.communicate()
-    return process.returncode, said.decode()
+    async with asyncio.timeout(HANG):
+        _, stderr = await process.communicate()
+    return process.returncode, stderr.decode()
 
 
 async def test_an_address_that_cannot_be_listened_on_is_refused(slos: str, busy: int) -> None:

@@ -11,9 +11,10 @@ import pytest
 from tests.support.fake_engine import Engine, serving
 from tests.support.openmetrics import parse_openmetrics
 from tests.support.ports import free_port
-from tests.support.sidecar_process import alive, sidecar
-from tests.support.waiting import until
+from tests.support.sidecar_process import RUN, START, alive, sidecar
+from tests.support.waiting import HANG, until
 
+SLOW_RESTARTS = f"{START}supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 10 * {HANG}; {RUN}"
 OK = "llm_requests_total{all,tiny,ok,false,other}"
 
 
@@ -143,7 +144,7 @@ async def _all_gone(pids: list[int]) -> bool:
 
 
 async def test_sigterm_while_a_child_waits_for_its_restart_ends_at_once(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=SLOW_RESTARTS) as running:
         relay = running.relay
         assert relay is not None
         os.kill(relay, signal.SIGKILL)

@@ -16,7 +16,7 @@ from exporters.sidecar.supervision.listeners import listen
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT, RUN, START, Running, alive, command, environment, sidecar
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 BODY = {"model": "tiny", "messages": [], "stream": True}
 STOPPING = "INFO supervisor: stopping: /readyz fails, open requests may finish within 30 s"
@@ -217,7 +217,7 @@ async def test_of_two_sidecars_with_workers_started_at_once_exactly_one_is_refus
         for _ in range(2)
     ]
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(HANG):
             done, _ = await asyncio.wait(
                 [asyncio.create_task(each.wait()) for each in started], return_when=asyncio.FIRST_COMPLETED
             )
