@@ -85,7 +85,7 @@ def _forgotten(spec: SloFile, period: Node, retention: float | None) -> Iterator
         kept = spell_duration(retention)
         yield Finding(
             Level.WARNING,
-            period.told(
+            period.problem_here(
                 f"is longer than the {kept} that Prometheus keeps, so bad events are forgotten and the budget left "
                 f"looks too good; use a period of at most {kept}, or keep samples for {spell_duration(spec.period)}"
             ),
@@ -108,14 +108,14 @@ def _classes(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
             )
         else:
             text = f"no request is of such a size, {_ONLY_THE_HEADER}; widen its bounds"
-        yield Finding(Level.WARNING, name.told(text))
+        yield Finding(Level.WARNING, name.problem_here(text))
     if takers[OTHER]:
         return
     for item in keys["slos"].items():
         for name in dict(item.entries())["classes"].items():
             if name.text() == OTHER:
                 text = f"every size of request fits one of the classes, {_ONLY_THE_HEADER}; leave {OTHER!r} out"
-                yield Finding(Level.WARNING, name.told(text))
+                yield Finding(Level.WARNING, name.problem_here(text))
 
 
 def _takers(spec: SloFile) -> dict[str, set[str]]:
@@ -141,28 +141,28 @@ def _tiers(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
     for item, slo in zip(keys["slos"].items(), spec.slos, strict=True):
         objective = dict(item.entries())["objective"]
         for text in rescaled(replace(spec, slos=(slo,))):
-            yield Finding(Level.NOTE, objective.told(text))
+            yield Finding(Level.NOTE, objective.problem_here(text))
 
 
 def _uncounted(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
     """Which SLOs mean something else, or nothing, where vLLM alone counts."""
     if problem := refused(spec):
         key, text = problem
-        yield Finding(Level.MISTAKE, keys.get(key, keys["slos"]).told(text))
+        yield Finding(Level.MISTAKE, keys.get(key, keys["slos"]).problem_here(text))
     classes = [name for name in spec.class_names if name != OTHER or _takers(spec)[OTHER]]
     for item, found in zip(keys["slos"].items(), judged(spec), strict=True):
         places = dict(item.entries())
         if isinstance(found, LeftOut):
-            yield Finding(Level.WARNING, places[found.key].told(found.told))
+            yield Finding(Level.WARNING, places[found.key].problem_here(found.told))
             continue
         if found.snapped:
-            yield Finding(Level.NOTE, places["threshold"].told(found.told))
+            yield Finding(Level.NOTE, places["threshold"].problem_here(found.told))
         if others := [name for name in classes if name not in found.slo.classes]:
             text = f"vLLM knows no classes, so requests of {', '.join(others)} are counted too"
-            yield Finding(Level.NOTE, places["classes"].told(text))
+            yield Finding(Level.NOTE, places["classes"].problem_here(text))
     if spec.alerting.per_tenant:
         text = "vLLM knows no tenants, so per_tenant is left out; only the sidecar tells them apart"
-        yield Finding(Level.WARNING, keys["alerting"].told(text))
+        yield Finding(Level.WARNING, keys["alerting"].problem_here(text))
 
 
 def _list(words: list[str]) -> str:

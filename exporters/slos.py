@@ -212,7 +212,7 @@ def _parse(reader: Reader) -> SloFile:
     root = reader.node()
     keys = root.fields(_KEYS, required=("version", "period", "classes", "slos"))
     if (version := keys.get("version")) and version.number() not in {None, 1.0}:
-        version.problem(f"{version.shown()} is not known to this release; write 1")
+        version.problem(f"{version.quoted()} is not known to this release; write 1")
 
     def seconds(key: str, default: float) -> float:
         return (keys[key].duration() or default) if key in keys else default

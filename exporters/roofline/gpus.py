@@ -92,6 +92,6 @@ def _gpu(node: Node) -> Gpu | None:
 def _amount(node: Node) -> float | None:
     value = node.number(least=1)
     if value == math.inf:
-        node.problem(f"expected a number of at least 1, found {node.shown()}")
+        node.problem(f"expected a number of at least 1, found {node.quoted()}")
         return None
     return value
