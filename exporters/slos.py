@@ -243,7 +243,7 @@ class ScrapedEngine:
 def _format_version(node: Node) -> float | None:
     version = node.number()
     if version not in {None, 1.0}:
-        node.problem(f"{node.shown()} is not known to this release; write 1")
+        node.problem(f"{node.quoted()} is not known to this release; write 1")
     return version
 
 

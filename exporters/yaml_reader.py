@@ -24,7 +24,7 @@ class Problem:
     path: str
     text: str
     length: int = 1
-    """Characters of that line that are meant."""
+    """Characters of that line."""
 
 
 class FileError(UsageError):
@@ -52,7 +52,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 @dataclass(slots=True)
 class Reader:
-    """The file's root and the mistakes found so far."""
+    """The file's root and its mistakes so far."""
 
     source: str
     content: str
@@ -122,14 +122,14 @@ class Node:
         self.reader.problems.append(self.as_problem(text))
 
     def as_problem(self, text: str) -> Problem:
-        """What there is to say about this place; what spans several lines is meant by its first character."""
+        """A mistake at this place; a value of several lines is marked at its first character."""
         if self.at is None:
             return Problem(1, 1, self.path, text)
         start, end = self.at.start_mark, self.at.end_mark
         length = end.column - start.column if end.line == start.line else 1
         return Problem(start.line + 1, start.column + 1, self.path, text, max(1, length))
 
-    def shown(self) -> str:
+    def quoted(self) -> str:
         """The value as a message quotes it."""
         match self.at:
             case yaml.ScalarNode(value=value):
@@ -145,27 +145,27 @@ class Node:
         """The entries of a mapping; unknown, repeated and missing keys are mistakes."""
         names = list(keys)
         if not isinstance(self.at, yaml.MappingNode):
-            self.problem(f"expected a mapping with {', '.join(names)}, found {self.shown()}")
+            self.problem(f"expected a mapping with {', '.join(names)}, found {self.quoted()}")
             return {}
-        values: dict[str, Node] = {}
+        entries: dict[str, Node] = {}
         for key_node, value_node in self.at.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else "?"
             here = Node(self.reader, key_node, self._join(key))
             if key not in names:
                 here.problem(f"unknown key; {nearest(key, names)}")
-            elif key in values:
+            elif key in entries:
                 here.problem("is given twice; keep one")
             else:
-                values[key] = Node(self.reader, value_node, self._join(key))
+                entries[key] = Node(self.reader, value_node, self._join(key))
         for name in required:
-            if name not in values:
+            if name not in entries:
                 self.problem(f"{name} is missing" if self.path else f"the key {name} is missing")
-        return values
+        return entries
 
     def entries(self) -> Iterator[tuple[str, "Node"]]:
         """Key and value of a mapping with free keys."""
         if not isinstance(self.at, yaml.MappingNode):
-            self.problem(f"expected a mapping, found {self.shown()}")
+            self.problem(f"expected a mapping, found {self.quoted()}")
             return
         for key_node, value_node in self.at.value:
             key = str(key_node.value)
@@ -177,14 +177,14 @@ class Node:
 
     def items(self) -> list["Node"]:
         if not isinstance(self.at, yaml.SequenceNode):
-            self.problem(f"expected a list, found {self.shown()}")
+            self.problem(f"expected a list, found {self.quoted()}")
             return []
         return [Node(self.reader, item, f"{self.path}[{index}]") for index, item in enumerate(self.at.value)]
 
     def text(self) -> str | None:
         if isinstance(self.at, yaml.ScalarNode) and self.at.tag != "tag:yaml.org,2002:null":
             return str(self.at.value)
-        self.problem(f"expected a text, found {self.shown()}")
+        self.problem(f"expected a text, found {self.quoted()}")
         return None
 
     def name(self) -> str | None:
@@ -206,7 +206,7 @@ class Node:
     def boolean(self) -> bool | None:
         if isinstance(self.at, yaml.ScalarNode) and self.at.tag == "tag:yaml.org,2002:bool":
             return str(self.at.value).lower() in {"true", "yes", "on"}
-        self.problem(f"expected true or false, found {self.shown()}")
+        self.problem(f"expected true or false, found {self.quoted()}")
         return None
 
     def number(self, *, least: float | None = None, whole: bool = False) -> float | None:
@@ -217,7 +217,7 @@ class Node:
             value = float(yaml.safe_load(self.at.value))
         fits = value is not None and math.isfinite(value) and (not whole or value == int(value))
         if value is None or not fits or (least is not None and value < least):
-            self.problem(f"expected {kind}{bound}, found {self.shown()}")
+            self.problem(f"expected {kind}{bound}, found {self.quoted()}")
             return None
         return value
 
@@ -227,7 +227,7 @@ class Node:
             return parse_duration(str(self.at.value) if isinstance(self.at, yaml.ScalarNode) else "")
         except InvalidValueError:
             self.problem(
-                f"{self.shown()} is no duration; write a number with a unit, such as 250ms, 5s, 1m, 12h or 30d"
+                f"{self.quoted()} is no duration; write a number with a unit, such as 250ms, 5s, 1m, 12h or 30d"
             )
             return None
 

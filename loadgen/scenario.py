@@ -105,7 +105,7 @@ def _fraction(node: Node | None, default: float) -> float:
         return default
     value = node.number(least=0)
     if value is not None and value > 1:
-        node.problem(f"{node.shown()} is no share; write a number from 0 to 1")
+        node.problem(f"{node.quoted()} is no share; write a number from 0 to 1")
     return default if value is None else value
 
 

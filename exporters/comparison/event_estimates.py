@@ -48,8 +48,8 @@ def _quantile(
     window: Window, values: Sequence[tuple[float, float]], ordered: Sequence[float], percent: int
 ) -> Quantile:
     """The correlation is that of "lies below the quantile"."""
-    found = Quantile(ordered, percent, len(ordered)).value
-    below = [(at, float(value <= found if found < math.inf else value < found), 1.0) for at, value in values]
+    quantile = Quantile(ordered, percent, len(ordered)).value
+    below = [(at, float(value <= quantile if quantile < math.inf else value < quantile), 1.0) for at, value in values]
     return Quantile(ordered, percent, _effective_size(window, below, sum(some for _, some, _ in below) / len(below)))
 
 

@@ -30,12 +30,12 @@ CALM = Truth()
 
 def compared(capsys: pytest.CaptureFixture[str], log: Path, *words: str) -> dict[str, Any]:
     assert main(["compare", "--around", "last", "--request-log", str(log), "--format", "json", *words]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
 
 
-def verdicts(found: dict[str, Any]) -> dict[str, str]:
-    return {row["figure"]: row["verdict"] for row in found["rows"]}
+def verdicts(report: dict[str, Any]) -> dict[str, str]:
+    return {row["figure"]: row["verdict"] for row in report["rows"]}
 
 
 def flipped(folder: Path, before: Truth, after: Truth, seed: int = 1) -> Path:
@@ -43,8 +43,8 @@ def flipped(folder: Path, before: Truth, after: Truth, seed: int = 1) -> Path:
 
 
 def test_true_differences_are_found_each_in_its_direction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = compared(capsys, flipped(tmp_path, CALM, Truth(wait=0.1, tpot=0.06, bad=0.3, hits=0.6)))
-    assert verdicts(found) == {
+    report = compared(capsys, flipped(tmp_path, CALM, Truth(wait=0.1, tpot=0.06, bad=0.3, hits=0.6)))
+    assert verdicts(report) == {
         "offered": "no difference shown",
         "SLO ttft": "worse",
         "goodput": "worse",
@@ -58,7 +58,7 @@ def test_true_differences_are_found_each_in_its_direction(tmp_path: Path, capsys
         "tokens": "no difference shown",
         "cache hits": "better",
     }
-    (wait,) = [row for row in found["rows"] if row["figure"] == "TTFT p50"]
+    (wait,) = [row for row in report["rows"] if row["figure"] == "TTFT p50"]
     assert wait["before"]["low"] < 0.4 * 0.693 < wait["before"]["high"]
     assert wait["difference"]["low"] < (0.1 - 0.4) * 0.693 < wait["difference"]["high"] < 0
 
@@ -66,26 +66,28 @@ def test_true_differences_are_found_each_in_its_direction(tmp_path: Path, capsys
 def test_equal_sides_show_a_difference_as_seldom_as_promised(tmp_path: Path) -> None:
     """Two classes over 30 flips that changed nothing: in 5 % of them may even one of all rows differ."""
     windows = Window(FLIP - WINDOW, FLIP), Window(FLIP + SETTLE, FLIP + SETTLE + WINDOW)
-    flips, wrong, alone = 30, 0, 0
+    flips, wrong, uncorrected = 30, 0, 0
     for seed in range(flips):
         rng = seeded(seed)
         records = [*around_flip(rng, CALM, CALM), *around_flip(rng, CALM, CALM, "lilo")]
         log = RequestLogSource([write(tmp_path / f"{seed}.jsonl", records)], SPEC)
         before, after = (log.measurements(window, SETTLE) for window in windows)
-        found = compare(before, after, 50)
-        assert len(found) == 24
-        wrong += any(row.finding is not Finding.NO_DIFFERENCE for row in found)
-        alone += sum(row.only_uncorrected for row in found)
+        rows = compare(before, after, 50)
+        assert len(rows) == 24
+        wrong += any(row.finding is not Finding.NO_DIFFERENCE for row in rows)
+        uncorrected += sum(row.only_uncorrected for row in rows)
     assert wrong / flips <= 0.05
-    assert 0 < alone / flips / 24 <= 0.05  # as single rows they differ by chance, which is what the correction is for
+    assert (
+        0 < uncorrected / flips / 24 <= 0.05
+    )  # as single rows they differ by chance, which is what the correction is for
 
 
 def test_unequal_load_is_said_before_anything_is_blamed_on_the_change(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = compared(capsys, flipped(tmp_path, CALM, Truth(rate=2.0)))
-    assert verdicts(found)["offered"] == "higher"
-    (rise,) = re.findall(r"^The load was not the same \(siso \+([\d.]+)/s\)", found["notes"][0])
+    report = compared(capsys, flipped(tmp_path, CALM, Truth(rate=2.0)))
+    assert verdicts(report)["offered"] == "higher"
+    (rise,) = re.findall(r"^The load was not the same \(siso \+([\d.]+)/s\)", report["notes"][0])
     assert 0.8 < float(rise) < 1.2
 
 
@@ -95,9 +97,9 @@ def test_a_class_that_vanishes_is_lower_and_nothing_else_is_claimed_of_it(
     rng = seeded(4)
     lilo = stretch(rng, FLIP - WINDOW - 60, WINDOW + 60, CALM, "lilo")
     log = write(tmp_path / "requests.jsonl", [*around_flip(rng, CALM, CALM), *lilo])
-    found = verdicts(compared(capsys, log, "--class", "lilo"))
-    assert found.pop("offered") == "lower"
-    assert set(found.values()) == {"not enough events"}
+    findings = verdicts(compared(capsys, log, "--class", "lilo"))
+    assert findings.pop("offered") == "lower"
+    assert set(findings.values()) == {"not enough events"}
 
 
 def test_a_window_with_too_few_events_has_no_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,10 +124,10 @@ def test_the_restart_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ],
         FLIP,
     )
-    found = compared(capsys, log)
-    assert FLIP - 99 <= found["restart"]["start"] < FLIP - 98
-    assert found["before"]["end"] == pytest.approx(found["restart"]["start"])
-    assert verdicts(found)["goodput"] == "no difference shown"
+    report = compared(capsys, log)
+    assert FLIP - 99 <= report["restart"]["start"] < FLIP - 98
+    assert report["before"]["end"] == pytest.approx(report["restart"]["start"])
+    assert verdicts(report)["goodput"] == "no difference shown"
 
 
 def test_a_time_and_a_revision_find_the_same_change_as_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,8 +135,8 @@ def test_a_time_and_a_revision_find_the_same_change_as_last(tmp_path: Path, caps
     windows = []
     for around in ("last", "bbb", "2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00", "1800000000"):
         assert main(["compare", "--around", around, "--request-log", log, "--format", "json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        windows.append((found["before"], found["after"]))
+        report = json.loads(capsys.readouterr().out)
+        windows.append((report["before"], report["after"]))
     assert windows == [windows[0]] * 5
 
 
@@ -146,16 +148,16 @@ def test_the_table_fits_and_says_how_sure_it_is(
     log.write_bytes(log.read_bytes() + b"garbage\n")
     assert main(["compare", "--around", "last", "--request-log", str(log)]) == 0
     printed = capsys.readouterr().out
-    table, _, said = printed.partition("12 rows were tested")
+    table, _, notes = printed.partition("12 rows were tested")
     assert max(map(len, table.splitlines()[4:])) <= 100
     assert re.search(
         r"^cache hits % +0 \(0\.\.0\.\d+\) +\d\d\.\d \([\d.]+\) +\+\d\d\.\d \([\d.]+\) better", table, re.MULTILINE
     )
     assert "of which 30s to settle" in " ".join(table.split())
-    said = " ".join(said.split())
-    assert "of 12 rows without any true difference about 0.6 would leave out 0" in said
-    assert "Verdicts are corrected for that (Holm): at most 5% risk of even one false one." in said
-    assert "requests.jsonl: lines passed over because they hold no request: 1; the first is line " in said
+    notes = " ".join(notes.split())
+    assert "of 12 rows without any true difference about 0.6 would leave out 0" in notes
+    assert "Verdicts are corrected for that (Holm): at most 5% risk of even one false one." in notes
+    assert "requests.jsonl: lines passed over because they hold no request: 1; the first is line " in notes
 
 
 def test_markdown_holds_the_same_rows_and_no_markup_from_the_log(

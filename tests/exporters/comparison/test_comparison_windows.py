@@ -23,7 +23,7 @@ def planned(
 
 
 @pytest.mark.parametrize(
-    "found, before, after, shortened",
+    "windows, before, after, shortened",
     [
         pytest.param(planned(), (400, 1000), (1035, 1635), "", id="up to the change, and from when it has settled"),
         pytest.param(
@@ -76,14 +76,14 @@ def planned(
         ),
     ],
 )
-def test_a_plan(found: Plan, before: tuple[float, float], after: tuple[float, float], shortened: str) -> None:
-    assert (found.before, found.after, found.shortened) == (Window(*before), Window(*after), shortened)
+def test_a_plan(windows: Plan, before: tuple[float, float], after: tuple[float, float], shortened: str) -> None:
+    assert (windows.before, windows.after, windows.shortened) == (Window(*before), Window(*after), shortened)
 
 
 def test_all_that_changed_together_is_told_in_order() -> None:
     """The engine's fingerprint is seen with the first answer, after the settings that it stands for."""
-    found = planned(Change(1020, 1021, "b -> c"), CHANGE, Change(1030, 1031, "c -> d"), Change(1900, 1901, "d -> e"))
-    assert found.change == Change(1000, 1031, "a -> b; b -> c; c -> d")
+    windows = planned(Change(1020, 1021, "b -> c"), CHANGE, Change(1030, 1031, "c -> d"), Change(1900, 1901, "d -> e"))
+    assert windows.change == Change(1000, 1031, "a -> b; b -> c; c -> d")
 
 
 def test_a_restart_is_named() -> None:
@@ -94,10 +94,10 @@ def test_a_restart_is_named() -> None:
 def test_the_windows_are_equal_and_keep_clear_of_the_change(
     window: float, settle: float, begins: float, ends: float
 ) -> None:
-    found = planned(window=window, settle=settle, coverage=Coverage(begins, ends, "the log"))
-    assert found.before.seconds == pytest.approx(found.after.seconds)
-    assert begins - 1e-6 <= found.before.start < found.before.end == CHANGE.start
-    assert CHANGE.end + settle == found.after.start < found.after.end <= ends + 1e-6
+    windows = planned(window=window, settle=settle, coverage=Coverage(begins, ends, "the log"))
+    assert windows.before.seconds == pytest.approx(windows.after.seconds)
+    assert begins - 1e-6 <= windows.before.start < windows.before.end == CHANGE.start
+    assert CHANGE.end + settle == windows.after.start < windows.after.end <= ends + 1e-6
 
 
 @pytest.mark.parametrize(

@@ -74,14 +74,14 @@ def test_a_p95_needs_events_beyond_it_and_a_median_hardly_any() -> None:
 
 
 def test_a_quantile_of_what_never_came_has_no_upper_bound() -> None:
-    found = Quantile([*(float(value) for value in range(100)), *([math.inf] * 100)], 50, 200)
-    assert (found.value, found.interval(Z)) == (99.0, (85.0, math.inf))
+    estimate = Quantile([*(float(value) for value in range(100)), *([math.inf] * 100)], 50, 200)
+    assert (estimate.value, estimate.interval(Z)) == (99.0, (85.0, math.inf))
 
 
 def test_a_quantile_from_buckets_is_histogram_quantile_and_never_narrower_than_its_bucket() -> None:
-    found = BucketQuantile([0.1, 0.5, 1.0, math.inf], [100, 700, 1000, 1000], 50)
-    assert found.value == pytest.approx(0.1 + 0.4 * 400 / 600)
-    assert found.interval(Z) == (0.1, 0.5)
+    estimate = BucketQuantile([0.1, 0.5, 1.0, math.inf], [100, 700, 1000, 1000], 50)
+    assert estimate.value == pytest.approx(0.1 + 0.4 * 400 / 600)
+    assert estimate.interval(Z) == (0.1, 0.5)
     assert BucketQuantile([0.1, 0.5, math.inf], [10, 480, 1000], 50).interval(Z) == (0.1, math.inf)
     assert BucketQuantile([0.1, math.inf], [10, 1000], 50).value == 0.1
 
@@ -129,20 +129,20 @@ Draw = Callable[[random.Random, float], float]
 
 
 def arrivals(rng: random.Random, per_second: float) -> list[float]:
-    found, at = [], rng.expovariate(per_second)
+    times, at = [], rng.expovariate(per_second)
     while at < WINDOW.end:
-        found.append(at)
+        times.append(at)
         at += rng.expovariate(per_second)
-    return found
+    return times
 
 
-def alike(rng: random.Random, count: int, memory: float) -> list[float]:
+def correlated(rng: random.Random, count: int, memory: float) -> list[float]:
     """Standard normal each, and each like the one before it by `memory`: a queue."""
-    found, now = [], rng.gauss(0, 1)
+    values, now = [], rng.gauss(0, 1)
     for _ in range(count):
         now = memory * now + math.sqrt(1 - memory**2) * rng.gauss(0, 1)
-        found.append(now)
-    return found
+        values.append(now)
+    return values
 
 
 TRUE_P95 = math.exp(NormalDist().inv_cdf(0.95))
@@ -151,11 +151,11 @@ TRUE_P95 = math.exp(NormalDist().inv_cdf(0.95))
 def sampled(rng: random.Random, memory: float) -> dict[str, tuple[Estimate, float]]:
     """One window of 200 requests or so: an estimate of each kind, and its truth."""
     times = arrivals(rng, 200 / 600)
-    values = alike(rng, len(times), memory)
+    values = correlated(rng, len(times), memory)
     limit = NormalDist().inv_cdf(0.9)
     sizes = [rng.uniform(100, 1000) for _ in times]
     spread = quantiles(WINDOW, TTFT, [(at, math.exp(value)) for at, value in zip(times, values, strict=True)])
-    found = {
+    measurements = {
         "share": (share(WINDOW, [(at, float(v < limit), 1.0) for at, v in zip(times, values, strict=True)]), 0.9),
         "ratio": (share(WINDOW, [(at, s * (rng.random() < 0.4), s) for at, s in zip(times, sizes, strict=True)]), 0.4),
         "p50": (spread[TTFT[0]], 1.0),
@@ -163,7 +163,11 @@ def sampled(rng: random.Random, memory: float) -> dict[str, tuple[Estimate, floa
         "rate": (rate(WINDOW, [(at, 1.0) for at in times]), 200 / 600),
         "amount": (rate(WINDOW, list(zip(times, sizes, strict=True))), 200 / 600 * 550),
     }
-    return {name: (got.estimate, truth) for name, (got, truth) in found.items() if got.estimate is not None}
+    return {
+        name: (measurement.estimate, truth)
+        for name, (measurement, truth) in measurements.items()
+        if measurement.estimate is not None
+    }
 
 
 @pytest.mark.parametrize(
@@ -179,10 +183,10 @@ def test_the_intervals_hold_the_truth_at_their_stated_rate(memory: float, least:
     apart = dict.fromkeys(held, 0)
     for _ in range(runs):
         before, after = sampled(rng, memory), sampled(rng, memory)
-        for name, (found, truth) in after.items():
-            low, high = found.interval(Z)
+        for name, (estimate, truth) in after.items():
+            low, high = estimate.interval(Z)
             held[name] += low <= truth <= high
-            low, high = Difference(before[name][0], found).interval(Z)
+            low, high = Difference(before[name][0], estimate).interval(Z)
             apart[name] += low > 0 or high < 0
     assert min(held.values()) / runs >= least, held
     assert max(apart.values()) / runs <= 1 - least, apart

@@ -73,14 +73,14 @@ def prometheus(tools: Tools) -> Iterator[str]:
 
 def compared(capsys: pytest.CaptureFixture[str], url: str, *words: str) -> dict[str, Any]:
     assert main(["compare", "--prometheus", url, "--format", "json", *words]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
 
 
 @pytest.mark.lab
 def test_counters_and_histograms_give_what_they_can(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = compared(capsys, prometheus, "--around", "last")
-    rows = {row["figure"]: row for row in found["rows"]}
+    report = compared(capsys, prometheus, "--around", "last")
+    rows = {row["figure"]: row for row in report["rows"]}
     assert {name: row["verdict"] for name, row in rows.items()} == {
         "offered": "no difference shown",
         "SLO ttft": "better",
@@ -102,11 +102,11 @@ def test_counters_and_histograms_give_what_they_can(prometheus: str, capsys: pyt
 
 @pytest.mark.lab
 def test_the_change_is_exact_and_its_restart_left_out(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = compared(capsys, prometheus, "--around", "last")
-    assert found["change"] == "enable_prefix_caching: False -> True"
-    assert found["before"] == {"start": FLIP - 600, "end": FLIP}
-    assert FLIP + 28 < found["restart"]["end"] < FLIP + 30  # until the third scrape, which has an engine
-    assert found["after"]["start"] == found["restart"]["end"] + 30
+    report = compared(capsys, prometheus, "--around", "last")
+    assert report["change"] == "enable_prefix_caching: False -> True"
+    assert report["before"] == {"start": FLIP - 600, "end": FLIP}
+    assert FLIP + 28 < report["restart"]["end"] < FLIP + 30  # until the third scrape, which has an engine
+    assert report["after"]["start"] == report["restart"]["end"] + 30
 
 
 @pytest.mark.lab

@@ -47,8 +47,12 @@ def test_each_figure_is_what_the_lines_say(tmp_path: Path) -> None:
         )
         for number in range(100)
     ]
-    found = log_of(tmp_path, records, flip=None).measurements(Window(FLIP, FLIP + 100), LEAD)["siso"]
-    values = {figure: got.estimate.value for figure, got in found.items() if got.estimate is not None}
+    measurements = log_of(tmp_path, records, flip=None).measurements(Window(FLIP, FLIP + 100), LEAD)["siso"]
+    values = {
+        figure: measurement.estimate.value
+        for figure, measurement in measurements.items()
+        if measurement.estimate is not None
+    }
     assert values == {
         OFFERED: 1.0,
         attainment("ttft"): 0.75,
@@ -62,7 +66,7 @@ def test_each_figure_is_what_the_lines_say(tmp_path: Path) -> None:
         TOKENS: pytest.approx(110.0),
         CACHE_HITS: 0.25,
     }
-    assert found[attainment("availability")].events == 80
+    assert measurements[attainment("availability")].events == 80
 
 
 def test_who_never_got_a_first_token_is_not_forgotten(tmp_path: Path) -> None:

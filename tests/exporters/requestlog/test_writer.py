@@ -103,8 +103,8 @@ def test_what_is_not_known_is_null_and_never_zero(tmp_path: Path) -> None:
     with opened(tmp_path / "log") as log:
         log.write("life", [(1, finished(model="", outcome=Outcome.UPSTREAM_UNREACHABLE, status=502))], None)
     line = lines(tmp_path / "log")[0]
-    known = {"time", "request_id", "class", "tenant", "endpoint", "stream", "status", "outcome", "e2e_ms", "slo"}
-    assert {name for name, value in line.items() if value is not None} == known | {"record"}
+    always = {"time", "request_id", "class", "tenant", "endpoint", "stream", "status", "outcome", "e2e_ms", "slo"}
+    assert {name for name, value in line.items() if value is not None} == always | {"record"}
 
 
 def test_a_number_that_was_written_is_not_logged_twice(tmp_path: Path) -> None:
@@ -125,16 +125,16 @@ def test_a_number_that_was_written_is_not_logged_twice_after_a_restart(tmp_path:
     assert ids(tmp_path / "log") == ["r-1", "r-2", "r-9", "r-3"]
 
 
-@pytest.mark.parametrize("kept", [1, 40, -2, -1])
+@pytest.mark.parametrize("length", [1, 40, -2, -1])
 def test_a_half_written_last_line_is_cut_off_and_its_record_logged_when_it_comes_again(
-    tmp_path: Path, kept: int
+    tmp_path: Path, length: int
 ) -> None:
     path = tmp_path / "log"
     with opened(path) as log:
         log.write("life", numbered(1), None)
         whole = path.stat().st_size
         log.write("life", numbered(2), None)
-    end = whole + kept if kept > 0 else path.stat().st_size + kept
+    end = whole + length if length > 0 else path.stat().st_size + length
     os.truncate(path, end)
     with opened(path) as log:
         assert path.stat().st_size == whole
