@@ -120,6 +120,18 @@ class Stage:
         for connection in list(self.relay.connections):
             connection.check_timeouts(asyncio.get_running_loop().time() + seconds)
 
+    async def stalled(self) -> None:
+        """Wait until a client that does not read takes no more of what the relay has for it."""
+        before: list[int] | None = None
+        async with asyncio.timeout(HANG):
+            while not (unwritten := self._unwritten()) or unwritten != before:
+                before = unwritten
+                await asyncio.sleep(0.02)
+
+    def _unwritten(self) -> list[int]:
+        stalled = [connection for connection in self.relay.connections if not connection.writable]
+        return [connection._transport.get_write_buffer_size() for connection in stalled]
+
     async def reached(self, number: int = 1) -> Received:
         """The `number`th request, once it is with the upstream."""
         await until(lambda: len(self.requests) >= number)
