@@ -89,7 +89,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--cut-stalled-client",
         default="5m",
         metavar="DURATION",
-        help="give up a client that has taken no byte of its answer for this, or 'never' (default %(default)s)",
+        help="disconnect a client that has read no byte of its response for this, or 'never' (default %(default)s)",
     )
     limits.add_argument(
         "--cut-first-token", metavar="DURATION", help="end a request without a first token after this (default: never)"
@@ -157,7 +157,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--metrics-auth-file does, and it opens nothing else (default: there is no /admin/)",
     )
     metrics.add_argument(
-        "--state", metavar="FILE", help="keep here, over restarts of the sidecar, what is known of the engine's flips"
+        "--state",
+        metavar="FILE",
+        help="keep the engines' config changes in this file over restarts of the sidecar",
     )
 
     traces = parser.add_argument_group("traces")

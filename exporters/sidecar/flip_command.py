@@ -53,8 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     if errors := mistakes(declaration):
         raise UsageError("\n".join(f"--{error}" for error in errors))
     for engine, settings in _post(arguments.admin, token, declaration).items():
-        for name, taken in settings.items():
-            print(f"{engine}: {name}={declaration.set[name]}: {_MEANING[taken]}")
+        for name, result in settings.items():
+            print(f"{engine}: {name}={declaration.set[name]}: {_MEANING[result]}")
     return 0
 
 

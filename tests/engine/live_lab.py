@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from compose.ports import SERVICES, Ports
 from compose.services import OURS
-from tests.support.otlp_collectors import Got, grpc_receiver
+from tests.support.otlp_collectors import ReceivedSpans, grpc_receiver
 from tests.support.ports import free_lab_ports
 
 START_SECONDS = 1200.0  # the first run installs
@@ -28,7 +28,7 @@ class Lab:
 
     ports: Ports
     folder: Path
-    collector: Got
+    collector: ReceivedSpans
 
     def engine(self) -> "Page":
         return Page.of(self.ports.url("engine") + "/metrics")
@@ -95,7 +95,7 @@ def running(folder: Path) -> Iterator[Lab]:
         yield from _running(folder, collector)
 
 
-def _running(folder: Path, collector: Got) -> Iterator[Lab]:
+def _running(folder: Path, collector: ReceivedSpans) -> Iterator[Lab]:
     lab = Lab(free_lab_ports(), folder / "lab", collector)
     ports = ",".join(f"{name}={getattr(lab.ports, name)}" for name in SERVICES)
     output = folder / "output"

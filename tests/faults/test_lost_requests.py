@@ -29,47 +29,47 @@ def record_receiver() -> RecordReceiver:
 
 
 def test_what_was_open_in_the_last_snapshot_is_lost_when_the_relay_comes_back_with_another_life() -> None:
-    told = record_receiver()
-    told.hello(Hello("relay-0", "a"))
-    told.snapshot("relay-0", open_requests(5, 5))
-    told.snapshot("relay-0", open_requests(2, 3))
-    told.disconnected("relay-0")
-    assert told.lost_requests == {}
-    told.hello(Hello("relay-0", "b"))
-    assert told.lost_requests == {"relay-0": 5}
-    told.snapshot("relay-0", open_requests(1, 0))
-    told.disconnected("relay-0")
-    told.hello(Hello("relay-0", "c"))
-    assert told.lost_requests == {"relay-0": 6}
+    receiver = record_receiver()
+    receiver.hello(Hello("relay-0", "a"))
+    receiver.snapshot("relay-0", open_requests(5, 5))
+    receiver.snapshot("relay-0", open_requests(2, 3))
+    receiver.disconnected("relay-0")
+    assert receiver.lost_requests == {}
+    receiver.hello(Hello("relay-0", "b"))
+    assert receiver.lost_requests == {"relay-0": 5}
+    receiver.snapshot("relay-0", open_requests(1, 0))
+    receiver.disconnected("relay-0")
+    receiver.hello(Hello("relay-0", "c"))
+    assert receiver.lost_requests == {"relay-0": 6}
 
 
 def test_a_relay_that_reconnects_has_lost_nothing_then_or_when_it_dies_idle() -> None:
-    told = record_receiver()
-    told.hello(Hello("relay-0", "a"))
-    told.snapshot("relay-0", open_requests(2, 3))
-    told.disconnected("relay-0")
-    told.hello(Hello("relay-0", "a"))
-    told.snapshot("relay-0", open_requests(0, 0))
-    told.disconnected("relay-0")
-    told.hello(Hello("relay-0", "b"))
-    assert told.lost_requests == {"relay-0": 0}
+    receiver = record_receiver()
+    receiver.hello(Hello("relay-0", "a"))
+    receiver.snapshot("relay-0", open_requests(2, 3))
+    receiver.disconnected("relay-0")
+    receiver.hello(Hello("relay-0", "a"))
+    receiver.snapshot("relay-0", open_requests(0, 0))
+    receiver.disconnected("relay-0")
+    receiver.hello(Hello("relay-0", "b"))
+    assert receiver.lost_requests == {"relay-0": 0}
 
 
 def test_a_relay_that_drained_has_lost_nothing() -> None:
-    told = record_receiver()
-    told.hello(Hello("relay-0", "a"))
-    told.snapshot("relay-0", open_requests(2, 3, draining=True))
-    told.disconnected("relay-0")
-    told.hello(Hello("relay-0", "b"))
-    assert told.lost_requests == {"relay-0": 0}
+    receiver = record_receiver()
+    receiver.hello(Hello("relay-0", "a"))
+    receiver.snapshot("relay-0", open_requests(2, 3, draining=True))
+    receiver.disconnected("relay-0")
+    receiver.hello(Hello("relay-0", "b"))
+    assert receiver.lost_requests == {"relay-0": 0}
 
 
 def test_a_relay_that_dies_before_its_first_snapshot_is_not_known_to_have_lost_anything() -> None:
-    told = record_receiver()
-    told.hello(Hello("relay-0", "a"))
-    told.disconnected("relay-0")
-    told.hello(Hello("relay-0", "b"))
-    assert told.lost_requests == {"relay-0": 0}
+    receiver = record_receiver()
+    receiver.hello(Hello("relay-0", "a"))
+    receiver.disconnected("relay-0")
+    receiver.hello(Hello("relay-0", "b"))
+    assert receiver.lost_requests == {"relay-0": 0}
 
 
 def relays(running: Running) -> list[int]:

@@ -12,8 +12,8 @@ OWN_ID = "53d4abe7b140f38a"
 
 def request_span(parent: str, times: dict[str, float] | None = None, span_id: str = OWN_ID) -> Span:
     """The span of one request, under the span `parent` (hex)."""
-    given = TIMES if times is None else times
-    attributes = [(f"gen_ai.latency.{name}", AnyValue(double_value=value)) for name, value in given.items()]
+    latencies = TIMES if times is None else times
+    attributes = [(f"gen_ai.latency.{name}", AnyValue(double_value=value)) for name, value in latencies.items()]
     attributes.append(("gen_ai.usage.completion_tokens", AnyValue(int_value=24)))
     return Span(
         trace_id=bytes.fromhex(TRACE),

@@ -26,6 +26,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 )
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.trace import get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tests.support.ports import free_port
 from tests.support.scripted_relay import DONE, END, SLOS, STREAM_HEAD, USAGE, chunk, content
@@ -33,8 +35,8 @@ from tests.support.waiting import HANG, until
 
 
 @dataclass
-class Got:
-    """What a receiver has been sent."""
+class ReceivedSpans:
+    """The requests that a receiver has got."""
 
     url: str
     requests: list[ExportTraceServiceRequest] = field(default_factory=list)
@@ -69,15 +71,15 @@ def _plain(value: AnyValue) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def http_collector(port: int = 0) -> AsyncIterator[Got]:
+async def http_collector(port: int = 0) -> AsyncIterator[ReceivedSpans]:
     """OTLP over HTTP/protobuf."""
 
     async def take(request: web.Request) -> web.Response:
-        if got.refuse:
+        if received.refuse:
             return web.Response(status=400)
         assert request.content_type == "application/x-protobuf"
-        got.requests.append(ExportTraceServiceRequest.FromString(await request.read()))
-        got.headers.append({name.lower(): value for name, value in request.headers.items()})
+        received.requests.append(ExportTraceServiceRequest.FromString(await request.read()))
+        received.headers.append({name.lower(): value for name, value in request.headers.items()})
         return web.Response(
             body=ExportTraceServiceResponse().SerializeToString(), content_type="application/x-protobuf"
         )
@@ -88,47 +90,47 @@ async def http_collector(port: int = 0) -> AsyncIterator[Got]:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port or free_port())
     await site.start()
-    got = Got(site.name)
+    received = ReceivedSpans(site.name)
     try:
-        yield got
+        yield received
     finally:
         await runner.cleanup()
 
 
 class _Servicer(TraceServiceServicer):
-    def __init__(self, got: Got) -> None:
-        self._got = got
+    def __init__(self, received: ReceivedSpans) -> None:
+        self._received = received
 
     def Export(self, request: ExportTraceServiceRequest, context: grpc.ServicerContext) -> ExportTraceServiceResponse:  # noqa: N802 - the service's name for it
-        self._got.requests.append(request)
-        self._got.headers.append(dict(context.invocation_metadata()))
+        self._received.requests.append(request)
+        self._received.headers.append(dict(context.invocation_metadata()))
         return ExportTraceServiceResponse()
 
 
 @contextlib.contextmanager
-def grpc_receiver(port: int = 0) -> Iterator[Got]:
+def grpc_receiver(port: int = 0) -> Iterator[ReceivedSpans]:
     """OTLP over gRPC, on threads of its own."""
     server = grpc.server(ThreadPoolExecutor(2))
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
-    got = Got(f"grpc://127.0.0.1:{bound}")
-    add_TraceServiceServicer_to_server(_Servicer(got), server)  # type: ignore[no-untyped-call]  # generated code
+    received = ReceivedSpans(f"grpc://127.0.0.1:{bound}")
+    add_TraceServiceServicer_to_server(_Servicer(received), server)  # type: ignore[no-untyped-call]  # generated code
     server.start()
     try:
-        yield got
+        yield received
     finally:
         server.stop(None).wait()
 
 
 @contextlib.asynccontextmanager
-async def grpc_collector(port: int = 0) -> AsyncIterator[Got]:
+async def grpc_collector(port: int = 0) -> AsyncIterator[ReceivedSpans]:
     """The same beside tests that run on a loop."""
-    with grpc_receiver(port) as got:
-        yield got
+    with grpc_receiver(port) as received:
+        yield received
 
 
 @contextlib.asynccontextmanager
 async def engine(usage: bytes = USAGE) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """Answers completions with a stream, everything else with 404; the heads of the completions it has got."""
+    """Answers completions with a stream, everything else with 404; the heads of the completions it has received."""
     heads: list[bytes] = []
 
     writers: list[asyncio.StreamWriter] = []
@@ -157,6 +159,14 @@ async def engine(usage: bytes = USAGE) -> AsyncIterator[tuple[int, list[bytes]]]
         for writer in writers:
             writer.transport.abort()
         await asyncio.sleep(0)
+
+
+def parent_in(head: bytes) -> tuple[str, str, bool]:
+    """Trace id, span id and sampled flag of what the engine got, read by the propagator that vLLM reads it with."""
+    lines = head.decode().split("\r\n")[1:]
+    headers = {name: value for name, _, value in (line.partition(": ") for line in lines)}
+    context = get_current_span(TraceContextTextMapPropagator().extract(headers)).get_span_context()
+    return f"{context.trace_id:032x}", f"{context.span_id:016x}", context.trace_flags.sampled
 
 
 @dataclass

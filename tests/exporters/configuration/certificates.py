@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from exporters.configuration.tls import Certificate
+from tests.support.waiting import HANG
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl program to make certificates")
 
@@ -24,11 +25,11 @@ class Authority:
         return str(self.folder / "authority.pem")
 
     def issue(self, name: str, *, days: int = 30, address: str = "127.0.0.1", algorithm: str = "ec") -> Certificate:
-        made = self._files(name)
+        files = self._files(name)
         names = ("-addext", f"subjectAltName=IP:{address}", "-addext", "basicConstraints=critical,CA:FALSE")
         signed = ("-CA", self.ca, "-CAkey", self._files("authority").key)
-        self._make(made, *signed, *names, "-days", str(days), algorithm=algorithm)
-        return made
+        self._make(files, *signed, *names, "-days", str(days), algorithm=algorithm)
+        return files
 
     def client(self) -> ssl.SSLContext:
         """What a client that trusts this authority connects with."""
@@ -40,13 +41,15 @@ class Authority:
     def _make(self, files: Certificate, *words: str, algorithm: str = "ec") -> None:
         kind = ["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"] if algorithm == "ec" else [algorithm]
         subject = f"/CN={Path(files.cert).stem}"
-        made = ["openssl", "req", "-x509", "-newkey", *kind, "-nodes", "-subj", subject, *words]
-        subprocess.run([*made, "-keyout", files.key, "-out", files.cert], check=True, capture_output=True, timeout=120)
+        command = ["openssl", "req", "-x509", "-newkey", *kind, "-nodes", "-subj", subject, *words]
+        subprocess.run(
+            [*command, "-keyout", files.key, "-out", files.cert], check=True, capture_output=True, timeout=HANG
+        )
 
 
 def authority(folder: Path) -> Authority:
-    made = Authority(folder)
+    signer = Authority(folder)
     folder.mkdir()
     uses = ("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign")
-    made._make(made._files("authority"), *uses)
-    return made
+    signer._make(signer._files("authority"), *uses)
+    return signer

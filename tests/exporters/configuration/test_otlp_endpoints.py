@@ -109,10 +109,10 @@ def test_what_cannot_be_listened_on_is_refused_with_what_can(text: str, message:
 
 
 def test_a_receiver_that_is_taken_is_said_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        where = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        where = f"127.0.0.1:{listener.getsockname()[1]}"
         for scheme in ("grpc", "http"):
             assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--engine-spans", f"{scheme}://{where}"]) == 2
             assert capsys.readouterr().err == (
@@ -128,8 +128,8 @@ def test_two_receivers_need_two_ports(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_headers_of_flags_win_over_those_of_the_environment_and_keep_their_equals_signs() -> None:
-    given = ["Authorization=Basic YTpi==", "x-a = b "]
-    assert otlp_endpoints.headers(given, {"authorization": "old", "x-c": "d"}) == {
+    pairs = ["Authorization=Basic YTpi==", "x-a = b "]
+    assert otlp_endpoints.headers(pairs, {"authorization": "old", "x-c": "d"}) == {
         "authorization": "Basic YTpi==",
         "x-a": "b",
         "x-c": "d",

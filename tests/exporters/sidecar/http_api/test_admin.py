@@ -41,7 +41,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-async def asked(
+async def fetch(
     running: Running, method: str, page: str, headers: dict[str, str], body: str | None = None
 ) -> tuple[int, str]:
     async with running.session.request(method, f"{running.pages}{page}", headers=headers, data=body) as response:
@@ -49,10 +49,10 @@ async def asked(
 
 
 async def flips(running: Running) -> dict[str, Any]:
-    status, text = await asked(running, "GET", "/admin/flips", ADMIN)
+    status, text = await fetch(running, "GET", "/admin/flips", ADMIN)
     assert status == 200
-    found: dict[str, Any] = json.loads(text)
-    return found
+    body: dict[str, Any] = json.loads(text)
+    return body
 
 
 async def flip(running: Running, token: Path, *words: str) -> tuple[int, str, str]:
@@ -146,31 +146,31 @@ async def test_the_admin_token_alone_opens_the_admin_pages_and_nothing_else(
     async with sidecar(tmp_path, engine.url, *words) as running:
         for headers in ({}, metrics, {"authorization": f"Basic {TOKEN}"}, {"authorization": f"Bearer {TOKEN}x"}):
             for method, page in (("GET", "/admin/flips"), ("POST", "/admin/flip"), ("GET", "/admin/nowhere")):
-                assert await asked(running, method, page, headers) == (401, REFUSED)
-        assert (await asked(running, "GET", "/admin/flips", ADMIN))[0] == 200
-        assert (await asked(running, "GET", "/admin/flip", ADMIN))[0] == 405
-        assert (await asked(running, "GET", "/admin/nowhere", ADMIN))[0] == 404
-        assert (await asked(running, "GET", "/metrics", ADMIN))[0] == 401
-        assert (await asked(running, "GET", "/metrics", metrics))[0] == 200
+                assert await fetch(running, method, page, headers) == (401, REFUSED)
+        assert (await fetch(running, "GET", "/admin/flips", ADMIN))[0] == 200
+        assert (await fetch(running, "GET", "/admin/flip", ADMIN))[0] == 405
+        assert (await fetch(running, "GET", "/admin/nowhere", ADMIN))[0] == 404
+        assert (await fetch(running, "GET", "/metrics", ADMIN))[0] == 401
+        assert (await fetch(running, "GET", "/metrics", metrics))[0] == 200
         write(token, "two words\n")
         running.process.send_signal(signal.SIGHUP)
         refusal = AT_ADMIN.replace("TOKEN", str(token))
         await running.logs_line(f"ERROR exporter: {refusal}; nothing of this file is used")
-        assert (await asked(running, "GET", "/admin/flips", ADMIN))[0] == 200
+        assert (await fetch(running, "GET", "/admin/flips", ADMIN))[0] == 200
         write(token, "renewed\n")
         running.process.send_signal(signal.SIGHUP)
 
         async def renewed() -> bool:
-            return (await asked(running, "GET", "/admin/flips", {"authorization": "Bearer renewed"}))[0] == 200
+            return (await fetch(running, "GET", "/admin/flips", {"authorization": "Bearer renewed"}))[0] == 200
 
         await until(renewed)
-        assert await asked(running, "GET", "/admin/flips", ADMIN) == (401, REFUSED)
+        assert await fetch(running, "GET", "/admin/flips", ADMIN) == (401, REFUSED)
         assert TOKEN not in running.stderr.read_text()
 
 
 async def test_without_a_token_file_there_are_no_admin_pages(tmp_path: Path, engine: Engine, token: Path) -> None:
     async with sidecar(tmp_path, engine.url) as running:
-        assert (await asked(running, "GET", "/admin/flips", ADMIN))[0] == 404
+        assert (await fetch(running, "GET", "/admin/flips", ADMIN))[0] == 404
         assert await flip(running, token, "--set", "a=b") == (
             2,
             "",
@@ -211,9 +211,9 @@ async def test_a_wrong_declaration_is_refused_with_every_mistake_and_changes_not
     ]
     async with sidecar(tmp_path, engine.url, "--admin-token-file", str(token)) as running:
         for body, found in bodies:
-            status, text = await asked(running, "POST", "/admin/flip", ADMIN, body)
+            status, text = await fetch(running, "POST", "/admin/flip", ADMIN, body)
             assert (status, json.loads(text)) == (400, {"errors": found})
-        status, text = await asked(running, "POST", "/admin/flip", ADMIN, " " * 70_000)
+        status, text = await fetch(running, "POST", "/admin/flip", ADMIN, " " * 70_000)
         assert (status, json.loads(text)) == (413, {"errors": ["the body has 70000 bytes; 65536 are read"]})
         assert (await flips(running))["flips"] == []
         assert await flip(running, token, "--set", "a=b", "--engine", "elsewhere:8000") == (

@@ -144,7 +144,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-async def answered(running: Running, page: str, authorization: str | None = None) -> tuple[int, list[str], str]:
+async def fetch(running: Running, page: str, authorization: str | None = None) -> tuple[int, list[str], str]:
     headers = {} if authorization is None else {"authorization": authorization}
     async with running.session.get(f"{running.pages}{page}", headers=headers) as response:
         text = await response.text()
@@ -160,12 +160,12 @@ async def test_with_a_file_the_pages_need_a_credential_and_the_probes_need_none(
         challenges = ['Bearer realm="vllm-slo"', 'Basic realm="vllm-slo", charset="UTF-8"']
         refused = (401, challenges, f"vllm-slo: this page needs {needs}\n")
         for page in ("/metrics", "/", "/admin/flip"):
-            assert await answered(running, page) == refused
-        assert await answered(running, "/metrics", "Bearer guess") == refused
-        assert await answered(running, "/metrics", "Bearer s3cret-token") == (200, [], "")
-        assert await answered(running, "/metrics", basic("ops:pass: word #1")) == (200, [], "")
+            assert await fetch(running, page) == refused
+        assert await fetch(running, "/metrics", "Bearer guess") == refused
+        assert await fetch(running, "/metrics", "Bearer s3cret-token") == (200, [], "")
+        assert await fetch(running, "/metrics", basic("ops:pass: word #1")) == (200, [], "")
         for page in ("/healthz", "/readyz"):
-            assert await answered(running, page) == (200, [], "")
+            assert await fetch(running, page) == (200, [], "")
         for pid in (running.process.pid, *children(running.process.pid).values()):
             for name in ("cmdline", "environ", "comm"):
                 assert b"s3cret" not in (Path("/proc") / str(pid) / name).read_bytes()
@@ -181,15 +181,15 @@ async def test_sighup_takes_other_credentials_and_a_wrong_file_changes_nothing(t
         write(path, "bearer\n")
         running.process.send_signal(signal.SIGHUP)
         await running.logs_line(f"ERROR exporter: {path}:1: {AFTER_BEARER}; nothing of this file is used")
-        assert (await answered(running, "/metrics", "Bearer s3cret-token"))[0] == 200
+        assert (await fetch(running, "/metrics", "Bearer s3cret-token"))[0] == 200
         write(path, "bearer renewed\n")
         running.process.send_signal(signal.SIGHUP)
 
         async def renewed() -> bool:
-            return (await answered(running, "/metrics", "Bearer renewed"))[0] == 200
+            return (await fetch(running, "/metrics", "Bearer renewed"))[0] == 200
 
         await until(renewed)
-        status, challenges, text = await answered(running, "/metrics", "Bearer s3cret-token")
+        status, challenges, text = await fetch(running, "/metrics", "Bearer s3cret-token")
         assert (status, challenges) == (401, ['Bearer realm="vllm-slo"'])
         assert (
             text == "vllm-slo: this page needs 'Authorization: Bearer ...' with a credential of --metrics-auth-file\n"
@@ -210,7 +210,7 @@ async def test_an_exporter_that_is_started_again_beside_a_wrong_file_admits_nobo
         assert await running.ask("meanwhile") == 200
         await running.logs("meanwhile")
         assert running.exporter not in {None, before}
-        status, challenges, _ = await answered(running, "/metrics", "Bearer s3cret-token")
+        status, challenges, _ = await fetch(running, "/metrics", "Bearer s3cret-token")
         assert (status, len(challenges)) == (401, 2)
 
 

@@ -75,12 +75,12 @@ def test_the_log_and_the_series_tell_the_same_repeats(tmp_path: Path) -> None:
     log.close()
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [line["prompt_repeat"] for line in lines] == [False, True, None, False, True, True]
-    found = {family.name: family for family in whole(series.collect(0.0))}
+    families = {family.name: family for family in whole(series.collect(0.0))}
     repeats = {
         (sample.labels["model"], sample.labels["class"]): sample.value
-        for sample in found[signals.PROMPT_REPEATS.name.removesuffix("_total")].samples
+        for sample in families[signals.PROMPT_REPEATS.name.removesuffix("_total")].samples
         if sample.value
     }
     assert repeats == {("tiny", "short"): 2, ("other", "short"): 1}
-    unique = {sample.labels["model"]: round(sample.value) for sample in found[signals.UNIQUE_PROMPTS.name].samples}
+    unique = {sample.labels["model"]: round(sample.value) for sample in families[signals.UNIQUE_PROMPTS.name].samples}
     assert unique == {"tiny": 2, "other": 1}

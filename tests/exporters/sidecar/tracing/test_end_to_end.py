@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
-from opentelemetry.trace import get_current_span
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tests.support.otlp_collectors import (
-    Got,
+    ReceivedSpans,
     attributes,
     engine,
     grpc_collector,
     http_collector,
+    parent_in,
     sidecar,
 )
 from tests.support.ports import free_port
@@ -26,19 +25,11 @@ CLIENT = "b7ad6b7169203331"
 DROPPED = 'llm_sidecar_dropped_spans_total{reason="%s"}'
 EXPORTED = "llm_sidecar_exported_spans_total"
 
-Receiver = Callable[[], AbstractAsyncContextManager[Got]]
+Receiver = Callable[[], AbstractAsyncContextManager[ReceivedSpans]]
 
 
-def parent_in(head: bytes) -> tuple[str, str, bool]:
-    """Trace id, span id and sampled flag of what the engine got, read by the propagator that vLLM reads it with."""
-    lines = head.decode().split("\r\n")[1:]
-    headers = {name: value for name, _, value in (line.partition(": ") for line in lines)}
-    found = get_current_span(TraceContextTextMapPropagator().extract(headers)).get_span_context()
-    return f"{found.trace_id:032x}", f"{found.span_id:016x}", found.trace_flags.sampled
-
-
-def whole(got: Got) -> list[Span]:
-    return [span for span in got.spans if span.kind == Span.SPAN_KIND_SERVER]
+def whole(received: ReceivedSpans) -> list[Span]:
+    return [span for span in received.spans if span.kind == Span.SPAN_KIND_SERVER]
 
 
 @pytest.mark.parametrize(
@@ -47,16 +38,16 @@ def whole(got: Got) -> list[Span]:
 async def test_one_span_a_request_arrives_between_the_clients_and_the_engines(
     receiver: Receiver, tmp_path: Path
 ) -> None:
-    async with receiver() as got, engine() as (port, heads):
-        flags = ("--otlp", got.url, "--otlp-header", "Authorization=Bearer of news")
+    async with receiver() as received, engine() as (port, heads):
+        flags = ("--otlp", received.url, "--otlp-header", "Authorization=Bearer of news")
         async with sidecar(tmp_path, port, *flags, OTEL_EXPORTER_OTLP_HEADERS="x-scope=a,authorization=old") as running:
             await running.ask(traceparent=f"00-{TRACE}-{CLIENT}-00", tracestate="a=1")
             await running.ask("/v1/completions")
-            await until(lambda: len(whole(got)) == 2)
-            await until(lambda: _equals(running.series, {EXPORTED: len(got.spans)}))
+            await until(lambda: len(whole(received)) == 2)
+            await until(lambda: _equals(running.series, {EXPORTED: len(received.spans)}))
             logged = running.logged()
             await running.stop()
-    ours, root = sorted(whole(got), key=lambda span: span.start_time_unix_nano)
+    ours, root = sorted(whole(received), key=lambda span: span.start_time_unix_nano)
     assert (ours.trace_id.hex(), ours.parent_span_id.hex()) == (TRACE, CLIENT)
     assert parent_in(heads[0]) == (TRACE, ours.span_id.hex(), True)
     assert b"\r\ntracestate: a=1\r\n" in heads[0]
@@ -65,24 +56,24 @@ async def test_one_span_a_request_arrives_between_the_clients_and_the_engines(
     assert [line["trace_id"] for line in logged] == [TRACE, root.trace_id.hex()]
 
     assert (ours.name, root.name) == ("chat m", "text_completion m")
-    found = attributes(ours)
+    values = attributes(ours)
     line = logged[0]
-    assert found["gen_ai.request.model"] == "m"
-    assert (found["gen_ai.usage.input_tokens"], found["gen_ai.usage.output_tokens"]) == (7, 3)
-    assert found["gen_ai.response.finish_reasons"] == ["stop"]
-    assert found["vllm_slo.class"] == "short"
-    assert {name: found[f"vllm_slo.slo.{name}"] for name in line["slo"]} == line["slo"]
-    assert found["vllm_slo.goodput"] is True
-    assert found["gen_ai.response.time_to_first_chunk"] == pytest.approx(line["ttft_ms"] / 1000, abs=1e-6)
+    assert values["gen_ai.request.model"] == "m"
+    assert (values["gen_ai.usage.input_tokens"], values["gen_ai.usage.output_tokens"]) == (7, 3)
+    assert values["gen_ai.response.finish_reasons"] == ["stop"]
+    assert values["vllm_slo.class"] == "short"
+    assert {name: values[f"vllm_slo.slo.{name}"] for name in line["slo"]} == line["slo"]
+    assert values["vllm_slo.goodput"] is True
+    assert values["gen_ai.response.time_to_first_chunk"] == pytest.approx(line["ttft_ms"] / 1000, abs=1e-6)
     assert ours.status.code == Status.STATUS_CODE_UNSET
     assert ours.end_time_unix_nano - ours.start_time_unix_nano == pytest.approx(line["e2e_ms"] * 1e6, abs=1000)
     assert [event.name for event in ours.events] == ["first_token"]
     assert ours.start_time_unix_nano < ours.events[0].time_unix_nano < ours.end_time_unix_nano
-    children = [span for span in got.spans if span.parent_span_id == ours.span_id]
+    children = [span for span in received.spans if span.parent_span_id == ours.span_id]
     assert [child.name for child in children] == ["queue", "prefill", "decode"]
-    assert got.services == {"vllm-slo-sidecar"}
-    assert got.headers[0]["authorization"] == "Bearer of news"
-    assert got.headers[0]["x-scope"] == "a"
+    assert received.services == {"vllm-slo-sidecar"}
+    assert received.headers[0]["authorization"] == "Bearer of news"
+    assert received.headers[0]["x-scope"] == "a"
     assert "Bearer" not in running.stderr.read_text()
 
 
@@ -91,11 +82,11 @@ async def _equals(read: Callable[[], Awaitable[dict[str, float]]], wanted: dict[
 
 
 async def test_a_request_that_the_engine_cannot_take_is_an_error_span(tmp_path: Path) -> None:
-    async with http_collector() as got, sidecar(tmp_path, free_port(), "--otlp", got.url) as running:
+    async with http_collector() as received, sidecar(tmp_path, free_port(), "--otlp", received.url) as running:
         with pytest.raises(AssertionError):
             await running.ask()
-        await until(lambda: whole(got))
-    (span,) = whole(got)
+        await until(lambda: whole(received))
+    (span,) = whole(received)
     assert span.status.code == Status.STATUS_CODE_ERROR
     assert attributes(span)["error.type"] == "upstream_unreachable"
     assert attributes(span)["http.response.status_code"] == 502
@@ -103,9 +94,9 @@ async def test_a_request_that_the_engine_cannot_take_is_an_error_span(tmp_path: 
 
 async def test_without_the_flag_nothing_is_sent_and_headers_pass_untouched(tmp_path: Path) -> None:
     async with (
-        http_collector() as got,
+        http_collector() as received,
         engine() as (port, heads),
-        sidecar(tmp_path, port, OTEL_EXPORTER_OTLP_ENDPOINT=got.url) as running,
+        sidecar(tmp_path, port, OTEL_EXPORTER_OTLP_ENDPOINT=received.url) as running,
     ):
         await running.ask(traceparent=f"00-{TRACE}-{CLIENT}-00")
         await until(lambda: running.log.exists() and running.logged())
@@ -113,7 +104,7 @@ async def test_without_the_flag_nothing_is_sent_and_headers_pass_untouched(tmp_p
         assert await running.series() == {}
         await running.stop()
     assert parent_in(heads[0]) == (TRACE, CLIENT, False)
-    assert got.requests == []
+    assert received.requests == []
 
 
 @pytest.mark.parametrize(
@@ -121,7 +112,7 @@ async def test_without_the_flag_nothing_is_sent_and_headers_pass_untouched(tmp_p
     [pytest.param("grpc", grpc_collector, id="gRPC"), pytest.param("http", http_collector, id="HTTP/protobuf")],
 )
 async def test_a_collector_that_is_down_costs_counted_spans_only_and_is_found_when_it_comes(
-    scheme: str, receiver: Callable[[int], AbstractAsyncContextManager[Got]], tmp_path: Path
+    scheme: str, receiver: Callable[[int], AbstractAsyncContextManager[ReceivedSpans]], tmp_path: Path
 ) -> None:
     where = free_port()
     async with engine() as (port, _), sidecar(tmp_path, port, "--otlp", f"{scheme}://127.0.0.1:{where}") as running:
@@ -134,9 +125,9 @@ async def test_a_collector_that_is_down_costs_counted_spans_only_and_is_found_wh
         await asyncio.gather(*(running.ask() for _ in range(20)))
         await until(lambda: len(running.logged()) == 20)
         await until(lambda: _equals(running.series, {DROPPED % "export_failed": 80, EXPORTED: 0}), 20)
-        async with receiver(where) as got:
+        async with receiver(where) as received:
             await running.ask()
-            await until(lambda: whole(got), 20)
+            await until(lambda: whole(received), 20)
         await until(lambda: _equals(running.series, {EXPORTED: 4}))
         await running.stop()
     by_supervisor = [line for line in running.log_lines() if line.startswith("INFO supervisor: ")]
@@ -169,10 +160,10 @@ async def test_a_collector_that_takes_connections_and_never_answers_does_not_hol
 
 async def test_what_is_queued_when_the_order_to_stop_comes_is_still_sent(tmp_path: Path) -> None:
     async with (
-        grpc_collector() as got,
+        grpc_collector() as received,
         engine() as (port, _),
-        sidecar(tmp_path, port, "--otlp", got.url) as running,
+        sidecar(tmp_path, port, "--otlp", received.url) as running,
     ):
         await asyncio.gather(*(running.ask() for _ in range(10)))
         await running.stop()
-    assert len(whole(got)) == 10
+    assert len(whole(received)) == 10

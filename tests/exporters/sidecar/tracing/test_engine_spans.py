@@ -1,4 +1,4 @@
-"""OTLP messages of an engine taken apart."""
+"""OTLP messages of an engine, taken apart."""
 
 import contextlib
 import gzip
@@ -23,7 +23,7 @@ OTHER = "b7ad6b7169203331"
 
 
 @pytest.mark.parametrize(
-    "given,times",
+    "attributes,times",
     [
         pytest.param(
             {"time_in_queue": 0.5, "time_in_model_prefill": 0.25, "time_in_model_decode": 2.0},
@@ -40,25 +40,25 @@ OTHER = "b7ad6b7169203331"
         pytest.param({}, SpanTimes(None, None, None), id="none"),
     ],
 )
-def test_a_span_tells_the_times_that_its_version_knows(given: dict[str, float], times: SpanTimes) -> None:
-    (span,) = parse_message(sent(request_span(OURS, given)), with_spans=False).engine_spans
+def test_a_span_tells_the_times_that_its_version_knows(attributes: dict[str, float], times: SpanTimes) -> None:
+    (span,) = parse_message(sent(request_span(OURS, attributes)), with_spans=False).engine_spans
     assert (span.parent, span.times, span.times.present) == (OURS, times, times != SpanTimes(None, None, None))
 
 
 def test_a_request_span_without_a_parent_is_nobodys_and_passed_on_with_the_others() -> None:
     root = request_span("")
-    taken = parse_message(sent(root, loading()), with_spans=True)
-    assert (taken.engine_spans, taken.other_count) == ([], 2)
-    assert taken.other_spans == sent(root, loading())
+    parsed = parse_message(sent(root, loading()), with_spans=True)
+    assert (parsed.engine_spans, parsed.other_count) == ([], 2)
+    assert parsed.other_spans == sent(root, loading())
 
 
 def test_the_parts_of_a_message_are_its_spans_unchanged_with_their_resource_and_scope() -> None:
-    taken = parse_message(sent(request_span(OURS), loading(), request_span(OTHER)), with_spans=True)
-    assert [span.parent for span in taken.engine_spans] == [OURS, OTHER]
-    parts = [span.message for span in taken.engine_spans]
-    assert parts == [sent(request_span(OURS)), sent(request_span(OTHER))]
-    assert (taken.other_spans, taken.other_count) == (sent(loading()), 1)
-    together = ExportTraceServiceRequest.FromString(b"".join([*parts, taken.other_spans]))
+    parsed = parse_message(sent(request_span(OURS), loading(), request_span(OTHER)), with_spans=True)
+    assert [span.parent for span in parsed.engine_spans] == [OURS, OTHER]
+    messages = [span.message for span in parsed.engine_spans]
+    assert messages == [sent(request_span(OURS)), sent(request_span(OTHER))]
+    assert (parsed.other_spans, parsed.other_count) == (sent(loading()), 1)
+    together = ExportTraceServiceRequest.FromString(b"".join([*messages, parsed.other_spans]))
     assert together.resource_spans == [
         *message(request_span(OURS)).resource_spans,
         *message(request_span(OTHER)).resource_spans,
@@ -67,9 +67,9 @@ def test_the_parts_of_a_message_are_its_spans_unchanged_with_their_resource_and_
 
 
 def test_where_spans_are_passed_on_to_nobody_none_is_kept() -> None:
-    taken = parse_message(sent(request_span(OURS), loading()), with_spans=False)
-    assert [span.message for span in taken.engine_spans] == [b""]
-    assert (taken.other_spans, taken.other_count) == (b"", 0)
+    parsed = parse_message(sent(request_span(OURS), loading()), with_spans=False)
+    assert [span.message for span in parsed.engine_spans] == [b""]
+    assert (parsed.other_spans, parsed.other_count) == (b"", 0)
 
 
 def refused(data: bytes) -> str:

@@ -14,9 +14,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.exporters.sidecar.tracing.test_end_to_end import parent_in
 from tests.support.engine_span_messages import loading, message, request_span, sent
-from tests.support.otlp_collectors import Sidecar, engine, grpc_collector, http_collector, sidecar
+from tests.support.otlp_collectors import Sidecar, engine, grpc_collector, http_collector, parent_in, sidecar
 from tests.support.ports import free_port
 from tests.support.scripted_relay import USAGE
 from tests.support.sidecar_process import children
@@ -47,8 +46,8 @@ async def value(running: Sidecar, name: str) -> float:
     """The sum of a series over its labels; -1 without any."""
     async with running.session.get(f"http://127.0.0.1:{running.pages}/metrics") as answer:
         lines = (await answer.text()).splitlines()
-    found = [float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
-    return sum(found) if found else -1.0
+    values = [float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
+    return sum(values) if values else -1.0
 
 
 async def is_(running: Sidecar, name: str, wanted: float) -> bool:
@@ -65,8 +64,8 @@ async def test_a_requests_times_come_with_the_engines_span_which_goes_on_to_the_
 ) -> None:
     where = f"{scheme}://127.0.0.1:{free_port()}"
     collector = grpc_collector if scheme == "grpc" else http_collector
-    async with collector() as got, engine(WITHOUT_TIMES) as (port, heads):
-        flags = ("--engine-spans", where, "--otlp", got.url, "--otlp-header", "x-scope=a")
+    async with collector() as received, engine(WITHOUT_TIMES) as (port, heads):
+        flags = ("--engine-spans", where, "--otlp", received.url, "--otlp-header", "x-scope=a")
         async with sidecar(tmp_path, port, *flags) as running:
             await running.ask()
             _, ours, sampled = parent_in(heads[0])
@@ -83,13 +82,14 @@ async def test_a_requests_times_come_with_the_engines_span_which_goes_on_to_the_
             assert [line.partition(": ")[0] for line in running.log_lines()] == ["INFO supervisor"] * 2
     assert (line["queue_ms"], line["prefill_ms"], line["decode_ms"]) == (500, 250, 2000)
     # with the resource and the scope that they had
-    passed = [each for request in got.requests for each in request.resource_spans if each.schema_url == "of resource"]
-    assert sorted(passed, key=str) == sorted(
+    resource_spans = [spans for request in received.requests for spans in request.resource_spans]
+    forwarded = [spans for spans in resource_spans if spans.schema_url == "of resource"]
+    assert sorted(forwarded, key=str) == sorted(
         (message(span).resource_spans[0] for span in (request_span(ours), loading())), key=str
     )
-    below = {span.name for span in got.spans if span.parent_span_id.hex() == ours}
+    below = {span.name for span in received.spans if span.parent_span_id.hex() == ours}
     assert below == {"llm_request", "queue", "prefill", "decode"}
-    assert all(headers["x-scope"] == "a" for headers in got.headers)
+    assert all(headers["x-scope"] == "a" for headers in received.headers)
 
 
 async def test_without_a_collector_the_engine_is_asked_to_sample_all_the_same(tmp_path: Path) -> None:
@@ -160,9 +160,9 @@ async def test_ten_thousand_unjoinable_spans_a_second_hold_up_neither_scrapes_no
         for at in range(MESSAGES)
     ]
     async with (
-        http_collector() as got,
+        http_collector() as received,
         engine(WITHOUT_TIMES) as (port, heads),
-        sidecar(tmp_path, port, "--engine-spans", where, "--otlp", got.url) as running,
+        sidecar(tmp_path, port, "--engine-spans", where, "--otlp", received.url) as running,
     ):
         exporter = children(running.process.pid)["exporters.sidecar.exporter"]
         before = memory(exporter)

@@ -1,4 +1,4 @@
-"""From a histogram to a trace: what the real Prometheus keeps as an exemplar is what the collector has got."""
+"""From a histogram to a trace: what the real Prometheus keeps as an exemplar is what the collector has received."""
 
 import asyncio
 import contextlib
@@ -40,9 +40,9 @@ async def prometheus(program: Path, folder: Path, page: int) -> AsyncIterator[st
 
 async def exemplars(running: Sidecar, prometheus: str, signal: signals.Signal) -> list[dict[str, Any]]:
     """Those of a histogram, of all its buckets; none before Prometheus answers."""
-    asked = {"query": signal.bucket, "start": "0", "end": "2000000000"}
+    parameters = {"query": signal.bucket, "start": "0", "end": "2000000000"}
     with contextlib.suppress(aiohttp.ClientError):
-        async with running.session.get(f"{prometheus}/api/v1/query_exemplars", params=asked) as answer:
+        async with running.session.get(f"{prometheus}/api/v1/query_exemplars", params=parameters) as answer:
             if answer.status == 200:
                 return [each for series in (await answer.json())["data"] for each in series["exemplars"]]
     return []
@@ -50,9 +50,9 @@ async def exemplars(running: Sidecar, prometheus: str, signal: signals.Signal) -
 
 async def test_prometheus_keeps_the_trace_of_a_request_with_its_value_and_time(tools: Tools, tmp_path: Path) -> None:
     async with (
-        http_collector() as got,
+        http_collector() as received,
         engine() as (port, _),
-        sidecar(tmp_path, port, "--otlp", got.url) as running,
+        sidecar(tmp_path, port, "--otlp", received.url) as running,
         prometheus(tools.prometheus, tmp_path, running.pages) as url,
     ):
         await running.ask()
@@ -66,8 +66,8 @@ async def test_prometheus_keeps_the_trace_of_a_request_with_its_value_and_time(t
             (exemplar,) = await exemplars(running, url, signal)
             assert exemplar["labels"] == {"trace_id": line["trace_id"]}
             assert float(exemplar["value"]) == pytest.approx(line[field] / 1000, abs=1e-5)
-        await until(lambda: got.spans)
-        (trace_id,) = {span.trace_id.hex() for span in got.spans}
-        (whole,) = [span for span in got.spans if not span.parent_span_id]
+        await until(lambda: received.spans)
+        (trace_id,) = {span.trace_id.hex() for span in received.spans}
+        (whole,) = [span for span in received.spans if not span.parent_span_id]
     assert trace_id == line["trace_id"]
     assert exemplar["timestamp"] == pytest.approx(whole.end_time_unix_nano / 1e9, abs=0.001)

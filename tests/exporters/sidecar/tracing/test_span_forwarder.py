@@ -101,17 +101,17 @@ def test_behind_a_slow_collector_the_queue_is_bounded_in_spans_and_bytes_and_a_c
 
 
 async def test_http_takes_the_bytes_and_the_headers_and_a_refusal_says_why() -> None:
-    async with http_collector() as got:
-        send = sender(Collector(url=got.url + "/v1/traces", headers={"x-scope": "a"}))
+    async with http_collector() as received:
+        send = sender(Collector(url=received.url + "/v1/traces", headers={"x-scope": "a"}))
         queue, counters = forwarder(send)
         queue.add(sent(loading()), 1)
         await until(lambda: counters.exported == 1)
-        got.refuse = True
+        received.refuse = True
         queue.add(sent(loading()), 1)
         await until(lambda: counters.failed == 1)
         queue.close(5)
-    assert [request.SerializeToString() for request in got.requests] == [sent(loading())]
-    assert got.headers[0]["x-scope"] == "a"
+    assert [request.SerializeToString() for request in received.requests] == [sent(loading())]
+    assert received.headers[0]["x-scope"] == "a"
 
 
 def reason(send: Send) -> str:
@@ -123,9 +123,9 @@ def reason(send: Send) -> str:
 
 
 def test_grpc_takes_the_bytes_and_the_headers() -> None:
-    with grpc_receiver() as got:
-        assert reason(sender(Collector(url=got.url, headers={"x-scope": "a"}))) == "accepted"
-    assert got.headers[0]["x-scope"] == "a"
+    with grpc_receiver() as received:
+        assert reason(sender(Collector(url=received.url, headers={"x-scope": "a"}))) == "accepted"
+    assert received.headers[0]["x-scope"] == "a"
 
 
 def test_where_nobody_listens_the_reason_is_said() -> None:
