@@ -1,10 +1,10 @@
-"""The configuration of Alertmanager: who hears of what, what is one notification, and what keeps quiet beside what."""
+"""Renders the configuration of Alertmanager: routes, grouping, receivers and inhibition rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from alerts.alert_names import AlertName
-from alerts.destinations import Destination, InFile, Webhook
+from alerts.destinations import Destination, SecretFile, Webhook
 from alerts.promql import escape
 from alerts.receivers import TEMPLATE_PATH, needs_template, receiver
 from alerts.rule_groups import dump
@@ -17,7 +17,7 @@ _PAGE, _TICKET, _HEARTBEAT = Severity.PAGE.value, Severity.TICKET.value, "heartb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """In seconds."""
+    """Intervals of notifications, in seconds."""
 
     group_wait: float = 30.0
     group_interval: float = 300.0
@@ -27,7 +27,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Alerts of one severity whose `label` has this value go here, and not where the others go."""
+    """Alerts of one severity with this value of `label` go to these destinations instead of the default ones."""
 
     label: Label
     value: str
@@ -45,21 +45,21 @@ class Mail:
 
     smarthost: str
     sender: str
-    login: tuple[str, InFile] | None = None
+    login: tuple[str, SecretFile] | None = None
     require_tls: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """Where everything goes; alerts that differ in a label of `keep_apart` have nothing to do with each other."""
+    """All destinations; alerts that differ in a label of `keep_apart` are neither grouped nor inhibited together."""
 
     page: tuple[Destination, ...]
     ticket: tuple[Destination, ...]
     routes: tuple[Route, ...] = ()
     heartbeat: Webhook | None = None
     mail: Mail | None = None
-    slack_url: InFile | None = None
-    tokens: Mapping[str, InFile] = field(default_factory=dict)
+    slack_url: SecretFile | None = None
+    tokens: Mapping[str, SecretFile] = field(default_factory=dict)
     timing: Timing = Timing()
     keep_apart: tuple[str, ...] = ()
 
@@ -71,19 +71,19 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Inhibition:
-    """While one of `source` fires, those of `target` that are equal in these labels are sent to nobody."""
+    """While a `source` alert fires, `target` alerts with equal values of these labels are not sent."""
 
-    why: str
+    reason: str
     source: tuple[AlertName, ...]
     target: tuple[AlertName, ...]
     equal: tuple[Label, ...]
-    needs: Label
-    """Must be there, on both: Alertmanager takes two absent labels for equal."""
+    required_label: Label
+    """Must exist on both alerts: for Alertmanager two absent labels are equal."""
     ticket_of_page: bool = False
-    """Only a page keeps quiet, and only tickets."""
+    """Only pages inhibit, and only tickets are inhibited."""
 
 
-_OF_AN_ENGINE = (
+_ENGINE_ALERTS = (
     AlertName.ENGINE_STALLED,
     AlertName.ENGINE_RESTARTS,
     AlertName.PAGE_HELD,
@@ -111,14 +111,14 @@ INHIBITIONS = (
     Inhibition(
         "A dead engine explains all else that is said of it, and nothing that is said of another.",
         (AlertName.ENGINE_DOWN,),
-        _OF_AN_ENGINE,
+        _ENGINE_ALERTS,
         (Label.INSTANCE, Label.ENGINE),
         Label.ENGINE,
     ),
     Inhibition(
         "A dead sidecar explains what is said of itself and of its engines: it is old, or wrong.",
         (AlertName.SIDECAR_DOWN,),
-        (AlertName.ENGINE_DOWN, *_OF_AN_ENGINE, AlertName.DROPPING, AlertName.LOST),
+        (AlertName.ENGINE_DOWN, *_ENGINE_ALERTS, AlertName.DROPPING, AlertName.LOST),
         (Label.INSTANCE,),
         Label.INSTANCE,
     ),
@@ -131,9 +131,9 @@ _ROUTING = """\
 
 
 def config(delivery: Delivery) -> str:
-    """Everything below the heading, as YAML; for Alertmanager 0.25 and later, with `url_file` 0.26."""
+    """The configuration below the heading, as YAML; for Alertmanager 0.25 and later, with `url_file` 0.26."""
     settings = _global(delivery)
-    inhibitions = (f"# {each.why}\n{dump([_inhibition(each, delivery.keep_apart)])}" for each in INHIBITIONS)
+    inhibitions = (f"# {each.reason}\n{dump([_inhibition(each, delivery.keep_apart)])}" for each in INHIBITIONS)
     return "\n".join(
         [
             *([dump({"global": settings})] if settings else []),
@@ -147,15 +147,15 @@ def config(delivery: Delivery) -> str:
 
 def _global(delivery: Delivery) -> dict[str, object]:
     mail = delivery.mail
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     if mail:
-        found |= {"smtp_smarthost": mail.smarthost, "smtp_from": mail.sender, "smtp_require_tls": mail.require_tls}
+        settings |= {"smtp_smarthost": mail.smarthost, "smtp_from": mail.sender, "smtp_require_tls": mail.require_tls}
     if mail and mail.login:
         user, password = mail.login
-        found |= {"smtp_auth_username": user, "smtp_auth_password_file": password.path}
+        settings |= {"smtp_auth_username": user, "smtp_auth_password_file": password.path}
     if delivery.slack_url:
-        found["slack_api_url_file"] = delivery.slack_url.path
-    return found
+        settings["slack_api_url_file"] = delivery.slack_url.path
+    return settings
 
 
 def _route(delivery: Delivery) -> dict[str, object]:
@@ -169,7 +169,7 @@ def _route(delivery: Delivery) -> dict[str, object]:
         "repeat_interval": repeat[_TICKET],
         "routes": [
             {
-                "matchers": [_is("alertname", AlertName.WATCHDOG)],
+                "matchers": [_matcher("alertname", AlertName.WATCHDOG)],
                 "receiver": _HEARTBEAT,
                 "group_wait": "0s",
                 "group_interval": "30s",
@@ -177,7 +177,7 @@ def _route(delivery: Delivery) -> dict[str, object]:
             },
             *(
                 {
-                    "matchers": [_is(route.label, route.value), _is(Label.SEVERITY, route.severity)],
+                    "matchers": [_matcher(route.label, route.value), _matcher(Label.SEVERITY, route.severity)],
                     "receiver": route.name,
                     "repeat_interval": repeat[route.severity],
                 }
@@ -185,7 +185,7 @@ def _route(delivery: Delivery) -> dict[str, object]:
                 for route in sorted(delivery.routes, key=lambda route: route.label != Label.TENANT)
             ),
             {
-                "matchers": [_is(Label.SEVERITY, _PAGE)],
+                "matchers": [_matcher(Label.SEVERITY, _PAGE)],
                 "receiver": _PAGE,
                 "repeat_interval": repeat[_PAGE],
             },
@@ -194,19 +194,19 @@ def _route(delivery: Delivery) -> dict[str, object]:
 
 
 def _receivers(delivery: Delivery) -> list[dict[str, object]]:
-    heard = () if delivery.heartbeat is None else (delivery.heartbeat,)
+    heartbeats = () if delivery.heartbeat is None else (delivery.heartbeat,)
     return [
         receiver(_PAGE, delivery.page, Severity.PAGE, delivery.tokens),
         receiver(_TICKET, delivery.ticket, Severity.TICKET, delivery.tokens),
         *(receiver(route.name, route.destinations, route.severity, delivery.tokens) for route in delivery.routes),
-        receiver(_HEARTBEAT, heard, Severity.NONE, delivery.tokens),
+        receiver(_HEARTBEAT, heartbeats, Severity.NONE, delivery.tokens),
     ]
 
 
 def _inhibition(each: Inhibition, keep_apart: tuple[str, ...]) -> dict[str, object]:
     def matchers(names: tuple[AlertName, ...], severity: str) -> list[str]:
-        only = [_is(Label.SEVERITY, severity)] if each.ticket_of_page else []
-        return [f'alertname=~"{"|".join(names)}"', *only, f'{each.needs}!=""']
+        only = [_matcher(Label.SEVERITY, severity)] if each.ticket_of_page else []
+        return [f'alertname=~"{"|".join(names)}"', *only, f'{each.required_label}!=""']
 
     return {
         "source_matchers": matchers(each.source, _PAGE),
@@ -215,5 +215,5 @@ def _inhibition(each: Inhibition, keep_apart: tuple[str, ...]) -> dict[str, obje
     }
 
 
-def _is(label: str, value: str) -> str:
+def _matcher(label: str, value: str) -> str:
     return f'{label}="{escape(value)}"'

@@ -1,4 +1,4 @@
-"""What last week was like, so that a class and a model are held against themselves."""
+"""Recording rules for the baselines of the last week, with which alerts compare a class or a model."""
 
 from alerts.promql import select
 from alerts.recording_rules import step_count
@@ -22,38 +22,38 @@ from exporters.slos import SloFile
 
 
 def baseline_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
-    """What is done in each step; and what a week of steps was like, once in a dozen: a week changes slowly."""
-    found = windows(spec)
+    """Token counts of each step, and the baselines of a week of steps, recorded once in a dozen steps."""
+    lengths = windows(spec)
 
-    def busy(source: Signal, target: Recorded) -> Recording:
-        """Only steps in which something was done, so that quiet nights do not pull a median to zero."""
+    def busy_steps(source: Signal, target: Recorded) -> Recording:
+        """Only steps with tokens, so that quiet nights do not pull a median to zero."""
         step = step_count(source, target, spec)
         return Recording(step.series, f"{step.expr} > 0", step.labels)
 
-    tokens, prompt = _week(TOKENS_IN, found), _week(ENGINE_PROMPT_TOKENS_IN, found)
+    tokens, prompt = _last_week(TOKENS_IN, lengths), _last_week(ENGINE_PROMPT_TOKENS_IN, lengths)
     return (
         RuleGroup(
             "vllm-slo-work",
-            found.step,
+            lengths.step,
             (
-                busy(COMPLETION_TOKENS, TOKENS_IN),
-                busy(ENGINE_PROMPT_TOKENS, ENGINE_PROMPT_TOKENS_IN),
+                busy_steps(COMPLETION_TOKENS, TOKENS_IN),
+                busy_steps(ENGINE_PROMPT_TOKENS, ENGINE_PROMPT_TOKENS_IN),
                 step_count(ENGINE_CACHE_HITS, ENGINE_CACHE_HITS_IN, spec),
             ),
         ),
         RuleGroup(
             "vllm-slo-baselines",
-            found.dozen,
+            lengths.dozen,
             (
                 Recording(
                     TOKENS_MEDIAN,
-                    f"max without (window) (quantile_over_time(0.5, {tokens}))\n{_known(TOKENS_IN, found)}",
+                    f"max without (window) (quantile_over_time(0.5, {tokens}))\n{_if_day_known(TOKENS_IN, lengths)}",
                 ),
                 Recording(
                     CACHE_WEEKLY_RATIO,
-                    f"sum by (model) (sum_over_time({_week(ENGINE_CACHE_HITS_IN, found)}))\n"
+                    f"sum by (model) (sum_over_time({_last_week(ENGINE_CACHE_HITS_IN, lengths)}))\n"
                     f"/ sum by (model) (sum_over_time({prompt}))\n"
-                    f"{_known(ENGINE_PROMPT_TOKENS_IN, found)}",
+                    f"{_if_day_known(ENGINE_PROMPT_TOKENS_IN, lengths)}",
                 ),
             ),
         ),
@@ -61,15 +61,15 @@ def baseline_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
 
 
 def baseline(series: Recorded, spec: SloFile) -> str:
-    """The baseline as an alert reads it: the last one, as Prometheus has forgotten it long before the next."""
+    """The last recorded baseline; it is older than the lookback of Prometheus."""
     return f"last_over_time({series.name}[{spell_duration(2 * windows(spec).dozen)}])"
 
 
-def _week(series: Recorded, found: Windows) -> str:
-    return f"{select(series, {Label.WINDOW: STEP})}[{spell_duration(found.week)}]"
+def _last_week(series: Recorded, lengths: Windows) -> str:
+    return f"{select(series, {Label.WINDOW: STEP})}[{spell_duration(lengths.week)}]"
 
 
-def _known(series: Recorded, found: Windows) -> str:
-    """A day of busy steps at the least, or there is nothing to be held against."""
-    kept = ", ".join(label for label in series.labels if label != Label.WINDOW)
-    return f"and on ({kept}) count_over_time({_week(series, found)}) >= {number(found.day / found.step)}"
+def _if_day_known(series: Recorded, lengths: Windows) -> str:
+    """Requires at least a day of busy steps for a baseline."""
+    labels = ", ".join(label for label in series.labels if label != Label.WINDOW)
+    return f"and on ({labels}) count_over_time({_last_week(series, lengths)}) >= {number(lengths.day / lengths.step)}"

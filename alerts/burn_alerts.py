@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
-from alerts.alert_names import AlertName, Links, annotations, percent, promise
-from alerts.cold_start import mute
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations, describe, percent
+from alerts.cold_start import cold_start_limit
+from alerts.links import Links
 from alerts.promql import select, within
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert
@@ -12,7 +14,7 @@ from exporters.quantities import number, spell_duration
 from exporters.signals import PAGE_HELD, SLO_BAD_IN, SLO_BURN_RATE, SLO_EVENTS_IN, Label, Recorded
 from exporters.slos import Slo, SloFile, Source
 
-_SAME = "and on (model, class, slo)"
+_AND_SAME_SLO = "and on (model, class, slo)"
 _WHO = "{{ $labels.class }} requests to {{ $labels.model }}"
 _TIMES = '{{ printf "%.1f" $value }}'
 
@@ -29,11 +31,11 @@ def rescaled(spec: SloFile) -> tuple[str, ...]:
     """A sentence for each tier that had to be rescaled."""
     pairs = ((slo, tier) for slo in spec.slos for tier in tiers(spec.period))
     return tuple(
-        f"slo {slo.name}, tier {tier.name}: {_why(slo, tier)}" for slo, tier in pairs if fit(tier, slo) != tier
+        f"slo {slo.name}, tier {tier.name}: {_reason(slo, tier)}" for slo, tier in pairs if fit(tier, slo) != tier
     )
 
 
-def _why(slo: Slo, tier: Tier) -> str:
+def _reason(slo: Slo, tier: Tier) -> str:
     fitted = fit(tier, slo)
     return (
         f"a burn rate of {_short(tier.factor)} would take {percent(tier.bad_ratio(slo))} bad events, which cannot be; "
@@ -42,7 +44,7 @@ def _why(slo: Slo, tier: Tier) -> str:
 
 
 def _min_events(spec: SloFile, severity: Severity) -> int:
-    return spec.alerting.min_events_page if severity is Severity.PAGE else spec.alerting.min_events_ticket
+    return spec.alerting.min_events.page if severity is Severity.PAGE else spec.alerting.min_events.ticket
 
 
 def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> tuple[Alert, ...]:
@@ -52,37 +54,37 @@ def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> tuple[Alert
     events = _min_events(spec, tier.severity)
     waits = "the oldest wait" if spec.source is Source.SIDECAR else "the engine's queue"
     factor = number(tier.factor)
-    burns = Alert(
+    alert = Alert(
         AlertName.BURN,
         f"{within(SLO_BURN_RATE, slo.name, long)} > {factor}\n"
-        f"{_SAME} {within(SLO_BURN_RATE, slo.name, short)} > {factor}\n"
-        f"{_SAME} {within(SLO_EVENTS_IN, slo.name, long)} >= {events}\n"
-        f"{_SAME} {within(SLO_BAD_IN, slo.name, long)} >= {spec.alerting.min_bad}",
+        f"{_AND_SAME_SLO} {within(SLO_BURN_RATE, slo.name, short)} > {factor}\n"
+        f"{_AND_SAME_SLO} {within(SLO_EVENTS_IN, slo.name, long)} >= {events}\n"
+        f"{_AND_SAME_SLO} {within(SLO_BAD_IN, slo.name, long)} >= {spec.alerting.min_bad}",
         {Label.SEVERITY.value: tier.severity.value, Label.SLO.value: slo.name, Label.TIER.value: tier.name},
         annotations(
             AlertName.BURN,
             links,
             f"{_WHO} burn the error budget of {slo.name} {_TIMES} times too fast",
-            f"The objective is {promise(slo)}. Over the last {long}, {_WHO} have missed it {_TIMES} times as often as "
+            f"The objective is {describe(slo)}. Over the last {long}, {_WHO} have missed it {_TIMES} times as often as "
             f"a budget of {period} allows, and the last {short} are no better. A {tier.severity} at "
             f"{_short(tier.factor)} times: {percent(tier.bad_ratio(slo))} bad events where "
             f"{percent(slo.budget)} are allowed, {percent(tier.share)} of the budget gone in {long}. Needs "
             f"{events} events and {spec.alerting.min_bad} bad ones in {long}."
-            + (f" Note: {_why(slo, published)}." if tier != published else "")
-            + f" Look first at {waits}, and at whether a flip is drawn just before it began.",
+            + (f" Note: {_reason(slo, published)}." if tier != published else "")
+            + f" Look first at {waits}, and at whether a config change is drawn just before it began.",
         ),
         # Bridges one odd reading of the short window; more would keep a page open after the burn has ended.
-        hold=windows(spec).step,
+        keep_firing_for=windows(spec).step,
     )
     if tier.severity is not Severity.PAGE:
-        return (burns,)
-    return replace(burns, expr=f"{burns.expr}\nunless on (model, class, slo) {PAGE_HELD.name}"), _held(
-        spec, burns, links
+        return (alert,)
+    return replace(alert, expr=f"{alert.expr}\nunless on (model, class, slo) {PAGE_HELD.name}"), _held(
+        spec, alert, links
     )
 
 
 def _held(spec: SloFile, page: Alert, links: Links) -> Alert:
-    away, step = spell_duration(mute(spec)), spell_duration(windows(spec).step)
+    away, step = spell_duration(cold_start_limit(spec)), spell_duration(windows(spec).step)
     return Alert(
         AlertName.PAGE_HELD,
         f"{page.expr}\nand on (model, class, slo) {PAGE_HELD.name}",
@@ -99,9 +101,9 @@ def _held(spec: SloFile, page: Alert, links: Links) -> Alert:
 
 
 def _low_traffic(spec: SloFile, links: Links) -> Alert:
-    """Bad events in plain numbers, for classes that never gather enough events for a tier."""
+    """A ticket by the number of bad events, for classes with too few events for a tier."""
     longest = spell_duration(tiers(spec.period)[-1].long)
-    few, bad = spec.alerting.min_events_ticket, spec.alerting.min_bad
+    few, bad = spec.alerting.min_events.ticket, spec.alerting.min_bad
     where = "the bad requests one by one, in the log" if spec.source is Source.SIDECAR else "the engine's queue"
 
     def all_slos(series: Recorded) -> str:
@@ -110,8 +112,8 @@ def _low_traffic(spec: SloFile, links: Links) -> Alert:
     return Alert(
         AlertName.LOW_TRAFFIC,
         f"{all_slos(SLO_BAD_IN)} >= {bad}\n"
-        f"{_SAME} {all_slos(SLO_EVENTS_IN)} < {few}\n"
-        f"{_SAME} {all_slos(SLO_BURN_RATE)} > 1",
+        f"{_AND_SAME_SLO} {all_slos(SLO_EVENTS_IN)} < {few}\n"
+        f"{_AND_SAME_SLO} {all_slos(SLO_BURN_RATE)} > 1",
         {Label.SEVERITY.value: Severity.TICKET.value},
         annotations(
             AlertName.LOW_TRAFFIC,
@@ -121,7 +123,7 @@ def _low_traffic(spec: SloFile, links: Links) -> Alert:
             f'rate to mean much, but {{{{ printf "%.0f" $value }}}} of them were bad, which is more than the objective '
             f"allows. A ticket from {bad} bad events on. Look first at {where}.",
         ),
-        hold=windows(spec).step,
+        keep_firing_for=windows(spec).step,
     )
 
 

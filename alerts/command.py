@@ -9,9 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from alerts import alertmanager, alertmanager_flags, diagnostics, explain, json_schema, receivers
-from alerts.alert_names import Links, promise
+from alerts.annotations import describe
 from alerts.burn_alerts import rescaled
-from alerts.engine_only import judged, seen
+from alerts.engine_only import effective_spec, evaluate_slos
+from alerts.links import Links
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rule_groups import Alert, to_yaml
@@ -25,84 +26,92 @@ OUT = Path("alerts/generated")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    look = actions.add_parser("check", help="read an SLO file and name every mistake in it")
-    look.add_argument("file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
-    look.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
-    look.add_argument("--strict", action="store_true", help="exit with 1 when there is a warning")
-    look.add_argument(
+    check_parser = actions.add_parser("check", help="check an SLO file and report every mistake in it")
+    check_parser.add_argument(
+        "file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)"
+    )
+    check_parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+    check_parser.add_argument("--strict", action="store_true", help="exit with 1 when there is a warning")
+    check_parser.add_argument(
         "--retention", metavar="TIME", help="how long Prometheus keeps samples, such as 15d: is the period covered?"
     )
-    _add_source(look)
-    look.set_defaults(run=_check)
-    tell = actions.add_parser("explain", help="what burns each budget, and how soon each tier fires")
-    tell.add_argument("file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
-    tell.add_argument("--format", choices=("table", "json"), default="table", help="default: %(default)s")
-    tell.add_argument(
+    _add_source(check_parser)
+    check_parser.set_defaults(run=_check)
+    explain_parser = actions.add_parser("explain", help="show what burns each budget, and how soon each tier fires")
+    explain_parser.add_argument(
+        "file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)"
+    )
+    explain_parser.add_argument("--format", choices=("table", "json"), default="table", help="default: %(default)s")
+    explain_parser.add_argument(
         "--rate", type=float, default=1.0, metavar="R", help="events a second in one class (default: %(default)g)"
     )
-    _add_source(tell)
-    tell.set_defaults(run=_explain)
-    shape = actions.add_parser("schema", help="write the JSON Schema of SLO files, for editors")
-    shape.add_argument(
+    _add_source(explain_parser)
+    explain_parser.set_defaults(run=_explain)
+    schema_parser = actions.add_parser("schema", help="write the JSON Schema of SLO files, for editors")
+    schema_parser.add_argument(
         "--out",
         default=str(OUT),
         metavar="DIR",
         help="folder for slos.schema.json, - for standard output (%(default)s)",
     )
-    shape.set_defaults(run=_schema)
-    make = actions.add_parser("render", help="write the Prometheus rules of an SLO file")
-    make.add_argument("--slos", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
-    make.add_argument(
+    schema_parser.set_defaults(run=_schema)
+    render_parser = actions.add_parser("render", help="write the Prometheus rules of an SLO file")
+    render_parser.add_argument("--slos", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
+    render_parser.add_argument(
         "--out", default=str(OUT), metavar="DIR", help="folder for the file, - for standard output (%(default)s)"
     )
     defaults = Links()
-    make.add_argument(
+    render_parser.add_argument(
         "--runbooks", default=defaults.runbooks, metavar="URL", help="base of runbook_url (default: %(default)s)"
     )
-    make.add_argument(
+    render_parser.add_argument(
         "--grafana", default=defaults.grafana, metavar="URL", help="base of dashboard_url (default: %(default)s)"
     )
-    make.add_argument(
+    render_parser.add_argument(
         "--gpu-hour-price",
         type=float,
         metavar="X",
-        help="what one GPU costs in an hour: record prices per token and good request (default: none)",
+        help="price of one GPU hour: record costs per token and good request (default: none)",
     )
-    make.add_argument("--gpus", type=int, metavar="N", help="how many GPUs are paid (default: 1)")
-    make.add_argument(
+    render_parser.add_argument("--gpus", type=int, metavar="N", help="number of GPUs (default: 1)")
+    render_parser.add_argument(
         "--format",
         choices=("plain", "prometheusrule"),
         default="plain",
         help="rules.yaml for Prometheus, or prometheusrule.yaml for prometheus-operator (default: %(default)s)",
     )
-    make.add_argument("--name", help="of the PrometheusRule (default: vllm-slo)")
-    make.add_argument(
+    render_parser.add_argument("--name", help="name of the PrometheusRule (default: vllm-slo)")
+    render_parser.add_argument(
         "--label",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="of the PrometheusRule, by which the operator selects it (repeatable)",
+        help="label of the PrometheusRule, by which the operator selects it (repeatable)",
     )
-    _add_source(make)
-    make.set_defaults(run=_render)
-    route = actions.add_parser("alertmanager", help="write an Alertmanager configuration: who hears of what")
-    route.add_argument(
+    _add_source(render_parser)
+    render_parser.set_defaults(run=_render)
+    alertmanager_parser = actions.add_parser(
+        "alertmanager", help="write an Alertmanager configuration: destinations of pages and tickets"
+    )
+    alertmanager_parser.add_argument(
         "--out", default=str(OUT), metavar="DIR", help="folder for the files, - for standard output (%(default)s)"
     )
-    alertmanager_flags.configure(route)
-    route.set_defaults(run=_alertmanager)
+    alertmanager_flags.configure(alertmanager_parser)
+    alertmanager_parser.set_defaults(run=_alertmanager)
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source",
         choices=[str(each) for each in Source],
-        help="whose counts: the sidecar's, or those of vLLM as Prometheus scrapes it (default: as the file says)",
+        help="the counters to use: the sidecar's, or those of vLLM as Prometheus scrapes it (default: from the file)",
     )
-    parser.add_argument("--vllm-version", metavar="V", help="of the engine as the source, such as 0.25 (newest known)")
+    parser.add_argument(
+        "--vllm-version", metavar="V", help="release of vLLM with --source engine, such as 0.25 (default: newest known)"
+    )
 
 
-def _chosen(spec: SloFile, arguments: argparse.Namespace) -> SloFile:
+def _apply_flags(spec: SloFile, arguments: argparse.Namespace) -> SloFile:
     version = arguments.vllm_version or spec.engine.version
     if version and not VERSION.fullmatch(version):
         raise UsageError(f"--vllm-version: {version!r} is no release of vLLM; write its number, such as 0.25")
@@ -112,22 +121,22 @@ def _chosen(spec: SloFile, arguments: argparse.Namespace) -> SloFile:
 def _check(arguments: argparse.Namespace) -> int:
     parse = partial(parse_duration, examples="15d or 52w")
     retention = None if arguments.retention is None else parse_flag("--retention", arguments.retention, parse)
-    found = check(arguments.file, retention, lambda spec: _chosen(spec, arguments))
+    result = check(arguments.file, retention, lambda spec: _apply_flags(spec, arguments))
     if arguments.format == "json":
-        print(diagnostics.as_json(found))
+        print(diagnostics.as_json(result))
     else:
         console = Console(highlight=False, soft_wrap=True)
-        if found.findings:
-            console.print(diagnostics.carets(found))
-        if found.spec:
-            console.print(f"{arguments.file}: OK: {_summary(seen(found.spec))}", markup=False)
-    if found.spec is None:
+        if result.findings:
+            console.print(diagnostics.render_text(result))
+        if result.spec:
+            console.print(f"{arguments.file}: OK: {_summary(effective_spec(result.spec))}", markup=False)
+    if result.spec is None:
         return 2
-    return 1 if arguments.strict and found.has(Level.WARNING) else 0
+    return 1 if arguments.strict and result.has(Level.WARNING) else 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    spec = seen(_chosen(load(arguments.file), arguments))
+    spec = effective_spec(_apply_flags(load(arguments.file), arguments))
     if not 0 < arguments.rate < math.inf:
         raise UsageError(f"--rate: {arguments.rate:g} events a second burn nothing; write a rate, such as 0.5")
     if arguments.format == "json":
@@ -140,18 +149,18 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _schema(arguments: argparse.Namespace) -> int:
     path = _write(json_schema.render(), arguments.out, "slos.schema.json")
     if path:
-        print(f"{path}: what an editor knows of SLO files")
+        print(f"{path}: JSON Schema of SLO files, for editors")
     return 0
 
 
 def _summary(spec: SloFile) -> str:
-    slos = ", ".join(f"{slo.name} ({promise(slo)})" for slo in spec.slos)
+    slos = ", ".join(f"{slo.name} ({describe(slo)})" for slo in spec.slos)
     classes = "1 class" if len(spec.classes) == 1 else f"{len(spec.classes)} classes"
     return f"{spell_duration(spec.period)} over {classes}: {slos}"
 
 
 def _render(arguments: argparse.Namespace) -> int:
-    spec = _chosen(load(arguments.slos), arguments)
+    spec = _apply_flags(load(arguments.slos), arguments)
     links = Links(arguments.runbooks, arguments.grafana)
     hour_price = _hour_price(arguments.gpu_hour_price, arguments.gpus)
     groups = rules(spec, links, hour_price)
@@ -165,32 +174,34 @@ def _render(arguments: argparse.Namespace) -> int:
     path = _write(text, arguments.out, "rules.yaml" if arguments.format == "plain" else "prometheusrule.yaml")
     if path is None:
         return 0
-    made = [rule for group in groups for rule in group.rules]
-    alerts = sum(isinstance(rule, Alert) for rule in made)
-    print(f"{path}: {len(made) - alerts} recording rules, {alerts} alerts")
+    all_rules = [rule for group in groups for rule in group.rules]
+    alerts = sum(isinstance(rule, Alert) for rule in all_rules)
+    print(f"{path}: {len(all_rules) - alerts} recording rules, {alerts} alerts")
     _print_notes(spec)
     return 0
 
 
 def _alertmanager(arguments: argparse.Namespace) -> int:
-    chosen = alertmanager_flags.read(arguments, seen(load(arguments.slos)))
-    template = receivers.needs_template(chosen.destinations)
+    delivery = alertmanager_flags.read(arguments, effective_spec(load(arguments.slos)))
+    template = receivers.needs_template(delivery.destinations)
     if template and arguments.out == "-":
         raise UsageError(f"--out -: all but webhooks need {receivers.TEMPLATE_PATH} beside the file; name a folder")
     path = _write(
-        alertmanager_flags.heading(arguments) + alertmanager.config(chosen), arguments.out, "alertmanager.yml"
+        alertmanager_flags.heading(arguments) + alertmanager.config(delivery), arguments.out, "alertmanager.yml"
     )
     if path is None:
         return 0
-    beside = _write(receivers.TEMPLATE, arguments.out, receivers.TEMPLATE_PATH) if template else None
-    print(f"{path}: who hears of pages, tickets and the Watchdog" + (f"; texts in {beside}" if beside else ""))
-    if chosen.heartbeat is None:
-        print("note: without --heartbeat, nobody hears that Prometheus or Alertmanager itself is down")
+    template_path = _write(receivers.TEMPLATE, arguments.out, receivers.TEMPLATE_PATH) if template else None
+    print(
+        f"{path}: routes of pages, tickets and the Watchdog" + (f"; texts in {template_path}" if template_path else "")
+    )
+    if delivery.heartbeat is None:
+        print("note: without --heartbeat, nobody is notified when Prometheus or Alertmanager itself is down")
     return 0
 
 
 def _write(text: str, out: str, name: str) -> Path | None:
-    """Into a folder, and where; or, for `-`, to standard output."""
+    """Write to a folder and return the path; for `-`, write to standard output."""
     if out == "-":
         print(text, end="")
         return None
@@ -216,8 +227,8 @@ def _hour_price(price: float | None, gpus: int | None) -> float | None:
 
 
 def _print_notes(spec: SloFile) -> None:
-    for note in rescaled(seen(spec)):
+    for note in rescaled(effective_spec(spec)):
         print(f"note: {note}")
     if spec.source is Source.ENGINE:
-        for each in judged(spec):
-            print(f"note: slo {each.slo.name}: {each.told}")
+        for each in evaluate_slos(spec):
+            print(f"note: slo {each.slo.name}: {each.note}")

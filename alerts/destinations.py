@@ -1,4 +1,4 @@
-"""Where alerts go: a webhook, a mailbox, a Slack channel or PagerDuty, each spelled `KIND=TARGET`."""
+"""Parses destinations of alerts: a webhook, a mailbox, a Slack channel or PagerDuty, written as `KIND=TARGET`."""
 
 import re
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ FORMS = "webhook=URL, webhook=@FILE, email=ADDRESS, slack=#CHANNEL or pagerduty=
 
 
 @dataclass(frozen=True, slots=True)
-class InFile:
-    """A secret that Alertmanager reads from this file, so that it stands in no configuration."""
+class SecretFile:
+    """A secret that Alertmanager reads from this file, so that it is in no configuration."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    url: str | InFile
+    url: str | SecretFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class Slack:
 
 @dataclass(frozen=True, slots=True)
 class PagerDuty:
-    routing_key: InFile
+    routing_key: SecretFile
 
 
 Destination = Webhook | Email | Slack | PagerDuty
 
 
 def destination(text: str) -> Destination:
-    """What `KIND=TARGET` names.
+    """Parse `KIND=TARGET`.
 
     Raises:
-        ValueError: it names nothing; says why.
+        ValueError: the text is no destination, with the reason.
     """
     kind, equals, target = text.partition("=")
     match kind if equals else None:
@@ -66,7 +66,7 @@ def destination(text: str) -> Destination:
                     "a routing key of PagerDuty is a secret: put it in a file and name that, such as "
                     "pagerduty=@/etc/alertmanager/secrets/pagerduty"
                 )
-            return PagerDuty(InFile(absolute(target[1:])))
+            return PagerDuty(SecretFile(absolute_path(target[1:])))
         case _ if equals and kind.isalpha():
             raise ValueError(
                 f"{kind!r} is no kind of receiver; {nearest(kind, ('webhook', 'email', 'slack', 'pagerduty'))}"
@@ -76,13 +76,13 @@ def destination(text: str) -> Destination:
 
 
 def webhook(target: str) -> Webhook:
-    """Of `URL` or `@FILE`.
+    """Parse `URL` or `@FILE`.
 
     Raises:
         ValueError: it is neither.
     """
     if target.startswith("@"):
-        return Webhook(InFile(absolute(target[1:])))
+        return Webhook(SecretFile(absolute_path(target[1:])))
     if not is_url(target):
         raise ValueError(f"{target!r} is no URL of a webhook; write http://HOST/PATH, or @FILE where it is a secret")
     return Webhook(target)
@@ -96,7 +96,7 @@ def is_url(text: str) -> bool:
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and text == "".join(text.split())
 
 
-def absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
     """The path of a secret.
 
     Raises:

@@ -1,10 +1,11 @@
-"""How soon a tier answers to a burn: what its rule says, solved for time."""
+"""Computes the detection time of each tier: the time from the first bad event until its rule fires."""
 
 import math
 from dataclasses import dataclass
 
-from alerts.alert_names import AlertName, Links
+from alerts.alert_names import AlertName
 from alerts.burn_alerts import burn_alerts
+from alerts.links import Links
 from alerts.recording_windows import direct_interval, summed_interval, windows
 from alerts.tiers import Severity, Tier, fit, tiers
 from exporters.signals import Label
@@ -12,82 +13,82 @@ from exporters.slos import Slo, SloFile, Source
 
 
 @dataclass(frozen=True, slots=True)
-class Reaction:
-    """What one tier of one SLO does at a steady rate of events; seconds from the first bad one, None for never."""
+class Detection:
+    """The detection of one tier at a steady rate of events; seconds from the first bad event, None for never."""
 
     tier: Tier
     rescaled: bool
     enough_events: bool
-    """Whether its long window holds `min_events`."""
+    """Whether the long window has `min_events` at this rate."""
     bad_events: int
-    """The fewest that can fire it."""
+    """The smallest number of bad events that fires the tier."""
     at_all_bad: float | None
     at_twice_budget: float | None
     delay: float
-    """What a scrape and the rules can add to each time."""
+    """The delay that scrapes and rule evaluations can add to each time."""
 
 
-def reactions(spec: SloFile, slo: Slo, rate: float) -> tuple[Reaction, ...]:
-    """Each tier, at `rate` events a second in one class."""
-    return tuple(_reaction(spec, slo, tier, rate) for tier in tiers(spec.period))
+def detections(spec: SloFile, slo: Slo, rate: float) -> tuple[Detection, ...]:
+    """The detection of each tier, at `rate` events a second in one class."""
+    return tuple(_detection(spec, slo, tier, rate) for tier in tiers(spec.period))
 
 
-def first(found: tuple[Reaction, ...]) -> Reaction:
-    """The tier that fires first in an outage, and so in the shortest."""
-    return min(found, key=lambda each: math.inf if each.at_all_bad is None else each.at_all_bad)
+def fastest(of_tiers: tuple[Detection, ...]) -> Detection:
+    """The tier that fires first in an outage."""
+    return min(of_tiers, key=lambda each: math.inf if each.at_all_bad is None else each.at_all_bad)
 
 
-def _reaction(spec: SloFile, slo: Slo, published: Tier, rate: float) -> Reaction:
+def _detection(spec: SloFile, slo: Slo, published: Tier, rate: float) -> Detection:
     tier = fit(published, slo)
     alerting = spec.alerting
-    min_events = alerting.min_events_page if tier.severity is Severity.PAGE else alerting.min_events_ticket
+    min_events = alerting.min_events.page if tier.severity is Severity.PAGE else alerting.min_events.ticket
     bad_ratio = tier.bad_ratio(slo)
-    enough = rate * tier.long >= min_events
-    wait = _wait(spec, slo, tier)
+    has_enough_events = rate * tier.long >= min_events
+    pending_for = _pending_time(spec, slo, tier)
 
-    def fires(burning: float) -> float | None:
-        """The short window needs a twelfth of the time of the long one, so the long one has the last word."""
-        if not enough or not bad_ratio < burning <= 1 or burning * rate * tier.long < alerting.min_bad:
+    def time_to_fire(bad_share: float) -> float | None:
+        """The long window decides: the short one needs only a twelfth of its time."""
+        if not has_enough_events or not bad_ratio < bad_share <= 1 or bad_share * rate * tier.long < alerting.min_bad:
             return None
-        needed = max(bad_ratio * rate * _reach(spec, tier), alerting.min_bad)
-        return round(needed / (burning * rate) + wait, 3)
+        bad_events_needed = max(bad_ratio * rate * _lookback(spec, tier), alerting.min_bad)
+        return round(bad_events_needed / (bad_share * rate) + pending_for, 3)
 
-    return Reaction(
+    return Detection(
         tier=tier,
         rescaled=tier != published,
-        enough_events=enough,
+        enough_events=has_enough_events,
         # Rounded first, as 0.05 x 14.4 is no exact number.
         bad_events=max(math.floor(round(bad_ratio * rate * tier.long, 6)) + 1, alerting.min_bad),
-        at_all_bad=fires(1.0),
-        at_twice_budget=fires(2 * slo.budget),
-        delay=_scraped_in(spec) + direct_interval(spec) + _made_in(spec, tier),
+        at_all_bad=time_to_fire(1.0),
+        at_twice_budget=time_to_fire(2 * slo.budget),
+        delay=_scrape_delay(spec) + direct_interval(spec) + _recording_delay(spec, tier),
     )
 
 
-def _scraped_in(spec: SloFile) -> float:
-    """Without a sidecar, what was scraped is recorded under our names at the same pace."""
+def _scrape_delay(spec: SloFile) -> float:
+    """Without a sidecar, scraped series are first recorded under the sidecar's names, at the same interval."""
     return spec.scrape_interval * (1 if spec.source is Source.SIDECAR else 2)
 
 
-def _made_in(spec: SloFile, tier: Tier) -> float:
-    """How old the counts of the long window can be when the alert reads them."""
-    found = windows(spec)
-    return 0.0 if round(tier.long, 3) in found.direct else found.step + summed_interval(spec)
+def _recording_delay(spec: SloFile, tier: Tier) -> float:
+    """The maximum age of the counts of the long window when the alert reads them."""
+    lengths = windows(spec)
+    return 0.0 if round(tier.long, 3) in lengths.direct else lengths.step + summed_interval(spec)
 
 
-def _reach(spec: SloFile, tier: Tier) -> float:
-    """How far the long window looks back at the most, in whole steps or dozens of them.
+def _lookback(spec: SloFile, tier: Tier) -> float:
+    """How far the long window looks back at most, in whole steps or dozens of steps.
 
-    One more than fit where Prometheus counts both ends of a range, as 2.x does.
+    One step more than fits, as Prometheus 2 includes both ends of a range.
     """
-    found, long = windows(spec), round(tier.long, 3)
-    return tier.long + (0.0 if long in found.direct else found.step if long in found.of_steps else found.dozen)
+    lengths, long = windows(spec), round(tier.long, 3)
+    return tier.long + (0.0 if long in lengths.direct else lengths.step if long in lengths.of_steps else lengths.dozen)
 
 
-def _wait(spec: SloFile, slo: Slo, tier: Tier) -> float:
-    """The rule's own `for`."""
+def _pending_time(spec: SloFile, slo: Slo, tier: Tier) -> float:
+    """The `for` of the rule."""
     return next(
-        alert.wait
+        alert.pending_for
         for alert in burn_alerts(spec, Links())
         if alert.name == AlertName.BURN
         and (alert.labels[Label.SLO.value], alert.labels[Label.TIER.value]) == (slo.name, tier.name)

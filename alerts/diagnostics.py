@@ -1,27 +1,27 @@
-"""Shows findings under the very place in the file that they are about, and as JSON."""
+"""Renders the findings in an SLO file: as text with a caret under the place, and as JSON."""
 
 import json
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from alerts.validation import Checked, Finding, Level
+from alerts.validation import CheckResult, Finding, Level
 
 _COLOURS = {Level.MISTAKE: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 
-def carets(checked: Checked) -> Text:
-    """Each finding with its line and a caret under its place, what would work last."""
-    lines = checked.content.splitlines()
-    return Text("\n").join(_shown(checked.source, lines, finding) for finding in checked.findings)
+def render_text(result: CheckResult) -> Text:
+    """Each finding with its line, a caret under its place, and the hint."""
+    lines = result.content.splitlines()
+    return Text("\n").join(_render(result.source, lines, finding) for finding in result.findings)
 
 
-def as_json(checked: Checked) -> str:
-    """A list of objects; `hint` is null where there is nothing to propose."""
+def as_json(result: CheckResult) -> str:
+    """A list of objects; `hint` is null if there is none."""
     return json.dumps(
         [
             {
-                "file": checked.source,
+                "file": result.source,
                 "line": finding.at.line,
                 "column": finding.at.column,
                 "path": finding.at.path,
@@ -29,13 +29,13 @@ def as_json(checked: Checked) -> str:
                 "problem": finding.what,
                 "hint": finding.hint,
             }
-            for finding in checked.findings
+            for finding in result.findings
         ],
         indent=2,
     )
 
 
-def _shown(source: str, lines: list[str], finding: Finding) -> Text:
+def _render(source: str, lines: list[str], finding: Finding) -> Text:
     at, colour = finding.at, _COLOURS[finding.level]
     gutter = " " * len(str(at.line))
     text = Text()
@@ -47,15 +47,15 @@ def _shown(source: str, lines: list[str], finding: Finding) -> Text:
             letter if letter.isprintable() or letter == "\t" else "\N{REPLACEMENT CHARACTER}"
             for letter in lines[at.line - 1]
         )
-        before, meant = line[: at.column - 1], line[at.column - 1 :][: at.length]
+        text_before, marked = line[: at.column - 1], line[at.column - 1 :][: at.length]
         text.append(f"  {at.line} | {line}\n")
-        text.append(f"  {gutter} | {_as_wide(before)}")
-        text.append("^" * max(1, cell_len(meant)) + "\n", colour)
+        text.append(f"  {gutter} | {_blanks(text_before)}")
+        text.append("^" * max(1, cell_len(marked)) + "\n", colour)
     if finding.hint:
         text.append(f"  {gutter} = {finding.hint}\n")
     return text
 
 
-def _as_wide(text: str) -> str:
-    """Blanks that take as much room: a tab stays one, some letters are two wide."""
+def _blanks(text: str) -> str:
+    """Blanks of the same width: a tab stays a tab, some letters are two columns wide."""
     return "".join("\t" if letter == "\t" else " " * cell_len(letter) for letter in text)

@@ -1,4 +1,4 @@
-"""Without a sidecar: which SLOs vLLM's own histograms can count, at which bounds, and what they cannot see."""
+"""Maps SLOs to the histograms of vLLM for rules without a sidecar: supported SLOs, bounds and limitations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,10 +10,10 @@ from exporters.quantities import number
 from exporters.signals import GOODPUT_AT_LEAST, GOODPUT_AT_MOST
 from exporters.slos import Measure, RequestClass, Slo, SloFile, Source, Tenants
 
-EVERYONE = "all"
-"""The class of all requests, as vLLM tells none apart."""
+ALL_REQUESTS = "all"
+"""The class of all requests, as vLLM does not distinguish classes."""
 
-_COUNTED_BY = {
+_HISTOGRAM_SIGNALS = {
     Measure.TTFT: signals.ENGINE_TTFT,
     Measure.TPOT: signals.ENGINE_TPOT,
     Measure.E2E: signals.ENGINE_DURATION,
@@ -22,7 +22,7 @@ _COUNTED_BY = {
     Measure.DECODE: signals.ENGINE_DECODE,
 }
 
-_NOT_COUNTED = {
+_UNSUPPORTED = {
     Measure.ITL_P95: "vLLM counts the gaps of all requests together and not those of each, so itl_p95 is left out; "
     "tpot is what it counts for each request",
     Measure.AVAILABILITY: "vLLM counts only requests that finish, so availability would be perfect in an outage and is "
@@ -41,27 +41,27 @@ CAVEAT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """An SLO that vLLM counts, at a bound of its histogram."""
+class SupportedSlo:
+    """An SLO that is counted at a bound of a vLLM histogram."""
 
     slo: Slo
     histogram: Histogram
     bound: float
 
     @property
-    def judged(self) -> Slo:
-        """As the rules know it."""
-        return replace(self.slo, classes=(EVERYONE,), threshold=self.bound)
+    def evaluate_slos(self) -> Slo:
+        """The SLO that the rules use: all requests, with the bound as its threshold."""
+        return replace(self.slo, classes=(ALL_REQUESTS,), threshold=self.bound)
 
     @property
-    def snapped(self) -> bool:
+    def is_adjusted(self) -> bool:
         return self.bound != self.slo.threshold
 
     @property
-    def told(self) -> str:
-        """Which bound stands for the threshold, and between which two that lies."""
+    def note(self) -> str:
+        """The bound that replaces the threshold, and the nearest bounds."""
         limit = self.slo.threshold or 0.0
-        if not self.snapped:
+        if not self.is_adjusted:
             return f"{_seconds(limit)} is a bound of {self.histogram.name}, so it is counted exactly"
         below = max(bound for bound in self.histogram.bounds if bound < limit)
         above = min(bound for bound in self.histogram.bounds if bound > limit)
@@ -72,46 +72,46 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """An SLO that has no rules without a sidecar: the key that is to blame, and why."""
+class UnsupportedSlo:
+    """An SLO without rules: the key that is the cause, and the reason."""
 
     slo: Slo
     key: str
-    told: str
+    note: str
 
 
-def judged(spec: SloFile) -> tuple[Counted | LeftOut, ...]:
-    """What becomes of each SLO."""
-    return tuple(_judged(spec, slo) for slo in spec.slos)
+def evaluate_slos(spec: SloFile) -> tuple[SupportedSlo | UnsupportedSlo, ...]:
+    """Whether and how vLLM counts each SLO."""
+    return tuple(_evaluate(spec, slo) for slo in spec.slos)
 
 
-def counted(spec: SloFile) -> tuple[Counted, ...]:
-    return tuple(each for each in judged(spec) if isinstance(each, Counted))
+def supported_slos(spec: SloFile) -> tuple[SupportedSlo, ...]:
+    return tuple(each for each in evaluate_slos(spec) if isinstance(each, SupportedSlo))
 
 
-def refused(spec: SloFile) -> tuple[str, str] | None:
-    """The key and the reason why there can be no rules at all."""
+def unsupported_reason(spec: SloFile) -> tuple[str, str] | None:
+    """The key and the reason if no rules are possible."""
     if order(version(spec)) < order(OLDEST):
         return "engine", f"the bounds of vLLM {version(spec)} are not known; the oldest that are, are those of {OLDEST}"
-    if not counted(spec):
+    if not supported_slos(spec):
         return "slos", "vLLM can count none of these by itself; add one on ttft, tpot or e2e, or run the sidecar"
     return None
 
 
-def seen(spec: SloFile) -> SloFile:
-    """The file as vLLM can judge it: one class, no tenants, thresholds at bounds; with a sidecar the file itself.
+def effective_spec(spec: SloFile) -> SloFile:
+    """The file as the rules use it: without a sidecar, one class, no tenants and thresholds at bounds.
 
     Raises:
         UsageError: vLLM can count none of its SLOs.
     """
     if spec.source is Source.SIDECAR:
         return spec
-    if problem := refused(spec):
+    if problem := unsupported_reason(spec):
         raise UsageError(": ".join(problem))
     return replace(
         spec,
-        classes=(RequestClass(EVERYONE, None, None),),
-        slos=tuple(each.judged for each in counted(spec)),
+        classes=(RequestClass(ALL_REQUESTS, None, None),),
+        slos=tuple(each.evaluate_slos for each in supported_slos(spec)),
         tenants=Tenants(spec.tenants.header, ()),
         alerting=replace(spec.alerting, per_tenant=False),
     )
@@ -122,12 +122,12 @@ def version(spec: SloFile) -> str:
 
 
 def remarks(spec: SloFile) -> Iterator[str]:
-    """What the head of the rule file says."""
+    """The comments at the head of the rule file."""
     yield ""
     yield f"No sidecar: counted by the histograms of vLLM {version(spec)}, scraped as the job {spec.engine.job}."
-    yield from (f"- {each.slo.name}: {each.told}." for each in judged(spec))
+    yield from (f"- {each.slo.name}: {each.note}." for each in evaluate_slos(spec))
     yield "What vLLM cannot tell, and so these rules do not know:"
-    yield f'- Classes and tenants: each SLO counts all requests of a model, streams or not, as class="{EVERYONE}".'
+    yield f'- Classes and tenants: each SLO counts all requests of a model, streams or not, as class="{ALL_REQUESTS}".'
     yield (
         "- Requests that are refused, aborted or never answered: they are in no count and burn no budget, but for "
         "first tokens that came before. Where nothing is answered any more, LLMEngineDown and LLMEngineStalled page, "
@@ -141,57 +141,59 @@ def remarks(spec: SloFile) -> Iterator[str]:
 
 
 def snap(threshold: float, bounds: tuple[float, ...]) -> float | None:
-    """The nearest bound, of two as near the stricter; None outside of all."""
+    """The nearest bound, the lower of two equally near ones; None outside the range of the bounds."""
     if not bounds[0] <= threshold <= bounds[-1]:
         return None
     return min(bounds, key=lambda bound: (round(abs(bound - threshold), 9), bound))
 
 
-def _judged(spec: SloFile, slo: Slo) -> Counted | LeftOut:
-    if slo.threshold is None or slo.measure not in _COUNTED_BY:
-        return LeftOut(slo, "signal", _NOT_COUNTED[slo.measure])
-    signal = _COUNTED_BY[slo.measure]
-    found = histogram(signal, version(spec))
-    if found is None:
-        return LeftOut(
+def _evaluate(spec: SloFile, slo: Slo) -> SupportedSlo | UnsupportedSlo:
+    if slo.threshold is None or slo.measure not in _HISTOGRAM_SIGNALS:
+        return UnsupportedSlo(slo, "signal", _UNSUPPORTED[slo.measure])
+    signal = _HISTOGRAM_SIGNALS[slo.measure]
+    family = histogram(signal, version(spec))
+    if family is None:
+        return UnsupportedSlo(
             slo,
             "signal",
             f"vLLM {version(spec)} has no histogram of {slo.measure} for each request, so it is left out; "
             f"{first_with(signal)} is the first that has",
         )
-    bound = snap(slo.threshold, found.bounds)
+    bound = snap(slo.threshold, family.bounds)
     if bound is None:
-        below = slo.threshold < found.bounds[0]
-        return LeftOut(
+        below = slo.threshold < family.bounds[0]
+        return UnsupportedSlo(
             slo,
             "threshold",
-            f"{_seconds(slo.threshold)} lies {'below' if below else 'above'} every bound of {found.name}, so it is "
-            f"left out; the nearest is {_seconds(found.bounds[0 if below else -1])}",
+            f"{_seconds(slo.threshold)} lies {'below' if below else 'above'} every bound of {family.name}, so it is "
+            f"left out; the nearest is {_seconds(family.bounds[0 if below else -1])}",
         )
-    if (other := _more_patient(spec, slo)) is not None:
-        return LeftOut(
+    if (other := _weaker_objective(spec, slo)) is not None:
+        return UnsupportedSlo(
             slo,
             "classes",
             f"vLLM cannot tell its requests from those to which {other.name!r} promises less, so it is left out; give "
             "all classes one promise, or run the sidecar",
         )
-    return Counted(slo, found, bound)
+    return SupportedSlo(slo, family, bound)
 
 
-def _more_patient(spec: SloFile, slo: Slo) -> Slo | None:
-    """One on the same signal that promises less to a class that `slo` does not judge.
+def _weaker_objective(spec: SloFile, slo: Slo) -> Slo | None:
+    """An SLO on the same signal with a weaker objective for a class that `slo` does not judge.
 
-    By the lesser promise what is bad is bad for every class; by the greater, requests would be that nobody promised it.
+    A request that misses the weaker objective is bad for every class; the stronger one would judge requests wrongly.
     """
 
-    def patience(each: Slo) -> tuple[float, float]:
+    def strictness(each: Slo) -> tuple[float, float]:
         return each.threshold or 0.0, -each.objective
 
     return next(
         (
             other
             for other in spec.slos
-            if other.measure is slo.measure and {*other.classes} - {*slo.classes} and patience(other) > patience(slo)
+            if other.measure is slo.measure
+            and {*other.classes} - {*slo.classes}
+            and strictness(other) > strictness(slo)
         ),
         None,
     )

@@ -1,4 +1,4 @@
-"""`vllm-slo alerts explain`: what burns each budget, and how soon who hears of it; as a table and as JSON."""
+"""`vllm-slo alerts explain`: the causes of bad events and the detection time of each tier, as a table and as JSON."""
 
 import json
 import math
@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from alerts.alert_names import AlertName, percent, promise
-from alerts.cold_start import mute
-from alerts.detection_time import Reaction, first, reactions
+from alerts.alert_names import AlertName
+from alerts.annotations import describe, percent
+from alerts.cold_start import cold_start_limit
+from alerts.detection_time import Detection, detections, fastest
 from alerts.engine_only import CAVEAT
 from exporters.quantities import number, spell_duration
 from exporters.slos import Measure, Rejected, Slo, SloFile, Source
@@ -18,10 +19,10 @@ from exporters.verdicts import charges
 
 
 def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
-    """Every kind of request that is a bad event, as the sidecar judges, or else vLLM."""
+    """Every kind of request that is a bad event."""
     limit = "" if slo.threshold is None else spell_duration(slo.threshold)
     stream = "a stream" if spec.source is Source.SIDECAR else "a request"
-    own = {
+    latency_cause = {
         Measure.TTFT: f"{stream} whose first token takes longer than {limit}",
         Measure.TPOT: f"{stream} that takes longer than {limit} per token after the first",
         Measure.ITL_P95: f"a stream with more than 5 % of its gaps between chunks over {limit}",
@@ -32,11 +33,11 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
         Measure.AVAILABILITY: None,
     }[slo.measure]
     if spec.source is Source.ENGINE:
-        return (own or "",)
+        return (latency_cause or "",)
     unary = {measure for _, measure in charges([slo], stream=False, several=True).slos.values()}
     no_first_token = charges([slo], stream=True, several=True).awaits_first_token
     causes = (
-        own,
+        latency_cause,
         f"a unary request that takes longer than {limit}" if unary == {Measure.E2E} != {slo.measure} else None,
         f"no first token within {spell_duration(spec.first_token_timeout)}" if no_first_token else None,
         "an error, a timeout or a broken stream of the engine" + (" before it" if slo.measure is Measure.TTFT else ""),
@@ -46,78 +47,78 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
 
 
 def table(spec: SloFile, rate: float, console: Console) -> None:
-    """Print it; fits into 80 columns."""
+    """Print the tables; they fit into 80 columns."""
     console.print(Text(f"Steady traffic of {number(rate)} events/s in a class; times from the first bad event."))
     for slo in spec.slos:
-        found = reactions(spec, slo, rate)
+        of_tiers = detections(spec, slo, rate)
         console.print()
-        console.print(Text.assemble((slo.name, "bold"), f": {promise(slo)} of {', '.join(slo.classes)}"))
+        console.print(Text.assemble((slo.name, "bold"), f": {describe(slo)} of {', '.join(slo.classes)}"))
         console.print(Text(f"burned by: {'; '.join(burned_by(spec, slo))}"))
-        console.print(_grid(slo, found))
-        if any(each.rescaled for each in found):
+        console.print(_table(slo, of_tiers))
+        if any(each.rescaled for each in of_tiers):
             console.print(Text("* rescaled, as no outage could reach the published rate"))
-        console.print(Text(f"smallest incident seen: {_smallest(found)}"))
+        console.print(Text(f"smallest incident seen: {_smallest(of_tiers)}"))
     for note in _notes(spec):
         console.print()
         console.print(Text(note))
 
 
 def as_json(spec: SloFile, rate: float) -> str:
-    """Shares from 0 to 1, times in seconds; null is never."""
+    """Shares from 0 to 1, times in seconds; null means never."""
     return json.dumps(
         {
             "period_seconds": spec.period,
             "events_per_second": rate,
-            "slos": [_slo(spec, slo, reactions(spec, slo, rate)) for slo in spec.slos],
+            "slos": [_slo(spec, slo, detections(spec, slo, rate)) for slo in spec.slos],
             "notes": list(_notes(spec)),
         },
         indent=2,
     )
 
 
-def _slo(spec: SloFile, slo: Slo, found: tuple[Reaction, ...]) -> dict[str, object]:
+def _slo(spec: SloFile, slo: Slo, of_tiers: tuple[Detection, ...]) -> dict[str, object]:
     return {
         "slo": slo.name,
-        "promise": promise(slo),
+        "promise": describe(slo),
         "classes": slo.classes,
         "burned_by": burned_by(spec, slo),
-        "tiers": [_tier(slo, each) for each in found],
-        "smallest_incident": _incident(first(found)),
+        "tiers": [_tier(slo, each) for each in of_tiers],
+        "smallest_incident": _incident(fastest(of_tiers)),
     }
 
 
-def _tier(slo: Slo, found: Reaction) -> dict[str, object]:
+def _tier(slo: Slo, detection: Detection) -> dict[str, object]:
     return {
-        "tier": found.tier.name,
-        "severity": found.tier.severity,
-        "long_seconds": found.tier.long,
-        "short_seconds": found.tier.short,
-        "burn_rate": found.tier.factor,
-        "bad_ratio": round(found.tier.bad_ratio(slo), 9),
-        "rescaled": found.rescaled,
-        "enough_events": found.enough_events,
-        "seconds_at_all_bad": found.at_all_bad,
-        "seconds_at_twice_budget": found.at_twice_budget,
-        "least_bad_events": found.bad_events,
-        "delay_seconds": found.delay,
+        "tier": detection.tier.name,
+        "severity": detection.tier.severity,
+        "long_seconds": detection.tier.long,
+        "short_seconds": detection.tier.short,
+        "burn_rate": detection.tier.factor,
+        "bad_ratio": round(detection.tier.bad_ratio(slo), 9),
+        "rescaled": detection.rescaled,
+        "enough_events": detection.enough_events,
+        "seconds_at_all_bad": detection.at_all_bad,
+        "seconds_at_twice_budget": detection.at_twice_budget,
+        "least_bad_events": detection.bad_events,
+        "delay_seconds": detection.delay,
     }
 
 
-def _incident(found: Reaction) -> dict[str, object] | None:
-    if found.at_all_bad is None:
+def _incident(detection: Detection) -> dict[str, object] | None:
+    if detection.at_all_bad is None:
         return None
-    return {"tier": found.tier.name, "bad_events": found.bad_events, "seconds": found.at_all_bad}
+    return {"tier": detection.tier.name, "bad_events": detection.bad_events, "seconds": detection.at_all_bad}
 
 
-def _grid(slo: Slo, found: tuple[Reaction, ...]) -> Table:
-    grid = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+def _table(slo: Slo, of_tiers: tuple[Detection, ...]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     for title in ("tier", "long / short"):
-        grid.add_column(title)
+        table.add_column(title)
     for title in ("burn rate", "bad over", "at 100 % bad", "at 2 x budget", "least bad"):
-        grid.add_column(title, justify="right")
-    for each in found:
+        table.add_column(title, justify="right")
+    for each in of_tiers:
         tier = each.tier
-        grid.add_row(
+        table.add_row(
             tier.name,
             f"{spell_duration(tier.long)} / {spell_duration(tier.short)}",
             number(round(tier.factor, 2)) + ("*" if each.rescaled else ""),
@@ -126,17 +127,17 @@ def _grid(slo: Slo, found: tuple[Reaction, ...]) -> Table:
             _time(each, each.at_twice_budget),
             str(each.bad_events) if each.at_all_bad is not None else "-",
         )
-    return grid
+    return table
 
 
-def _time(found: Reaction, seconds: float | None) -> str:
-    if not found.enough_events:
+def _time(detection: Detection, seconds: float | None) -> str:
+    if not detection.enough_events:
         return "too few"
     return "never" if seconds is None else spell_duration(math.ceil(seconds))
 
 
-def _smallest(found: tuple[Reaction, ...]) -> str:
-    least = first(found)
+def _smallest(of_tiers: tuple[Detection, ...]) -> str:
+    least = fastest(of_tiers)
     if least.at_all_bad is None:
         return f"none by these tiers; see {AlertName.LOW_TRAFFIC} below"
     return (
@@ -145,14 +146,14 @@ def _smallest(found: tuple[Reaction, ...]) -> str:
 
 
 def _notes(spec: SloFile) -> Iterator[str]:
-    shortest, *_, longest = reactions(spec, spec.slos[0], 1.0)
-    guards, few = spec.alerting, spec.alerting.min_events_ticket
+    shortest, *_, longest = detections(spec, spec.slos[0], 1.0)
+    guards, few = spec.alerting, spec.alerting.min_events.ticket
     yield (
         f"A scrape and the rules add up to {spell_duration(shortest.delay)} on the shortest tier, "
         f"{spell_duration(longest.delay)} on the longest."
     )
     yield (
-        f"A tier needs {guards.min_events_page} events (page) or {few} (ticket) in its long window, {guards.min_bad} "
+        f"A tier needs {guards.min_events.page} events (page) or {few} (ticket) in its long window, {guards.min_bad} "
         f"of them bad. Under {few} in {spell_duration(longest.tier.long)}, {AlertName.LOW_TRAFFIC} makes a ticket of "
         f"{guards.min_bad} bad ones, if the objective does not allow them."
     )
@@ -161,6 +162,7 @@ def _notes(spec: SloFile) -> Iterator[str]:
     else:
         yield CAVEAT
     yield (
-        f"An engine that is away pages by itself after {spell_duration(mute(spec))} ({AlertName.ENGINE_DOWN}); for as "
-        "long, pages for a burn wait while all bad events are at an engine that starts. The budget does not."
+        f"An engine that is away pages by itself after {spell_duration(cold_start_limit(spec))} "
+        f"({AlertName.ENGINE_DOWN}); for as long, pages for a burn wait while all bad events are at an engine that "
+        "starts. The budget does not."
     )

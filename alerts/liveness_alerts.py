@@ -1,9 +1,11 @@
-"""Alerts on what must be up for the SLOs to mean anything; each tells one cause apart from the others."""
+"""Alerts on sidecars, engines and certificates that are down, stalled, lossy or about to expire."""
 
-from alerts.alert_names import AlertName, Links, annotations
-from alerts.cold_start import mute, second_start, starting
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations
+from alerts.cold_start import cold_start_limit, second_start_interval, starting
+from alerts.links import Links
 from alerts.promql import escape, increase, select, sum_by
-from alerts.recording_windows import patience, windows
+from alerts.recording_windows import down_after, windows
 from alerts.rule_groups import Alert
 from alerts.tiers import Severity, tiers
 from exporters.quantities import number, spell_duration
@@ -54,7 +56,7 @@ def _severity(severity: Severity) -> dict[str, str]:
 
 def _sidecar_down(spec: SloFile, links: Links) -> Alert:
     up = f'up{{job="{SIDECAR_JOB}"}}'
-    wait = patience(spec)
+    pending_for = down_after(spec)
     return Alert(
         AlertName.SIDECAR_DOWN,
         f"{up} == 0\nor absent({up})",  # absent: a job under another name would leave every alert asleep
@@ -64,38 +66,40 @@ def _sidecar_down(spec: SloFile, links: Links) -> Alert:
             links,
             "the sidecar {{ $labels.instance }} does not answer Prometheus",
             f"No scrape of the job {SIDECAR_JOB} {{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}has worked "
-            f"for {spell_duration(wait)}. Requests are not measured and may not be served; no other alert of this "
-            "bundle can fire for it. Look first at whether clients still get answers.",
+            f"for {spell_duration(pending_for)}. Requests are not measured and may not be served; no other alert of "
+            "this bundle can fire for it. Look first at whether clients still get answers.",
         ),
-        wait=wait,
+        pending_for=pending_for,
     )
 
 
 def _engine_down(spec: SloFile, links: Links) -> tuple[Alert, ...]:
-    """The page, and until it comes a ticket: an engine that starts and one that is dead look alike from outside."""
-    sure, muted, twice = map(spell_duration, (patience(spec), mute(spec), second_start(spec)))
-    down = f"max_over_time({ENGINE_UP.name}[{sure}]) == 0"
+    """A page, and a ticket until then: a starting engine and a dead one cannot be distinguished at first."""
+    down_for, limit, second = map(
+        spell_duration, (down_after(spec), cold_start_limit(spec), second_start_interval(spec))
+    )
+    down = f"max_over_time({ENGINE_UP.name}[{down_for}]) == 0"
     if spec.source is Source.SIDECAR:
-        engine, who, unknown = "the engine {{ $labels.engine }}", "its sidecar", ""
-        gone = f"{{{{ $labels.instance }}}} is up, but has not reached {engine} for {sure} or more"
+        engine, observer, or_absent = "the engine {{ $labels.engine }}", "its sidecar", ""
+        symptom = f"{{{{ $labels.instance }}}} is up, but has not reached {engine} for {down_for} or more"
     else:
         job = spec.engine.job
         engine = f"the {{{{ with $labels.engine }}}}engine {{{{ . }}}}{{{{ else }}}}job {job}{{{{ end }}}}"
-        who, unknown = "Prometheus", f'\nor absent_over_time(up{{job="{escape(job)}"}}[{sure}])'
-        gone = f"No scrape of {engine} has worked for {sure} or more"
+        observer, or_absent = "Prometheus", f'\nor absent_over_time(up{{job="{escape(job)}"}}[{down_for}])'
+        symptom = f"No scrape of {engine} has worked for {down_for} or more"
     return (
         Alert(
             AlertName.ENGINE_DOWN,
-            f"{down}\nunless on (instance, engine) {COLD_START.name}{unknown}",
+            f"{down}\nunless on (instance, engine) {COLD_START.name}{or_absent}",
             _severity(Severity.PAGE),
             annotations(
                 AlertName.ENGINE_DOWN,
                 links,
-                f"{engine} does not answer {who}",
-                f"{gone}. A start of up to {muted} raises no page, unless it is the second within {twice}. No "
+                f"{engine} does not answer {observer}",
+                f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}. No "
                 "request is served there. Look first at the last lines of the engine's log.",
             ),
-            hold=windows(spec).step,  # an engine that dies again at once is one incident
+            keep_firing_for=windows(spec).step,  # an engine that dies again at once is one incident
         ),
         Alert(
             AlertName.PAGE_HELD,
@@ -104,8 +108,8 @@ def _engine_down(spec: SloFile, links: Links) -> tuple[Alert, ...]:
             annotations(
                 AlertName.PAGE_HELD,
                 links,
-                f"no page yet, as it may be starting: {engine} does not answer {who}",
-                f"{gone}, and it went away less than {muted} ago. If it is not back by then, "
+                f"no page yet, as it may be starting: {engine} does not answer {observer}",
+                f"{symptom}, and it went away less than {limit} ago. If it is not back by then, "
                 f"*{AlertName.ENGINE_DOWN}* pages. The budget is charged all the same. Look first at whether somebody "
                 "has restarted it.",
             ),
@@ -114,39 +118,39 @@ def _engine_down(spec: SloFile, links: Links) -> tuple[Alert, ...]:
 
 
 def _engine_stalled(spec: SloFile, links: Links) -> Alert:
-    """Who holds requests and moves no token: each engine by its own counts, else all behind a sidecar by its waits.
+    """Requests are open and no token moves: by the counts of each engine, else by the waits at the sidecar.
 
-    An engine that counts tokens only as requests end (`llm_engine_token_counts_live` 0) stands still by them during
-    each long answer. The sidecar counts at the end too; what it knows before is who waits and what streams. So such an
-    engine is told to stall when nothing streams: a stall in the middle of answers shows once their clients are gone.
+    The counters of an engine that counts tokens at the end of a request (`llm_engine_token_counts_live` 0) stand still
+    during each long response. The sidecar also counts at the end, but knows which requests wait and which stream. Such
+    an engine counts as stalled when nothing streams; a stall during responses is detected once their clients are gone.
     """
-    look = spell_duration(4 * spec.scrape_interval)
-    wait = max(windows(spec).step, 30.0)
-    each, here = "on (instance, engine)", "on (instance)"
+    lookback = spell_duration(4 * spec.scrape_interval)
+    pending_for = max(windows(spec).step, 30.0)
+    on_engine, on_instance = "on (instance, engine)", "on (instance)"
 
-    def most(series: str, by: list[Label]) -> str:
-        return sum_by(f"max_over_time({series}[{look}])", by)
+    def sum_of_max(series: str, by: list[Label]) -> str:
+        return sum_by(f"max_over_time({series}[{lookback}])", by)
 
-    def moved(signals: tuple[Signal, ...], by: list[Label]) -> str:
-        return " or ".join(f"{sum_by(increase(signal.name, look), by)} > 0" for signal in signals)
+    def increased(signals: tuple[Signal, ...], by: list[Label]) -> str:
+        return " or ".join(f"{sum_by(increase(signal.name, lookback), by)} > 0" for signal in signals)
 
     engine, instance = [Label.INSTANCE, Label.ENGINE], [Label.INSTANCE]
-    works = (ENGINE_GENERATION_TOKENS, ENGINE_PROMPT_TOKENS)
-    held = " or ".join(f"{most(signal.name, engine)} > 0" for signal in (ENGINE_RUNNING, ENGINE_WAITING))
-    by_its_counts = f"({held})\nand {each} max_over_time({ENGINE_COUNTS_LIVE.name}[{look}]) == 1"
+    tokens = (ENGINE_GENERATION_TOKENS, ENGINE_PROMPT_TOKENS)
+    requests = " or ".join(f"{sum_of_max(signal.name, engine)} > 0" for signal in (ENGINE_RUNNING, ENGINE_WAITING))
+    by_counts = f"({requests})\nand {on_engine} max_over_time({ENGINE_COUNTS_LIVE.name}[{lookback}]) == 1"
     by_waits = (
-        f"max by (instance) (max_over_time({OLDEST_WAIT.name}[{look}])) > {number(patience(spec))}\n"
-        f"and {here} max_over_time({ENGINE_UP.name}[{look}]) == 1\n"
-        f"unless {here} {most(select(IN_FLIGHT, {Label.PHASE: Phase.STREAMING}), instance)} > 0\n"
-        f"unless {here} ({moved((*works, PROMPT_TOKENS, COMPLETION_TOKENS), instance)})\n"
-        f"unless {here} ({by_its_counts})\n"
-        f"unless {here} {starting()}"
+        f"max by (instance) (max_over_time({OLDEST_WAIT.name}[{lookback}])) > {number(down_after(spec))}\n"
+        f"and {on_instance} max_over_time({ENGINE_UP.name}[{lookback}]) == 1\n"
+        f"unless {on_instance} {sum_of_max(select(IN_FLIGHT, {Label.PHASE: Phase.STREAMING}), instance)} > 0\n"
+        f"unless {on_instance} ({increased((*tokens, PROMPT_TOKENS, COMPLETION_TOKENS), instance)})\n"
+        f"unless {on_instance} ({by_counts})\n"
+        f"unless {on_instance} {starting()}"
     )
-    still = f"for {spell_duration(wait)}"
+    duration = f"for {spell_duration(pending_for)}"
     return Alert(
         AlertName.ENGINE_STALLED,
         # graphs are compiled and captured before the first token
-        f"{by_its_counts}\nunless {each} ({moved(works, engine)})\nunless {each} {COLD_START.name}"
+        f"{by_counts}\nunless {on_engine} ({increased(tokens, engine)})\nunless {on_engine} {COLD_START.name}"
         + (f"\nor {by_waits}" if spec.source is Source.SIDECAR else ""),
         _severity(Severity.PAGE),
         annotations(
@@ -154,32 +158,33 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
             links,
             "{{ with $labels.engine }}the engine {{ . }} holds requests and moves no token{{ else }}"
             "no request at {{ $labels.instance }} gets a first token{{ end }}",
-            f"{{{{ with $labels.engine }}}}{{{{ . }}}} holds {_COUNT} requests, and {still} neither prompt nor "
+            f"{{{{ with $labels.engine }}}}{{{{ . }}}} holds {_COUNT} requests, and {duration} neither prompt nor "
             "generation tokens have moved by its own count.{{ else }}A stream at {{ $labels.instance }} has waited "
-            f"{_COUNT} s for its first token, and {still} none has streamed, nor has a token been counted."
-            f"{{{{ end }}}} The engine still answers its metrics. Held back for {spell_duration(mute(spec))} after a "
-            "start. Look first at the GPU and at the end of the engine's log.",
+            f"{_COUNT} s for its first token, and {duration} none has streamed, nor has a token been counted."
+            f"{{{{ end }}}} The engine still answers its metrics. Held back for "
+            f"{spell_duration(cold_start_limit(spec))} after a start. Look first at the GPU and at the end of the "
+            "engine's log.",
         ),
-        wait=wait,
+        pending_for=pending_for,
     )
 
 
-def _short_of_slow_page(spec: SloFile) -> str:
-    """How far back a loss is worth a ticket: 30 m of 30 d."""
+def _slow_page_short_window(spec: SloFile) -> str:
+    """The window in which a loss raises a ticket: 30 m of 30 d."""
     return spell_duration(next(tier for tier in tiers(spec.period) if tier.name == "slow-page").short)
 
 
 def _dropping(spec: SloFile, links: Links) -> Alert:
-    look = _short_of_slow_page(spec)
+    lookback = _slow_page_short_window(spec)
     return Alert(
         AlertName.DROPPING,
-        f"{sum_by(increase(select(SIDECAR_DROPPED), look), [Label.INSTANCE])} > 0",
+        f"{sum_by(increase(select(SIDECAR_DROPPED), lookback), [Label.INSTANCE])} > 0",
         _severity(Severity.TICKET),
         annotations(
             AlertName.DROPPING,
             links,
             "the sidecar {{ $labels.instance }} loses measurements",
-            f"{{{{ $labels.instance }}}} has dropped {_COUNT} records in the last {look}: its "
+            f"{{{{ $labels.instance }}}} has dropped {_COUNT} records in the last {lookback}: its "
             "exporter process was away for too long or is too slow. Requests were served, but these are in no count. "
             "Look first at the disk of the request log.",
         ),
@@ -187,16 +192,16 @@ def _dropping(spec: SloFile, links: Links) -> Alert:
 
 
 def _lost(spec: SloFile, links: Links) -> Alert:
-    look = _short_of_slow_page(spec)
+    lookback = _slow_page_short_window(spec)
     return Alert(
         AlertName.LOST,
-        f"{sum_by(increase(SIDECAR_LOST.name, look), [Label.INSTANCE, Label.PROCESS])} > 0",
+        f"{sum_by(increase(SIDECAR_LOST.name, lookback), [Label.INSTANCE, Label.PROCESS])} > 0",
         _severity(Severity.TICKET),
         annotations(
             AlertName.LOST,
             links,
             "{{ $labels.process }} of the sidecar {{ $labels.instance }} died with requests open",
-            f"{{{{ $labels.process }}}} of {{{{ $labels.instance }}}} died within the last {look} and broke off "
+            f"{{{{ $labels.process }}}} of {{{{ $labels.instance }}}} died within the last {lookback} and broke off "
             f"{_COUNT} requests or so. Their clients saw the connection end; they are in no count, so "
             "no budget pays for them. The supervisor has started it again. Look first at the memory limit, then at "
             "what the supervisor says on standard error.",
@@ -204,16 +209,16 @@ def _lost(spec: SloFile, links: Links) -> Alert:
     )
 
 
-def _certificate(links: Links, severity: Severity, least: float, part: int) -> Alert:
-    """Less than `least` seconds are left; of a short-lived one, that was renewed within a week, less than a `part`th.
+def _certificate(links: Links, severity: Severity, least: float, nth: int) -> Alert:
+    """Less than `least` seconds are left; for a certificate renewed within a week, less than an `nth` of its life.
 
-    How long one lives is not told: the most that was left in a week is that, once a renewal has been seen.
+    The life of a certificate is not exposed: the maximum time left in a week with a renewal stands for it.
     """
-    ends = SIDECAR_CERTIFICATE_EXPIRY.name
-    left, week = f"({ends} - time())", "[7d:30m]"
+    expiry = SIDECAR_CERTIFICATE_EXPIRY.name
+    left, week = f"({expiry} - time())", "[7d:30m]"
     return Alert(
         AlertName.CERTIFICATE,
-        f"{left} < {least:.0f}\nunless ({left} > max_over_time({left}{week}) / {part} and changes({ends}{week}) > 0)",
+        f"{left} < {least:.0f}\nunless ({left} > max_over_time({left}{week}) / {nth} and changes({expiry}{week}) > 0)",
         _severity(severity),
         annotations(
             AlertName.CERTIFICATE,
@@ -221,7 +226,7 @@ def _certificate(links: Links, severity: Severity, least: float, part: int) -> A
             "the certificate of {{ $labels.instance }} ends in {{ $value | humanizeDuration }}",
             f"Clients refuse {{{{ $labels.instance }}}} when its certificate has ended, in {{{{ $value | "
             f"humanizeDuration }}}}. A {severity} from {spell_duration(least)} on; where it is renewed "
-            f"every week or sooner, when less than 1/{part} of its life is left. Look first at why none replaced it; "
+            f"every week or sooner, when less than 1/{nth} of its life is left. Look first at why none replaced it; "
             "SIGHUP makes the sidecar read the new file.",
         ),
     )

@@ -1,4 +1,4 @@
-"""The rules as a PrometheusRule, which prometheus-operator loads into its Prometheus."""
+"""Renders the rules as a PrometheusRule for prometheus-operator."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ _LABEL_KEY = re.compile(rf"({_NAME.pattern}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}
 def prometheus_rule(
     groups: Iterable[RuleGroup], name: str, labels: Mapping[str, str], remarks: Iterable[str] = ()
 ) -> str:
-    """The same groups as the plain rule file has, with a name and the labels by which the operator selects it."""
+    """The groups of the plain rule file, with a name and the labels by which the operator selects the object."""
     metadata = {"name": name, **({"labels": dict(labels)} if labels else {})}
     return header(remarks) + dump(
         {
@@ -27,10 +27,10 @@ def prometheus_rule(
 
 
 def checked_name(name: str) -> str:
-    """A name that Kubernetes takes.
+    """A valid name of a Kubernetes object.
 
     Raises:
-        UsageError: it does not.
+        UsageError: the name is not valid.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(

@@ -14,12 +14,12 @@ def select(series: Signal | Recorded | str, where: Mapping[Label, str] | None = 
 
 
 def within(series: Recorded, slo: str, window: str) -> str:
-    """What is recorded of one SLO for one window."""
+    """A recorded series of one SLO in one window."""
     return select(series, {Label.SLO: slo, Label.WINDOW: window})
 
 
 def escape(value: str) -> str:
-    """A label value as it stands between double quotes in PromQL."""
+    """A label value, escaped for double quotes in PromQL."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -32,7 +32,7 @@ def max_by(expression: str, labels: Iterable[Label | str]) -> str:
 
 
 def ratio(part: str, whole: str) -> str:
-    """Absent, and not NaN, where the whole is nothing."""
+    """Absent instead of NaN where the whole is 0."""
     return f"{part} / ({whole} > 0)"
 
 

@@ -1,8 +1,8 @@
-"""What a page or ticket says in each kind of receiver: Alertmanager's settings, and the template that they share."""
+"""Renders the receivers of Alertmanager, and the template of their texts."""
 
 from collections.abc import Iterable, Mapping
 
-from alerts.destinations import Destination, Email, InFile, PagerDuty, Slack, Webhook
+from alerts.destinations import Destination, Email, PagerDuty, SecretFile, Slack, Webhook
 from alerts.tiers import Severity
 
 TEMPLATE_PATH = "templates/vllm-slo.tmpl"
@@ -52,9 +52,9 @@ def needs_template(destinations: Iterable[Destination]) -> bool:
 
 
 def receiver(
-    name: str, destinations: Iterable[Destination], severity: Severity, tokens: Mapping[str, InFile]
+    name: str, destinations: Iterable[Destination], severity: Severity, tokens: Mapping[str, SecretFile]
 ) -> dict[str, object]:
-    """One receiver of Alertmanager; `tokens` are files with what a webhook's URL is authorised by."""
+    """One receiver of Alertmanager; `tokens` are the files with the bearer tokens of webhooks, by URL."""
     kinds: dict[str, list[dict[str, object]]] = {}
     for each in destinations:
         kind, settings = _settings(each, severity, tokens)
@@ -62,10 +62,12 @@ def receiver(
     return {"name": name, **kinds}
 
 
-def _settings(where: Destination, severity: Severity, tokens: Mapping[str, InFile]) -> tuple[str, dict[str, object]]:
+def _settings(
+    where: Destination, severity: Severity, tokens: Mapping[str, SecretFile]
+) -> tuple[str, dict[str, object]]:
     match where:
         case Webhook(url):
-            if isinstance(url, InFile):
+            if isinstance(url, SecretFile):
                 return "webhook_configs", {"url_file": url.path}
             token = {"http_config": {"authorization": {"credentials_file": tokens[url].path}}} if url in tokens else {}
             return "webhook_configs", {"url": url, **token}

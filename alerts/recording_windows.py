@@ -1,4 +1,4 @@
-"""Which windows are recorded, how each is computed, and how often: all follows from the period and the scrapes."""
+"""Derives the recorded windows, their computation and their intervals from the period and the scrape interval."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ STEP = "step"
 """The value of the label `window` on the counts of one step, of which longer windows are sums."""
 
 DOZEN = "12steps"
-"""On the counts of twelve steps, recorded once in twelve steps, of which the longest windows are sums."""
+"""The value of `window` on the counts of twelve steps, of which the longest windows are sums."""
 
 OPEN = "open"
-"""On what has been counted since the last `DOZEN`."""
+"""The value of `window` on the counts since the last `DOZEN`."""
 
 # Prometheus forgets a sample after 5 minutes, so whatever is read by name is recorded well within that time.
 _READ_BY_NAME = 240.0
@@ -41,12 +41,12 @@ def windows(spec: SloFile) -> Windows:
     A window costs each sample in it, at each evaluation: an hour of 15 s scrapes are 240, a day of steps 288, but of
     dozens of steps 24. So each window is made of the coarsest counts that still follow its tier.
     """
-    wanted = {round(w, 3) for tier in tiers(spec.period) for w in (tier.long, tier.short)}
+    lengths = {round(w, 3) for tier in tiers(spec.period) for w in (tier.long, tier.short)}
     hour, quarter_day = round(spec.period / 720, 3), round(spec.period / 120, 3)
     return Windows(
-        direct=tuple(sorted(w for w in wanted if w <= hour)),
-        of_steps=tuple(sorted(w for w in wanted if hour < w <= quarter_day)),
-        of_dozens=(*sorted(w for w in wanted if w > quarter_day), spec.period),
+        direct=tuple(sorted(w for w in lengths if w <= hour)),
+        of_steps=tuple(sorted(w for w in lengths if hour < w <= quarter_day)),
+        of_dozens=(*sorted(w for w in lengths if w > quarter_day), spec.period),
         step=round(spec.period / 8640, 3),  # the shortest window: 5 m of 30 d
         day=round(spec.period / 30, 3),
         week=round(spec.period * 7 / 30, 3),
@@ -54,23 +54,23 @@ def windows(spec: SloFile) -> Windows:
 
 
 def direct_interval(spec: SloFile) -> float:
-    """Five looks at the shortest window, but none without a new scrape."""
+    """Five evaluations in the shortest window, but at most one per scrape."""
     return min(_EVERY_MINUTE, max(spec.scrape_interval, windows(spec).step / 5))
 
 
 def summed_interval(spec: SloFile) -> float:
-    """The sums change once a step; more often only where a step is so long that they would be forgotten."""
+    """Once a step, as the sums change; more often only where a step is longer than the lookback of Prometheus."""
     return min(_READ_BY_NAME, windows(spec).step)
 
 
 def alert_interval(spec: SloFile) -> float:
-    """For alerts on what is up: they read few series, so they are asked at each scrape."""
+    """For the liveness alerts: they read few series, so they are evaluated at each scrape."""
     return min(_EVERY_MINUTE, spec.scrape_interval)
 
 
-def patience(spec: SloFile) -> float:
-    """How long a thing may be away before it counts as down.
+def down_after(spec: SloFile) -> float:
+    """Seconds without a successful scrape after which a target counts as down.
 
-    Four scrapes, as one may be lost; 10 s, as a supervisor brings a process back within a few.
+    Four scrapes, as one may be lost; at least 10 s, as a supervisor restarts a process within a few seconds.
     """
     return max(4 * spec.scrape_interval, 10.0)

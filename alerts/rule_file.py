@@ -1,47 +1,52 @@
-"""The whole rule file of an SLO file: recording rules, and alerts on budgets, on what is down and on causes."""
+"""Assembles the rule file of an SLO file: all groups of recording rules and alerts."""
 
-from alerts.alert_names import Links
 from alerts.baselines import baseline_groups
 from alerts.burn_alerts import burn_alerts
 from alerts.cold_start import cold_start, page_held
 from alerts.cost_rules import cost_groups
 from alerts.engine_alerts import engine_alerts
-from alerts.engine_only import remarks, seen
+from alerts.engine_only import effective_spec, remarks
+from alerts.links import Links
 from alerts.liveness_alerts import liveness_alerts
 from alerts.recording_rules import direct_windows, recording_groups
 from alerts.recording_windows import alert_interval, direct_interval
 from alerts.rule_groups import RuleGroup, to_yaml
 from alerts.tenant_rules import tenant_groups
-from alerts.traffic_alerts import each_sidecar, requests_ended, traffic_alerts
-from alerts.vllm_series import vllm_groups, without_sidecar
+from alerts.traffic_alerts import requests_recording, sidecar_recordings, traffic_alerts
+from alerts.vllm_series import supported_groups, vllm_groups
 from exporters.slos import SloFile, Source
 
 DEFAULT_LINKS = Links()
 
 
 def rules(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None = None) -> tuple[RuleGroup, ...]:
-    """Alerts on budgets are in one group with their counts and with what holds them back, and so never ahead of it.
+    """Burn alerts are in one group with their counts and `llm_slo:page_held`, so that they read the same evaluation.
 
     With `hour_price`, what all GPUs cost in an hour, also what tokens and requests cost. Without a sidecar, those that
     vLLM can feed.
     """
     if spec.source is Source.SIDECAR:
         return _groups(spec, links, hour_price)
-    return (*vllm_groups(spec, links), *without_sidecar(_groups(seen(spec), links, hour_price), spec))
+    return (*vllm_groups(spec, links), *supported_groups(_groups(effective_spec(spec), links, hour_price), spec))
 
 
 def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[RuleGroup, ...]:
-    every = direct_interval(spec)
+    interval = direct_interval(spec)
     return (
         *recording_groups(spec),
         *baseline_groups(spec),
         RuleGroup("vllm-slo-liveness", alert_interval(spec), (cold_start(spec), *liveness_alerts(spec, links))),
-        RuleGroup("vllm-slo-burn", every, (*direct_windows(spec), page_held(spec), *burn_alerts(spec, links))),
+        RuleGroup("vllm-slo-burn", interval, (*direct_windows(spec), page_held(spec), *burn_alerts(spec, links))),
         *tenant_groups(spec, links),
         RuleGroup(
             "vllm-slo-causes",
-            every,
-            (requests_ended(spec), *each_sidecar(spec), *traffic_alerts(spec, links), *engine_alerts(spec, links)),
+            interval,
+            (
+                requests_recording(spec),
+                *sidecar_recordings(spec),
+                *traffic_alerts(spec, links),
+                *engine_alerts(spec, links),
+            ),
         ),
         *(() if hour_price is None else cost_groups(spec, hour_price)),
     )
@@ -53,5 +58,5 @@ def render(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None
 
 
 def head(spec: SloFile) -> tuple[str, ...]:
-    """What a file of these rules says before them."""
+    """The comments at the head of the rule file."""
     return () if spec.source is Source.SIDECAR else tuple(remarks(spec))

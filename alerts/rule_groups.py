@@ -1,4 +1,4 @@
-"""Prometheus rule groups as values, and their YAML, the same bytes for the same groups."""
+"""Prometheus rule groups as values, and their YAML; equal groups give equal bytes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ HEADER = """\
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A rule that writes a series; a `Signal` where it stands in for a sidecar."""
+    """A recording rule; it writes a `Signal` where it replaces a sidecar."""
 
     series: Recorded | Signal
     expr: str
@@ -25,14 +25,14 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A rule that fires; `wait` and `hold` in seconds (`for` and `keep_firing_for`)."""
+    """An alerting rule; `pending_for` is its `for`, both durations are in seconds."""
 
     name: str
     expr: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    wait: float = 0.0
-    hold: float = 0.0
+    pending_for: float = 0.0
+    keep_firing_for: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def to_yaml(groups: Iterable[RuleGroup], remarks: Iterable[str] = ()) -> str:
 
 
 def header(remarks: Iterable[str]) -> str:
-    """How each file of rules begins, and what else its reader must know."""
+    """The comments at the head of a rule file."""
     return HEADER + "".join(f"{line}\n" for text in remarks for line in _comment(text))
 
 
@@ -59,7 +59,7 @@ def _comment(text: str) -> list[str]:
 
 
 def document(groups: Iterable[RuleGroup]) -> dict[str, object]:
-    """What a rule file holds."""
+    """The content of a rule file."""
     return {
         "groups": [
             {"name": g.name, "interval": spell_duration(g.interval), "rules": [_plain(rule) for rule in g.rules]}
@@ -80,15 +80,15 @@ def _plain(rule: Recording | Alert) -> dict[str, object]:
             return {
                 "alert": rule.name,
                 "expr": rule.expr,
-                **({"for": spell_duration(rule.wait)} if rule.wait else {}),
-                **({"keep_firing_for": spell_duration(rule.hold)} if rule.hold else {}),
+                **({"for": spell_duration(rule.pending_for)} if rule.pending_for else {}),
+                **({"keep_firing_for": spell_duration(rule.keep_firing_for)} if rule.keep_firing_for else {}),
                 "labels": dict(rule.labels),
                 "annotations": dict(rule.annotations),
             }
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, so that an expression reads as it was written."""
+    """Writes multi-line texts as blocks, so that expressions keep their lines."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

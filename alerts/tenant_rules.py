@@ -1,6 +1,8 @@
-"""Rules per tenant, for one that burns inside a healthy total; short windows only, as tenants multiply series."""
+"""Recording rules and pages per tenant, only in short windows, as tenants multiply series."""
 
-from alerts.alert_names import AlertName, Links, annotations, percent, promise
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations, describe, percent
+from alerts.links import Links
 from alerts.promql import ratio, select, within
 from alerts.recording_rules import direct_count
 from alerts.recording_windows import direct_interval
@@ -20,7 +22,7 @@ from exporters.signals import (
 from exporters.slos import Slo, SloFile
 
 
-def _pages(spec: SloFile) -> tuple[Tier, ...]:
+def _page_tiers(spec: SloFile) -> tuple[Tier, ...]:
     return tuple(tier for tier in tiers(spec.period) if tier.severity is Severity.PAGE)
 
 
@@ -28,8 +30,8 @@ def tenant_groups(spec: SloFile, links: Links) -> tuple[RuleGroup, ...]:
     """Counts, burn rates and pages of each tenant, if the file asks for them."""
     if not spec.alerting.per_tenant:
         return ()
-    lengths = sorted({length for tier in _pages(spec) for length in (tier.long, tier.short)})
-    alerts = (_burn(spec, slo, fit(tier, slo), links) for slo in spec.slos for tier in _pages(spec))
+    lengths = sorted({length for tier in _page_tiers(spec) for length in (tier.long, tier.short)})
+    alerts = (_burn(spec, slo, fit(tier, slo), links) for slo in spec.slos for tier in _page_tiers(spec))
     return (
         RuleGroup(
             "vllm-slo-tenants",
@@ -51,29 +53,30 @@ def _window(length: float) -> tuple[Recording, ...]:
 
 
 def _burn(spec: SloFile, slo: Slo, tier: Tier, links: Links) -> Alert:
-    """While the total burns as fast, its own page says so and this one is silent."""
+    """Does not fire while the total burns as fast, which has its own page."""
     long, short, factor = spell_duration(tier.long), spell_duration(tier.short), number(tier.factor)
-    events, bad = spec.alerting.min_events_page, spec.alerting.min_bad
+    events, bad = spec.alerting.min_events.page, spec.alerting.min_bad
 
-    same = "and on (model, class, slo, tenant)"
-    who = "{{ $labels.class }} requests of {{ $labels.tenant }} to {{ $labels.model }}"
+    and_same_slo = "and on (model, class, slo, tenant)"
+    requests = "{{ $labels.class }} requests of {{ $labels.tenant }} to {{ $labels.model }}"
     times = '{{ printf "%.1f" $value }}'
     return Alert(
         AlertName.TENANT_BURN,
         f"{within(TENANT_BURN_RATE, slo.name, long)} > {factor}\n"
-        f"{same} {within(TENANT_BURN_RATE, slo.name, short)} > {factor}\n"
-        f"{same} {within(TENANT_EVENTS_IN, slo.name, long)} >= {events}\n"
-        f"{same} {within(TENANT_BAD_IN, slo.name, long)} >= {bad}\n"
+        f"{and_same_slo} {within(TENANT_BURN_RATE, slo.name, short)} > {factor}\n"
+        f"{and_same_slo} {within(TENANT_EVENTS_IN, slo.name, long)} >= {events}\n"
+        f"{and_same_slo} {within(TENANT_BAD_IN, slo.name, long)} >= {bad}\n"
         f"unless on (model, class, slo) {within(SLO_BURN_RATE, slo.name, long)} > {factor}",
         {Label.SEVERITY.value: tier.severity.value, Label.SLO.value: slo.name, Label.TIER.value: tier.name},
         annotations(
             AlertName.TENANT_BURN,
             links,
-            f"{who} burn the error budget of {slo.name} {times} times too fast, others do not",
-            f"The objective is {promise(slo)}. Over the last {long}, {who} have missed it {times} times as often as a "
-            f"budget of {spell_duration(tier.period)} allows, the last {short} are no better, and all tenants together "
-            f"burn slower. A {tier.severity} at {number(round(tier.factor, 2))} times: {percent(tier.bad_ratio(slo))} "
-            f"bad events where {percent(slo.budget)} are allowed. Needs {events} events and {bad} bad ones in {long}. "
+            f"{requests} burn the error budget of {slo.name} {times} times too fast, others do not",
+            f"The objective is {describe(slo)}. Over the last {long}, {requests} have missed it {times} times as often "
+            f"as a budget of {spell_duration(tier.period)} allows, the last {short} are no better, and all tenants "
+            f"together burn slower. A {tier.severity} at {number(round(tier.factor, 2))} times: "
+            f"{percent(tier.bad_ratio(slo))} bad events where {percent(slo.budget)} are allowed. Needs {events} events "
+            f"and {bad} bad ones in {long}. "
             "Look first at what this tenant sends that others do not.",
         ),
     )

@@ -7,7 +7,7 @@ from exporters.slos import Slo
 
 
 class Severity(StrEnum):
-    """Whom an alert reaches: someone now, someone in working hours, or only a dead man's switch."""
+    """The urgency of an alert: a page now, a ticket in working hours, or none (only a dead man's switch)."""
 
     PAGE = "page"
     TICKET = "ticket"
@@ -16,7 +16,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Alert when `share` of the budget of `period` would be gone within `long`, and `short` agrees; in seconds."""
+    """Fires when `share` of the budget of `period` is spent within `long` and `short` burns as fast; in seconds."""
 
     name: str
     severity: Severity
@@ -26,7 +26,7 @@ class Tier:
 
     @property
     def short(self) -> float:
-        """Ends the alert soon after the burn has ended; a twelfth is the published proportion."""
+        """The short window ends the alert soon after the burn; a twelfth is the published proportion."""
         return self.long / 12
 
     @property

@@ -1,9 +1,11 @@
-"""Alerts on what no SLO counts: requests that are refused, and work that helps nobody."""
+"""Alerts on client errors, rejections and throughput without goodput."""
 
 from collections.abc import Mapping
 
-from alerts.alert_names import AlertName, Links, annotations, percent
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations, percent
 from alerts.baselines import baseline
+from alerts.links import Links
 from alerts.promql import increase, ratio, select, sum_by
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert, Recording
@@ -27,32 +29,32 @@ from exporters.signals import (
 )
 from exporters.slos import SloFile
 
-_NOTICED, _MOST = 0.1, 0.5
-"""The shares of refused requests that somebody should look at, and that mean that a class is not served."""
+_TICKET_SHARE, _PAGE_SHARE = 0.1, 0.5
+"""The shares of refused requests of a class that raise a ticket and a page."""
 
 
-def look(spec: SloFile) -> str:
-    """Back over three steps: long enough for a share of a class at one sidecar."""
+def lookback(spec: SloFile) -> str:
+    """Three steps: long enough for the share of a class at one sidecar."""
     return spell_duration(3 * windows(spec).step)
 
 
-def requests_ended(spec: SloFile) -> Recording:
-    """Once for all that ask, as the series of requests are the most numerous."""
+def requests_recording(spec: SloFile) -> Recording:
+    """Recorded once for all alerts, as the request counters have the most series."""
     return Recording(
         REQUESTS_IN,
-        sum_by(increase(REQUESTS.name, look(spec)), (Label.INSTANCE, Label.CLASS, Label.OUTCOME)),
-        {Label.WINDOW.value: look(spec)},
+        sum_by(increase(REQUESTS.name, lookback(spec)), (Label.INSTANCE, Label.CLASS, Label.OUTCOME)),
+        {Label.WINDOW.value: lookback(spec)},
     )
 
 
-def each_sidecar(spec: SloFile) -> tuple[Recording, ...]:
-    """What a fleet's sidecars are compared by: few series, so that a month of them is drawn at once."""
-    ended = sum_by(select(REQUESTS_IN, {Label.WINDOW: look(spec)}), [Label.INSTANCE])
+def sidecar_recordings(spec: SloFile) -> tuple[Recording, ...]:
+    """Rates and goodput of each sidecar for the fleet dashboard: few series over a month."""
+    ended_requests = sum_by(select(REQUESTS_IN, {Label.WINDOW: lookback(spec)}), [Label.INSTANCE])
     good, judged = (
-        sum_by(increase(each.name, look(spec)), [Label.INSTANCE]) for each in (GOODPUT_REQUESTS, GOODPUT_EVENTS)
+        sum_by(increase(each.name, lookback(spec)), [Label.INSTANCE]) for each in (GOODPUT_REQUESTS, GOODPUT_EVENTS)
     )
     return (
-        Recording(REQUESTS_AT, f"{ended} / {number(3 * windows(spec).step)}"),
+        Recording(REQUESTS_AT, f"{ended_requests} / {number(3 * windows(spec).step)}"),
         Recording(GOODPUT_AT, ratio(good, judged)),
     )
 
@@ -60,18 +62,26 @@ def each_sidecar(spec: SloFile) -> tuple[Recording, ...]:
 def traffic_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
     client = (
         "It is the client's fault by its status (4xx), so no SLO counts it; but so many at once, in a class that had "
-        "them not, is the sign of a bad flip: another served model name, a smaller context, a new key. Look first at "
-        "the flips, then at `outcome` and `status` in the request log."
+        "them not, is the sign of a bad config change: another served model name, a smaller context, a new key. Look "
+        "first at the config changes, then at `outcome` and `status` in the request log."
     )
     rejected = (
         "The engine or a gateway answers 429 or 503: it sheds load. Look first at requests waiting and at the limits "
         "in front of the engine."
     )
     return (
-        _surge(spec, links, AlertName.CLIENT_ERRORS, Outcome.CLIENT_ERROR, Severity.PAGE, (_MOST, 1.0), client),
-        _surge(spec, links, AlertName.CLIENT_ERRORS, Outcome.CLIENT_ERROR, Severity.TICKET, (_NOTICED, _MOST), client),
+        _surge(spec, links, AlertName.CLIENT_ERRORS, Outcome.CLIENT_ERROR, Severity.PAGE, (_PAGE_SHARE, 1.0), client),
+        _surge(
+            spec,
+            links,
+            AlertName.CLIENT_ERRORS,
+            Outcome.CLIENT_ERROR,
+            Severity.TICKET,
+            (_TICKET_SHARE, _PAGE_SHARE),
+            client,
+        ),
         # A ticket only: where shed load is a fault, it is bad for every SLO and pages as a burn.
-        _surge(spec, links, AlertName.REJECTIONS, Outcome.REJECTED, Severity.TICKET, (_NOTICED, 1.0), rejected),
+        _surge(spec, links, AlertName.REJECTIONS, Outcome.REJECTED, Severity.TICKET, (_TICKET_SHARE, 1.0), rejected),
         _busy_but_useless(spec, links),
     )
 
@@ -85,26 +95,26 @@ def _surge(
     between: tuple[float, float],
     meaning: str,
 ) -> Alert:
-    """A share of one sidecar's requests of a class, and less than half of it a day ago over all sidecars.
+    """The share of an outcome in a class at one sidecar, if it was less than half of it a day ago over all sidecars.
 
     By class and not by model, as requests for a name that is no longer served are those of the model `other`. The day
     before is asked of all sidecars, as a new one has none.
     """
-    found = windows(spec)
-    day, least = spell_duration(found.day), spec.alerting.min_events_page
+    lengths = windows(spec)
+    day, least = spell_duration(lengths.day), spec.alerting.min_events.page
     low, high = between
 
-    def counted(by: list[Label], outcomes: Mapping[Label, str], offset: str = "") -> str:
-        return sum_by(f"{select(REQUESTS_IN, {Label.WINDOW: look(spec), **outcomes})}{offset}", by)
+    def count(by: list[Label], outcomes: Mapping[Label, str], offset: str = "") -> str:
+        return sum_by(f"{select(REQUESTS_IN, {Label.WINDOW: lookback(spec), **outcomes})}{offset}", by)
 
-    here, refused = [Label.INSTANCE, Label.CLASS], {Label.OUTCOME: outcome}
-    before = f" offset {day}"
+    per_class, outcomes_of = [Label.INSTANCE, Label.CLASS], {Label.OUTCOME: outcome}
+    offset = f" offset {day}"
     return Alert(
         name,
-        f"{counted(here, refused)} / ({counted(here, {})} >= {least}) >= {low}"
+        f"{count(per_class, outcomes_of)} / ({count(per_class, {})} >= {least}) >= {low}"
         + (f" < {high}\n" if high < 1 else "\n")
-        + f"and on (instance, class) {counted(here, refused)} >= {spec.alerting.min_bad}\n"
-        f"unless on (class) {counted([Label.CLASS], refused, before)} / {counted([Label.CLASS], {}, before)} "
+        + f"and on (instance, class) {count(per_class, outcomes_of)} >= {spec.alerting.min_bad}\n"
+        f"unless on (class) {count([Label.CLASS], outcomes_of, offset)} / {count([Label.CLASS], {}, offset)} "
         f">= {low / 2}",
         {Label.SEVERITY.value: severity.value},
         annotations(
@@ -112,38 +122,38 @@ def _surge(
             links,
             f"{{{{ $value | humanizePercentage }}}} of {{{{ $labels.class }}}} requests at {{{{ $labels.instance }}}} "
             f"end as {outcome}",
-            f"In the last {look(spec)}, {{{{ $value | humanizePercentage }}}} of {{{{ $labels.class }}}} requests at "
-            f"{{{{ $labels.instance }}}} ended as {outcome}; {day} ago it was less than {percent(low / 2)}. A "
+            f"In the last {lookback(spec)}, {{{{ $value | humanizePercentage }}}} of {{{{ $labels.class }}}} requests "
+            f"at {{{{ $labels.instance }}}} ended as {outcome}; {day} ago it was less than {percent(low / 2)}. A "
             f"{severity} from {percent(low)} of at least {least} requests on. {meaning}",
         ),
     )
 
 
 def _busy_but_useless(spec: SloFile, links: Links) -> Alert:
-    """Twice what the SLOs together allow to be bad: at just that, chance would raise it every other hour."""
-    found, hour = windows(spec), tiers(spec.period)[0].long
-    window, least = spell_duration(hour), spec.alerting.min_events_ticket
-    same = "and on (model, class)"
+    """Fires at twice the bad share that the SLOs allow; at exactly that share it would often fire by chance."""
+    lengths, hour = windows(spec), tiers(spec.period)[0].long
+    window, least = spell_duration(hour), spec.alerting.min_events.ticket
+    and_same_class = "and on (model, class)"
 
-    def goodput(series: str) -> str:
+    def in_window(series: str) -> str:
         return select(series, {Label.WINDOW: window})
 
     tokens = sum_by(increase(COMPLETION_TOKENS.name, window), [Label.MODEL, Label.CLASS])
-    events, requests = goodput(GOODPUT_EVENTS_IN.name), goodput(GOODPUT_REQUESTS_IN.name)
+    events, requests = in_window(GOODPUT_EVENTS_IN.name), in_window(GOODPUT_REQUESTS_IN.name)
     who = "{{ $labels.class }} requests to {{ $labels.model }}"
     return Alert(
         AlertName.BUSY_BUT_USELESS,
-        f"{goodput(GOODPUT_RATIO.name)} < on (class) group_left () (2 * {GOODPUT_OBJECTIVE.name} - 1)\n"
-        f"{same} {events} >= {least}\n"
-        f"{same} ({events} - {requests}) >= {spec.alerting.min_bad}\n"
-        f"{same} {tokens} / {round(hour / found.step)} > {baseline(TOKENS_MEDIAN, spec)}",
+        f"{in_window(GOODPUT_RATIO.name)} < on (class) group_left () (2 * {GOODPUT_OBJECTIVE.name} - 1)\n"
+        f"{and_same_class} {events} >= {least}\n"
+        f"{and_same_class} ({events} - {requests}) >= {spec.alerting.min_bad}\n"
+        f"{and_same_class} {tokens} / {round(hour / lengths.step)} > {baseline(TOKENS_MEDIAN, spec)}",
         {Label.SEVERITY.value: Severity.TICKET.value},
         annotations(
             AlertName.BUSY_BUT_USELESS,
             links,
             f"{who}: more tokens than usual, but only {{{{ $value | humanizePercentage }}}} of the requests are good",
             f"In the last {window}, {who} made more completion tokens than in the median busy hour of the last "
-            f"{spell_duration(found.week)}, yet only {{{{ $value | humanizePercentage }}}} of them were good for all "
+            f"{spell_duration(lengths.week)}, yet only {{{{ $value | humanizePercentage }}}} of them were good for all "
             "their SLOs, which misses the objective more than twice over. Every graph of throughput looks fine; "
             f"users do not get what they were promised. Needs {least} judged requests and {spec.alerting.min_bad} that "
             "were not good. Look first at goodput beside throughput, and at the class whose prompts are the longest.",

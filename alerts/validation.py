@@ -1,4 +1,4 @@
-"""All that there is to say about an SLO file: mistakes, and in a file without any, warnings and notes."""
+"""Checks an SLO file: mistakes, and in a valid file warnings and notes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -8,17 +8,17 @@ from math import inf
 from pathlib import Path
 
 from alerts.burn_alerts import rescaled
-from alerts.engine_only import LeftOut, judged, refused
+from alerts.engine_only import UnsupportedSlo, evaluate_slos, unsupported_reason
 from exporters.quantities import spell_duration
 from exporters.signals import OTHER
 from exporters.slos import Bound, SloFile, Source, loads
 from exporters.yaml_reader import FileError, Node, Problem, open_yaml
 
-_ONLY_THE_HEADER = "so only the header x-request-class can name it"
+_HEADER_ONLY = "so only the header x-request-class can name it"
 
 
 class Level(StrEnum):
-    """A mistake bars the file from use; a warning is probably none of what was meant; a note is good to know."""
+    """A file with a mistake is not used; a warning is probably unintended; a note is for information."""
 
     MISTAKE = "mistake"
     WARNING = "warning"
@@ -36,18 +36,18 @@ class Finding:
 
     @property
     def hint(self) -> str | None:
-        """What would work, which every message has after its last semicolon, if it has one."""
+        """The part of the message after its last semicolon: what would work."""
         return self._parts[1]
 
     @property
     def _parts(self) -> tuple[str, str | None]:
-        what, found, hint = self.at.text.rpartition("; ")
-        return (what, hint) if found else (hint, None)
+        what, separator, hint = self.at.text.rpartition("; ")
+        return (what, hint) if separator else (hint, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A file's name and content, what it says (nothing, with a mistake in it), and the findings in its order."""
+class CheckResult:
+    """The name, content and parsed form of a file (None with a mistake), and its findings in file order."""
 
     source: str
     content: str
@@ -58,111 +58,113 @@ class Checked:
         return any(finding.level is level for finding in self.findings)
 
 
-def check(path: Path, retention: float | None, chosen: Callable[[SloFile], SloFile] = lambda spec: spec) -> Checked:
-    """Read the SLO file; `retention` is for how many seconds Prometheus keeps samples, if that is known.
+def check(
+    path: Path, retention: float | None, apply_flags: Callable[[SloFile], SloFile] = lambda spec: spec
+) -> CheckResult:
+    """Read the SLO file; `retention` is that of Prometheus in seconds, if known.
 
-    `chosen` is what flags say against the file.
+    `apply_flags` overrides the file by command-line flags.
 
     Raises:
         UsageError: the file cannot be read.
     """
     try:
         reader = open_yaml(path)
-        spec = chosen(loads(reader.content, reader.source))
+        spec = apply_flags(loads(reader.content, reader.source))
     except FileError as error:
         mistakes = tuple(Finding(Level.MISTAKE, problem) for problem in error.problems)
-        return Checked(str(path), error.content, None, mistakes)
+        return CheckResult(str(path), error.content, None, mistakes)
     keys = dict(reader.node().entries())
-    judging = _classes if spec.source is Source.SIDECAR else _uncounted
-    found = (*_forgotten(spec, keys["period"], retention), *judging(spec, keys), *_tiers(spec, keys))
-    in_order = tuple(sorted(found, key=lambda finding: (finding.at.line, finding.at.column)))
-    barred = any(finding.level is Level.MISTAKE for finding in found)
-    return Checked(reader.source, reader.content, None if barred else spec, in_order)
+    check_slos = _check_classes if spec.source is Source.SIDECAR else _check_engine_slos
+    findings = (*_check_retention(spec, keys["period"], retention), *check_slos(spec, keys), *_check_tiers(spec, keys))
+    in_order = tuple(sorted(findings, key=lambda finding: (finding.at.line, finding.at.column)))
+    has_mistake = any(finding.level is Level.MISTAKE for finding in findings)
+    return CheckResult(reader.source, reader.content, None if has_mistake else spec, in_order)
 
 
-def _forgotten(spec: SloFile, period: Node, retention: float | None) -> Iterator[Finding]:
+def _check_retention(spec: SloFile, period: Node, retention: float | None) -> Iterator[Finding]:
     if retention is not None and retention < spec.period:
-        kept = spell_duration(retention)
+        limit = spell_duration(retention)
         yield Finding(
             Level.WARNING,
-            period.told(
-                f"is longer than the {kept} that Prometheus keeps, so bad events are forgotten and the budget left "
-                f"looks too good; use a period of at most {kept}, or keep samples for {spell_duration(spec.period)}"
+            period.as_problem(
+                f"is longer than the {limit} that Prometheus keeps, so bad events are forgotten and the budget left "
+                f"looks too good; use a period of at most {limit}, or keep samples for {spell_duration(spec.period)}"
             ),
         )
 
 
-def _classes(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
-    """Classes to which no size of request leads, and SLOs on such an `other`."""
-    takers = _takers(spec)
-    for item, one in zip(keys["classes"].items(), spec.classes, strict=True):
-        before = takers[one.name]
-        if one.name in before:
+def _check_classes(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
+    """Warnings for classes that no size of request reaches, and for SLOs on such an `other`."""
+    assigned = _assigned_classes(spec)
+    for item, request_class in zip(keys["classes"].items(), spec.classes, strict=True):
+        others = assigned[request_class.name]
+        if request_class.name in others:
             continue
         name = dict(item.entries())["name"]
-        if before:
-            earlier = [repr(c.name) for c in spec.classes if c.name in before]
+        if others:
+            names = [repr(c.name) for c in spec.classes if c.name in others]
             text = (
-                f"whatever fits {one.name!r} fits {_list(earlier)} before it, {_ONLY_THE_HEADER}; "
+                f"whatever fits {request_class.name!r} fits {_list(names)} before it, {_HEADER_ONLY}; "
                 "put it further up, or leave it some sizes"
             )
         else:
-            text = f"no request is of such a size, {_ONLY_THE_HEADER}; widen its bounds"
-        yield Finding(Level.WARNING, name.told(text))
-    if takers[OTHER]:
+            text = f"no request is of such a size, {_HEADER_ONLY}; widen its bounds"
+        yield Finding(Level.WARNING, name.as_problem(text))
+    if assigned[OTHER]:
         return
     for item in keys["slos"].items():
         for name in dict(item.entries())["classes"].items():
             if name.text() == OTHER:
-                text = f"every size of request fits one of the classes, {_ONLY_THE_HEADER}; leave {OTHER!r} out"
-                yield Finding(Level.WARNING, name.told(text))
+                text = f"every size of request fits one of the classes, {_HEADER_ONLY}; leave {OTHER!r} out"
+                yield Finding(Level.WARNING, name.as_problem(text))
 
 
-def _takers(spec: SloFile) -> dict[str, set[str]]:
-    """The classes to which the requests go that fit a class; for `other`, those that fit none."""
-    takers: dict[str, set[str]] = {name: set() for name in spec.class_names}
+def _assigned_classes(spec: SloFile) -> dict[str, set[str]]:
+    """For each class, the classes to which its requests are assigned; for `other`, those of requests that fit none."""
+    assigned: dict[str, set[str]] = {name: set() for name in spec.class_names}
     # Estimates come in quarters of a token. What fits changes at bounds alone, so their surroundings say it all.
-    prompts = _around((c.prompt_tokens for c in spec.classes), 0.25)
-    outputs = _around((c.max_tokens for c in spec.classes), 1)
+    prompts = _values_near((c.prompt_tokens for c in spec.classes), 0.25)
+    outputs = _values_near((c.max_tokens for c in spec.classes), 1)
     for prompt, output in product(prompts, outputs):
-        taker = spec.classify(None, prompt, output)
+        assigned_class = spec.classify(None, prompt, output)
         for name in [c.name for c in spec.classes if c.fits(prompt, output)] or [OTHER]:
-            takers[name].add(taker)
-    return takers
+            assigned[name].add(assigned_class)
+    return assigned
 
 
-def _around(bounds: Iterable[Bound | None], unit: float) -> set[float]:
-    near = {bound.tokens + way * unit for bound in bounds if bound for way in (-1, 0, 1)}
-    return {0.0, inf} | {tokens for tokens in near if tokens >= 0}
+def _values_near(bounds: Iterable[Bound | None], unit: float) -> set[float]:
+    tokens_near = {bound.tokens + way * unit for bound in bounds if bound for way in (-1, 0, 1)}
+    return {0.0, inf} | {tokens for tokens in tokens_near if tokens >= 0}
 
 
-def _tiers(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
-    """Which tiers no outage could reach as published, and what they are rescaled to."""
+def _check_tiers(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
+    """Notes for tiers that no outage could reach as published, and their rescaled burn rates."""
     for item, slo in zip(keys["slos"].items(), spec.slos, strict=True):
         objective = dict(item.entries())["objective"]
         for text in rescaled(replace(spec, slos=(slo,))):
-            yield Finding(Level.NOTE, objective.told(text))
+            yield Finding(Level.NOTE, objective.as_problem(text))
 
 
-def _uncounted(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
-    """Which SLOs mean something else, or nothing, where vLLM alone counts."""
-    if problem := refused(spec):
+def _check_engine_slos(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
+    """Findings for SLOs that vLLM counts differently or not at all."""
+    if problem := unsupported_reason(spec):
         key, text = problem
-        yield Finding(Level.MISTAKE, keys.get(key, keys["slos"]).told(text))
-    classes = [name for name in spec.class_names if name != OTHER or _takers(spec)[OTHER]]
-    for item, found in zip(keys["slos"].items(), judged(spec), strict=True):
+        yield Finding(Level.MISTAKE, keys.get(key, keys["slos"]).as_problem(text))
+    classes = [name for name in spec.class_names if name != OTHER or _assigned_classes(spec)[OTHER]]
+    for item, evaluated in zip(keys["slos"].items(), evaluate_slos(spec), strict=True):
         places = dict(item.entries())
-        if isinstance(found, LeftOut):
-            yield Finding(Level.WARNING, places[found.key].told(found.told))
+        if isinstance(evaluated, UnsupportedSlo):
+            yield Finding(Level.WARNING, places[evaluated.key].as_problem(evaluated.note))
             continue
-        if found.snapped:
-            yield Finding(Level.NOTE, places["threshold"].told(found.told))
-        if others := [name for name in classes if name not in found.slo.classes]:
+        if evaluated.is_adjusted:
+            yield Finding(Level.NOTE, places["threshold"].as_problem(evaluated.note))
+        if others := [name for name in classes if name not in evaluated.slo.classes]:
             text = f"vLLM knows no classes, so requests of {', '.join(others)} are counted too"
-            yield Finding(Level.NOTE, places["classes"].told(text))
+            yield Finding(Level.NOTE, places["classes"].as_problem(text))
     if spec.alerting.per_tenant:
         text = "vLLM knows no tenants, so per_tenant is left out; only the sidecar tells them apart"
-        yield Finding(Level.WARNING, keys["alerting"].told(text))
+        yield Finding(Level.WARNING, keys["alerting"].as_problem(text))
 
 
 def _list(words: list[str]) -> str:

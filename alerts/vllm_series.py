@@ -1,11 +1,13 @@
-"""Stands in for a sidecar: records vLLM's own families under our names, so that all other rules work as they are."""
+"""Records the families of vLLM under the sidecar's names, so that the other rules work without a sidecar."""
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from alerts.alert_names import AlertName, Links, annotations
-from alerts.engine_only import CAVEAT, EVERYONE, Counted, counted, version
+from alerts.alert_names import AlertName
+from alerts.annotations import annotations
+from alerts.engine_only import ALL_REQUESTS, CAVEAT, SupportedSlo, supported_slos, version
+from alerts.links import Links
 from alerts.promql import escape, select
 from alerts.recording_windows import direct_interval, windows
 from alerts.rule_groups import Alert, Recording, RuleGroup
@@ -24,7 +26,7 @@ _OUTCOMES = {
 }
 """By `finished_reason`; vLLM's Python frontend counts no aborts, its Rust frontend does."""
 
-_EVERYONE = {Label.CLASS.value: EVERYONE, Label.TENANT.value: OTHER}
+_ALL_REQUESTS_LABELS = {Label.CLASS.value: ALL_REQUESTS, Label.TENANT.value: OTHER}
 
 # What only the sidecar knows, so that no rule of it could ever have a value.
 _UNKNOWN_ALERTS = frozenset(
@@ -47,17 +49,17 @@ _UNKNOWN_SERIES = frozenset(
 
 
 def vllm_groups(spec: SloFile, links: Links) -> tuple[RuleGroup, ...]:
-    """The sidecar's series at the pace of its scrapes; what would make them silent; and the bounds of goodput."""
-    found = counted(spec)
+    """The sidecar's series at its scrape interval, alerts on missing buckets, and the bounds of goodput."""
+    slos = supported_slos(spec)
     ratio, by = signals.SLO_ERROR_RATIO.name, "by (model, class, window)"
     return (
         RuleGroup(
             "vllm-slo-engine-series",
             spec.scrape_interval,
             (
-                *_state(spec),
-                *(rule for each in found for rule in _judged(spec, each)),
-                *(_unmeasured(spec, each, links) for each in found),
+                *_engine_state(spec),
+                *(rule for each in slos for rule in _slo_counts(spec, each)),
+                *(_unmeasured(spec, each, links) for each in slos),
             ),
         ),
         RuleGroup(
@@ -71,16 +73,19 @@ def vllm_groups(spec: SloFile, links: Links) -> tuple[RuleGroup, ...]:
     )
 
 
-def without_sidecar(groups: Iterable[RuleGroup], spec: SloFile) -> Iterator[RuleGroup]:
-    """The rules that can have a value; alerts on budgets say how they are counted."""
-    told = {each.slo.name: f"The SLO {each.slo.name} is judged by vLLM itself: {each.told}. " for each in counted(spec)}
+def supported_groups(groups: Iterable[RuleGroup], spec: SloFile) -> Iterator[RuleGroup]:
+    """The rules that can have a value; burn alerts describe how their SLO is counted."""
+    notes = {
+        each.slo.name: f"The SLO {each.slo.name} is judged by vLLM itself: {each.note}. "
+        for each in supported_slos(spec)
+    }
     for group in groups:
-        kept = tuple(_told(rule, told) for rule in group.rules if _known(rule))
-        if kept:
-            yield replace(group, rules=kept)
+        rules = tuple(_with_note(rule, notes) for rule in group.rules if _is_supported(rule))
+        if rules:
+            yield replace(group, rules=rules)
 
 
-def _known(rule: Recording | Alert) -> bool:
+def _is_supported(rule: Recording | Alert) -> bool:
     match rule:
         case Recording(series):
             return series not in _UNKNOWN_SERIES
@@ -88,50 +93,52 @@ def _known(rule: Recording | Alert) -> bool:
             return name not in _UNKNOWN_ALERTS
 
 
-def _told(rule: Recording | Alert, told: dict[str, str]) -> Recording | Alert:
+def _with_note(rule: Recording | Alert, notes: dict[str, str]) -> Recording | Alert:
     if isinstance(rule, Recording) or not (Label.SLO in rule.labels or rule.name == AlertName.LOW_TRAFFIC):
         return rule
-    description = f"{rule.annotations['description']} {told.get(rule.labels.get(Label.SLO, ''), '')}{CAVEAT}"
+    description = f"{rule.annotations['description']} {notes.get(rule.labels.get(Label.SLO, ''), '')}{CAVEAT}"
     return replace(rule, annotations={**rule.annotations, "description": description})
 
 
-def _state(spec: SloFile) -> Iterator[Recording]:
-    """What the sidecar would say of the engine and of how its requests ended."""
-    yield Recording(signals.ENGINE_UP, _ours(f"up{{{_job(spec)}}}"))
+def _engine_state(spec: SloFile) -> Iterator[Recording]:
+    """The engine state and the outcomes of requests."""
+    yield Recording(signals.ENGINE_UP, _relabelled(f"up{{{_job(spec)}}}"))
     yield Recording(signals.ENGINE_COUNTS_LIVE, f"{signals.ENGINE_UP.name} == 1")
-    yield Recording(signals.ENGINE_START_TIME, _ours(_scraped(spec, START_TIME)))
+    yield Recording(signals.ENGINE_START_TIME, _relabelled(_scraped_series(spec, START_TIME)))
     for row in VLLM.rows:
-        found = family(row, version(spec))
-        if found and row.signal.kind is not Kind.HISTOGRAM:
-            only = f'{found.only[0]}="{found.only[1]}"' if found.only else ""
-            yield Recording(row.signal, _ours(_scraped(spec, found.name, only)))
+        family_found = family(row, version(spec))
+        if family_found and row.signal.kind is not Kind.HISTOGRAM:
+            only = f'{family_found.only[0]}="{family_found.only[1]}"' if family_found.only else ""
+            yield Recording(row.signal, _relabelled(_scraped_series(spec, family_found.name, only)))
     for outcome, reasons in _OUTCOMES.items():
-        ended = _scraped(spec, FINISHED, f'finished_reason=~"{reasons}"')
-        yield Recording(signals.REQUESTS, _ours(ended), {**_EVERYONE, Label.OUTCOME.value: outcome.value})
+        ended = _scraped_series(spec, FINISHED, f'finished_reason=~"{reasons}"')
+        yield Recording(
+            signals.REQUESTS, _relabelled(ended), {**_ALL_REQUESTS_LABELS, Label.OUTCOME.value: outcome.value}
+        )
 
 
-def _judged(spec: SloFile, each: Counted) -> Iterator[Recording]:
-    """Good is what is in the bucket. Without that bucket there are no events either, or all would look good."""
-    labels = {**_EVERYONE, Label.SLO.value: each.slo.name}
-    events = _scraped(spec, f"{each.histogram.name}_count")
-    good = _scraped(spec, f"{each.histogram.name}_bucket", f'le=~"{_spelled(each.bound)}"')
-    yield Recording(signals.SLO_EVENTS, _ours(f"{events}\n  and {good}"), labels)
-    yield Recording(signals.SLO_BAD, _ours(f"{events}\n  - {good}"), labels)
+def _slo_counts(spec: SloFile, each: SupportedSlo) -> Iterator[Recording]:
+    """Good events are those in the bucket; without the bucket there are no events, or all would be good."""
+    labels = {**_ALL_REQUESTS_LABELS, Label.SLO.value: each.slo.name}
+    events = _scraped_series(spec, f"{each.histogram.name}_count")
+    good = _scraped_series(spec, f"{each.histogram.name}_bucket", f'le=~"{_bound_pattern(each.bound)}"')
+    yield Recording(signals.SLO_EVENTS, _relabelled(f"{events}\n  and {good}"), labels)
+    yield Recording(signals.SLO_BAD, _relabelled(f"{events}\n  - {good}"), labels)
 
 
-def _spelled(bound: float) -> str:
-    """As Prometheus 2 keeps it, which is as it was scraped (`1` or `1.0`), and as Prometheus 3 makes it (`1.0`)."""
+def _bound_pattern(bound: float) -> str:
+    """Matches `le` as Prometheus 2 stores it, as scraped (`1` or `1.0`), and as Prometheus 3 stores it (`1.0`)."""
     text = escape(re.escape(number(bound)))
     return text if "." in text else rf"{text}|{text}\\.0"
 
 
-def _scraped(spec: SloFile, name: str, more: str = "") -> str:
-    """One sample of each process; of a bucket, without its bound.
+def _scraped_series(spec: SloFile, name: str, more: str = "") -> str:
+    """One sample per process, without the label `le`.
 
     Either spelling: Prometheus asks for OpenMetrics, in which Python's client library writes `vllm_` to a Prometheus 2.
     """
-    spelled = name.replace(":", "[:_]")
-    matchers = ",".join(filter(None, (f'__name__=~"{spelled}"', _job(spec), more)))
+    name_pattern = name.replace(":", "[:_]")
+    matchers = ",".join(filter(None, (f'__name__=~"{name_pattern}"', _job(spec), more)))
     return f"max without (pid, le) ({{{matchers}}})"
 
 
@@ -139,14 +146,14 @@ def _job(spec: SloFile) -> str:
     return f'job="{escape(spec.engine.job)}"'
 
 
-def _ours(expression: str) -> str:
-    """With our labels: what vLLM calls `engine` is a rank, and the engine is who was scraped."""
+def _relabelled(expression: str) -> str:
+    """With the sidecar's labels: vLLM's `engine` is a rank, and the engine is the scraped instance."""
     names = (Label.RANK, "engine"), (Label.ENGINE, "instance"), (Label.MODEL, "model_name")
-    copies = "), ".join(f'"{ours}", "$1", "{theirs}", "(.*)"' for ours, theirs in names)
+    copies = "), ".join(f'"{own_name}", "$1", "{vllm_name}", "(.*)"' for own_name, vllm_name in names)
     return f"{'label_replace(' * len(names)}\n  {expression},\n  {copies})"
 
 
-def _unmeasured(spec: SloFile, each: Counted, links: Links) -> Alert:
+def _unmeasured(spec: SloFile, each: SupportedSlo, links: Links) -> Alert:
     return Alert(
         AlertName.UNMEASURED,
         f"{signals.ENGINE_UP.name} == 1\nunless on (instance) {select(signals.SLO_EVENTS, {Label.SLO: each.slo.name})}",
@@ -159,5 +166,5 @@ def _unmeasured(spec: SloFile, each: Counted, links: Links) -> Alert:
             f"{number(each.bound)}s, so that {each.slo.name} is judged without it or not at all. Look first at whether "
             f"it is vLLM {version(spec)}, as the rules were made for, then at `--custom-histogram-buckets`.",
         ),
-        wait=windows(spec).step,
+        pending_for=windows(spec).step,
     )

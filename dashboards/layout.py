@@ -11,7 +11,7 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
-from alerts.alert_names import panel_id
+from alerts.links import panel_id
 from alerts.promql import select
 from dashboards.style import DATASOURCE
 from exporters.signals import Label, Recorded, Signal

@@ -1,4 +1,4 @@
-"""Judges one request against the SLOs of its class: each verdict falls once, as soon as it is certain."""
+"""Judges one request against the SLOs of its class; each verdict is given once, as soon as it is certain."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from exporters.slos import Measure, Rejected, Slo, Unary
 _STREAM_ONLY = frozenset({Measure.TTFT, Measure.TPOT, Measure.ITL_P95})
 _SEVERAL_TOKENS = frozenset({Measure.TPOT, Measure.ITL_P95})
 _DEADLINE = frozenset({Measure.TTFT, Measure.E2E})
-# Without a first token these could stay undecided for as long as a hung engine hangs.
+# Without a first token these would stay undecided for as long as the engine hangs.
 _BAD_WITHOUT_FIRST_TOKEN = frozenset({Measure.TPOT, Measure.ITL_P95, Measure.DECODE, Measure.AVAILABILITY})
 
 SERVER_FAULT = frozenset(
@@ -23,6 +23,15 @@ SERVER_FAULT = frozenset(
     }
 )
 """Outcomes that are bad for every SLO still undecided."""
+
+
+def outcome_of_status(status: int) -> Outcome:
+    """The outcome of a complete response, by its HTTP status alone."""
+    if status in {429, 503}:
+        return Outcome.REJECTED
+    if status >= 500:
+        return Outcome.UPSTREAM_ERROR
+    return Outcome.CLIENT_ERROR if status >= 400 else Outcome.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Charges:
-    """The SLOs that can judge one kind of request, and what follows from their thresholds."""
+    """The SLOs that apply to one kind of request, and the limits that follow from their thresholds."""
 
     slos: dict[str, tuple[Slo, Measure]]
     late_gap: float
@@ -55,13 +64,13 @@ class Charges:
 
 
 def several_tokens(n: int, max_tokens: int | None) -> bool:
-    """Whether there can be a time between tokens: the chunks of several choices interleave."""
+    """Whether the time between tokens is defined: the chunks of several choices interleave."""
     return n == 1 and (max_tokens is None or max_tokens >= 2)
 
 
 def charges(slos: Iterable[Slo], *, stream: bool, several: bool) -> Charges:
-    """What a request is judged by; `several` as `several_tokens` has it."""
-    judged: dict[str, tuple[Slo, Measure]] = {}
+    """The SLOs that apply to a request; `several` is the result of `several_tokens`."""
+    applicable: dict[str, tuple[Slo, Measure]] = {}
     for slo in slos:
         measure = slo.measure
         if not stream and measure in _STREAM_ONLY:
@@ -70,38 +79,38 @@ def charges(slos: Iterable[Slo], *, stream: bool, several: bool) -> Charges:
             measure = Measure.E2E
         elif measure in _SEVERAL_TOKENS and not several:
             continue
-        judged[slo.name] = slo, measure
+        applicable[slo.name] = slo, measure
 
-    def least(*wanted: Measure) -> float:
+    def least(*measures: Measure) -> float:
         return min(
-            (s.threshold for s, measure in judged.values() if measure in wanted and s.threshold is not None),
+            (s.threshold for s, measure in applicable.values() if measure in measures and s.threshold is not None),
             default=inf,
         )
 
     return Charges(
-        judged,
+        applicable,
         late_gap=least(Measure.ITL_P95),
         tpot=least(Measure.TPOT),
         deadline=least(*_DEADLINE),
-        awaits_first_token=any(measure in _BAD_WITHOUT_FIRST_TOKEN for _, measure in judged.values()),
+        awaits_first_token=any(measure in _BAD_WITHOUT_FIRST_TOKEN for _, measure in applicable.values()),
     )
 
 
 class Judge:
-    """The SLOs of one request, fed with the moments of its life in order of time (monotonic seconds).
+    """The SLOs of one request; receives its events in order of time (monotonic seconds).
 
-    Each method returns the verdicts that fall by it, as (SLO name, verdict).
+    Each method returns the verdicts that it has settled, as (SLO name, verdict).
     """
 
     __slots__ = (
-        "_first",
-        "_first_by",
-        "_late_by_slo",
+        "_first_token_at",
+        "_first_token_by",
+        "_late_gaps",
         "_max_tokens",
-        "_next",
-        "_open",
+        "_next_deadline",
+        "_time_zero",
         "_tpot",
-        "_zero",
+        "_undecided",
         "late_after",
         "late_gap",
         "verdicts",
@@ -111,15 +120,15 @@ class Judge:
         self, charges: Charges, *, zero: float, first_token_timeout: float, max_tokens: int | None = None
     ) -> None:
         self.verdicts: dict[str, Verdict] = {}
-        self._zero = zero
-        self._first: float | None = None
-        self._first_by = zero + first_token_timeout
+        self._time_zero = zero
+        self._first_token_at: float | None = None
+        self._first_token_by = zero + first_token_timeout
         self._max_tokens = max_tokens
-        self._late_by_slo: dict[str, int] = {}
-        self._open = charges.slos.copy()
-        self._next = zero + charges.deadline
+        self._late_gaps: dict[str, int] = {}
+        self._undecided = charges.slos.copy()
+        self._next_deadline = zero + charges.deadline
         if charges.awaits_first_token:
-            self._next = min(self._next, self._first_by)
+            self._next_deadline = min(self._next_deadline, self._first_token_by)
         self._tpot = charges.tpot
         self.late_gap = charges.late_gap
         """`chunk` decides nothing for a gap up to this, so that the relay may leave the call out ..."""
@@ -127,31 +136,31 @@ class Judge:
         """... unless the chunk arrives after this time."""
 
     def deadline(self) -> float | None:
-        """When `clock` should next be called: just after it a verdict is certain."""
-        return None if self._next == inf else self._next
+        """When `clock` must be called next: just after this time a verdict is certain."""
+        return None if self._next_deadline == inf else self._next_deadline
 
     def clock(self, at: float) -> list[tuple[str, Verdict]]:
-        """Time has come to `at`: bad is what has missed its deadline."""
-        if at <= self._next:
+        """Settle the SLOs whose deadline lies before `at`: they are bad."""
+        if at <= self._next_deadline:
             return []
-        waiting_too_long = self._first is None and at > self._first_by
+        waiting_too_long = self._first_token_at is None and at > self._first_token_by
         return self._settle(
             [
                 (name, Verdict.BAD)
-                for name, (slo, measure) in self._open.items()
-                if (measure in _DEADLINE and slo.threshold is not None and at > self._zero + slo.threshold)
+                for name, (slo, measure) in self._undecided.items()
+                if (measure in _DEADLINE and slo.threshold is not None and at > self._time_zero + slo.threshold)
                 or (waiting_too_long and measure in _BAD_WITHOUT_FIRST_TOKEN)
             ]
         )
 
     def first_token(self, at: float) -> list[tuple[str, Verdict]]:
         """The first chunk that carries output has arrived."""
-        fallen = self.clock(at)
-        self._first = at
+        verdicts = self.clock(at)
+        self._first_token_at = at
         if self._max_tokens is not None:
             self.late_after = at + self._tpot * (self._max_tokens - 1)
-        in_time = [(name, Verdict.GOOD) for name, (_, measure) in self._open.items() if measure is Measure.TTFT]
-        return fallen + self._settle(in_time)
+        good = [(name, Verdict.GOOD) for name, (_, measure) in self._undecided.items() if measure is Measure.TTFT]
+        return verdicts + self._settle(good)
 
     def chunk(self, at: float, gap: float, gaps: int) -> list[tuple[str, Verdict]]:
         """A later output chunk has arrived, `gap` seconds after the one before it; `gaps` counts this one too.
@@ -159,34 +168,34 @@ class Judge:
         Bad is what the tokens still allowed by `max_tokens` can no longer repair. An itl_p95 of N gaps (nearest
         rank) exceeds the threshold when more than N // 20 of them do, and N is at most max_tokens - 1.
         """
-        lost: list[tuple[str, Verdict]] = []
-        for name, (slo, measure) in self._open.items():
+        bad: list[tuple[str, Verdict]] = []
+        for name, (slo, measure) in self._undecided.items():
             if measure is Measure.ITL_P95 and slo.threshold is not None and gap > slo.threshold:
-                late = self._late_by_slo[name] = self._late_by_slo.get(name, 0) + 1
+                late = self._late_gaps[name] = self._late_gaps.get(name, 0) + 1
                 if self._max_tokens is not None and late > max(gaps, self._max_tokens - 1) // 20:
-                    lost.append((name, Verdict.BAD))
+                    bad.append((name, Verdict.BAD))
             elif (
                 measure is Measure.TPOT
                 and slo.threshold is not None
                 and self._max_tokens is not None
-                and self._first is not None
-                and at - self._first > slo.threshold * (self._max_tokens - 1)
+                and self._first_token_at is not None
+                and at - self._first_token_at > slo.threshold * (self._max_tokens - 1)
             ):
-                lost.append((name, Verdict.BAD))
-        return self._settle(lost) if lost else lost
+                bad.append((name, Verdict.BAD))
+        return self._settle(bad) if bad else bad
 
     def ended(self, ending: Ending) -> list[tuple[str, Verdict]]:
-        """The request is over: every SLO still open is judged, abandoned or found to have no signal."""
-        fallen = self.clock(ending.at)
-        for name, (slo, measure) in self._open.items():
-            verdict = self._last_word(slo, measure, ending)
+        """The request has ended: every undecided SLO is judged, abandoned or has no signal."""
+        verdicts = self.clock(ending.at)
+        for name, (slo, measure) in self._undecided.items():
+            verdict = self._final_verdict(slo, measure, ending)
             if verdict is not None:
                 self.verdicts[name] = verdict
-                fallen.append((name, verdict))
-        self._open.clear()
-        return fallen
+                verdicts.append((name, verdict))
+        self._undecided.clear()
+        return verdicts
 
-    def _last_word(self, slo: Slo, measure: Measure, ending: Ending) -> Verdict | None:
+    def _final_verdict(self, slo: Slo, measure: Measure, ending: Ending) -> Verdict | None:
         match ending.outcome:
             case Outcome.OK:
                 return self._when_ok(slo, measure, ending)
@@ -200,10 +209,10 @@ class Judge:
                 return Verdict.BAD
 
     def _when_ok(self, slo: Slo, measure: Measure, ending: Ending) -> Verdict | None:
-        if slo.threshold is None or measure is Measure.E2E:  # e2e: `clock` has already seen to the late ones
+        if slo.threshold is None or measure is Measure.E2E:  # e2e: `clock` has settled the late ones
             return Verdict.GOOD
         if measure is Measure.ITL_P95:
-            late = self._late_by_slo.get(slo.name, 0)
+            late = self._late_gaps.get(slo.name, 0)
             return None if ending.gaps == 0 else _verdict(good=late <= ending.gaps // 20)
         value: float | None
         match measure:
@@ -221,21 +230,21 @@ class Judge:
 
     def _time_per_token(self, ending: Ending) -> float | None:
         tokens = ending.completion_tokens
-        if self._first is None or ending.last_chunk is None or tokens is None or tokens < 2:
+        if self._first_token_at is None or ending.last_chunk is None or tokens is None or tokens < 2:
             return None
-        return (ending.last_chunk - self._first) / (tokens - 1)
+        return (ending.last_chunk - self._first_token_at) / (tokens - 1)
 
-    def _settle(self, fallen: list[tuple[str, Verdict]]) -> list[tuple[str, Verdict]]:
-        for name, verdict in fallen:
-            del self._open[name]
+    def _settle(self, settled: list[tuple[str, Verdict]]) -> list[tuple[str, Verdict]]:
+        for name, verdict in settled:
+            del self._undecided[name]
             self.verdicts[name] = verdict
-        self._next = inf
-        for slo, measure in self._open.values():
+        self._next_deadline = inf
+        for slo, measure in self._undecided.values():
             if measure in _DEADLINE and slo.threshold is not None:
-                self._next = min(self._next, self._zero + slo.threshold)
-            elif self._first is None and measure in _BAD_WITHOUT_FIRST_TOKEN:
-                self._next = min(self._next, self._first_by)
-        return fallen
+                self._next_deadline = min(self._next_deadline, self._time_zero + slo.threshold)
+            elif self._first_token_at is None and measure in _BAD_WITHOUT_FIRST_TOKEN:
+                self._next_deadline = min(self._next_deadline, self._first_token_by)
+        return settled
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:
@@ -249,13 +258,13 @@ def _verdict(*, good: bool) -> Verdict:
 
 def goodput(verdicts: Iterable[Verdict]) -> bool | None:
     """Whether a request counts as good: good for all SLOs that judged it; None when none did (no event)."""
-    judged = [verdict for verdict in verdicts if verdict is not Verdict.ABANDONED]
-    return all(verdict is Verdict.GOOD for verdict in judged) if judged else None
+    final = [verdict for verdict in verdicts if verdict is not Verdict.ABANDONED]
+    return all(verdict is Verdict.GOOD for verdict in final) if final else None
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A whole request after the fact; times in seconds since its time zero, `gaps` between its output chunks."""
+    """A request that has ended; times in seconds since its time zero, `gaps` between its output chunks."""
 
     stream: bool
     ending: Ending
@@ -265,19 +274,19 @@ class Story:
     gaps: Sequence[float] = ()
 
 
-def judge_story(slos: Iterable[Slo], first_token_timeout: float, story: Story) -> dict[str, Verdict]:
-    """The verdicts of a request that has ended, as a live judge would have given them."""
+def judge_story(slos: Iterable[Slo], first_token_timeout: float, request: Story) -> dict[str, Verdict]:
+    """The verdicts of a request that has ended, equal to those of a live judge."""
     judge = Judge(
-        charges(slos, stream=story.stream, several=several_tokens(story.n, story.max_tokens)),
+        charges(slos, stream=request.stream, several=several_tokens(request.n, request.max_tokens)),
         zero=0.0,
         first_token_timeout=first_token_timeout,
-        max_tokens=story.max_tokens,
+        max_tokens=request.max_tokens,
     )
-    if story.first_token is not None:
-        judge.first_token(story.first_token)
-        at = story.first_token
-        for number, gap in enumerate(story.gaps, 1):
+    if request.first_token is not None:
+        judge.first_token(request.first_token)
+        at = request.first_token
+        for number, gap in enumerate(request.gaps, 1):
             at += gap
             judge.chunk(at, gap, number)
-    judge.ended(replace(story.ending, gaps=len(story.gaps)))
+    judge.ended(replace(request.ending, gaps=len(request.gaps)))
     return judge.verdicts

@@ -12,7 +12,7 @@ import yaml
 from exporters.errors import InvalidValueError, UsageError, system_reason
 from exporters.quantities import number, parse_duration
 
-_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +119,9 @@ class Node:
     path: str
 
     def problem(self, text: str) -> None:
-        self.reader.problems.append(self.told(text))
+        self.reader.problems.append(self.as_problem(text))
 
-    def told(self, text: str) -> Problem:
+    def as_problem(self, text: str) -> Problem:
         """What there is to say about this place; what spans several lines is meant by its first character."""
         if self.at is None:
             return Problem(1, 1, self.path, text)
@@ -141,26 +141,26 @@ class Node:
             case _:
                 return "nothing"
 
-    def fields(self, known: Iterable[str], required: Iterable[str] = ()) -> dict[str, "Node"]:
+    def fields(self, keys: Iterable[str], required: Iterable[str] = ()) -> dict[str, "Node"]:
         """The entries of a mapping; unknown, repeated and missing keys are mistakes."""
-        names = list(known)
+        names = list(keys)
         if not isinstance(self.at, yaml.MappingNode):
             self.problem(f"expected a mapping with {', '.join(names)}, found {self.shown()}")
             return {}
-        found: dict[str, Node] = {}
+        values: dict[str, Node] = {}
         for key_node, value_node in self.at.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else "?"
             here = Node(self.reader, key_node, self._join(key))
             if key not in names:
                 here.problem(f"unknown key; {nearest(key, names)}")
-            elif key in found:
+            elif key in values:
                 here.problem("is given twice; keep one")
             else:
-                found[key] = Node(self.reader, value_node, self._join(key))
+                values[key] = Node(self.reader, value_node, self._join(key))
         for name in required:
-            if name not in found:
+            if name not in values:
                 self.problem(f"{name} is missing" if self.path else f"the key {name} is missing")
-        return found
+        return values
 
     def entries(self) -> Iterator[tuple[str, "Node"]]:
         """Key and value of a mapping with free keys."""
@@ -170,6 +170,10 @@ class Node:
         for key_node, value_node in self.at.value:
             key = str(key_node.value)
             yield key, Node(self.reader, value_node, self._join(key))
+
+    def mapping(self) -> dict[str, "Node"]:
+        """The values by their keys, without a report; none where this is no mapping."""
+        return dict(self.entries()) if isinstance(self.at, yaml.MappingNode) else {}
 
     def items(self) -> list["Node"]:
         if not isinstance(self.at, yaml.SequenceNode):
@@ -186,7 +190,7 @@ class Node:
     def name(self) -> str | None:
         """A text that can be a label value and a part of a file name."""
         text = self.text()
-        if text is not None and not _NAME.fullmatch(text):
+        if text is not None and not NAME.fullmatch(text):
             self.problem(f"{text!r} is no name; use lower-case letters, digits, - and _, beginning with a letter")
             return None
         return text

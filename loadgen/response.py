@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from exporters.verdicts import outcome_of_status
 from loadgen.event_data import EventStream
 from loadgen.http_response import Response
 from loadgen.request_record import Fate
@@ -126,9 +127,8 @@ class Answer:
             return Fate.UPSTREAM_UNREACHABLE, "the connection ended before a response"
         if status >= 300:
             text = error_text(self.body) or f"status {status}"
-            if status in {429, 503}:
-                return Fate.REJECTED, text
-            return (Fate.UPSTREAM_ERROR if status >= 500 else Fate.CLIENT_ERROR), text
+            # a redirect is not followed: the request was sent to the wrong address
+            return (Fate.CLIENT_ERROR if status < 400 else Fate(outcome_of_status(status))), text
         if self._failure is not None:
             return Fate.UPSTREAM_ERROR, self._failure
         if self.finish_reason in {"error", "abort"}:

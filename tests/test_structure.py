@@ -24,6 +24,7 @@ VOCABULARY = frozenset(
             "records",
             "verdicts",
             "errors",
+            "yaml_keys",
             "yaml_reader",
             "quantities",
             "addresses",

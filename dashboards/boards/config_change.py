@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from grafana_foundation_sdk.builders import common, stat, table
 from grafana_foundation_sdk.models import units
 
+from alerts.links import DashboardUid
 from alerts.promql import increase, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
@@ -273,7 +274,7 @@ def _increase(
 
 
 BOARD = Board(
-    uid="vllm-slo-flips",
+    uid=DashboardUid.CONFIG_CHANGE,
     title="Config change",
     description="Equal windows before and after a config change, per class.",
     variables=(Label.MODEL, Label.CLASS),

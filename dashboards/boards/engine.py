@@ -5,8 +5,9 @@ from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
+from alerts.links import DashboardUid, PanelTitle
 from alerts.promql import max_by, rate, ratio, sum_by
-from alerts.recording_windows import patience
+from alerts.recording_windows import down_after
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.label_selectors import RATE, cache_hit_ratio, select_engine, select_sidecar
@@ -39,7 +40,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 def up() -> stat.Panel:
     text = describe("Does the engine answer?", "Up when the sidecar's last look at its metrics worked.")
     return (
-        style.stat_panel("Engine", text, units.NoUnit, 4, 5)
+        style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
         .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}", instant=True))
         .mappings(style.UP_DOWN_MAPPINGS)
         .thresholds(style.thresholds(BAD, (1, GOOD)))
@@ -87,7 +88,7 @@ def restarts() -> stat.Panel:
     )
     starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", _ENGINE_LABELS)
     return (
-        style.stat_panel("Restarts in range", text, units.Short, 3, 5)
+        style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, units.Short, 3, 5)
         .with_target(query(starts, "{{engine}}", instant=True))
         .thresholds(style.thresholds(GOOD, (1, WARN)))
     )
@@ -101,7 +102,7 @@ def scrape_age(spec: SloFile) -> stat.Panel:
         style.stat_panel("Last look", text, units.Seconds, 3, 5)
         .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
         .decimals(1)
-        .thresholds(style.thresholds(GOOD, (patience(spec), BAD)))
+        .thresholds(style.thresholds(GOOD, (down_after(spec), BAD)))
     )
 
 
@@ -109,7 +110,7 @@ def version() -> stat.Panel:
     text = describe("Which engine is it?", "Its kind and version.", may_be_empty="the engine is down")
     engines = f"count by ({Label.ENGINE_TYPE}, {Label.VERSION}) ({select_engine(signals.ENGINE_INFO)})"
     return (
-        style.stat_panel("Version", text, units.Short, 4, 5)
+        style.stat_panel(PanelTitle.ENGINE_VERSION, text, units.Short, 4, 5)
         .with_target(query(engines, "{{engine_type}} {{version}}", instant=True))
         .text_mode(common_model.BigValueTextMode.NAME)
     )
@@ -134,7 +135,7 @@ def waiting() -> timeseries.Panel:
         may_be_empty=_NO_COUNTER,
     )
     return (
-        style.time_series_panel("Waiting by reason", text, units.Short, 8)
+        style.time_series_panel(PanelTitle.WAITING, text, units.Short, 8)
         .with_target(query(sum_by(select_engine(signals.ENGINE_WAITING), _RANK_LABELS), f"waiting: {_PER_RANK}"))
         .with_target(query(sum_by(select_engine(signals.ENGINE_DEFERRED), _RANK_LABELS), f"deferred: {_PER_RANK}"))
     )
@@ -157,7 +158,7 @@ def kv_cache() -> timeseries.Panel:
         "Share of the KV cache in use. Near 100 % new requests queue and running ones are preempted.",
         may_be_empty="some engines expose no KV cache",
     )
-    panel = style.ratio_panel("KV cache in use over time", text, 8)
+    panel = style.ratio_panel(PanelTitle.KV_CACHE, text, 8)
     return style.with_threshold_lines(
         panel.with_target(query(_max(_RANK_LABELS, signals.ENGINE_KV_USAGE), _PER_RANK)), (KV_CACHE_FULL, WARN)
     )
@@ -187,7 +188,7 @@ def prefix_cache() -> timeseries.Panel:
         may_be_empty="prefix caching is off, or the engine does not count it",
     )
     return (
-        style.ratio_panel("Prefix cache hits", text, 8)
+        style.ratio_panel(PanelTitle.PREFIX_CACHE, text, 8)
         .with_target(query(cache_hit_ratio(select_engine, _RANK_LABELS), _PER_RANK))
         .no_value(NO_TRAFFIC)
     )
@@ -216,7 +217,9 @@ def decode() -> timeseries.Panel:
         f"nearest to the running batch. {_COUNTED_AT_THE_END}",
         may_be_empty="no roofline was given (--roofline)",
     )
-    return _roofline_panel("Output tokens", text, _rate(signals.ENGINE_GENERATION_TOKENS, _ENGINE_LABELS)).with_target(
+    return _roofline_panel(
+        PanelTitle.ENGINE_OUTPUT_TOKENS, text, _rate(signals.ENGINE_GENERATION_TOKENS, _ENGINE_LABELS)
+    ).with_target(
         query(_roofline_query(signals.ROOFLINE_DECODE, Label.BATCH), "ceiling: batch {{batch}} at {{instance}}")
     )
 
@@ -287,7 +290,7 @@ def _roofline_query(series: Signal, *by: Label) -> str:
 
 
 BOARD = Board(
-    uid="vllm-slo-engine",
+    uid=DashboardUid.ENGINE,
     title="Engine",
     description="One engine's batch, queue, KV cache, throughput and settings, rank by rank.",
     variables=(Label.INSTANCE, Label.ENGINE),

@@ -8,6 +8,7 @@ from grafana_foundation_sdk.builders import common, table, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
+from alerts.links import DashboardUid
 from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style, tables
@@ -51,9 +52,9 @@ def engines(spec: SloFile) -> table.Panel:
         [common.TableSortByFieldState().display_name("Goodput")]
     )
     tables.join_queries(panel, _KEYS, _columns(spec))
-    for label, uid in ((Label.ENGINE, "engine"), (Label.INSTANCE, "sidecar")):
+    for label, uid in ((Label.ENGINE, DashboardUid.ENGINE), (Label.INSTANCE, DashboardUid.SIDECAR)):
         which = f"{_LINK_VARIABLES}&var-engine=${{__data.fields.engine}}" if label is Label.ENGINE else _LINK_VARIABLES
-        url = f"/d/vllm-slo-{uid}?${{__url_time_range}}{which}"
+        url = f"/d/{uid}?${{__url_time_range}}{which}"
         tables.link_cells(panel, label, f"Open the {_KEYS[label].lower()}", url)
     return panel
 
@@ -216,7 +217,7 @@ def _max(gauge: Signal) -> str:
 
 
 BOARD = Board(
-    uid="vllm-slo-fleet",
+    uid=DashboardUid.FLEET,
     title="Fleet",
     description="All engines side by side: what users get from each, how full it is, and how it is set.",
     variables=(Label.INSTANCE, Label.ENGINE),

@@ -6,6 +6,7 @@ from grafana_foundation_sdk.builders import bargauge, common, stat, table, times
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
+from alerts.links import DashboardUid
 from alerts.promql import increase, quantile, rate, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
@@ -266,7 +267,7 @@ def _lag_reading() -> str:
 
 
 BOARD = Board(
-    uid="vllm-slo-load",
+    uid=DashboardUid.LOAD_TEST,
     title="Load test",
     description="Offered against achieved load, the load generator's own lateness, and what got lost between.",
     variables=(Label.MODEL, Label.CLASS),

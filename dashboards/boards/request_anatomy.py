@@ -1,5 +1,6 @@
 """The dashboard "Request anatomy": latencies of requests, and the stages in which their time is spent."""
 
+from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import latency, traffic
@@ -33,7 +34,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 BOARD = Board(
-    uid="vllm-slo-requests",
+    uid=DashboardUid.REQUESTS,
     title="Request anatomy",
     description="Latencies per class against their thresholds, stage by stage, and with the engine's own view.",
     variables=(Label.MODEL, Label.CLASS),

@@ -3,9 +3,10 @@
 from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
 
+from alerts.links import DashboardUid, PanelTitle
 from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import max_by, rate, ratio, sum_by
-from alerts.recording_windows import patience
+from alerts.recording_windows import down_after
 from dashboards import style
 from dashboards.board import Board
 from dashboards.label_selectors import RATE, select_sidecar
@@ -40,7 +41,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 def up() -> stat.Panel:
     text = describe("Does it answer Prometheus?", "While it is down nothing is measured, and requests may be refused.")
     return (
-        style.stat_panel("Sidecar", text, units.NoUnit, 4, 6)
+        style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 4, 6)
         .with_target(query(select_sidecar(UP, _JOB), _PER_SIDECAR, instant=True))
         .mappings(style.UP_DOWN_MAPPINGS)
         .thresholds(style.thresholds(BAD, (1, GOOD)))
@@ -93,7 +94,7 @@ def certificate() -> stat.Panel:
     )
     time_left = f"min by ({Label.INSTANCE}) ({select_sidecar(signals.SIDECAR_CERTIFICATE_EXPIRY)}) - time()"
     return (
-        style.stat_panel("Certificate", text, units.Seconds, 4, 6)
+        style.stat_panel(PanelTitle.CERTIFICATE, text, units.Seconds, 4, 6)
         .with_target(query(time_left, _PER_SIDECAR, instant=True))
         .no_value("no TLS")
         .thresholds(style.thresholds(BAD, (_DAY, WARN), (7 * _DAY, GOOD)))
@@ -125,7 +126,7 @@ def connections() -> timeseries.Panel:
 
 def uncounted_over_time() -> timeseries.Panel:
     text = describe("When did it not count requests?", "Requests per second, by what went wrong.")
-    panel = style.time_series_panel("Not counted over time", text, units.RequestsPerSecond, 8)
+    panel = style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 8)
     for name, counter in (("dropped", signals.SIDECAR_DROPPED), ("lost", signals.SIDECAR_LOST)):
         panel.with_target(query(_rate(counter, Label.INSTANCE, Label.PROCESS), f"{name}: {_PER_PROCESS}"))
     return panel.with_target(query(_rate(signals.SIDECAR_UNMETERED, Label.REASON), f"unmetered: {_PER_REASON}"))
@@ -208,7 +209,7 @@ def engine_age(spec: SloFile) -> timeseries.Panel:
     age = max_by(select_sidecar(signals.ENGINE_SCRAPE_AGE), [Label.INSTANCE, Label.ENGINE])
     panel = style.time_series_panel("Age of the last look", text, units.Seconds, 6)
     return style.with_threshold_lines(
-        panel.with_target(query(age, "{{engine}} at {{instance}}")), (patience(spec), BAD)
+        panel.with_target(query(age, "{{engine}} at {{instance}}")), (down_after(spec), BAD)
     )
 
 
@@ -259,7 +260,7 @@ def _rate(counter: Signal, *by: Label) -> str:
 
 
 BOARD = Board(
-    uid="vllm-slo-sidecar",
+    uid=DashboardUid.SIDECAR,
     title="Sidecar",
     description="The health of the measuring itself, what it misses and what it costs.",
     variables=(Label.INSTANCE,),

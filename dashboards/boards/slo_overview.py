@@ -1,5 +1,6 @@
 """The dashboard "SLO overview": attainment and error budget of every class, and the causes when they fall."""
 
+from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import engine_load, range_totals, slo_status, traffic
@@ -34,7 +35,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 BOARD = Board(
-    uid="vllm-slo-overview",
+    uid=DashboardUid.OVERVIEW,
     title="SLO overview",
     description="Error budgets, burn rates and goodput per class.",
     variables=(Label.MODEL, Label.CLASS, Label.WINDOW),

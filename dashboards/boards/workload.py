@@ -1,5 +1,6 @@
 """The dashboard "Workload": request sizes, failures by size, classes, repeated prompts and tenants."""
 
+from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import request_mix, traffic
@@ -32,7 +33,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 BOARD = Board(
-    uid="vllm-slo-workload",
+    uid=DashboardUid.WORKLOAD,
     title="Workload",
     description="Lengths and outcomes, class mix, repeats and tenants.",
     variables=(Label.MODEL, Label.CLASS),

@@ -8,6 +8,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from alerts.links import PanelTitle
 from alerts.promql import increase, rate, ratio, select, sum_by
 from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
@@ -172,7 +173,7 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
         _increase([Label.TENANT], counter) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
     return (
-        style.bar_gauge_panel("Goodput by tenant", text, units.PercentUnit, 8)
+        style.bar_gauge_panel(PanelTitle.GOODPUT_BY_TENANT, text, units.PercentUnit, 8)
         .min(0)
         .max(1)
         .decimals(1)

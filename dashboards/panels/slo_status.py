@@ -5,6 +5,7 @@ from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.alert_names import AlertName
+from alerts.links import PanelTitle
 from alerts.promql import select
 from alerts.tiers import Severity, tiers
 from dashboards import style
@@ -26,7 +27,7 @@ def budget_left() -> bargauge.Panel:
     )
     budget = f"min by ({Label.SLO}, {Label.CLASS}) ({select_model_class(signals.SLO_BUDGET_LEFT)})"
     return (
-        style.bar_gauge_panel("Error budget left", text, units.PercentUnit, 9)
+        style.bar_gauge_panel(PanelTitle.BUDGET_LEFT, text, units.PercentUnit, 9)
         .with_target(query(budget, _PER_SLO, instant=True))
         .min(0)
         .max(1)
@@ -57,7 +58,7 @@ def burn_rate(spec: SloFile) -> timeseries.Panel:
         f"{', '.join(map(number, factors))}). Above 1 the scale is logarithmic.",
     )
     panel = (
-        style.time_series_panel("Burn rate", text, units.Short, 16, 10)
+        style.time_series_panel(PanelTitle.BURN_RATE, text, units.Short, 16, 10)
         .with_target(
             query(
                 f"max by ({Label.SLO}, {Label.CLASS}, {Label.WINDOW}) "
@@ -89,7 +90,7 @@ def firing_alerts() -> stat.Panel:
     by = f"alertname, {Label.SEVERITY}, {Label.SLO}, {Label.CLASS}"
     firing = f'count by ({by}) ({FIRING}{{alertstate="firing",alertname!="{AlertName.WATCHDOG}",{matchers}}})'
     return (
-        style.stat_panel("Firing alerts", text, units.Short, 8, 10)
+        style.stat_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 8, 10)
         .with_target(query(firing, "{{severity}}: {{alertname}} {{slo}} {{class}}", instant=True))
         .text_mode(common_model.BigValueTextMode.NAME)
         .color_mode(common_model.BigValueColorMode.BACKGROUND)

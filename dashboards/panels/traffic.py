@@ -4,6 +4,7 @@ from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
+from alerts.links import PanelTitle
 from alerts.promql import max_by, rate, sum_by
 from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
@@ -39,7 +40,7 @@ def tokens(spec: SloFile) -> timeseries.Panel:
         "for all their SLOs. The space between is waste.",
     )
     panel = (
-        style.time_series_panel("Throughput: output tokens", text, "tokens/s", 8)
+        style.time_series_panel(PanelTitle.THROUGHPUT, text, "tokens/s", 8)
         .with_target(query(rate_by_class(signals.COMPLETION_TOKENS), PER_CLASS))
         .with_target(query(f"sum ({rate(select_model_class(signals.GOODPUT_TOKENS), RATE)})", "of good requests"))
     )
@@ -71,7 +72,7 @@ def outcomes() -> timeseries.Panel:
         "Ended requests per second by outcome; those that never finished (client gave up, timed out, cut short) are in "
         "it, which the engine's own counters leave out.",
     )
-    panel = style.time_series_panel("Outcomes", text, units.RequestsPerSecond, 12).with_target(
+    panel = style.time_series_panel(PanelTitle.OUTCOMES, text, units.RequestsPerSecond, 12).with_target(
         query(sum_by(rate(select_model_class(signals.REQUESTS), RATE), [Label.OUTCOME]), "{{outcome}}")
     )
     return style.colour_by_outcome(style.stack(panel))

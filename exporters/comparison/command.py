@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Compare and print."""
     spec = load(Path(arguments.slos))
     window, settle = _seconds("--window", arguments.window), _seconds("--settle", arguments.settle, allow_zero=True)
-    min_events = _count("--min-events", arguments.min_events, spec.alerting.min_events_page)
+    min_events = _count("--min-events", arguments.min_events, spec.alerting.min_events.page)
     if arguments.format not in FORMATS:  # from the environment, which argparse does not check
         raise UsageError(f"--format: {arguments.format!r} is unknown; {nearest(arguments.format, FORMATS)}")
     source = _source(arguments, spec, window, settle)

@@ -12,7 +12,7 @@ from exporters.relay.http1_parser import Head
 from exporters.relay.meter import Meter, seconds
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
-from exporters.verdicts import Judge, goodput, several_tokens
+from exporters.verdicts import Judge, goodput, outcome_of_status, several_tokens
 
 if TYPE_CHECKING:
     from exporters.relay.relay import Relay
@@ -185,7 +185,7 @@ class Measurement:
                 return rest, meter.outcome(status, streams=event_stream, complete=complete)
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
-        return b"", outcome_of(status) if complete else Outcome.TRUNCATED
+        return b"", outcome_of_status(status) if complete else Outcome.TRUNCATED
 
     def early_verdicts(self) -> Judged | None:
         """Verdicts that have fallen since the last call, for a request that is still open."""
@@ -287,15 +287,6 @@ class Measurement:
     def _fail_open(self, error: Exception) -> None:
         self._unmetered = type(error).__name__
         self._relay.metering_failed(error)
-
-
-def outcome_of(status: int) -> Outcome:
-    """What a complete response says by its status alone."""
-    if status in {429, 503}:
-        return Outcome.REJECTED
-    if status >= 500:
-        return Outcome.UPSTREAM_ERROR
-    return Outcome.CLIENT_ERROR if status >= 400 else Outcome.OK
 
 
 def _waited(header: str | None) -> float | None:

@@ -20,8 +20,8 @@ def test_a_tier_fires_above_its_factor_not_below_and_ends_with_its_short_window(
     tier = next(t for t in tiers(pace.spec.period) if t.name == name)
     limit = tier.bad_ratio(pace.spec.slos[0])
     long, short = tier.long / pace.step, tier.short / pace.step
-    above = pace.judged((long, 10_000, round(1.06 * limit, 4)), (2 * short + 3, 10_000, 0), model="above")
-    below = pace.judged((long, 10_000, round(0.94 * limit, 4)), model="below")
+    above = pace.slo_events((long, 10_000, round(1.06 * limit, 4)), (2 * short + 3, 10_000, 0), model="above")
+    below = pace.slo_events((long, 10_000, round(0.94 * limit, 4)), model="below")
     fired, over = pace.seconds(long), pace.seconds(long + short + 2)
     firing = f'ALERTS{{alertname="{BURN}",alertstate="firing",tier="{name}"'
     whole = (
@@ -31,38 +31,38 @@ def test_a_tier_fires_above_its_factor_not_below_and_ends_with_its_short_window(
     promtool.test(
         [
             Case(pace.spec, above | below, pace.step)
-            .gives(fired, f"{firing}}}", {whole: 1})
-            .gives(over, f"{firing}}}", {}),
+            .expect(fired, f"{firing}}}", {whole: 1})
+            .expect(over, f"{firing}}}", {}),
         ],
     )
 
 
 def test_an_outage_pages_and_the_page_ends_with_it(promtool: Promtool, pace: Pace) -> None:
-    series = pace.judged((24, 100, 0), (12, 100, 1), (8, 100, 0))
+    series = pace.slo_events((24, 100, 0), (12, 100, 1), (8, 100, 0))
     begun, ended = 24, 36
     promtool.test(
         [
             Case(pace.spec, series, pace.step)
-            .silent(pace.seconds(begun))
-            .fires(pace.seconds(begun + 10), BURN, "fast-page", "fast-ticket", "slow-ticket")
-            .fires(pace.seconds(ended), BURN, *TIERS)
-            .fires(pace.seconds(ended + 3), BURN, "slow-page", "fast-ticket", "slow-ticket")
-            .fires(pace.seconds(ended + 7), BURN, "fast-ticket", "slow-ticket")
+            .expect_silent(pace.seconds(begun))
+            .expect_firing(pace.seconds(begun + 10), BURN, "fast-page", "fast-ticket", "slow-ticket")
+            .expect_firing(pace.seconds(ended), BURN, *TIERS)
+            .expect_firing(pace.seconds(ended + 3), BURN, "slow-page", "fast-ticket", "slow-ticket")
+            .expect_firing(pace.seconds(ended + 7), BURN, "fast-ticket", "slow-ticket")
         ]
     )
 
 
 def test_a_page_of_the_lab_is_over_within_a_minute_of_recovery(promtool: Promtool) -> None:
     pace = Pace(load(ROOT / "compose/slos.yaml"))
-    series = pace.judged((60, 20, 0), (24, 20, 1), (30, 20, 0))
+    series = pace.slo_events((60, 20, 0), (24, 20, 1), (30, 20, 0))
     page = 'ALERTS{alertstate="firing",severity="page"}'
-    promtool.test([Case(pace.spec, series, 1.0).gives(pace.seconds(84) + 60, page, {})])
+    promtool.test([Case(pace.spec, series, 1.0).expect(pace.seconds(84) + 60, page, {})])
 
 
 def test_requests_that_stop_coming_end_the_page_too(promtool: Promtool, pace: Pace) -> None:
-    series = pace.judged((12, 100, 1), (16, 0, 0))
+    series = pace.slo_events((12, 100, 1), (16, 0, 0))
     page = 'ALERTS{alertstate="firing",severity="page"}'
-    promtool.test([Case(pace.spec, series, pace.step).gives(pace.seconds(12 + 9), page, {})])
+    promtool.test([Case(pace.spec, series, pace.step).expect(pace.seconds(12 + 9), page, {})])
 
 
 def test_an_alert_needs_events_and_bad_events_enough(promtool: Promtool, pace: Pace) -> None:
@@ -71,23 +71,27 @@ def test_an_alert_needs_events_and_bad_events_enough(promtool: Promtool, pace: P
     hour = pace.scrapes(12)
 
     def availability(events: float, bad: float) -> Case:
-        return Case(pace.spec, pace.judged((12, events / hour, bad / events), slo="availability"), pace.step)
+        return Case(pace.spec, pace.slo_events((12, events / hour, bad / events), slo="availability"), pace.step)
 
     promtool.test(
         [
-            availability(events=40, bad=40).gives(at, page, {}),
-            availability(events=100, bad=8).gives(at, page, {}),
-            availability(events=200, bad=16).gives(at, f"count({page})", {"{}": 2}),
+            availability(events=40, bad=40).expect(at, page, {}),
+            availability(events=100, bad=8).expect(at, page, {}),
+            availability(events=200, bad=16).expect(at, f"count({page})", {"{}": 2}),
         ]
     )
 
 
 def test_idle_is_no_alert(promtool: Promtool, pace: Pace) -> None:
     pace = pace.coarse
-    never = pace.judged((320, 0, 0), start=0, model="never")
-    no_longer = pace.judged((20, 100, 0), (300, 0, 0), model="no longer")
+    never = pace.slo_events((320, 0, 0), start=0, model="never")
+    no_longer = pace.slo_events((20, 100, 0), (300, 0, 0), model="no longer")
     promtool.test(
-        [Case(pace.spec, never | no_longer, pace.step).silent(pace.seconds(30)).silent(pace.seconds(320))],
+        [
+            Case(pace.spec, never | no_longer, pace.step)
+            .expect_silent(pace.seconds(30))
+            .expect_silent(pace.seconds(320))
+        ],
     )
 
 
@@ -98,8 +102,8 @@ def test_few_but_bad_requests_raise_a_ticket_and_nothing_else(promtool: Promtool
     def sparse(model: str, events: int, bad: int) -> dict[str, str]:
         """One event at a time, evenly over the longest window, the bad ones last."""
         gap = pace.scrapes(long) // events
-        story, quiet = [(0, gap - 1), (1, 1)], [(0, gap - 1), (0, 1)]
-        return pace.counted(story * events, quiet * (events - bad) + story * bad, model)
+        phases, quiet = [(0, gap - 1), (1, 1)], [(0, gap - 1), (0, 1)]
+        return pace.slo_event_runs(phases * events, quiet * (events - bad) + phases * bad, model)
 
     series = {
         **sparse("6 a day, most of them bad", 18, 12),
@@ -111,18 +115,18 @@ def test_few_but_bad_requests_raise_a_ticket_and_nothing_else(promtool: Promtool
     at = pace.seconds(long + 2)
     ticket = f'sum by (model) (ALERTS{{alertname="{LOW}",alertstate="firing",severity="ticket"}})'
     fires = {'{model="6 a day, most of them bad"}': 1.0, '{model="20 a day, one in four bad"}': 1.0}
-    case = Case(pace.spec, series, pace.step).gives(at, ticket, fires)
+    case = Case(pace.spec, series, pace.step).expect(at, ticket, fires)
     for model in ("6 a day, most of them bad", "6 a day, one in three bad", "20 a day, one in four bad"):
-        case.silent(at, BURN, model=model)
-    promtool.test([case.silent(at, BURN, model="20 a day, one in ten bad")])
+        case.expect_silent(at, BURN, model=model)
+    promtool.test([case.expect_silent(at, BURN, model="20 a day, one in ten bad")])
 
 
 def test_a_page_says_who_burns_how_fast_and_where_to_look(promtool: Promtool) -> None:
     pace = Pace(SHIPPED)
-    fast_page_only = pace.judged((250, 100, 0), (12, 100, 1))
+    fast_page_only = pace.slo_events((250, 100, 0), (12, 100, 1))
     promtool.test(
         [
-            Case(pace.spec, fast_page_only, pace.step).says(
+            Case(pace.spec, fast_page_only, pace.step).expect_alert(
                 pace.seconds(262),
                 BURN,
                 {
@@ -138,8 +142,8 @@ def test_a_page_says_who_burns_how_fast_and_where_to_look(promtool: Promtool) ->
                     "description": "The objective is ttft within 5s for 95 %. Over the last 1h, siso requests to org/m "
                     "have missed it 20.0 times as often as a budget of 30d allows, and the last 5m are no better. A "
                     "page at 14.4 times: 72 % bad events where 5 % are allowed, 2 % of the budget gone in 1h. Needs 50 "
-                    "events and 10 bad ones in 1h. Look first at the oldest wait, and at whether a flip is drawn just "
-                    "before it began.",
+                    "events and 10 bad ones in 1h. Look first at the oldest wait, and at whether a config change is "
+                    "drawn just before it began.",
                     "runbook_url": "alerts/runbooks/LLMErrorBudgetBurn.md",
                     "dashboard_url": "http://localhost:3000/d/vllm-slo-overview?viewPanel=28179&var-model=org%2Fm"
                     "&var-class=siso",
@@ -154,5 +158,5 @@ def test_a_rescaled_tier_fires_in_an_outage_that_the_published_factor_would_slee
 ) -> None:
     pace = Pace(loose)
     at = pace.seconds(12)
-    series = pace.judged((12, 100, 1.0))
-    promtool.test([Case(loose, series, pace.step).fires(at, BURN, *TIERS)])
+    series = pace.slo_events((12, 100, 1.0))
+    promtool.test([Case(loose, series, pace.step).expect_firing(at, BURN, *TIERS)])

@@ -17,7 +17,7 @@ PUBLISHED = {99.9: 14.4, 95.0: 14.4, 90.0: 9.0, 80.0: 4.5}
 """The factor of the fast page: 14.4, or what 90 % bad events reach where 14.4 never comes."""
 
 
-def promising(percent: float) -> SloFile:
+def spec_with_objective(percent: float) -> SloFile:
     return loads(SHIPPED.replace("objective: 95%", f"objective: {percent}%", 1))
 
 
@@ -29,18 +29,18 @@ def page(tier: str = "fast-page") -> str:
 def test_every_objective_has_a_page_that_fires_above_its_rate_not_below_and_ends(
     promtool: Promtool, percent: float
 ) -> None:
-    pace = Pace(promising(percent))
+    pace = Pace(spec_with_objective(percent))
     limit = PUBLISHED[percent] * (1 - percent / 100)
     after = (4, 10_000, 0.0)
     series = {
-        **pace.judged((14, 10_000, 1), after, model="outage"),
-        **pace.judged((14, 10_000, round(1.03 * limit, 6)), after, model="above"),
-        **pace.judged((14, 10_000, round(0.97 * limit, 6)), after, model="below"),
-        **pace.judged((14, 10_000, round(1 - percent / 100, 6)), after, model="as promised"),
+        **pace.slo_events((14, 10_000, 1), after, model="outage"),
+        **pace.slo_events((14, 10_000, round(1.03 * limit, 6)), after, model="above"),
+        **pace.slo_events((14, 10_000, round(0.97 * limit, 6)), after, model="below"),
+        **pace.slo_events((14, 10_000, round(1 - percent / 100, 6)), after, model="as promised"),
     }
     case = Case(pace.spec, series, pace.step)
-    case.gives(pace.seconds(14), page(), {'{model="outage"}': 1, '{model="above"}': 1})
-    promtool.test([case.gives(pace.seconds(17), page(), {})])
+    case.expect(pace.seconds(14), page(), {'{model="outage"}': 1, '{model="above"}': 1})
+    promtool.test([case.expect(pace.seconds(17), page(), {})])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class History:
         return long > 1 and short > 1 and bad >= 10 and events >= 50
 
 
-def told(seed: int, length: int) -> History:
+def random_history(seed: int, length: int) -> History:
     """Quiet and busy steps, good hours and bad ones, at random: runs, as an outage is no single step."""
     random = Random(seed)  # noqa: S311 - a story, no secret
     events: list[int] = []
@@ -83,12 +83,12 @@ def test_the_page_fires_exactly_when_both_windows_exceed_the_factor(
     programs: tuple[Path, ...], tmp_path: Path, seed: int, percent: float
 ) -> None:
     """Ten histories at a time. An alert is kept for one step longer: it fires when this step says so or the last."""
-    pace, length = Pace(promising(percent)), 60
+    pace, length = Pace(spec_with_objective(percent)), 60
     factor, budget = PUBLISHED[percent], 1 - percent / 100
-    histories = {f"m{n}": told(seed + n, length) for n in range(10)}
+    histories = {f"m{n}": random_history(seed + n, length) for n in range(10)}
     series: dict[str, str] = {}
     for model, history in histories.items():
-        series |= pace.counted(
+        series |= pace.slo_event_runs(
             [(each / 20, 20) for each in history.events], [(each / 20, 20) for each in history.bad], model
         )
     case = Case(pace.spec, series, pace.step)
@@ -96,26 +96,26 @@ def test_the_page_fires_exactly_when_both_windows_exceed_the_factor(
         now = {model: history.pages(factor, budget, end) for model, history in histories.items()}
         before = {model: history.pages(factor, budget, end - 1) for model, history in histories.items()}
         sure = {m for m in histories if now[m] or None not in (now[m], before[m])}
-        wanted = {f'{{model="{model}"}}': 1.0 for model in sure if now[model] or before[model]}
+        expected = {f'{{model="{model}"}}': 1.0 for model in sure if now[model] or before[model]}
         among = page().replace("ALERTS{", f'ALERTS{{model=~"{"|".join(sorted(sure))}",')
-        case.gives(pace.seconds(end), among, wanted)
+        case.expect(pace.seconds(end), among, expected)
     Promtool(programs, tmp_path).test([case])
 
 
 def test_a_total_outage_in_which_no_request_ends_pages(promtool: Promtool, pace: Pace) -> None:
     """Verdicts fall when a deadline passes: only they move, and no request is in any other count."""
-    series = pace.judged((24, 20, 0), (12, 20, 1), slo="availability")
+    series = pace.slo_events((24, 20, 0), (12, 20, 1), slo="availability")
     labels = 'model="org/m",class="siso",tenant="other",stream="true",outcome="ok",instance="s:1"'
     series[f"llm_requests_total{{{labels}}}"] = counter((20, pace.scrapes(24)), (0, pace.scrapes(12)))
-    case = Case(pace.spec, series, pace.step).gives(pace.seconds(24), page(), {})
-    promtool.test([case.gives(pace.seconds(27), page(), {'{model="org/m"}': 1})])
+    case = Case(pace.spec, series, pace.step).expect(pace.seconds(24), page(), {})
+    promtool.test([case.expect(pace.seconds(27), page(), {'{model="org/m"}': 1})])
 
 
 def test_counters_that_start_again_neither_raise_nor_end_a_page(promtool: Promtool, pace: Pace) -> None:
     """The exporter is started again in the middle, once while all is well and once in a burn."""
 
     def twice(model: str, share: float) -> dict[str, str]:
-        halves = [pace.judged((12, 40, share), start=start, model=model) for start in (5000.0, 0.0)]
+        halves = [pace.slo_events((12, 40, share), start=start, model=model) for start in (5000.0, 0.0)]
         return {
             name: f"{first} {second}"
             for (name, first), second in zip(halves[0].items(), halves[1].values(), strict=True)
@@ -123,5 +123,5 @@ def test_counters_that_start_again_neither_raise_nor_end_a_page(promtool: Promto
 
     case = Case(pace.spec, twice("well", 0.01) | twice("burns", 0.9), pace.step)
     for step in range(11, 24):
-        case.gives(pace.seconds(step), page(), {'{model="burns"}': 1})
+        case.expect(pace.seconds(step), page(), {'{model="burns"}': 1})
     promtool.test([case])

@@ -7,7 +7,7 @@ import pytest
 
 from compose.cli import main
 from exporters.slos import SHIPPED
-from tests.exporters.test_slo_file_errors import GOOD
+from tests.support.slo_files import MINIMAL
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_the_shipped_file_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_mistake_is_shown_under_its_place(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = GOOD.replace("period:", "periods:").replace("95%", "100%").replace("name: long", "name: 長い")
+    text = MINIMAL.replace("period:", "periods:").replace("95%", "100%").replace("name: long", "name: 長い")
     assert check(folder, text) == 2
     out, err = capsys.readouterr()
     assert err == ""
@@ -62,7 +62,7 @@ slos.yaml:8:76: mistake: slos[0].objective: 100% leaves no error budget, so its 
 
 
 @pytest.mark.parametrize(
-    "text,shown",
+    "text,output",
     [
         pytest.param(
             "version: 1 # [b]\x1b[31m\n",
@@ -78,7 +78,7 @@ slos.yaml:8:76: mistake: slos[0].objective: 100% leaves no error budget, so its 
             id="there is no line to show after the last",
         ),
         pytest.param(
-            GOOD.replace("{name: long}", '{name: long, prompt_tokens: "<\t512", max_tokens: 8}'),
+            MINIMAL.replace("{name: long}", '{name: long, prompt_tokens: "<\t512", max_tokens: 8}'),
             "slos.yaml:6:54: mistake: classes[1].max_tokens: '8' is no bound\n"
             '  6 |   - {name: long, prompt_tokens: "<        512", max_tokens: 8}\n'
             "    |                                                             ^\n"
@@ -88,10 +88,10 @@ slos.yaml:8:76: mistake: slos[0].objective: 100% leaves no error budget, so its 
     ],
 )
 def test_what_is_shown_of_a_line_stands_where_it_stood(
-    folder: Path, capsys: pytest.CaptureFixture[str], text: str, shown: str
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str, output: str
 ) -> None:
     assert check(folder, text) == 2
-    assert capsys.readouterr().out == shown
+    assert capsys.readouterr().out == output
 
 
 DOUBTS = [
@@ -157,14 +157,14 @@ budget left looks too good
 ]
 
 
-@pytest.mark.parametrize("right,wrong,shown", DOUBTS)
+@pytest.mark.parametrize("right,wrong,output", DOUBTS)
 def test_a_doubt_is_told_and_fails_the_check_only_when_strict(
-    folder: Path, capsys: pytest.CaptureFixture[str], right: str, wrong: str, shown: str
+    folder: Path, capsys: pytest.CaptureFixture[str], right: str, wrong: str, output: str
 ) -> None:
-    text = GOOD.replace(right, wrong, 1)
+    text = MINIMAL.replace(right, wrong, 1)
     assert check(folder, text, "--retention", "30d") == 0
     head, _, last = capsys.readouterr().out.rstrip("\n").rpartition("\n")
-    assert head == shown
+    assert head == output
     assert last.startswith("slos.yaml: OK: ")
     assert check(folder, text, "--retention", "30d", "--strict") == 1
 
@@ -181,7 +181,7 @@ def test_a_doubt_is_told_and_fails_the_check_only_when_strict(
 def test_a_class_with_sizes_of_its_own_is_no_doubt(
     folder: Path, capsys: pytest.CaptureFixture[str], first: str, second: str
 ) -> None:
-    text = GOOD.replace('max_tokens: "<=512"', first).replace("{name: long}", f"{{name: long, {second}}}")
+    text = MINIMAL.replace('max_tokens: "<=512"', first).replace("{name: long}", f"{{name: long, {second}}}")
     assert check(folder, text, "--strict") == 0
     assert "warning" not in capsys.readouterr().out
 
@@ -189,13 +189,13 @@ def test_a_class_with_sizes_of_its_own_is_no_doubt(
 def test_no_whole_number_lies_between_two_bounds_on_max_tokens(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = GOOD.replace("{name: long}", '{name: long, max_tokens: ">=513"}').replace("[short]", "[other]")
+    text = MINIMAL.replace("{name: long}", '{name: long, max_tokens: ">=513"}').replace("[short]", "[other]")
     assert check(folder, text, "--strict") == 1
     assert "slos.yaml:8:28: warning: slos[0].classes[0]: every size of request fits" in capsys.readouterr().out
 
 
 def test_a_rescaled_tier_is_a_note_and_strict_allows_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(folder, GOOD.replace("95%", "90%"), "--strict") == 0
+    assert check(folder, MINIMAL.replace("95%", "90%"), "--strict") == 0
     assert (
         capsys.readouterr().out
         == """\
@@ -211,7 +211,7 @@ slos.yaml: OK: 30d over 2 classes: ttft (ttft within 5s for 90 %)
 
 
 def test_json_has_the_same_findings_for_a_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = GOOD.replace("period: 30d\n", "").replace("95%", "0%")
+    wrong = MINIMAL.replace("period: 30d\n", "").replace("95%", "0%")
     assert check(folder, wrong, "--format", "json") == 2
     assert json.loads(capsys.readouterr().out) == [
         {
@@ -233,9 +233,9 @@ def test_json_has_the_same_findings_for_a_program(folder: Path, capsys: pytest.C
             "hint": "write a share above 0%, such as 95%",
         },
     ]
-    assert check(folder, GOOD, "--format", "json", "--strict", "--retention", "15d") == 1
+    assert check(folder, MINIMAL, "--format", "json", "--strict", "--retention", "15d") == 1
     assert [(each["level"], each["path"]) for each in json.loads(capsys.readouterr().out)] == [("warning", "period")]
-    assert check(folder, GOOD, "--format", "json") == 0
+    assert check(folder, MINIMAL, "--format", "json") == 0
     assert json.loads(capsys.readouterr().out) == []
 
 
@@ -243,7 +243,7 @@ def test_json_has_the_same_findings_for_a_program(folder: Path, capsys: pytest.C
 def test_a_retention_that_is_no_duration_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], retention: str
 ) -> None:
-    assert check(folder, GOOD, "--retention", retention) == 2
+    assert check(folder, MINIMAL, "--retention", retention) == 2
     assert capsys.readouterr().err == (
         f"vllm-slo: --retention: {retention!r} is no duration; write a number with a unit, such as 15d or 52w\n"
     )

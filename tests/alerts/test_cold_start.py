@@ -1,7 +1,7 @@
 """While an engine starts its pages wait, for a stated time and only its own; the budget is charged all the same."""
 
-from alerts.cold_start import mute, second_start
-from alerts.recording_windows import patience
+from alerts.cold_start import cold_start_limit, second_start_interval
+from alerts.recording_windows import down_after
 from exporters.quantities import spell_duration
 from exporters.slos import SloFile
 from tests.support.promtool import Case, Pace, Promtool, constant
@@ -22,34 +22,34 @@ def away(spec: SloFile, seconds: float) -> str:
 def paged(case: Case, at: float, *, held: bool) -> Case:
     """Whether the fast page is out at `at`, or only a ticket that says it is held back."""
     labels = 'alertstate="firing",slo="availability",tier="fast-page"'
-    case.gives(at, f'count(ALERTS{{alertname="{BURN}",severity="page",{labels}}})', {} if held else {"{}": 1})
-    return case.gives(at, f'count(ALERTS{{alertname="{HELD}",severity="ticket",{labels}}})', {"{}": 1} if held else {})
+    case.expect(at, f'count(ALERTS{{alertname="{BURN}",severity="page",{labels}}})', {} if held else {"{}": 1})
+    return case.expect(at, f'count(ALERTS{{alertname="{HELD}",severity="ticket",{labels}}})', {"{}": 1} if held else {})
 
 
 def test_a_restart_raises_a_ticket_and_no_page(promtool: Promtool, pace: Pace) -> None:
     scrape = pace.spec.scrape_interval
-    gone = max(patience(pace.spec), 0.8 * mute(pace.spec)) + scrape
+    gone = max(down_after(pace.spec), 0.8 * cold_start_limit(pace.spec)) + scrape
     series = {up(): f"{constant(1, WARM_UP)} {away(pace.spec, gone)} {constant(1, 200)}"}
     at = (WARM_UP + 1) * scrape
-    case = Case(pace.spec, series, scrape).silent(at + patience(pace.spec) - 2 * scrape)
-    if gone > patience(pace.spec) + 4 * scrape:  # in the lab, an engine is away when the mute is over
-        case.fires(at + patience(pace.spec) + 2 * scrape, HELD)
+    case = Case(pace.spec, series, scrape).expect_silent(at + down_after(pace.spec) - 2 * scrape)
+    if gone > down_after(pace.spec) + 4 * scrape:  # in the lab, an engine is away when the mute is over
+        case.expect_firing(at + down_after(pace.spec) + 2 * scrape, HELD)
         for passed in range(0, round(gone + pace.step), round(4 * scrape)):
-            case.silent(at + passed, DOWN)
-    promtool.test([case.silent(at + gone + patience(pace.spec), HELD)])
+            case.expect_silent(at + passed, DOWN)
+    promtool.test([case.expect_silent(at + gone + down_after(pace.spec), HELD)])
 
 
 def test_an_engine_that_does_not_come_back_pages_when_the_mute_is_over(promtool: Promtool, pace: Pace) -> None:
-    scrape, gone = pace.spec.scrape_interval, mute(pace.spec) + 20 * pace.spec.scrape_interval
+    scrape, gone = pace.spec.scrape_interval, cold_start_limit(pace.spec) + 20 * pace.spec.scrape_interval
     series = {up(): f"{constant(1, WARM_UP)} {away(pace.spec, gone)} {constant(1, 200)}"}
     at = (WARM_UP + 1) * scrape
     promtool.test(
         [
             Case(pace.spec, series, scrape)
-            .silent(at + mute(pace.spec) - 2 * scrape, DOWN)
-            .fires(at + mute(pace.spec) + 2 * scrape, DOWN)
-            .silent(at + mute(pace.spec) + 2 * scrape, HELD)
-            .silent(at + gone + pace.step + 5 * scrape, DOWN)
+            .expect_silent(at + cold_start_limit(pace.spec) - 2 * scrape, DOWN)
+            .expect_firing(at + cold_start_limit(pace.spec) + 2 * scrape, DOWN)
+            .expect_silent(at + cold_start_limit(pace.spec) + 2 * scrape, HELD)
+            .expect_silent(at + gone + pace.step + 5 * scrape, DOWN)
         ]
     )
 
@@ -57,20 +57,22 @@ def test_an_engine_that_does_not_come_back_pages_when_the_mute_is_over(promtool:
 def test_an_engine_that_never_came_up_pages_when_the_mute_is_over(promtool: Promtool, pace: Pace) -> None:
     scrape = pace.spec.scrape_interval
     case = Case(pace.spec, {up(): constant(0, 200)}, scrape)
-    case.silent(mute(pace.spec) - scrape, DOWN).fires(mute(pace.spec) + 2 * scrape, DOWN)
+    case.expect_silent(cold_start_limit(pace.spec) - scrape, DOWN).expect_firing(
+        cold_start_limit(pace.spec) + 2 * scrape, DOWN
+    )
     promtool.test([case])
 
 
 def test_a_second_restart_is_a_fault_and_pages_at_once(promtool: Promtool, pace: Pace) -> None:
     scrape = pace.spec.scrape_interval
-    assert 40 * scrape < second_start(pace.spec)
+    assert 40 * scrape < second_start_interval(pace.spec)
     series = {up(): f"{constant(1, WARM_UP)} 0x3 1x20 {constant(0, 100)}"}
     again = (WARM_UP + 1 + 4 + 21) * scrape
     promtool.test(
         [
             Case(pace.spec, series, scrape)
-            .silent(again + patience(pace.spec) - 3 * scrape, DOWN)
-            .fires(again + patience(pace.spec) + 2 * scrape, DOWN)
+            .expect_silent(again + down_after(pace.spec) - 3 * scrape, DOWN)
+            .expect_firing(again + down_after(pace.spec) + 2 * scrape, DOWN)
         ]
     )
 
@@ -83,14 +85,16 @@ def restarted(pace: Pace, steps: float, instance: str = "s:1") -> dict[str, str]
 
 def failing(pace: Pace, steps: float, instance: str = "s:1", until: float = 20) -> dict[str, str]:
     """An availability that is perfect until `steps` and then nothing, for `until` steps."""
-    return pace.judged(
+    return pace.slo_events(
         (steps, 100, 0), (until, 100, 1), (20, 100, 0), slo="availability", more=f',instance="{instance}"'
     )
 
 
 def test_a_burn_that_outlasts_the_start_pages_when_its_time_is_over(promtool: Promtool, pace: Pace) -> None:
     case = Case(pace.spec, {**failing(pace, 24), **restarted(pace, 24)}, pace.step / 5)
-    for_it = 1 + (mute(pace.spec) + pace.step) / pace.step  # away one step, then cold, then what a window remembers
+    for_it = (
+        1 + (cold_start_limit(pace.spec) + pace.step) / pace.step
+    )  # away one step, then cold, then what a window remembers
     for fifth in range(6, round(5 * for_it) - 2):  # Prometheus 3 leaves out the start of each range
         paged(case, pace.seconds(24 + fifth / 5), held=True)
     promtool.test([paged(case, pace.seconds(24 + for_it + 0.6), held=False)])
@@ -103,8 +107,8 @@ def test_the_budget_is_charged_while_the_page_waits(promtool: Promtool, pace: Pa
     promtool.test(
         [
             paged(Case(pace.spec, series, pace.step), pace.seconds(25), held=True)
-            .gives(pace.seconds(30), left, {'{class="siso",model="org/m",slo="availability"}': 1})
-            .gives(pace.seconds(30), f'count(llm_slo:burn_rate{{window="{period}"}})', {"{}": 1})
+            .expect(pace.seconds(30), left, {'{class="siso",model="org/m",slo="availability"}': 1})
+            .expect(pace.seconds(30), f'count(llm_slo:burn_rate{{window="{period}"}})', {"{}": 1})
         ]
     )
 

@@ -28,11 +28,11 @@ def case(pace: Pace, series: Mapping[str, str], *, sidecar_is_up: bool = True) -
     return Case(pace.spec, series, pace.step, sidecar_is_up=sidecar_is_up)
 
 
-def says(case: Case, pace: Pace, steps: float, name: str, value: float | None) -> None:
+def expect_value(case: Case, pace: Pace, steps: float, name: str, value: float | None) -> None:
     """`name`, over the last twelve steps, is `value` after so many steps, or is absent."""
     window = spell_duration(STEPS_OF_AN_HOUR * pace.step)
     samples = {} if value is None else {f'{{window="{window}"}}': round(value, 6)}
-    case.gives(pace.seconds(steps), f'round({name}{{window="{window}"}}, 0.000001)', samples)
+    case.expect(pace.seconds(steps), f'round({name}{{window="{window}"}}, 0.000001)', samples)
 
 
 def money(pace: Pace, steps: float) -> float:
@@ -43,9 +43,9 @@ def test_a_million_tokens_cost_what_the_hour_costs_over_the_tokens_of_all(promto
     n = pace.scrapes(20)
     each = case(pace, {RELAY: counter((300, n)), SIDE: counter((100, n)), GOOD: counter((2, n))})
     tokens, good = 400 * pace.scrapes(12), 2 * pace.scrapes(12)
-    says(each, pace, 18, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / tokens)
-    says(each, pace, 18, "llm_cost:per_good_request", money(pace, 12) / good)
-    says(each, pace, 18, "llm_cost:idle_money:increase", 0)
+    expect_value(each, pace, 18, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / tokens)
+    expect_value(each, pace, 18, "llm_cost:per_good_request", money(pace, 12) / good)
+    expect_value(each, pace, 18, "llm_cost:idle_money:increase", 0)
     costs(promtool, [each])
 
 
@@ -53,13 +53,13 @@ def test_without_traffic_a_price_is_absent_and_all_money_is_idle(promtool: Promt
     still = case(pace, {RELAY: counter((0, pace.scrapes(20))), GOOD: counter((0, pace.scrapes(20)))})
     gone = case(pace, {}, sidecar_is_up=False)
     for each in (still, gone):
-        says(each, pace, 18, "llm_cost:per_million_output_tokens", None)
-        says(each, pace, 18, "llm_cost:per_good_request", None)
-        says(each, pace, 18, "llm_cost:idle_money:increase", money(pace, 12))
-        says(each, pace, 18, "llm_cost:money:increase", money(pace, 12))
+        expect_value(each, pace, 18, "llm_cost:per_million_output_tokens", None)
+        expect_value(each, pace, 18, "llm_cost:per_good_request", None)
+        expect_value(each, pace, 18, "llm_cost:idle_money:increase", money(pace, 12))
+        expect_value(each, pace, 18, "llm_cost:money:increase", money(pace, 12))
         day = spell_duration(288 * pace.step)  # of which nineteen steps are recorded, the one at 0 among them
         total = f'round(llm_cost:money:increase{{window="{day}"}}, 0.000001)'
-        each.gives(pace.seconds(18), total, {f'{{window="{day}"}}': round(money(pace, 19), 6)})
+        each.expect(pace.seconds(18), total, {f'{{window="{day}"}}': round(money(pace, 19), 6)})
     costs(promtool, [still, gone])
 
 
@@ -67,21 +67,21 @@ def test_idle_steps_are_paid_by_the_tokens_of_the_others(promtool: Promtool, pac
     """Three steps' worth of work, which four steps see: each waits for a scrape that is still under way."""
     work = counter((0, pace.scrapes(15)), (100, pace.scrapes(3)), (0, pace.scrapes(3)), start=5000)
     each = case(pace, {RELAY: work})
-    says(each, pace, 20, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / (100 * pace.scrapes(3)))
-    says(each, pace, 20, "llm_cost:idle_money:increase", money(pace, 8))
+    expect_value(each, pace, 20, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / (100 * pace.scrapes(3)))
+    expect_value(each, pace, 20, "llm_cost:idle_money:increase", money(pace, 8))
     costs(promtool, [each])
 
 
 def test_requests_that_all_miss_their_slos_have_no_price_though_their_tokens_do(promtool: Promtool, pace: Pace) -> None:
     n = pace.scrapes(20)
     each = case(pace, {RELAY: counter((100, n)), GOOD: counter((0, n))})
-    says(each, pace, 18, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / (100 * pace.scrapes(12)))
-    says(each, pace, 18, "llm_cost:per_good_request", None)
+    expect_value(each, pace, 18, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / (100 * pace.scrapes(12)))
+    expect_value(each, pace, 18, "llm_cost:per_good_request", None)
     costs(promtool, [each])
 
 
 @pytest.mark.parametrize(
-    "growths, counted",
+    "growths, output_tokens",
     [
         pytest.param({RELAY: 100, ENGINE: 130, VLLM: 130}, 100, id="the relay's count comes first"),
         pytest.param({RELAY: 0, ENGINE: 130, VLLM: 130}, 130, id="the engine's, for traffic around the relay"),
@@ -89,11 +89,13 @@ def test_requests_that_all_miss_their_slos_have_no_price_though_their_tokens_do(
     ],
 )
 def test_tokens_are_counted_once_by_whoever_saw_them(
-    growths: Mapping[str, float], counted: float, promtool: Promtool, pace: Pace
+    growths: Mapping[str, float], output_tokens: float, promtool: Promtool, pace: Pace
 ) -> None:
     series = {name: counter((growth, pace.scrapes(20))) for name, growth in growths.items()}
     each = case(pace, series, sidecar_is_up=RELAY in growths)
-    says(each, pace, 18, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / (counted * pace.scrapes(12)))
+    expect_value(
+        each, pace, 18, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / (output_tokens * pace.scrapes(12))
+    )
     costs(promtool, [each])
 
 

@@ -6,34 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.cold_start import mute
-from alerts.recording_windows import patience
+from alerts.cold_start import cold_start_limit
+from alerts.recording_windows import down_after
 from alerts.rule_file import render
 from exporters.engines.vllm_buckets import NEWEST, OLDEST
-from exporters.slos import SloFile, loads
+from exporters.slos import loads
 from tests.contract.expositions import DATA
 from tests.support.promtool import Case, Pace, Promtool, constant, counter
+from tests.support.slo_files import ENGINE_ONLY, engine_only
 
 BURN, LOW, DOWN, STALLED = "LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic", "LLMEngineDown", "LLMEngineStalled"
 UNMEASURED = "LLMSLOUnmeasured"
 
-TEXT = """\
-version: 1
-period: 30d
-source: engine
-classes:
-  - {name: short, max_tokens: "<=512"}
-  - {name: long}
-slos:
-  - {name: ttft, classes: [short, long], signal: ttft, threshold: 1s, objective: 95%}
-  - {name: e2e, classes: [short, long], signal: e2e, threshold: 30s, objective: 99%}
-"""
-SPEC = loads(TEXT)
+SPEC = loads(ENGINE_ONLY)
 ENGINE = 'job="vllm",instance="v:8000"'
-
-
-def of(version: str) -> SloFile:
-    return loads(TEXT.replace("source: engine", f"source: engine\nengine: {{version: {version}}}"))
 
 
 def pace() -> Pace:
@@ -42,17 +28,17 @@ def pace() -> Pace:
 
 def scraped(
     at: Pace,
-    *story: tuple[float, float, float],
+    *phases: tuple[float, float, float],
     model: str = "org/m",
     family: str = "vllm:time_to_first_token_seconds",
     le: str = "1.0",
 ) -> dict[str, str]:
-    """Count and bucket of one histogram; a chapter is steps, requests per scrape, share of slow ones."""
-    who = f'{ENGINE},engine="0",model_name="{model}"'
-    good = [(rate * (1 - slow), at.scrapes(steps)) for steps, rate, slow in story]
+    """Count and bucket of one histogram; a phase is steps, requests per scrape, share of slow ones."""
+    labels = f'{ENGINE},engine="0",model_name="{model}"'
+    good = [(rate * (1 - slow), at.scrapes(steps)) for steps, rate, slow in phases]
     return {
-        f"{family}_count{{{who}}}": counter(*((rate, at.scrapes(steps)) for steps, rate, _ in story), start=1000),
-        f'{family}_bucket{{{who},le="{le}"}}': counter(*good, start=900),
+        f"{family}_count{{{labels}}}": counter(*((rate, at.scrapes(steps)) for steps, rate, _ in phases), start=1000),
+        f'{family}_bucket{{{labels},le="{le}"}}': counter(*good, start=900),
     }
 
 
@@ -83,8 +69,8 @@ def test_slow_requests_page_fewer_do_not_and_the_page_ends_with_them(promtool: P
         **scraped(at, (14, 100, 0), (12, 100, 0.69), (4, 100, 0), model="below", family=family, le=le),
         **up(at, 30),
     }
-    burning = case(at, series).gives(at.seconds(14), page(), {}).gives(at.seconds(26), page(), {'{model="above"}': 1})
-    promtool.test([burning.gives(at.seconds(29), page(), {}).silent(at.seconds(29), UNMEASURED, slo="ttft")])
+    burning = case(at, series).expect(at.seconds(14), page(), {}).expect(at.seconds(26), page(), {'{model="above"}': 1})
+    promtool.test([burning.expect(at.seconds(29), page(), {}).expect_silent(at.seconds(29), UNMEASURED, slo="ttft")])
 
 
 def test_counts_are_those_of_the_histogram_in_the_series_of_the_sidecar(promtool: Promtool) -> None:
@@ -98,9 +84,9 @@ def test_counts_are_those_of_the_histogram_in_the_series_of_the_sidecar(promtool
     labels = 'class="all",model="org/m",slo="ttft",window="1h"'
     counts = case(at, {**scraped(at, (14, 10, 0.5)), **rank, **again, **up(at, 14)})
     hour = at.scrapes(12)
-    lost = f"{50 * hour} - llm_slo:events:increase{{{labels}}}"  # between the last scrape of a process and its end
-    counts.gives(at.seconds(13), f"count({lost} <= 11)", {"{}": 1})  # 10, and what is extrapolated from 59 scrapes
-    counts.gives(at.seconds(13), f"round(llm_slo:bad_events:increase{{{labels}}})", {f"{{{labels}}}": 11 * hour})
+    missing = f"{50 * hour} - llm_slo:events:increase{{{labels}}}"  # between the last scrape of a process and its end
+    counts.expect(at.seconds(13), f"count({missing} <= 11)", {"{}": 1})  # 10, and what is extrapolated from 59 scrapes
+    counts.expect(at.seconds(13), f"round(llm_slo:bad_events:increase{{{labels}}})", {f"{{{labels}}}": 11 * hour})
     promtool.test([counts])
 
 
@@ -109,21 +95,21 @@ def test_the_error_ratio_is_that_of_a_real_page(promtool: Promtool) -> None:
     at = pace()
     series = up(at, 16)
     for line in (DATA / "vllm-0.25.1.txt").read_text().splitlines():
-        if found := re.fullmatch(r"(vllm:\w+|process_\w+)\{?([^{}]*)\}? (\S+)", line):
-            name, labels, value = found.groups()
+        if match := re.fullmatch(r"(vllm:\w+|process_\w+)\{?([^{}]*)\}? (\S+)", line):
+            name, labels, value = match.groups()
             grown = f"0x{at.scrapes(8)} {float(value):.12g}x{at.scrapes(8)}"
             series[f"{name}{{{','.join(filter(None, (labels, ENGINE)))}}}"] = grown
-    told = case(at, series)
+    ratios = case(at, series)
     for slo, bad in (("ttft", 1 - 57 / 251), ("e2e", 1 - 85 / 219)):
         ratio = f'round(llm_slo:error_ratio{{slo="{slo}",window="1h"}}, 0.0001)'
-        told.gives(at.seconds(12), ratio, {f'{{class="all",model="m",slo="{slo}",window="1h"}}': round(bad, 4)})
+        ratios.expect(at.seconds(12), ratio, {f'{{class="all",model="m",slo="{slo}",window="1h"}}': round(bad, 4)})
     within = 'round(llm_goodput:ratio_at_%s{window="1h"}, 0.0001)'
-    told.gives(at.seconds(12), within % "least", {'{class="all",model="m",window="1h"}': 0})
-    told.gives(at.seconds(12), within % "most", {'{class="all",model="m",window="1h"}': round(57 / 251, 4)})
-    told.gives(at.seconds(12), "llm_engine_requests_waiting", {
+    ratios.expect(at.seconds(12), within % "least", {'{class="all",model="m",window="1h"}': 0})
+    ratios.expect(at.seconds(12), within % "most", {'{class="all",model="m",window="1h"}': round(57 / 251, 4)})
+    ratios.expect(at.seconds(12), "llm_engine_requests_waiting", {
         f'llm_engine_requests_waiting{{{ENGINE},engine="v:8000",rank="0",model="m",model_name="m"}}': 475
     })  # fmt: skip
-    promtool.test([told])
+    promtool.test([ratios])
 
 
 def test_goodput_lies_between_its_bounds(promtool: Promtool) -> None:
@@ -132,8 +118,8 @@ def test_goodput_lies_between_its_bounds(promtool: Promtool) -> None:
     series = scraped(at, (14, 100, 0.2)) | scraped(at, (14, 100, 0.1), family=e2e, le="30.0") | up(at, 14)
     bounds = case(at, series)
     for name, share in (("least", 0.7), ("most", 0.8)):
-        found = f'round(llm_goodput:ratio_at_{name}{{window="1h"}}, 0.0001)'
-        bounds.gives(at.seconds(13), found, {'{class="all",model="org/m",window="1h"}': share})
+        query = f'round(llm_goodput:ratio_at_{name}{{window="1h"}}, 0.0001)'
+        bounds.expect(at.seconds(13), query, {'{class="all",model="org/m",window="1h"}': share})
     promtool.test([bounds])
 
 
@@ -145,7 +131,7 @@ def test_no_requests_can_have_a_joint_goodput_outside_of_the_bounds(requests: li
 
 def test_an_outage_burns_no_budget_and_what_is_down_or_stalled_pages(promtool: Promtool) -> None:
     at = pace()
-    began = mute(SPEC) / at.step + 2
+    began = cold_start_limit(SPEC) / at.step + 2
     length = began + 8
     busy = [(began, 40, 0.0), (8, 0, 0.0)]
     state = {
@@ -155,16 +141,16 @@ def test_an_outage_burns_no_budget_and_what_is_down_or_stalled_pages(promtool: P
         ),
     }
     stalls = case(at, {**scraped(at, *busy), **state, **up(at, length)})
-    stalls.silent(at.seconds(began), STALLED).fires(at.seconds(length - 1), STALLED)
+    stalls.expect_silent(at.seconds(began), STALLED).expect_firing(at.seconds(length - 1), STALLED)
     dead = case(at, {f"up{{{ENGINE}}}": f"{constant(1, at.scrapes(began))} {constant(0, at.scrapes(8))}"})
-    dead.silent(at.seconds(began), DOWN).fires(at.seconds(length - 1), DOWN)
+    dead.expect_silent(at.seconds(began), DOWN).expect_firing(at.seconds(length - 1), DOWN)
     for each in (stalls, dead):
-        each.silent(at.seconds(length - 1), BURN)
+        each.expect_silent(at.seconds(length - 1), BURN)
     promtool.test([stalls, dead])
 
 
 def test_an_engine_that_is_not_scraped_pages(promtool: Promtool) -> None:
-    missing = case(pace(), {}).fires(patience(pace().spec) + 3 * pace().spec.scrape_interval, DOWN)
+    missing = case(pace(), {}).expect_firing(down_after(pace().spec) + 3 * pace().spec.scrape_interval, DOWN)
     promtool.test([missing])
 
 
@@ -172,11 +158,11 @@ def test_a_bucket_that_is_not_there_raises_a_ticket_and_looks_neither_good_nor_b
     at = pace()
     other = scraped(at, (6, 100, 0.5), le="1.5") | scraped(at, (6, 9, 0), family="vllm:e2e_request_latency_seconds")
     series = case(at, {**other, **up(at, 6)})
-    found = f'sum by (slo) (ALERTS{{alertname="{UNMEASURED}",alertstate="firing",severity="ticket"}})'
-    series.gives(at.seconds(4), found, {'{slo="ttft"}': 1, '{slo="e2e"}': 1})
-    promtool.test([series.gives(at.seconds(4), "llm_slo_events_total", {})])
+    query = f'sum by (slo) (ALERTS{{alertname="{UNMEASURED}",alertstate="firing",severity="ticket"}})'
+    series.expect(at.seconds(4), query, {'{slo="ttft"}': 1, '{slo="e2e"}': 1})
+    promtool.test([series.expect(at.seconds(4), "llm_slo_events_total", {})])
 
 
 def test_promtool_takes_the_rules_for_any_release(promtool: Promtool) -> None:
     for version in (OLDEST, "0.9.2", NEWEST):
-        promtool.check(render(of(version)))
+        promtool.check(render(engine_only(version)))

@@ -11,13 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.engine_only import CAVEAT, Counted, LeftOut, judged, snap
+from alerts.alert_names import AlertName
+from alerts.engine_only import CAVEAT, SupportedSlo, UnsupportedSlo, evaluate_slos, snap
 from alerts.rule_file import render, rules
 from alerts.rule_groups import Alert, Recording
 from compose.cli import main
 from exporters.engines.vllm_buckets import NEWEST, OLDEST, order
 from exporters.slos import SHIPPED, Measure, Slo, load, loads
-from tests.alerts.test_engine_only import BURN, DOWN, LOW, SPEC, STALLED, TEXT, UNMEASURED, of
+from tests.support.slo_files import ENGINE_ONLY, engine_only
+
+SPEC = loads(ENGINE_ONLY)
 
 
 @given(
@@ -28,16 +31,16 @@ from tests.alerts.test_engine_only import BURN, DOWN, LOW, SPEC, STALLED, TEXT, 
 def test_a_threshold_is_counted_at_the_nearest_bound_of_its_release(
     measure: Measure, version: str, threshold: float
 ) -> None:
-    slo = Slo("x", ("short", "long"), measure, threshold, 0.95)
-    match judged(replace(of(version), slos=(slo,))):
-        case (Counted(_, found, bound),):
-            assert bound in found.bounds
-            assert all(abs(bound - threshold) <= abs(other - threshold) + 1e-9 for other in found.bounds)
-            assert snap(bound, found.bounds) == bound
-        case (LeftOut(_, key, told),) if key == "threshold":
-            lies, nearest = re.search(r" lies (below|above) every .* ([\d.]+)s$", told).groups()  # type: ignore[union-attr]
+    slo = Slo(name="x", classes=("short", "long"), measure=measure, threshold=threshold, objective=0.95)
+    match evaluate_slos(replace(engine_only(version), slos=(slo,))):
+        case (SupportedSlo(_, histogram, bound),):
+            assert bound in histogram.bounds
+            assert all(abs(bound - threshold) <= abs(other - threshold) + 1e-9 for other in histogram.bounds)
+            assert snap(bound, histogram.bounds) == bound
+        case (UnsupportedSlo(_, key, note),) if key == "threshold":
+            lies, nearest = re.search(r" lies (below|above) every .* ([\d.]+)s$", note).groups()  # type: ignore[union-attr]
             assert threshold < float(nearest) if lies == "below" else threshold > float(nearest)
-        case (LeftOut(_, key),):
+        case (UnsupportedSlo(_, key),):
             assert (key, measure, order(version) < (0, 11, 0)) == ("signal", Measure.TPOT, True)
 
 
@@ -123,12 +126,12 @@ def test_what_vllm_judges_otherwise_or_not_at_all_is_told_under_its_place(
     wrong: str,
     finding: str,
 ) -> None:
-    assert right in TEXT
+    assert right in ENGINE_ONLY
     monkeypatch.chdir(tmp_path)
-    Path("slos.yaml").write_text(TEXT.replace(right, wrong, 1))
+    Path("slos.yaml").write_text(ENGINE_ONLY.replace(right, wrong, 1))
     code = main(["alerts", "check", "slos.yaml"])
-    shown = list(blocks(capsys.readouterr().out))
-    assert finding in shown
+    findings = list(blocks(capsys.readouterr().out))
+    assert finding in findings
     assert code == (2 if ": mistake: " in finding else 0)
 
 
@@ -144,11 +147,13 @@ def test_a_file_without_anything_that_vllm_counts_is_refused(
 ) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text(
-        TEXT.replace("signal: ttft, threshold: 1s", "signal: availability").replace("signal: e2e", "signal: itl_p95")
+        ENGINE_ONLY.replace("signal: ttft, threshold: 1s", "signal: availability").replace(
+            "signal: e2e", "signal: itl_p95"
+        )
     )
     assert main(["alerts", "render", "--slos", str(path), "--out", "-"]) == 2
-    said = "slos: vLLM can count none of these by itself; add one on ttft, tpot or e2e, or run the sidecar"
-    assert capsys.readouterr() == ("", f"vllm-slo: {said}\n")
+    message = "slos: vLLM can count none of these by itself; add one on ttft, tpot or e2e, or run the sidecar"
+    assert capsys.readouterr() == ("", f"vllm-slo: {message}\n")
     assert main(["alerts", "check", str(path)]) == 2
 
 
@@ -156,7 +161,7 @@ def test_flags_take_the_shipped_file_without_a_sidecar(capsys: pytest.CaptureFix
     flags = ["--source", "engine", "--vllm-version", "0.25.1"]
     assert main(["alerts", "render", *flags, "--out", "-"]) == 0
     text = capsys.readouterr().out
-    assert text == render(replace(load(SHIPPED), source=SPEC.source, engine=of("0.25.1").engine))
+    assert text == render(replace(load(SHIPPED), source=SPEC.source, engine=engine_only("0.25.1").engine))
     assert main(["alerts", "render", *flags, "--out", "-", "--format", "prometheusrule"]) == 0
     assert "No sidecar: counted by the histograms of vLLM 0.25.1" in capsys.readouterr().out
     assert main(["alerts", "explain", *flags]) == 0
@@ -168,7 +173,7 @@ def test_flags_take_the_shipped_file_without_a_sidecar(capsys: pytest.CaptureFix
 
 
 def test_the_head_of_the_file_says_how_each_slo_is_counted_and_what_is_not_seen() -> None:
-    spec = loads(TEXT.replace("threshold: 1s", "threshold: 1200ms"))
+    spec = loads(ENGINE_ONLY.replace("threshold: 1s", "threshold: 1200ms"))
     head = render(spec).partition("groups:")[0]
     assert max(map(len, head.splitlines())) <= 120
     assert (
@@ -192,35 +197,36 @@ def test_the_head_of_the_file_says_how_each_slo_is_counted_and_what_is_not_seen(
 
 
 def test_every_alert_on_a_budget_says_how_it_was_counted_and_what_is_not_seen() -> None:
-    spec = loads(TEXT.replace("threshold: 1s", "threshold: 1200ms"))
-    made = [rule for group in rules(spec) for rule in group.rules if isinstance(rule, Alert)]
-    told = {each.slo.name: each.told for each in judged(spec) if isinstance(each, Counted)}
-    for alert in made:
+    spec = loads(ENGINE_ONLY.replace("threshold: 1s", "threshold: 1200ms"))
+    alerts = [rule for group in rules(spec) for rule in group.rules if isinstance(rule, Alert)]
+    notes = {each.slo.name: each.note for each in evaluate_slos(spec) if isinstance(each, SupportedSlo)}
+    for alert in alerts:
         text = alert.annotations["description"]
         assert ("sidecar" in text or "oldest wait" in text) is False, alert.name
-        if alert.name in (BURN, LOW):
+        if alert.name in (AlertName.BURN, AlertName.LOW_TRAFFIC):
             assert text.endswith(CAVEAT)
-            assert told.get(alert.labels.get("slo", ""), "") in text
-    assert {alert.name for alert in made} == {
-        *(BURN, LOW, DOWN, STALLED, UNMEASURED, "LLMPageHeldBack", "LLMEngineRestarts", "LLMQueueSaturated"),
-        *("LLMKVCacheFull", "LLMPrefixCacheCollapse", "Watchdog"),
+            assert notes.get(alert.labels.get("slo", ""), "") in text
+    assert {alert.name for alert in alerts} == {
+        *("LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic", "LLMEngineDown", "LLMEngineStalled", "LLMSLOUnmeasured"),
+        *("LLMPageHeldBack", "LLMEngineRestarts", "LLMQueueSaturated", "LLMKVCacheFull", "LLMPrefixCacheCollapse"),
+        "Watchdog",
     }
 
 
 def test_no_rule_asks_for_what_only_a_sidecar_knows() -> None:
-    made = [rule for group in rules(SPEC) for rule in group.rules]
-    recorded = {rule.series.name for rule in made if isinstance(rule, Recording)}
-    for rule in made:
+    all_rules = [rule for group in rules(SPEC) for rule in group.rules]
+    recorded = {rule.series.name for rule in all_rules if isinstance(rule, Recording)}
+    for rule in all_rules:
         assert set(re.findall(r"\bllm_[\w:]+", rule.expr)) <= recorded
 
 
 def test_the_same_file_gives_the_same_bytes_in_any_process() -> None:
-    make = "import sys; from alerts import rule_file; from exporters import slos; "
-    make += "print(rule_file.render(slos.loads(sys.stdin.read())))"
-    made = {
+    program = "import sys; from alerts import rule_file; from exporters import slos; "
+    program += "print(rule_file.render(slos.loads(sys.stdin.read())))"
+    outputs = {
         subprocess.run(
-            [sys.executable, "-c", make],
-            input=TEXT,
+            [sys.executable, "-c", program],
+            input=ENGINE_ONLY,
             env={"PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
@@ -228,4 +234,4 @@ def test_the_same_file_gives_the_same_bytes_in_any_process() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert made == {f"{render(SPEC)}\n"}
+    assert outputs == {f"{render(SPEC)}\n"}

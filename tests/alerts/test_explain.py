@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from alerts.detection_time import reactions
+from alerts.detection_time import detections
 from alerts.explain import as_json, burned_by, table
 from alerts.recording_windows import windows
 from alerts.tiers import Tier
@@ -27,29 +27,29 @@ def fires_as_explained(spec: SloFile, name: str, rate: float, bad_ratio: float) 
     promtool has one interval for all groups: a step.
     """
     pace, slo = Pace(spec), next(slo for slo in spec.slos if slo.name == name)
-    found = reactions(spec, slo, rate)
-    times = [(each.tier, each.at_all_bad if bad_ratio == 1 else each.at_twice_budget) for each in found]
+    lengths = detections(spec, slo, rate)
+    times = [(each.tier, each.at_all_bad if bad_ratio == 1 else each.at_twice_budget) for each in lengths]
     begun = math.ceil(spec.period / 10 / pace.step) + 24
     burning = math.ceil(max(time or 0.0 for _, time in times) / pace.step) + 12
     per_scrape = rate * spec.scrape_interval
-    case = Case(spec, pace.judged((begun, per_scrape, 0), (burning, per_scrape, bad_ratio), slo=name), pace.step)
+    case = Case(spec, pace.slo_events((begun, per_scrape, 0), (burning, per_scrape, bad_ratio), slo=name), pace.step)
     for tier, time in times:
         firing = f'sum by (slo) (ALERTS{{alertname="LLMErrorBudgetBurn",alertstate="firing",tier="{tier.name}"}})'
         if time is None:
-            case.gives(pace.seconds(begun + burning), firing, {})
+            case.expect(pace.seconds(begun + burning), firing, {})
             continue
         sooner = tier.bad_ratio(slo) / bad_ratio * further_back(spec, tier)
         before = math.ceil((time - sooner) / pace.step) - 1
         after = math.ceil((time + spec.scrape_interval) / pace.step)
-        case.gives(pace.seconds(begun + before), firing, {})
-        case.gives(pace.seconds(begun + after), firing, {f'{{slo="{name}"}}': 1})
+        case.expect(pace.seconds(begun + before), firing, {})
+        case.expect(pace.seconds(begun + after), firing, {f'{{slo="{name}"}}': 1})
     return case
 
 
 def further_back(spec: SloFile, tier: Tier) -> float:
     """How much longer a window made of steps or dozens can be than its name; a time is said for the longest."""
-    found = windows(spec)
-    return 0.0 if tier.long in found.direct else found.step if tier.long in found.of_steps else found.dozen
+    lengths = windows(spec)
+    return 0.0 if tier.long in lengths.direct else lengths.step if tier.long in lengths.of_steps else lengths.dozen
 
 
 @pytest.mark.parametrize(
@@ -77,22 +77,30 @@ def test_a_rescaled_tier_fires_when_it_is_said_to(promtool: Promtool, loose: Slo
 @pytest.mark.parametrize("measure", list(Measure))
 def test_a_budget_burns_by_what_is_said_to_burn_it(measure: Measure, rejected: Rejected, unary: Unary) -> None:
     limit = None if measure is Measure.AVAILABILITY else 2 * TIMEOUT  # so that no deadline falls with the timeout
-    slo = Slo("x", ("siso",), measure, limit, 0.95, unary, rejected)
-    said = "; ".join(burned_by(load(SHIPPED), slo))
+    slo = Slo(
+        name="x",
+        classes=("siso",),
+        measure=measure,
+        threshold=limit,
+        objective=0.95,
+        unary=unary,
+        rejected=rejected,
+    )
+    causes = "; ".join(burned_by(load(SHIPPED), slo))
 
     waiting = Judge(charges([slo], stream=True, several=True), zero=0.0, first_token_timeout=TIMEOUT)
-    assert ("no first token within 1m" in said) == (waiting.clock(TIMEOUT + 1) == [("x", Verdict.BAD)])
+    assert ("no first token within 1m" in causes) == (waiting.clock(TIMEOUT + 1) == [("x", Verdict.BAD)])
 
     def ends(outcome: Outcome, at: float, *, stream: bool = True, first_token: float | None = None) -> Verdict | None:
         return judge_story([slo], TIMEOUT, Story(stream, Ending(at, outcome), first_token=first_token)).get("x")
 
-    assert ("a 429 or 503" in said) == (ends(Outcome.REJECTED, 1.0) is Verdict.BAD)
+    assert ("a 429 or 503" in causes) == (ends(Outcome.REJECTED, 1.0) is Verdict.BAD)
     assert ends(Outcome.TRUNCATED, 2.0) is Verdict.BAD
     late_break = ends(Outcome.TRUNCATED, 2.0, first_token=1.0)
-    assert late_break is (Verdict.GOOD if "of the engine before it" in said else Verdict.BAD)
-    if "a stream" in said:
+    assert late_break is (Verdict.GOOD if "of the engine before it" in causes else Verdict.BAD)
+    if "a stream" in causes:
         slow_unary = ends(Outcome.OK, 3 * TIMEOUT, stream=False)
-        assert slow_unary is (Verdict.BAD if "a unary request that takes longer than 2m" in said else None)
+        assert slow_unary is (Verdict.BAD if "a unary request that takes longer than 2m" in causes else None)
 
 
 def explained(spec: SloFile, rate: float) -> str:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -17,8 +17,8 @@ from exporters import yaml_reader
 from exporters.quantities import parse_duration, spell_duration
 from exporters.slos import SHIPPED, loads
 from exporters.yaml_reader import FileError
-from tests.exporters.test_slo_file_errors import GOOD, MISTAKES
 from tests.support.promtool import ROOT
+from tests.support.slo_files import MINIMAL, MISTAKES
 
 SCHEMA: dict[str, Any] = json.loads(json_schema.render())
 COMMITTED = ROOT / "alerts/generated/slos.schema.json"
@@ -49,7 +49,7 @@ def fits(rules: Any, value: Any) -> bool:
     """Whether `value` is valid under the words of JSON Schema that ours uses; an unknown one is a KeyError."""
     if isinstance(rules, bool):
         return rules
-    return all(WORDS[word](rules, wanted, value) for word, wanted in rules.items())
+    return all(WORDS[word](rules, expected, value) for word, expected in rules.items())
 
 
 def is_a(kind: str, value: Any) -> bool:
@@ -65,21 +65,22 @@ def conditional(rules: Any, condition: Any, value: Any) -> bool:
 
 WORDS: dict[str, Any] = {
     **dict.fromkeys(
-        ("$schema", "$comment", "title", "description", "default", "then", "else"), lambda _rules, _wanted, _value: True
+        ("$schema", "$comment", "title", "description", "default", "then", "else"),
+        lambda _rules, _expected, _value: True,
     ),
     "type": lambda _, kinds, value: any(is_a(kind, value) for kind in ([kinds] if isinstance(kinds, str) else kinds)),
-    "const": lambda _, wanted, value: value == wanted,
-    "enum": lambda _, wanted, value: value in wanted,
-    "pattern": lambda _, wanted, value: not isinstance(value, str) or re.search(wanted, value) is not None,
+    "const": lambda _, expected, value: value == expected,
+    "enum": lambda _, expected, value: value in expected,
+    "pattern": lambda _, expected, value: not isinstance(value, str) or re.search(expected, value) is not None,
     "minimum": lambda _, least, value: not is_a("number", value) or value >= least,
     "minItems": lambda _, least, value: not isinstance(value, list) or len(value) >= least,
     "items": lambda _, each, value: not isinstance(value, list) or all(fits(each, item) for item in value),
     "required": lambda _, keys, value: not isinstance(value, dict) or set(keys) <= set(value),
-    "properties": lambda _, known, value: (
-        not isinstance(value, dict) or all(fits(known[key], item) for key, item in value.items() if key in known)
+    "properties": lambda _, keys, value: (
+        not isinstance(value, dict) or all(fits(keys[key], item) for key, item in value.items() if key in keys)
     ),
-    "additionalProperties": lambda rules, wanted, value: (
-        wanted or not isinstance(value, dict) or set(value) <= set(rules["properties"])
+    "additionalProperties": lambda rules, expected, value: (
+        expected or not isinstance(value, dict) or set(value) <= set(rules["properties"])
     ),
     "if": conditional,
 }
@@ -111,24 +112,24 @@ BEYOND_A_SCHEMA = {
 
 @pytest.mark.parametrize("right,wrong,_message", MISTAKES)
 def test_a_mistake_of_form_is_refused(right: str, wrong: str, _message: str, request: pytest.FixtureRequest) -> None:
-    value = yaml.safe_load(GOOD.replace(right, wrong, 1))
-    assert fits(SCHEMA, yaml.safe_load(GOOD))
+    value = yaml.safe_load(MINIMAL.replace(right, wrong, 1))
+    assert fits(SCHEMA, yaml.safe_load(MINIMAL))
     assert fits(SCHEMA, value) == (request.node.callspec.id in BEYOND_A_SCHEMA)
 
 
 def test_every_key_of_the_reader_is_in_the_schema_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, tuple[set[str], set[str]]] = {}
+    keys_read: dict[str, tuple[set[str], set[str]]] = {}
     read = yaml_reader.Node.fields
 
     def listen(
-        node: yaml_reader.Node, known: Iterable[str], required: Iterable[str] = ()
+        node: yaml_reader.Node, known_keys: Iterable[str], required: Iterable[str] = ()
     ) -> dict[str, yaml_reader.Node]:
-        asked[re.sub(r"\[\d+\]", "[]", node.path)] = set(known), set(required)
-        return read(node, known, required)
+        keys_read[re.sub(r"\[\d+\]", "[]", node.path)] = set(known_keys), set(required)
+        return read(node, known_keys, required)
 
     monkeypatch.setattr(yaml_reader.Node, "fields", listen)
     loads(EVERY_KEY)
-    assert dict(mappings("", SCHEMA)) == asked
+    assert dict(mappings("", SCHEMA)) == keys_read
 
 
 def mappings(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[set[str], set[str]]]]:
@@ -141,11 +142,11 @@ def mappings(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[s
 
 
 def test_the_defaults_are_the_readers() -> None:
-    least = loads(GOOD.replace("scrape_interval: 15s\n", ""))
-    says = {key: rules["default"] for key, rules in SCHEMA["properties"].items() if "default" in rules}
-    assert says == {
+    least = loads(MINIMAL.replace("scrape_interval: 15s\n", ""))
+    defaults = {key: rules["default"] for key, rules in SCHEMA["properties"].items() if "default" in rules}
+    assert defaults == {
         "scrape_interval": spell_duration(least.scrape_interval),
-        "first_token_timeout": spell_duration(least.first_token_timeout).replace("1m", "60s"),
+        "first_token_timeout": spell_duration(least.first_token_timeout),
         "trust_request_start": least.trust_request_start,
         "source": least.source,
     }
@@ -156,12 +157,47 @@ def test_the_defaults_are_the_readers() -> None:
     slo = inner["slos"]["items"]["properties"]
     assert (slo["unary"]["default"], slo["rejected"]["default"]) == (least.slos[0].unary, least.slos[0].rejected)
     guards = inner["alerting"]["properties"]
-    assert {
-        "min_events_page": guards["min_events"]["properties"]["page"]["default"],
-        "min_events_ticket": guards["min_events"]["properties"]["ticket"]["default"],
-        **{key: guards[key]["default"] for key in ("min_bad", "per_tenant")},
-        "cold_start": parse_duration(guards["cold_start"]["default"]),
-    } == {field.name: getattr(least.alerting, field.name) for field in fields(least.alerting)}
+    assert {key: rules["default"] for key, rules in guards["min_events"]["properties"].items()} == asdict(
+        least.alerting.min_events
+    )
+    assert guards["min_bad"]["default"] == least.alerting.min_bad
+    assert guards["per_tenant"]["default"] == least.alerting.per_tenant
+    assert parse_duration(guards["cold_start"]["default"]) == least.alerting.cold_start
+
+
+def test_the_readme_explains_every_key_with_its_default() -> None:
+    readme = (ROOT / "alerts/README.md").read_text(encoding="utf-8")
+    tables = readme.partition("## The SLO file")[2].partition("### Check it")[0]
+    prefixes = {"key": "", "key of a class": "classes[].", "key of an SLO": "slos[]."}
+    documented: dict[str, str] = {}
+    prefix = ""
+    for row in re.findall(r"^\| (.*) \|$", tables, re.MULTILINE):
+        key, _meaning, default = row.split(" | ")
+        if key in prefixes:
+            prefix = prefixes[key]
+        else:
+            documented[prefix + key.strip("`")] = default
+    declared = dict(leaves("", SCHEMA))
+    assert documented.keys() == declared.keys()
+    assert {key for key, default in documented.items() if default == "required"} == {
+        key for key, (_, required) in declared.items() if required
+    }
+    for key, (default, _) in declared.items():
+        if default is not None:
+            text = f"`{default if isinstance(default, str) else json.dumps(default)}`" if default != [] else "none"
+            assert documented[key].startswith(text), key
+
+
+def leaves(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[Any, bool]]]:
+    """Each key that holds no mapping: its default, and whether it is required."""
+    for key, value in rules["properties"].items():
+        inner = f"{path}{key}"
+        if "properties" in value:
+            yield from leaves(f"{inner}.", value)
+            continue
+        yield inner, (value.get("default"), key in rules.get("required", ()))
+        if "properties" in (items := value.get("items", {})):
+            yield from leaves(f"{inner}[].", items)
 
 
 PATTERNS = [
@@ -205,7 +241,7 @@ def test_a_text_fits_its_pattern_just_when_it_is_read(
     at = data.draw(st.integers(0, len(text)))
     text = text[:at] + data.draw(st.text(alphabet, max_size=2)) + text[at + data.draw(st.integers(0, 1)) :]
     key = place.partition(":")[0]
-    document = yaml.safe_load(GOOD) | yaml.safe_load(place.format(json.dumps(text)))
+    document = yaml.safe_load(MINIMAL) | yaml.safe_load(place.format(json.dumps(text)))
     assert key in document
     assert fits(rules, text) == is_read(document)
 
@@ -223,4 +259,4 @@ def test_the_command_writes_it(capsys: pytest.CaptureFixture[str], tmp_path: Any
     assert capsys.readouterr().out == json_schema.render()
     assert main(["alerts", "schema", "--out", str(tmp_path / "deep")]) == 0
     assert (tmp_path / "deep/slos.schema.json").read_text(encoding="utf-8") == json_schema.render()
-    assert capsys.readouterr().out == f"{tmp_path}/deep/slos.schema.json: what an editor knows of SLO files\n"
+    assert capsys.readouterr().out == f"{tmp_path}/deep/slos.schema.json: JSON Schema of SLO files, for editors\n"

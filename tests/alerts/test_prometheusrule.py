@@ -17,9 +17,9 @@ def test_the_operator_gets_the_same_groups(tmp_path: Path, capsys: pytest.Captur
     assert main([*OPERATOR, *words, "--out", str(tmp_path)]) == 0
     path = tmp_path / "prometheusrule.yaml"
     assert capsys.readouterr().out.startswith(f"{path}: ")
-    made = yaml.safe_load(path.read_text(encoding="utf-8"))
+    manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
     plain = yaml.safe_load(render(load(SHIPPED)))
-    assert made == {
+    assert manifest == {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": {

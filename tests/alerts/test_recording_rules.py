@@ -19,19 +19,19 @@ def test_the_budget_weighs_by_traffic_where_a_mean_of_ratios_would_be_far_off(pr
     """An hour busy at 0 % errors, then an hour at 2 % of that traffic with half of it bad: truly 0.0098."""
     pace = Pace(SHIPPED)
     spent = f'llm_slo:error_ratio{{{LABELS},window="{spell_duration(SHIPPED.period)}"}}'
-    series = pace.judged((2, 0, 0), (12, 600, 0), (12, 12, 0.5), (4, 0, 0))
+    series = pace.slo_events((2, 0, 0), (12, 600, 0), (12, 12, 0.5), (4, 0, 0))
     true = (240 * 12 * 0.5 * 12 / 12) / (240 * 600 + 240 * 12)
     assert true == pytest.approx(0.0098, rel=0.01)
     at = pace.seconds(29)
     promtool.test(
         [
             Case(SHIPPED, series, pace.step)
-            .gives(
+            .expect(
                 at,
                 f"abs({spent} / {true} - 1) < bool 0.05",
                 {"{" + LABELS + f', window="{spell_duration(SHIPPED.period)}"}}': 1},
             )
-            .gives(at, f"abs(1 - llm_slo:budget_remaining_ratio - {true / 0.05}) < bool 0.01", {"{" + LABELS + "}": 1})
+            .expect(at, f"abs(1 - llm_slo:budget_remaining_ratio - {true / 0.05}) < bool 0.01", {"{" + LABELS + "}": 1})
         ]
     )
 
@@ -42,11 +42,11 @@ def test_steps_chain_so_that_every_event_is_in_exactly_one(promtool: Promtool, p
     events = [(0, 2 * scrapes), (7, 1), (0, scrapes // 2), (100, 1), (0, 3 * scrapes), (1, scrapes), (0, 3 * scrapes)]
     grown = sum(growth * count for growth, count in events)
     period = spell_duration(pace.spec.period)
-    series = pace.counted(events, [(0, 11 * scrapes)])
+    series = pace.slo_event_runs(events, [(0, 11 * scrapes)])
     at = pace.seconds(11)
     promtool.test(
         [
-            Case(pace.spec, series, pace.step).gives(
+            Case(pace.spec, series, pace.step).expect(
                 at,
                 f'abs(llm_slo:events:increase{{window="{period}"}} - {grown}) < bool 0.01 * {grown}',
                 {f'{{{LABELS}, window="{period}"}}': 1},
@@ -63,7 +63,7 @@ def test_a_counter_that_starts_again_loses_no_more_than_what_was_not_scraped(pro
     period = spell_duration(pace.spec.period)
     promtool.test(
         [
-            Case(pace.spec, series, pace.step).gives(
+            Case(pace.spec, series, pace.step).expect(
                 pace.seconds(24),
                 f'abs(llm_slo:events:increase{{window="{period}"}} / {20 * n} - 1) < bool 0.03',
                 {f'{{{LABELS}, window="{period}"}}': 1},
@@ -86,7 +86,7 @@ def test_a_series_that_is_born_is_off_by_no_more_than_one_scrape_brings(promtool
     for born in births:
         true = growth * (pace.scrapes(steps) - 1 - born)  # a scrape is counted one scrape later
         off = f'abs(llm_slo:events:increase{{model="{born}",window="{period}"}} - {true})'
-        case.gives(pace.seconds(steps), f"count({off} <= {growth})", {"{}": 1})
+        case.expect(pace.seconds(steps), f"count({off} <= {growth})", {"{}": 1})
     promtool.test([case])
 
 
@@ -94,24 +94,24 @@ def test_a_series_that_is_born_is_off_by_no_more_than_one_scrape_brings(promtool
 def test_a_sidecar_that_is_away_takes_no_count_along(promtool: Promtool, pace: Pace, gone: int) -> None:
     """Whether it goes in the middle of a dozen of steps or with its last; looked at every step for two dozens."""
     n = pace.scrapes(gone)
-    series = pace.counted([(10, n)], [(10, n)])
+    series = pace.slo_event_runs([(10, n)], [(10, n)])
     period = spell_duration(pace.spec.period)
     case = Case(pace.spec, series, pace.step)
     for step in range(gone + 2, gone + 26):
         off = f'abs(llm_slo:events:increase{{window="{period}"}} / {10 * n} - 1)'
-        case.gives(pace.seconds(step), f"count({off} < 0.1)", {"{}": 1})
+        case.expect(pace.seconds(step), f"count({off} < 0.1)", {"{}": 1})
     promtool.test([case])
 
 
 def test_sidecars_and_tenants_are_added_up(promtool: Promtool, pace: Pace) -> None:
     series = {
-        **pace.judged((24, 10, 0.1), more=',instance="a:1"'),
-        **pace.judged((24, 30, 0.3), more=',instance="b:1"'),
+        **pace.slo_events((24, 10, 0.1), more=',instance="a:1"'),
+        **pace.slo_events((24, 30, 0.3), more=',instance="b:1"'),
     }
     window = spell_duration(12 * pace.step)
     promtool.test(
         [
-            Case(pace.spec, series, pace.step).gives(
+            Case(pace.spec, series, pace.step).expect(
                 pace.seconds(24),
                 f'round(llm_slo:error_ratio{{window="{window}"}}, 0.001)',
                 {f'{{{LABELS}, window="{window}"}}': 0.25},
@@ -136,8 +136,8 @@ def test_each_sidecar_has_its_requests_and_its_goodput_over_all_classes_and_none
     promtool.test(
         [
             Case(pace.spec, series, pace.step)
-            .gives(at, "llm_instance:goodput_ratio", {'llm_instance:goodput_ratio{instance="s:1"}': 0.75})
-            .gives(
+            .expect(at, "llm_instance:goodput_ratio", {'llm_instance:goodput_ratio{instance="s:1"}': 0.75})
+            .expect(
                 at,
                 f"abs(llm_instance:requests_per_second - {rate}) < bool 0.01",
                 {'{instance="s:1"}': 1, '{instance="s:2"}': 0},
@@ -147,7 +147,7 @@ def test_each_sidecar_has_its_requests_and_its_goodput_over_all_classes_and_none
 
 
 def test_without_traffic_ratios_are_absent_and_never_nan(promtool: Promtool, pace: Pace) -> None:
-    quiet = pace.judged((40, 0, 0), start=0)
+    quiet = pace.slo_events((40, 0, 0), start=0)
     quiet |= {
         f'llm_goodput_{kind}_total{{model="org/m",class="siso",tenant="other"}}': "0x100000"
         for kind in ("events", "requests")
@@ -156,13 +156,13 @@ def test_without_traffic_ratios_are_absent_and_never_nan(promtool: Promtool, pac
     names = ("llm_slo:error_ratio", "llm_slo:burn_rate", "llm_goodput:ratio", "llm_slo:budget_remaining_ratio")
     case = Case(pace.spec, quiet, pace.step)
     for name in names:
-        case.gives(at, name, {})
+        case.expect(at, name, {})
     promtool.test([case])
 
 
 def test_objectives_and_thresholds_are_series_for_panels_to_draw(promtool: Promtool, pace: Pace) -> None:
     case = Case(pace.spec, {}, pace.step)
-    case.gives(
+    case.expect(
         pace.seconds(2),
         "llm_slo:threshold_seconds{slo='itl'}",
         {
@@ -170,7 +170,7 @@ def test_objectives_and_thresholds_are_series_for_panels_to_draw(promtool: Promt
             'llm_slo:threshold_seconds{class="lilo", slo="itl"}': 0.25,
         },
     )
-    case.gives(
+    case.expect(
         pace.seconds(2),
         "llm_slo:objective_ratio{slo='ttft',class='siso'}",
         {

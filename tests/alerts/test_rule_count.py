@@ -20,22 +20,24 @@ def pairs(spec: SloFile) -> int:
 def constants(spec: SloFile) -> int:
     """An objective for each class of each SLO, a threshold where there is one, a goodput objective for each class."""
     with_threshold = sum(len(slo.classes) for slo in spec.slos if slo.threshold is not None)
-    return pairs(spec) + with_threshold + sum(sum(s.budget for s in spec.slos_of(c)) < 1 for c in judged(spec))
+    return (
+        pairs(spec) + with_threshold + sum(sum(s.budget for s in spec.slos_of(c)) < 1 for c in classes_with_slos(spec))
+    )
 
 
-def judged(spec: SloFile) -> tuple[str, ...]:
+def classes_with_slos(spec: SloFile) -> tuple[str, ...]:
     return tuple(name for name in spec.class_names if spec.slos_of(name))
 
 
-def described(slos: int, classes: int, tenants: int, per_tenant: bool) -> SloFile:
+def spec_of_size(slos: int, classes: int, tenants: int, per_tenant: bool) -> SloFile:
     names = [f"c{n}" for n in range(classes)]
-    every = ", ".join(names)
+    class_list = ", ".join(names)
     return loads(
         f"version: 1\nperiod: 30d\ntenants: {{allow: [{', '.join(f't{n}' for n in range(tenants))}]}}\nclasses:\n"
         + "".join(f"  - {{name: {name}}}\n" for name in names)
         + "slos:\n"
         + "".join(
-            f"  - {{name: s{n}, classes: [{every}], signal: ttft, threshold: {n + 1}s, objective: 99%}}\n"
+            f"  - {{name: s{n}, classes: [{class_list}], signal: ttft, threshold: {n + 1}s, objective: 99%}}\n"
             for n in range(slos)
         )
         + f"alerting: {{per_tenant: {str(per_tenant).lower()}}}\n"
@@ -46,11 +48,11 @@ def described(slos: int, classes: int, tenants: int, per_tenant: bool) -> SloFil
 def test_rules_grow_with_slos_and_classes_and_never_with_models_or_tenants(
     slos: int, classes: int, tenants: int, per_tenant: bool
 ) -> None:
-    spec = described(slos, classes, tenants, per_tenant)
-    made = [rule for group in rules(spec) for rule in group.rules]
-    alerts = sum(isinstance(rule, Alert) for rule in made)
+    spec = spec_of_size(slos, classes, tenants, per_tenant)
+    all_rules = [rule for group in rules(spec) for rule in group.rules]
+    alerts = sum(isinstance(rule, Alert) for rule in all_rules)
     assert alerts == 18 + 6 * slos + (2 * slos if per_tenant else 0)
-    assert len(made) - alerts == 79 + constants(spec) + (12 if per_tenant else 0)
+    assert len(all_rules) - alerts == 79 + constants(spec) + (12 if per_tenant else 0)
 
 
 def test_recorded_series_grow_with_models_and_what_the_file_names(promtool: Promtool) -> None:
@@ -70,17 +72,17 @@ def test_recorded_series_grow_with_models_and_what_the_file_names(promtool: Prom
         f'{name}{{model="{model}",class="{cls}",tenant="a"}}': grows
         for name in ("llm_goodput_events_total", "llm_goodput_requests_total")
         for model in models
-        for cls in judged(spec)
+        for cls in classes_with_slos(spec)
     }
-    shared = len(models) * (WEIGHT_OF_AN_SLO * pairs(spec) + WEIGHT_OF_A_CLASS * len(judged(spec)))
+    shared = len(models) * (WEIGHT_OF_AN_SLO * pairs(spec) + WEIGHT_OF_A_CLASS * len(classes_with_slos(spec)))
     case = Case(spec, series, pace.step)
-    case.gives(pace.seconds(steps), 'count({__name__=~"llm_(slo|goodput):.*"})', {"{}": shared + constants(spec)})
+    case.expect(pace.seconds(steps), 'count({__name__=~"llm_(slo|goodput):.*"})', {"{}": shared + constants(spec)})
     each = 12 * len(models) * pairs(spec) * len(spec.tenant_names)
-    promtool.test([case.gives(pace.seconds(steps), 'count({__name__=~"llm_slo_tenant:.*"})', {"{}": each})])
+    promtool.test([case.expect(pace.seconds(steps), 'count({__name__=~"llm_slo_tenant:.*"})', {"{}": each})])
 
 
 def test_the_readme_states_these_figures() -> None:
-    said = (ROOT / "alerts/README.md").read_text()
-    assert f"{WEIGHT_OF_AN_SLO} x pairs + {WEIGHT_OF_A_CLASS} x classes" in said
-    assert "79 + constants" in said
-    assert "18 + 6 x SLOs" in said
+    readme = (ROOT / "alerts/README.md").read_text()
+    assert f"{WEIGHT_OF_AN_SLO} x pairs + {WEIGHT_OF_A_CLASS} x classes" in readme
+    assert "79 + constants" in readme
+    assert "18 + 6 x SLOs" in readme

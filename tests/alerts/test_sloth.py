@@ -62,14 +62,14 @@ def promising(percent: float) -> SloFile:
     return loads(SHIPPED.replace("objective: 95%", f"objective: {percent}%", 1))
 
 
-def pages(who: str) -> str:
-    return f'count(ALERTS{{alertname="{who}",alertstate="firing",severity="page"}} > 0) > bool 0'
+def pages(labels: str) -> str:
+    return f'count(ALERTS{{alertname="{labels}",alertstate="firing",severity="page"}} > 0) > bool 0'
 
 
 def page(case: Case, at: float, *, ours: bool, sloths: bool) -> Case:
     """Who pages at that time."""
-    for who, does in ((OURS, ours), (SLOTH, sloths)):
-        case.gives(at, pages(who), {"{}": 1} if does else {})
+    for labels, does in ((OURS, ours), (SLOTH, sloths)):
+        case.expect(at, pages(labels), {"{}": 1} if does else {})
     return case
 
 
@@ -79,7 +79,7 @@ def test_objectives_that_the_published_factors_fit_page_at_the_same_time(promtoo
     share = 1 if percent == 95.0 else 0.05
     needed = 14.4 * (1 - percent / 100) / share * 12  # steps of bad events until an hour holds enough
     begun, burning = 74, int(needed) + 4  # behind it six hours that were good
-    case = Case(pace.spec, pace.judged((begun, 100, 0), (burning, 100, share), (4, 100, 0)), pace.step)
+    case = Case(pace.spec, pace.slo_events((begun, 100, 0), (burning, 100, share), (4, 100, 0)), pace.step)
     page(case, pace.seconds(begun + needed - 1), ours=False, sloths=False)
     page(case, pace.seconds(begun + needed + 2), ours=True, sloths=True)
     promtool.test([case], more=on_our_counts(percent))
@@ -88,7 +88,7 @@ def test_objectives_that_the_published_factors_fit_page_at_the_same_time(promtoo
 def test_an_outage_under_an_objective_of_90_percent(promtool: Promtool) -> None:
     """14.4 x 10 % is more than all; 6 x 10 % of 6 h are 3 h 36 m of outage. Rescaled to 9, it is 54 m."""
     pace = Pace(promising(90)).coarse
-    case = Case(pace.spec, pace.judged((74, 100, 0), (50, 100, 1)), pace.step)
+    case = Case(pace.spec, pace.slo_events((74, 100, 0), (50, 100, 1)), pace.step)
     page(case, pace.seconds(74 + 10), ours=False, sloths=False)
     page(case, pace.seconds(74 + 12), ours=True, sloths=False)
     page(case, pace.seconds(74 + 42), ours=True, sloths=False)
@@ -101,10 +101,10 @@ def test_six_requests_a_day_of_which_one_is_bad(promtool: Promtool) -> None:
     gap = pace.scrapes(48) - 1
     events = [(0, gap), (1, 1)] * 6
     bad = [(0, gap), (0, 1)] * 5 + [(0, gap), (1, 1)]
-    case = Case(pace.spec, pace.counted([*events, (0, 12)], [*bad, (0, 12)]), pace.step)
+    case = Case(pace.spec, pace.slo_event_runs([*events, (0, 12)], [*bad, (0, 12)]), pace.step)
     page(case, pace.seconds(6 * 48 - 1), ours=False, sloths=False)
     page(case, pace.seconds(6 * 48), ours=False, sloths=True)
-    case.silent(pace.seconds(6 * 48), TICKET)
+    case.expect_silent(pace.seconds(6 * 48), TICKET)
     promtool.test([case], more=on_our_counts(99.9))
 
 
@@ -112,31 +112,31 @@ def test_six_requests_a_day_most_of_them_bad(promtool: Promtool) -> None:
     pace = Pace(promising(99.9)).coarse
     wait = (0, pace.scrapes(48) - 1)
     events, bad = [wait, (1, 1)] * 16, [wait, (1, 1)] * 4 + [wait, (0, 1)] * 2 + [wait, (1, 1)] * 10
-    case = Case(pace.spec, pace.counted([*events, (0, 12)], [*bad, (0, 12)]), pace.step)
+    case = Case(pace.spec, pace.slo_event_runs([*events, (0, 12)], [*bad, (0, 12)]), pace.step)
     last = pace.seconds(16 * 48)
     page(case, last, ours=False, sloths=True)
     ticket = f'count(ALERTS{{alertname="{TICKET}",alertstate="firing",severity="ticket"}})'
-    case.gives(pace.seconds(6 * 48), ticket, {}).gives(last + 2 * pace.step, ticket, {"{}": 1})
-    promtool.test([case.silent(last + 2 * pace.step, OURS)], more=on_our_counts(99.9))
+    case.expect(pace.seconds(6 * 48), ticket, {}).expect(last + 2 * pace.step, ticket, {"{}": 1})
+    promtool.test([case.expect_silent(last + 2 * pace.step, OURS)], more=on_our_counts(99.9))
 
 
 @pytest.mark.parametrize("optimized", [True, False])
 def test_an_hour_of_2_percent_of_the_traffic_with_half_of_it_bad(promtool: Promtool, optimized: bool) -> None:
     """0.98 % of the requests were bad. A mean of ratios weighs the quiet hour as much as the busy one."""
     pace = Pace(promising(95)).coarse
-    case = Case(pace.spec, pace.judged((12, 600, 0), (12, 12, 0.5)), pace.step)
+    case = Case(pace.spec, pace.slo_events((12, 600, 0), (12, 12, 0.5)), pace.step)
     at, true = pace.seconds(24), 0.5 * 12 / 612
     ours, sloths = 'llm_slo:error_ratio{slo="ttft",window="30d"}', "slo:sli_error:ratio_rate30d"
-    case.gives(at, f"count(abs({ours} / {true} - 1) < 0.05)", {"{}": 1})
-    case.gives(at, f"count(abs({sloths} / {0.25 if optimized else true} - 1) < 0.1)", {"{}": 1})
-    case.gives(at, "count(llm_slo:budget_remaining_ratio > 0.79)", {"{}": 1})
-    case.gives(at, f"count(slo:period_error_budget_remaining:ratio {'< -3.5' if optimized else '> 0.79'})", {"{}": 1})
+    case.expect(at, f"count(abs({ours} / {true} - 1) < 0.05)", {"{}": 1})
+    case.expect(at, f"count(abs({sloths} / {0.25 if optimized else true} - 1) < 0.1)", {"{}": 1})
+    case.expect(at, "count(llm_slo:budget_remaining_ratio > 0.79)", {"{}": 1})
+    case.expect(at, f"count(slo:period_error_budget_remaining:ratio {'< -3.5' if optimized else '> 0.79'})", {"{}": 1})
     promtool.test([case], more=on_our_counts(95, optimized=optimized))
 
 
 def test_counters_that_begin_again(promtool: Promtool) -> None:
     pace = Pace(promising(95)).coarse
-    halves = [pace.judged((12, 40, 0.01), start=start) for start in (5000.0, 0.0)]
+    halves = [pace.slo_events((12, 40, 0.01), start=start) for start in (5000.0, 0.0)]
     series = {name: f"{values} {halves[1][name]}" for name, values in halves[0].items()}
     case = Case(pace.spec, series, pace.step)
     for step in range(11, 24):
@@ -148,7 +148,7 @@ def test_counters_that_begin_again(promtool: Promtool) -> None:
 def test_an_outage_in_which_no_request_completes(promtool: Promtool, fed: str) -> None:
     """What is missing is the count of who waits in vain, not a rule: on the sidecar's counts both page."""
     pace = Pace(promising(95)).coarse
-    series = pace.judged((14, 100, 0), (12, 100, 1), slo="availability")
+    series = pace.slo_events((14, 100, 0), (12, 100, 1), slo="availability")
     labels = 'model="org/m",class="siso",tenant="other",stream="true",instance="s:1"'
     ended = counter((100, pace.scrapes(14)), (0, pace.scrapes(12)))
     series |= {f'{ENDED}{{{labels},outcome="ok"}}': ended, f'{ENDED}{{{labels},outcome="upstream_error"}}': "0x500"}
@@ -162,11 +162,11 @@ def test_an_outage_in_which_no_request_completes(promtool: Promtool, fed: str) -
 def test_no_traffic_after_some(promtool: Promtool, optimized: bool) -> None:
     """0 / 0 is NaN, and one NaN makes the mean of a period NaN until it has left the period."""
     pace = Pace(promising(95)).coarse
-    case = Case(pace.spec, pace.judged((12, 100, 0.01), (12, 0, 0), (12, 100, 0.01)), pace.step)
+    case = Case(pace.spec, pace.slo_events((12, 100, 0.01), (12, 0, 0), (12, 100, 0.01)), pace.step)
     page(case, pace.seconds(24), ours=False, sloths=False)
     ours, sloths = "llm_slo:budget_remaining_ratio", "slo:period_error_budget_remaining:ratio"
-    case.gives(pace.seconds(36), f"count({sloths} != {sloths})", {"{}": 1} if optimized else {})
-    case.gives(pace.seconds(36), f"count(abs({ours} - 0.8) < 0.01)", {"{}": 1})
+    case.expect(pace.seconds(36), f"count({sloths} != {sloths})", {"{}": 1} if optimized else {})
+    case.expect(pace.seconds(36), f"count(abs({ours} - 0.8) < 0.01)", {"{}": 1})
     promtool.test([case], more=on_our_counts(95, optimized=optimized))
 
 
@@ -175,12 +175,12 @@ def test_one_tenant_of_many_burns(promtool: Promtool, one_slo_each: bool) -> Non
     """Nothing that a tenant gets is good, and it sends one request in fifty."""
     text = SHIPPED.replace("per_tenant: false", "per_tenant: true").replace("allow: []", "allow: [a, b]")
     pace = Pace(loads(text)).coarse
-    series = pace.judged((26, 98, 0), tenant="a") | pace.judged((12, 2, 0), (14, 2, 1), tenant="b")
+    series = pace.slo_events((26, 98, 0), tenant="a") | pace.slo_events((12, 2, 0), (14, 2, 1), tenant="b")
     where = {Label.SLO: "ttft", **({Label.TENANT: "b"} if one_slo_each else {})}
     more = sloth(95, *(select(each, where) for each in (SLO_BAD, SLO_EVENTS)))
     case = page(Case(pace.spec, series, pace.step), pace.seconds(25), ours=False, sloths=one_slo_each)
     tenants = f'sum by (tenant) (ALERTS{{alertname="{TENANT}",alertstate="firing",severity="page",tier="fast-page"}})'
-    promtool.test([case.gives(pace.seconds(25), tenants, {'{tenant="b"}': 1})], more=more)
+    promtool.test([case.expect(pace.seconds(25), tenants, {'{tenant="b"}': 1})], more=more)
 
 
 def test_the_page_has_a_row_for_each_of_these_tests() -> None:

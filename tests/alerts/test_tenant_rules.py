@@ -19,29 +19,31 @@ def test_one_tenant_that_burns_inside_a_healthy_total_pages_by_name(promtool: Pr
     """80 % of the small one's requests are bad, which are 1.6 % of all: the objective allows 5 %."""
     pace = Pace(per_tenant)
     series = {
-        **pace.judged((24, 2, 0), (12, 2, 0.8), (6, 2, 0), tenant="small"),
-        **pace.judged((24, 98, 0), (12, 98, 0), (6, 98, 0), tenant="big"),
+        **pace.slo_events((24, 2, 0), (12, 2, 0.8), (6, 2, 0), tenant="small"),
+        **pace.slo_events((24, 98, 0), (12, 98, 0), (6, 98, 0), tenant="big"),
     }
     firing = f'ALERTS{{alertname="{TENANT}",alertstate="firing",severity="page",tier="fast-page"}}'
-    whose = '{class="siso",model="org/m",slo="ttft",tenant="small"}'
+    labels = '{class="siso",model="org/m",slo="ttft",tenant="small"}'
     promtool.test(
         [
             Case(per_tenant, series, pace.step)
-            .silent(pace.seconds(24))
-            .gives(pace.seconds(36), f"sum by (class, model, slo, tenant) ({firing})", {whose: 1})
-            .silent(pace.seconds(36), BURN)
-            .silent(pace.seconds(39), TENANT, tier="fast-page")
+            .expect_silent(pace.seconds(24))
+            .expect(pace.seconds(36), f"sum by (class, model, slo, tenant) ({firing})", {labels: 1})
+            .expect_silent(pace.seconds(36), BURN)
+            .expect_silent(pace.seconds(39), TENANT, tier="fast-page")
         ]
     )
 
 
 def test_when_all_burn_one_page_says_it_and_no_tenant_is_named(promtool: Promtool, per_tenant: SloFile) -> None:
     pace = Pace(per_tenant)
-    series = pace.judged((24, 98, 0), (12, 98, 1), tenant="big") | pace.judged((24, 2, 0), (12, 2, 1), tenant="small")
-    case = Case(per_tenant, series, pace.step).silent(pace.seconds(36), TENANT, tier="fast-page")
+    series = pace.slo_events((24, 98, 0), (12, 98, 1), tenant="big") | pace.slo_events(
+        (24, 2, 0), (12, 2, 1), tenant="small"
+    )
+    case = Case(per_tenant, series, pace.step).expect_silent(pace.seconds(36), TENANT, tier="fast-page")
     promtool.test(
         [
-            case.gives(
+            case.expect(
                 pace.seconds(36),
                 f'ALERTS{{alertname="{BURN}",tier="fast-page"}} * 0 + 1',
                 {
@@ -56,8 +58,8 @@ def test_when_all_burn_one_page_says_it_and_no_tenant_is_named(promtool: Promtoo
 def test_a_tenant_needs_events_and_bad_events_enough(promtool: Promtool, per_tenant: SloFile) -> None:
     pace = Pace(per_tenant)
     hour = pace.scrapes(12)
-    series = pace.judged((12, 40 / hour, 1), tenant="small") | pace.judged((12, 100, 0), tenant="big")
-    promtool.test([Case(per_tenant, series, pace.step).silent(pace.seconds(12), TENANT)])
+    series = pace.slo_events((12, 40 / hour, 1), tenant="small") | pace.slo_events((12, 100, 0), tenant="big")
+    promtool.test([Case(per_tenant, series, pace.step).expect_silent(pace.seconds(12), TENANT)])
 
 
 def test_rules_per_tenant_are_made_only_where_the_file_asks_for_them() -> None:

@@ -36,7 +36,7 @@ def test_factors_do_not_depend_on_the_period(period: float) -> None:
 
 @given(st.floats(0.01, 0.9999))
 def test_an_outage_can_reach_every_tier_of_every_objective(objective: float) -> None:
-    slo = Slo("x", ("any",), Measure.AVAILABILITY, None, objective)
+    slo = Slo(name="x", classes=("any",), measure=Measure.AVAILABILITY, objective=objective)
     for tier in tiers(30 * DAY):
         fitted = fit(tier, slo)
         assert fitted.bad_ratio(slo) < 1
@@ -45,11 +45,11 @@ def test_an_outage_can_reach_every_tier_of_every_objective(objective: float) -> 
 
 
 def test_the_labs_file_pages_on_sixty_and_five_seconds() -> None:
-    found = windows(load(ROOT / "compose/slos.yaml"))
-    assert found.direct == (5, 30, 60)
-    assert found.of_steps == (120, 360)
-    assert found.of_dozens == (1440, 4320, 43200)
-    assert found.step == 5
+    lengths = windows(load(ROOT / "compose/slos.yaml"))
+    assert lengths.direct == (5, 30, 60)
+    assert lengths.of_steps == (120, 360)
+    assert lengths.of_dozens == (1440, 4320, 43200)
+    assert lengths.step == 5
 
 
 def test_a_rescaled_tier_says_so(loose: SloFile) -> None:

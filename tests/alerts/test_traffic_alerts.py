@@ -11,10 +11,10 @@ CLIENT, REJECTED, BUSY = "LLMClientErrorSurge", "LLMRejectionSurge", "LLMBusyBut
 Story = tuple[tuple[float, float, float], ...]
 
 
-def ended(pace: Pace, outcome: str, story: Story, instance: str = "s:1", model: str = "org/m") -> dict[str, str]:
-    """Requests that end as `ok` and as `outcome`; a chapter is steps, requests per scrape, share of the latter."""
+def ended(pace: Pace, outcome: str, phases: Story, instance: str = "s:1", model: str = "org/m") -> dict[str, str]:
+    """Requests that end as `ok` and as `outcome`; a phase is steps, requests per scrape, share of the latter."""
     labels = f'model="{model}",class="siso",tenant="other",stream="true",instance="{instance}"'
-    runs = [(pace.scrapes(steps), each, share) for steps, each, share in story]
+    runs = [(pace.scrapes(steps), each, share) for steps, each, share in phases]
     return {
         f'llm_requests_total{{{labels},outcome="ok"}}': counter(*((each * (1 - part), n) for n, each, part in runs)),
         f'llm_requests_total{{{labels},outcome="{outcome}"}}': counter(*((each * part, n) for n, each, part in runs)),
@@ -43,9 +43,9 @@ def test_a_surge_fires_by_its_share_and_ends(
     promtool.test(
         [
             Case(pace.spec, series, pace.step)
-            .silent(pace.seconds(10), alert)
-            .gives(pace.seconds(13.8), severities(alert), fires)
-            .silent(pace.seconds(18), alert)
+            .expect_silent(pace.seconds(10), alert)
+            .expect(pace.seconds(13.8), severities(alert), fires)
+            .expect_silent(pace.seconds(18), alert)
         ]
     )
 
@@ -54,7 +54,7 @@ def test_requests_for_a_name_that_is_gone_count_although_their_model_is_other(pr
     series = ended(pace, "client_error", ((10, 10, 0), (6, 0, 0)))
     series |= ended(pace, "client_error", ((10, 0, 0), (6, 10, 1)), model="other")
     promtool.test(
-        [Case(pace.spec, series, pace.step).gives(pace.seconds(15), severities(CLIENT), {'{severity="page"}': 1})]
+        [Case(pace.spec, series, pace.step).expect(pace.seconds(15), severities(CLIENT), {'{severity="page"}': 1})]
     )
 
 
@@ -66,20 +66,20 @@ def test_a_class_that_was_refused_yesterday_too_has_no_surge(promtool: Promtool)
     begun = ended(pace, "client_error", ((2, 0, 0), (day + 8, 10, 0.6)), instance="s:2")
     late = ended(pace, "client_error", ((day, 0, 0), (10, 10, 0.6)), instance="s:3")
     case = Case(pace.spec, always | begun | late, pace.step)
-    case.gives(pace.seconds(20), severities(CLIENT), {'{severity="page"}': 2})
-    promtool.test([case.silent(pace.seconds(day + 9), CLIENT)])
+    case.expect(pace.seconds(20), severities(CLIENT), {'{severity="page"}': 2})
+    promtool.test([case.expect_silent(pace.seconds(day + 9), CLIENT)])
 
 
 def test_a_handful_of_refused_requests_is_no_surge(promtool: Promtool, pace: Pace) -> None:
     few = 30 / pace.scrapes(3)
     case = Case(pace.spec, ended(pace, "client_error", ((6, few, 1),)), pace.step)
-    promtool.test([case.silent(pace.seconds(6), CLIENT)])
+    promtool.test([case.expect_silent(pace.seconds(6), CLIENT)])
 
 
-def goodput(pace: Pace, model: str, story: Story, tokens: float) -> dict[str, str]:
-    """Requests judged and how many are good, each of `tokens`; a chapter is steps, requests per scrape, good share."""
+def goodput(pace: Pace, model: str, phases: Story, tokens: float) -> dict[str, str]:
+    """Requests judged and how many are good, each of `tokens`; a phase is steps, requests per scrape, good share."""
     labels = f'model="{model}",class="siso",tenant="other",instance="s:1"'
-    runs = [(pace.scrapes(steps), each, good) for steps, each, good in story]
+    runs = [(pace.scrapes(steps), each, good) for steps, each, good in phases]
     return {
         f"llm_goodput_events_total{{{labels}}}": counter(*((each, n) for n, each, _ in runs)),
         f"llm_goodput_requests_total{{{labels}}}": counter(*((each * good, n) for n, each, good in runs)),
@@ -90,16 +90,16 @@ def goodput(pace: Pace, model: str, story: Story, tokens: float) -> dict[str, st
 def test_more_tokens_than_usual_for_fewer_good_requests_is_busy_but_useless(promtool: Promtool) -> None:
     """Quiet nights are no part of what is usual: with them, any busy hour would be above the median."""
     pace = Pace(load(ROOT / "alerts/slos.yaml"))
-    night, usual = (150, 0, 0), (290, 20, 0.99)
+    night, baseline = (150, 0, 0), (290, 20, 0.99)
     series = {
-        **goodput(pace, "fires", (night, usual, (13, 30, 0.6), (14, 30, 0.99)), 100),
-        **goodput(pace, "good enough", (night, usual, (27, 30, 0.92)), 100),
-        **goodput(pace, "fewer tokens", (night, usual, (27, 18, 0.6)), 100),
+        **goodput(pace, "fires", (night, baseline, (13, 30, 0.6), (14, 30, 0.99)), 100),
+        **goodput(pace, "good enough", (night, baseline, (27, 30, 0.92)), 100),
+        **goodput(pace, "fewer tokens", (night, baseline, (27, 18, 0.6)), 100),
         **goodput(pace, "not known for a day", ((190, 0, 0), (250, 20, 0.99), (27, 30, 0.6)), 100),
         **goodput(pace, "hardly asked", ((150, 0, 0), (290, 0.2, 1), (27, 0.3, 0.1)), 100),
     }
-    found = f'sum by (model) (ALERTS{{alertname="{BUSY}",alertstate="firing",severity="ticket"}})'
+    query = f'sum by (model) (ALERTS{{alertname="{BUSY}",alertstate="firing",severity="ticket"}})'
     begun = 150 + 290
-    case = Case(pace.spec, series, pace.step).gives(pace.seconds(begun), found, {})
-    case.gives(pace.seconds(begun + 13), found, {'{model="fires"}': 1})
-    promtool.test([case.gives(pace.seconds(begun + 27), found, {})])
+    case = Case(pace.spec, series, pace.step).expect(pace.seconds(begun), query, {})
+    case.expect(pace.seconds(begun + 13), query, {'{model="fires"}': 1})
+    promtool.test([case.expect(pace.seconds(begun + 27), query, {})])

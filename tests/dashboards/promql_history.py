@@ -28,9 +28,9 @@ def assert_answers(
 ) -> None:
     """Each query of the panel gives exactly these samples once counters have grown so at each scrape of ten minutes."""
     values = {"model": ".*", "class": ".*", "__rate_interval": "1m", "__range": "5m"}
-    case = Case(load(SHIPPED), {name: f"0+{step:g}x40" for name, step in growth.items()}, every=15)
+    case = Case(load(SHIPPED), {name: f"0+{step:g}x40" for name, step in growth.items()}, interval=15)
     for target, expected in zip(panel["targets"], samples, strict=True):
         # releases of Prometheus differ in the last digit
         exact = {row: round(value, 9) for row, value in expected.items()}
-        case.gives(600, f"round(1e9 * ({expand(target['expr'], values)})) / 1e9", exact)
+        case.expect(600, f"round(1e9 * ({expand(target['expr'], values)})) / 1e9", exact)
     promtool.test([case])

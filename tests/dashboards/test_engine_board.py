@@ -16,7 +16,7 @@ RANK, MODEL = f'{WHO},rank="0"', f'{WHO},rank="0",model="m"'
 
 def assert_rows(series: dict[str, str], title: str, legend: str, rows: dict[str, float], promtool: Promtool) -> None:
     """The query of a panel gives these rows."""
-    case = Case(load(SHIPPED), series, 15).gives(AT, f"round({expanded_queries(PAGE, title)[legend]}, 0.001)", rows)
+    case = Case(load(SHIPPED), series, 15).expect(AT, f"round({expanded_queries(PAGE, title)[legend]}, 0.001)", rows)
     promtool.test([case])
 
 

@@ -96,7 +96,7 @@ def columns(page: Page) -> dict[str, dict[str, Any]]:
 def test_every_query_gives_one_value_an_engine_and_joins_by_sidecar_and_engine(promtool: Promtool) -> None:
     queries, case = expanded_queries(PAGE, "Engines"), Case(load(SHIPPED), SERIES, 15)
     for title, rows in ROWS.items():
-        case.gives(NOW - 30, f"round({queries[title]}, 0.001)", {f"{{{row}}}": value for row, value in rows.items()})
+        case.expect(NOW - 30, f"round({queries[title]}, 0.001)", {f"{{{row}}}": value for row, value in rows.items()})
     promtool.test([case])
 
 
@@ -104,7 +104,7 @@ def test_every_query_gives_one_value_an_engine_and_joins_by_sidecar_and_engine(p
 def test_a_setting_is_shown_only_where_engines_differ_in_it(promtool: Promtool) -> None:
     (query,) = expanded_queries(PAGE, "Settings that differ").values()
     settings = {("e:1", "s:1"): 256, ("e:1", "s:2"): 128, ("a:1", "gw:1"): 256, ("b:1", "gw:1"): 256}
-    case = Case(load(SHIPPED), SERIES, 15).gives(
+    case = Case(load(SHIPPED), SERIES, 15).expect(
         NOW - 30,
         query,
         {

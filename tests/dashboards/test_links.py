@@ -6,7 +6,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from alerts.alert_names import CHOSEN_ON, SHOWN_IN, AlertName, Links, panel_id
+from alerts.alert_names import AlertName
+from alerts.links import ALERT_PANELS, LINK_VARIABLES, DashboardUid, Links, PanelTitle, panel_id
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert
 from dashboards.boards.registry import BOARDS
@@ -22,22 +23,30 @@ TITLES = {uid: {str(panel.title) for panel in page.panels or []} for uid, page i
 every = pytest.mark.parametrize("alert", AlertName)
 
 
+def test_every_dashboard_and_no_other_has_a_declared_uid() -> None:
+    assert sorted(board.uid for board in BOARDS) == sorted(DashboardUid)
+
+
+def test_every_declared_title_is_linked_to() -> None:
+    assert {title for _, title in ALERT_PANELS.values()} == set(PanelTitle)
+
+
 @every
 def test_the_panel_of_an_alert_is_on_its_dashboard(alert: AlertName) -> None:
-    uid, title = SHOWN_IN[alert]
+    uid, title = ALERT_PANELS[alert]
     assert title in TITLES[uid]
 
 
-@pytest.mark.parametrize("uid", CHOSEN_ON)
-def test_what_an_alert_chooses_is_a_variable_of_the_dashboard(uid: str) -> None:
-    assert set(CHOSEN_ON[uid]) <= set(BY_UID[uid].variables)
+@pytest.mark.parametrize("uid", LINK_VARIABLES)
+def test_what_an_alert_chooses_is_a_variable_of_the_dashboard(uid: DashboardUid) -> None:
+    assert set(LINK_VARIABLES[uid]) <= set(BY_UID[uid].variables)
 
 
 def test_every_alert_opens_its_panel_under_the_address_given_for_grafana() -> None:
     links = Links(runbooks="https://docs.example/runbooks/", grafana="https://grafana.example/sub/")
     for alert in (rule for group in rules(SPEC, links) for rule in group.rules if isinstance(rule, Alert)):
         name = AlertName(alert.name)
-        uid, title = SHOWN_IN[name]
+        uid, title = ALERT_PANELS[name]
         url = urlsplit(re.sub(r"\{\{.*?\}\}", "", alert.annotations["dashboard_url"]))
         assert f"{url.scheme}://{url.netloc}{url.path}" == f"https://grafana.example/sub/d/{uid}"
         (panel,) = [panel for panel in PAGES[uid].panels or [] if panel.title == title]
@@ -53,7 +62,7 @@ def test_a_runbook_opens_dashboards_and_panels_that_exist(alert: AlertName) -> N
     known_titles = {board.title for board in BOARDS}.union(*TITLES.values())
     assert [name for name in titles if name not in known_titles] == []
     if alert is not AlertName.WATCHDOG:  # which no dashboard shows
-        uid, title = SHOWN_IN[alert]
+        uid, title = ALERT_PANELS[alert]
         assert {BY_UID[uid].title, title} <= set(titles)
 
 

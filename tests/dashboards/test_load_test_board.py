@@ -34,8 +34,8 @@ def at_sidecar(**outcomes: float) -> dict[str, float]:
 
 def assert_answer(promtool: Promtool, series: dict[str, str], query: str, samples: dict[str, float]) -> None:
     """The query's answer after ten minutes."""
-    case = Case(load(SHIPPED), series, every=15)
-    case.gives(600, expand(query, {"__range": "10m", "__rate_interval": "1m"}), samples)
+    case = Case(load(SHIPPED), series, interval=15)
+    case.expect(600, expand(query, {"__range": "10m", "__rate_interval": "1m"}), samples)
     promtool.test([case])
 
 

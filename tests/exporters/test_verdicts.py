@@ -1,6 +1,6 @@
 """Every row of outcome x moment x signal, on a clock that is handed in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exporters.signals import Outcome, Verdict
 from exporters.slos import Measure, Rejected, Slo, Unary
-from exporters.verdicts import Ending, Judge, Story, charges, goodput, judge_story
+from exporters.verdicts import Ending, Judge, Story, charges, goodput, judge_story, outcome_of_status
 
 FIRST_TOKEN_TIMEOUT = 60.0
 MAX_TOKENS = 41  # 40 gaps, of which two may be late
@@ -25,7 +25,15 @@ THRESHOLDS = {
 
 
 def slo(measure: Measure, *, unary: Unary = Unary.SKIP, rejected: Rejected = Rejected.BAD) -> Slo:
-    return Slo("it", ("any",), measure, THRESHOLDS[measure], 0.95, unary, rejected)
+    return Slo(
+        name="it",
+        classes=("any",),
+        measure=measure,
+        threshold=THRESHOLDS[measure],
+        objective=0.95,
+        unary=unary,
+        rejected=rejected,
+    )
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,9 @@ ROWS = [
 ]
 
 
-def story(moment: Moment, outcome: Outcome, *, stream: bool = True, n: int = 1, max_tokens: int = MAX_TOKENS) -> Story:
+def request(
+    moment: Moment, outcome: Outcome, *, stream: bool = True, n: int = 1, max_tokens: int = MAX_TOKENS
+) -> Story:
     first = moment.first_token
     return Story(
         stream=stream,
@@ -133,7 +143,7 @@ def story(moment: Moment, outcome: Outcome, *, stream: bool = True, n: int = 1, 
     )
 
 
-def judged(what: Slo, of: Story) -> Verdict | None:
+def verdict(what: Slo, of: Story) -> Verdict | None:
     return judge_story([what], FIRST_TOKEN_TIMEOUT, of).get(what.name)
 
 
@@ -145,7 +155,7 @@ def test_the_table_holds_every_outcome_moment_and_signal() -> None:
 
 @pytest.mark.parametrize("measure,moment,outcome,expected", ROWS)
 def test_a_verdict_falls_as_defined(measure: Measure, moment: str, outcome: Outcome, expected: Verdict | None) -> None:
-    assert judged(slo(measure), story(MOMENTS[moment], outcome)) is expected
+    assert verdict(slo(measure), request(MOMENTS[moment], outcome)) is expected
 
 
 @pytest.mark.parametrize("measure", [Measure.TTFT, Measure.TPOT, Measure.ITL_P95])
@@ -161,9 +171,9 @@ def test_a_verdict_falls_as_defined(measure: Measure, moment: str, outcome: Outc
 def test_a_unary_request_is_judged_by_its_whole_time_only_where_the_slo_says_so(
     measure: Measure, outcome: Outcome, end: float, expected: Verdict
 ) -> None:
-    unary = story(Moment(end=end), outcome, stream=False)
-    assert judged(slo(measure), unary) is None
-    assert judged(slo(measure, unary=Unary.E2E), unary) is expected
+    unary = request(Moment(end=end), outcome, stream=False)
+    assert verdict(slo(measure), unary) is None
+    assert verdict(slo(measure, unary=Unary.E2E), unary) is expected
 
 
 @pytest.mark.parametrize("measure", [Measure.TPOT, Measure.ITL_P95])
@@ -174,33 +184,35 @@ def test_a_unary_request_is_judged_by_its_whole_time_only_where_the_slo_says_so(
 def test_a_signal_that_a_request_cannot_have_makes_no_event(
     measure: Measure, outcome: Outcome, n: int, max_tokens: int
 ) -> None:
-    assert judged(slo(measure), story(MOMENTS["past first_token_timeout"], outcome, n=n, max_tokens=max_tokens)) is None
+    assert (
+        verdict(slo(measure), request(MOMENTS["past first_token_timeout"], outcome, n=n, max_tokens=max_tokens)) is None
+    )
 
 
 @pytest.mark.parametrize("measure", [Measure.TPOT, Measure.ITL_P95])
 def test_one_token_of_many_allowed_has_no_time_between_tokens(measure: Measure) -> None:
-    assert judged(slo(measure), story(Moment(end=2, first_token=1), Outcome.OK)) is None
+    assert verdict(slo(measure), request(Moment(end=2, first_token=1), Outcome.OK)) is None
 
 
 @pytest.mark.parametrize("measure", [Measure.QUEUE, Measure.PREFILL, Measure.DECODE])
 def test_an_engine_time_that_is_not_known_makes_no_event(measure: Measure) -> None:
-    known = story(MOMENTS["streaming well"], Outcome.OK)
-    unknown = Story(stream=True, ending=Ending(at=2, outcome=Outcome.OK), first_token=1, gaps=known.gaps)
-    assert judged(slo(measure), unknown) is None
+    decided = request(MOMENTS["streaming well"], Outcome.OK)
+    unknown = Story(stream=True, ending=Ending(at=2, outcome=Outcome.OK), first_token=1, gaps=decided.gaps)
+    assert verdict(slo(measure), unknown) is None
 
 
 @pytest.mark.parametrize("measure", list(Measure))
 def test_a_rejection_makes_no_event_where_the_slo_excludes_it(measure: Measure) -> None:
-    assert judged(slo(measure, rejected=Rejected.EXCLUDE), story(MOMENTS["waiting"], Outcome.REJECTED)) is None
+    assert verdict(slo(measure, rejected=Rejected.EXCLUDE), request(MOMENTS["waiting"], Outcome.REJECTED)) is None
 
 
 def test_the_threshold_itself_is_still_good() -> None:
-    assert judged(slo(Measure.TTFT), story(Moment(end=9, first_token=5.0), Outcome.OK)) is Verdict.GOOD
-    assert judged(slo(Measure.E2E), story(Moment(end=30.0), Outcome.OK)) is Verdict.GOOD
+    assert verdict(slo(Measure.TTFT), request(Moment(end=9, first_token=5.0), Outcome.OK)) is Verdict.GOOD
+    assert verdict(slo(Measure.E2E), request(Moment(end=30.0), Outcome.OK)) is Verdict.GOOD
 
 
 def live_judge(*measures: Measure) -> Judge:
-    slos = [Slo(measure, ("any",), measure, THRESHOLDS[measure], 0.95) for measure in measures]
+    slos = [replace(slo(measure), name=measure) for measure in measures]
     return Judge(
         charges(slos, stream=True, several=True),
         zero=100.0,
@@ -244,18 +256,18 @@ def test_a_verdict_falls_once_and_an_early_one_is_what_the_whole_story_gives(
     gaps: list[float], first: float, outcome: Outcome, rest: float
 ) -> None:
     judge = live_judge(*Measure)
-    fallen = judge.first_token(100 + first)
+    verdicts = judge.first_token(100 + first)
     at = 100 + first
     for number, gap in enumerate(gaps, 1):
         at += gap
-        fallen += judge.clock(at)
+        verdicts += judge.clock(at)
         if gap > judge.late_gap or at > judge.late_after:  # as the relay does: other chunks decide nothing
-            fallen += judge.chunk(at, gap, number)
+            verdicts += judge.chunk(at, gap, number)
     tokens = 1 + len(gaps)
-    fallen += judge.ended(Ending(at + rest, outcome, last_chunk=at, gaps=len(gaps), completion_tokens=tokens))
-    names = [name for name, _ in fallen]
+    verdicts += judge.ended(Ending(at + rest, outcome, last_chunk=at, gaps=len(gaps), completion_tokens=tokens))
+    names = [name for name, _ in verdicts]
     assert len(names) == len(set(names))
-    assert dict(fallen) == judge.verdicts
+    assert dict(verdicts) == judge.verdicts
     if outcome is Outcome.OK and gaps:
         late = sorted(gaps)[-(-len(gaps) * 95 // 100) - 1] > 0.25
         hung = first > FIRST_TOKEN_TIMEOUT
@@ -276,3 +288,20 @@ def test_a_verdict_falls_once_and_an_early_one_is_what_the_whole_story_gives(
 )
 def test_goodput_counts_requests_good_for_all_their_slos(verdicts: list[Verdict], good: bool | None) -> None:
     assert goodput(verdicts) is good
+
+
+@pytest.mark.parametrize(
+    "status,outcome",
+    [
+        pytest.param(200, Outcome.OK, id="200"),
+        pytest.param(307, Outcome.OK, id="redirects are relayed as they are"),
+        pytest.param(400, Outcome.CLIENT_ERROR, id="400"),
+        pytest.param(429, Outcome.REJECTED, id="429"),
+        pytest.param(499, Outcome.CLIENT_ERROR, id="499"),
+        pytest.param(500, Outcome.UPSTREAM_ERROR, id="500"),
+        pytest.param(503, Outcome.REJECTED, id="503"),
+        pytest.param(504, Outcome.UPSTREAM_ERROR, id="504"),
+    ],
+)
+def test_a_status_has_one_outcome(status: int, outcome: Outcome) -> None:
+    assert outcome_of_status(status) is outcome

@@ -20,16 +20,16 @@ def samples(series: str, times: Iterable[int], each: float, random: Random, *, c
     """OpenMetrics lines: about `each` at every time, or for a counter about so much more."""
     value, rows = 0, []
     for when in times:
-        seen = int(2 * each * random.random() + random.random() * 0.99)
-        value = value + seen if counter else seen
+        sample = int(2 * each * random.random() + random.random() * 0.99)
+        value = value + sample if counter else sample
         rows.append(f"{series} {value} {when}\n")
     return "".join(rows)
 
 
 def tools_in(folder: Path | None) -> Tools:
     """The machine's programs, but prometheus and promtool of the folder, where one is given."""
-    found = find_tools()
-    return found if folder is None else replace(found, prometheus=folder / "prometheus", promtool=folder / "promtool")
+    tools = find_tools()
+    return tools if folder is None else replace(tools, prometheus=folder / "prometheus", promtool=folder / "promtool")
 
 
 @contextmanager

@@ -38,11 +38,11 @@ def constant(value: float, scrapes: int) -> str:
 
 @dataclass(slots=True)
 class Case:
-    """What Prometheus scrapes, and what it must say."""
+    """The series that Prometheus scrapes, and the results that are expected of it."""
 
     spec: SloFile
     series: Mapping[str, str]
-    every: float
+    interval: float
     """Seconds between evaluations: promtool uses one for all groups. A step where sums over steps matter."""
     sidecar_is_up: bool = True
     alerts: list[dict[str, object]] = field(default_factory=list)
@@ -50,29 +50,29 @@ class Case:
     until: float = 0.0
     """The last moment that is asked about."""
 
-    def gives(self, at: float, query: str, samples: Mapping[str, float]) -> "Case":
-        """`query` at `at` seconds gives exactly these samples, by their series."""
-        wanted = [{"labels": labels, "value": value} for labels, value in samples.items()]
+    def expect(self, at: float, query: str, samples: Mapping[str, float]) -> "Case":
+        """`query` at `at` seconds returns exactly these samples, by their series."""
+        expected = [{"labels": labels, "value": value} for labels, value in samples.items()]
         self.until = max(self.until, at)
-        self.queries.append({"expr": query, "eval_time": spell_duration(at), "exp_samples": wanted})
+        self.queries.append({"expr": query, "eval_time": spell_duration(at), "exp_samples": expected})
         return self
 
-    def fires(self, at: float, alert: str, *tiers: str) -> "Case":
+    def expect_firing(self, at: float, alert: str, *tiers: str) -> "Case":
         """`alert` fires at `at` on exactly these tiers; without tiers, it fires."""
-        found = f'sum by (tier) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
-        return self.gives(at, found, {f'{{tier="{tier}"}}' if tier else "{}": 1 for tier in tiers or ("",)})
+        query = f'sum by (tier) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
+        return self.expect(at, query, {f'{{tier="{tier}"}}' if tier else "{}": 1 for tier in tiers or ("",)})
 
-    def silent(self, at: float, alert: str = "", **labels: str) -> "Case":
+    def expect_silent(self, at: float, alert: str = "", **labels: str) -> "Case":
         """Neither `alert` fires at `at` with these labels, nor, without a name, any alert that reaches a person."""
         name = f'alertname="{alert}"' if alert else 'alertname!="Watchdog"'
         more = "".join(f',{label}="{value}"' for label, value in labels.items())
-        return self.gives(at, f'ALERTS{{{name},alertstate="firing"{more}}}', {})
+        return self.expect(at, f'ALERTS{{{name},alertstate="firing"{more}}}', {})
 
-    def says(self, at: float, alert: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> "Case":
-        """The one alert of this name that fires, word by word."""
-        wanted = [{"exp_labels": dict(labels), "exp_annotations": dict(annotations)}]
+    def expect_alert(self, at: float, alert: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> "Case":
+        """The one alert of this name that fires, with these labels and annotations."""
+        expected = [{"exp_labels": dict(labels), "exp_annotations": dict(annotations)}]
         self.until = max(self.until, at)
-        self.alerts.append({"alertname": alert, "eval_time": spell_duration(at), "exp_alerts": wanted})
+        self.alerts.append({"alertname": alert, "eval_time": spell_duration(at), "exp_alerts": expected})
         return self
 
 
@@ -90,17 +90,17 @@ class Promtool:
 
     def test(self, cases: Iterable[Case], *, hour_price: float | None = None, more: Iterable[RuleGroup] = ()) -> None:
         """All cases share the rules and the pace of the first, and rules of others that are held against them."""
-        every = list(cases)
-        asked = [str(query["expr"]) for case in every for query in case.queries]
-        asked += [f'ALERTS{{alertname="{alert["alertname"]}"}}' for case in every for alert in case.alerts]
-        groups = _read_by(asked, [*rules(every[0].spec, hour_price=hour_price), *more])
+        all_cases = list(cases)
+        queries = [str(query["expr"]) for case in all_cases for query in case.queries]
+        queries += [f'ALERTS{{alertname="{alert["alertname"]}"}}' for case in all_cases for alert in case.alerts]
+        groups = _rules_read_by(queries, [*rules(all_cases[0].spec, hour_price=hour_price), *more])
         (self.folder / "rules.yaml").write_text(to_yaml(groups))
         document = {
             "rule_files": ["rules.yaml"],
-            "evaluation_interval": spell_duration(every[0].every),
+            "evaluation_interval": spell_duration(all_cases[0].interval),
             # promtool takes groups in any order unless told; a count must be there before what is made of it
             "group_eval_order": [group.name for group in groups],
-            "tests": [_plain(case) for case in every],
+            "tests": [_plain(case) for case in all_cases],
         }
         path = self.folder / "test.yaml"
         path.write_text(yaml.safe_dump(document))
@@ -109,44 +109,44 @@ class Promtool:
     def _run(self, *words: str) -> None:
         for program in self.programs:
             done = subprocess.run([str(program), *words], capture_output=True, text=True, check=False, env=_ENVIRONMENT)
-            said = f"{program}: {done.stdout}{done.stderr}"
-            assert done.returncode == 0, said
-            assert "FAILED" not in said, said
+            output = f"{program}: {done.stdout}{done.stderr}"
+            assert done.returncode == 0, output
+            assert "FAILED" not in output, output
 
 
 _SELECTED = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{([^{}]*)\})?")
 _EQUALS = re.compile(r'(\w+)="([^"]*)"')
 
 
-def _read_by(queries: Iterable[str], groups: Iterable[RuleGroup]) -> list[RuleGroup]:
+def _rules_read_by(queries: Iterable[str], groups: Iterable[RuleGroup]) -> list[RuleGroup]:
     """The rules that these queries read, and those that they read in turn: promtool takes its time for each rule.
 
     A rule is left out only where no selector has its name, or each that has wants another value of one of its labels;
     none is where names are asked by pattern.
     """
     left, todo = list(groups), list(queries)
-    kept: list[Recording | Alert] = []
+    selected: list[Recording | Alert] = []
     while todo:
         selectors = [(name, dict(_EQUALS.findall(where))) for name, where in _SELECTED.findall(" ".join(todo))]
-        found = [
+        matching = [
             rule
             for group in left
             for rule in group.rules
-            if rule not in kept and any(_gives(rule, name, where) for name, where in selectors)
+            if rule not in selected and any(_provides(rule, name, where) for name, where in selectors)
         ]
-        kept += found
-        todo = [rule.expr for rule in found]
-    chosen = [replace(group, rules=tuple(rule for rule in group.rules if rule in kept)) for group in left]
-    return [group for group in chosen if group.rules]
+        selected += matching
+        todo = [rule.expr for rule in matching]
+    groups_read = [replace(group, rules=tuple(rule for rule in group.rules if rule in selected)) for group in left]
+    return [group for group in groups_read if group.rules]
 
 
-def _gives(rule: Recording | Alert, name: str, where: Mapping[str, str]) -> bool:
+def _provides(rule: Recording | Alert, name: str, where: Mapping[str, str]) -> bool:
     match rule:
         case Recording(series, _, labels):
-            named, fixed = name in (series.name, "__name__"), dict(labels)
+            is_named, fixed = name in (series.name, "__name__"), dict(labels)
         case Alert(alert, _, labels):
-            named, fixed = name in ("ALERTS", "__name__"), {"alertname": alert, **labels}
-    return named and all(where.get(label, value) == value for label, value in fixed.items())
+            is_named, fixed = name in ("ALERTS", "__name__"), {"alertname": alert, **labels}
+    return is_named and all(where.get(label, value) == value for label, value in fixed.items())
 
 
 def _plain(case: Case) -> dict[str, object]:
@@ -164,7 +164,7 @@ def _plain(case: Case) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Counts scrapes and seconds in steps, so that one story fits each period."""
+    """Counts scrapes and seconds in steps, so that one scenario fits each period."""
 
     spec: SloFile
 
@@ -183,24 +183,24 @@ class Pace:
     def seconds(self, steps: float) -> float:
         return steps * self.step
 
-    def judged(
+    def slo_events(
         self,
-        *story: tuple[float, float, float],
+        *phases: tuple[float, float, float],
         slo: str = "ttft",
         start: float = 1000.0,
         model: str = "org/m",
         tenant: str = "other",
         more: str = "",
     ) -> dict[str, str]:
-        """Events and bad events of one SLO; a chapter is steps, events per scrape, share of bad ones."""
+        """Events and bad events of one SLO; a phase is steps, events per scrape, share of bad ones."""
         labels = f'model="{model}",class="siso",slo="{slo}",tenant="{tenant}"{more}'
-        runs: Sequence[tuple[int, float, float]] = [(self.scrapes(steps), rate, bad) for steps, rate, bad in story]
+        runs: Sequence[tuple[int, float, float]] = [(self.scrapes(steps), rate, bad) for steps, rate, bad in phases]
         return {
             f"llm_slo_events_total{{{labels}}}": counter(*((rate, n) for n, rate, _ in runs), start=start),
             f"llm_slo_bad_events_total{{{labels}}}": counter(*((rate * bad, n) for n, rate, bad in runs), start=start),
         }
 
-    def counted(
+    def slo_event_runs(
         self, events: Sequence[tuple[float, int]], bad: Sequence[tuple[float, int]], model: str = "org/m"
     ) -> dict[str, str]:
         """Events and bad events of one SLO as runs of growth per scrape and scrapes."""

@@ -31,7 +31,7 @@ PER_TENANT = (
 Labels = Mapping[str, str]
 
 
-def made(folder: Path, *flags: str) -> Path:
+def render_configuration(folder: Path, *flags: str) -> Path:
     """What the command writes."""
     assert main(["alerts", "alertmanager", "--out", str(folder), *flags]) == 0
     return folder / "alertmanager.yml"
@@ -39,9 +39,9 @@ def made(folder: Path, *flags: str) -> Path:
 
 def wait_until(condition: Callable[[], bool], within: float = 10) -> bool:
     give_up = time.monotonic() + within
-    while not (holds := condition()) and time.monotonic() < give_up:
+    while not (is_true := condition()) and time.monotonic() < give_up:
         time.sleep(0.05)
-    return holds
+    return is_true
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Alertmanager:
         now = datetime.now(UTC)
         # not in the past, where the first would be sent at once and alone
         times = {"startsAt": now, "endsAt": now + timedelta(minutes=5)} if firing else {"endsAt": now}
-        spelled = {name: at.isoformat() for name, at in times.items()}
-        body = [{"labels": dict(labels), "annotations": dict(annotations or {}), **spelled} for labels in alerts]
+        rfc3339 = {name: at.isoformat() for name, at in times.items()}
+        body = [{"labels": dict(labels), "annotations": dict(annotations or {}), **rfc3339} for labels in alerts]
         request = urllib.request.Request(
             f"{self.url}/api/v2/alerts", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
@@ -77,7 +77,7 @@ class Alertmanager:
 def running(folder: Path, tools: Tools, *flags: str, **more: Any) -> Iterator[Alertmanager]:
     """With what the command makes of the flags, and with `more` in its `global`; alone, on loopback."""
     config = services.LabConfig(folder=RunFolder(folder), ports=free_ports())
-    path = made(folder, *flags)
+    path = render_configuration(folder, *flags)
     document = yaml.safe_load(path.read_text())
     document["global"] = {**document.get("global", {}), **more}
     path.write_text(yaml.safe_dump(document))
@@ -87,10 +87,10 @@ def running(folder: Path, tools: Tools, *flags: str, **more: Any) -> Iterator[Al
         log.open("wb") as output,
         subprocess.Popen(service.command, cwd=service.cwd, stdout=output, stderr=subprocess.STDOUT) as process,
     ):
-        found = Alertmanager(config.ports.url("alertmanager"))
+        alertmanager = Alertmanager(config.ports.url("alertmanager"))
         try:
-            assert wait_until(lambda: found.is_ready() or process.poll() is not None, within=30), log.read_text()
+            assert wait_until(lambda: alertmanager.is_ready() or process.poll() is not None, within=30), log.read_text()
             assert process.poll() is None, log.read_text()
-            yield found
+            yield alertmanager
         finally:
             process.terminate()

@@ -54,7 +54,7 @@ def http_sink() -> Iterator[HttpSink]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, _served(server):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, _serving(server):
         sink = HttpSink(server.server_address[1])
         yield sink
 
@@ -86,13 +86,13 @@ def mail_sink() -> Iterator[MailSink]:
     class Server(socketserver.ThreadingTCPServer):
         daemon_threads = True
 
-    with Server(("127.0.0.1", 0), Handler) as server, _served(server):
+    with Server(("127.0.0.1", 0), Handler) as server, _serving(server):
         sink = MailSink(server.server_address[1])
         yield sink
 
 
 @contextmanager
-def _served(server: socketserver.BaseServer) -> Iterator[None]:
+def _serving(server: socketserver.BaseServer) -> Iterator[None]:
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:

@@ -10,7 +10,7 @@ import yaml
 from compose import rewrite_config
 from compose.cli import main
 from compose.prometheus_tools import Tools
-from tests.alerts.alertmanager.live_alertmanager import PER_TENANT, ROOT, WEBHOOKS, made
+from tests.alerts.alertmanager.live_alertmanager import PER_TENANT, ROOT, WEBHOOKS, render_configuration
 
 GENERATED = ROOT / "alerts" / "generated"
 SECRETS = "/etc/alertmanager/secrets"
@@ -42,9 +42,9 @@ def tenants(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def amtool(tools: Tools, *words: str | Path) -> str:
     done = subprocess.run([str(tools.amtool), *map(str, words)], capture_output=True, text=True, check=False)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    return said
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    return output
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def amtool(tools: Tools, *words: str | Path) -> str:
 def test_the_committed_files_are_what_the_command_gives(
     tmp_path: Path, committed: Path, flags: tuple[str, ...]
 ) -> None:
-    made(tmp_path, *flags)
+    render_configuration(tmp_path, *flags)
     for path in (path for path in tmp_path.rglob("*") if path.is_file()):
         assert (committed / path.relative_to(tmp_path)).read_text() == path.read_text()
 
@@ -81,14 +81,14 @@ def test_the_heading_is_the_command_that_makes_the_file(capsys: pytest.CaptureFi
     ],
 )
 def test_amtool_finds_no_fault(tools: Tools, tenants: str, tmp_path: Path, flags: tuple[str, ...]) -> None:
-    path = made(tmp_path, "--slos", tenants, *flags)
-    said = amtool(tools, "check-config", path)
-    assert "4 inhibit rules" in said
-    assert f"{(tmp_path / 'templates').exists():d} templates" in said
+    path = render_configuration(tmp_path, "--slos", tenants, *flags)
+    output = amtool(tools, "check-config", path)
+    assert "4 inhibit rules" in output
+    assert f"{(tmp_path / 'templates').exists():d} templates" in output
 
 
 def test_a_url_that_is_a_secret_stays_in_its_file(tools: Tools, tmp_path: Path) -> None:
-    path = made(tmp_path, *WEBHOOKS, "--page", "webhook=@/s/hook", "--heartbeat", "@/s/heartbeat")
+    path = render_configuration(tmp_path, *WEBHOOKS, "--page", "webhook=@/s/hook", "--heartbeat", "@/s/heartbeat")
     receivers = {each["name"]: each for each in yaml.safe_load(path.read_text())["receivers"]}
     assert receivers["page"]["webhook_configs"][1] == {"url_file": "/s/hook", "send_resolved": True}
     assert receivers["heartbeat"]["webhook_configs"] == [{"url_file": "/s/heartbeat", "send_resolved": False}]
@@ -117,7 +117,7 @@ def test_a_url_that_is_a_secret_stays_in_its_file(tools: Tools, tmp_path: Path) 
 def test_each_alert_goes_to_its_receiver(
     tools: Tools, tenants: str, tmp_path: Path, labels: str, receiver: str
 ) -> None:
-    path = made(tmp_path, "--slos", tenants, *WEBHOOKS, *ROUTES)
+    path = render_configuration(tmp_path, "--slos", tenants, *WEBHOOKS, *ROUTES)
     flags = (f"--config.file={path}", f"--verify.receivers={receiver}")
     amtool(tools, "config", "routes", "test", *flags, *shlex.split(labels))
 
@@ -140,8 +140,8 @@ PAGERDUTY_KEY = (
         pytest.param(
             [],
             [
-                f"--page: nobody would hear of a page; write where it goes: {FORMS}",
-                f"--ticket: nobody would hear of a ticket; write where it goes: {FORMS}",
+                f"--page: nobody would be notified of a page; write where it goes: {FORMS}",
+                f"--ticket: nobody would be notified of a ticket; write where it goes: {FORMS}",
             ],
             id="nobody hears anything",
         ),
@@ -223,8 +223,8 @@ def test_standard_output_has_no_room_for_the_template(capsys: pytest.CaptureFixt
 
 
 def test_who_forgets_the_heartbeat_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = made(tmp_path, *WEBHOOKS)
+    path = render_configuration(tmp_path, *WEBHOOKS)
     assert capsys.readouterr().out == (
-        f"{path}: who hears of pages, tickets and the Watchdog\n"
-        "note: without --heartbeat, nobody hears that Prometheus or Alertmanager itself is down\n"
+        f"{path}: routes of pages, tickets and the Watchdog\n"
+        "note: without --heartbeat, nobody is notified when Prometheus or Alertmanager itself is down\n"
     )

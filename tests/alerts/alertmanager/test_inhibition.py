@@ -35,12 +35,12 @@ DEAD = alert("LLMEngineDown", PAGE, ENGINE, {"job": "vllm-slo-sidecar"})
 
 @pytest.fixture(scope="module")
 def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alertmanager]:
-    with running(tmp_path_factory.mktemp("alertmanager"), tools, *WEBHOOKS, "--keep-apart", "cluster") as found:
-        yield found
+    with running(tmp_path_factory.mktemp("alertmanager"), tools, *WEBHOOKS, "--keep-apart", "cluster") as server:
+        yield server
 
 
 @pytest.mark.parametrize(
-    "source, quiet, heard",
+    "source, quiet, active",
     [
         pytest.param(
             alert("LLMErrorBudgetBurn", PAGE, SLO, {"tier": "fast-page", "window": "1h"}),
@@ -117,19 +117,19 @@ def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iter
     ],
 )
 def test_an_alert_keeps_quiet_beside_what_explains_it_and_beside_nothing_else(
-    alertmanager: Alertmanager, source: Labels, quiet: list[Labels], heard: list[Labels]
+    alertmanager: Alertmanager, source: Labels, quiet: list[Labels], active: list[Labels]
 ) -> None:
-    every = [source, *quiet, *heard, WATCHDOG]
-    alertmanager.post(every)
+    alerts = [source, *quiet, *active, WATCHDOG]
+    alertmanager.post(alerts)
     try:
-        wanted = {frozenset(each.items()): "suppressed" if each in quiet else "active" for each in every}
+        expected = {frozenset(each.items()): "suppressed" if each in quiet else "active" for each in alerts}
 
-        def found() -> dict[frozenset[tuple[str, str]], str]:
+        def states() -> dict[frozenset[tuple[str, str]], str]:
             return {frozenset(labels.items()): state for labels, state in alertmanager.states()}
 
-        assert wait_until(lambda: found() == wanted), found()
+        assert wait_until(lambda: states() == expected), states()
     finally:
-        alertmanager.post(every, firing=False)
+        alertmanager.post(alerts, firing=False)
         assert wait_until(lambda: not alertmanager.states())
 
 
@@ -165,7 +165,7 @@ def carried(rule: Alert) -> set[str]:
 
 @pytest.mark.parametrize("each", [pytest.param(each, id=f"{each.source[0]} over others") for each in INHIBITIONS])
 def test_what_alerts_are_compared_by_is_on_them(each: Inhibition) -> None:
-    made = [rule for group in rules(loads(PER_TENANT)) for rule in group.rules if isinstance(rule, Alert)]
+    alert_rules = [rule for group in rules(loads(PER_TENANT)) for rule in group.rules if isinstance(rule, Alert)]
     for name in (*each.source, *each.target):
-        found = [carried(rule) for rule in made if rule.name == name]
-        assert any({each.needs, *each.equal} - {Label.TENANT} <= labels for labels in found), (name, found)
+        states = [carried(rule) for rule in alert_rules if rule.name == name]
+        assert any({each.required_label, *each.equal} - {Label.TENANT} <= labels for labels in states), (name, states)

@@ -75,15 +75,15 @@ async def test_a_burn_is_paged_with_all_that_a_page_says_and_resolved_when_it_en
     async with running(config, spec, tools, print, print) as lab, offered(lab):
         page = await lab.during(arrives(lab, "firing", within=60))
         model = page.labels["model"]
-        wanted = {"severity": "page", "slo": "ttft", "class": "siso", "tier": "fast-page", "window": "1m"}
+        expected = {"severity": "page", "slo": "ttft", "class": "siso", "tier": "fast-page", "window": "1m"}
         assert page.receiver == "page"
-        assert page.labels == {"alertname": "LLMErrorBudgetBurn", "model": model, **wanted}
+        assert page.labels == {"alertname": "LLMErrorBudgetBurn", "model": model, **expected}
         assert page.annotations.keys() >= {"summary", "description", "runbook_url", "dashboard_url"}
-        said = DESCRIPTION.fullmatch(page.annotations["description"])
-        assert said, page.annotations["description"]
-        assert float(said["times"]) > 14.4
+        texts = DESCRIPTION.fullmatch(page.annotations["description"])
+        assert texts, page.annotations["description"]
+        assert float(texts["times"]) > 14.4
         assert page.annotations["summary"] == (
-            f"siso requests to {model} burn the error budget of ttft {said['times']} times too fast"
+            f"siso requests to {model} burn the error budget of ttft {texts['times']} times too fast"
         )
         assert (ROOT / page.annotations["runbook_url"]).is_file()
         dashboard = urlsplit(page.annotations["dashboard_url"])

@@ -50,13 +50,13 @@ def site(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
             *("--group-wait", "500ms", "--group-interval", "1s"),
         )
         with running(folder, tools, *flags, pagerduty_url=http.url("pagerduty")) as alertmanager:
-            found = Site(alertmanager, http, mail)
+            site = Site(alertmanager, http, mail)
             watchdog = {"alertname": "Watchdog", "severity": "none"}
             alertmanager.post([PAGE, LONG, watchdog], ANNOTATIONS)
-            assert wait_until(lambda: complete(found, 1)), http.arrived
+            assert wait_until(lambda: complete(site, 1)), http.arrived
             alertmanager.post([PAGE, LONG], ANNOTATIONS, firing=False)
-            assert wait_until(lambda: complete(found, 2)), http.arrived
-            yield found
+            assert wait_until(lambda: complete(site, 2)), http.arrived
+            yield site
 
 
 def complete(site: Site, count: int) -> bool:

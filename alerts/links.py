@@ -1,0 +1,100 @@
+"""Where an alert's runbook and dashboard panel are found; dashboards take their uids and linked titles from here."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from zlib import crc32
+
+from alerts.alert_names import AlertName
+from exporters.signals import Label
+
+
+class DashboardUid(StrEnum):
+    """Every dashboard; links and bookmarks depend on these."""
+
+    OVERVIEW = "vllm-slo-overview"
+    WORKLOAD = "vllm-slo-workload"
+    REQUESTS = "vllm-slo-requests"
+    ENGINE = "vllm-slo-engine"
+    FLEET = "vllm-slo-fleet"
+    SIDECAR = "vllm-slo-sidecar"
+    CONFIG_CHANGE = "vllm-slo-flips"
+    LOAD_TEST = "vllm-slo-load"
+
+
+class PanelTitle(StrEnum):
+    """Every panel that an alert links to."""
+
+    BUDGET_LEFT = "Error budget left"
+    BURN_RATE = "Burn rate"
+    CERTIFICATE = "Certificate"
+    ENGINE = "Engine"
+    ENGINE_OUTPUT_TOKENS = "Output tokens"
+    ENGINE_RESTARTS = "Restarts in range"
+    ENGINE_VERSION = "Version"
+    FIRING_ALERTS = "Firing alerts"
+    GOODPUT_BY_TENANT = "Goodput by tenant"
+    KV_CACHE = "KV cache in use over time"
+    NOT_COUNTED = "Not counted over time"
+    OUTCOMES = "Outcomes"
+    PREFIX_CACHE = "Prefix cache hits"
+    SIDECAR = "Sidecar"
+    THROUGHPUT = "Throughput: output tokens"
+    WAITING = "Waiting by reason"
+
+
+ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
+    AlertName.BURN: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
+    AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.BUDGET_LEFT),
+    AlertName.TENANT_BURN: (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
+    AlertName.PAGE_HELD: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
+    AlertName.CLIENT_ERRORS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
+    AlertName.REJECTIONS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
+    AlertName.BUSY_BUT_USELESS: (DashboardUid.OVERVIEW, PanelTitle.THROUGHPUT),
+    AlertName.QUEUE: (DashboardUid.ENGINE, PanelTitle.WAITING),
+    AlertName.KV_CACHE: (DashboardUid.ENGINE, PanelTitle.KV_CACHE),
+    AlertName.PREFIX_CACHE: (DashboardUid.ENGINE, PanelTitle.PREFIX_CACHE),
+    AlertName.SIDECAR_DOWN: (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
+    AlertName.ENGINE_DOWN: (DashboardUid.ENGINE, PanelTitle.ENGINE),
+    AlertName.ENGINE_STALLED: (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
+    AlertName.ENGINE_RESTARTS: (DashboardUid.ENGINE, PanelTitle.ENGINE_RESTARTS),
+    AlertName.DROPPING: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
+    AlertName.LOST: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
+    AlertName.CERTIFICATE: (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
+    AlertName.UNMEASURED: (DashboardUid.ENGINE, PanelTitle.ENGINE_VERSION),
+    AlertName.WATCHDOG: (DashboardUid.OVERVIEW, PanelTitle.FIRING_ALERTS),
+}
+"""The panel that shows what an alert is about."""
+
+LINK_VARIABLES: dict[DashboardUid, tuple[Label, ...]] = {
+    DashboardUid.OVERVIEW: (Label.MODEL, Label.CLASS),
+    DashboardUid.WORKLOAD: (Label.MODEL, Label.CLASS),
+    DashboardUid.ENGINE: (Label.INSTANCE, Label.ENGINE),
+    DashboardUid.SIDECAR: (Label.INSTANCE,),
+}
+"""The variables of each linked dashboard that labels of an alert can set."""
+
+
+def panel_id(title: str) -> int:
+    """A panel's id depends on its title alone, so that links to it hold when panels are moved."""
+    return crc32(title.encode()) % 1_000_000 + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where runbooks and Grafana are found: a URL, or a path in the repository."""
+
+    runbooks: str = "alerts/runbooks"
+    grafana: str = "http://localhost:3000"
+
+    def runbook(self, name: AlertName) -> str:
+        return f"{self.runbooks.rstrip('/')}/{name}.md"
+
+    def dashboard(self, name: AlertName) -> str:
+        """Opens at the alert's own panel, on its own class, engine or sidecar."""
+        uid, title = ALERT_PANELS[name]
+        # a label that the alert does not have leaves its variable at All; the name of a model has slashes
+        variables = (
+            f"{{{{ with $labels.{label} }}}}&var-{label}={{{{ . | urlquery }}}}{{{{ end }}}}"
+            for label in LINK_VARIABLES[uid]
+        )
+        return f"{self.grafana.rstrip('/')}/d/{uid}?viewPanel={panel_id(title)}{''.join(variables)}"

@@ -1,0 +1,138 @@
+"""Declares the keys of a YAML file as fields of dataclasses, which read the file and give its JSON Schema."""
+
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar, get_type_hints
+
+from exporters.quantities import DURATION_UNITS, spell_duration
+from exporters.yaml_reader import NAME, Node
+
+Schema = dict[str, object]
+
+_T = TypeVar("_T")
+_E = TypeVar("_E", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[_T]):
+    """The form of a value: what reads it (None after it has reported a mistake), and its JSON Schema."""
+
+    read: Callable[[Node], _T | None]
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What `Annotated` says of a field; a field without a default is a required key."""
+
+    kind: Kind[Any]
+    description: str = ""
+    name: str = ""
+    """In the file, where the field has another."""
+
+
+def read(cls: type[_T], node: Node) -> _T:
+    """The dataclass of a mapping. A required value that is missing or wrong is None, and its mistake is reported."""
+    keys = _keys(cls)
+    nodes = node.fields(keys, _required(keys))
+    values: dict[str, object] = {}
+    for name, (field, key) in keys.items():
+        value = key.kind.read(nodes[name]) if name in nodes else None
+        values[field.name] = _default(field) if value is None else value
+    return cls(**values)
+
+
+def schema(cls: type) -> Schema:
+    """The JSON Schema of a dataclass, whose docstring is its description."""
+    keys = _keys(cls)
+    properties = {name: _property(*declared) for name, declared in keys.items()}
+    required = {"required": names} if (names := _required(keys)) else {}
+    shape = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {"description": cls.__doc__, **shape, **required}
+
+
+def section(cls: type[_T], rules: Schema | None = None) -> Kind[_T]:
+    """A mapping inside another; `rules` are what its schema says besides."""
+    return Kind(lambda node: read(cls, node), {**schema(cls), **(rules or {})})
+
+
+def list_of(item: Kind[_T], empty: str | None = None) -> Kind[tuple[_T | None, ...]]:
+    """`empty` is what a message says of a list without items, where there must be one."""
+
+    def read_all(node: Node) -> tuple[_T | None, ...]:
+        problems = len(node.reader.problems)
+        items = node.items()
+        if not items and empty and len(node.reader.problems) == problems:
+            node.problem(empty)
+        return tuple(map(item.read, items))
+
+    return Kind(read_all, {"type": "array", "items": item.schema, **({"minItems": 1} if empty else {})})
+
+
+def choice(options: type[_E]) -> Kind[_E]:
+    def read_choice(node: Node) -> _E | None:
+        text = node.choice(list(options))
+        return None if text is None else options(text)
+
+    return Kind(read_choice, {"enum": [str(option) for option in options]})
+
+
+def matched(pattern: str, parse: Callable[[re.Match[str]], _T], refusal: str, **rules: object) -> Kind[_T]:
+    """A text of this pattern; `refusal` is what a message says of another, `rules` what the schema says besides."""
+
+    def read_match(node: Node) -> _T | None:
+        text = node.text()
+        match = None if text is None else re.fullmatch(pattern, text)
+        if text is not None and match is None:
+            node.problem(f"{text!r} {refusal}")
+        return None if match is None else parse(match)
+
+    return Kind(read_match, {**text_of(pattern), **rules})
+
+
+def text_of(pattern: str) -> Schema:
+    return {"type": "string", "pattern": f"^(?:{pattern})$"}
+
+
+def _count(node: Node) -> int | None:
+    value = node.number(least=1, whole=True)
+    return None if value is None else int(value)
+
+
+COUNT = Kind(_count, {"type": "integer", "minimum": 1})
+FLAG = Kind(Node.boolean, {"type": "boolean"})
+NAMED = Kind(Node.name, text_of(NAME.pattern))
+TEXT = Kind(Node.text, {"type": ["string", "number"]})
+DURATION = Kind(
+    Node.duration,
+    {
+        "description": "A duration such as 250ms, 5s, 12h or 30d.",
+        # above zero: not all digits are 0
+        **text_of(rf"(?=.*[1-9])(\d+(\.\d+)?({'|'.join(DURATION_UNITS)}))+"),
+    },
+)
+"""Seconds, above zero."""
+
+
+def _keys(cls: type) -> dict[str, tuple[Field[Any], Key]]:
+    annotated = get_type_hints(cls, include_extras=True)
+    pairs = ((field, annotated[field.name].__metadata__[0]) for field in fields(cls))
+    return {key.name or field.name: (field, key) for field, key in pairs}
+
+
+def _required(keys: dict[str, tuple[Field[Any], Key]]) -> list[str]:
+    return [name for name, (field, _) in keys.items() if field.default is MISSING]
+
+
+def _default(field: Field[Any]) -> Any:
+    return None if field.default is MISSING else field.default
+
+
+def _property(field: Field[Any], key: Key) -> Schema:
+    rules, default = dict(key.kind.schema), _default(field)
+    description = f"{key.description} {rules.pop('description', '')}".strip()
+    if default is not None and not is_dataclass(default):
+        rules["default"] = spell_duration(default) if isinstance(default, float) else default  # floats are durations
+    return {"description": description, **rules}

@@ -1,0 +1,174 @@
+"""Small SLO files: one for the sidecar, one for vLLM alone, and mistakes with the message of each."""
+
+import pytest
+
+from exporters.slos import SloFile, loads
+
+MINIMAL = """\
+version: 1
+period: 30d
+scrape_interval: 15s
+classes:
+  - {name: short, max_tokens: "<=512"}
+  - {name: long}
+slos:
+  - {name: ttft, classes: [short], signal: ttft, threshold: 5s, objective: 95%}
+"""
+
+ENGINE_ONLY = """\
+version: 1
+period: 30d
+source: engine
+classes:
+  - {name: short, max_tokens: "<=512"}
+  - {name: long}
+slos:
+  - {name: ttft, classes: [short, long], signal: ttft, threshold: 1s, objective: 95%}
+  - {name: e2e, classes: [short, long], signal: e2e, threshold: 30s, objective: 99%}
+"""
+
+MISTAKES = [
+    pytest.param(
+        "version: 1",
+        "version: 2",
+        "slos.yaml:1:10: version: '2' is not known to this release; write 1",
+        id="unknown version",
+    ),
+    pytest.param(
+        "period: 30d",
+        "period: month",
+        "slos.yaml:2:9: period: 'month' is no duration; write a number with a unit, such as 250ms, 5s, 1m, 12h or 30d",
+        id="no duration",
+    ),
+    pytest.param(
+        "period: 30d",
+        "period: 1d",
+        "slos.yaml:2:9: period: is too short for scrapes every 15 s: the fastest burn window would be 10 s and must "
+        "hold 4 scrapes; use a period of at least 144h or a scrape_interval of at most 2.5s",
+        id="period too short for its scrapes",
+    ),
+    pytest.param(
+        "scrape_interval: 15s",
+        "scrape_intervall: 15s",
+        "slos.yaml:3:1: scrape_intervall: unknown key; did you mean 'scrape_interval'?",
+        id="unknown key",
+    ),
+    pytest.param(
+        "scrape_interval: 15s",
+        "period: 15d",
+        "slos.yaml:3:1: period: is given twice; keep one",
+        id="key given twice",
+    ),
+    pytest.param(
+        'max_tokens: "<=512"',
+        'max_tokens: "512"',
+        "slos.yaml:5:31: classes[0].max_tokens: '512' is no bound; write a comparison in quotes, such as \"<512\" or "
+        '">=2048"',
+        id="no bound",
+    ),
+    pytest.param(
+        "{name: long}",
+        "{name: other}",
+        "slos.yaml:6:12: classes[1].name: 'other' is the class of requests that fit no other; choose another name",
+        id="reserved class",
+    ),
+    pytest.param(
+        "{name: long}",
+        "{name: short}",
+        "slos.yaml:6:12: classes[1].name: 'short' is the name of an earlier class; names must differ",
+        id="class named twice",
+    ),
+    pytest.param(
+        "{name: long}",
+        "{name: Long Ones}",
+        "slos.yaml:6:12: classes[1].name: 'Long Ones' is no name; use lower-case letters, digits, - and _, beginning "
+        "with a letter",
+        id="no name",
+    ),
+    pytest.param(
+        "classes: [short]",
+        "classes: [shrot]",
+        "slos.yaml:8:28: slos[0].classes[0]: no class is called 'shrot'; did you mean 'short'?",
+        id="unknown class",
+    ),
+    pytest.param(
+        "signal: ttft",
+        "signal: tft",
+        "slos.yaml:8:44: slos[0].signal: 'tft' is unknown; did you mean 'ttft'?",
+        id="unknown signal",
+    ),
+    pytest.param(
+        "threshold: 5s, ",
+        "",
+        "slos.yaml:8:5: slos[0]: threshold is missing: ttft is judged against a time; write one, such as threshold: 5s",
+        id="no threshold",
+    ),
+    pytest.param(
+        "signal: ttft",
+        "signal: availability",
+        "slos.yaml:8:69: slos[0].threshold: availability has no threshold; remove it or choose a latency signal",
+        id="threshold for availability",
+    ),
+    pytest.param(
+        "objective: 95%",
+        "objective: 100%",
+        "slos.yaml:8:76: slos[0].objective: 100% leaves no error budget, so its burn rate is undefined; the nearest "
+        "that works is 99.9%",
+        id="objective of 100 %",
+    ),
+    pytest.param(
+        "objective: 95%",
+        "objective: 0%",
+        "slos.yaml:8:76: slos[0].objective: 0% can never be missed; write a share above 0%, such as 95%",
+        id="objective of 0 %",
+    ),
+    pytest.param(
+        "objective: 95%",
+        "objective: 0.95",
+        "slos.yaml:8:76: slos[0].objective: '0.95' is no share; write a percentage, such as 99.5%",
+        id="objective that is no percentage",
+    ),
+    pytest.param(
+        "slos:\n",
+        "alerting: {min_bad: few}\nslos:\n",
+        "slos.yaml:7:21: alerting.min_bad: expected a whole number of at least 1, found 'few'",
+        id="no number",
+    ),
+    pytest.param(
+        "slos:\n",
+        "alerting: {cold_start: soon}\nslos:\n",
+        "slos.yaml:7:24: alerting.cold_start: 'soon' is no duration; write a number with a unit, such as 250ms, 5s, "
+        "1m, 12h or 30d",
+        id="cold start that is no duration",
+    ),
+    pytest.param(
+        "slos:\n",
+        "alerting: {per_tenant: true}\nslos:\n",
+        "slos.yaml:7:11: alerting: per_tenant has no tenant to tell apart; name some in tenants.allow or write false",
+        id="rules per tenant without tenants",
+    ),
+    pytest.param(
+        "slos:\n",
+        "source: vllm\nslos:\n",
+        "slos.yaml:7:9: source: 'vllm' is unknown; known: sidecar, engine",
+        id="unknown source",
+    ),
+    pytest.param(
+        "slos:\n",
+        "engine: {version: latest}\nslos:\n",
+        "slos.yaml:7:19: engine.version: 'latest' is no release of vLLM; write its number, such as 0.25 or v0.25.1",
+        id="no release of vLLM",
+    ),
+    pytest.param(
+        "slos:\n",
+        "trust_request_start: maybe\nslos:\n",
+        "slos.yaml:7:22: trust_request_start: expected true or false, found 'maybe'",
+        id="no boolean",
+    ),
+]
+"""What stands in `MINIMAL`, what replaces it, and the whole message."""
+
+
+def engine_only(version: str) -> SloFile:
+    """`ENGINE_ONLY` for a release of vLLM."""
+    return loads(ENGINE_ONLY.replace("source: engine", f"source: engine\nengine: {{version: {version}}}"))
