@@ -47,10 +47,8 @@ async def chromium() -> AsyncIterator[Tab]:
         yield tab
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def tab(chromium: Tab) -> Tab:
-    """The one tab, without the page of the test before."""
-    await chromium.send("Page.navigate", url="about:blank")
+@pytest.fixture
+def tab(chromium: Tab) -> Tab:
     chromium.events.clear()
     return chromium
 
