@@ -154,7 +154,7 @@ def generators(folder: Path, port: int, cores: machine.Cores, patience: float = 
 
 
 def _listens(process: subprocess.Popen[bytes], port: int) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60  # far more than a busy machine takes
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port), timeout=1).close()

@@ -57,7 +57,7 @@ def test_what_refuses_the_connection_is_an_error(load: Generators) -> None:
 
 
 def test_a_load_that_is_held_says_at_its_end_how_many_streams_were_open(load: Generators) -> None:
-    with load.holding(Load(connections=7, seconds=60, warmup=0.2, tokens=10_000), load.engine_port) as counts:
+    with load.holding(Load(connections=7, seconds=60, warmup=1.0, tokens=10_000), load.engine_port) as counts:
         assert not counts
     assert (counts["open"], counts["errors"], counts["short"]) == (7, 0, 0)
 
