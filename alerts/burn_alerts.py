@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from alerts.alert_annotations import annotations, describe, percent
 from alerts.alert_names import AlertName
-from alerts.annotations import annotations, describe, percent
 from alerts.cold_start import cold_start_limit
 from alerts.links import Links
 from alerts.promql import select, within

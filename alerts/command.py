@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from alerts import alertmanager, alertmanager_flags, diagnostics, explain, json_schema, receivers
-from alerts.annotations import describe
+from alerts.alert_annotations import describe
 from alerts.burn_alerts import rescaled
 from alerts.engine_only import effective_spec, evaluate_slos
 from alerts.links import Links

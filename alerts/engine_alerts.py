@@ -1,7 +1,7 @@
 """Alerts on causes inside a running engine; they are tickets, as their effect on users pages as a burn."""
 
+from alerts.alert_annotations import annotations, percent
 from alerts.alert_names import AlertName
-from alerts.annotations import annotations, percent
 from alerts.baselines import baseline
 from alerts.links import Links
 from alerts.promql import increase, select, sum_by

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from alerts.alert_annotations import describe, percent
 from alerts.alert_names import AlertName
-from alerts.annotations import describe, percent
 from alerts.cold_start import cold_start_limit
 from alerts.detection_time import Detection, detections, fastest
 from alerts.engine_only import CAVEAT

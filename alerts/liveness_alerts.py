@@ -1,7 +1,7 @@
 """Alerts on sidecars, engines and certificates that are down, stalled, lossy or about to expire."""
 
+from alerts.alert_annotations import annotations
 from alerts.alert_names import AlertName
-from alerts.annotations import annotations
 from alerts.cold_start import cold_start_limit, second_start_interval, starting
 from alerts.links import Links
 from alerts.promql import escape, increase, select, sum_by

@@ -1,7 +1,7 @@
 """Recording rules and pages per tenant, only in short windows, as tenants multiply series."""
 
+from alerts.alert_annotations import annotations, describe, percent
 from alerts.alert_names import AlertName
-from alerts.annotations import annotations, describe, percent
 from alerts.links import Links
 from alerts.promql import ratio, select, within
 from alerts.recording_rules import direct_count

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from alerts.alert_annotations import annotations, percent
 from alerts.alert_names import AlertName
-from alerts.annotations import annotations, percent
 from alerts.baselines import baseline
 from alerts.links import Links
 from alerts.promql import increase, ratio, select, sum_by

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from alerts.alert_annotations import annotations
 from alerts.alert_names import AlertName
-from alerts.annotations import annotations
 from alerts.engine_only import ALL_REQUESTS, CAVEAT, SupportedSlo, supported_slos, version
 from alerts.links import Links
 from alerts.promql import escape, select
