@@ -1,4 +1,4 @@
-# make demo: watch an SLO burn, a page arrive, a flag flip and the alert resolve. make test: pass the tests.
+# make demo: watch an SLO burn, a page arrive, a setting change and the alert resolve. make test: pass the tests.
 # Both do all set-up; they need Python >= 3.11, make and the package registries.
 PYTHON ?= python3
 VENV := .venv
@@ -26,12 +26,15 @@ pictures: setup
 	$(BIN)/vllm-slo demo --png
 	cp .lab/run/dashboards/*.png dashboards/pictures/
 
-# All tests, on every core; WORKERS=0 runs them one after the other. make coverage prints besides what no test reaches.
+# All tests, on every core; WORKERS=0 runs them one after the other. COVERAGE=1 prints what no test reaches.
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist worksteal
-test coverage: setup
+test: setup
 	@! command -v npm >/dev/null || $(MAKE) --no-print-directory schema || echo "Grafana's types were not available" >&2
-	$(BIN)/pytest $(PARALLEL) $(if $(filter coverage,$@),--cov --cov-report=term-missing:skip-covered)
+	$(BIN)/pytest $(PARALLEL) $(if $(COVERAGE),--cov --cov-report=term-missing:skip-covered)
+
+coverage:
+	$(MAKE) --no-print-directory test COVERAGE=1
 
 # The tests that start no program; the closing line says how many are left out.
 test-fast: setup

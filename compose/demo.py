@@ -208,9 +208,9 @@ async def _wait_until_settled(lab: Lab) -> None:
 async def _dashboard(lab: Lab, start: float, end: float) -> dict[str, dict[str, float]]:
     values = {**intervals(end - start, lab.spec.scrape_interval), "model": ".*", "class": ".*"}
     return {
-        name: {key: value for key, value in found.items() if value == value}  # noqa: PLR0124 - NaN is no traffic
+        name: {key: value for key, value in by_class.items() if value == value}  # noqa: PLR0124 - NaN is no traffic
         for name, expression in range_total_queries().items()
-        for found in [
+        for by_class in [
             await asyncio.to_thread(lab.prometheus.query_by, signals.Label.CLASS, expand(expression, values), end)
         ]
     }

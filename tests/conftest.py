@@ -50,7 +50,7 @@ def _starts_programs(module: Path) -> bool:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """A worker a core, up to eight: beyond that, starting them costs more than it saves."""
-    return min(8, len(os.sched_getaffinity(0)))
+    return min(8, os.cpu_count() or 1)
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -79,8 +79,8 @@ def programs(request: pytest.FixtureRequest) -> tuple[Path, ...]:
     """Of $PROMTOOLS, where several versions are to be asked (`old/promtool:new/promtool`), else the machine's."""
     if named := os.environ.get("PROMTOOLS"):
         return tuple(map(Path, named.split(os.pathsep)))
-    found: Tools = request.getfixturevalue("tools")
-    return (found.promtool,)
+    installed: Tools = request.getfixturevalue("tools")
+    return (installed.promtool,)
 
 
 @pytest.fixture

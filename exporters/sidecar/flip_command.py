@@ -14,9 +14,9 @@ from exporters.sidecar.http_api.admin import Accepted, Declaration, Refused, mis
 TIMEOUT = 10.0
 
 _MEANING = {
-    DeclarationResult.CHANGED: "flipped",
-    DeclarationResult.NOTE_ADDED: "flipped already, as the engine shows; the note stands there",
-    DeclarationResult.PENDING: "the engine shows another value; the flip counts when it shows this one",
+    DeclarationResult.CHANGED: "changed",
+    DeclarationResult.NOTE_ADDED: "changed already, as the engine shows; the note is added to that change",
+    DeclarationResult.PENDING: "the engine shows another value; the change counts when it shows this one",
     DeclarationResult.UNCHANGED: "unchanged",
 }
 
@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a setting that holds from now on, such as scheduling_policy=priority or image=v0.33.0 (repeatable)",
     )
-    parser.add_argument("--note", default="", metavar="TEXT", help="why, or what else; listed with the flip")
+    parser.add_argument("--note", default="", metavar="TEXT", help="why, or what else; listed with the change")
     parser.add_argument(
         "--engine", metavar="HOST:PORT", help="the engine, as in the label `engine` (default: all of that sidecar)"
     )

@@ -36,8 +36,8 @@ MOST = 3.0
 
 def values(engines: int, classes: int) -> dict[str, tuple[str, ...]]:
     """What each label may be; one of another name has three values."""
-    found = windows(load(SHIPPED))
-    lengths = {*found.direct, *found.of_steps, *found.of_dozens}
+    recorded_windows = windows(load(SHIPPED))
+    lengths = {*recorded_windows.direct, *recorded_windows.of_steps, *recorded_windows.of_dozens}
     return {
         Label.MODEL: ("org/m",),
         Label.CLASS: tuple(f"c{n}" for n in range(classes)),
@@ -66,19 +66,19 @@ def values(engines: int, classes: int) -> dict[str, tuple[str, ...]]:
     }
 
 
-def lines(asked: Mapping[str, int], engines: int, classes: int, now: int) -> Iterator[str]:
-    """OpenMetrics text of the series asked, and how far back in seconds; each engine has its own sidecar."""
-    random, known = Random(1), values(engines, classes)  # noqa: S311 - figures, no secrets
+def lines(ages: Mapping[str, int], engines: int, classes: int, now: int) -> Iterator[str]:
+    """OpenMetrics text of series, by their age in seconds; each engine has its own sidecar."""
+    random, value_of = Random(1), values(engines, classes)  # noqa: S311 - figures, no secrets
     recorded = {each.name for each in RECORDED}
     from_one = {FIRING, *(name for each in LOAD_SIGNALS for name in (each.name, each.bucket))}
     buckets = {each.bucket: (*map(str, each.bounds), "+Inf") for each in SIGNALS}
-    for name, back in sorted(asked.items()):
+    for name, back in sorted(ages.items()):
         since = now - back - STEP  # the first point looks back, too
         scraped = (*range(now - PAST, since, DAY // 2), *range(since, now + 1, SCRAPE))
         times = range(now - PAST, now + 1, STEP) if name in recorded else scraped
         bounds = buckets.get(name, ("",))
         choices = {
-            label: bounds if label == "le" else known.get(label, tuple(f"{label}{n}" for n in range(3)))
+            label: bounds if label == "le" else value_of.get(label, tuple(f"{label}{n}" for n in range(3)))
             for label in sorted(SERIES[name].labels - {Label.ENGINE})
         }
         if name in from_one:
@@ -102,28 +102,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of which each query's quickest counts")
     parser.add_argument("--slowest", type=int, default=3, help="queries to name of each dashboard")
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: those of the machine)")
-    given = parser.parse_args()
+    options = parser.parse_args()
     pages = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json"))]
     checks = {page["title"]: (list(checks_of(page)), _range(page)) for page in pages}
     now = int(time.time()) // SCRAPE * SCRAPE
-    asked: dict[str, int] = {}
+    ages: dict[str, int] = {}
     for page, seconds in checks.values():
         for check in page:
             back = seconds if check.query_type is QueryType.RANGE or "$__range" in check.expression else HOUR
-            asked |= {name: max(back, asked.get(name, 0)) for name in series_in(check.expression) if name in SERIES}
+            ages |= {name: max(back, ages.get(name, 0)) for name in series_in(check.expression) if name in SERIES}
     took: dict[str, list[Finding]] = {}
     worked: dict[str, float] = {}
-    with prometheus_over(lines(asked, given.engines, given.classes, now), PORT, tools_in(given.tools)) as url:
+    with prometheus_over(lines(ages, options.engines, options.classes, now), PORT, tools_in(options.tools)) as url:
         for title, (page, seconds) in checks.items():
             before = _processor(url)
-            took[title] = quickest(page, Prometheus(url), TimeRange(now - seconds, now, SCRAPE), given.rounds)
-            worked[title] = (_processor(url) - before) / given.rounds
-    print(f"{given.engines} engines x {given.classes} classes, {PAST // DAY} days")
-    for title, found in took.items():
-        print(f"{title:16} {len(found):3} queries {_sum(found):6.2f} s, of the processors {worked[title]:5.2f} s")
-        for each in sorted(found, key=lambda each: -each.measurement.seconds)[: given.slowest]:
-            said = each.measurement.error or f"{each.measurement.series} series"
-            print(f"  {each.measurement.seconds:6.2f} s {each.check.panel} {each.check.ref}, {said}")
+            took[title] = quickest(page, Prometheus(url), TimeRange(now - seconds, now, SCRAPE), options.rounds)
+            worked[title] = (_processor(url) - before) / options.rounds
+    print(f"{options.engines} engines x {options.classes} classes, {PAST // DAY} days")
+    for title, findings in took.items():
+        print(f"{title:16} {len(findings):3} queries {_sum(findings):6.2f} s, of the processors {worked[title]:5.2f} s")
+        for each in sorted(findings, key=lambda each: -each.measurement.seconds)[: options.slowest]:
+            outcome = each.measurement.error or f"{each.measurement.series} series"
+            print(f"  {each.measurement.seconds:6.2f} s {each.check.panel} {each.check.ref}, {outcome}")
     late = [title for title, seconds in worked.items() if seconds > MOST]
     sys.exit(f"over {MOST:g} s: {', '.join(late)}" if late else 0)
 
@@ -131,7 +131,7 @@ def main() -> None:
 def quickest(checks: Sequence[Check], prometheus: Prometheus, span: TimeRange, rounds: int) -> list[Finding]:
     """Each query's quickest of so many rounds, as what else the machine does is no cost of it."""
     every = zip(*(audit(checks, prometheus, span, concurrency=1) for _ in range(rounds)), strict=True)
-    return [min(found, key=lambda each: each.measurement.seconds) for found in every]
+    return [min(findings, key=lambda each: each.measurement.seconds) for findings in every]
 
 
 def _sum(findings: Iterable[Finding]) -> float:

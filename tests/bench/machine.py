@@ -36,12 +36,12 @@ def pinned(cores: frozenset[int]) -> Iterator[None]:
 
 def tree(pid: int) -> list[int]:
     """A process and all below it."""
-    found = [pid]
-    for one in found:
+    pids = [pid]
+    for one in pids:
         for thread in Path(f"/proc/{one}/task").glob("*/children"):
             with contextlib.suppress(OSError):
-                found += [int(child) for child in thread.read_text().split()]
-    return found
+                pids += [int(child) for child in thread.read_text().split()]
+    return pids
 
 
 def cpu_seconds(pid: int) -> float:

@@ -121,8 +121,8 @@ def measure(measure: Measure, effort: Effort, proxies: list[Running], generators
             reading = generators.measure(load, proxy.port, proxy.pid)
             for name, show in measure.shows.items():
                 values[name][proxy.name].append(show(reading, direct))
-            said = ", ".join(f"{name} {seen[proxy.name][-1]:.3g}" for name, seen in values.items())
-            log(f"  round {number}, {proxy.name}: {said}{remember(weak, proxy.name, load, reading)}")
+            summary = ", ".join(f"{name} {counts[proxy.name][-1]:.3g}" for name, counts in values.items())
+            log(f"  round {number}, {proxy.name}: {summary}{remember(weak, proxy.name, load, reading)}")
             if load != measure.load:
                 weak[f"{proxy.name}: with {load.connections} connections only, as many as it bears"] += 1
     return Result(measure.title, [Quantity(*one) for one in values.items()], notes(weak, effort.rounds))
@@ -145,10 +145,10 @@ def weaknesses(load: Load, reading: Reading) -> list[str]:
 
 def remember(weak: Counter[str], who: str, load: Load, reading: Reading) -> str:
     """Count what is weak, and say it for the log."""
-    found = weaknesses(load, reading)
-    weak.update(f"{who}: {reason}" for reason in found)
-    return "".join(f"; weak: {reason}" for reason in found)
+    reasons = weaknesses(load, reading)
+    weak.update(f"{who}: {reason}" for reason in reasons)
+    return "".join(f"; weak: {reason}" for reason in reasons)
 
 
 def notes(weak: Counter[str], rounds: int) -> list[str]:
-    return [f"{note} ({seen} of {rounds} rounds)" for note, seen in weak.items()]
+    return [f"{note} ({counts} of {rounds} rounds)" for note, counts in weak.items()]

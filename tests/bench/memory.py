@@ -49,7 +49,7 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
     names = ["idle", f"{STREAMS:,} streams open", *(f"... and {stage:,} requests" for stage in stages(effort.requests))]
     return Result(
         title,
-        [Quantity(f"{name}, MB", {one: [seen[at]] for one, seen in columns.items()}) for at, name in enumerate(names)],
+        [Quantity(f"{name}, MB", {one: [rows[at]] for one, rows in columns.items()}) for at, name in enumerate(names)],
         weak,
     )
 

@@ -116,15 +116,15 @@ def plain() -> Proxy:
 def running(proxy: Proxy, folder: Path, upstream: int, cores: frozenset[int]) -> Iterator[Running]:
     """Started and seen to answer; what it says goes into a file, whose end is shown if it does not."""
     place = Place(folder, upstream, free_port(), free_port())
-    said = folder / f"{proxy.name}.said"
+    stderr = folder / f"{proxy.name}.said"
     words = proxy.command(place)
-    with said.open("wb") as output, machine.pinned(cores):
+    with stderr.open("wb") as output, machine.pinned(cores):
         process = subprocess.Popen(
             words, cwd=ROOT, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment()
         )
     try:
         if not _answers(process, place.port):
-            raise CannotMeasureError(f"{proxy.name} did not start to answer; it said:\n{said.read_text()[-2000:]}")
+            raise CannotMeasureError(f"{proxy.name} did not start to answer; it said:\n{stderr.read_text()[-2000:]}")
         yield Running(proxy.name, place.port, process.pid, place.pages, proxy.most_connections)
     finally:
         below = machine.tree(process.pid)[1:]

@@ -111,11 +111,11 @@ def run(bench: Bench, names: list[str], others: list[str]) -> Iterator[Result]:
 
 def main() -> int:
     flags = parser()
-    asked = flags.parse_args()
-    others = [name for name in asked.peers.split(",") if name]
+    options = flags.parse_args()
+    others = [name for name in options.peers.split(",") if name]
     if unknown := [name for name in others if name not in PEERS]:
         flags.error(f"argument --peers: {unknown[0]!r} is none of {', '.join(PEERS)}")
-    if min(asked.rounds, asked.seconds, asked.streams, asked.requests) <= 0:
+    if min(options.rounds, options.seconds, options.streams, options.requests) <= 0:
         flags.error("--rounds, --seconds, --streams and --requests must be above 0")
     if sys.platform != "linux":
         print("the load is made with epoll and pinned to a core, which takes Linux", file=sys.stderr)
@@ -128,10 +128,13 @@ def main() -> int:
         log("one core for the load and the proxies: all figures are weak")
     if not proxies.nginx():
         log("nginx is not installed, so aiohttp is the peer; on Debian: apt-get install nginx-light")
-    effort = Effort(rounds=asked.rounds, seconds=asked.seconds, streams=asked.streams, requests=asked.requests)
+    effort = Effort(rounds=options.rounds, seconds=options.seconds, streams=options.streams, requests=options.requests)
     try:
-        with tempfile.TemporaryDirectory() as name, generators(Path(name), free_port(), cores, asked.patience) as load:
-            results = list(run(Bench(effort, load, Path(name)), asked.measure or list(QUICK), others))
+        with (
+            tempfile.TemporaryDirectory() as name,
+            generators(Path(name), free_port(), cores, options.patience) as load,
+        ):
+            results = list(run(Bench(effort, load, Path(name)), options.measure or list(QUICK), others))
     except CannotMeasureError as error:
         print(error, file=sys.stderr)
         return 2
@@ -142,8 +145,8 @@ def main() -> int:
         console.width = 120
     for result in results:
         result.show(console)
-    if asked.json:
-        asked.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
+    if options.json:
+        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
     return 0
 
 

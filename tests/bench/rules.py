@@ -67,16 +67,16 @@ def quickest(url: str, rounds: int) -> dict[tuple[str, str], float]:
 
     The first also makes all the series, and what else the machine does is no cost of the rules.
     """
-    seen: dict[str, set[str]] = {}
+    evaluations: dict[str, set[str]] = {}
     took: dict[tuple[str, str], float] = {}
-    while not seen or min(map(len, seen.values())) <= rounds:
+    while not evaluations or min(map(len, evaluations.values())) <= rounds:
         time.sleep(3)
         with urllib.request.urlopen(f"{url}/api/v1/rules") as page:
             groups = json.load(page)["data"]["groups"]
         for group in groups:
             name = group["name"]
-            seen.setdefault(name, set()).add(group["lastEvaluation"])  # the first one says: never
-            if len(seen[name]) < 2:
+            evaluations.setdefault(name, set()).add(group["lastEvaluation"])  # the first one says: never
+            if len(evaluations[name]) < 2:
                 continue
             for rule in group["rules"]:
                 key, seconds = (name, f"{rule['name']} {rule.get('labels', {})}"), rule["evaluationTime"]
@@ -89,15 +89,15 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--classes", type=int, default=8)
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: those of the machine)")
-    given = parser.parse_args()
-    spec = described(given.classes)
+    options = parser.parse_args()
+    spec = described(options.classes)
     groups = rules(spec)
     every = {group.name: group.interval for group in groups}
-    made = lines(spec, given.models, int(time.time()) // SCRAPE * SCRAPE)
+    samples_text = lines(spec, options.models, int(time.time()) // SCRAPE * SCRAPE)
     faster = to_yaml(replace(group, interval=30.0) for group in groups)
-    with prometheus_over(made, PORT, tools_in(given.tools), faster) as url:
+    with prometheus_over(samples_text, PORT, tools_in(options.tools), faster) as url:
         took = quickest(url, rounds=4)
-    print(f"{given.models} models x {given.classes} classes x {len(spec.slos)} SLOs")
+    print(f"{options.models} models x {options.classes} classes x {len(spec.slos)} SLOs")
     minutely = {key: seconds * 60 / every[key[0]] for key, seconds in took.items()}
     for name, interval in every.items():
         each = sum(seconds for (group, _), seconds in took.items() if group == name)

@@ -53,11 +53,11 @@ def measure(effort: Effort, peer: Running, ours: Running, generators: Generators
                 reading = generators.measure(load, proxy.port, proxy.pid)
             for name, (what, which) in shown.items():
                 values[name][column].append(reading.milliseconds(what, which))
-            said = ", ".join(f"{name} {seen[column][-1]:.3g} ms" for name, seen in values.items())
-            log(f"  round {number}, {column}: {said}{remember(weak, column, load, reading)}")
+            summary = ", ".join(f"{name} {readings[column][-1]:.3g} ms" for name, readings in values.items())
+            log(f"  round {number}, {column}: {summary}{remember(weak, column, load, reading)}")
     delays = values["chunk delay p99"]
     more = [one - other for one, other in zip(delays[scraped], delays[still], strict=True)]
-    quantities = [Quantity(f"{name}, ms", seen) for name, seen in values.items()]
+    quantities = [Quantity(f"{name}, ms", readings) for name, readings in values.items()]
     quantities.append(Quantity("chunk delay p99, more, ms", {scraped: more}))
     quantities.append(Quantity("a scrape takes, s", {scraped: took}))
     series = sum(not line.startswith(b"#") for line in page(ours.pages).splitlines())
@@ -66,9 +66,9 @@ def measure(effort: Effort, peer: Running, ours: Running, generators: Generators
 
 
 def page(port: int) -> bytes:
-    asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=AS_PROMETHEUS)
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=AS_PROMETHEUS)
     try:
-        with urllib.request.urlopen(asked, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return gzip.decompress(answer.read())
     except OSError as error:
         raise CannotMeasureError(f"{OURS}: its metrics page did not answer: {error}") from error

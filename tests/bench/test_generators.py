@@ -32,8 +32,8 @@ def counted(load: Generators, **flags: Any) -> dict[str, Any]:
 def test_every_chunk_of_every_stream_arrives(load: Generators, tick: int) -> None:
     counts = counted(load, tokens=25, pace=1000, tick=tick)
     assert (counts["requests"], counts["chunks"], counts["errors"], counts["short"]) == (30, 30 * 25, 0, 0)
-    seen = [counts[name]["count"] for name in ("delay", "gap", "ttft", "duration")]
-    assert seen == [30 * 25, 30 * 24, 30, 30]
+    totals = [counts[name]["count"] for name in ("delay", "gap", "ttft", "duration")]
+    assert totals == [30 * 25, 30 * 24, 30, 30]
 
 
 def test_streams_keep_the_pace_that_was_asked_for(load: Generators) -> None:

@@ -11,14 +11,14 @@ from exporters import process_usage
 def test_a_process_knows_its_time_on_the_processors_and_its_memory() -> None:
     before = time.process_time()
     held = bytearray(b"x" * 32 * 1024**2)
-    found = process_usage.footprint()
-    assert before <= found.cpu <= time.process_time()
-    assert found.memory is not None
-    assert found.memory > len(held)
+    usage = process_usage.footprint()
+    assert before <= usage.cpu <= time.process_time()
+    assert usage.memory is not None
+    assert usage.memory > len(held)
 
 
 def test_without_proc_the_memory_is_not_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process_usage, "_STATM", tmp_path / "none")
-    found = process_usage.footprint()
-    assert found.memory is None
-    assert found.cpu > 0
+    usage = process_usage.footprint()
+    assert usage.memory is None
+    assert usage.cpu > 0

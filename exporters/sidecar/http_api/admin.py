@@ -92,7 +92,7 @@ class Admin:
 
     @property
     def routes(self) -> list[web.RouteDef]:
-        return [web.post("/admin/flip", self._flip), web.get("/admin/flips", self._flips)]
+        return [web.post("/admin/flip", self._declare), web.get("/admin/flips", self._list)]
 
     async def authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         scheme, _, value = request.headers.get("authorization", "").partition(" ")
@@ -105,7 +105,7 @@ class Admin:
             headers={"www-authenticate": 'Bearer realm="vllm-slo admin"'},
         )
 
-    async def _flip(self, request: web.Request) -> web.Response:
+    async def _declare(self, request: web.Request) -> web.Response:
         if (request.content_length or 0) > MAX_BODY:
             return _refused([f"the body has {request.content_length} bytes; {MAX_BODY} are read"], 413)
         try:
@@ -127,10 +127,10 @@ class Admin:
             return _refused(errors)
         return _json(Accepted(self._fleet.declare(engines, declaration.set, declaration.note)))
 
-    async def _flips(self, _: web.Request) -> web.Response:
+    async def _list(self, _: web.Request) -> web.Response:
         watches = {state.name: state.watch for state in self._fleet.states}
-        flips = [(change.at, name, change) for name, watch in watches.items() for change in watch.changes]
-        listed = [{"engine": name, **msgspec.to_builtins(change)} for _, name, change in sorted(flips, key=_by_time)]
+        changes = [(change.at, name, change) for name, watch in watches.items() for change in watch.changes]
+        listed = [{"engine": name, **msgspec.to_builtins(change)} for _, name, change in sorted(changes, key=_by_time)]
         engines = {
             name: {"revision": watch.revision, "declared": watch.history.declared, "awaited": watch.history.awaited}
             for name, watch in watches.items()
@@ -138,8 +138,8 @@ class Admin:
         return _json({"engines": engines, "flips": listed, "now": time.time()})
 
 
-def _by_time(flip: tuple[float, str, object]) -> tuple[float, str]:
-    return flip[:2]
+def _by_time(change: tuple[float, str, object]) -> tuple[float, str]:
+    return change[:2]
 
 
 def _refused(errors: list[str], status: int = 400) -> web.Response:

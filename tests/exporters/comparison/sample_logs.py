@@ -13,7 +13,7 @@ from exporters.requestlog.writer import RequestLog
 from exporters.signals import Outcome, Verdict
 
 SPEC = slos.load(slos.SHIPPED)
-FLIP = 1_800_000_000.0
+CHANGE = 1_800_000_000.0
 """Unix seconds: 2027-01-15 08:00:00 UTC."""
 
 WINDOW = 600.0
@@ -58,16 +58,16 @@ def stretch(
         at += rng.expovariate(truth.rate)
 
 
-def around_flip(rng: random.Random, before: Truth, after: Truth, name: str = "siso") -> Iterator[Finished]:
+def around_change(rng: random.Random, before: Truth, after: Truth, name: str = "siso") -> Iterator[Finished]:
     """A little more than two windows and what lies between them."""
-    yield from stretch(rng, FLIP - WINDOW - 60, WINDOW + 60, before, name)
-    yield from stretch(rng, FLIP, SETTLE + WINDOW + 60, after, name)
+    yield from stretch(rng, CHANGE - WINDOW - 60, WINDOW + 60, before, name)
+    yield from stretch(rng, CHANGE, SETTLE + WINDOW + 60, after, name)
 
 
 def request(**fields: Any) -> Finished:
     """A stream that ended well, but for `fields`."""
     plain: dict[str, Any] = {
-        "time": FLIP,
+        "time": CHANGE,
         "request_id": "r",
         "model": "tiny",
         "request_class": "siso",
@@ -82,12 +82,12 @@ def request(**fields: Any) -> Finished:
     return Finished(**(plain | fields))
 
 
-def write(path: Path, records: Iterable[Finished], flip: float | None = FLIP) -> Path:
-    """In the order in which the requests ended; what ended after the flip has the revision `bbb...`."""
+def write(path: Path, records: Iterable[Finished], changed_at: float | None = CHANGE) -> Path:
+    """In the order in which the requests ended; what ended after the config change has the revision `bbb...`."""
     log = RequestLog(path)
     numbered = enumerate(sorted(records, key=_ended), 1)
-    for flipped, these in groupby(numbered, lambda each: flip is not None and _ended(each[1]) >= flip):
-        log.write("life", list(these), ("b" if flipped else "a") * 12)
+    for changed, these in groupby(numbered, lambda each: changed_at is not None and _ended(each[1]) >= changed_at):
+        log.write("life", list(these), ("b" if changed else "a") * 12)
     log.close()
     return path
 

@@ -13,12 +13,12 @@ from exporters.comparison.request_log_source import RequestLogSource
 from exporters.comparison.significance import Finding, compare
 from exporters.signals import Outcome
 from tests.exporters.comparison.sample_logs import (
-    FLIP,
+    CHANGE,
     SETTLE,
     SPEC,
     WINDOW,
     Truth,
-    around_flip,
+    around_change,
     request,
     seeded,
     stretch,
@@ -38,12 +38,12 @@ def verdicts(report: dict[str, Any]) -> dict[str, str]:
     return {row["figure"]: row["verdict"] for row in report["rows"]}
 
 
-def flipped(folder: Path, before: Truth, after: Truth, seed: int = 1) -> Path:
-    return write(folder / "requests.jsonl", around_flip(seeded(seed), before, after))
+def changed_log(folder: Path, before: Truth, after: Truth, seed: int = 1) -> Path:
+    return write(folder / "requests.jsonl", around_change(seeded(seed), before, after))
 
 
 def test_true_differences_are_found_each_in_its_direction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = compared(capsys, flipped(tmp_path, CALM, Truth(wait=0.1, tpot=0.06, bad=0.3, hits=0.6)))
+    report = compared(capsys, changed_log(tmp_path, CALM, Truth(wait=0.1, tpot=0.06, bad=0.3, hits=0.6)))
     assert verdicts(report) == {
         "offered": "no difference shown",
         "SLO ttft": "worse",
@@ -64,28 +64,28 @@ def test_true_differences_are_found_each_in_its_direction(tmp_path: Path, capsys
 
 
 def test_equal_sides_show_a_difference_as_seldom_as_promised(tmp_path: Path) -> None:
-    """Two classes over 30 flips that changed nothing: in 5 % of them may even one of all rows differ."""
-    windows = Window(FLIP - WINDOW, FLIP), Window(FLIP + SETTLE, FLIP + SETTLE + WINDOW)
-    flips, wrong, uncorrected = 30, 0, 0
-    for seed in range(flips):
+    """Two classes over 30 changes that changed nothing: in 5 % of them may even one of all rows differ."""
+    windows = Window(CHANGE - WINDOW, CHANGE), Window(CHANGE + SETTLE, CHANGE + SETTLE + WINDOW)
+    changes, wrong, uncorrected = 30, 0, 0
+    for seed in range(changes):
         rng = seeded(seed)
-        records = [*around_flip(rng, CALM, CALM), *around_flip(rng, CALM, CALM, "lilo")]
+        records = [*around_change(rng, CALM, CALM), *around_change(rng, CALM, CALM, "lilo")]
         log = RequestLogSource([write(tmp_path / f"{seed}.jsonl", records)], SPEC)
         before, after = (log.measurements(window, SETTLE) for window in windows)
         rows = compare(before, after, 50)
         assert len(rows) == 24
         wrong += any(row.finding is not Finding.NO_DIFFERENCE for row in rows)
         uncorrected += sum(row.only_uncorrected for row in rows)
-    assert wrong / flips <= 0.05
+    assert wrong / changes <= 0.05
     assert (
-        0 < uncorrected / flips / 24 <= 0.05
+        0 < uncorrected / changes / 24 <= 0.05
     )  # as single rows they differ by chance, which is what the correction is for
 
 
 def test_unequal_load_is_said_before_anything_is_blamed_on_the_change(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = compared(capsys, flipped(tmp_path, CALM, Truth(rate=2.0)))
+    report = compared(capsys, changed_log(tmp_path, CALM, Truth(rate=2.0)))
     assert verdicts(report)["offered"] == "higher"
     (rise,) = re.findall(r"^The load was not the same \(siso \+([\d.]+)/s\)", report["notes"][0])
     assert 0.8 < float(rise) < 1.2
@@ -95,8 +95,8 @@ def test_a_class_that_vanishes_is_lower_and_nothing_else_is_claimed_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = seeded(4)
-    lilo = stretch(rng, FLIP - WINDOW - 60, WINDOW + 60, CALM, "lilo")
-    log = write(tmp_path / "requests.jsonl", [*around_flip(rng, CALM, CALM), *lilo])
+    lilo = stretch(rng, CHANGE - WINDOW - 60, WINDOW + 60, CALM, "lilo")
+    log = write(tmp_path / "requests.jsonl", [*around_change(rng, CALM, CALM), *lilo])
     findings = verdicts(compared(capsys, log, "--class", "lilo"))
     assert findings.pop("offered") == "lower"
     assert set(findings.values()) == {"not enough events"}
@@ -104,7 +104,7 @@ def test_a_class_that_vanishes_is_lower_and_nothing_else_is_claimed_of_it(
 
 def test_a_window_with_too_few_events_has_no_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """About 60 requests a side: enough for all but the p95, or for nothing when 200 are asked for."""
-    log = flipped(tmp_path, Truth(rate=0.1), Truth(rate=0.1))
+    log = changed_log(tmp_path, Truth(rate=0.1), Truth(rate=0.1))
     few = {name for name, verdict in verdicts(compared(capsys, log)).items() if verdict == "not enough events"}
     assert few == {"TTFT p95", "TPOT p95", "queue p95"}
     none = compared(capsys, log, "--min-events", "200")
@@ -118,20 +118,23 @@ def test_the_restart_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[s
     log = write(
         tmp_path / "requests.jsonl",
         [
-            *stretch(rng, FLIP - 800, 700, CALM),
-            *(request(time=FLIP - 99 + second, e2e=0.01, outcome=Outcome.UPSTREAM_UNREACHABLE) for second in range(98)),
-            *stretch(rng, FLIP, 700, CALM),
+            *stretch(rng, CHANGE - 800, 700, CALM),
+            *(
+                request(time=CHANGE - 99 + second, e2e=0.01, outcome=Outcome.UPSTREAM_UNREACHABLE)
+                for second in range(98)
+            ),
+            *stretch(rng, CHANGE, 700, CALM),
         ],
-        FLIP,
+        CHANGE,
     )
     report = compared(capsys, log)
-    assert FLIP - 99 <= report["restart"]["start"] < FLIP - 98
+    assert CHANGE - 99 <= report["restart"]["start"] < CHANGE - 98
     assert report["before"]["end"] == pytest.approx(report["restart"]["start"])
     assert verdicts(report)["goodput"] == "no difference shown"
 
 
 def test_a_time_and_a_revision_find_the_same_change_as_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = str(flipped(tmp_path, CALM, CALM))
+    log = str(changed_log(tmp_path, CALM, CALM))
     windows = []
     for around in ("last", "bbb", "2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00", "1800000000"):
         assert main(["compare", "--around", around, "--request-log", log, "--format", "json"]) == 0
@@ -144,7 +147,7 @@ def test_the_table_fits_and_says_how_sure_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    log = flipped(tmp_path, CALM, Truth(hits=0.6))
+    log = changed_log(tmp_path, CALM, Truth(hits=0.6))
     log.write_bytes(log.read_bytes() + b"garbage\n")
     assert main(["compare", "--around", "last", "--request-log", str(log)]) == 0
     printed = capsys.readouterr().out
@@ -164,7 +167,7 @@ def test_markdown_holds_the_same_rows_and_no_markup_from_the_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = seeded(1)
-    log = write(tmp_path / "requests.jsonl", around_flip(rng, CALM, CALM, "a|b<img>"))
+    log = write(tmp_path / "requests.jsonl", around_change(rng, CALM, CALM, "a|b<img>"))
     assert main(["compare", "--around", "last", "--request-log", str(log), "--format", "markdown"]) == 0
     printed = capsys.readouterr().out
     table = [line for line in printed.splitlines() if line.startswith("|")]
@@ -174,7 +177,7 @@ def test_markdown_holds_the_same_rows_and_no_markup_from_the_log(
 
 
 def test_the_same_log_gives_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = flipped(tmp_path, CALM, Truth(wait=0.3))
+    log = changed_log(tmp_path, CALM, Truth(wait=0.3))
     assert compared(capsys, log) == compared(capsys, log)
 
 
@@ -226,15 +229,15 @@ def test_the_same_log_gives_the_same_bytes(tmp_path: Path, capsys: pytest.Captur
     ],
 )
 def test_a_refusal(words: tuple[str, ...], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    records = list(around_flip(seeded(1), CALM, CALM))
-    log = write(tmp_path / "requests.jsonl", records, flip=None)
+    records = list(around_change(seeded(1), CALM, CALM))
+    log = write(tmp_path / "requests.jsonl", records, changed_at=None)
     assert main(["compare", "--request-log", str(log), *words]) == 2
     assert capsys.readouterr().err == f"vllm-slo: {text.format(log=log, count=len(records))}\n"
 
 
 def test_a_revision_must_be_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = flipped(tmp_path, CALM, CALM)
-    older = flipped(tmp_path / "older", CALM, CALM)
+    log = changed_log(tmp_path, CALM, CALM)
+    older = changed_log(tmp_path / "older", CALM, CALM)
     older.write_bytes(older.read_bytes().replace(b'"' + b"b" * 12, b'"bbc' + b"b" * 9).replace(b"2027-", b"2026-"))
     words = ["--request-log", str(older), str(log)]
     assert main(["compare", "--around", "bb", *words]) == 2

@@ -17,12 +17,12 @@ from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
 
 EVERY = 15
-FLIP = time.time() // EVERY * EVERY - 1800.0
+CHANGE = time.time() // EVERY * EVERY - 1800.0
 """Half an hour ago, at a scrape."""
 
 KIND = 'model="m",class="siso"'
 
-# Growth per scrape, before and after the flip: one request a second; half of them miss their SLO, then one in twenty.
+# Growth per scrape, before and after the change: one request a second; half of them miss their SLO, then one in twenty.
 COUNTERS: dict[str, tuple[float, float]] = {
     f'{signals.REQUESTS.name}{{{KIND},outcome="ok"}}': (15.0, 12.0),
     f'{signals.REQUESTS.name}{{{KIND},outcome="client_error"}}': (0.0, 3.0),
@@ -51,17 +51,17 @@ def lines() -> Iterator[str]:
     for series, growth in COUNTERS.items():
         total = 0.0
         for step in range(-120, 110):
-            sample(series, FLIP + step * EVERY, total)
+            sample(series, CHANGE + step * EVERY, total)
             total += growth[step >= 0]
     for step in range(-120, 110):
-        at = FLIP + step * EVERY
+        at = CHANGE + step * EVERY
         sample(f'{signals.IN_FLIGHT.name}{{{KIND},phase="waiting"}}', at, 2)
         sample(f'{signals.ENGINE_UP.name}{{engine="e"}}', at, float(step not in {0, 1}))
         revision = ("b" if step >= 0 else "a") * 12
         sample(f'{signals.ENGINE_CONFIG_INFO.name}{{engine="e",revision="{revision}"}}', at, 1)
         if step >= 0:
             setting = 'engine="e",setting="enable_prefix_caching",old="False",new="True"'
-            sample(f"{signals.ENGINE_CONFIG_CHANGE.name}{{{setting}}}", at, FLIP)
+            sample(f"{signals.ENGINE_CONFIG_CHANGE.name}{{{setting}}}", at, CHANGE)
     return chain.from_iterable(families.values())
 
 
@@ -104,14 +104,16 @@ def test_counters_and_histograms_give_what_they_can(prometheus: str, capsys: pyt
 def test_the_change_is_exact_and_its_restart_left_out(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
     report = compared(capsys, prometheus, "--around", "last")
     assert report["change"] == "enable_prefix_caching: False -> True"
-    assert report["before"] == {"start": FLIP - 600, "end": FLIP}
-    assert FLIP + 28 < report["restart"]["end"] < FLIP + 30  # until the third scrape, which has an engine
+    assert report["before"] == {"start": CHANGE - 600, "end": CHANGE}
+    assert CHANGE + 28 < report["restart"]["end"] < CHANGE + 30  # until the third scrape, which has an engine
     assert report["after"]["start"] == report["restart"]["end"] + 30
 
 
 @pytest.mark.lab
 def test_a_time_and_a_revision_find_the_same_change(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
-    windows = [compared(capsys, prometheus, "--around", around)["before"] for around in ("last", "bbb", f"{FLIP:.0f}")]
+    windows = [
+        compared(capsys, prometheus, "--around", around)["before"] for around in ("last", "bbb", f"{CHANGE:.0f}")
+    ]
     assert windows == [windows[0]] * 3
 
 

@@ -13,13 +13,13 @@ from exporters.comparison.request_log_source import RequestLogSource
 from exporters.errors import UsageError
 from exporters.records import Finished
 from exporters.signals import Outcome, Verdict
-from tests.exporters.comparison.sample_logs import FLIP, SPEC, request, seeded, write
+from tests.exporters.comparison.sample_logs import CHANGE, SPEC, request, seeded, write
 
 LEAD = 30.0
 
 
-def log_of(folder: Path, records: Iterable[Finished], flip: float | None = FLIP) -> RequestLogSource:
-    return RequestLogSource([write(folder / "requests.jsonl", records, flip)], SPEC)
+def log_of(folder: Path, records: Iterable[Finished], changed_at: float | None = CHANGE) -> RequestLogSource:
+    return RequestLogSource([write(folder / "requests.jsonl", records, changed_at)], SPEC)
 
 
 def every(seconds: float, since: float, until: float, **fields: object) -> list[Finished]:
@@ -32,7 +32,7 @@ def test_each_figure_is_what_the_lines_say(tmp_path: Path) -> None:
     """100 s with a request a second: every fourth misses its SLO, every tenth is the client's error."""
     records = [
         request(
-            time=FLIP + number,
+            time=CHANGE + number,
             e2e=0.5,
             ttft=(number + 1) / 1000,
             tpot=0.02,
@@ -47,7 +47,7 @@ def test_each_figure_is_what_the_lines_say(tmp_path: Path) -> None:
         )
         for number in range(100)
     ]
-    measurements = log_of(tmp_path, records, flip=None).measurements(Window(FLIP, FLIP + 100), LEAD)["siso"]
+    measurements = log_of(tmp_path, records, changed_at=None).measurements(Window(CHANGE, CHANGE + 100), LEAD)["siso"]
     values = {
         figure: measurement.estimate.value
         for figure, measurement in measurements.items()
@@ -72,11 +72,17 @@ def test_each_figure_is_what_the_lines_say(tmp_path: Path) -> None:
 def test_who_never_got_a_first_token_is_not_forgotten(tmp_path: Path) -> None:
     gone = {"outcome": Outcome.UPSTREAM_ERROR, "wait_at_least": 0.25}
     left = {"outcome": Outcome.CLIENT_ABORT, "wait_at_least": 0.2}
-    answered = every(1, FLIP, FLIP + 40, ttft=0.1)
+    answered = every(1, CHANGE, CHANGE + 40, ttft=0.1)
     log = log_of(
-        tmp_path, [*answered, *every(1, FLIP + 0.3, FLIP + 20, **left), *every(1, FLIP + 0.6, FLIP + 40, **gone)], None
+        tmp_path,
+        [
+            *answered,
+            *every(1, CHANGE + 0.3, CHANGE + 20, **left),
+            *every(1, CHANGE + 0.6, CHANGE + 40, **gone),
+        ],
+        None,
     )
-    measured = log.measurements(Window(FLIP, FLIP + 100), LEAD)["siso"]
+    measured = log.measurements(Window(CHANGE, CHANGE + 100), LEAD)["siso"]
     p50, p95 = (measured[figure].estimate for figure in TTFT)
     assert p50 is not None
     assert p95 is not None
@@ -88,24 +94,24 @@ def test_a_unary_answer_and_a_clients_error_have_no_time_to_first_token(tmp_path
     log = log_of(
         tmp_path,
         [
-            *every(1, FLIP, FLIP + 5, ttft=0.1),
-            *every(1, FLIP, FLIP + 5, **silent),
-            *every(1, FLIP, FLIP + 5, stream=False),
+            *every(1, CHANGE, CHANGE + 5, ttft=0.1),
+            *every(1, CHANGE, CHANGE + 5, **silent),
+            *every(1, CHANGE, CHANGE + 5, stream=False),
         ],
         None,
     )
-    assert log.measurements(Window(FLIP, FLIP + 100), LEAD)["siso"][TTFT[0]].events == 5
+    assert log.measurements(Window(CHANGE, CHANGE + 100), LEAD)["siso"][TTFT[0]].events == 5
 
 
 def test_lives_that_lie_across_an_edge(tmp_path: Path) -> None:
     """Each counts where it ends; who began before the lead is left out, and so on both sides of a change."""
     records = [
-        request(time=FLIP - 31, e2e=40.0),  # began before the lead
-        request(time=FLIP - 29, e2e=40.0),  # began within it
-        request(time=FLIP + 10, e2e=1.0),
-        request(time=FLIP + 99, e2e=2.0),  # ends after the window
+        request(time=CHANGE - 31, e2e=40.0),  # began before the lead
+        request(time=CHANGE - 29, e2e=40.0),  # began within it
+        request(time=CHANGE + 10, e2e=1.0),
+        request(time=CHANGE + 99, e2e=2.0),  # ends after the window
     ]
-    measured = log_of(tmp_path, records, None).measurements(Window(FLIP, FLIP + 100), LEAD)["siso"]
+    measured = log_of(tmp_path, records, None).measurements(Window(CHANGE, CHANGE + 100), LEAD)["siso"]
     assert measured[CLIENT_ERRORS].events == 2
     assert measured[OFFERED].events == 2
 
@@ -126,22 +132,26 @@ HUNG = {"e2e": 200.0, "outcome": Outcome.TRUNCATED, "wait_at_least": 200.0}
 )
 def test_a_verdict_counts_where_it_fell(tmp_path: Path, fields: dict[str, Any], judged_after: float) -> None:
     """What hangs is bad long before it ends, in a log as in the series."""
-    log = log_of(tmp_path, [request(**({"time": FLIP} | fields))], None)
+    log = log_of(tmp_path, [request(**({"time": CHANGE} | fields))], None)
     (name,) = fields["slo"]
     for since, events in ((-1.0, 1), (0.01, 0)):
-        window = Window(FLIP + judged_after + since, FLIP + judged_after + since + 1.005)
+        window = Window(CHANGE + judged_after + since, CHANGE + judged_after + since + 1.005)
         assert log.measurements(window, 1000.0)["siso"][attainment(name)].events == events
 
 
 def test_a_change_lies_between_the_revisions_and_up_to_one_look_earlier(tmp_path: Path) -> None:
-    log = log_of(tmp_path, every(1, FLIP - 5, FLIP + 5))
+    log = log_of(tmp_path, every(1, CHANGE - 5, CHANGE + 5))
     assert log.changes == [
-        Change(FLIP - 1 + 0.25 - SPEC.scrape_interval, FLIP + 0.25, f"config revision {'a' * 12} -> {'b' * 12}")
+        Change(
+            CHANGE - 1 + 0.25 - SPEC.scrape_interval,
+            CHANGE + 0.25,
+            f"config revision {'a' * 12} -> {'b' * 12}",
+        )
     ]
 
 
 def test_lines_without_a_revision_are_no_change(tmp_path: Path) -> None:
-    path = write(tmp_path / "requests.jsonl", every(1, FLIP, FLIP + 2))
+    path = write(tmp_path / "requests.jsonl", every(1, CHANGE, CHANGE + 2))
     path.write_bytes(path.read_bytes().replace(b'"' + b"b" * 12 + b'"', b"null"))
     log = RequestLogSource([path], SPEC)
     assert log.changes == []
@@ -149,8 +159,8 @@ def test_lines_without_a_revision_are_no_change(tmp_path: Path) -> None:
 
 
 def test_several_files_are_one_log(tmp_path: Path) -> None:
-    old = write(tmp_path / "requests.jsonl.1", every(1, FLIP - 5, FLIP))
-    new = write(tmp_path / "requests.jsonl", every(1, FLIP, FLIP + 5))
+    old = write(tmp_path / "requests.jsonl.1", every(1, CHANGE - 5, CHANGE))
+    new = write(tmp_path / "requests.jsonl", every(1, CHANGE, CHANGE + 5))
     log = RequestLogSource([new, old], SPEC)
     assert log.name == f"{new}, {old}"
     assert len(log.changes) == 1
@@ -174,16 +184,16 @@ def test_several_files_are_one_log(tmp_path: Path) -> None:
 def test_an_outage_is_when_nothing_could_answer(
     tmp_path: Path, outcomes: str, outages: list[tuple[float, float]]
 ) -> None:
-    records = [request(time=FLIP + at, e2e=0.25, outcome=Outcome(word)) for at, word in enumerate(outcomes.split())]
-    assert log_of(tmp_path, records, None).outages(Window(FLIP, FLIP + 9)) == [
-        Window(FLIP + first + 0.25, FLIP + last + 0.25) for first, last in outages
+    records = [request(time=CHANGE + at, e2e=0.25, outcome=Outcome(word)) for at, word in enumerate(outcomes.split())]
+    assert log_of(tmp_path, records, None).outages(Window(CHANGE, CHANGE + 9)) == [
+        Window(CHANGE + first + 0.25, CHANGE + last + 0.25) for first, last in outages
     ]
 
 
 def test_the_log_reaches_only_as_far_as_long_requests_can_be_in_it(tmp_path: Path) -> None:
-    short, long = every(1, FLIP, FLIP + 100), every(1, FLIP, FLIP + 100, e2e=20.0)
-    coverage = log_of(tmp_path, [line for line in short + long if line.time + line.e2e <= FLIP + 100], None).coverage
-    assert (coverage.start, coverage.end) == (FLIP, FLIP + 80)
+    short, long = every(1, CHANGE, CHANGE + 100), every(1, CHANGE, CHANGE + 100, e2e=20.0)
+    coverage = log_of(tmp_path, [line for line in short + long if line.time + line.e2e <= CHANGE + 100], None).coverage
+    assert (coverage.start, coverage.end) == (CHANGE, CHANGE + 80)
 
 
 GARBAGE = (
@@ -201,16 +211,18 @@ GARBAGE = (
 
 def test_garbage_is_counted_and_passed_over(tmp_path: Path) -> None:
     rng = seeded(3)
-    path = write(tmp_path / "requests.jsonl", every(1, FLIP - 5, FLIP + 5))
+    path = write(tmp_path / "requests.jsonl", every(1, CHANGE - 5, CHANGE + 5))
     good = path.read_bytes().splitlines()
     mixed: list[bytes] = [*good, *GARBAGE]
     rng.shuffle(mixed)
     path.write_bytes(b"\n".join(mixed) + b"\n")
     log = RequestLogSource([path], SPEC)
-    measured = log.measurements(Window(FLIP - 5, FLIP + 5), LEAD)["siso"]
+    measured = log.measurements(Window(CHANGE - 5, CHANGE + 5), LEAD)["siso"]
     assert measured[OFFERED].events == len(good)
     first = next(number for number, line in enumerate(mixed, 1) if line in GARBAGE)
-    (note,) = [note for note in log.notes(Window(FLIP - 5, FLIP), Window(FLIP, FLIP + 5)) if note.startswith(str(path))]
+    (note,) = [
+        note for note in log.notes(Window(CHANGE - 5, CHANGE), Window(CHANGE, CHANGE + 5)) if note.startswith(str(path))
+    ]
     assert note.startswith(
         f"{path}: lines passed over because they hold no request: {len(GARBAGE)}; the first is line {first}: "
     )
@@ -235,8 +247,8 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_no_line_has_is_said_to_be_absent(tmp_path: Path) -> None:
-    log = log_of(tmp_path, every(1, FLIP - 5, FLIP + 5, outcome=Outcome.REJECTED))
-    window = Window(FLIP - 5, FLIP + 5)
+    log = log_of(tmp_path, every(1, CHANGE - 5, CHANGE + 5, outcome=Outcome.REJECTED))
+    window = Window(CHANGE - 5, CHANGE + 5)
     assert TTFT[0] not in log.measurements(window, LEAD)["siso"]
     assert "Absent because no line has it: TTFT, TPOT, queue, cache hit ratio, attainment and goodput." in log.notes(
         window, window

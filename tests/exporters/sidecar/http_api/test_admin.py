@@ -1,4 +1,4 @@
-"""Declaring flips: the admin pages of a running sidecar, the command that speaks to them, and what both refuse."""
+"""Declared config changes: the admin pages of a running sidecar, the command that speaks to them, and what both refuse."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ async def fetch(
         return response.status, await response.text()
 
 
-async def flips(running: Running) -> dict[str, Any]:
+async def changes(running: Running) -> dict[str, Any]:
     status, text = await fetch(running, "GET", "/admin/flips", ADMIN)
     assert status == 200
     body: dict[str, Any] = json.loads(text)
@@ -70,7 +70,7 @@ async def flip(running: Running, token: Path, *words: str) -> tuple[int, str, st
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_a_declared_flip_is_a_series_is_listed_and_outlives_the_sidecar(
+async def test_a_declared_change_is_a_series_is_listed_and_outlives_the_sidecar(
     tmp_path: Path, engine: Engine, token: Path
 ) -> None:
     words = ("--admin-token-file", str(token), "--state", str(tmp_path / "state.json"))
@@ -78,17 +78,17 @@ async def test_a_declared_flip_is_a_series_is_listed_and_outlives_the_sidecar(
     before = time.time()
     async with sidecar(tmp_path, engine.url, *words) as running:
         await running.shows(f"llm_engine_up{{{name}}}", 1.0)
-        revision = (await flips(running))["engines"][name]["revision"]
+        revision = (await changes(running))["engines"][name]["revision"]
         done = await flip(
             running, token, "--set", "scheduling_policy=priority", "--set", "block_size=64", "--note", "for the night"
         )
-        says = f"{name}: block_size=64: the engine shows another value; the flip counts when it shows this one\n"
-        assert done == (0, f"{name}: scheduling_policy=priority: flipped\n{says}", "")
+        says = f"{name}: block_size=64: the engine shows another value; the change counts when it shows this one\n"
+        assert done == (0, f"{name}: scheduling_policy=priority: changed\n{says}", "")
         samples = await running.samples()
         at = samples[f"llm_engine_config_change_timestamp_seconds{{{name},priority,unknown,scheduling_policy}}"]
         assert before <= at <= time.time()
         assert samples[f"llm_engine_setting_info{{{name},scheduling_policy,priority}}"] == 1.0
-        listed = await flips(running)
+        listed = await changes(running)
         assert listed["flips"] == [
             {
                 "engine": name,
@@ -107,12 +107,12 @@ async def test_a_declared_flip_is_a_series_is_listed_and_outlives_the_sidecar(
     engine.metrics = with_start_time(CACHING_ON, started).replace('block_size="32"', 'block_size="64"')
     async with sidecar(tmp_path, engine.url, *words) as running:
         await running.shows(f"llm_engine_config_change_timestamp_seconds{{{name},64,32,block_size}}", started)
-        by_setting = {each["setting"]: each for each in (await flips(running))["flips"]}
+        by_setting = {each["setting"]: each for each in (await changes(running))["flips"]}
         assert by_setting["block_size"]["note"] == "for the night"
         assert by_setting["scheduling_policy"]["at"] == at
 
 
-async def test_the_fingerprint_of_answers_shows_a_flip_that_nothing_else_does(
+async def test_the_fingerprint_of_answers_shows_a_change_that_nothing_else_does(
     tmp_path: Path, engine: Engine, token: Path
 ) -> None:
     name = f"127.0.0.1:{engine.port}"
@@ -128,9 +128,9 @@ async def test_the_fingerprint_of_answers_shows_a_flip_that_nothing_else_does(
         await running.shows(change, started)
         await running.logs("before", "after")
         revisions = [json.loads(line)["config_revision"] for line in running.log.read_text().splitlines()]
-        assert revisions[0] != revisions[1] == (await flips(running))["engines"][name]["revision"]
+        assert revisions[0] != revisions[1] == (await changes(running))["engines"][name]["revision"]
         done = await flip(running, token, "--engine", name, "--set", "max_num_seqs=8")
-        assert done == (0, f"{name}: max_num_seqs=8: flipped\n", "")
+        assert done == (0, f"{name}: max_num_seqs=8: changed\n", "")
         changes = [key for key in await running.samples() if key.startswith("llm_engine_config_change")]
         assert changes == [f"llm_engine_config_change_timestamp_seconds{{{name},8,unknown,max_num_seqs}}"]
 
@@ -215,7 +215,7 @@ async def test_a_wrong_declaration_is_refused_with_every_mistake_and_changes_not
             assert (status, json.loads(text)) == (400, {"errors": found})
         status, text = await fetch(running, "POST", "/admin/flip", ADMIN, " " * 70_000)
         assert (status, json.loads(text)) == (413, {"errors": ["the body has 70000 bytes; 65536 are read"]})
-        assert (await flips(running))["flips"] == []
+        assert (await changes(running))["flips"] == []
         assert await flip(running, token, "--set", "a=b", "--engine", "elsewhere:8000") == (
             2,
             "",

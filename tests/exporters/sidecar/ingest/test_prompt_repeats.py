@@ -51,14 +51,14 @@ def test_a_repeat_does_not_change_the_estimate() -> None:
 
 
 def test_a_prompt_repeats_from_its_second_time_on() -> None:
-    seen = Prompts()
-    assert [seen.repeats(digest(text)) for text in "aabab"] == [False, True, False, True, True]
+    prompts = Prompts()
+    assert [prompts.repeats(digest(text)) for text in "aabab"] == [False, True, False, True, True]
 
 
 def test_what_is_remembered_is_bounded_and_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompt_repeats, "MAX_PROMPTS", 2)
-    seen = Prompts()
-    assert [seen.repeats(digest(text)) for text in "abcba"] == [False, False, False, True, False]
+    prompts = Prompts()
+    assert [prompts.repeats(digest(text)) for text in "abcba"] == [False, False, False, True, False]
 
 
 def test_the_log_and_the_series_tell_the_same_repeats(tmp_path: Path) -> None:

@@ -26,13 +26,13 @@ NOW = 1000.0
 
 def values(families: Iterable[Metric | Accumulator]) -> dict[tuple[str, Row], float]:
     """Every exposed sample by its name and labels; a series exposed twice fails here."""
-    found: dict[tuple[str, Row], float] = {}
+    samples_by_row: dict[tuple[str, Row], float] = {}
     for family in whole(families):
         for sample in family.samples:
             key = sample.name, frozenset(sample.labels.items())
-            assert key not in found
-            found[key] = sample.value
-    return found
+            assert key not in samples_by_row
+            samples_by_row[key] = sample.value
+    return samples_by_row
 
 
 class Fed:
@@ -98,9 +98,9 @@ OF_REQUESTS = [
 
 @pytest.mark.parametrize("signal", OF_REQUESTS, ids=lambda signal: signal.name)
 def test_every_bounded_combination_is_at_0_from_the_start(signal: Signal) -> None:
-    found = values(Fed().series.collect(NOW))
+    samples_by_row = values(Fed().series.collect(NOW))
     name = signal.count if signal.kind is Kind.HISTOGRAM else signal.name
-    rows = {row: value for (sample, row), value in found.items() if sample == name}
+    rows = {row: value for (sample, row), value in samples_by_row.items() if sample == name}
     assert rows == dict.fromkeys(combinations(signal), 0.0)
 
 
@@ -199,7 +199,7 @@ def test_each_histogram_of_a_request_names_a_trace_that_can_be_looked_up(
     series = RequestMetrics(SLOS)
     series.record(finished(trace_id=TRACE, span_id=span_id, **TIMES), traced=traced)
     samples = [sample for family in whole(series.collect(NOW)) for sample in family.samples]
-    found = {sample.name: sample.exemplar for sample in samples if sample.exemplar is not None}
+    samples_by_row = {sample.name: sample.exemplar for sample in samples if sample.exemplar is not None}
     named = {
         signals.TTFT: 0.2,
         signals.TPOT: 0.01,
@@ -210,7 +210,7 @@ def test_each_histogram_of_a_request_names_a_trace_that_can_be_looked_up(
     }
     ended = 1_700_000_001.75
     wanted = {signal.bucket: Exemplar({"trace_id": TRACE}, value, ended) for signal, value in named.items()}
-    assert found == (wanted if shown else {})
+    assert samples_by_row == (wanted if shown else {})
 
 
 @pytest.mark.parametrize(
@@ -276,11 +276,11 @@ def test_unparsed_and_unmetered_requests_are_counted_by_reason() -> None:
 )
 def test_a_verdict_is_counted_where_it_belongs(verdict: Verdict, events: int, bad: int, abandoned: int) -> None:
     fed = Fed(finished(slo={"ttft": verdict}))
-    found = [
+    samples_by_row = [
         fed.value(name, slo="ttft", tenant="team-a")
         for name in ("llm_slo_events_total", "llm_slo_bad_events_total", "llm_slo_abandoned_total")
     ]
-    assert found == [events, bad, abandoned]
+    assert samples_by_row == [events, bad, abandoned]
 
 
 def test_goodput_needs_every_verdict_to_be_good() -> None:

@@ -199,11 +199,11 @@ def test_a_record_without_a_span_id_makes_no_span() -> None:
 def test_the_engines_times_are_children_around_the_first_token() -> None:
     whole, *children = spans(finished(ttft=0.5, queue=0.2, prefill=0.25, decode=0.75))
     assert whole.start_time is not None
-    found = {
+    attributes = {
         child.name: ((child.start_time or 0) - whole.start_time, (child.end_time or 0) - whole.start_time)
         for child in children
     }
-    assert found == {
+    assert attributes == {
         "queue": (50_000_000, 250_000_000),
         "prefill": (250_000_000, 500_000_000),
         "decode": (500_000_000, 1_250_000_000),
