@@ -1,4 +1,4 @@
-"""Declared config changes: the admin pages of a running sidecar, the command that speaks to them, and what both refuse."""
+"""Declared config changes: the admin pages, the command that calls them, and what both refuse."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ async def fetch(
         return response.status, await response.text()
 
 
-async def changes(running: Running) -> dict[str, Any]:
+async def listed_changes(running: Running) -> dict[str, Any]:
     status, text = await fetch(running, "GET", "/admin/flips", ADMIN)
     assert status == 200
     body: dict[str, Any] = json.loads(text)
@@ -78,7 +78,7 @@ async def test_a_declared_change_is_a_series_is_listed_and_outlives_the_sidecar(
     before = time.time()
     async with sidecar(tmp_path, engine.url, *words) as running:
         await running.shows(f"llm_engine_up{{{name}}}", 1.0)
-        revision = (await changes(running))["engines"][name]["revision"]
+        revision = (await listed_changes(running))["engines"][name]["revision"]
         done = await flip(
             running, token, "--set", "scheduling_policy=priority", "--set", "block_size=64", "--note", "for the night"
         )
@@ -88,7 +88,7 @@ async def test_a_declared_change_is_a_series_is_listed_and_outlives_the_sidecar(
         at = samples[f"llm_engine_config_change_timestamp_seconds{{{name},priority,unknown,scheduling_policy}}"]
         assert before <= at <= time.time()
         assert samples[f"llm_engine_setting_info{{{name},scheduling_policy,priority}}"] == 1.0
-        listed = await changes(running)
+        listed = await listed_changes(running)
         assert listed["flips"] == [
             {
                 "engine": name,
@@ -107,7 +107,7 @@ async def test_a_declared_change_is_a_series_is_listed_and_outlives_the_sidecar(
     engine.metrics = with_start_time(CACHING_ON, started).replace('block_size="32"', 'block_size="64"')
     async with sidecar(tmp_path, engine.url, *words) as running:
         await running.shows(f"llm_engine_config_change_timestamp_seconds{{{name},64,32,block_size}}", started)
-        by_setting = {each["setting"]: each for each in (await changes(running))["flips"]}
+        by_setting = {each["setting"]: each for each in (await listed_changes(running))["flips"]}
         assert by_setting["block_size"]["note"] == "for the night"
         assert by_setting["scheduling_policy"]["at"] == at
 
@@ -128,7 +128,7 @@ async def test_the_fingerprint_of_answers_shows_a_change_that_nothing_else_does(
         await running.shows(change, started)
         await running.logs("before", "after")
         revisions = [json.loads(line)["config_revision"] for line in running.log.read_text().splitlines()]
-        assert revisions[0] != revisions[1] == (await changes(running))["engines"][name]["revision"]
+        assert revisions[0] != revisions[1] == (await listed_changes(running))["engines"][name]["revision"]
         done = await flip(running, token, "--engine", name, "--set", "max_num_seqs=8")
         assert done == (0, f"{name}: max_num_seqs=8: changed\n", "")
         changes = [key for key in await running.samples() if key.startswith("llm_engine_config_change")]
@@ -215,7 +215,7 @@ async def test_a_wrong_declaration_is_refused_with_every_mistake_and_changes_not
             assert (status, json.loads(text)) == (400, {"errors": found})
         status, text = await fetch(running, "POST", "/admin/flip", ADMIN, " " * 70_000)
         assert (status, json.loads(text)) == (413, {"errors": ["the body has 70000 bytes; 65536 are read"]})
-        assert (await changes(running))["flips"] == []
+        assert (await listed_changes(running))["flips"] == []
         assert await flip(running, token, "--set", "a=b", "--engine", "elsewhere:8000") == (
             2,
             "",
