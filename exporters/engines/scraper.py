@@ -14,6 +14,7 @@ from exporters.engines.engine_state import EngineState
 from exporters.engines.normalisation import EngineMetrics, normalise
 from exporters.engines.scrape_targets import Target
 from exporters.engines.signal_table import VLLM
+from exporters.engines.table_schema import EngineType
 
 IDENTITY_SECONDS = 30.0
 """The interval at which models and version are requested while the process stays the same."""
@@ -83,26 +84,32 @@ class Scraper:
 
     async def scrape(self, session: aiohttp.ClientSession) -> None:
         """Scrape once; a failure is counted and makes the engine `down`."""
-        state, previous_start = self.state, self.state.metrics.start_time
+        state = self.state
         metrics = await self._fetch_metrics(session)
         if isinstance(metrics, str):
             state.errors[metrics] += 1
             state.up = False
             if metrics == "status" and time.monotonic() > self._identify_at:
-                await self._identify(session)  # the engine serves, but may need a flag to expose metrics
+                # The engine serves, but may need a flag to expose metrics.
+                await self._identify(session, state.metrics.engine_type)
             return
         for reason in +metrics.faults:
             state.errors[reason] += 1  # counts scrapes, not lines: a page of garbage is one event
-        came_up = not state.up or metrics.start_time != previous_start
-        state.metrics, state.last_success_at = metrics, time.monotonic()
+        came_up = not state.up or metrics.start_time != state.metrics.start_time
         if came_up:
             self._page_settings = {}
             self._server_info_tries = SERVER_INFO_TRIES if metrics.engine_type is VLLM else 0
+            self._observe_settings(metrics)  # before the other pages: responses already carry the new fingerprint
         if came_up or time.monotonic() > self._identify_at:
-            await self._identify(session)
-        state.watch.settings_pending = self._server_info_tries > 0
-        state.watch.observe({**self._page_settings, **metrics.settings}, metrics.start_time, time.time())
+            await self._identify(session, metrics.engine_type)
+        self._observe_settings(metrics)
+        state.metrics, state.last_success_at = metrics, time.monotonic()
         state.up = True
+
+    def _observe_settings(self, metrics: EngineMetrics) -> None:
+        watch = self.state.watch
+        watch.settings_pending = self._server_info_tries > 0
+        watch.observe({**self._page_settings, **metrics.settings}, metrics.start_time, time.time())
 
     async def _fetch_metrics(self, session: aiohttp.ClientSession) -> EngineMetrics | str:
         """The content of the metrics page, or the reason of the failure."""
@@ -123,11 +130,11 @@ class Scraper:
         except ValueError:
             return "parse"
 
-    async def _identify(self, session: aiohttp.ClientSession) -> None:
+    async def _identify(self, session: aiohttp.ClientSession, engine_type: EngineType | None) -> None:
         """Request the models, the version and the settings; a page that an engine does not have changes nothing."""
         self._identify_at = time.monotonic() + IDENTITY_SECONDS
-        engine, base_url, models_url = self.state.metrics.engine_type, self._target.base_url, self._target.models_url
-        path, key = engine.version_page if engine is not None else ("/version", "version")
+        base_url, models_url = self._target.base_url, self._target.models_url
+        path, key = engine_type.version_page if engine_type is not None else ("/version", "version")
         own_models_url = f"{base_url}/v1/models"
 
         def read_models(page: Any) -> None:

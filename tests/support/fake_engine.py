@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +33,8 @@ class Engine:
     version: str | None = "0.32.0"
     server_info: str | None = None
     fingerprint: str | None = None
+    on_models_request: Callable[[], None] = lambda: None
+    """Called while the sidecar waits for the list of models."""
     may_finish: asyncio.Event = field(default_factory=asyncio.Event)
     """A stream sends one chunk, waits for this, and ends."""
     port: int = 0
@@ -49,6 +51,7 @@ class Engine:
         )
 
     async def models_page(self, _: web.Request) -> web.Response:
+        self.on_models_request()
         body = json.dumps({"data": [{"id": model} for model in self.models]})
         return web.Response(text=self.models_body or body, content_type="application/json")
 

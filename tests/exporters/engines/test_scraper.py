@@ -46,6 +46,22 @@ def errors(scraper: Scraper) -> dict[str, int]:
     return {reason: count for reason, count in scraper.state.errors.items() if count}
 
 
+async def test_a_fingerprint_that_comes_while_a_new_process_is_identified_is_a_change_at_its_start(
+    session: aiohttp.ClientSession,
+) -> None:
+    async with serving(Engine()) as engine:
+        scraper = scraper_of(engine)
+        await scraper.scrape(session)
+        watch = scraper.state.watch
+        watch.observe_fingerprint("one", time.time())
+        started = time.time()
+        engine.metrics = with_start_time(CACHING_ON, started)
+        engine.on_models_request = lambda: watch.observe_fingerprint("two", time.time())
+        await scraper.scrape(session)
+    (change,) = watch.changes
+    assert (change.setting, change.old, change.new, change.at) == ("system_fingerprint", "one", "two", started)
+
+
 async def test_a_scrape_exposes_the_state_of_an_engine_as_our_series(session: aiohttp.ClientSession) -> None:
     models: list[str] = []
     async with serving(Engine(models=("tiny", "adapter"))) as engine:
