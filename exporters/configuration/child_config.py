@@ -17,7 +17,7 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     salt: bytes
     records_path: str
     socket_fds: tuple[int, ...]  # relay: the listener; exporter: metrics page, records, drain control
-    draining: bool = False  # the supervisor has been told to stop
+    draining: bool = False  # the supervisor is stopping
 
 
 def write_child_config(config: ChildConfig) -> bytes:

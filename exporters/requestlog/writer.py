@@ -73,9 +73,8 @@ class RequestLog:
             while data:
                 data = data[self._file.write(data) :]
         except OSError:
-            os.ftruncate(
-                self._file.fileno(), before
-            )  # a full disk takes a part of a write: the records will be sent again
+            # A full disk takes a part of a write: the records will be sent again.
+            os.ftruncate(self._file.fileno(), before)
             raise
 
     def _recover(self) -> dict[str, int]:
