@@ -59,7 +59,7 @@ def test_a_run_is_scraped_before_its_first_request_and_after_its_last(tmp_path: 
 
     flags = ("--metrics", f"127.0.0.1:{port}", "--max-open", "3")
     with scripted_server("--hold") as target, running_load(path, target, out, *flags) as process:
-        assert scraped(lambda: state() == [1] and not_sent() > 0)  # three requests are held open, so the next is not sent
+        assert scraped(lambda: state() == [1] and not_sent() > 0)  # three are held open, so the fourth is not sent
         release(target)  # before this the run cannot end
         assert scraped(lambda: state() == [0])
         process.communicate(timeout=HANG)
