@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROOMS := exporters alerts dashboards loadgen compose tests
 
-.PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format generate lock bench bench-rules bench-dashboards fuzz soak clean
+.PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock bench bench-rules bench-dashboards fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -61,6 +61,11 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+# The documentation as pages, in .lab/site; broken links fail, there and in `make check`.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 format: setup
 	$(BIN)/ruff check --fix .
@@ -79,6 +84,7 @@ generate: setup
 	  --repeat-tickets 12h
 	$(BIN)/vllm-slo dashboards render
 	$(BIN)/python -m exporters.requestlog.field_docs
+	$(BIN)/python docs/generate.py
 
 # Needs uv; writes what is tested, with hashes and without the address of any index.
 lock:
