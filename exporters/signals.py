@@ -47,7 +47,7 @@ class Label(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a request ended: exactly one of these."""
+    """The outcome of a request; every request has exactly one."""
 
     OK = "ok"
     CLIENT_ABORT = "client_abort"
@@ -61,7 +61,7 @@ class Outcome(StrEnum):
 
 
 class LoadOutcome(StrEnum):
-    """The outcomes that only the load generator sees, besides those of `Outcome`."""
+    """Outcomes that only the load generator reports, in addition to `Outcome`."""
 
     TIMEOUT = "timeout"  # cancelled by the client after the scenario's timeout
     CUT = "cut"  # still open when the run was stopped
@@ -76,7 +76,7 @@ class Phase(StrEnum):
 
 
 class Verdict(StrEnum):
-    """How one SLO judged one request; `ABANDONED` is no event."""
+    """The verdict of one SLO on one request; `ABANDONED` is not an SLO event."""
 
     GOOD = "good"
     BAD = "bad"
@@ -84,16 +84,16 @@ class Verdict(StrEnum):
 
 
 OTHER = "other"
-"""The label value for any model, class or tenant that is not in its bounded list."""
+"""The label value for models, classes and tenants that are not in their bounded list."""
 
 SIZE_BOUNDS = (128, 512, 2048, 8192, 32768)
 SIZES = (*(f"{bound:05}" for bound in SIZE_BOUNDS), "above")
-"""The largest number of tokens of each size, with leading zeros so that a table sorts them."""
+"""Label values: the upper bound of each size in tokens, with leading zeros so that tables sort them."""
 NO_TOKENS = "none"
-"""The size of a completion without tokens, or with an unknown number of them."""
+"""The size of a completion with no tokens or with an unknown number of tokens."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # created once, and looked up by identity for every record
+@dataclass(frozen=True, slots=True, eq=False)  # created once and looked up by identity for every record
 class Signal:
     """One exposed family: name, type, help, labels, and for a histogram its upper bounds without +Inf."""
 
@@ -128,254 +128,253 @@ def _histogram(name: str, text: str, bounds: tuple[float, ...], *labels: Label) 
     return Signal(name, Kind.HISTOGRAM, text, labels, bounds)
 
 
-# From a cached chat turn to a collapsed queue; thresholds of the SLO file are added at start.
+# From a chat turn in the prefix cache to a saturated queue; the SLO file's thresholds are added at start.
 WAIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 GAP_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
 WHOLE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 TOKENS = (1.0, 8.0, 32.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0)
 
-_M, _C, _T, _S, _E, _W = Label.MODEL, Label.CLASS, Label.TENANT, Label.SLO, Label.ENGINE, Label.WINDOW
+_M, _C, _T, _S, _O = Label.MODEL, Label.CLASS, Label.TENANT, Label.SLO, Label.OUTCOME
+_E, _P, _R, _W = Label.ENGINE, Label.PROCESS, Label.REASON, Label.WINDOW
+_RANKED = _E, Label.RANK, _M
+_SLO_WINDOW, _CLASS_WINDOW = (_M, _C, _S, _W), (_M, _C, _W)
 
 # Requests and their latencies.
-REQUESTS = _counter("llm_requests_total", "Ended requests, by outcome.", _M, _C, Label.OUTCOME, _T, Label.STREAM)
+REQUESTS = _counter("llm_requests_total", "Ended requests by outcome.", _M, _C, _O, _T, Label.STREAM)
 IN_FLIGHT = _gauge(
     "llm_requests_in_flight", "Open requests: waiting before the first token, streaming after it.", _M, _C, Label.PHASE
 )
 OLDEST_WAIT = _gauge(
-    "llm_oldest_wait_seconds", "Age of the oldest open stream without a first token, 0 if there is none.", _M, _C
+    "llm_oldest_wait_seconds", "Age of the oldest open stream without a first token; 0 if every stream has one.", _M, _C
 )
 TTFT = _histogram(
     "llm_time_to_first_token_seconds",
-    "Streams: arrival of the request to its first output token.",
+    "TTFT of streams: time from the arrival of the request to its first output token.",
     WAIT_SECONDS,
     _M,
     _C,
 )
 TPOT = _histogram(
     "llm_time_per_output_token_seconds",
-    "Streams: time from the first to the last output token, divided by (completion tokens - 1).",
+    "TPOT of streams: time from the first to the last output token, divided by (completion tokens - 1).",
     GAP_SECONDS,
     _M,
     _C,
 )
 INTER_CHUNK = _histogram(
-    "llm_inter_chunk_seconds", "Time between output chunks; a chunk may carry several tokens.", GAP_SECONDS, _M, _C
+    "llm_inter_chunk_seconds", "Time between output chunks; a chunk may contain several tokens.", GAP_SECONDS, _M, _C
 )
 DURATION = _histogram(
     "llm_request_duration_seconds",
-    "Arrival of the request to its end, streams and unary.",
+    "E2E: time from the arrival of the request to its end, for streams and unary requests.",
     WHOLE_SECONDS,
     _M,
     _C,
-    Label.OUTCOME,
+    _O,
 )
-QUEUE = _histogram("llm_request_queue_seconds", "Queue time of finished requests, by the engine.", WAIT_SECONDS, _M, _C)
+QUEUE = _histogram("llm_request_queue_seconds", "Queue time, as the engine reports it.", WAIT_SECONDS, _M, _C)
 PREFILL = _histogram(
-    "llm_request_prefill_seconds", "Scheduling to the first token, by the engine.", WAIT_SECONDS, _M, _C
+    "llm_request_prefill_seconds",
+    "Prefill time (scheduling to first token), as the engine reports it.",
+    WAIT_SECONDS,
+    _M,
+    _C,
 )
-DECODE = _histogram("llm_request_decode_seconds", "First to last token, by the engine.", WHOLE_SECONDS, _M, _C)
+DECODE = _histogram(
+    "llm_request_decode_seconds", "Decode time (first to last token), as the engine reports it.", WHOLE_SECONDS, _M, _C
+)
 REQUESTS_WITH_ENGINE_TIMES = _counter(
     "llm_requests_with_engine_times_total",
-    "Ended requests with engine times; only these are in the histograms of queue, prefill and decode time.",
+    "Ended requests with times from the engine; the queue, prefill and decode histograms count only these.",
     _M,
     _C,
 )
 
-# Tokens, as `usage` reports them.
+# Tokens, from the `usage` of the response.
 PROMPT_TOKENS = _counter("llm_prompt_tokens_total", "Prompt tokens of ended requests.", _M, _C, _T)
 COMPLETION_TOKENS = _counter(
-    "llm_completion_tokens_total", "Completion tokens of ended requests, including tokens before an abort.", _M, _C, _T
+    "llm_completion_tokens_total", "Completion tokens of ended requests, including aborted ones.", _M, _C, _T
 )
 CACHED_TOKENS = _counter(
     "llm_cached_prompt_tokens_total", "Prompt tokens served from the engine's prefix cache.", _M, _C, _T
 )
 PROMPT_REPEATS = _counter(
-    "llm_prompt_repeats_total", "Requests whose whole prompt equals one of the last 100,000 distinct prompts.", _M, _C
+    "llm_prompt_repeats_total", "Requests whose entire prompt equals one of the last 100,000 distinct prompts.", _M, _C
 )
 UNIQUE_PROMPTS = _gauge(
-    "llm_unique_prompts_estimate", "Distinct prompts since the start of the exporter; the error is about 2 %.", _M
+    "llm_unique_prompts_estimate",
+    "Distinct prompts since the exporter started; an estimate with 1.6 % standard error.",
+    _M,
 )
 REQUEST_PROMPT_TOKENS = _histogram("llm_request_prompt_tokens", "Prompt tokens per request.", TOKENS, _M, _C)
 REQUEST_COMPLETION_TOKENS = _histogram(
-    "llm_request_completion_tokens", "Completion tokens per request.", TOKENS, _M, _C, Label.OUTCOME
+    "llm_request_completion_tokens", "Completion tokens per request.", TOKENS, _M, _C, _O
 )
 REQUESTS_BY_SIZE = _counter(
     "llm_requests_by_size_total",
-    "Ended requests by size: upper bounds of prompt tokens (estimated where usage is unknown) and completion tokens.",
+    "Ended requests by size; label values are upper bounds in tokens. Prompt sizes are estimated if usage is unknown.",
     _M,
     Label.PROMPT_SIZE,
     Label.COMPLETION_SIZE,
-    Label.OUTCOME,
+    _O,
 )
 
 # SLO events.
-SLO_EVENTS = _counter("llm_slo_events_total", "Requests judged good or bad by an SLO.", _M, _C, _S, _T)
-SLO_BAD = _counter("llm_slo_bad_events_total", "Requests judged bad by an SLO.", _M, _C, _S, _T)
+SLO_EVENTS = _counter("llm_slo_events_total", "SLO events: requests with the verdict good or bad.", _M, _C, _S, _T)
+SLO_BAD = _counter("llm_slo_bad_events_total", "Bad SLO events: requests with the verdict bad.", _M, _C, _S, _T)
 SLO_ABANDONED = _counter(
-    "llm_slo_abandoned_total", "Requests aborted before the SLO could judge them; no events.", _M, _C, _S, _T
+    "llm_slo_abandoned_total", "Requests aborted before the verdict; these are not SLO events.", _M, _C, _S, _T
 )
-GOODPUT_EVENTS = _counter("llm_goodput_events_total", "Requests with at least one verdict.", _M, _C, _T)
+GOODPUT_EVENTS = _counter("llm_goodput_events_total", "Requests with at least one verdict, good or bad.", _M, _C, _T)
 GOODPUT_REQUESTS = _counter("llm_goodput_requests_total", "Requests that are good for all their SLOs.", _M, _C, _T)
-GOODPUT_TOKENS = _counter("llm_goodput_tokens_total", "Completion tokens of good requests.", _M, _C, _T)
+GOODPUT_TOKENS = _counter(
+    "llm_goodput_tokens_total", "Completion tokens of requests that are good for all their SLOs.", _M, _C, _T
+)
 
-# The engine's own state, one vocabulary over all engines.
+# The engine's own state, with the same names for all engines.
 ENGINE_UP = _gauge("llm_engine_up", "1 if the last scrape of the engine succeeded.", _E)
 ENGINE_INFO = _gauge("llm_engine_info", "Type and version of the engine.", _E, Label.ENGINE_TYPE, Label.VERSION)
-ENGINE_START_TIME = _gauge("llm_engine_start_time_seconds", "Unix time at which the engine process started.", _E)
+ENGINE_START_TIME = _gauge("llm_engine_start_time_seconds", "Start time of the engine process, in Unix seconds.", _E)
 ENGINE_SCRAPE_ERRORS = _counter(
-    "llm_engine_scrape_errors_total", "Scrapes of the engine that failed or had unusable content.", _E, Label.REASON
+    "llm_engine_scrape_errors_total", "Scrapes of the engine that failed or returned invalid content.", _E, _R
 )
 ENGINE_SCRAPE_AGE = _gauge("llm_engine_last_good_scrape_age_seconds", "Time since the last successful scrape.", _E)
 ENGINE_SIGNAL_EXPOSED = _gauge(
-    "llm_engine_signal_exposed", "1 if the engine exposes the source of the series named by `signal`.", _E, Label.SIGNAL
+    "llm_engine_signal_exposed", "1 if the engine exposes the source of the series in `signal`.", _E, Label.SIGNAL
 )
 ENGINE_COUNTS_LIVE = _gauge(
     "llm_engine_token_counts_live",
-    "1 if the engine counts tokens as they are generated, 0 if at the request's end.",
+    "1 if the engine counts tokens as it generates them, 0 if it counts them when the request ends.",
     _E,
 )
-ENGINE_RUNNING = _gauge("llm_engine_requests_running", "Requests in the engine's running batch.", _E, Label.RANK, _M)
-ENGINE_WAITING = _gauge("llm_engine_requests_waiting", "Requests in the engine's waiting queue.", _E, Label.RANK, _M)
+ENGINE_RUNNING = _gauge("llm_engine_requests_running", "Requests in the engine's running batch.", *_RANKED)
+ENGINE_WAITING = _gauge("llm_engine_requests_waiting", "Requests in the engine's waiting queue.", *_RANKED)
 ENGINE_DEFERRED = _gauge(
     "llm_engine_requests_deferred",
-    "Waiting requests that the scheduler skips; the other waiting requests wait for capacity.",
-    _E,
-    Label.RANK,
-    _M,
+    "Waiting requests that the scheduler defers; all other waiting requests wait for capacity.",
+    *_RANKED,
 )
-ENGINE_KV_USAGE = _gauge("llm_engine_kv_cache_usage_ratio", "Share of the KV cache in use, 0 to 1.", _E, Label.RANK, _M)
-ENGINE_KV_CAPACITY = _gauge("llm_engine_kv_cache_capacity_tokens", "Tokens that the KV cache can hold.", _E, Label.RANK)
-ENGINE_PREEMPTIONS = _counter("llm_engine_preemptions_total", "Preemptions of running requests.", _E, Label.RANK, _M)
+ENGINE_KV_USAGE = _gauge("llm_engine_kv_cache_usage_ratio", "Share of the KV cache in use, 0 to 1.", *_RANKED)
+ENGINE_KV_CAPACITY = _gauge("llm_engine_kv_cache_capacity_tokens", "KV cache capacity in tokens.", _E, Label.RANK)
+ENGINE_PREEMPTIONS = _counter("llm_engine_preemptions_total", "Preemptions of running requests.", *_RANKED)
 ENGINE_CACHE_QUERIES = _counter(
-    "llm_engine_prefix_cache_queries_tokens_total", "Prompt tokens looked up in the prefix cache.", _E, Label.RANK, _M
+    "llm_engine_prefix_cache_queries_tokens_total", "Prompt tokens looked up in the prefix cache.", *_RANKED
 )
 ENGINE_CACHE_HITS = _counter(
-    "llm_engine_prefix_cache_hits_tokens_total", "Prompt tokens found in the prefix cache.", _E, Label.RANK, _M
+    "llm_engine_prefix_cache_hits_tokens_total", "Prompt tokens found in the prefix cache.", *_RANKED
 )
 ENGINE_PROMPT_TOKENS = _counter(
-    "llm_engine_prompt_tokens_total", "Prompt tokens, as the engine counts them.", _E, Label.RANK, _M
+    "llm_engine_prompt_tokens_total", "Prompt tokens processed, as the engine counts them.", *_RANKED
 )
 ENGINE_GENERATION_TOKENS = _counter(
-    "llm_engine_generation_tokens_total", "Generated tokens, as the engine counts them.", _E, Label.RANK, _M
+    "llm_engine_generation_tokens_total", "Generated tokens, as the engine counts them.", *_RANKED
 )
 ENGINE_SPEC_DRAFTED = _counter(
-    "llm_engine_spec_decode_drafted_tokens_total", "Tokens proposed by speculative decoding.", _E, Label.RANK, _M
+    "llm_engine_spec_decode_drafted_tokens_total", "Draft tokens proposed by speculative decoding.", *_RANKED
 )
 ENGINE_SPEC_ACCEPTED = _counter(
-    "llm_engine_spec_decode_accepted_tokens_total", "Proposed tokens that were accepted.", _E, Label.RANK, _M
+    "llm_engine_spec_decode_accepted_tokens_total", "Draft tokens accepted by speculative decoding.", *_RANKED
 )
-# Latencies as the engine measures them, with its own bounds; definitions by engine: exporters/engines/README.md.
-ENGINE_TTFT = _histogram(
-    "llm_engine_time_to_first_token_seconds", "Time to first token, as the engine measures it.", (), _E, Label.RANK, _M
-)
+# Latencies with the engine's own bounds; exporters/engines/README.md defines them for each engine.
+ENGINE_TTFT = _histogram("llm_engine_time_to_first_token_seconds", "TTFT as the engine measures it.", (), *_RANKED)
 ENGINE_INTER_TOKEN = _histogram(
-    "llm_engine_inter_token_seconds", "Time between outputs, as the engine measures it.", (), _E, Label.RANK, _M
+    "llm_engine_inter_token_seconds", "ITL (time between outputs) as the engine measures it.", (), *_RANKED
 )
 ENGINE_TPOT = _histogram(
     "llm_engine_time_per_output_token_seconds",
-    "Mean time per output token of each request, as the engine measures it.",
+    "TPOT (mean time per output token of each request) as the engine measures it.",
     (),
-    _E,
-    Label.RANK,
-    _M,
+    *_RANKED,
 )
-ENGINE_DURATION = _histogram(
-    "llm_engine_request_duration_seconds", "Duration of requests, as the engine measures it.", (), _E, Label.RANK, _M
-)
-ENGINE_QUEUE = _histogram(
-    "llm_engine_request_queue_seconds", "Time in the engine's queue, as the engine measures it.", (), _E, Label.RANK, _M
-)
+ENGINE_DURATION = _histogram("llm_engine_request_duration_seconds", "E2E as the engine measures it.", (), *_RANKED)
+ENGINE_QUEUE = _histogram("llm_engine_request_queue_seconds", "Queue time as the engine measures it.", (), *_RANKED)
 ENGINE_PREFILL = _histogram(
     "llm_engine_request_prefill_seconds",
-    "Scheduling to the first token, as the engine measures it.",
+    "Prefill time (scheduling to first token) as the engine measures it.",
     (),
-    _E,
-    Label.RANK,
-    _M,
+    *_RANKED,
 )
 ENGINE_DECODE = _histogram(
-    "llm_engine_request_decode_seconds", "First to last token, as the engine measures it.", (), _E, Label.RANK, _M
+    "llm_engine_request_decode_seconds", "Decode time (first to last token) as the engine measures it.", (), *_RANKED
 )
 ENGINE_CONFIG_INFO = _gauge("llm_engine_config_info", "Hash of the engine's visible configuration.", _E, Label.REVISION)
 ENGINE_SETTING_INFO = _gauge(
-    "llm_engine_setting_info", "One visible setting of the engine.", _E, Label.SETTING, Label.VALUE
+    "llm_engine_setting_info", "A setting of the engine and its current value.", _E, Label.SETTING, Label.VALUE
 )
 ENGINE_CONFIG_CHANGE = _gauge(
     "llm_engine_config_change_timestamp_seconds",
-    "Unix time of a config change, detected or declared; draw it with useValueForTime.",
+    "Unix time of a config change, detected or declared. Grafana annotations need useValueForTime.",
     _E,
     Label.SETTING,
     Label.OLD,
     Label.NEW,
 )
 
-# Upper limits of the hardware, for comparison with measured rates.
+# Upper limits of the hardware, to compare with measured rates.
 ROOFLINE_PREFILL = _gauge(
-    "llm_roofline_prefill_tokens_per_second", "Upper limit of prompt tokens per second on these GPUs."
+    "llm_roofline_prefill_tokens_per_second", "Theoretical upper limit of prompt tokens per second on these GPUs."
 )
 ROOFLINE_DECODE = _gauge(
     "llm_roofline_decode_tokens_per_second",
-    "Upper limit of output tokens per second of all requests together on these GPUs, by batch size.",
+    "Theoretical upper limit of output tokens per second on these GPUs, for a whole batch of the given size.",
     Label.BATCH,
 )
-ROOFLINE_KV_TOKENS = _gauge("llm_roofline_kv_tokens", "Upper limit of tokens that fit beside the weights.")
+ROOFLINE_KV_TOKENS = _gauge("llm_roofline_kv_tokens", "Theoretical upper limit of tokens in the KV cache.")
 
 # The sidecar itself.
 SIDECAR_BUILD = _gauge("llm_sidecar_build_info", "Version of the sidecar.", Label.VERSION)
 SIDECAR_DROPPED = _counter(
-    "llm_sidecar_dropped_records_total", "Records dropped after the exporter was away for too long.", Label.PROCESS
+    "llm_sidecar_dropped_records_total", "Records dropped because the exporter was unavailable for too long.", _P
 )
 SIDECAR_LOST = _counter(
     "llm_sidecar_lost_requests_total",
-    "Metered requests without a record because their relay died: those open in its last snapshot, usually less than "
-    "0.3 s old. Requests of a relay that dies while the exporter is unavailable are not counted.",
-    Label.PROCESS,
+    "Metered requests without a record because their relay crashed: the open requests of its last snapshot, which is "
+    "usually less than 0.3 s old. Not counted if the exporter was unavailable at that time.",
+    _P,
 )
-SIDECAR_RESTARTS = _counter("llm_sidecar_restarts_total", "Restarts of a child process.", Label.PROCESS)
-SIDECAR_LOOP_LAG = _gauge(
-    "llm_sidecar_loop_lag_seconds", "Largest delay of the event loop in the last second.", Label.PROCESS
-)
+SIDECAR_RESTARTS = _counter("llm_sidecar_restarts_total", "Restarts of a child process.", _P)
+SIDECAR_LOOP_LAG = _gauge("llm_sidecar_loop_lag_seconds", "Largest event loop delay in the last second.", _P)
 SIDECAR_UNMETERED = _counter(
-    "llm_sidecar_unmetered_requests_total", "Requests forwarded without metering because metering failed.", Label.REASON
+    "llm_sidecar_unmetered_requests_total", "Requests forwarded without metering, by type of exception.", _R
 )
-SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", Label.REASON)
+SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", _R)
 SIDECAR_CERTIFICATE_EXPIRY = _gauge(
-    "llm_sidecar_certificate_expiry_timestamp_seconds", "Unix time at which the server certificate expires."
+    "llm_sidecar_certificate_expiry_timestamp_seconds", "Expiry time of the server certificate, in Unix seconds."
 )
-SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Batches that could not be written to the request log.")
+SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Failed writes of record batches to the request log.")
 SIDECAR_EXPORTED_SPANS = _counter("llm_sidecar_exported_spans_total", "Spans accepted by the trace collector.")
 SIDECAR_DROPPED_SPANS = _counter(
-    "llm_sidecar_dropped_spans_total", "Spans dropped because the trace collector is down or slow.", Label.REASON
+    "llm_sidecar_dropped_spans_total", "Spans dropped, usually because the trace collector is down or slow.", _R
 )
 SIDECAR_UNJOINED_SPANS = _counter(
-    "llm_sidecar_unjoined_spans_total", "Engine spans that could not be joined with a request.", Label.REASON
+    "llm_sidecar_unjoined_spans_total", "Engine spans that were not joined with a request.", _R
 )
 SIDECAR_REFUSED_MESSAGES = _counter(
-    "llm_sidecar_refused_otlp_messages_total", "Messages refused by the OTLP receiver.", Label.REASON
+    "llm_sidecar_refused_otlp_messages_total", "Messages rejected by the OTLP receiver.", _R
 )
-SIDECAR_CONNECTIONS = _gauge("llm_sidecar_client_connections", "Open client connections.", Label.PROCESS)
-SIDECAR_CPU = _counter("llm_sidecar_cpu_seconds_total", "CPU time since the start of the process.", Label.PROCESS)
-SIDECAR_MEMORY = _gauge("llm_sidecar_memory_bytes", "Resident memory; on Linux only.", Label.PROCESS)
+SIDECAR_CONNECTIONS = _gauge("llm_sidecar_client_connections", "Open client connections.", _P)
+SIDECAR_CPU = _counter("llm_sidecar_cpu_seconds_total", "CPU time of the process since it started.", _P)
+SIDECAR_MEMORY = _gauge("llm_sidecar_memory_bytes", "Resident memory of the process (Linux only).", _P)
 
-# The load generator itself: its schedule, and whether it keeps up.
+# The load generator: its schedule and its delays.
 LOAD_RUN = _gauge("llm_load_run_info", "1 while a load test runs.", Label.RUN, Label.SCENARIO)
 LOAD_SCHEDULED = _counter("llm_load_scheduled_requests_total", "Requests that were due by the schedule.", _C)
 LOAD_SENT = _counter("llm_load_sent_requests_total", "Requests sent.", _C)
 LOAD_ENDED = _counter(
-    "llm_load_ended_requests_total", "Ended requests, by the outcome that the load generator saw.", _C, Label.OUTCOME
+    "llm_load_ended_requests_total", "Ended requests, with the outcome that the load generator observed.", _C, _O
 )
 LOAD_SEND_LAG = _histogram(
-    "llm_load_send_lag_seconds", "Delay between the scheduled and the actual time of sending.", LAG_SECONDS
+    "llm_load_send_lag_seconds", "Delay between the scheduled and the actual send time.", LAG_SECONDS
 )
 LOAD_SIGNALS = (LOAD_RUN, LOAD_SCHEDULED, LOAD_SENT, LOAD_ENDED, LOAD_SEND_LAG)
-"""The series of the load generator; all others are the sidecar's."""
+"""The series of the load generator; the sidecar exposes all others."""
 
 SEND_LATE = 0.05
-"""Seconds, a bound of the send lag: above it, latencies include delays of the load generator."""
+"""A bound of the send lag in seconds; above it, latencies include delays of the load generator."""
 
 SIGNALS: tuple[Signal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Signal))
-"""Every declared series, in order."""
+"""All declared series, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,86 +387,96 @@ class Recorded:
 
 
 # Counts are recorded beside ratios: a budget from a mean of ratios is wrong under uneven load.
-SLO_EVENTS_IN = Recorded("llm_slo:events:increase", "SLO events in a window.", (_M, _C, _S, Label.WINDOW))
-SLO_BAD_IN = Recorded("llm_slo:bad_events:increase", "Bad SLO events in a window.", (_M, _C, _S, Label.WINDOW))
+SLO_EVENTS_IN = Recorded("llm_slo:events:increase", "SLO events in a window.", _SLO_WINDOW)
+SLO_BAD_IN = Recorded("llm_slo:bad_events:increase", "Bad SLO events in a window.", _SLO_WINDOW)
 SLO_ERROR_RATIO = Recorded(
-    "llm_slo:error_ratio", "Bad events / events in a window; absent without traffic.", (_M, _C, _S, Label.WINDOW)
+    "llm_slo:error_ratio", "Bad events / events in a window; absent without traffic.", _SLO_WINDOW
 )
 SLO_BURN_RATE = Recorded(
-    "llm_slo:burn_rate", "Error ratio / (1 - objective); 1 spends the budget in the period.", (_M, _C, _S, Label.WINDOW)
+    "llm_slo:burn_rate", "Error ratio / (1 - objective); at 1 the error budget lasts one period.", _SLO_WINDOW
 )
 SLO_BUDGET_LEFT = Recorded(
     "llm_slo:budget_remaining_ratio",
-    "Error budget left in the period: 1 is untouched, below 0 overspent.",
+    "Remaining share of the error budget of the period; negative if overspent.",
     (_M, _C, _S),
 )
-SLO_OBJECTIVE = Recorded("llm_slo:objective_ratio", "The objective, 0 to 1.", (_C, _S))
-SLO_THRESHOLD = Recorded("llm_slo:threshold_seconds", "The threshold of a latency SLO.", (_C, _S))
-GOODPUT_EVENTS_IN = Recorded("llm_goodput:events:increase", "Judged requests in a window.", (_M, _C, Label.WINDOW))
-GOODPUT_REQUESTS_IN = Recorded("llm_goodput:requests:increase", "Good requests in a window.", (_M, _C, Label.WINDOW))
+SLO_OBJECTIVE = Recorded("llm_slo:objective_ratio", "Objective of the SLO, from 0 to 1.", (_C, _S))
+SLO_THRESHOLD = Recorded("llm_slo:threshold_seconds", "Threshold of a latency SLO.", (_C, _S))
+GOODPUT_EVENTS_IN = Recorded(
+    "llm_goodput:events:increase", "Requests in a window with at least one verdict.", _CLASS_WINDOW
+)
+GOODPUT_REQUESTS_IN = Recorded(
+    "llm_goodput:requests:increase", "Requests in a window that are good for all their SLOs.", _CLASS_WINDOW
+)
 GOODPUT_RATIO = Recorded(
-    "llm_goodput:ratio", "Good / judged requests in a window; absent without traffic.", (_M, _C, Label.WINDOW)
+    "llm_goodput:ratio", "Good requests / requests with a verdict in a window; absent without traffic.", _CLASS_WINDOW
 )
 GOODPUT_OBJECTIVE = Recorded(
-    "llm_goodput:objective_ratio", "The goodput that is guaranteed if every SLO is met.", (_C,)
+    "llm_goodput:objective_ratio", "Lowest goodput ratio that is possible while every SLO meets its objective.", (_C,)
 )
-# Without a sidecar, the SLOs that a single request met are unknown; the ratio lies between these two.
-GOODPUT_AT_LEAST = Recorded("llm_goodput:ratio_at_least", "Goodput if no request missed two SLOs.", (_M, _C, _W))
-GOODPUT_AT_MOST = Recorded("llm_goodput:ratio_at_most", "Goodput if every bad request missed all SLOs.", (_M, _C, _W))
+# Without a sidecar the verdicts of a single request are unknown; the goodput ratio is between these two.
+GOODPUT_AT_LEAST = Recorded(
+    "llm_goodput:ratio_at_least", "Lower bound of the goodput ratio: no request missed two SLOs.", _CLASS_WINDOW
+)
+GOODPUT_AT_MOST = Recorded(
+    "llm_goodput:ratio_at_most", "Upper bound of the goodput ratio: every bad request missed all SLOs.", _CLASS_WINDOW
+)
 
-# The counts above by tenant, in the windows of the pages; only with `alerting.per_tenant`.
+# The counts above by tenant, in the windows of page alerts; only with `alerting.per_tenant`.
 _TENANT_SLO = (_M, _C, _S, _T, _W)
 TENANT_EVENTS_IN = Recorded("llm_slo_tenant:events:increase", "SLO events of a tenant in a window.", _TENANT_SLO)
 TENANT_BAD_IN = Recorded("llm_slo_tenant:bad_events:increase", "Bad SLO events of a tenant in a window.", _TENANT_SLO)
 TENANT_BURN_RATE = Recorded("llm_slo_tenant:burn_rate", "Burn rate of one tenant.", _TENANT_SLO)
 
-REQUESTS_IN = Recorded("llm_requests:increase", "Ended requests in a window.", (Label.INSTANCE, _C, Label.OUTCOME, _W))
+REQUESTS_IN = Recorded("llm_requests:increase", "Ended requests in a window.", (Label.INSTANCE, _C, _O, _W))
 
-# For the comparison of sidecars over weeks, for which raw counters have too many series.
-REQUESTS_AT = Recorded("llm_instance:requests_per_second", "Rate of ended requests of a sidecar.", (Label.INSTANCE,))
+# To compare sidecars over weeks; raw counters have too many series for this.
+REQUESTS_AT = Recorded("llm_instance:requests_per_second", "Ended requests per second of a sidecar.", (Label.INSTANCE,))
 GOODPUT_AT = Recorded(
-    "llm_instance:goodput_ratio", "Good / judged requests of a sidecar; absent without traffic.", (Label.INSTANCE,)
+    "llm_instance:goodput_ratio", "Goodput ratio of a sidecar; absent without traffic.", (Label.INSTANCE,)
 )
 
-# The baseline of a class or a model: its own last week.
-TOKENS_IN = Recorded(
-    "llm_completion_tokens:increase", "Completion tokens in a window; absent without any.", (_M, _C, _W)
-)
+# The baseline of a class or a model is its last week.
+TOKENS_IN = Recorded("llm_completion_tokens:increase", "Completion tokens in a window; absent if none.", _CLASS_WINDOW)
 TOKENS_MEDIAN = Recorded(
-    "llm_completion_tokens:weekly_median", "Median of completion tokens per busy step of the last week.", (_M, _C)
+    "llm_completion_tokens:weekly_median",
+    "Median of the completion tokens in each step with traffic, over the last week.",
+    (_M, _C),
 )
 ENGINE_PROMPT_TOKENS_IN = Recorded(
-    "llm_engine_prompt_tokens:increase", "Prompt tokens in a window; absent without any.", (_M, _W)
+    "llm_engine_prompt_tokens:increase", "Prompt tokens in a window; absent if none.", (_M, _W)
 )
 ENGINE_CACHE_HITS_IN = Recorded(
     "llm_engine_prefix_cache_hits_tokens:increase", "Prompt tokens found in the prefix cache in a window.", (_M, _W)
 )
 CACHE_WEEKLY_RATIO = Recorded(
-    "llm_engine_prefix_cache:weekly_hit_ratio", "Prefix cache hit ratio of the last week, by prompt tokens.", (_M,)
+    "llm_engine_prefix_cache:weekly_hit_ratio", "Prefix cache hit ratio of the last week, in prompt tokens.", (_M,)
 )
 
-# Costs, where the rules are rendered with a price; in the currency of the price.
+# Costs in the currency of the price; only if the rules are rendered with a price.
 COST_IN = Recorded("llm_cost:money:increase", "Cost of the GPUs in a window.", (_W,))
-COST_IDLE_IN = Recorded("llm_cost:idle_money:increase", "Cost of the GPUs in steps without an output token.", (_W,))
-COST_TOKENS_IN = Recorded("llm_cost:output_tokens:increase", "Output tokens in a window; absent without any.", (_W,))
-COST_GOOD_IN = Recorded("llm_cost:good_requests:increase", "Requests in a window that are good for all SLOs.", (_W,))
+COST_IDLE_IN = Recorded("llm_cost:idle_money:increase", "Cost of the GPUs in steps without output tokens.", (_W,))
+COST_TOKENS_IN = Recorded("llm_cost:output_tokens:increase", "Output tokens in a window; absent if none.", (_W,))
+COST_GOOD_IN = Recorded("llm_cost:good_requests:increase", "Good requests in a window.", (_W,))
 COST_PER_MILLION = Recorded(
     "llm_cost:per_million_output_tokens", "Cost per million output tokens; absent without output tokens.", (_W,)
 )
 COST_PER_GOOD = Recorded("llm_cost:per_good_request", "Cost per good request; absent without good requests.", (_W,))
 
-COLD_START = Recorded("llm_engine:cold_start", "1 while an engine starts and warms up.", (Label.INSTANCE, Label.ENGINE))
-PAGE_HELD = Recorded("llm_slo:page_held", "Bad events of the last step, if all are at starting engines.", (_M, _C, _S))
+COLD_START = Recorded("llm_engine:cold_start", "1 while an engine starts or warms up.", (Label.INSTANCE, Label.ENGINE))
+PAGE_HELD = Recorded(
+    "llm_slo:page_held", "Bad events of the last step, if all are from engines in cold start.", (_M, _C, _S)
+)
 
 RECORDED: tuple[Recorded, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Recorded))
 """All recorded series, in order."""
 
 FIRING = "ALERTS"
-"""The series that Prometheus writes for every pending and firing alert."""
+"""The series that Prometheus writes for each pending or firing alert."""
 
 UP, SCRAPE_SECONDS, SCRAPED_SAMPLES = "up", "scrape_duration_seconds", "scrape_samples_scraped"
 """The series that Prometheus writes for every target."""
 
 REQUEST_CLASS_HEADER = "x-request-class"
 REQUEST_START_HEADER = "x-request-start"
-"""`t=<unix seconds>`: the intended time of sending, so that waiting in front of the sidecar counts."""
+"""`t=<unix seconds>`: the intended send time, so that latencies include the time before the sidecar."""

@@ -1,4 +1,4 @@
-"""Writes README.md's field table and schema.json from `LogEntry`: `python -m exporters.requestlog.field_docs`."""
+"""Generates schema.json and the field table of README.md from `LogEntry`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ _MARK = "<!-- Made by: python -m exporters.requestlog.field_docs -->\n"
 
 
 def json_schema() -> str:
-    """The JSON Schema of a line, fields in their order."""
+    """The JSON Schema of a line, with the fields in order."""
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$comment": "Made by: python -m exporters.requestlog.field_docs",
@@ -23,7 +23,7 @@ def json_schema() -> str:
 
 
 def readme(text: str) -> str:
-    """`text` of the README with the table of fields, which is all that follows its mark."""
+    """The README with a new table of fields, which replaces everything after the marker."""
     return text[: text.index(_MARK)] + _MARK + "\n" + "\n".join(_table()) + "\n"
 
 
