@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compose.cli import COMMANDS, PROGRAM
+from exporters.requestlog.field_docs import field_table
 from exporters.signals import RECORDED, SIGNALS, Kind, Label, Signal
 
 FOLDER = Path(__file__).parent / "reference"
@@ -22,6 +23,26 @@ _SECTIONS = (
 """Prefix, heading and introduction of each section; a series belongs to the first prefix that matches."""
 
 
+_REQUEST_LOG = """# Request log
+
+    vllm-slo sidecar --upstream http://127.0.0.1:8000 --request-log requests.jsonl
+
+appends one JSON object per line for each request when the request ends. Each request is logged once, even if the
+exporter restarts. SIGHUP reopens the file after a rotation. The log contains no text of prompts or completions.
+
+- Every field is always present, in this order. An unknown value is null, never 0.
+- Names end with their unit: `_ms` is milliseconds, with three decimals.
+- Later versions may add fields; ignore fields that you do not know.
+
+`exporters/requestlog/schema.json` is the JSON Schema of a line. It requires only the fields that `vllm-slo compare`
+needs, so logs of older versions are valid too. `vllm-slo compare` skips lines that are not requests (a truncated write,
+output of another program) and reports their number and the position of the first one.
+
+## Fields
+
+"""
+
+
 def metrics_page() -> str:
     """Every series that the sidecar and the load generator expose, and every series that the rules record."""
     return _GENERATED + "\n".join(_metrics())
@@ -32,7 +53,12 @@ def command_line_page() -> str:
     return _GENERATED + "\n".join(_command_line())
 
 
-PAGES = {"metrics.md": metrics_page, "cli.md": command_line_page}
+def request_log_page() -> str:
+    """Every field of the request log."""
+    return _GENERATED + _REQUEST_LOG + "\n".join(field_table()) + "\n"
+
+
+PAGES = {"metrics.md": metrics_page, "cli.md": command_line_page, "request-log.md": request_log_page}
 
 
 def _metrics() -> Iterator[str]:
