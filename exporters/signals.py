@@ -480,3 +480,35 @@ UP, SCRAPE_SECONDS, SCRAPED_SAMPLES = "up", "scrape_duration_seconds", "scrape_s
 REQUEST_CLASS_HEADER = "x-request-class"
 REQUEST_START_HEADER = "x-request-start"
 """`t=<unix seconds>`: the intended send time, so that latencies include the time before the sidecar."""
+
+LABEL_HELP = {
+    Label.MODEL: "Model name in the request, if the engine serves it or `--model` names it; otherwise `other`.",
+    Label.CLASS: "Class of the request by the SLO file; otherwise `other`.",
+    Label.TENANT: "Tenant of the request, if the SLO file lists it; otherwise `other`.",
+    Label.STREAM: "`true` for streams, `false` for unary requests.",
+    Label.OUTCOME: "How the request ended: " + ", ".join(f"`{outcome}`" for outcome in Outcome) + ".",
+    Label.PHASE: "`waiting` before the first token, `streaming` after it.",
+    Label.SLO: "Name of the SLO in the SLO file.",
+    Label.INSTANCE: "Address of the scraped sidecar; set by Prometheus.",
+    Label.JOB: "Scrape job; set by Prometheus.",
+    Label.ENGINE: "Address of the engine, `HOST:PORT`.",
+    Label.RANK: "Data-parallel rank or replica of the engine; `0` if the engine has only one.",
+    Label.ENGINE_TYPE: "Type of the engine, such as `vllm` or `sglang`.",
+    Label.VERSION: "Version of the engine or of the sidecar.",
+    Label.REVISION: "Hash of the engine's visible settings; it differs after every config change.",
+    Label.SETTING: "Name of a setting of the engine.",
+    Label.VALUE: "Current value of the setting.",
+    Label.OLD: "Value of the setting before the config change.",
+    Label.NEW: "Value of the setting after the config change.",
+    Label.SIGNAL: "Name of a series of this reference, such as `llm_engine_requests_waiting`.",
+    Label.REASON: "Why it happened; a fixed set of values for each series.",
+    Label.PROCESS: "Process of the sidecar: `exporter` or `relay-0`, `relay-1`, ...",
+    Label.WINDOW: "Length of the window that the value covers, such as `5m`.",
+    Label.SEVERITY: "`page` or `ticket`; a label of alerts.",
+    Label.TIER: "Burn-rate tier of the alert, such as `fast-page`.",
+    Label.BATCH: "Number of requests that are decoded together.",
+    Label.RUN: "Identifier of the load test.",
+    Label.SCENARIO: "Scenario of the load test.",
+    Label.PROMPT_SIZE: "Upper bound of the prompt tokens, with leading zeros, or `above`.",
+    Label.COMPLETION_SIZE: "Upper bound of the completion tokens, with leading zeros, `above`, or `none`.",
+}
