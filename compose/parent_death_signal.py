@@ -11,7 +11,8 @@ import signal
 import sys
 import time
 
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+# From <linux/prctl.h>.
+_PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.1
 
 
@@ -42,8 +43,8 @@ def _execute(program: list[str]) -> None:
 
 
 def _run_and_watch(parent: int, program: list[str]) -> None:
-    """Run the program as a child, pass SIGTERM on to it, send SIGTERM when the parent ends, and end as it ends."""
-    # Blocked until there is a process to pass the signal on to.
+    """Run the program as a child: forward SIGTERM, send it when the parent ends, and exit with the program's status."""
+    # Blocked until there is a process to forward the signal to.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     child = os.fork()
     if child == 0:

@@ -32,7 +32,7 @@ _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "
 _MIB = 2**20
 _SIZE_LIMIT = 512 * _MIB
 _CHUNK = _MIB
-# Of the connection and of each read, in seconds.
+# Seconds for the connection, and for each read.
 _TIMEOUT = 30.0
 
 
@@ -142,11 +142,11 @@ def download(url: str, file: BinaryIO, report: Report) -> str:
     """Write the response to `file`, with a progress line every 10 %; returns its SHA-256.
 
     Raises:
-        ArchiveUnavailableError: no response, an error response, a truncated or a too large one.
+        ArchiveUnavailableError: the server does not respond or reports an error, or the file is truncated or too large.
     """
     received, tenths, digest = 0, 0, hashlib.sha256()
     try:
-        # Only http and https get here: see Lock.url.
+        # Lock.url accepts only http and https.
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:  # noqa: S310
             length = int(response.headers.get("Content-Length") or 0)
             while chunk := response.read(_CHUNK):
