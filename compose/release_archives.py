@@ -193,7 +193,7 @@ def _extract(archive: Path, folder: str, programs: Sequence[str], root: Path) ->
                     shutil.copyfileobj(source, out)
                 target.chmod(0o755)
                 missing.remove(path.name)
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, OSError) as error:
         raise UsageError(f"{archive.name}: cannot be unpacked: {error}") from error
     if missing:
         raise UsageError(f"{archive.name}: has no file {', '.join(f'{folder}/{name}' for name in sorted(missing))}")

@@ -45,7 +45,7 @@ def path(release: Release, file: str) -> str:
 
 
 def pack(folder: str, programs: tuple[str, ...], changes: Mapping[str, tarfile.TarInfo | None]) -> bytes:
-    """An archive in the layout of the official ones; `changes` replaces or, with None, leaves out a member by its name."""
+    """An archive in the official layout; `changes` replaces a member by its name or, with None, omits it."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
         for name in (*programs, "LICENSE"):

@@ -150,7 +150,11 @@ def test_debian_packages_replace_only_the_archive_that_is_not_available(
     assert tools.alertmanager_cwd == cache / "prometheus"
     server.truncated.clear()
     server.requests.clear()
-    assert find_tools(cache) == tools
+    lines: list[str] = []
+    assert find_tools(cache, lines.append) == tools
+    assert lines == [
+        f"release archives are not downloaded because {cache / 'prometheus'} exists; using Debian packages"
+    ]
     assert server.requests == []
 
 
