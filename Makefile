@@ -3,9 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-ROOMS := exporters alerts dashboards loadgen compose tests
 
-.PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock bench bench-rules bench-dashboards fuzz soak clean
+.PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock \
+  lock-programs bench bench-rules bench-dashboards fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -90,6 +90,11 @@ generate: setup
 lock:
 	uv pip compile pyproject.toml --extra lab --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements.lock
+
+# The checksums of the Prometheus and Alertmanager releases in compose/programs.lock, read from the releases themselves.
+# To change a version, edit it there first. Needs the network; without it the file stays unchanged.
+lock-programs: setup
+	$(BIN)/python -m compose.lock_programs
 
 # What the sidecar costs beside nginx and others. make bench BENCH="--measure spread --rounds 3"; BENCH=--help tells more.
 bench: setup

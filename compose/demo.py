@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     baseline = scenario.load(scenario_file).phases[0].duration
     console = LabConsole(terminal())
     try:
-        checks = interrupt.run(_demo(config, spec, find_tools(), console, baseline))
+        checks = interrupt.run(_demo(config, spec, find_tools(report=console.print_line), console, baseline))
     except interrupt.InterruptedBySignalError as stopped:
         console.print_line(f"{stopped}: everything has been stopped")
         return stopped.exit_code

@@ -69,6 +69,8 @@ async def running(
     refuse_busy(config.ports, config.used)
     with config.directory.lock():
         services.write_configs(config, render(spec))
+        for line in tools.sources:
+            report(line)
         processes = ChildProcesses(config.directory.logs)
         notifications = NotificationStore(config.directory.notifications, on_notification)
         async with aiohttp.ClientSession() as http, serve(notifications, HOST, config.ports.webhook):

@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.engine == launch.NAME:
         config = dataclasses.replace(config, vllm=_vllm_cpu(config, console))
     try:
-        interrupt.run(_up(config, spec, find_tools(), console, length))
+        interrupt.run(_up(config, spec, find_tools(report=console.print_line), console, length))
     except interrupt.InterruptedBySignalError as stopped:
         console.print_line(f"{stopped}: everything has been stopped")
     except ServiceFailedError as error:

@@ -77,6 +77,7 @@ def test_the_lab_stops_after_the_given_time(tmp_path: Path) -> None:
     with start("--no-load", "--for", "100ms", "--dir", str(tmp_path)) as process:
         output, errors = process.communicate(timeout=HANG)
     assert process.returncode == 0, errors
+    assert re.search(r"prometheus.* from (PATH|the release archive|Debian packages).*: /", output)
     assert f"logs and data are in {tmp_path}" in output
 
 

@@ -1,11 +1,15 @@
 """Listening sockets of the sidecar, bound before any child starts."""
 
 import socket
+import sys
 
 from exporters.addresses import parse_address
 from exporters.errors import UsageError, parse_flag, system_reason
 
 BACKLOG = 4096
+
+_BALANCES_LISTENERS = sys.platform == "linux"
+"""Only Linux spreads connections over the listeners of one port; elsewhere all relays accept from one queue."""
 
 
 def listen(text: str, flag: str, count: int = 1) -> list[socket.socket]:
@@ -21,7 +25,10 @@ def listen(text: str, flag: str, count: int = 1) -> list[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listeners: list[socket.socket] = []
     try:
-        for _ in range(count):
+        for number in range(count):
+            if number and not _BALANCES_LISTENERS:
+                listeners.append(listeners[0].dup())
+                continue
             listener = socket.socket(family, socket.SOCK_STREAM)
             listeners.append(listener)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
