@@ -265,7 +265,7 @@ ENGINE_SPEC_DRAFTED = _counter(
 ENGINE_SPEC_ACCEPTED = _counter(
     "llm_engine_spec_decode_accepted_tokens_total", "Proposed tokens that were accepted.", _E, Label.RANK, _M
 )
-# Latencies as the engine measures them, with its own bounds; definitions by engine: exporters/engines/README.md.
+# Latencies as the engine measures them, with its own bounds; definitions by engine: docs/engines.md.
 ENGINE_TTFT = _histogram(
     "llm_engine_time_to_first_token_seconds", "Time to first token, as the engine measures it.", (), _E, Label.RANK, _M
 )

@@ -36,7 +36,7 @@ class Truth:
     hits: float = 0.0
 
 
-def stretch(
+def traffic(
     rng: random.Random, since: float, seconds: float, truth: Truth = Truth(), name: str = "siso"
 ) -> Iterator[Finished]:
     """Poisson arrivals with latencies and verdicts from the distributions of `truth`."""
@@ -61,8 +61,8 @@ def stretch(
 
 def around_change(rng: random.Random, before: Truth, after: Truth, name: str = "siso") -> Iterator[Finished]:
     """Requests of two windows, of the time between them, and of a minute before and after."""
-    yield from stretch(rng, CHANGE - WINDOW - 60, WINDOW + 60, before, name)
-    yield from stretch(rng, CHANGE, SETTLE + WINDOW + 60, after, name)
+    yield from traffic(rng, CHANGE - WINDOW - 60, WINDOW + 60, before, name)
+    yield from traffic(rng, CHANGE, SETTLE + WINDOW + 60, after, name)
 
 
 def request(**fields: Any) -> Finished:

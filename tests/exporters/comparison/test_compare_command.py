@@ -21,7 +21,7 @@ from tests.exporters.comparison.sample_logs import (
     around_change,
     request,
     seeded,
-    stretch,
+    traffic,
     write,
 )
 
@@ -92,7 +92,7 @@ def test_a_class_that_disappears_has_a_lower_offered_rate_and_no_other_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = seeded(4)
-    lilo = stretch(rng, CHANGE - WINDOW - 60, WINDOW + 60, CALM, "lilo")
+    lilo = traffic(rng, CHANGE - WINDOW - 60, WINDOW + 60, CALM, "lilo")
     log = write(tmp_path / "requests.jsonl", [*around_change(rng, CALM, CALM), *lilo])
     findings = verdicts(compared(capsys, log, "--class", "lilo"))
     assert findings.pop("offered") == "lower"
@@ -115,12 +115,12 @@ def test_the_restart_is_excluded(tmp_path: Path, capsys: pytest.CaptureFixture[s
     log = write(
         tmp_path / "requests.jsonl",
         [
-            *stretch(rng, CHANGE - 800, 700, CALM),
+            *traffic(rng, CHANGE - 800, 700, CALM),
             *(
                 request(time=CHANGE - 99 + second, e2e=0.01, outcome=Outcome.UPSTREAM_UNREACHABLE)
                 for second in range(98)
             ),
-            *stretch(rng, CHANGE, 700, CALM),
+            *traffic(rng, CHANGE, 700, CALM),
         ],
         CHANGE,
     )

@@ -103,7 +103,7 @@ def test_a_corrupt_file_is_renamed_and_logged_and_a_fresh_one_is_written(
     path.write_bytes(content)
     assert store.load() == {}
     assert caplog.messages == [
-        f"--state: {path} is no state of this version: {reason}; renamed to state.json.broken, starting without it"
+        f"--state: {path} is not a valid state file: {reason}; renamed to state.json.broken, starting without it"
     ]
     assert (path.parent / "state.json.broken").read_bytes() == content
     store.save({"engine:8000": changed_watch().history}, NOW)
@@ -117,7 +117,7 @@ def test_a_corrupt_file_that_cannot_be_renamed_is_overwritten(path: Path, caplog
     assert store.load() == {}
     (message,) = caplog.messages
     assert message == (
-        f"--state: {path} is no state of this version: JSON is malformed: invalid character (byte 0); it cannot be "
+        f"--state: {path} is not a valid state file: JSON is malformed: invalid character (byte 0); it cannot be "
         "renamed: is a directory; it will be overwritten"
     )
     store.save({"engine:8000": changed_watch().history}, NOW)

@@ -88,29 +88,29 @@ def test_an_engine_is_named_after_the_address_of_its_metrics() -> None:
     [
         pytest.param(
             ["engine:8000"],
-            "--engine-metrics: 'engine:8000' is no address; write http://host:port/metrics",
+            "--engine-metrics: 'engine:8000' is not a URL; write http://host:port/metrics",
             id="no scheme",
         ),
         pytest.param(
             ["http:///metrics"],
-            "--engine-metrics: 'http:///metrics' is no address; write http://host:port/metrics",
+            "--engine-metrics: 'http:///metrics' is not a URL; write http://host:port/metrics",
             id="no host",
         ),
         pytest.param(
             ["http://a:80000/metrics"],
-            "--engine-metrics: 'http://a:80000/metrics' is no address: Port out of range 0-65535; write "
+            "--engine-metrics: 'http://a:80000/metrics' is not a URL: Port out of range 0-65535; write "
             "http://host:port/metrics",
             id="a port out of range",
         ),
         pytest.param(
             ["http://a/metrics", "http://b/metrics", "http://a/metrics"],
-            "--engine-metrics: 'http://a/metrics' is given twice; name each engine once",
+            "--engine-metrics: 'http://a/metrics' is given twice; give each engine once",
             id="twice",
         ),
         pytest.param(
             ["http://a/metrics?engine=1", "http://a/metrics?engine=2"],
-            "--engine-metrics: 'http://a/metrics?engine=1' and another would both be called 'a/metrics'; "
-            "give them other paths",
+            "--engine-metrics: 'http://a/metrics?engine=1' and 'http://a/metrics?engine=2' would both have the name "
+            "'a/metrics'; give them different paths",
             id="equal names",
         ),
     ],
@@ -145,5 +145,5 @@ async def test_a_sidecar_exposes_every_engine_behind_a_gateway_while_one_of_them
 def test_a_sidecar_rejects_a_page_without_an_address(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--engine-metrics", "engine:8000"]) == 2
     assert capsys.readouterr().err == (
-        "vllm-slo: --engine-metrics: 'engine:8000' is no address; write http://host:port/metrics\n"
+        "vllm-slo: --engine-metrics: 'engine:8000' is not a URL; write http://host:port/metrics\n"
     )

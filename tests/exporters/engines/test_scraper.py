@@ -13,7 +13,7 @@ from aiohttp import web
 from exporters import signals
 from exporters.engines.engine_state import FAILURES, FAULTS, collect
 from exporters.engines.scrape_targets import Target, targets
-from exporters.engines.scraper import MAX_PAGE_BYTES, Scraper
+from exporters.engines.scraper import MAX_RESPONSE_BYTES, Scraper
 from tests.contract.expositions import PAGES
 from tests.exporters.engines.scraping import HEAD, PAGE, raw_server, scrape_once, scraper_of
 from tests.support.fake_engine import CACHING_OFF, CACHING_ON, Engine, serving, with_start_time
@@ -240,7 +240,7 @@ def compressed(body: bytes, encoding: bytes = b"gzip") -> bytes:
         pytest.param(HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nvllm:", "payload", id="a truncated chunk"),
         pytest.param(compressed(b"no gzip at all"), "payload", id="bad compression"),
         pytest.param(
-            compressed(gzip.compress(b"\n" * (MAX_PAGE_BYTES + 1))),
+            compressed(gzip.compress(b"\n" * (MAX_RESPONSE_BYTES + 1))),
             "size",
             id="64 kB that are more than 64 MiB decompressed",
         ),
