@@ -25,7 +25,7 @@ from exporters.comparison.figures import (
     attainment,
 )
 from exporters.errors import UsageError
-from exporters.prometheus_api import Prometheus, QueryError, Sample, Series
+from exporters.prometheus_api import Prometheus, QueryError, Series
 from exporters.quantities import number
 from exporters.signals import Label, Outcome, Signal
 from exporters.slos import SloFile
@@ -162,22 +162,17 @@ class PrometheusSource:
         return self._by_class(f"sum by (class) (increase({counter.name}{where}[{_seconds(window)}]))", window.end)
 
     def _by_class(self, query: str, at: float) -> Counts:
-        return {
-            sample.labels[Label.CLASS]: sample.value
-            for sample in self._instant(query, at)
-            if Label.CLASS in sample.labels
-        }
+        with self._usage_errors():
+            return self._prometheus.query_by(Label.CLASS, query, at)
 
     def _grouped(self, query: str, at: float, label: str) -> Mapping[str, Counts]:
         groups: dict[str, dict[str, float]] = defaultdict(dict)
-        for sample in self._instant(query, at):
+        with self._usage_errors():
+            samples = self._prometheus.query(query, at)
+        for sample in samples:
             if Label.CLASS in sample.labels and label in sample.labels:
                 groups[sample.labels[Label.CLASS]][sample.labels[label]] = sample.value
         return groups
-
-    def _instant(self, query: str, at: float) -> list[Sample]:
-        with self._usage_errors():
-            return [sample for sample in self._prometheus.query(query, at) if math.isfinite(sample.value)]
 
     def _range(self, query: str, within: Window | None = None) -> list[Series]:
         span = within or self._span

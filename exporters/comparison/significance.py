@@ -7,7 +7,7 @@ from enum import StrEnum
 from exporters.comparison.estimates import CONFIDENCE, Difference, PointEstimate, Z
 from exporters.comparison.figures import OFFERED, Better, Figure, Measurement, Measurements
 
-_NOTHING = Measurement(0, None)
+_NO_DATA = Measurement(0, None)
 
 
 class Finding(StrEnum):
@@ -43,18 +43,14 @@ class Row:
 
 def compare(before: Measurements, after: Measurements, min_events: int) -> tuple[Row, ...]:
     """A row for each figure that either window has."""
-    uncorrected = [
-        _row(name, figure, first, second, min_events)
-        for name in [*before, *(name for name in after if name not in before)]
-        for figure in dict.fromkeys([*before.get(name, {}), *after.get(name, {})])
-        for first, second in [(_of(before, name, figure), _of(after, name, figure))]
-        if first.events or second.events
-    ]
+    uncorrected = []
+    for name in {**before, **after}:
+        first, second = before.get(name, {}), after.get(name, {})
+        for figure in {**first, **second}:
+            row = _row(name, figure, first.get(figure, _NO_DATA), second.get(figure, _NO_DATA), min_events)
+            if row.before.events or row.after.events:
+                uncorrected.append(row)
     return tuple(_holm(uncorrected))
-
-
-def _of(measures: Measurements, name: str, figure: Figure) -> Measurement:
-    return measures.get(name, {}).get(figure, _NOTHING)
 
 
 def _row(name: str, figure: Figure, before: Measurement, after: Measurement, min_events: int) -> Row:

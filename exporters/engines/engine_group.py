@@ -50,7 +50,7 @@ class EngineGroup:
         return revision(revisions) if revisions else None
 
     def observe_fingerprint(self, fingerprint: str, at: float) -> None:
-        """Record the fingerprint of a response that ended at `at` (unix); its sender is unknown with several engines."""
+        """Record the fingerprint of a response that ended at `at` (unix); ignored with several engines."""
         if len(self._scrapers) == 1:
             self._scrapers[0].state.watch.observe_fingerprint(fingerprint, at)
 

@@ -1,7 +1,7 @@
 """Converts a scrape of an engine to our signals, by the signal table."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -103,15 +103,12 @@ def _recognise(names: Iterable[str]) -> EngineType | None:
     return None
 
 
-def _series_key(labels: Mapping[str, str], engine: EngineType) -> SeriesKey:
-    rank = "/".join(labels[name] for name in engine.rank_labels if labels.get(name))
-    return rank or "0", labels.get(engine.model_label or "") or signals.OTHER
-
-
 def _group(samples: Iterable[tuple[LabelPairs, T]], engine: EngineType) -> dict[SeriesKey, list[T]]:
-    groups: dict[SeriesKey, list[T]] = {}
-    for labels, value in samples:
-        groups.setdefault(_series_key(dict(labels), engine), []).append(value)
+    groups: dict[SeriesKey, list[T]] = defaultdict(list)
+    for pairs, value in samples:
+        labels = dict(pairs)
+        rank = "/".join(labels[name] for name in engine.rank_labels if labels.get(name))
+        groups[rank or "0", labels.get(engine.model_label or "") or signals.OTHER].append(value)
     return groups
 
 
@@ -141,10 +138,10 @@ def _distributions(
 
 def _buckets(samples: Mapping[LabelPairs, float]) -> dict[LabelPairs, dict[float, float]]:
     """Cumulative counts by bound, for each set of labels except `le`."""
-    buckets: dict[LabelPairs, dict[float, float]] = {}
+    buckets: dict[LabelPairs, dict[float, float]] = defaultdict(dict)
     for labels, value in samples.items():
         bound = _number(dict(labels).get("le"))
-        buckets.setdefault(tuple(pair for pair in labels if pair[0] != "le"), {})[bound] = value
+        buckets[tuple(pair for pair in labels if pair[0] != "le")][bound] = value
     return buckets
 
 

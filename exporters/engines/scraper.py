@@ -140,40 +140,34 @@ class Scraper:
         path, key = engine_type.version_endpoint if engine_type is not None else ("/version", "version")
         own_models_url = f"{base_url}/v1/models"
 
-        def read_models(body: Any) -> None:
+        def read_models(body: Any) -> dict[str, str]:
             self.state.models = tuple(str(model["id"]) for model in body["data"])
             self._on_models(self.state.models)
-            if own_models_url == models_url:
-                read_model_settings(body)
+            # A gateway lists the models of several engines.
+            return models_settings(body) if own_models_url == models_url else {}
 
-        def read_model_settings(body: Any) -> None:
-            self._identity_settings.update(models_settings(body))
-
-        def read_version(body: Any) -> None:
-            self.state.version = self._identity_settings["version"] = str(body[key])
-
-        def read_server_info(body: Any) -> None:
-            self._identity_settings.update(server_info_settings(body))
+        def read_version(body: Any) -> dict[str, str]:
+            self.state.version = str(body[key])
+            return {"version": self.state.version}
 
         requests = [(models_url, read_models), (f"{base_url}{path}", read_version)]
-        # A gateway lists the models of several engines.
         if own_models_url != models_url:
-            requests.append((own_models_url, read_model_settings))
+            requests.append((own_models_url, models_settings))
         tries = self._server_info_tries
         if tries:
-            requests.append((f"{base_url}{SERVER_INFO}", read_server_info))
+            requests.append((f"{base_url}{SERVER_INFO}", server_info_settings))
             # Once per process, because the response stays the same.
             self._server_info_tries = 0
         for url, read in requests:
             try:
                 async with asyncio.timeout(IDENTITY_TIMEOUT_SECONDS):
-                    read(msgspec.json.decode(await _fetch(session, url)))
+                    self._identity_settings.update(read(msgspec.json.decode(await _fetch(session, url))))
             except aiohttp.ClientResponseError:
                 # The engine does not have this endpoint.
                 pass
             except TimeoutError:
                 self._identify_at = time.monotonic() + RETRY_SECONDS
-                if read is read_server_info:
+                if read is server_info_settings:
                     self._server_info_tries = tries - 1
             except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 # The response is incomplete: request it again at the next scrape.

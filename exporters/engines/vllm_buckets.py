@@ -45,14 +45,10 @@ def order(version: str) -> tuple[int, ...]:
 def family(row: Row, version: str) -> Family | None:
     """The first family of a row that this version of vLLM has."""
     at = order(version)
-    return next(
-        (
-            each
-            for each in row.families
-            if order(each.since or OLDEST) <= at and (each.until is None or at <= order(each.until))
-        ),
-        None,
-    )
+    for each in row.families:
+        if order(each.since or OLDEST) <= at and (each.until is None or at <= order(each.until)):
+            return each
+    return None
 
 
 def histogram(signal: Signal, version: str) -> Histogram | None:

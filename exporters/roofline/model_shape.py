@@ -126,9 +126,7 @@ class _ConfigKeys:
         elif value is None:
             return default or 0
         elif isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
-            self.problems.append(
-                f"{self.source}: {name}: expected a whole number from 1 to {MAX_SIZE:,}, found {value!r}"
-            )
+            self.problems.append(f"{name}: expected a whole number from 1 to {MAX_SIZE:,}, found {value!r}")
         else:
             return value
         return 1
@@ -136,11 +134,9 @@ class _ConfigKeys:
     def finish(self) -> None:
         if self.missing:
             names = ", ".join(self.missing)
-            self.problems.insert(
-                0, f"{self.source}: missing: {names}; the config.json of a decoder on Hugging Face has them"
-            )
+            self.problems.insert(0, f"missing: {names}; the config.json of a decoder on Hugging Face has them")
         if self.problems:
-            raise UsageError("\n".join(self.problems))
+            raise UsageError("\n".join(f"{self.source}: {problem}" for problem in self.problems))
 
 
 def _count_parameters(keys: _ConfigKeys, parameters: float | None) -> ModelShape:
@@ -175,7 +171,7 @@ def _mlp(keys: _ConfigKeys, layers: int, hidden: int, parameters: float | None) 
         return 3 * hidden * layers * keys.whole("shared_expert_intermediate_size", 0)
     if kind not in DENSE and parameters is None:
         keys.problems.append(
-            f"{keys.source}: model_type: the parameters of {kind!r} cannot be counted; add --parameters (known: "
+            f"model_type: the parameters of {kind!r} cannot be counted; add --parameters (known: "
             f"{', '.join(sorted(DENSE | MIXTURES.keys()))})"
         )
         return 0.0
@@ -187,15 +183,14 @@ def _experts(keys: _ConfigKeys, layers: int, hidden: int) -> Experts | None:
     if kind not in MIXTURES:
         if unsupported := sorted({"num_experts", "num_local_experts", "n_routed_experts"} & keys.config.keys()):
             keys.problems.append(
-                f"{keys.source}: {unsupported[0]}: the experts of model_type {kind!r} are not supported; known: "
-                f"{', '.join(MIXTURES)}"
+                f"{unsupported[0]}: the experts of model_type {kind!r} are not supported; known: {', '.join(MIXTURES)}"
             )
         return None
     count, active = keys.whole(MIXTURES[kind]), keys.whole("num_experts_per_tok")
     if active > count:
-        keys.problems.append(f"{keys.source}: num_experts_per_tok: {active} is more than the {count} experts")
+        keys.problems.append(f"num_experts_per_tok: {active} is more than the {count} experts")
     if keys.config.get("mlp_only_layers") or keys.whole("decoder_sparse_step", 1) != 1:
-        keys.problems.append(f"{keys.source}: experts in some layers only are not supported")
+        keys.problems.append("experts in some layers only are not supported")
     width = keys.whole("intermediate_size" if kind == "mixtral" else "moe_intermediate_size")
     return Experts(count, active, 3.0 * hidden * width * layers)
 
