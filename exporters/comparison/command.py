@@ -42,14 +42,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--window", default="10m", metavar="TIME", help="length of each of the two windows (default: %(default)s)"
     )
     parser.add_argument(
-        "--settle", default="30s", metavar="TIME", help="excluded after the change (default: %(default)s)"
+        "--settle",
+        default="30s",
+        metavar="TIME",
+        help="settling time, excluded after the change (default: %(default)s)",
     )
     parser.add_argument("--request-log", action="extend", nargs="+", metavar="FILE", help="request logs of the sidecar")
     parser.add_argument("--prometheus", metavar="URL", help="read Prometheus instead of a log")
     parser.add_argument(
         "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the shipped one)"
     )
-    parser.add_argument("--format", default="table", choices=FORMATS, help="default: %(default)s")
+    parser.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
     parser.add_argument("--class", action="extend", nargs="+", metavar="NAME", help="classes to compare (default: all)")
     parser.add_argument(
         "--min-events",

@@ -2,7 +2,6 @@
 
 import math
 import random
-from collections.abc import Callable
 from statistics import NormalDist
 
 import pytest
@@ -123,9 +122,6 @@ def test_p_is_below_a_level_exactly_when_the_interval_of_that_level_excludes_0(
     assert low <= difference.value <= high
     if abs(difference.p - (1 - CONFIDENCE)) > 1e-9:
         assert (difference.p < 1 - CONFIDENCE) == (low > 0 or high < 0)
-
-
-Draw = Callable[[random.Random, float], float]
 
 
 def arrivals(rng: random.Random, per_second: float) -> list[float]:

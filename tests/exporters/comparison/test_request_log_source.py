@@ -108,9 +108,7 @@ HUNG = {"e2e": 200.0, "outcome": Outcome.TRUNCATED, "wait_at_least": 200.0}
         pytest.param({"slo": {"ttft": Verdict.BAD}} | HUNG, 5.0, id="no first token by the threshold"),
         pytest.param({"slo": {"availability": Verdict.BAD}} | HUNG, 60.0, id="no first token by first_token_timeout"),
         pytest.param({"slo": {"ttft": Verdict.BAD}, "e2e": 2.0}, 2.0, id="failed before its deadline"),
-        pytest.param(
-            {"slo": {"ttft": Verdict.GOOD}, "ttft": 0.5, "e2e": 90.0}, 0.5, id="the first token arrived in time"
-        ),
+        pytest.param({"slo": {"ttft": Verdict.GOOD}, "ttft": 0.5, "e2e": 90.0}, 0.5, id="good at the first token"),
         pytest.param({"slo": {"availability": Verdict.GOOD}, "ttft": 0.5, "e2e": 90.0}, 90.0, id="good at the end"),
         pytest.param({"slo": {"unheard": Verdict.BAD}, "e2e": 90.0}, 90.0, id="an SLO of another file"),
     ],

@@ -43,7 +43,9 @@ def test_the_table_of_a_mixture_on_two_gpus_with_context(tmp_path: Path, capsys:
     )
 
 
-def test_weights_that_do_not_fit_are_reported_with_remedies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_that_do_not_fit_are_reported_with_flags_that_would_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert roofline(tmp_path, LLAMA_70B, "--gpu", "H100", "--batch", "1") == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[4] == "KV cache        327,680 B per token (bf16); does not fit"
@@ -51,17 +53,20 @@ def test_weights_that_do_not_fit_are_reported_with_remedies(tmp_path: Path, caps
         "The weights do not fit: 141.1 GB, available 77.3 GB (90 % of the memory). Would fit: --tensor-parallel 2, "
         "or --weight-dtype fp8, or --gpu 'B200'."
     )
-
-
-def test_the_reported_remedies_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for flags in (("--tensor-parallel", "2"), ("--weight-dtype", "fp8"), ("--gpu", "B200")):
         assert roofline(tmp_path, LLAMA_70B, "--gpu", "H100", *flags) == 0
 
 
-def test_the_sidecar_reads_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The JSON of Qwen2.5-14B on one H200."""
     assert roofline(tmp_path, QWEN_14B, "--gpu", "H200", "--format", "json", "--batch", "1", "--batch", "8") == 0
     path = tmp_path / "roofline.json"
     path.write_text(capsys.readouterr().out)
+    return path
+
+
+def test_the_sidecar_reads_the_json(path: Path) -> None:
     document = json.loads(path.read_text())
     assert read_ceilings(path) == Ceilings(
         document["prefill_tokens_per_second"],
@@ -173,18 +178,14 @@ def test_a_file_with_other_content_is_rejected_by_the_sidecar(
     assert capsys.readouterr().err == f"vllm-slo: {message}\n".replace("FILE", str(path))
 
 
-async def test_the_sidecar_exposes_the_ceilings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ("--gpu", "H200", "--format", "json", "--batch", "1", "--batch", "50")
-    assert roofline(tmp_path, QWEN_14B, *flags) == 0
-    path = tmp_path / "roofline.json"
-    path.write_text(capsys.readouterr().out)
+async def test_the_sidecar_exposes_the_ceilings(tmp_path: Path, path: Path) -> None:
     ceilings = read_ceilings(path)
     async with sidecar(tmp_path, "http://127.0.0.1:1", "--roofline", str(path)) as running:
         samples = await running.samples()
         assert {name: value for name, value in samples.items() if name.startswith("llm_roofline_")} == {
             "llm_roofline_prefill_tokens_per_second{}": ceilings.prefill,
             "llm_roofline_decode_tokens_per_second{1}": ceilings.decode[1],
-            "llm_roofline_decode_tokens_per_second{50}": ceilings.decode[50],
+            "llm_roofline_decode_tokens_per_second{8}": ceilings.decode[8],
             "llm_roofline_kv_tokens{}": ceilings.kv_tokens,
         }
         assert await running.stop() == 0
