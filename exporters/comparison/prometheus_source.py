@@ -106,17 +106,14 @@ class PrometheusSource:
         )
         judged, good = (self._increase(each, window) for each in (signals.GOODPUT_EVENTS, signals.GOODPUT_REQUESTS))
         events, bad = (
-            self._grouped(f"sum by (class, slo) (increase({each.name}[{_seconds(window)}]))", window.end, Label.SLO)
-            for each in (signals.SLO_EVENTS, signals.SLO_BAD)
+            self._increase_by(Label.SLO, each.name, window) for each in (signals.SLO_EVENTS, signals.SLO_BAD)
         )
         prompt, completion, cached = (
             self._increase(each, window)
             for each in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS, signals.CACHED_TOKENS)
         )
         buckets = {
-            percentiles: self._grouped(
-                f"sum by (class, le) (increase({signal.bucket}[{_seconds(window)}]))", window.end, "le"
-            )
+            percentiles: self._increase_by("le", signal.bucket, window)
             for signal, percentiles in ((signals.TTFT, TTFT), (signals.TPOT, TPOT), (signals.QUEUE, QUEUE))
         }
         order = [name for name in self._spec.class_names if name in ended]
@@ -165,10 +162,13 @@ class PrometheusSource:
         with self._usage_errors():
             return self._prometheus.query_by(Label.CLASS, query, at)
 
-    def _grouped(self, query: str, at: float, label: str) -> Mapping[str, Counts]:
+    def _increase_by(self, label: str, counter: str, window: Window) -> Mapping[str, Counts]:
+        """By class, then by `label`."""
         groups: dict[str, dict[str, float]] = defaultdict(dict)
         with self._usage_errors():
-            samples = self._prometheus.query(query, at)
+            samples = self._prometheus.query(
+                f"sum by (class, {label}) (increase({counter}[{_seconds(window)}]))", window.end
+            )
         for sample in samples:
             if Label.CLASS in sample.labels and label in sample.labels:
                 groups[sample.labels[Label.CLASS]][sample.labels[label]] = sample.value

@@ -168,13 +168,11 @@ def _tests(rows: Iterable[Row]) -> int:
 
 
 def _cells(row: Row) -> Sequence[str]:
-    difference = row.difference
+    difference, change = row.difference, ""
     if difference is not None:
         change = _format(difference.value, difference.interval(Z), row.figure.unit, signed=True)
     elif row.finding is Finding.TOO_FEW:
         change = f"{row.before.events} and {row.after.events} events"
-    else:
-        change = ""
     unit = row.figure.unit.value[0]
     return (
         row.request_class,
