@@ -142,7 +142,7 @@ def _foot(comparison: Comparison) -> list[str]:
         f"Holm's procedure: the probability of one or more wrong verdicts is at most {1 - CONFIDENCE:.0%}."
     )
     if uncorrected:
-        text += f" Rows that only the correction makes not significant: {uncorrected}, marked ~."
+        text += f" Rows that would be significant without the correction are marked ~: {uncorrected}."
     few = [row for row in comparison.rows if row.finding is Finding.TOO_FEW]
     if few:
         least = max(row.figure.min_events for row in few)
