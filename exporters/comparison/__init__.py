@@ -1,1 +1,1 @@
-"""`vllm-slo compare`: what a change of the engine's configuration did, class by class, and how sure one can be."""
+"""`vllm-slo compare`: the figures of each class before and after a config change, with confidence intervals."""

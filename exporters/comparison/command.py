@@ -1,4 +1,4 @@
-"""`vllm-slo compare`: before against after a change of the engine's configuration, class by class."""
+"""`vllm-slo compare`: compares the figures of each class before and after a config change."""
 
 import argparse
 import re
@@ -17,14 +17,15 @@ from exporters.comparison.prometheus_source import PrometheusSource
 from exporters.comparison.rendering import Comparison, as_json, markdown, table
 from exporters.comparison.request_log_source import RequestLogSource
 from exporters.comparison.significance import compare
-from exporters.comparison.source import Source
 from exporters.errors import UsageError, parse_flag
 from exporters.quantities import parse_duration
 from exporters.slos import SHIPPED, SloFile, load
 from exporters.yaml_reader import nearest
 
+Source = RequestLogSource | PrometheusSource
+
 LOOK_BACK = 86400.0
-"""How far back Prometheus is searched for a change."""
+"""Seconds before now in which a change is searched for in Prometheus."""
 
 FORMATS = ("table", "json", "markdown")
 
@@ -34,26 +35,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--around",
         required=True,
         metavar="last|TIME|ID",
-        help="which change: the last one, a time (RFC 3339 or unix seconds), or the beginning of the config revision "
-        "that it led to",
+        help="the config change: the last one, a time (RFC 3339 or unix seconds), or the first characters of the "
+        "config revision after it",
     )
     parser.add_argument(
         "--window", default="10m", metavar="TIME", help="length of each of the two windows (default: %(default)s)"
     )
     parser.add_argument(
-        "--settle", default="30s", metavar="TIME", help="left out after the change (default: %(default)s)"
+        "--settle",
+        default="30s",
+        metavar="TIME",
+        help="settling time, excluded after the change (default: %(default)s)",
     )
-    parser.add_argument(
-        "--request-log", action="extend", nargs="+", metavar="FILE", help="what the sidecar's --request-log wrote"
-    )
-    parser.add_argument("--prometheus", metavar="URL", help="instead of a log, such as http://127.0.0.1:9090")
+    parser.add_argument("--request-log", action="extend", nargs="+", metavar="FILE", help="request logs of the sidecar")
+    parser.add_argument("--prometheus", metavar="URL", help="read Prometheus instead of a log")
     parser.add_argument(
         "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the shipped one)"
     )
-    parser.add_argument("--format", default="table", choices=FORMATS, help="default: %(default)s")
-    parser.add_argument("--class", action="extend", nargs="+", metavar="NAME", help="only these (default: all)")
+    parser.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
+    parser.add_argument("--class", action="extend", nargs="+", metavar="NAME", help="classes to compare (default: all)")
     parser.add_argument(
-        "--min-events", metavar="N", help="no verdict with fewer on a side (default: the SLO file's for pages)"
+        "--min-events",
+        metavar="N",
+        help="events that a verdict needs in each window (default: alerting.min_events.page of the SLO file)",
     )
     parser.set_defaults(run=run)
 
@@ -63,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     spec = load(Path(arguments.slos))
     window, settle = _seconds("--window", arguments.window), _seconds("--settle", arguments.settle, allow_zero=True)
     min_events = _count("--min-events", arguments.min_events, spec.alerting.min_events.page)
-    if arguments.format not in FORMATS:  # from the environment, which argparse does not check
+    # argparse does not check defaults, which may come from the environment.
+    if arguments.format not in FORMATS:
         raise UsageError(f"--format: {arguments.format!r} is unknown; {nearest(arguments.format, FORMATS)}")
     source = _source(arguments, spec, window, settle)
     change = _change(arguments.around, source)
@@ -93,12 +98,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _source(arguments: argparse.Namespace, spec: SloFile, window: float, settle: float) -> Source:
     if bool(arguments.request_log) == bool(arguments.prometheus):
-        raise UsageError("give either --request-log FILE or --prometheus URL: one place to read from")
+        raise UsageError("give either --request-log FILE or --prometheus URL")
     if arguments.request_log:
         return RequestLogSource([Path(name) for name in arguments.request_log], spec)
     if urlsplit(arguments.prometheus).scheme not in {"http", "https"}:
         raise UsageError(
-            f"--prometheus: {arguments.prometheus!r} is no web address; write one such as http://127.0.0.1:9090"
+            f"--prometheus: {arguments.prometheus!r} is not a URL; write one such as http://127.0.0.1:9090"
         )
     now = time.time()
     at = _moment(arguments.around)
@@ -111,18 +116,27 @@ def _change(around: str, source: Source) -> Change:
     at = _moment(around)
     if at is not None:
         return Change(at, at, f"{around} (as given)")
-    if around != "last":
-        return source.changed_to(around)
     if not source.changes:
         raise UsageError(
-            f"--around: no change found in {source.name}: {source.search_scope}; give the time of the change "
-            "(RFC 3339 or unix seconds) to compare around it all the same"
+            f"--around: no config change found in {source.search_scope}; give the time of the change (RFC 3339 or unix "
+            "seconds)"
         )
-    return source.changes[-1]
+    if around == "last":
+        return source.changes[-1]
+    revisions = source.changes_by_revision
+    matches = sorted(name for name in revisions if name.startswith(around))
+    if len(matches) > 1:
+        raise UsageError(f"--around: {around!r} matches several revisions: {', '.join(matches)}; write more characters")
+    if not matches:
+        raise UsageError(
+            f"--around: no config change to revision {around!r} found in {source.search_scope}; "
+            f"{nearest(around, revisions)}"
+        )
+    return revisions[matches[0]]
 
 
 def _moment(text: str) -> float | None:
-    """Unix seconds; None is a word or a revision, which has no `-` and may well be all digits."""
+    """Unix seconds; None for `last` and for a revision, which has no `-` but may be all digits."""
     if re.fullmatch(r"\d{9,11}(\.\d*)?", text):
         return float(text)
     if "-" not in text:
@@ -131,14 +145,14 @@ def _moment(text: str) -> float | None:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except (ValueError, OverflowError) as error:
         raise UsageError(
-            f"--around: {text!r} is no time; write RFC 3339, such as 2026-01-31T12:00:00Z, or unix seconds"
+            f"--around: {text!r} is not a time; write RFC 3339, such as 2026-01-31T12:00:00Z, or unix seconds"
         ) from error
 
 
 def _only(names: Sequence[str], measures: Measurements) -> Measurements:
     for name in names:
         if name not in measures:
-            raise UsageError(f"--class: no request is of class {name!r}; {nearest(name, measures)}")
+            raise UsageError(f"--class: no request has class {name!r}; {nearest(name, measures)}")
     return {name: measures[name] for name in names}
 
 
@@ -150,5 +164,5 @@ def _count(flag: str, text: str | None, default: int) -> int:
     if text is None:
         return default
     if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"{flag}: {text!r} is no number of events; write a whole number of at least 1")
+        raise UsageError(f"{flag}: {text!r} is not a number of events; write a whole number of at least 1")
     return int(text)

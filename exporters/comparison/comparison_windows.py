@@ -1,6 +1,6 @@
-"""The two equal windows that are compared, and the time between them that is left out."""
+"""The two equal windows that are compared, and the excluded time between them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -10,7 +10,7 @@ from exporters.quantities import spell_duration
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of time, unix seconds; the end is not in it."""
+    """A half-open interval in unix seconds: without its end."""
 
     start: float
     end: float
@@ -26,7 +26,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A config change, somewhere from `start` to `end` (unix seconds); `text` says from what to what."""
+    """A config change at some time from `start` to `end` (unix seconds); `text` has the old and the new value."""
 
     start: float
     end: float
@@ -41,7 +41,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The windows that are compared, and why they are shorter than wanted."""
+    """The windows that are compared; `shortened` is the reason if they are shorter than requested."""
 
     change: Change
     restart: Window | None
@@ -52,11 +52,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The time for which there are records; `what` names them, such as "the log"."""
+    """The time that the records cover; `name` is used in messages, such as "the log"."""
 
     start: float
     end: float
-    what: str
+    name: str
 
 
 def plan(
@@ -68,17 +68,17 @@ def plan(
     settle: float,
     coverage: Coverage,
 ) -> Plan:
-    """Equal windows up to the change and from `settle` seconds after it, as long as nothing else falls into them.
+    """Two equal windows without another change: one ends at the change, the other starts `settle` seconds after it.
 
-    A change or a restart within `settle` of the change belongs to it.
+    A change or a restart within `settle` of the change is part of it.
 
     Raises:
-        UsageError: there is no time on one of the sides.
+        UsageError: a window would be empty.
     """
     restart: Window | None = None
-    rest = sorted(others, key=lambda other: other.start)
+    others = sorted(others, key=lambda other: other.start)
     parts = [change]
-    for other in rest:
+    for other in others:
         if other != parts[0] and other.overlaps(change.start - settle, change.end + settle):
             change = change.extended(other.start, other.end)
             parts.append(other)
@@ -88,25 +88,20 @@ def plan(
             restart = outage if restart is None else Window(min(restart.start, outage.start), outage.end)
             change = change.extended(outage.start, outage.end)
     resumed = change.end + settle
-    # The later of two limits counts before the change, the earlier one after it.
-    since, why_since = max([(coverage.start, f"{coverage.what} begins soon before it"), *_ends(rest, change, settle)])
-    until, why_until = min([(coverage.end, f"{coverage.what} ends soon after it"), *_starts(rest, change)])
-    room, why = min((change.start - since, why_since), (until - resumed, why_until))
-    if room <= 0:
+    earliest = [
+        (other.end + settle, "another change is close before it") for other in others if other.end < change.start
+    ]
+    latest = [(other.start, "another change is close after it") for other in others if other.start > change.end]
+    since, why_since = max([(coverage.start, f"{coverage.name} starts soon before the change"), *earliest])
+    until, why_until = min([(coverage.end, f"{coverage.name} ends soon after the change"), *latest])
+    available, why = min((change.start - since, why_since), (until - resumed, why_until))
+    if available <= 0:
         raise UsageError(
-            f"--around: nothing to compare: with {spell_duration(settle)} to settle no time is left on one side of the "
-            f"change: {why}; choose another change, a shorter --settle, or wait"
+            f"--around: nothing to compare: with {spell_duration(settle)} settling time one window is empty: {why}; "
+            "choose another change, a shorter --settle, or wait"
         )
-    length = min(window, room)
-    shortened = "" if room >= window else f"{spell_duration(window)} asked for, but {why}"
+    length = min(window, available)
+    shortened = "" if available >= window else f"{spell_duration(window)} requested, but {why}"
     return Plan(
         change, restart, Window(change.start - length, change.start), Window(resumed, resumed + length), shortened
     )
-
-
-def _ends(others: Sequence[Change], change: Change, settle: float) -> list[tuple[float, str]]:
-    return [(other.end + settle, "another change lies close before it") for other in others if other.end < change.start]
-
-
-def _starts(others: Sequence[Change], change: Change) -> list[tuple[float, str]]:
-    return [(other.start, "another change lies close after it") for other in others if other.start > change.end]

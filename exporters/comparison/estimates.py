@@ -1,11 +1,11 @@
-"""Figures with their confidence intervals, and the difference of two; no random numbers, so a run can be repeated.
+"""Estimates with confidence intervals, and the difference of two; without random numbers, so a run is repeatable.
 
-Requests that follow each other wait in the same queue and are alike, so that a thousand may say no more than a hundred.
-`design_effect` finds by how much from blocks of time, and every interval counts only the independent events.
+Consecutive requests wait in the same queue, so their latencies are correlated. `design_effect` estimates the
+correlation from blocks of time, and every interval uses the effective sample size.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Protocol
@@ -14,19 +14,19 @@ from exporters.verdicts import nearest_rank
 
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-"""Half the width of an interval, in standard deviations."""
+"""Half of the width of an interval, in standard deviations."""
 
 BLOCKS = 10
-"""Of each window: few, so that each is long enough to hold what is alike ..."""
+"""Blocks of time per window: few, so that correlated requests are mostly in the same block."""
 
 _STUDENT = (2.262 / Z) ** 2
-"""... and for so few the normal distribution promises too much: Student's t with nine degrees of freedom."""
+"""Student's t with nine degrees of freedom, because the variance is estimated from only ten blocks."""
 
 Interval = tuple[float, float]
 
 
 class Estimate(Protocol):
-    """A value and, for any number of standard deviations, the interval that holds the truth."""
+    """A value, and its confidence interval for a number of standard deviations."""
 
     @property
     def value(self) -> float: ...
@@ -35,9 +35,9 @@ class Estimate(Protocol):
 
 
 def design_effect(blocks: Sequence[int], deviations: Sequence[float], variance: float) -> float:
-    """How many of these events count as one: the variance of their sum over `variance`, that of independent events.
+    """The variance of the sum of the events, divided by `variance`, its value for independent events; at least 1.
 
-    `deviations` are from the mean, and `blocks` says in which block of time each of them lies.
+    `deviations` are the events' differences from the mean, `blocks` the index of each event's block of time.
     """
     if variance <= 0:
         return 1.0
@@ -50,7 +50,7 @@ def design_effect(blocks: Sequence[int], deviations: Sequence[float], variance: 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of `effective_size` independent events; Wilson's interval, which holds near 0 and 1 too."""
+    """A share of `effective_size` independent events, with Wilson's interval, which is also valid near 0 and 1."""
 
     value: float
     effective_size: float
@@ -64,12 +64,12 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """An amount per second in `effective_size` independent portions; the score interval of a Poisson count."""
+    """An amount per second in `effective_size` independent portions, with the score interval of a Poisson count."""
 
     value: float
     effective_size: float
     portion: float
-    """Per second: what one portion adds."""
+    """The contribution of one portion, per second."""
 
     def interval(self, z: float) -> Interval:
         middle, half = self.effective_size + z * z / 2, z * math.sqrt(self.effective_size + z * z / 4)
@@ -78,7 +78,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class PointEstimate:
-    """A figure whose source gives no spread: no interval, and so no verdict."""
+    """A figure whose source has no variance, so it has no interval and no verdict."""
 
     value: float
 
@@ -87,9 +87,9 @@ class PointEstimate:
 
 
 def ranks(events: float, q: float, effective_size: float, z: float) -> tuple[int, int]:
-    """Which two of the ordered values enclose the true `q` quantile; beyond 1 and `events` there is no bound.
+    """The ranks of the two ordered values that enclose the true `q` quantile; below 1 or above `events`: no bound.
 
-    As many values lie below the truth as successes in a binomial trial, whatever the distribution of the values.
+    The number of values below the true quantile has a binomial distribution, for any distribution of the values.
     """
     half = z * math.sqrt(q * (1 - q) / effective_size) * events
     return math.floor(events * q - half + 0.5), math.ceil(events * q + half + 0.5)
@@ -97,7 +97,7 @@ def ranks(events: float, q: float, effective_size: float, z: float) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """A percentile (nearest rank) of ordered times; infinite is what never came."""
+    """A percentile (nearest rank) of ordered times; the time of an event that did not happen is infinite."""
 
     ordered: Sequence[float]
     percent: int
@@ -115,29 +115,25 @@ class Quantile:
 
 @dataclass(frozen=True, slots=True)
 class BucketQuantile:
-    """A percentile of a histogram: linear within its bucket, and its interval never narrower than that bucket."""
+    """A percentile of a histogram: interpolated within its bucket; its interval is at least as wide as the bucket."""
 
-    bounds: Sequence[float]  # upper, the last is infinite
-    counts: Sequence[float]  # cumulative
+    bounds: Sequence[float]
+    """Upper bounds; the last one is infinite."""
+    counts: Sequence[float]
+    """Cumulative."""
     percent: int
 
     @property
     def value(self) -> float:
-        low, high = self._bucket(self._rank)
+        rank = self.counts[-1] * self.percent / 100
+        low, high = self._bucket(rank)
         below, within = self._counted(low), self._counted(high) - self._counted(low)
-        return low if high == math.inf else low + (high - low) * (self._rank - below) / within
+        return low if high == math.inf else low + (high - low) * (rank - below) / within
 
     def interval(self, z: float) -> Interval:
         events = self.counts[-1]
         low, high = ranks(events, self.percent / 100, events, z)
-        return (
-            self._bucket(low)[0] if low >= 1 else 0.0,
-            self._bucket(high)[1] if high <= events else math.inf,
-        )
-
-    @property
-    def _rank(self) -> float:
-        return self.counts[-1] * self.percent / 100
+        return self._bucket(low)[0] if low >= 1 else 0.0, self._bucket(high)[1] if high <= events else math.inf
 
     def _bucket(self, rank: float) -> Interval:
         index = next(index for index, count in enumerate(self.counts) if count >= rank and count > 0)
@@ -149,9 +145,9 @@ class BucketQuantile:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """After minus before; of two shares this is Newcombe's hybrid score interval.
+    """After minus before, with the square-and-add interval of two independent estimates (Zou and Donner 2008).
 
-    The same square-and-add holds for any two independent estimates with intervals of their own (Zou and Donner 2008).
+    For two shares, this is Newcombe's hybrid score interval.
     """
 
     before: Estimate
@@ -164,30 +160,22 @@ class Difference:
     def interval(self, z: float) -> Interval:
         b, a = self.before.value, self.after.value
         (b_low, b_high), (a_low, a_high) = self.before.interval(z), self.after.interval(z)
-        if not all(map(math.isfinite, (b, a, b_low, b_high, a_low, a_high))):  # then the ends themselves must be apart
+        # Without finite bounds, the intervals themselves must not overlap.
+        if not all(map(math.isfinite, (b, a, b_low, b_high, a_low, a_high))):
             return _minus(a_low, b_high, -math.inf), _minus(a_high, b_low, math.inf)
         return a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low)
 
     @property
     def p(self) -> float:
-        """The least level of doubt at which the interval leaves out 0."""
-
-        def apart(z: float) -> bool:
+        """The p-value: the lowest significance level at which the interval excludes 0."""
+        excluded, included = 0.0, 40.0
+        for _ in range(40):
+            z = (excluded + included) / 2
             low, high = self.interval(z)
-            return low > 0 or high < 0
-
-        return math.erfc(_last(apart, 40.0) / math.sqrt(2))
+            excluded, included = (z, included) if low > 0 or high < 0 else (excluded, z)
+        return math.erfc(excluded / math.sqrt(2))
 
 
 def _minus(one: float, other: float, undefined: float) -> float:
     difference = one - other
     return undefined if math.isnan(difference) else difference
-
-
-def _last(holds: Callable[[float], bool], most: float) -> float:
-    """The greatest number up to `most` below which `holds`, if it holds below some number."""
-    low, high = 0.0, most
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low

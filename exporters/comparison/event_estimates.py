@@ -1,4 +1,4 @@
-"""Estimates from timed events; their intervals account for the correlation of events that are close in time."""
+"""Estimates from events with times; their intervals account for the correlation of events that are close in time."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,11 +8,11 @@ from exporters.comparison.estimates import BLOCKS, Quantile, Rate, Share, design
 from exporters.comparison.figures import Figure, Measurement
 
 Part = tuple[float, float, float]
-"""When, how much, and of how much."""
+"""A time, a part, and the whole that it is a part of."""
 
 
 def rate(window: Window, amounts: Sequence[tuple[float, float]]) -> Measurement:
-    """What came per second; each amount with its time."""
+    """The sum of the amounts per second; each amount has its time."""
     amounts = [each for each in amounts if each[1]]
     if not amounts:
         return Measurement(0, Rate(0.0, 0.0, 1 / window.seconds))
@@ -25,18 +25,18 @@ def rate(window: Window, amounts: Sequence[tuple[float, float]]) -> Measurement:
 
 
 def share(window: Window, parts: Sequence[Part]) -> Measurement:
-    """The sum of what was met over the sum of all."""
-    whole = sum(of for _, _, of in parts)
-    if not whole:
+    """The sum of the parts over the sum of the wholes."""
+    total = sum(whole for _, _, whole in parts)
+    if not total:
         return Measurement(len(parts), None)
-    value = sum(some for _, some, _ in parts) / whole
+    value = sum(part for _, part, _ in parts) / total
     return Measurement(len(parts), Share(value, _effective_size(window, parts, value)))
 
 
 def quantiles(
     window: Window, figures: Iterable[Figure], values: Sequence[tuple[float, float]]
 ) -> Mapping[Figure, Measurement]:
-    """Percentiles of values, each with its time."""
+    """Percentiles of values; each value has its time."""
     ordered = sorted(value for _, value in values)
     return {
         figure: Measurement(len(values), _quantile(window, values, ordered, figure.percent or 0) if values else None)
@@ -47,21 +47,22 @@ def quantiles(
 def _quantile(
     window: Window, values: Sequence[tuple[float, float]], ordered: Sequence[float], percent: int
 ) -> Quantile:
-    """The correlation is that of "lies below the quantile"."""
+    """The design effect is that of the events "the value is at or below the quantile"."""
     quantile = Quantile(ordered, percent, len(ordered)).value
     below = [(at, float(value <= quantile if quantile < math.inf else value < quantile), 1.0) for at, value in values]
-    return Quantile(ordered, percent, _effective_size(window, below, sum(some for _, some, _ in below) / len(below)))
+    return Quantile(ordered, percent, _effective_size(window, below, sum(part for _, part, _ in below) / len(below)))
 
 
 def _effective_size(window: Window, parts: Sequence[Part], value: float) -> float:
-    """How many independent events of one size have the same variance as the parts (effective sample size)."""
-    deviations = [some - value * of for _, some, of in parts]
-    whole = sum(of for _, _, of in parts)
+    """Effective sample size: the number of independent events of equal size whose share has the same variance."""
+    deviations = [part - value * whole for _, part, whole in parts]
+    total = sum(whole for _, _, whole in parts)
     variance = sum(each * each for each in deviations)
-    if variance <= 1e-12 * whole:  # all alike: what is left is how even their sizes are
-        return whole * whole / sum(of * of for _, _, of in parts)
+    # Without variance, only the sizes of the parts matter.
+    if variance <= 1e-12 * total:
+        return total * total / sum(whole * whole for _, _, whole in parts)
     effect = design_effect([_block(window, at) for at, _, _ in parts], deviations, variance)
-    return value * (1 - value) * whole * whole / (variance * effect)
+    return value * (1 - value) * total * total / (variance * effect)
 
 
 def _block(window: Window, moment: float) -> int:

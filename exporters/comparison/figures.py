@@ -1,4 +1,4 @@
-"""The figures that are compared of each class: their units, and which direction is better."""
+"""The figures that are compared for each class: their units, and the direction that is an improvement."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from exporters.comparison.estimates import Estimate, Z, ranks
 
 
 class Unit(Enum):
-    """How a figure is written: its sign and what one of it is in seconds, shares or events."""
+    """The unit of a figure: its sign, and its size in seconds, shares or events."""
 
     PER_SECOND = "/s", 1.0
     PERCENT = "%", 0.01
@@ -17,7 +17,7 @@ class Unit(Enum):
 
 
 class Better(Enum):
-    """The direction that is better; neither for the offered load and the tokens, which follow from it."""
+    """The direction that is an improvement; neither for the offered load and for tokens, which follow from the load."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -26,7 +26,7 @@ class Better(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row of each class; `percent` of a quantile."""
+    """One row per class; `percent` for a quantile."""
 
     name: str
     unit: Unit
@@ -35,7 +35,7 @@ class Figure:
 
     @property
     def min_events(self) -> int:
-        """Events without which a quantile has no bounds on both sides."""
+        """The number of events from which a quantile has both bounds."""
         if self.percent is None:
             return 0
         q = self.percent / 100
@@ -47,10 +47,7 @@ def attainment(slo: str) -> Figure:
 
 
 def _percentiles(name: str, unit: Unit) -> tuple[Figure, Figure]:
-    return (
-        Figure(f"{name} p50", unit, Better.LOWER, 50),
-        Figure(f"{name} p95", unit, Better.LOWER, 95),
-    )
+    return Figure(f"{name} p50", unit, Better.LOWER, 50), Figure(f"{name} p95", unit, Better.LOWER, 95)
 
 
 OFFERED = Figure("offered", Unit.PER_SECOND, Better.NEITHER)
@@ -65,11 +62,11 @@ CACHE_HITS = Figure("cache hits", Unit.PERCENT, Better.HIGHER)
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One figure of one class in one window; None without the data for an estimate."""
+    """One figure of one class in one window; without data, `estimate` is None."""
 
     events: int
     estimate: Estimate | None
 
 
 Measurements = Mapping[str, Mapping[Figure, Measurement]]
-"""By class; in the order in which they are shown."""
+"""By class, in the order of the report."""

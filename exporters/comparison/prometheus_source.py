@@ -1,4 +1,4 @@
-"""Prometheus as a source: counters and histograms, without single requests."""
+"""Prometheus as a source: counters and histograms, without individual requests."""
 
 import math
 from collections import defaultdict
@@ -25,7 +25,7 @@ from exporters.comparison.figures import (
     attainment,
 )
 from exporters.errors import UsageError
-from exporters.prometheus_api import Prometheus, QueryError, Sample, Series
+from exporters.prometheus_api import Prometheus, QueryError, Series
 from exporters.quantities import number
 from exporters.signals import Label, Outcome, Signal
 from exporters.slos import SloFile
@@ -34,11 +34,11 @@ Counts = Mapping[str, float]
 """By class."""
 
 POINTS = 5000
-"""In one range query at most; Prometheus refuses more than 11,000."""
+"""The most points of a range query; Prometheus rejects more than 11,000."""
 
 
 class PrometheusSource:
-    """The series of a sidecar in one Prometheus, as far as they are needed between two moments."""
+    """The series of sidecars in one Prometheus, from `span.start` to `span.end`."""
 
     def __init__(self, url: str, spec: SloFile, span: Window) -> None:
         self.name = url
@@ -48,7 +48,7 @@ class PrometheusSource:
 
     @property
     def coverage(self) -> Coverage:
-        """From the first to the last sample that the requests have left."""
+        """From the first to the last sample of the request counter."""
         times = [at for series in self._range(f"sum({signals.REQUESTS.name})") for at, _ in series.points]
         if not times:
             raise UsageError(
@@ -59,7 +59,7 @@ class PrometheusSource:
 
     @cached_property
     def changes(self) -> Sequence[Change]:
-        """Settings that changed at the same moment are one change."""
+        """Settings that changed at the same time are one change."""
         settings: dict[float, set[str]] = defaultdict(set)
         for series in self._range(signals.ENGINE_CONFIG_CHANGE.name):
             setting, old, new = (series.labels.get(each, "?") for each in (Label.SETTING, Label.OLD, Label.NEW))
@@ -69,36 +69,29 @@ class PrometheusSource:
 
     @property
     def search_scope(self) -> str:
-        """Where no change was found."""
-        return f"no sample of {signals.ENGINE_CONFIG_CHANGE.name} in the last day"
+        """The records in which changes are searched for."""
+        return f"the last day of {self.name} ({signals.ENGINE_CONFIG_CHANGE.name})"
 
-    def changed_to(self, revision: str) -> Change:
-        """The newest change to a revision that begins so: the last one before the revision was first seen.
-
-        Raises:
-            UsageError: there is none, or several revisions begin so.
-        """
+    @property
+    def changes_by_revision(self) -> Mapping[str, Change]:
+        """The change to each revision: the last change before the first sample of the revision."""
         first_samples: dict[str, float] = {}
         for series in self._range(signals.ENGINE_CONFIG_INFO.name):
             name = series.labels.get(Label.REVISION, "")
             first_samples[name] = min(first_samples.get(name, math.inf), series.points[0][0])
-        matches = sorted(name for name in first_samples if name.startswith(revision))
-        if len(matches) > 1:
-            raise UsageError(f"--around: {revision!r} begins several revisions: {', '.join(matches)}; write more of it")
-        earlier = [change for change in self.changes if matches and change.start <= first_samples[matches[0]]]
-        if not earlier:
-            raise UsageError(
-                f"--around: nothing changed to a revision {revision!r} in the last day of {self.name}, which holds "
-                f"{', '.join(sorted(first_samples)) or 'none'}; write `last`, a time, or a revision that it changed to"
-            )
-        return earlier[-1]
+        return {
+            name: change
+            for change in self.changes
+            for name, first_sample in sorted(first_samples.items())
+            if change.start <= first_sample
+        }
 
     def outages(self, near: Window) -> Sequence[Window]:
-        """When no engine answered the sidecar's scrapes."""
+        """Periods in which no engine responded to the sidecar's scrapes."""
         outages = []
         for series in self._range(f"max({signals.ENGINE_UP.name})", near):
-            for down, stretch in groupby(series.points, lambda point: point[1] == 0):
-                times = [at for at, _ in stretch]
+            for down, consecutive in groupby(series.points, lambda point: point[1] == 0):
+                times = [at for at, _ in consecutive]
                 if down:
                     outages.append(Window(times[0], times[-1]))
         return outages
@@ -106,30 +99,27 @@ class PrometheusSource:
     def measurements(self, window: Window, lead: float) -> Measurements:
         ended = self._increase(signals.REQUESTS, window)
         client_errors = self._increase(signals.REQUESTS, window, f'{{{Label.OUTCOME}="{Outcome.CLIENT_ERROR}"}}')
-        growth_of_open = self._by_class(
+        in_flight_growth = self._by_class(
             f"sum by (class) ({signals.IN_FLIGHT.name}) - "
             f"sum by (class) ({signals.IN_FLIGHT.name} offset {_seconds(window)})",
             window.end,
         )
         judged, good = (self._increase(each, window) for each in (signals.GOODPUT_EVENTS, signals.GOODPUT_REQUESTS))
         events, bad = (
-            self._grouped(f"sum by (class, slo) (increase({each.name}[{_seconds(window)}]))", window.end, Label.SLO)
-            for each in (signals.SLO_EVENTS, signals.SLO_BAD)
+            self._increase_by(Label.SLO, each.name, window) for each in (signals.SLO_EVENTS, signals.SLO_BAD)
         )
         prompt, completion, cached = (
             self._increase(each, window)
             for each in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS, signals.CACHED_TOKENS)
         )
         buckets = {
-            figures: self._grouped(
-                f"sum by (class, le) (increase({signal.bucket}[{_seconds(window)}]))", window.end, "le"
-            )
-            for signal, figures in ((signals.TTFT, TTFT), (signals.TPOT, TPOT), (signals.QUEUE, QUEUE))
+            percentiles: self._increase_by("le", signal.bucket, window)
+            for signal, percentiles in ((signals.TTFT, TTFT), (signals.TPOT, TPOT), (signals.QUEUE, QUEUE))
         }
         order = [name for name in self._spec.class_names if name in ended]
         by_class: dict[str, dict[Figure, Measurement]] = {}
         for name in [*order, *sorted(ended.keys() - set(order))]:
-            offered = max(ended[name] + growth_of_open.get(name, 0.0), 0.0)
+            offered = max(ended[name] + in_flight_growth.get(name, 0.0), 0.0)
             tokens = prompt.get(name, 0.0) + completion.get(name, 0.0)
             by_class[name] = {
                 OFFERED: Measurement(round(offered), Rate(offered / window.seconds, offered, 1 / window.seconds)),
@@ -141,8 +131,8 @@ class PrometheusSource:
                 GOODPUT: _share(good.get(name, 0.0), judged.get(name, 0.0)),
                 **{
                     figure: _quantile(by_name.get(name, {}), figure.percent or 0)
-                    for figures, by_name in buckets.items()
-                    for figure in figures
+                    for percentiles, by_name in buckets.items()
+                    for figure in percentiles
                 },
                 CLIENT_ERRORS: _share(client_errors.get(name, 0.0), ended[name]),
                 TOKENS: Measurement(round(ended[name]) if tokens else 0, PointEstimate(tokens / window.seconds)),
@@ -154,14 +144,14 @@ class PrometheusSource:
         return by_class
 
     def notes(self, before: Window, after: Window) -> Sequence[str]:
-        """What to know of these figures."""
+        """Remarks on how the figures are counted."""
         return [
             (
-                "From Prometheus: every request counts where it ended, also those that were open during the change; a "
-                "quantile lies somewhere in its bucket, so its interval is never narrower than that; TTFT is of "
-                "streams that got a first token; intervals take requests for independent of each other; tokens and "
-                "the cache hit ratio are sums without a spread, so they have no interval and no verdict (0 % also "
-                "where the engine does not tell). The request log (--request-log) has none of these limits."
+                "Limits of Prometheus as a source: a request counts at its end, also if it was in flight during the "
+                "change; the interval of a quantile is at least as wide as its bucket; TTFT covers only streams with a "
+                "first token; the intervals assume independent requests; tokens and the cache hit ratio have no "
+                "interval and no verdict, and the ratio is 0 % if the engine does not report it. A request log "
+                "(--request-log) has none of these limits."
             )
         ]
 
@@ -169,22 +159,20 @@ class PrometheusSource:
         return self._by_class(f"sum by (class) (increase({counter.name}{where}[{_seconds(window)}]))", window.end)
 
     def _by_class(self, query: str, at: float) -> Counts:
-        return {
-            sample.labels[Label.CLASS]: sample.value
-            for sample in self._instant(query, at)
-            if Label.CLASS in sample.labels
-        }
+        with self._usage_errors():
+            return self._prometheus.query_by(Label.CLASS, query, at)
 
-    def _grouped(self, query: str, at: float, label: str) -> Mapping[str, Counts]:
+    def _increase_by(self, label: str, counter: str, window: Window) -> Mapping[str, Counts]:
+        """By class, then by `label`."""
         groups: dict[str, dict[str, float]] = defaultdict(dict)
-        for sample in self._instant(query, at):
+        with self._usage_errors():
+            samples = self._prometheus.query(
+                f"sum by (class, {label}) (increase({counter}[{_seconds(window)}]))", window.end
+            )
+        for sample in samples:
             if Label.CLASS in sample.labels and label in sample.labels:
                 groups[sample.labels[Label.CLASS]][sample.labels[label]] = sample.value
         return groups
-
-    def _instant(self, query: str, at: float) -> list[Sample]:
-        with self._usage_errors():
-            return [sample for sample in self._prometheus.query(query, at) if math.isfinite(sample.value)]
 
     def _range(self, query: str, within: Window | None = None) -> list[Series]:
         span = within or self._span
@@ -210,7 +198,7 @@ def _share(part: float, whole: float) -> Measurement:
 
 
 def _quantile(buckets: Counts, percent: int) -> Measurement:
-    """`increase` extrapolates each bucket for itself, so the counts are put in order again."""
+    """`increase` extrapolates each bucket separately, so the counts may decrease; the maximum so far corrects that."""
     bounds = sorted(buckets, key=float)
     counts: list[float] = []
     for bound in bounds:

@@ -24,7 +24,7 @@ _TITLES = ("class", "figure", "before", "after", "difference", "verdict")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The content of the report."""
+    """The content of a report."""
 
     source: str
     plan: Plan
@@ -35,7 +35,7 @@ class Comparison:
 
 
 def table(comparison: Comparison, console: Console) -> None:
-    """Print it; fits into 100 columns."""
+    """Print a table of at most 100 columns."""
     for line in _head(comparison):
         console.print(Text(line))
     grid = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
@@ -61,7 +61,7 @@ def markdown(comparison: Comparison) -> str:
 
 
 def as_json(comparison: Comparison) -> str:
-    """Shares from 0 to 1, times in seconds and unix seconds; null is no bound, or a value that never came."""
+    """Shares from 0 to 1, durations in seconds, times in unix seconds; null for no bound and for an infinite value."""
     plan = comparison.plan
     return json.dumps(
         {
@@ -117,44 +117,38 @@ def _head(comparison: Comparison) -> list[str]:
     if change.end - change.start >= 0.001:
         moment = f"between {moment} and {_moment(change.end, date=False)}"
     restart = plan.restart and (
-        f"; no engine answered from {_moment(plan.restart.start, date=False)} to "
-        f"{_moment(plan.restart.end, date=False)}"
+        f"; engine down from {_moment(plan.restart.start, date=False)} to {_moment(plan.restart.end, date=False)}"
     )
     length = spell_duration(round(plan.before.seconds) or plan.before.seconds)
     return [
         f"{change.text}, {moment} UTC{restart or ''}",
         (
             f"before: {length} from {_moment(plan.before.start)}; "
-            f"after: {length} from {_moment(plan.after.start)}; left out between them: "
-            f"{plan.after.start - plan.before.end:.1f} s, of which {spell_duration(comparison.settle)} to settle"
+            f"after: {length} from {_moment(plan.after.start)}; excluded between them: "
+            f"{plan.after.start - plan.before.end:.1f} s, including {spell_duration(comparison.settle)} settling time"
         ),
         *([f"shorter windows: {plan.shortened}"] if plan.shortened else []),
-        f"from {comparison.source}",
+        f"source: {comparison.source}",
     ]
 
 
 def _foot(comparison: Comparison) -> list[str]:
-    return [_multiple_testing(comparison), *_notes(comparison)]
-
-
-def _multiple_testing(comparison: Comparison) -> str:
-    """How often rows would differ by chance alone, and how the verdicts are corrected for it."""
     tests = _tests(comparison.rows)
     uncorrected = sum(row.only_uncorrected for row in comparison.rows)
     chance = (1 - CONFIDENCE) * tests
     text = (
-        f"{tests} rows were tested. Each interval holds {CONFIDENCE:.0%} for its own row: of {tests} rows without any "
-        f"true difference about {chance:.1f} would leave out 0. Verdicts are corrected for that (Holm): at most "
-        f"{1 - CONFIDENCE:.0%} risk of even one false one."
+        f"{tests} rows were tested. An interval has {CONFIDENCE:.0%} confidence for its row alone: without any real "
+        f"difference, about {chance:.1f} of {tests} intervals would exclude 0. Verdicts are therefore corrected by "
+        f"Holm's procedure: the probability of one or more wrong verdicts is at most {1 - CONFIDENCE:.0%}."
     )
     if uncorrected:
-        text += f" ~ marks {uncorrected} that would pass only if looked at alone."
+        text += f" Rows that would be significant without the correction are marked ~: {uncorrected}."
     few = [row for row in comparison.rows if row.finding is Finding.TOO_FEW]
     if few:
         least = max(row.figure.min_events for row in few)
-        text += f" Not enough events: fewer than {comparison.min_events} on a side"
-        text += f", or than the {least} a p95 needs." if least > comparison.min_events else "."
-    return text
+        text += f" Not enough events: fewer than {comparison.min_events} in a window"
+        text += f", or than the {least} that a p95 needs." if least > comparison.min_events else "."
+    return [text, *_notes(comparison)]
 
 
 def _notes(comparison: Comparison) -> list[str]:
@@ -165,7 +159,7 @@ def _notes(comparison: Comparison) -> list[str]:
     ]
     if not unequal:
         return [*comparison.notes]
-    load = f"The load was not the same ({', '.join(unequal)}): other differences may be its doing, not the change's."
+    load = f"The load differed ({', '.join(unequal)}), so it may cause other differences instead of the config change."
     return [load, *comparison.notes]
 
 
@@ -174,13 +168,11 @@ def _tests(rows: Iterable[Row]) -> int:
 
 
 def _cells(row: Row) -> Sequence[str]:
-    difference = row.difference
+    difference, change = row.difference, ""
     if difference is not None:
         change = _format(difference.value, difference.interval(Z), row.figure.unit, signed=True)
     elif row.finding is Finding.TOO_FEW:
         change = f"{row.before.events} and {row.after.events} events"
-    else:
-        change = ""
     unit = row.figure.unit.value[0]
     return (
         row.request_class,
@@ -198,7 +190,7 @@ def _side(row: Row, measurement: Measurement) -> str:
 
 
 def _format(value: float, interval: Interval, unit: Unit, *, signed: bool = False) -> str:
-    """`0.41 (0.38..0.45)`; a missing end is no bound."""
+    """`0.41 (0.38..0.45)`; an end without a bound is empty."""
     low, high = (_digits(end / unit.value[1]) if math.isfinite(end) else "" for end in interval)
     text = _digits(value / unit.value[1]) if math.isfinite(value) else "never"
     plus = "+" if signed and value > 0 else ""
@@ -206,7 +198,7 @@ def _format(value: float, interval: Interval, unit: Unit, *, signed: bool = Fals
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, two below 1, and every digit before the point."""
+    """Three significant digits, two below 1, and all digits before the point."""
     if abs(value) >= 999.5:
         return f"{value:.0f}"
     return f"{round(value, 3) + 0.0:.{3 if abs(value) >= 1 else 2}g}"
@@ -221,6 +213,6 @@ def _markdown_row(cells: Iterable[str]) -> str:
 
 
 def _escape(text: str) -> str:
-    """A class or a path may hold anything; none of it may become markup."""
+    """Escape markup, because names of classes and files may have any characters."""
     escaped = "".join(f"\\{letter}" if letter in "\\`*_[]<>|~" else letter for letter in text)
     return escaped.replace("\n", " ")

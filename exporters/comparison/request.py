@@ -1,4 +1,4 @@
-"""What a comparison keeps of one request of the log."""
+"""The fields of a logged request that a comparison needs."""
 
 import math
 
@@ -9,7 +9,7 @@ from exporters.signals import Outcome, Verdict
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A third of a `LogEntry`'s size; `arrived` and `ended` are unix seconds, converted once: they are read often."""
+    """A third of the size of a `LogEntry`; durations in seconds, `arrived` and `ended` in unix seconds."""
 
     request_class: str
     stream: bool
@@ -19,24 +19,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt_tokens: int | None
     completion_tokens: int | None
     cached_tokens: int | None
-    ttft_ms: float | None
-    tpot_ms: float | None
-    queue_ms: float | None
-    wait_ms_at_least: float | None
+    ttft: float | None
+    tpot: float | None
+    queue: float | None
+    wait_at_least: float | None
     slo: dict[str, Verdict]
     config_revision: str | None
-
-    @property
-    def ttft(self) -> float | None:
-        return _seconds(self.ttft_ms)
-
-    @property
-    def tpot(self) -> float | None:
-        return _seconds(self.tpot_ms)
-
-    @property
-    def queue(self) -> float | None:
-        return _seconds(self.queue_ms)
 
     @property
     def tokens(self) -> int:
@@ -44,34 +32,33 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def first_token_wait(self) -> float | None:
-        """Seconds to the first token of a stream; infinite if the server never sent one.
+        """Seconds to the first token of a stream; infinite if the server sent none.
 
-        A client that left before it counts with the time it waited: a lower bound, but better than leaving it out.
+        If the client aborted before the first token, this is the time until then, a lower bound.
         """
         if not self.stream or self.outcome is Outcome.CLIENT_ERROR:
             return None
         if self.ttft is not None:
             return self.ttft
         if self.outcome is Outcome.CLIENT_ABORT:
-            return _seconds(self.wait_ms_at_least)
+            return self.wait_at_least
         return None if self.outcome is Outcome.OK else math.inf
 
 
 def from_entry(entry: LogEntry) -> Request:
-    arrived = entry.time.timestamp()
     return Request(
         request_class=entry.request_class,
         stream=entry.stream,
         outcome=entry.outcome,
-        arrived=arrived,
-        ended=arrived + entry.e2e_ms / 1000,
+        arrived=entry.arrived,
+        ended=entry.ended,
         prompt_tokens=entry.prompt_tokens,
         completion_tokens=entry.completion_tokens,
         cached_tokens=entry.cached_tokens,
-        ttft_ms=entry.ttft_ms,
-        tpot_ms=entry.tpot_ms,
-        queue_ms=entry.queue_ms,
-        wait_ms_at_least=entry.wait_ms_at_least,
+        ttft=_seconds(entry.ttft_ms),
+        tpot=_seconds(entry.tpot_ms),
+        queue=_seconds(entry.queue_ms),
+        wait_at_least=_seconds(entry.wait_ms_at_least),
         slo=entry.slo,
         config_revision=entry.config_revision,
     )

@@ -1,4 +1,4 @@
-"""From the requests of one class to its figures in one window; each counts at the moment when it was known."""
+"""The figures of one class in one window, from its requests; each value counts at the time when it was known."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,13 +23,13 @@ from exporters.signals import Outcome, Verdict
 from exporters.slos import Measure, Slo, SloFile
 
 Event = tuple[float, bool]
-"""When a verdict fell, and whether it was good."""
+"""The time when a verdict was certain, and whether it is good."""
 
 
 def measure(requests: Sequence[Request], window: Window, lead: float, spec: SloFile) -> Mapping[Figure, Measurement]:
-    """Figures of what became known in the window, of requests that arrived at most `lead` seconds before it.
+    """The figures of a window, from requests that arrived at most `lead` seconds before it.
 
-    Requests that arrive and end in the window are few in an overload, and they are the fast ones.
+    In an overload, few requests arrive and end in the same window, and those are the fast ones.
     """
     recent = [request for request in requests if request.arrived >= window.start - lead]
     ended = [request for request in recent if window.contains(request.ended)]
@@ -37,9 +37,11 @@ def measure(requests: Sequence[Request], window: Window, lead: float, spec: SloF
     names = {name for request in requests for name in request.slo}
     events = [(request, _events(request, slos, spec.first_token_timeout)) for request in recent]
 
-    def times(figures: tuple[Figure, ...], value: Callable[[Request], float | None]) -> Mapping[Figure, Measurement]:
+    def times(
+        percentiles: tuple[Figure, ...], value: Callable[[Request], float | None]
+    ) -> Mapping[Figure, Measurement]:
         values = ((request.ended, value(request)) for request in ended)
-        return quantiles(window, figures, [(at, seconds) for at, seconds in values if seconds is not None])
+        return quantiles(window, percentiles, [(at, seconds) for at, seconds in values if seconds is not None])
 
     def share_of_good(verdicts: Iterable[Event]) -> Measurement:
         return share(window, [(at, float(good), 1.0) for at, good in verdicts if window.contains(at)])
@@ -68,7 +70,7 @@ def measure(requests: Sequence[Request], window: Window, lead: float, spec: SloF
 
 
 def _events(request: Request, slos: Mapping[str, Slo], first_token_timeout: float) -> dict[str, Event]:
-    """The verdicts that are events, by SLO, each at the time when it was certain."""
+    """The good and bad verdicts by SLO; an abandoned one is no event."""
     return {
         name: (_certain_at(request, slos.get(name), verdict, first_token_timeout), verdict is Verdict.GOOD)
         for name, verdict in request.slo.items()
@@ -77,7 +79,7 @@ def _events(request: Request, slos: Mapping[str, Slo], first_token_timeout: floa
 
 
 def _certain_at(request: Request, slo: Slo | None, verdict: Verdict, first_token_timeout: float) -> float:
-    """As `exporters.verdicts.Judge` decides it, as far as the log can tell; else the end of the request."""
+    """When `exporters.verdicts.Judge` decided the verdict, as far as the log shows it; else the end of the request."""
     signal = slo.measure if slo else None
     deadline = math.inf
     if verdict is Verdict.GOOD:
@@ -96,12 +98,12 @@ def _certain_at(request: Request, slo: Slo | None, verdict: Verdict, first_token
 
 
 def _goodput_event(request: Request, events: Iterable[Event]) -> Event:
-    """Bad with the first bad verdict, good at the end of the request."""
+    """Bad at the first bad verdict, good at the end of the request."""
     bad = [at for at, good in events if not good]
     return (min(bad), False) if bad else (request.ended, True)
 
 
 def _first_token_waits(requests: Iterable[Request], window: Window) -> list[tuple[float, float]]:
-    """Waits for a first token that ended in the window, by the token or with the request: when, and how long."""
+    """The end and the duration of each wait for a first token that ended in the window."""
     waits = ((request, wait) for request in requests if (wait := request.first_token_wait) is not None)
     return [(at, wait) for request, wait in waits if window.contains(at := min(request.arrived + wait, request.ended))]

@@ -1,7 +1,7 @@
-"""The request log as a source: every request with its times and verdicts."""
+"""Request logs as a source: every request with its times and verdicts."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -20,13 +20,13 @@ _ENGINE_PRESENT = frozenset({Outcome.OK, Outcome.TIMEOUT_FIRST_TOKEN, Outcome.TI
 
 
 class RequestLogSource:
-    """All requests of some files, in the order in which they ended."""
+    """All requests of some files."""
 
     def __init__(self, paths: Sequence[Path], spec: SloFile) -> None:
         """Read the files.
 
         Raises:
-            UsageError: a file cannot be read, or no line in them is a request.
+            UsageError: a file cannot be read, or no line is a request.
         """
         self.name = ", ".join(map(str, paths))
         self._spec = spec
@@ -39,33 +39,36 @@ class RequestLogSource:
         if not self._requests:
             first = "".join(f" ({bad.first})" for bad in [*self._bad_lines.values()][:1])
             raise UsageError(
-                f"--request-log: {self.name}: no line of a request log in "
-                f"{sum(bad.count for bad in self._bad_lines.values())} lines{first}; "
-                "give what `vllm-slo sidecar --request-log FILE` has written"
+                f"--request-log: {self.name}: no request in {sum(bad.count for bad in self._bad_lines.values())} lines"
+                f"{first}; give files that `vllm-slo sidecar --request-log FILE` has written"
             )
 
     @cached_property
     def coverage(self) -> Coverage:
-        """Requests that are still open are in no log, so its last seconds lack the long ones."""
+        """Requests in flight are not in the log, so long requests are missing in its last seconds."""
         arrived = sorted(request.arrived for request in self._requests)
         durations = sorted(request.ended - request.arrived for request in self._requests)
         long = durations[int(len(durations) * 0.95)]
         return Coverage(arrived[0], min(arrived[-1], self._requests[-1].ended - long), "the log")
 
-    @cached_property
+    @property
+    def search_scope(self) -> str:
+        """The records in which changes are searched for."""
+        counts = Counter(request.config_revision or "unknown" for request in self._requests)
+        return f"{self.name} (requests by config revision: {', '.join(f'{name} {n}' for name, n in counts.items())})"
+
+    @property
     def changes(self) -> Sequence[Change]:
         return [change for _, change in self._changes]
 
     @property
-    def search_scope(self) -> str:
-        """Where no change was found."""
-        revision = next((request.config_revision for request in self._requests if request.config_revision), None)
-        text = f"all of config revision {revision}" if revision else "none of which names a config revision"
-        return f"{len(self._requests)} requests, {text}"
+    def changes_by_revision(self) -> Mapping[str, Change]:
+        """The latest change to each revision."""
+        return dict(self._changes)
 
     @cached_property
     def _changes(self) -> list[tuple[str, Change]]:
-        """With the new revision, which a scrape of the engine showed up to one scrape interval after the change."""
+        """The changes with their new revisions; the sidecar detects one up to a scrape interval after it happened."""
         with_revision = [request for request in self._requests if request.config_revision]
         return [
             (
@@ -80,30 +83,12 @@ class RequestLogSource:
             if new.config_revision and old.config_revision != new.config_revision
         ]
 
-    def changed_to(self, revision: str) -> Change:
-        """The newest change to a revision that begins so.
-
-        Raises:
-            UsageError: there is none, or several revisions begin so.
-        """
-        matches = sorted({name for name, _ in self._changes if name.startswith(revision)})
-        if len(matches) > 1:
-            raise UsageError(f"--around: {revision!r} begins several revisions: {', '.join(matches)}; write more of it")
-        if not matches:
-            counts = Counter(request.config_revision or "none" for request in self._requests)
-            content = ", ".join(f"{name} ({count} requests)" for name, count in counts.items())
-            raise UsageError(
-                f"--around: nothing changed to a revision {revision!r} in {self.name}, which holds {content}; "
-                "write `last`, a time, or a revision that it changed to"
-            )
-        return next(change for name, change in reversed(self._changes) if name == matches[0])
-
-    def outages(self, near: Window) -> list[Window]:
-        """Stretches in which no request ended by the engine's doing, and at least one could not reach it."""
+    def outages(self, near: Window) -> Sequence[Window]:
+        """Periods without a response of the engine in which at least one request could not reach it."""
         outages = []
-        for present, stretch in groupby(self._requests, lambda request: request.outcome in _ENGINE_PRESENT):
+        for present, consecutive in groupby(self._requests, lambda request: request.outcome in _ENGINE_PRESENT):
             if not present:
-                failed = [request for request in stretch if request.outcome in _ENGINE_AWAY]
+                failed = [request for request in consecutive if request.outcome in _ENGINE_AWAY]
                 if any(request.outcome is Outcome.UPSTREAM_UNREACHABLE for request in failed):
                     outages.append(Window(failed[0].ended, failed[-1].ended))
         return outages
@@ -115,7 +100,7 @@ class RequestLogSource:
         for name in [*order, *sorted(names - set(order))]:
             requests = [request for request in self._requests if request.request_class == name]
             figures = measure(requests, window, lead, self._spec)
-            # In a log without any first token a failed stream says nothing about how long one takes.
+            # Some logs have no TTFT at all; a failed stream then does not mean an infinite TTFT.
             by_class[name] = {
                 figure: measurement for figure, measurement in figures.items() if self._has_ttft or figure not in TTFT
             }
@@ -126,21 +111,21 @@ class RequestLogSource:
         return any(request.ttft is not None for request in self._requests)
 
     def notes(self, before: Window, after: Window) -> list[str]:
-        """What to know of these figures."""
-        still_open = [
+        """Remarks on how the figures are counted, and on missing data."""
+        in_flight = [
             sum(window.contains(request.arrived) and request.ended >= window.end for request in self._requests)
             for window in (before, after)
         ]
         notes = [
             (
-                "The offered rate is of requests that arrived in a window, all else of those that ended in it and had "
-                f"not begun before the time to settle; {still_open[0]} were still open at the end of the window "
-                f"before, {still_open[1]} of that after. Tokens are prompt and completion."
+                "The offered rate counts requests that arrived in a window; other figures count requests that ended in "
+                "it and arrived at most one settling time before it. In flight at the end of a window: "
+                f"{in_flight[0]} before the change, {in_flight[1]} after it. Tokens are prompt and completion tokens."
             ),
             (
-                "A verdict counts where it fell (a missed deadline, not the end that may follow much later), TTFT "
-                "where the first token came. A stream that the server kept from one is slower than any other; a client "
-                "that left before it counts with the time it waited."
+                "A verdict counts at the time when it was certain, such as the missed deadline, and TTFT at the first "
+                "token. A stream that failed without a first token has an infinite TTFT; one that its client aborted "
+                "counts with the time until then."
             ),
         ]
         compared = [
@@ -149,8 +134,8 @@ class RequestLogSource:
         queued = sum(request.queue is not None for request in compared)
         if 0 < queued < len(compared):
             notes.append(
-                f"Queue times are the engine's own, known of {queued / len(compared):.0%} of the requests: "
-                "it tells none of those that did not finish."
+                f"Queue times are measured by the engine, which reported them for {queued / len(compared):.0%} of the "
+                "requests: for none that did not finish."
             )
         absent = [
             name
@@ -164,9 +149,9 @@ class RequestLogSource:
             if not present
         ]
         if absent:
-            notes.append(f"Absent because no line has it: {', '.join(absent)}.")
+            notes.append(f"Omitted, because no line has them: {', '.join(absent)}.")
         notes += [
-            f"{path}: lines passed over because they hold no request: {bad.count}; the first is {bad.first}."
+            f"{path}: skipped lines that are no requests: {bad.count}; the first is {bad.first}."
             for path, bad in self._bad_lines.items()
         ]
         return notes

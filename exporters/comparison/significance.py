@@ -1,4 +1,4 @@
-"""The finding of every row, at an error rate that holds for all rows together (Holm's procedure)."""
+"""The finding of every row; Holm's procedure limits the error rate of all rows together."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -7,11 +7,11 @@ from enum import StrEnum
 from exporters.comparison.estimates import CONFIDENCE, Difference, PointEstimate, Z
 from exporters.comparison.figures import OFFERED, Better, Figure, Measurement, Measurements
 
-_NOTHING = Measurement(0, None)
+_NO_DATA = Measurement(0, None)
 
 
 class Finding(StrEnum):
-    """What one row shows; `HIGHER` and `LOWER` where neither way is better."""
+    """The result of one row; `HIGHER` and `LOWER` for figures where neither direction is an improvement."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -24,7 +24,7 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of one class; `p` is that of this row alone, `corrected` is corrected for the number of rows."""
+    """One figure of one class; `p` is for this row alone, `corrected` for all rows together."""
 
     request_class: str
     figure: Figure
@@ -37,41 +37,37 @@ class Row:
 
     @property
     def only_uncorrected(self) -> bool:
-        """Whether it would pass as a difference if it were the only row."""
+        """Whether the difference would be significant if this were the only row."""
         return self.finding is Finding.NO_DIFFERENCE and self.p is not None and self.p <= 1 - CONFIDENCE
 
 
 def compare(before: Measurements, after: Measurements, min_events: int) -> tuple[Row, ...]:
-    """A row for each figure that either side has, judged by Holm's procedure."""
-    uncorrected = [
-        _row(name, figure, first, second, min_events)
-        for name in [*before, *(name for name in after if name not in before)]
-        for figure in dict.fromkeys([*before.get(name, {}), *after.get(name, {})])
-        for first, second in [(_of(before, name, figure), _of(after, name, figure))]
-        if first.events or second.events
-    ]
+    """A row for each figure that either window has."""
+    uncorrected = []
+    for name in {**before, **after}:
+        first, second = before.get(name, {}), after.get(name, {})
+        for figure in {**first, **second}:
+            row = _row(name, figure, first.get(figure, _NO_DATA), second.get(figure, _NO_DATA), min_events)
+            if row.before.events or row.after.events:
+                uncorrected.append(row)
     return tuple(_holm(uncorrected))
 
 
-def _of(measures: Measurements, name: str, figure: Figure) -> Measurement:
-    return measures.get(name, {}).get(figure, _NOTHING)
-
-
 def _row(name: str, figure: Figure, before: Measurement, after: Measurement, min_events: int) -> Row:
-    plain = Row(name, figure, before, after, Finding.TOO_FEW)
-    least = max(min_events, figure.min_events)
-    # A class that vanishes has an offered rate all the same; anything else needs events on both sides.
-    enough = max(before.events, after.events) if figure == OFFERED else min(before.events, after.events)
-    if before.estimate is None or after.estimate is None or enough < least:
-        return plain
+    row = Row(name, figure, before, after, Finding.TOO_FEW)
+    required = max(min_events, figure.min_events)
+    # Without requests the offered rate is 0, which is a measurement; other figures need events in both windows.
+    available = max(before.events, after.events) if figure == OFFERED else min(before.events, after.events)
+    if before.estimate is None or after.estimate is None or available < required:
+        return row
     if isinstance(before.estimate, PointEstimate) or isinstance(after.estimate, PointEstimate):
-        return replace(plain, finding=Finding.NO_INTERVAL)
+        return replace(row, finding=Finding.NO_INTERVAL)
     difference = Difference(before.estimate, after.estimate)
-    return replace(plain, finding=Finding.NO_DIFFERENCE, difference=difference, p=difference.p)
+    return replace(row, finding=Finding.NO_DIFFERENCE, difference=difference, p=difference.p)
 
 
 def _holm(rows: Sequence[Row]) -> Iterable[Row]:
-    """The least p is held against all rows, the next against one fewer, and so on until one fails."""
+    """Holm's procedure: the smallest p is multiplied by the number of rows, the next by one less, and so on."""
     tested = sorted((row.p, index) for index, row in enumerate(rows) if row.p is not None)
     corrected: dict[int, float] = {}
     worst = 0.0

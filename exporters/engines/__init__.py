@@ -1,1 +1,1 @@
-"""Reads the engines' metrics pages into one vocabulary, and detects changes of their configuration."""
+"""Scrapes engines, converts their metrics to one set of series, and detects config changes."""

@@ -1,4 +1,4 @@
-"""Stores each engine's config changes in a small file, so that they survive a restart of the sidecar."""
+"""Stores the config changes of each engine in a file, so that they survive a restart of the sidecar."""
 
 import contextlib
 import logging
@@ -17,7 +17,8 @@ logger = logging.getLogger("vllm_slo.engines")
 
 class _StateFile(msgspec.Struct):
     version: Literal[1]
-    seen_at: float  # unix, of the write: the engines may have been observed later with the same settings
+    # Unix seconds of the write; the file is not written again while the settings stay the same.
+    seen_at: float
     engines: dict[str, ConfigHistory]
 
 
@@ -25,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ConfigChangeStore:
-    """The file of `--state`; an unreadable file is renamed, and a failed write is logged once and tried again."""
+    """The file of `--state`; an invalid file is renamed, and a failed write is logged once and retried."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,11 +39,12 @@ class ConfigChangeStore:
         """Check that the file can be written.
 
         Raises:
-            UsageError: it cannot.
+            UsageError: the file cannot be written.
         """
         path = self._path
         try:
-            with contextlib.suppress(FileExistsError):  # a file in place of a folder: `open` has the better message
+            # If the parent is a file, `open` has the better message.
+            with contextlib.suppress(FileExistsError):
                 path.parent.mkdir(parents=True, exist_ok=True)
             self._temporary_path.open("wb").close()
             self._temporary_path.unlink()
@@ -52,7 +54,7 @@ class ConfigChangeStore:
             raise UsageError(f"--state: {path} cannot be written: {system_reason(error)}") from error
 
     def load(self) -> dict[str, ConfigWatch]:
-        """The stored histories by engine; none where the file is missing or unusable."""
+        """The stored histories by engine; empty if the file is missing or invalid."""
         try:
             state = msgspec.json.decode(self._path.read_bytes(), type=_StateFile)
         except FileNotFoundError:
@@ -61,7 +63,7 @@ class ConfigChangeStore:
             self._warn(f"{self._path} cannot be read: {system_reason(error)}; starting without it")
             return {}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            problem = f"{self._path} is no state of this version: {error}"
+            problem = f"{self._path} is not a valid state file: {error}"
             try:
                 self._path.replace(self._broken_path)
             except OSError as rename_error:
@@ -72,7 +74,7 @@ class ConfigChangeStore:
         return {name: ConfigWatch(history, state.seen_at) for name, history in state.engines.items()}
 
     def save(self, engines: Mapping[str, ConfigHistory], now: float) -> None:
-        """Replace the file as a whole, if something has changed since the last time."""
+        """Replace the file if the histories have changed since the last write."""
         encoded = _encode(engines)
         if encoded == self._saved:
             return

@@ -1,4 +1,4 @@
-"""Detects changes of an engine's configuration, from what the engine shows and what an operator declares."""
+"""Detects config changes, from the settings that an engine shows and those that an operator declares."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 FINGERPRINT = "system_fingerprint"
-"""The engine's hash of settings that it does not show by name: it shows that something changed, but not what."""
+"""The engine's hash of its settings: a change of it does not show which setting changed."""
 
 UNKNOWN = "unknown"
 """The old value of a setting that is declared for the first time."""
@@ -23,14 +23,16 @@ class DeclarationResult(StrEnum):
     """The effect of declaring one setting."""
 
     CHANGED = "flipped"
-    NOTE_ADDED = "noted"  # the engine shows this value, and its change was recorded: that change gets the note
-    PENDING = "awaited"  # the engine shows another value: a change to the declared value gets the note
+    # The engine shows this value: the recorded change to it gets the note.
+    NOTE_ADDED = "noted"
+    # The engine shows another value: a later change to the declared value gets the note.
+    PENDING = "awaited"
     UNCHANGED = "unchanged"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One setting that changed; `at` in unix seconds."""
+    """The change of one setting; `at` in unix seconds."""
 
     setting: str
     old: str
@@ -49,27 +51,27 @@ class ShownValue:
 
 @dataclass(frozen=True, slots=True)
 class PendingDeclaration:
-    """A declared value of a setting that the engine shows, while the engine shows another value."""
+    """A declared value that the engine does not show yet."""
 
     value: str
     note: str
 
 
 def revision(settings: Mapping[str, str]) -> str:
-    """A short hash of all settings: equal for equal configurations, on any machine."""
+    """A short hash of the settings, equal for equal settings on any machine."""
     return hashlib.sha256(json.dumps(dict(sorted(settings.items()))).encode()).hexdigest()[:12]
 
 
 @dataclass(slots=True)
 class ConfigHistory:
-    """The state of one engine that must survive a restart of the sidecar."""
+    """The state of one engine that is stored."""
 
     shown: dict[str, ShownValue] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
     awaited: dict[str, PendingDeclaration] = field(default_factory=dict)
     changes: list[ConfigChange] = field(default_factory=list)
     start: float | None = None
-    """The start time of the last process, as the engine states it."""
+    """The start time of the last process, by the engine's clock."""
     began: float | None = None
     """The same time by our clock; None for the first process."""
 
@@ -77,18 +79,19 @@ class ConfigHistory:
 class ConfigWatch:
     """The settings of one engine over time; a restart with the same settings is no change.
 
-    Settings change only with a new process, so a different value has changed at the start of its process, however late
-    it is read. A process has one fingerprint, so another one comes from another engine behind the same address.
+    Settings change only with a new process, so the time of a change is the start of the process, even if the setting is
+    read later. A process has one fingerprint, so another fingerprint is from another engine at the same address.
     """
 
     def __init__(self, history: ConfigHistory | None = None, observed_at: float | None = None) -> None:
-        """Continue a history whose last observation was at `observed_at`."""
+        """Continue a stored history whose last observation was at `observed_at`."""
         self.history = history or ConfigHistory()
         self.settings_pending = False
-        """Whether a page that may name the setting behind a changed fingerprint has not been read yet."""
+        """Whether a response that may show the setting behind a changed fingerprint has not been read yet."""
         self._observed_at = observed_at
         self._latest_fingerprint: str | None = None
-        self._process_observed_at = 0.0  # when the present process was observed first
+        # The first observation of the current process.
+        self._process_observed_at = 0.0
         self._declared_at: float | None = None
 
     @property
@@ -104,17 +107,19 @@ class ConfigWatch:
         return revision(self.settings) if self.settings else None
 
     def observe_fingerprint(self, fingerprint: str, at: float) -> None:
-        """A response that ended at `at` carried this fingerprint."""
-        if at > self._process_observed_at:  # an earlier response may come from the previous process
+        """Record the fingerprint of a response that ended at `at`."""
+        # An earlier response may be from the previous process.
+        if at > self._process_observed_at:
             self._latest_fingerprint = fingerprint
-            self.observe({}, self.history.start, at)  # at once, so that this response is logged with the right revision
+            # Immediately, so that this response is logged with the right revision.
+            self.observe({}, self.history.start, at)
 
     def observe(self, settings: Mapping[str, str], start: float | None, now: float) -> list[ConfigChange]:
         """Record the settings shown at `now` (unix) by a process started at `start`; returns the config changes."""
         history = self.history
         if start is not None and start != history.start:
             if history.start is not None and self._observed_at is not None:
-                # A start time outside this range is from a clock that differs from ours.
+                # Outside this range, the engine's clock differs from ours.
                 history.began = start if self._observed_at - 1 <= start <= now else now
                 self._latest_fingerprint, self._process_observed_at = None, now
             history.start = start
@@ -135,21 +140,24 @@ class ConfigWatch:
         return named or changes
 
     def declare(self, settings: Mapping[str, str], note: str, now: float) -> dict[str, DeclarationResult]:
-        """Record an operator's statement that the engine runs with these settings at `now`."""
-        unexplained = next((each for each in reversed(self.history.changes) if _is_unexplained(each, now)), None)
+        """Record an operator's declaration at `now` that the engine runs with these settings."""
+        # A declaration names the setting behind a recent change of the fingerprint, and gets its time.
+        fingerprint_changes = [change.at for change in self.changes if change.setting == FINGERPRINT]
+        unexplained = [at for at in fingerprint_changes if now - at <= SAME_CHANGE_SECONDS]
         results = {}
         for setting, value in settings.items():
             shown = self.history.shown.get(setting)
             if shown is not None and shown.start == self.history.start:
                 results[setting] = self._declare_shown(setting, shown.value, value, note)
                 continue
-            self.history.shown.pop(setting, None)  # shown by an earlier process only
+            # Only an earlier process showed it.
+            self.history.shown.pop(setting, None)
             old = self.history.declared.get(setting, UNKNOWN) if shown is None else shown.value
             self.history.declared[setting] = value
             results[setting] = DeclarationResult.UNCHANGED if old == value else DeclarationResult.CHANGED
             if old != value:
-                self._store(ConfigChange(setting, old, value, now if unexplained is None else unexplained.at, note))
-        if unexplained is None and DeclarationResult.CHANGED in results.values():
+                self._store(ConfigChange(setting, old, value, unexplained[-1] if unexplained else now, note))
+        if not unexplained and DeclarationResult.CHANGED in results.values():
             self._declared_at = now
         return results
 
@@ -169,7 +177,8 @@ class ConfigWatch:
         if fingerprint is None or self.settings_pending:
             return {}
         if previous is not None and start is not None and previous.start == start and previous.value != fingerprint:
-            return {}  # of another engine behind the same address
+            # From another engine at the same address.
+            return {}
         return {FINGERPRINT: fingerprint}
 
     def _pop_note(self, setting: str, value: str) -> str:
@@ -177,36 +186,32 @@ class ConfigWatch:
         return pending.note if pending is not None and _is_same_value(pending.value, value) else ""
 
     def _is_explained(self, fingerprint_change: ConfigChange) -> bool:
-        """Whether another change, or a declaration, is the cause of a changed fingerprint."""
+        """Whether another change or a declaration belongs to the same config change."""
         at = fingerprint_change.at
         if self._declared_at is not None and abs(self._declared_at - at) <= SAME_CHANGE_SECONDS:
-            self._declared_at = None  # a declaration explains one change; the next one counts
+            # A declaration explains only one change.
+            self._declared_at = None
             return True
         named = (change for change in self.history.changes if change.setting != FINGERPRINT)
         return any(self._is_same_time(change, fingerprint_change) for change in named)
 
     def _is_same_time(self, one: ConfigChange, other: ConfigChange) -> bool:
-        """Whether both came with the same process; without known start times, whether that is possible."""
+        """Whether both are of the same process; without known start times, whether they are close in time."""
         if self.history.start is not None:
             return one.at == other.at
         return abs(one.at - other.at) <= SAME_CHANGE_SECONDS
 
     def _store(self, change: ConfigChange) -> None:
-        """Append a change in place of those that it supersedes."""
+        """Append a change and remove the changes that it supersedes."""
         self.history.changes = [each for each in self.history.changes if not self._supersedes(change, each)]
         self.history.changes.append(change)
         del self.history.changes[:-MAX_CHANGES]
 
     def _supersedes(self, change: ConfigChange, older: ConfigChange) -> bool:
-        """Whether `older` is the same change at an earlier time, or the fingerprint's change of the same process."""
+        """Whether `older` is an earlier equal change, or the change of the fingerprint with the same process."""
         is_repeated = (older.setting, older.old, older.new) == (change.setting, change.old, change.new)
         is_fingerprint = older.setting == FINGERPRINT and change.setting != FINGERPRINT
         return is_repeated or (is_fingerprint and self._is_same_time(older, change))
-
-
-def _is_unexplained(change: ConfigChange, now: float) -> bool:
-    """Whether a declaration at `now` can name the setting behind a changed fingerprint."""
-    return change.setting == FINGERPRINT and now - change.at <= SAME_CHANGE_SECONDS
 
 
 def _is_same_value(shown: str, declared: str) -> bool:

@@ -15,7 +15,7 @@ from exporters.engines.scraper import Scraper
 
 
 class EngineGroup:
-    """One scraper per engine, so that an engine that hangs delays no other; readers get the last results."""
+    """One scraper per engine, so a stalled engine does not delay the others; readers get the last results."""
 
     def __init__(
         self,
@@ -36,7 +36,6 @@ class EngineGroup:
         return [scraper.state for scraper in self._scrapers]
 
     async def run(self) -> None:
-        """Scrape for ever."""
         await asyncio.gather(*(scraper.run() for scraper in self._scrapers))
 
     def collect(self) -> Iterator[Metric]:
@@ -44,21 +43,21 @@ class EngineGroup:
 
     @property
     def revision(self) -> str | None:
-        """The revision of the only engine, or a hash of all revisions, because any of several may serve a request."""
+        """The revision of the only engine; a hash of all revisions if several engines may serve a request."""
         revisions = {state.name: state.watch.revision for state in self.states if state.watch.revision is not None}
         if len(self._scrapers) == 1:
             return next(iter(revisions.values()), None)
         return revision(revisions) if revisions else None
 
     def observe_fingerprint(self, fingerprint: str, at: float) -> None:
-        """A response that ended at `at` (unix) carried it; with several engines its sender is unknown."""
+        """Record the fingerprint of a response that ended at `at` (unix); ignored with several engines."""
         if len(self._scrapers) == 1:
             self._scrapers[0].state.watch.observe_fingerprint(fingerprint, at)
 
     def declare(
         self, engines: Sequence[str], settings: Mapping[str, str], note: str
     ) -> dict[str, dict[str, DeclarationResult]]:
-        """Record an operator's statement that these engines run with these settings."""
+        """Record an operator's declaration that these engines run with these settings."""
         now = time.time()
         results = {
             state.name: state.watch.declare(settings, note, now) for state in self.states if state.name in engines

@@ -1,4 +1,4 @@
-"""Reads the settings that an engine's JSON pages show, each under one name and in one spelling."""
+"""Reads the settings in an engine's JSON responses, each with one name and one spelling."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from exporters.engines.normalisation import NON_SETTINGS
 
 MAX_VALUE_LENGTH = 200
-"""Characters of a value that become a label; a chat template is cut."""
+"""Characters of a label value; longer values, such as chat templates, are truncated."""
 
 _FLAG_SECTIONS: dict[str, tuple[str, ...] | None] = {
     "cache_config": None,
@@ -18,31 +18,31 @@ _FLAG_SECTIONS: dict[str, tuple[str, ...] | None] = {
     ),
     "load_config": ("load_format",),
 }
-"""Sections of vLLM's configuration whose keys are flags, and which keys: the others are addresses and caches."""
+"""Sections of vLLM's configuration and their keys that are flags (None: all keys)."""
 
 _PREFIXED_SECTIONS = frozenset({"attention_config", "lora_config", "speculative_config"})
-"""Sections whose keys have another meaning elsewhere: a draft model is a model too."""
+"""Sections whose keys have another meaning in other sections, such as `model`, here the draft model."""
 
 _FLAG_NAMES = {"policy": "scheduling_policy"}
 
 _NON_FLAGS = NON_SETTINGS | {"served_model_name"}
-"""The server info has only the first of several served names."""
+"""/server_info has only the first of several served names."""
 
 _SECRET_SUFFIXES = ("token", "key", "secret", "password")
 _PROCESS_SUFFIXES = ("port", "rank", "local")
 _CHOICE_SUFFIXES = (
     *("backend", "format", "layout", "method", "mode", "policy", "precision", "quantization", "strategy", "type"),
 )
-"""Suffixes of variables whose text is one of a few choices; other texts are names and paths, some new at each start."""
+"""Suffixes of variables with a choice as value; other texts are names and paths, which may change at each start."""
 
 
-def models_settings(page: Any) -> dict[str, str]:
-    """The settings of /v1/models, without adapters, which are loaded and unloaded while the engine runs.
+def models_settings(body: Any) -> dict[str, str]:
+    """The settings in a /v1/models response, without adapters, which requests load and unload.
 
     Raises:
-        KeyError, TypeError, AttributeError: the page has another shape.
+        KeyError, TypeError, AttributeError: the response has another shape.
     """
-    models = [model for model in page["data"] if model.get("parent") is None]
+    models = [model for model in body["data"] if model.get("parent") is None]
     settings = {
         "served_model_name": [str(model["id"]) for model in models],
         "model": [str(model["root"]) for model in models if model.get("root")],
@@ -51,14 +51,14 @@ def models_settings(page: Any) -> dict[str, str]:
     return {name: ",".join(sorted(set(values)))[:MAX_VALUE_LENGTH] for name, values in settings.items() if values}
 
 
-def server_info_settings(page: Any) -> dict[str, str]:
-    """The settings of vLLM's /server_info?config_format=json; older versions show only the environment as JSON.
+def server_info_settings(body: Any) -> dict[str, str]:
+    """The settings in vLLM's /server_info?config_format=json; in old versions, only the environment is JSON.
 
     Raises:
-        KeyError, TypeError, AttributeError: the page has another shape.
+        KeyError, TypeError, AttributeError: the response has another shape.
     """
     settings: dict[str, str] = {}
-    config, environment = page["vllm_config"], page.get("vllm_env")
+    config, environment = body["vllm_config"], body.get("vllm_env")
     if isinstance(config, Mapping):
         for section, values in config.items():
             if isinstance(values, Mapping):
@@ -80,7 +80,7 @@ def _section_settings(section: str, values: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _is_setting(variable: str, value: Any) -> bool:
-    """Whether somebody chose the value; one that differs at each start would make each restart a config change."""
+    """Whether an operator chose the value; a value that differs at each start is no setting."""
     if isinstance(value, str):
         return _has_suffix(variable, _CHOICE_SUFFIXES)
     return isinstance(value, int | float) and not _has_suffix(variable, _PROCESS_SUFFIXES)

@@ -1,4 +1,4 @@
-"""The state of each engine after its last scrapes, as our series."""
+"""The state of each engine after its last scrape, as series."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ from exporters.exposition.accumulators import Labels, counter, format_float, gau
 from exporters.signals import Kind, Signal
 
 FAILURES = ("connection", "timeout", "status", "payload", "size", "parse")
-"""Reasons why a scrape fails; the engine is then down."""
+"""Reasons of failed scrapes; the engine is then down."""
 
 FAULTS = ("line", "value", "duplicate", "histogram")
-"""Kinds of content that a scrape skips; it uses the rest of the page."""
+"""Invalid content that a scrape skips; it uses the rest of the response."""
 
 
 @dataclass(slots=True)
 class EngineState:
-    """One engine; `last_success_at` is monotonic seconds."""
+    """One engine; `last_success_at` in monotonic seconds."""
 
     name: str
     up: bool = False
@@ -33,7 +33,7 @@ class EngineState:
     watch: ConfigWatch = field(default_factory=ConfigWatch)
 
     def samples(self, now: float) -> Iterator[tuple[Signal, Labels, float]]:
-        """All samples except histograms; an unknown value is absent, not zero."""
+        """All samples except histograms; unknown values are absent, not 0."""
         yield signals.ENGINE_UP, (), float(self.up)
         for reason, count in self.errors.items():
             yield signals.ENGINE_SCRAPE_ERRORS, (reason,), float(count)
@@ -64,15 +64,15 @@ class EngineState:
         yield signals.ENGINE_INFO, (metrics.type_name, self.version or "unknown"), 1.0
 
     def labels(self, key: SeriesKey) -> Labels:
-        """Rank and model; an engine type without a model label serves the only model that is listed."""
+        """Rank and model; for an engine type without a model label, the model of /v1/models if it is the only one."""
         rank, model = key
         engine = self.metrics.engine_type
-        is_nameless = engine is not None and engine.model_label is None
-        return rank, self.models[0] if is_nameless and len(self.models) == 1 else model
+        is_unlabelled = engine is not None and engine.model_label is None
+        return rank, self.models[0] if is_unlabelled and len(self.models) == 1 else model
 
 
 def collect(states: Sequence[EngineState], now: float) -> Iterator[Metric]:
-    """Each family once, for all engines."""
+    """The families of all engines, each family once."""
     samples: dict[Signal, list[tuple[Labels, float]]] = {}
     for state in states:
         for signal, labels, value in state.samples(now):

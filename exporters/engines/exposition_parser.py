@@ -1,8 +1,8 @@
 """Parses an exposition, in the text format 0.0.4 or OpenMetrics, line by line, and skips malformed lines.
 
-prometheus_client's parser rejects a whole page for one malformed line, so it gets one line at a time here, and only the
-lines that are read. A regular expression checks the others, about 16 times as fast, so that a large page with few of
-the engine's families costs little; a page of vLLM takes about as long as with prometheus_client alone.
+prometheus_client's parser rejects a whole exposition for one malformed line, so it gets one line at a time, and only
+lines of families that are used. A regular expression, about 16 times as fast, checks the other lines. vLLM's exposition
+takes about as long as with prometheus_client alone.
 """
 
 import math
@@ -18,8 +18,7 @@ from exporters.engines.table_schema import plain_name
 LabelPairs = tuple[tuple[str, str], ...]
 
 MAX_LINE_LENGTH = 16 * 1024
-"""vLLM's longest is 2 KiB; the parser's time grows with the square of the number of labels."""
-
+"""vLLM's longest line has 2 KiB; the parser's time grows with the square of the number of labels."""
 
 _LINES = re.compile(r"[^\n]+").finditer
 _SAMPLE = re.compile(
@@ -29,7 +28,7 @@ _SAMPLE = re.compile(
 
 @dataclass(slots=True)
 class Exposition:
-    """One page: samples by plain name and labels, the names of all families, faults by reason."""
+    """The samples by plain name and labels, the names of all families, and the faults by reason."""
 
     samples: dict[str, dict[LabelPairs, float]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
@@ -43,20 +42,21 @@ class Exposition:
 
 
 def parse_exposition(text: str, names: Container[str]) -> Exposition:
-    """The samples with these plain names; a malformed line is counted and skipped.
+    """The samples with these plain names; malformed lines are counted and skipped.
 
     Raises:
         ValueError: no line is a sample.
     """
-    page, has_samples, ignored = Exposition(), False, set[str]()
+    exposition, has_samples, ignored = Exposition(), False, set[str]()
     end = text.rfind("\n") + 1
-    # The value of a line that was cut off may be too small; the end mark of OpenMetrics needs no newline.
+    # The value of a truncated line may be too small; the end mark of OpenMetrics needs no newline.
     if (rest := text[end:].strip()) and rest != "# EOF":
-        page.faults["line"] += 1
-    for match in _LINES(text, 0, end):  # not a list: a page of 50 MB may be nothing but line ends
+        exposition.faults["line"] += 1
+    # An iterator, because 50 MB may contain only line ends.
+    for match in _LINES(text, 0, end):
         line = match[0]
         if line.startswith("#"):
-            page.names.update(plain_name(name) for name in line.split()[2:3])
+            exposition.names.update(plain_name(name) for name in line.split()[2:3])
             continue
         sample = _SAMPLE(line)
         if sample is not None and (sample[1] in ignored or plain_name(sample[1]) not in names):
@@ -66,32 +66,32 @@ def parse_exposition(text: str, names: Container[str]) -> Exposition:
             try:
                 name, labels, value = _parse_sample(line)
             except ValueError:
-                page.faults["line"] += 1
+                exposition.faults["line"] += 1
                 continue
             has_samples = True
-            page.names.add(name)
+            exposition.names.add(name)
             if name in names:
-                _add_sample(page, name, labels, value)
-    page.names.update(plain_name(name) for name in ignored)
-    if page.faults["line"] and not has_samples:
+                _add_sample(exposition, name, labels, value)
+    exposition.names.update(plain_name(name) for name in ignored)
+    if exposition.faults["line"] and not has_samples:
         raise ValueError("no line is a sample")
-    return page
+    return exposition
 
 
 def _parse_sample(line: str) -> tuple[str, LabelPairs, float]:
     if len(line) > MAX_LINE_LENGTH or "\ufffd" in line:
         raise ValueError("too long, or not UTF-8")
-    # The text parser reads the lines of OpenMetrics too, exemplars included.
-    (family,) = text_fd_to_metric_families((line,))  # type: ignore[arg-type]  # any iterable of lines will do
+    # The text parser also reads the lines of OpenMetrics, including exemplars.
+    (family,) = text_fd_to_metric_families((line,))  # type: ignore[arg-type]  # it accepts any iterable of lines
     (sample,) = family.samples
     return plain_name(sample.name), tuple(sorted(sample.labels.items())), sample.value
 
 
-def _add_sample(page: Exposition, name: str, labels: LabelPairs, value: float) -> None:
-    samples = page.samples.setdefault(name, {})
+def _add_sample(exposition: Exposition, name: str, labels: LabelPairs, value: float) -> None:
+    samples = exposition.samples.setdefault(name, {})
     if not (math.isfinite(value) and value >= 0):
-        page.faults["value"] += 1
+        exposition.faults["value"] += 1
     elif labels in samples:
-        page.faults["duplicate"] += 1
+        exposition.faults["duplicate"] += 1
     else:
         samples[labels] = value

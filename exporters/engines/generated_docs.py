@@ -1,20 +1,22 @@
-"""The README's tables of engines and signals, from the signal table: `python -m exporters.engines.generated_docs`."""
+"""Prints the tables of `docs/engines.md` from the signal table: `python -m exporters.engines.generated_docs`."""
 
 from collections.abc import Iterator
 
 from exporters import signals
 from exporters.engines.signal_table import ENGINE_TYPES, RAY, SIGNALS
-from exporters.engines.table_schema import CapacityBlocks, CapacityGauge, CapacityLabels, EngineType, Family
+from exporters.engines.table_schema import CapacityGauges, CapacityLabels, EngineType, Family
 from exporters.signals import Signal
 
 
 def signal_tables() -> str:
-    """Markdown tables: which engine type has which signal, then from which families."""
+    """Markdown tables: the signals of each engine type, then their families."""
     head = ["signal", *(engine.name for engine in ENGINE_TYPES)]
     lines = [_cells(head), _cells(["---"] * len(head))]
     lines += [_cells([f"`{signal.name}`", *(_has(engine, signal) for engine in ENGINE_TYPES)]) for signal in SIGNALS]
-    lines += [_cells(["token counters grow", *(_growth(engine) for engine in ENGINE_TYPES)])]
-    for engine in (engine for engine in ENGINE_TYPES if engine is not RAY):  # Ray's rows are vLLM's
+    growth = ["during a request" if engine.counts_live else "when a request ends" for engine in ENGINE_TYPES]
+    lines += [_cells(["token counters grow", *growth])]
+    # Ray has the rows of vLLM.
+    for engine in (engine for engine in ENGINE_TYPES if engine is not RAY):
         lines += ["", f"### {engine.name}", "", _cells(["signal", "from", "difference"]), _cells(["---"] * 3)]
         lines += [_cells([f"`{signal}`", families, note]) for signal, families, note in _rows(engine)]
     return "\n".join(lines) + "\n"
@@ -29,25 +31,19 @@ def _has(engine: EngineType, signal: Signal) -> str:
     return "yes" if capacity or any(row.signal is signal for row in engine.rows) else ""
 
 
-def _growth(engine: EngineType) -> str:
-    return "during a request" if engine.counts_live else "when a request ends"
-
-
 def _rows(engine: EngineType) -> Iterator[tuple[str, str, str]]:
     for row in engine.rows:
         yield row.signal.name, ", else ".join(_family(family) for family in row.families), row.note
     capacity = signals.ENGINE_KV_CAPACITY.name
     match engine.capacity:
-        case CapacityGauge(name):
-            yield capacity, f"`{name}`", ""
-        case CapacityBlocks(blocks, tokens_per_block):
-            yield capacity, f"`{blocks}` x `{tokens_per_block}`", ""
+        case CapacityGauges(names):
+            yield capacity, " x ".join(f"`{name}`" for name in names), ""
         case CapacityLabels(name):
             yield capacity, f"labels of `{name}`", "`kv_cache_size_tokens` since 0.24, else blocks x block size"
 
 
 def _family(family: Family) -> str:
-    versions = [f"{word} {version}" for word, version in (("from", family.since), ("to", family.until)) if version]
+    versions = [f"{text} {version}" for text, version in (("from", family.since), ("to", family.until)) if version]
     only = '{{{}="{}"}}'.format(*family.only) if family.only else ""
     return f"`{family.name}{only}`" + (f" ({' '.join(versions)})" if versions else "")
 

@@ -1,7 +1,7 @@
-"""Converts one scrape of an engine into our signals, by the signal table."""
+"""Converts a scrape of an engine to our signals, by the signal table."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -9,15 +9,7 @@ from typing import TypeVar
 from exporters import signals
 from exporters.engines.exposition_parser import Exposition, LabelPairs, parse_exposition
 from exporters.engines.signal_table import ENGINE_TYPES, SAMPLE_NAMES, START_TIME
-from exporters.engines.table_schema import (
-    CapacityBlocks,
-    CapacityGauge,
-    CapacityLabels,
-    EngineType,
-    Family,
-    Merge,
-    plain_name,
-)
+from exporters.engines.table_schema import CapacityGauges, CapacityLabels, EngineType, Family, Merge, plain_name
 from exporters.signals import Kind, Signal
 
 T = TypeVar("T")
@@ -30,7 +22,7 @@ NON_SETTINGS = frozenset(
         *("Component", "NodeAddress", "ReplicaId", "SessionName", "Version", "WorkerId"),
     }
 )
-"""Labels of vLLM's cache_config_info that nobody sets: its address (Ray's too), and results of memory profiling."""
+"""Labels of vLLM's cache_config_info that are no settings: addresses and results of memory profiling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +35,7 @@ class Distribution:
 
 @dataclass(slots=True)
 class EngineMetrics:
-    """One scrape of an engine in our signals; a signal that its page does not have is absent."""
+    """A scrape of an engine as our signals; without a signal that the engine does not expose."""
 
     engine_type: EngineType | None = None
     values: dict[Signal, dict[SeriesKey, float]] = field(default_factory=dict)
@@ -63,44 +55,44 @@ def normalise(text: str) -> EngineMetrics:
     """Parse one exposition and convert it.
 
     Raises:
-        ValueError: the text is no exposition.
+        ValueError: the text is not an exposition.
     """
-    page = parse_exposition(text, SAMPLE_NAMES)
-    metrics = EngineMetrics(engine_type=_recognise(page.names), faults=page.faults)
-    metrics.start_time = max(page.samples_of(START_TIME).values(), default=None)
+    exposition = parse_exposition(text, SAMPLE_NAMES)
+    metrics = EngineMetrics(engine_type=_recognise(exposition.names), faults=exposition.faults)
+    metrics.start_time = max(exposition.samples_of(START_TIME).values(), default=None)
     if (engine := metrics.engine_type) is None:
         return metrics
     exposed = set()
     for row in engine.rows:
         names = [family.name for family in row.families]
-        if any(_exposes(page, name) for name in names):
+        if any(_exposes(exposition, name) for name in names):
             exposed.add(row.signal)
         if row.signal.kind is Kind.HISTOGRAM:
-            name = next((name for name in names if page.samples_of(f"{name}_bucket")), None)
-            if name is not None and (distributions := _distributions(page, name, engine, row.merge)):
+            name = next((name for name in names if exposition.samples_of(f"{name}_bucket")), None)
+            if name is not None and (distributions := _distributions(exposition, name, engine, row.merge)):
                 metrics.distributions[row.signal] = distributions
-        elif samples := next(filter(None, (_samples(page, family) for family in row.families)), None):
+        elif samples := next(filter(None, (_samples(exposition, family) for family in row.families)), None):
             metrics.values[row.signal] = _merge(samples, engine, row.merge)
-    metrics.kv_capacity = _kv_capacity(page, engine)
+    metrics.kv_capacity = _kv_capacity(exposition, engine)
     if metrics.kv_capacity:
         exposed.add(signals.ENGINE_KV_CAPACITY)
     metrics.exposed = frozenset(exposed)
     if isinstance(engine.capacity, CapacityLabels):
-        for labels in sorted(page.samples_of(engine.capacity.name)):
+        for labels in sorted(exposition.samples_of(engine.capacity.name)):
             metrics.settings.update((key, value) for key, value in labels if key not in NON_SETTINGS)
     return metrics
 
 
-def _samples(page: Exposition, family: Family) -> Mapping[LabelPairs, float]:
-    samples = page.samples_of(family.name)
+def _samples(exposition: Exposition, family: Family) -> Mapping[LabelPairs, float]:
+    samples = exposition.samples_of(family.name)
     if family.only is None:
         return samples
     return {labels: value for labels, value in samples.items() if family.only in labels}
 
 
-def _exposes(page: Exposition, name: str) -> bool:
-    """Whether the page has the family, even without samples: a counter with labels has none before its first event."""
-    return any(map(page.has_family, (name, f"{name}_bucket", name.removesuffix("_total"))))
+def _exposes(exposition: Exposition, name: str) -> bool:
+    """Whether the family is exposed; a counter with labels has no samples before its first event."""
+    return any(map(exposition.has_family, (name, f"{name}_bucket", name.removesuffix("_total"))))
 
 
 def _recognise(names: Iterable[str]) -> EngineType | None:
@@ -111,15 +103,12 @@ def _recognise(names: Iterable[str]) -> EngineType | None:
     return None
 
 
-def _series_key(labels: Mapping[str, str], engine: EngineType) -> SeriesKey:
-    rank = "/".join(labels[name] for name in engine.rank_labels if labels.get(name))
-    return rank or "0", labels.get(engine.model_label or "") or signals.OTHER
-
-
 def _group(samples: Iterable[tuple[LabelPairs, T]], engine: EngineType) -> dict[SeriesKey, list[T]]:
-    groups: dict[SeriesKey, list[T]] = {}
-    for labels, value in samples:
-        groups.setdefault(_series_key(dict(labels), engine), []).append(value)
+    groups: dict[SeriesKey, list[T]] = defaultdict(list)
+    for pairs, value in samples:
+        labels = dict(pairs)
+        rank = "/".join(labels[name] for name in engine.rank_labels if labels.get(name))
+        groups[rank or "0", labels.get(engine.model_label or "") or signals.OTHER].append(value)
     return groups
 
 
@@ -127,42 +116,44 @@ def _merge(samples: Mapping[LabelPairs, float], engine: EngineType, merge: Merge
     return {key: merge.apply(values) for key, values in _group(samples.items(), engine).items()}
 
 
-def _distributions(page: Exposition, name: str, engine: EngineType, merge: Merge) -> dict[SeriesKey, Distribution]:
-    sums = _merge(page.samples_of(f"{name}_sum"), engine, merge)
+def _distributions(
+    exposition: Exposition, name: str, engine: EngineType, merge: Merge
+) -> dict[SeriesKey, Distribution]:
+    sums = _merge(exposition.samples_of(f"{name}_sum"), engine, merge)
     valid: list[tuple[LabelPairs, dict[float, float]]] = []
-    for labels, buckets in _buckets(page.samples_of(f"{name}_bucket")).items():
+    for labels, buckets in _buckets(exposition.samples_of(f"{name}_bucket")).items():
         counts = [buckets[bound] for bound in sorted(buckets)]
         if math.inf in buckets and not any(map(math.isnan, buckets)) and counts == sorted(counts):
             valid.append((labels, buckets))
         else:
-            page.faults["histogram"] += 1
+            exposition.faults["histogram"] += 1
     distributions = {}
     for key, histograms in _group(valid, engine).items():
-        shared = sorted(set.intersection(*map(set, histograms)))  # counts are cumulative: a bound may be left out
+        # Counts are cumulative, so a bound that another histogram lacks can be omitted.
+        shared = sorted(set.intersection(*map(set, histograms)))
         merged = tuple((bound, merge.apply(buckets[bound] for buckets in histograms)) for bound in shared)
         distributions[key] = Distribution(merged, sums.get(key))
     return distributions
 
 
 def _buckets(samples: Mapping[LabelPairs, float]) -> dict[LabelPairs, dict[float, float]]:
-    """Cumulative counts by bound, for each set of labels without `le`."""
-    buckets: dict[LabelPairs, dict[float, float]] = {}
+    """Cumulative counts by bound, for each set of labels except `le`."""
+    buckets: dict[LabelPairs, dict[float, float]] = defaultdict(dict)
     for labels, value in samples.items():
         bound = _number(dict(labels).get("le"))
-        buckets.setdefault(tuple(pair for pair in labels if pair[0] != "le"), {})[bound] = value
+        buckets[tuple(pair for pair in labels if pair[0] != "le")][bound] = value
     return buckets
 
 
-def _kv_capacity(page: Exposition, engine: EngineType) -> dict[str, float]:
-    """The number of tokens that the KV cache of each rank holds."""
+def _kv_capacity(exposition: Exposition, engine: EngineType) -> dict[str, float]:
+    """The capacity of each rank's KV cache in tokens."""
     match engine.capacity:
-        case CapacityGauge(name):
-            tokens = _merge(page.samples_of(name), engine, Merge.MAX)
-        case CapacityBlocks(blocks, tokens_per_block):
-            counts, sizes = (_merge(page.samples_of(name), engine, Merge.MAX) for name in (blocks, tokens_per_block))
-            tokens = {key: counts[key] * sizes[key] for key in counts.keys() & sizes.keys()}
+        case CapacityGauges(names):
+            factors = [_merge(exposition.samples_of(name), engine, Merge.MAX) for name in names]
+            shared = set.intersection(*map(set, factors))
+            tokens = {key: math.prod(factor[key] for factor in factors) for key in shared}
         case CapacityLabels(name):
-            samples = {labels: _tokens_of_labels(dict(labels)) for labels in page.samples_of(name)}
+            samples = {labels: _tokens_of_labels(dict(labels)) for labels in exposition.samples_of(name)}
             finite = {labels: value for labels, value in samples.items() if math.isfinite(value)}
             tokens = _merge(finite, engine, Merge.MAX)
         case None:
@@ -171,7 +162,7 @@ def _kv_capacity(page: Exposition, engine: EngineType) -> dict[str, float]:
 
 
 def _tokens_of_labels(labels: Mapping[str, str]) -> float:
-    """`kv_cache_size_tokens` since vLLM 0.24, else blocks x block size; NaN while the number of blocks is "None"."""
+    """`kv_cache_size_tokens` since vLLM 0.24, else blocks x block size; NaN if the number of blocks is "None"."""
     if "kv_cache_size_tokens" in labels:
         return _number(labels["kv_cache_size_tokens"])
     return _number(labels.get("num_gpu_blocks")) * _number(labels.get("block_size"))

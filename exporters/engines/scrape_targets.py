@@ -1,5 +1,6 @@
-"""The addresses of each engine's pages, from the flags."""
+"""The URLs of each engine, from the flags."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
@@ -9,7 +10,7 @@ from exporters.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One engine: its name in the label `engine`, and the addresses of its pages."""
+    """One engine: its name in the label `engine`, and the URLs that are requested."""
 
     name: str
     metrics_url: str
@@ -18,44 +19,45 @@ class Target:
 
 
 def targets(upstream: str, metrics: Sequence[str]) -> tuple[Target, ...]:
-    """The engines behind `upstream`: those of `--engine-metrics`, or the upstream itself.
+    """The engines of `--engine-metrics`, or the upstream itself.
 
     Raises:
-        UsageError: a page has no usable address, or two engines would have one name.
+        UsageError: a URL is invalid, or two engines would have the same name.
     """
     upstream = upstream.rstrip("/")
-    models = f"{upstream}/v1/models"  # with the names that clients use: a gateway's, where there is one
-    pages = {url: _page(url) for url in metrics or (f"{upstream}/metrics",)}
-    if len(pages) < len(metrics):
+    # From the upstream, because a gateway may have other names of models than its engines, and clients use those.
+    models = f"{upstream}/v1/models"
+    urls = {url: _split(url) for url in metrics or (f"{upstream}/metrics",)}
+    if len(urls) < len(metrics):
         duplicate = next(url for url in metrics if metrics.count(url) > 1)
-        raise UsageError(f"--engine-metrics: {duplicate!r} is given twice; name each engine once")
-    if len(pages) == 1:
-        return tuple(Target(_host(page), url, upstream, models) for url, page in pages.items())
-    hosts = [_host(page) for page in pages.values()]
-    names = [
-        host if hosts.count(host) == 1 else host + page.path for host, page in zip(hosts, pages.values(), strict=True)
-    ]
-    for url, name in zip(pages, names, strict=True):
-        if names.count(name) > 1:
+        raise UsageError(f"--engine-metrics: {duplicate!r} is given twice; give each engine once")
+    if len(urls) == 1:
+        return tuple(Target(_host(parts), url, upstream, models) for url, parts in urls.items())
+    hosts = Counter(map(_host, urls.values()))
+    engines: dict[str, Target] = {}
+    for url, parts in urls.items():
+        host = _host(parts)
+        name = host if hosts[host] == 1 else host + parts.path
+        if name in engines:
             raise UsageError(
-                f"--engine-metrics: {url!r} and another would both be called {name!r}; give them other paths"
+                f"--engine-metrics: {engines[name].metrics_url!r} and {url!r} would both have the name {name!r}; give "
+                "them different paths"
             )
-    return tuple(
-        Target(name, url, f"{page.scheme}://{page.netloc}", models)
-        for name, (url, page) in zip(names, pages.items(), strict=True)
-    )
+        engines[name] = Target(name, url, f"{parts.scheme}://{parts.netloc}", models)
+    return tuple(engines.values())
 
 
-def _host(page: SplitResult) -> str:
-    return page.netloc.rpartition("@")[2]  # no credentials in a label
+def _host(url: SplitResult) -> str:
+    # Without credentials, because it becomes a label.
+    return url.netloc.rpartition("@")[2]
 
 
-def _page(url: str) -> SplitResult:
+def _split(url: str) -> SplitResult:
     try:
-        page = urlsplit(url)
-        page.port  # noqa: B018 - reading it checks it
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - checks the port
     except ValueError as error:
-        raise UsageError(f"--engine-metrics: {url!r} is no address: {error}; write http://host:port/metrics") from error
-    if page.scheme not in {"http", "https"} or not page.hostname:
-        raise UsageError(f"--engine-metrics: {url!r} is no address; write http://host:port/metrics")
-    return page
+        raise UsageError(f"--engine-metrics: {url!r} is not a URL: {error}; write http://host:port/metrics") from error
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise UsageError(f"--engine-metrics: {url!r} is not a URL; write http://host:port/metrics")
+    return parts

@@ -1,4 +1,4 @@
-"""Scrapes one engine at an interval: its metrics, its models, its version and its settings."""
+"""Scrapes the metrics, models, version and settings of one engine at an interval."""
 
 import asyncio
 import ssl
@@ -17,37 +17,37 @@ from exporters.engines.signal_table import VLLM
 from exporters.engines.table_schema import EngineType
 
 IDENTITY_SECONDS = 30.0
-"""The interval at which models and version are requested while the process stays the same."""
+"""Interval of the requests for models and version while the process stays the same."""
 
 IDENTITY_TIMEOUT_SECONDS = 1.0
-"""The time that each of these pages may delay the next scrape."""
+"""Timeout of each of these requests, because they delay the next scrape."""
 
 RETRY_SECONDS = 5.0
-"""The interval after one of these pages has timed out: a request at each scrape would slow down all scrapes."""
+"""Interval after one of these requests timed out; a request at each scrape would slow down all scrapes."""
 
 SERVER_INFO = "/server_info?config_format=json"
-"""vLLM serves it with VLLM_SERVER_DEV_MODE=1; its first response takes some seconds, for collecting the environment."""
+"""Served with VLLM_SERVER_DEV_MODE=1; vLLM collects its environment for some seconds before the first response."""
 
 SERVER_INFO_TRIES = 6
-"""Half a minute; until then, a changed fingerprint may still be explained by a setting of that page."""
+"""Half a minute, in which that response may still show the setting that changed the fingerprint."""
 
 DOWN_SECONDS = 1.0
 """The longest interval between scrapes of an engine that is down."""
 
-MAX_PAGE_BYTES = 64 * 1024 * 1024
-"""Decompressed; one rank of vLLM is 60 KiB. A larger page is not cut, because its counters would seem to decrease."""
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+"""Decompressed; one rank of vLLM has 60 KiB. Larger responses fail, because truncated counters may seem to decrease."""
 
-# Not OpenMetrics: in that format Python's client library writes `vllm_` in place of `vllm:`, and it ignores `q`. vLLM's
-# Rust frontend sends it all the same.
+# Not OpenMetrics: in that format Python's client library writes `vllm_` instead of `vllm:`, and it ignores `q`. vLLM's
+# Rust frontend sends OpenMetrics regardless.
 _HEADERS = {"accept": "text/plain;version=0.0.4, */*;q=0.1"}
 
 
-class PageTooLargeError(ValueError):
-    """A page larger than `MAX_PAGE_BYTES`."""
+class ResponseTooLargeError(ValueError):
+    """A response larger than `MAX_RESPONSE_BYTES`."""
 
 
 class Scraper:
-    """Updates one `EngineState`; a slow or broken engine only makes it stale."""
+    """Updates one `EngineState`, which becomes stale while the engine does not respond."""
 
     def __init__(
         self,
@@ -62,14 +62,15 @@ class Scraper:
         self._on_models = on_models
         self._tls = tls
         self._on_scrape = on_scrape
-        self._page_settings: dict[str, str] = {}  # of the present process, from pages other than its metrics
+        # Of the current process, from responses other than its metrics.
+        self._identity_settings: dict[str, str] = {}
         self._server_info_tries = 0
         self._identify_at = 0.0
         self._timeout = aiohttp.ClientTimeout(total=max(interval, 2.0))
         self.state = EngineState(target.name)
 
     async def run(self) -> None:
-        """Scrape once per interval, for ever."""
+        """Scrape once per interval, forever."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         connector = aiohttp.TCPConnector(ssl=self._tls)
@@ -77,7 +78,7 @@ class Scraper:
             while True:
                 await self.scrape(session)
                 self._on_scrape()
-                # The names of models must be known before their first requests end, or these count as `other`.
+                # A request counts as model `other` if it ends before the models of the engine are known.
                 interval = self._interval if self.state.up else min(self._interval, DOWN_SECONDS)
                 due = max(due + interval, loop.time())
                 await asyncio.sleep(due - loop.time())
@@ -90,16 +91,18 @@ class Scraper:
             state.errors[metrics] += 1
             state.up = False
             if metrics == "status" and time.monotonic() > self._identify_at:
-                # The engine serves, but may need a flag to expose metrics.
+                # The engine is up, but may expose metrics only with a flag.
                 await self._identify(session, state.metrics.engine_type)
             return
         for reason in +metrics.faults:
-            state.errors[reason] += 1  # counts scrapes, not lines: a page of garbage is one event
+            # One per scrape, not one per line.
+            state.errors[reason] += 1
         came_up = not state.up or metrics.start_time != state.metrics.start_time
         if came_up:
-            self._page_settings = {}
+            self._identity_settings = {}
             self._server_info_tries = SERVER_INFO_TRIES if metrics.engine_type is VLLM else 0
-            self._observe_settings(metrics)  # before the other pages: responses already carry the new fingerprint
+            # Before the other requests, because completions already have the new fingerprint.
+            self._observe_settings(metrics)
         if came_up or time.monotonic() > self._identify_at:
             await self._identify(session, metrics.engine_type)
         self._observe_settings(metrics)
@@ -109,13 +112,13 @@ class Scraper:
     def _observe_settings(self, metrics: EngineMetrics) -> None:
         watch = self.state.watch
         watch.settings_pending = self._server_info_tries > 0
-        watch.observe({**self._page_settings, **metrics.settings}, metrics.start_time, time.time())
+        watch.observe({**self._identity_settings, **metrics.settings}, metrics.start_time, time.time())
 
     async def _fetch_metrics(self, session: aiohttp.ClientSession) -> EngineMetrics | str:
-        """The content of the metrics page, or the reason of the failure."""
+        """The content of the `/metrics` response, or the reason of the failure."""
         try:
             body = await _fetch(session, self._target.metrics_url)
-            # An invalid byte invalidates its line. In a thread: 1,500 samples take 20 ms, the largest page a second.
+            # An invalid byte invalidates its line. In a thread: 1,500 samples take 20 ms, the largest response 1 s.
             return await asyncio.to_thread(normalise, body.decode(errors="replace"))
         except aiohttp.ClientResponseError:
             return "status"
@@ -125,52 +128,50 @@ class Scraper:
             return "timeout"
         except (aiohttp.ClientError, OSError):
             return "connection"
-        except PageTooLargeError:
+        except ResponseTooLargeError:
             return "size"
         except ValueError:
             return "parse"
 
     async def _identify(self, session: aiohttp.ClientSession, engine_type: EngineType | None) -> None:
-        """Request the models, the version and the settings; a page that an engine does not have changes nothing."""
+        """Request the models, the version and the settings; an endpoint that the engine does not have is ignored."""
         self._identify_at = time.monotonic() + IDENTITY_SECONDS
         base_url, models_url = self._target.base_url, self._target.models_url
-        path, key = engine_type.version_page if engine_type is not None else ("/version", "version")
+        path, key = engine_type.version_endpoint if engine_type is not None else ("/version", "version")
         own_models_url = f"{base_url}/v1/models"
 
-        def read_models(page: Any) -> None:
-            self.state.models = tuple(str(model["id"]) for model in page["data"])
+        def read_models(body: Any) -> dict[str, str]:
+            self.state.models = tuple(str(model["id"]) for model in body["data"])
             self._on_models(self.state.models)
-            if own_models_url == models_url:
-                read_model_settings(page)
+            # A gateway lists the models of several engines.
+            return models_settings(body) if own_models_url == models_url else {}
 
-        def read_model_settings(page: Any) -> None:
-            self._page_settings.update(models_settings(page))
+        def read_version(body: Any) -> dict[str, str]:
+            self.state.version = str(body[key])
+            return {"version": self.state.version}
 
-        def read_version(page: Any) -> None:
-            self.state.version = self._page_settings["version"] = str(page[key])
-
-        def read_server_info(page: Any) -> None:
-            self._page_settings.update(server_info_settings(page))
-
-        pages = [(models_url, read_models), (f"{base_url}{path}", read_version)]
-        if own_models_url != models_url:  # a gateway's list is that of several engines
-            pages.append((own_models_url, read_model_settings))
+        requests = [(models_url, read_models), (f"{base_url}{path}", read_version)]
+        if own_models_url != models_url:
+            requests.append((own_models_url, models_settings))
         tries = self._server_info_tries
         if tries:
-            pages.append((f"{base_url}{SERVER_INFO}", read_server_info))
-            self._server_info_tries = 0  # its response stays the same for the life of the process
-        for url, read_page in pages:
+            requests.append((f"{base_url}{SERVER_INFO}", server_info_settings))
+            # Once per process, because the response stays the same.
+            self._server_info_tries = 0
+        for url, read in requests:
             try:
                 async with asyncio.timeout(IDENTITY_TIMEOUT_SECONDS):
-                    read_page(msgspec.json.decode(await _fetch(session, url)))
+                    self._identity_settings.update(read(msgspec.json.decode(await _fetch(session, url))))
             except aiohttp.ClientResponseError:
-                pass  # no such page
+                # The engine does not have this endpoint.
+                pass
             except TimeoutError:
                 self._identify_at = time.monotonic() + RETRY_SECONDS
-                if read_page is read_server_info:
+                if read is server_info_settings:
                     self._server_info_tries = tries - 1
             except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                self._identify_at = 0.0  # an incomplete response: request it again at the next scrape
+                # The response is incomplete: request it again at the next scrape.
+                self._identify_at = 0.0
 
 
 async def _fetch(session: aiohttp.ClientSession, url: str) -> bytes:
@@ -179,6 +180,6 @@ async def _fetch(session: aiohttp.ClientSession, url: str) -> bytes:
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
-            if len(body) > MAX_PAGE_BYTES:
-                raise PageTooLargeError(url)
+            if len(body) > MAX_RESPONSE_BYTES:
+                raise ResponseTooLargeError(url)
         return bytes(body)

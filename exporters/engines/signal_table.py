@@ -1,12 +1,11 @@
-"""The signal table: which family of which engine type is which of our signals, and how their meanings differ."""
+"""The signal table: the family of each engine type for each of our signals, and the differences in meaning."""
 
 from collections.abc import Iterable
 from dataclasses import replace
 
 from exporters import signals
 from exporters.engines.table_schema import (
-    CapacityBlocks,
-    CapacityGauge,
+    CapacityGauges,
     CapacityLabels,
     EngineType,
     Family,
@@ -116,21 +115,16 @@ def _on_ray(family: Family) -> tuple[Family, ...]:
     return tuple(replace(family, name=exposed) for exposed in dict.fromkeys((name, name.removesuffix("_total"))))
 
 
-RAY = EngineType(
+RAY = replace(
+    VLLM,
     name="ray_vllm",
     prefixes=("ray_vllm_",),
     rows=tuple(
-        Row(
-            row.signal,
-            tuple(each for family in row.families for each in _on_ray(family)),
-            row.merge,
-        )
+        Row(row.signal, tuple(each for family in row.families for each in _on_ray(family)), row.merge)
         for row in _VLLM_ROWS
     ),
     rank_labels=("ReplicaId", "engine"),
-    model_label="model_name",
     capacity=CapacityLabels("ray_vllm_cache_config_info"),
-    counts_live=True,
 )
 
 SGLANG = EngineType(
@@ -140,7 +134,7 @@ SGLANG = EngineType(
         row(
             signals.ENGINE_RUNNING,
             "sglang:num_running_reqs",
-            note="the copies are tensor-parallel ranks, and a total beside each priority; updated every 40 steps",
+            note="the copies are tensor-parallel ranks, and a total beside the priorities; updated every 40 steps",
         ),
         row(signals.ENGINE_WAITING, "sglang:num_queue_reqs", note="as above"),
         row(
@@ -161,7 +155,9 @@ SGLANG = EngineType(
             note="all prompt tokens, counted when a request ends; vLLM counts at admission",
         ),
         row(
-            signals.ENGINE_CACHE_HITS, "sglang:cached_tokens_total", note="of every `cache_source`, when a request ends"
+            signals.ENGINE_CACHE_HITS,
+            "sglang:cached_tokens_total",
+            note="all values of `cache_source`, counted when a request ends",
         ),
         row(signals.ENGINE_PROMPT_TOKENS, "sglang:prompt_tokens_total", note="when a request ends"),
         row(signals.ENGINE_GENERATION_TOKENS, "sglang:generation_tokens_total", note="when a request ends"),
@@ -187,7 +183,7 @@ SGLANG = EngineType(
     ),
     rank_labels=("dp_rank",),
     model_label="model_name",
-    capacity=CapacityGauge("sglang:max_total_num_tokens"),
+    capacity=CapacityGauges(("sglang:max_total_num_tokens",)),
 )
 
 TENSORRT_LLM = EngineType(
@@ -220,7 +216,7 @@ TENSORRT_LLM = EngineType(
         row(signals.ENGINE_DECODE, "trtllm_request_decode_time_seconds"),
     ),
     model_label="model_name",
-    capacity=CapacityBlocks("trtllm_kv_cache_max_blocks", "trtllm_kv_cache_tokens_per_block"),
+    capacity=CapacityGauges(("trtllm_kv_cache_max_blocks", "trtllm_kv_cache_tokens_per_block")),
 )
 
 LLAMA_CPP = EngineType(
@@ -233,7 +229,7 @@ LLAMA_CPP = EngineType(
         row(signals.ENGINE_PROMPT_TOKENS, "llamacpp:prompt_tokens_total", note="without cached tokens"),
         row(signals.ENGINE_GENERATION_TOKENS, "llamacpp:tokens_predicted_total", note="when a request ends"),
     ),
-    version_page=("/props", "build_info"),
+    version_endpoint=("/props", "build_info"),
 )
 
 TGI = EngineType(
@@ -252,7 +248,7 @@ TGI = EngineType(
         row(signals.ENGINE_DURATION, "tgi_request_duration", note="in seconds"),
         row(signals.ENGINE_QUEUE, "tgi_request_queue_duration", note="in seconds"),
     ),
-    version_page=("/info", "version"),
+    version_endpoint=("/info", "version"),
 )
 
 DYNAMO = EngineType(
@@ -268,12 +264,12 @@ DYNAMO = EngineType(
         row(
             signals.ENGINE_KV_USAGE,
             "dynamo_component_gpu_cache_usage_percent",
-            note="0 to 1, although the name ends in `percent`; on a worker's page, not on the frontend's",
+            note="0 to 1, although the name ends in `percent`; exposed by workers, not by the frontend",
         ),
         row(
             signals.ENGINE_CACHE_QUERIES,
             "dynamo_frontend_input_sequence_tokens_sum",
-            note="all prompt tokens, as the frontend counts them",
+            note="all prompt tokens, counted by the frontend",
         ),
         row(
             signals.ENGINE_CACHE_HITS,
@@ -295,11 +291,11 @@ DYNAMO = EngineType(
     counts_live=True,
 )
 
-# Dynamo is last: its worker exposes the families of the engine inside it beside its own, and those have more signals.
+# Dynamo is last, because its worker also exposes the families of its engine, which have more signals.
 ENGINE_TYPES = (VLLM, RAY, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, DYNAMO)
 
 SIGNALS = (signals.ENGINE_KV_CAPACITY, *(row.signal for row in _VLLM_ROWS))
-"""Every signal that an engine may expose; vLLM has all of them."""
+"""All signals that an engine may expose; vLLM has all of them."""
 
 
 def _sample_names() -> Iterable[str]:
@@ -308,10 +304,10 @@ def _sample_names() -> Iterable[str]:
             suffixes = ("_bucket", "_sum") if each.signal.kind is Kind.HISTOGRAM else ("",)
             yield from (f"{family.name}{suffix}" for family in each.families for suffix in suffixes)
         match engine.capacity:
-            case CapacityGauge(name) | CapacityLabels(name):
+            case CapacityGauges(names):
+                yield from names
+            case CapacityLabels(name):
                 yield name
-            case CapacityBlocks(blocks, tokens_per_block):
-                yield from (blocks, tokens_per_block)
 
 
 START_TIME = "process_start_time_seconds"

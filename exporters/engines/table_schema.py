@@ -1,4 +1,4 @@
-"""The types of the signal table: engine types, rows, families, and where the KV cache's capacity is."""
+"""The types of the signal table: engine types, rows, families, and the source of the KV cache's capacity."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ from exporters.signals import Kind, Signal
 
 
 def plain_name(name: str) -> str:
-    """A name as every format has it: in OpenMetrics, Python's client library writes `vllm_` in place of `vllm:`."""
+    """The name without colons: in OpenMetrics, Python's client library writes `vllm_` instead of `vllm:`."""
     return name.replace(":", "_")
 
 
 class Merge(Enum):
-    """How several samples of one rank and model become one."""
+    """How several samples of one rank and model are combined."""
 
     SUM = "sum"
     """The samples are parts: by reason, by source, by process."""
     MAX = "max"
-    """The samples are copies: each process exposes the whole value as it last saw it."""
+    """The samples are copies: each process exposes its last known total."""
 
     def apply(self, values: Iterable[float]) -> float:
         return sum(values) if self is Merge.SUM else max(values)
@@ -26,18 +26,18 @@ class Merge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family by its exposed name (a histogram without its suffixes), and the versions known to have it."""
+    """A family by its exposed name (a histogram without suffixes), and the versions that have it."""
 
     name: str
     since: str | None = None
     until: str | None = None
     only: tuple[str, str] | None = None
-    """A label and its value: of a family that is no histogram, only these samples are read."""
+    """A label and its value: only samples with this label are read; not for histograms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One signal of one engine type; only the first family that is present is read, so that none counts twice."""
+    """One signal of one engine type; only the first family in the exposition is read, so that no value counts twice."""
 
     signal: Signal
     families: tuple[Family, ...]
@@ -46,44 +46,33 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityGauge:
-    """A gauge of the tokens that the KV cache holds."""
+class CapacityGauges:
+    """Gauges whose product is the capacity of the KV cache in tokens."""
 
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityBlocks:
-    """Two gauges whose product is the number of tokens that the KV cache holds."""
-
-    blocks: str
-    tokens_per_block: str
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityLabels:
-    """An info metric of vLLM with the KV cache's tokens and all its other settings as labels."""
+    """An info metric of vLLM, whose labels are the capacity of the KV cache and settings."""
 
     name: str
 
 
-Capacity = CapacityGauge | CapacityBlocks | CapacityLabels
-
-
 @dataclass(frozen=True, slots=True)
 class EngineType:
-    """One engine program: recognised by the prefixes of its families' names; labels name its rank and its model."""
+    """One engine program, recognised by the prefixes of its families; with its labels for rank and model."""
 
     name: str
     prefixes: tuple[str, ...]
     rows: tuple[Row, ...]
     rank_labels: tuple[str, ...] = ()
     model_label: str | None = None
-    capacity: Capacity | None = None
+    capacity: CapacityGauges | CapacityLabels | None = None
     counts_live: bool = False
     """Whether token counters grow during a request, or only when it ends."""
-    version_page: tuple[str, str] = ("/version", "version")
-    """The path and the JSON key."""
+    version_endpoint: tuple[str, str] = ("/version", "version")
+    """The path, and the JSON key of the response."""
 
 
 def row(signal: Signal, *families: Family | str, merge: Merge | None = None, note: str = "") -> Row:

@@ -1,4 +1,4 @@
-"""The families of each vLLM release, and the bounds of its latency histograms."""
+"""The families and the latency bounds of each vLLM release."""
 
 import re
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from exporters.engines.table_schema import Family, Row
 from exporters.signals import Signal
 
 OLDEST, NEWEST = "0.6.6", "0.33.0"
-"""The releases between which the bounds are known; later ones are assumed to have those of the newest."""
+"""The range of releases with known bounds; later releases are assumed to have the bounds of the newest."""
 
 FINISHED = "vllm:request_success_total"
-"""Requests that ended, by `finished_reason`."""
+"""The counter of finished requests, by `finished_reason`."""
 
 _FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 _TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
 _REQUEST = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
 
-# By the release that introduced them, from its source. Since 0.32 `--custom-histogram-buckets` can set others.
+# By the release that introduced them, from its source. Since 0.32, `--custom-histogram-buckets` sets other bounds.
 _BOUNDS: dict[Signal, dict[str, tuple[float, ...]]] = {
     signals.ENGINE_TTFT: {OLDEST: _FIRST_TOKEN, "0.8.5": (*_FIRST_TOKEN, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)},
     signals.ENGINE_TPOT: {"0.11.0": _TOKEN},
@@ -31,7 +31,7 @@ _BOUNDS: dict[Signal, dict[str, tuple[float, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A histogram of vLLM, with its upper bounds without +Inf."""
+    """A histogram of vLLM; upper bounds without +Inf."""
 
     name: str
     bounds: tuple[float, ...]
@@ -45,14 +45,10 @@ def order(version: str) -> tuple[int, ...]:
 def family(row: Row, version: str) -> Family | None:
     """The first family of a row that this version of vLLM has."""
     at = order(version)
-    return next(
-        (
-            each
-            for each in row.families
-            if order(each.since or OLDEST) <= at and (each.until is None or at <= order(each.until))
-        ),
-        None,
-    )
+    for each in row.families:
+        if order(each.since or OLDEST) <= at and (each.until is None or at <= order(each.until)):
+            return each
+    return None
 
 
 def histogram(signal: Signal, version: str) -> Histogram | None:

@@ -1,1 +1,1 @@
-"""Upper bounds of prefill, decode and KV cache for a model on a GPU, from its config.json and a datasheet."""
+"""Upper bounds of prefill, decode and KV cache for a model on a GPU, from a config.json and a datasheet."""

@@ -1,13 +1,12 @@
-"""The calculated ceilings: the figures that `vllm-slo roofline` writes as JSON and the sidecar reads and exposes."""
+"""The upper bounds that `vllm-slo roofline` writes as JSON, and that the sidecar reads and exposes."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from exporters.errors import UsageError
-from exporters.roofline.formulas import Setup, decode_rate, kv_tokens, prefill_rate
 from exporters.roofline.model_shape import read_json
 
 BATCH = re.compile("[1-9][0-9]{0,8}")
@@ -16,23 +15,15 @@ PREFILL, DECODE, KV_TOKENS = "prefill_tokens_per_second", "decode_tokens_per_sec
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Tokens per second of prefill, and of decode by batch size; tokens that the KV cache can hold."""
+    """Tokens per second of prefill, and of decode by batch size; tokens that fit into the KV cache."""
 
     prefill: float
     decode: Mapping[int, float]
     kv_tokens: int
 
-    def document(self) -> dict[str, object]:
-        decode = {str(batch): rate for batch, rate in self.decode.items()}
-        return {PREFILL: self.prefill, DECODE: decode, KV_TOKENS: self.kv_tokens}
-
-
-def ceilings(setup: Setup, batches: Sequence[int]) -> Ceilings:
-    return Ceilings(prefill_rate(setup), {batch: decode_rate(setup, batch) for batch in batches}, kv_tokens(setup))
-
 
 def read_ceilings(path: Path) -> Ceilings:
-    """The output of `vllm-slo roofline --format json`.
+    """Read the output of `vllm-slo roofline --format json`.
 
     Raises:
         UsageError: the file cannot be read or has mistakes; the message lists all of them.
@@ -42,7 +33,7 @@ def read_ceilings(path: Path) -> Ceilings:
     batches: Mapping[str, Any] = decode if isinstance(decode, dict) else {}
     problems = list(_problems(document, batches))
     if problems:
-        advice = f"{path}: make it with: vllm-slo roofline --format json"
+        advice = f"{path}: create this file with: vllm-slo roofline --format json"
         raise UsageError("\n".join((*(f"{path}: {text}" for text in problems), advice)))
     return Ceilings(document[PREFILL], {int(batch): rate for batch, rate in batches.items()}, document[KV_TOKENS])
 

@@ -9,20 +9,8 @@ from pathlib import Path
 
 from exporters.errors import UsageError
 from exporters.quantities import number
-from exporters.roofline.ceilings import BATCH, ceilings
-from exporters.roofline.formulas import (
-    Setup,
-    compute_seconds,
-    crossover,
-    decode_rate,
-    flop_per_token,
-    kv_bytes_per_token,
-    kv_tokens,
-    memory_seconds,
-    prefill_rate,
-    usable_memory,
-    weight_bytes,
-)
+from exporters.roofline.ceilings import BATCH, DECODE, KV_TOKENS, PREFILL
+from exporters.roofline.formulas import Setup
 from exporters.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.roofline.model_shape import MAX_SIZE, read_shape
 from exporters.yaml_reader import nearest
@@ -32,9 +20,9 @@ BATCHES = (1, 8, 50, 200, 1000)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the flags, with vLLM's names where vLLM has the same flag."""
-    parser.add_argument("--gpu", required=True, metavar="NAME", help="such as 'RTX 6000 Ada' or H200")
+    parser.add_argument("--gpu", required=True, metavar="NAME", help="GPU, such as 'RTX 6000 Ada' or H200")
     parser.add_argument(
-        "--gpu-file", type=Path, default=SHIPPED, metavar="FILE", help="YAML file of GPUs (default: the shipped one)"
+        "--gpu-file", type=Path, default=SHIPPED, metavar="FILE", help="YAML file of GPUs (default: the shipped file)"
     )
     parser.add_argument("--model-config", required=True, type=Path, metavar="FILE", help="the model's config.json")
     parser.add_argument(
@@ -60,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="TOKENS",
-        help="tokens per request in the KV cache, to include attention (default: only the weights)",
+        help="tokens of each request in the KV cache; includes attention in the calculation (default: %(default)s)",
     )
     parser.add_argument(
         "--batch",
@@ -70,17 +58,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"number of requests decoded together (repeatable; default: {', '.join(map(str, BATCHES))})",
     )
     parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="json is the input of sidecar --roofline"
+        "--format", choices=("table", "json"), default="table", help="output format; json is for sidecar --roofline"
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the ceilings; 1 when the weights do not fit."""
+    """Print the bounds; returns 1 if the weights do not fit."""
     gpus = read_gpus(arguments.gpu_file)
     setup = _setup(arguments, gpus)
     batches = [_batch(text) for text in arguments.batch] or BATCHES
-    fits = kv_tokens(setup) > 0
+    fits = setup.kv_tokens() > 0
     remedies = () if fits else tuple(fitting_changes(setup, gpus))
     if arguments.format == "json":
         print(json.dumps(_document(setup, batches, remedies), indent=2))
@@ -90,17 +78,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def fitting_changes(setup: Setup, gpus: Iterable[Gpu]) -> Iterable[str]:
-    """Flags, each of which alone makes weights and KV cache fit."""
+    """Flags; each of them alone makes weights and KV cache fit."""
     for size in setup.shape.tensor_parallel_sizes:
-        if kv_tokens(replace(setup, tensor_parallel=size)):
+        if replace(setup, tensor_parallel=size).kv_tokens():
             yield f"--tensor-parallel {size}"
             break
     for dtype in (Dtype.FP8, Dtype.INT4):
-        if dtype.bytes < setup.weight_dtype.bytes and kv_tokens(replace(setup, weight_dtype=dtype)):
+        if dtype.bytes < setup.weight_dtype.bytes and replace(setup, weight_dtype=dtype).kv_tokens():
             yield f"--weight-dtype {dtype}"
             break
     for gpu in sorted(gpus, key=lambda gpu: gpu.memory):
-        if setup.dtype in gpu.flops and kv_tokens(replace(setup, gpu=gpu)):
+        if setup.dtype in gpu.flops and replace(setup, gpu=gpu).kv_tokens():
             yield f"--gpu '{gpu.name}'"
             break
 
@@ -110,16 +98,16 @@ def _setup(arguments: argparse.Namespace, gpus: Sequence[Gpu]) -> Setup:
     dtype = _dtype(arguments.dtype, "--dtype")
     if dtype not in gpu.flops:
         raise UsageError(
-            f"--dtype: the datasheet of {gpu.name} has no figure for {dtype}; it has {', '.join(gpu.flops)}; weights "
-            "alone can be smaller: --weight-dtype"
+            f"--dtype: the datasheet of {gpu.name} has no figure for {dtype}; it has {', '.join(gpu.flops)}; for "
+            "smaller weights only, use --weight-dtype"
         )
     parameters, share = arguments.parameters, arguments.gpu_memory_utilization
     if parameters is not None and not 0 < parameters < math.inf:
-        raise UsageError(f"--parameters: {parameters:g} is no number of parameters; write one above 0, such as 14.8e9")
+        raise UsageError(f"--parameters: {parameters:g} is out of range; write a number above 0, such as 14.8e9")
     if not 0 < share <= 1:
-        raise UsageError(f"--gpu-memory-utilization: {share:g} is no share; write one above 0, up to 1")
+        raise UsageError(f"--gpu-memory-utilization: {share:g} is not a share; write a number above 0, at most 1")
     if not 0 <= arguments.context <= MAX_SIZE:
-        raise UsageError(f"--context: {arguments.context} tokens cannot be held; use 0 to {MAX_SIZE:,}")
+        raise UsageError(f"--context: {arguments.context} is out of range; use 0 to {MAX_SIZE:,} tokens")
     shape, size = read_shape(arguments.model_config, parameters), arguments.tensor_parallel
     if size not in shape.tensor_parallel_sizes:
         sizes = ", ".join(map(str, shape.tensor_parallel_sizes))
@@ -148,7 +136,7 @@ def _dtype(text: str, flag: str) -> Dtype:
 
 def _batch(text: str) -> int:
     if not BATCH.fullmatch(text):
-        raise UsageError(f"--batch: {text!r} is no number of requests; use 1 or more")
+        raise UsageError(f"--batch: {text!r} is not a number of requests; use 1 or more")
     return int(text)
 
 
@@ -161,44 +149,46 @@ def _document(setup: Setup, batches: Sequence[int], remedies: Sequence[str]) -> 
         "kv_dtype": setup.kv_dtype,
         "context": setup.context,
         "parameters": setup.shape.parameters,
-        "weight_bytes": weight_bytes(setup),
-        "flop_per_token": flop_per_token(setup),
-        "kv_bytes_per_token": kv_bytes_per_token(setup),
-        **ceilings(setup, batches).document(),
-        "crossover_batch": crossover(setup),
+        "weight_bytes": setup.weight_bytes(),
+        "flop_per_token": setup.flop_per_token(),
+        "kv_bytes_per_token": setup.kv_bytes_per_token(),
+        PREFILL: setup.prefill_rate(),
+        DECODE: {str(batch): setup.decode_rate(batch) for batch in batches},
+        KV_TOKENS: setup.kv_tokens(),
+        "crossover_batch": setup.crossover(),
         "would_fit": remedies,
     }
 
 
 def _table(setup: Setup, batches: Sequence[int], remedies: Sequence[str]) -> Iterable[str]:
-    gpu, shape, tokens, memory_bound = setup.gpu, setup.shape, kv_tokens(setup), crossover(setup)
+    gpu, shape, tokens, memory_bound = setup.gpu, setup.shape, setup.kv_tokens(), setup.crossover()
     count = f"{setup.tensor_parallel} x " if setup.tensor_parallel > 1 else ""
     yield (
         f"{'GPU':<16}{count}{gpu.name}: {number(gpu.flops[setup.dtype] / 1e12)} TFLOP/s {setup.dtype}, "
         f"{number(gpu.bandwidth / 1e9)} GB/s, {number(gpu.memory / 2**30)} GiB ({gpu.source})"
     )
-    active = f", {shape.active_parameters / 1e9:.2f} B for one token" if shape.experts else ""
+    active = f", {shape.active_parameters / 1e9:.2f} B active" if shape.experts else ""
     yield (
-        f"{'Weights':<16}{shape.parameters / 1e9:.2f} B parameters{active}: {weight_bytes(setup) / 1e9:.1f} GB "
+        f"{'Weights':<16}{shape.parameters / 1e9:.2f} B parameters{active}: {setup.weight_bytes() / 1e9:.1f} GB "
         f"({setup.weight_dtype})"
     )
-    yield f"{'FLOP per token':<16}{flop_per_token(setup) / 1e9:.2f} G"
-    yield f"{'Prefill':<16}{prefill_rate(setup):,.0f} tok/s"
-    kv = f"{kv_bytes_per_token(setup):,.0f} B per token ({setup.kv_dtype})"
-    yield f"{'KV cache':<16}{kv}; {f'{tokens:,} tokens fit' if tokens else 'no room'}"
+    yield f"{'FLOP per token':<16}{setup.flop_per_token() / 1e9:.2f} G"
+    yield f"{'Prefill':<16}{setup.prefill_rate():,.0f} tok/s"
+    kv = f"{setup.kv_bytes_per_token():,.0f} B per token ({setup.kv_dtype})"
+    yield f"{'KV cache':<16}{kv}; {f'{tokens:,} tokens fit' if tokens else 'does not fit'}"
     bound = "always memory-bound" if memory_bound is None else f"memory-bound up to batch {memory_bound:,}"
     yield f"{'Decode':<16}{bound}" + (f", with {setup.context:,} tokens each" if setup.context else "")
     yield ""
     yield f"{'batch':>8}{'tok/s':>12}{'each':>10}  limit"
     for batch in batches:
-        rate = decode_rate(setup, batch)
-        limit = "memory" if memory_seconds(setup, batch) > compute_seconds(setup, batch) else "compute"
-        over = "; over the KV cache" if tokens and batch * setup.context > tokens else ""
+        rate = setup.decode_rate(batch)
+        limit = "memory" if setup.is_memory_bound(batch) else "compute"
+        over = "; exceeds the KV cache" if tokens and batch * setup.context > tokens else ""
         yield f"{batch:>8,}{rate:>12,.0f}{rate / batch:>10,.1f}  {limit}{over}"
     if remedies or not tokens:
         yield ""
         yield (
-            f"The weights do not fit: {weight_bytes(setup) / 1e9:.1f} GB and room for "
-            f"{usable_memory(setup) / 1e9:.1f} GB ({number(setup.utilization * 100)} % of the memory). "
-            f"Would fit: {', or '.join(remedies) or 'nothing known'}."
+            f"The weights do not fit: {setup.weight_bytes() / 1e9:.1f} GB, available "
+            f"{setup.usable_memory() / 1e9:.1f} GB ({number(setup.utilization * 100)} % of the memory). "
+            f"Would fit: {', or '.join(remedies) or 'no known change'}."
         )

@@ -1,8 +1,8 @@
-"""The ceilings of prefill, decode and KV cache: the roofline model of Williams, Waterman and Patterson (2009).
+"""The upper bounds of prefill, decode and KV cache: the roofline model of Williams, Waterman and Patterson (2009).
 
-A step takes at least as long as its FLOP at the GPU's peak rate, and at least as long as its bytes at the GPU's
-bandwidth; overheads of kernels, scheduling and communication between GPUs are not included. For transformers: Pope et
-al., "Efficiently Scaling Transformer Inference" (2022), section 2.
+A step takes at least the time of its FLOP at the GPU's peak rate, and at least the time of its memory reads at the
+GPU's bandwidth; overheads of kernels, scheduling and communication between GPUs are not included. For transformers:
+Pope et al., "Efficiently Scaling Transformer Inference" (2022), section 2.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from exporters.roofline.model_shape import ModelShape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """A model of `shape` on `tensor_parallel` GPUs, `utilization` of whose memory it may use."""
+    """A model on `tensor_parallel` GPUs, and the share `utilization` of their memory that it may use."""
 
     gpu: Gpu
     shape: ModelShape
@@ -26,90 +26,77 @@ class Setup:
     context: int = 0
     """Tokens of each request in the KV cache during decode."""
 
+    def flop_per_token(self, attended: float = 0) -> float:
+        """2 per active parameter, and 4 x layers x heads x head size per token that a token attends to.
 
-def flop_per_token(setup: Setup, attended: float = 0) -> float:
-    """2 per active parameter, and 4 x layers x heads x head size per token that a token attends to.
+        Kaplan et al., "Scaling Laws for Neural Language Models" (2020), table 1, for the first; Chowdhery et al.,
+        "PaLM" (2022), appendix B, for the second (a third of its 12, which includes training). The head counts for
+        each prompt token, although engines compute it only for the last one.
+        """
+        shape = self.shape
+        return 2 * shape.active_parameters + 4 * shape.layers * shape.heads * shape.head_size * attended
 
-    Kaplan et al., "Scaling Laws for Neural Language Models" (2020), table 1, for the first; Chowdhery et al., "PaLM"
-    (2022), appendix B, for the second (a third of its 12, which includes training). The head counts for each prompt
-    token, although engines compute it only for the last one.
-    """
-    shape = setup.shape
-    return 2 * shape.active_parameters + 4 * shape.layers * shape.heads * shape.head_size * attended
+    def prefill_rate(self) -> float:
+        """Compute-bound prompt tokens per second; a prompt token attends to half of the prompt on average."""
+        return self._flops() / self.flop_per_token(self.context / 2)
 
+    def weight_bytes(self) -> float:
+        """Bytes on all GPUs together; quantisation leaves embedding and head in 16 bits, as vLLM does by default."""
+        return self._stored_bytes(self.shape.parameters, self.shape.embeddings)
 
-def prefill_rate(setup: Setup) -> float:
-    """Prompt tokens per second when only FLOP limit; a prompt token attends to half of the prompt on average."""
-    return _flops(setup) / flop_per_token(setup, setup.context / 2)
+    def kv_bytes_per_token(self) -> float:
+        """Key and value of every KV head in every layer: Pope et al., section 3.3; vLLM's `FullAttentionSpec`.
 
+        On all GPUs together: with more GPUs than KV heads, each head is stored more than once.
+        """
+        shape = self.shape
+        copies = max(1.0, self.tensor_parallel / shape.kv_heads)
+        return 2 * shape.layers * shape.kv_heads * copies * shape.head_size * self.kv_dtype.bytes
 
-def weight_bytes(setup: Setup) -> float:
-    """Bytes on all GPUs together; quantisation leaves embedding and head in 16 bits, as vLLM does by default."""
-    return _stored_bytes(setup, setup.shape.parameters, setup.shape.embeddings)
+    def usable_memory(self) -> float:
+        """Bytes on all GPUs together: vLLM's `--gpu-memory-utilization` of each."""
+        return self.gpu.memory * self.utilization * self.tensor_parallel
 
+    def kv_tokens(self) -> int:
+        """Tokens of KV cache that fit beside the weights, or 0; without the memory of activations and CUDA graphs."""
+        return max(0, int((self.usable_memory() - self.weight_bytes()) // self.kv_bytes_per_token()))
 
-def kv_bytes_per_token(setup: Setup) -> float:
-    """Key and value of every KV head in every layer: Pope et al., section 3.3; vLLM's `FullAttentionSpec`.
+    def compute_seconds(self, batch: int) -> float:
+        """Time of the arithmetic of a decode step of `batch` requests."""
+        return batch * self.flop_per_token(self.context) / self._flops()
 
-    On all GPUs together: with more GPUs than KV heads, each head is stored more than once.
-    """
-    shape = setup.shape
-    copies = max(1.0, setup.tensor_parallel / shape.kv_heads)
-    return 2 * shape.layers * shape.kv_heads * copies * shape.head_size * setup.kv_dtype.bytes
+    def memory_seconds(self, batch: int) -> float:
+        """Time of the memory reads of a decode step: the weights once, and the KV cache of each request."""
+        weights = self._stored_bytes(self.shape.weights_read(batch), self.shape.embeddings - self.shape.lookup_table)
+        kv = batch * self.context * self.kv_bytes_per_token()
+        return (weights + kv) / (self.gpu.bandwidth * self.tensor_parallel)
 
+    def is_memory_bound(self, batch: int) -> bool:
+        return self.memory_seconds(batch) > self.compute_seconds(batch)
 
-def usable_memory(setup: Setup) -> float:
-    """Bytes on all GPUs together: vLLM's `--gpu-memory-utilization` of each."""
-    return setup.gpu.memory * setup.utilization * setup.tensor_parallel
+    def decode_rate(self, batch: int) -> float:
+        """Output tokens per second of all `batch` requests together: one per request and step."""
+        return batch / max(self.compute_seconds(batch), self.memory_seconds(batch))
 
+    def crossover(self) -> int | None:
+        """The largest memory-bound batch; larger ones are compute-bound. None if every batch is memory-bound.
 
-def kv_tokens(setup: Setup) -> int:
-    """Tokens that fit beside the weights, or 0. Activations and CUDA graphs, which use memory too, are not included."""
-    return max(0, int((usable_memory(setup) - weight_bytes(setup)) // kv_bytes_per_token(setup)))
+        Without context this is (FLOP per second / bandwidth) x bytes per weight / 2.
+        """
+        low, high = 0, 1
+        # Compute grows with each request, weights only up to all experts, so there is at most one crossover.
+        while self.is_memory_bound(high):
+            low, high = high, 2 * high
+            if high > 2**24:
+                return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.is_memory_bound(middle) else (low, middle)
+        return low
 
+    def _flops(self) -> float:
+        return self.gpu.flops[self.dtype] * self.tensor_parallel
 
-def compute_seconds(setup: Setup, batch: int) -> float:
-    """The time of the arithmetic of a decode step of `batch` requests."""
-    return batch * flop_per_token(setup, setup.context) / _flops(setup)
-
-
-def memory_seconds(setup: Setup, batch: int) -> float:
-    """The time of its memory reads: the weights once for the whole batch, and the KV cache of each request."""
-    shape = setup.shape
-    weights = _stored_bytes(setup, shape.weights_read(batch), shape.embeddings - shape.lookup_table)
-    kv = batch * setup.context * kv_bytes_per_token(setup)
-    return (weights + kv) / (setup.gpu.bandwidth * setup.tensor_parallel)
-
-
-def decode_rate(setup: Setup, batch: int) -> float:
-    """Output tokens per second of all `batch` requests together: one per request and step."""
-    return batch / max(compute_seconds(setup, batch), memory_seconds(setup, batch))
-
-
-def crossover(setup: Setup) -> int | None:
-    """The largest memory-bound batch; larger ones are compute-bound. None where every batch is memory-bound.
-
-    Without context this is (FLOP per second / bandwidth) x bytes per weight / 2.
-    """
-
-    def is_memory_bound(batch: int) -> bool:
-        return memory_seconds(setup, batch) > compute_seconds(setup, batch)
-
-    low, high = 0, 1
-    while is_memory_bound(high):  # compute grows with each request, weights up to all experts: one crossover or none
-        low, high = high, 2 * high
-        if high > 2**24:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if is_memory_bound(middle) else (low, middle)
-    return low
-
-
-def _flops(setup: Setup) -> float:
-    return setup.gpu.flops[setup.dtype] * setup.tensor_parallel
-
-
-def _stored_bytes(setup: Setup, parameters: float, embeddings: float) -> float:
-    width = setup.weight_dtype.bytes
-    return (parameters - embeddings) * width + embeddings * max(width, Dtype.BF16.bytes)
+    def _stored_bytes(self, parameters: float, embeddings: float) -> float:
+        width = self.weight_dtype.bytes
+        return (parameters - embeddings) * width + embeddings * max(width, Dtype.BF16.bytes)

@@ -1,4 +1,4 @@
-"""GPUs with the figures of their datasheets, read from a YAML file."""
+"""The figures of GPUs' datasheets, from a YAML file."""
 
 import difflib
 import re
@@ -26,13 +26,13 @@ class Dtype(StrEnum):
 
     @property
     def bytes(self) -> float:
-        """Bytes per number, without the scales of quantised groups, which add a few percent to 4 bits."""
+        """Bytes per number, without the scales of quantised groups (a few percent for 4 bits)."""
         return int(re.sub(r"\D", "", self)) / 8
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU: bytes, bytes per second, and dense FLOP per second of each dtype that its tensor cores multiply."""
+    """Bytes, bytes per second, and dense FLOP per second for each dtype that the tensor cores multiply."""
 
     name: str
     memory: float
@@ -42,7 +42,7 @@ class Gpu:
 
 
 def read_gpus(path: Path) -> tuple[Gpu, ...]:
-    """The GPUs of a file such as the shipped one.
+    """The GPUs of a file in the form of the shipped one.
 
     Raises:
         UsageError: the file cannot be read or has mistakes; the message lists all of them.
@@ -58,7 +58,7 @@ def find_gpu(name: str, gpus: Iterable[Gpu]) -> Gpu:
     """The GPU with this name, in any common spelling: `NVIDIA H200`, `h200`, `rtx-6000-ada`.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the name is unknown.
     """
     by_name = {_normalise_name(gpu.name): gpu for gpu in gpus}
     if match := by_name.get(_normalise_name(name)):
@@ -66,7 +66,7 @@ def find_gpu(name: str, gpus: Iterable[Gpu]) -> Gpu:
     close = difflib.get_close_matches(_normalise_name(name), by_name, n=1)
     guess = f"did you mean {by_name[close[0]].name!r}? " if close else ""
     names = ", ".join(gpu.name for gpu in by_name.values())
-    raise UsageError(f"--gpu: {name!r} is unknown; {guess}known: {names}; others with --gpu-file FILE")
+    raise UsageError(f"--gpu: {name!r} is unknown; {guess}known: {names}; define others with --gpu-file FILE")
 
 
 def _normalise_name(name: str) -> str:

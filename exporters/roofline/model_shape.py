@@ -1,4 +1,4 @@
-"""The sizes of a model that determine its speed and memory, from its config.json on Hugging Face."""
+"""The sizes of a model that determine its throughput and memory, from its config.json on Hugging Face."""
 
 import json
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from exporters.errors import UsageError, system_reason
 DENSE = frozenset(
     {"gemma", "gemma2", "gemma3_text", "granite", "llama", "mistral", "olmo", "olmo2", "phi3", "qwen2", "qwen3"}
 )
-"""Architectures (`model_type`) of layers with attention and a gated MLP of three matrices."""
+"""Architectures (`model_type`) whose layers are attention and a gated MLP of three matrices."""
 
 MIXTURES = {"mixtral": "num_local_experts", "qwen2_moe": "num_experts", "qwen3_moe": "num_experts"}
-"""Architectures with experts in place of the MLP, and the key with their number."""
+"""Architectures with experts instead of the MLP, and the key of the number of experts."""
 
 MAX_SIZE = 10_000_000
 """The largest plausible value of any key in a config.json."""
@@ -24,7 +24,7 @@ _SUPPORTED_LAYERS = frozenset({"full_attention", "sliding_attention"})
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A token uses `active` of `count` experts; `parameters` are those of one expert in all layers together."""
+    """A token uses `active` of `count` experts; `parameters` is the sum of one expert's parameters in all layers."""
 
     count: int
     active: int
@@ -45,14 +45,14 @@ class ModelShape:
     head_size: int
     parameters: float
     embeddings: float
-    """Parameters of embedding and head, which stay in 16 bits where other weights are quantised."""
+    """Parameters of embedding and head, which stay in 16 bits if other weights are quantised."""
     lookup_table: float
-    """Parameters of an embedding that is not also the head: a token reads only one row."""
+    """Parameters of an embedding that is not also the head; a token reads only one row of it."""
     experts: Experts | None = None
 
     @property
     def active_parameters(self) -> float:
-        """Parameters that one token is multiplied with."""
+        """Parameters in the matrix products of one token."""
         return self.weights_read(1)
 
     def weights_read(self, batch: int) -> float:
@@ -68,9 +68,9 @@ class ModelShape:
 
 
 def read_shape(path: Path, parameters: float | None = None) -> ModelShape:
-    """The shape that a config.json describes; `parameters` replaces the counted number.
+    """The shape of the model in a config.json; `parameters` replaces the counted number.
 
-    Norms, biases and routers, less than 0.1 % of a model, are not counted; neither are vision and audio encoders.
+    Norms, biases and routers (less than 0.1 % of a model) and encoders for vision and audio are not counted.
 
     Raises:
         UsageError: the file cannot be read, has mistakes (all are listed), or its architecture is not supported.
@@ -80,13 +80,12 @@ def read_shape(path: Path, parameters: float | None = None) -> ModelShape:
     keys = _ConfigKeys(path, nested if isinstance(nested, dict) else config)
     if "kv_lora_rank" in keys.config:
         raise UsageError(
-            f"{path}: kv_lora_rank: multi-head latent attention (DeepSeek V2, V3, Kimi K2) keeps its KV cache in "
-            "another form, which is not supported"
+            f"{path}: kv_lora_rank: multi-head latent attention (DeepSeek V2, V3, Kimi K2) is not supported"
         )
     kinds = keys.config.get("layer_types")
     if unsupported := sorted({str(kind) for kind in kinds} - _SUPPORTED_LAYERS if isinstance(kinds, list) else ()):
         raise UsageError(
-            f"{path}: layer_types: layers of {', '.join(unsupported)} keep no KV cache per token; not supported"
+            f"{path}: layer_types: {', '.join(unsupported)} is not supported, because it has no KV cache per token"
         )
     shape = _count_parameters(keys, parameters)
     keys.finish()
@@ -94,7 +93,7 @@ def read_shape(path: Path, parameters: float | None = None) -> ModelShape:
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
-    """The content of a file with one JSON object.
+    """The JSON object in a file.
 
     Raises:
         UsageError: the file cannot be read or has other content.
@@ -103,8 +102,8 @@ def read_json(path: Path) -> Mapping[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
-    except ValueError as error:  # no JSON, or no UTF-8
-        raise UsageError(f"{path}: is no JSON: {error}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise UsageError(f"{path}: expected a JSON object, found {type(document).__name__}")
     return document
@@ -120,15 +119,14 @@ class _ConfigKeys:
     problems: list[str] = field(default_factory=list)
 
     def whole(self, name: str, default: int | None = None) -> int:
-        value = self.config.get(name)  # in these files null means the default
+        # In these files, null means the default.
+        value = self.config.get(name)
         if value is None and default is None:
             self.missing.append(name)
         elif value is None:
             return default or 0
         elif isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
-            self.problems.append(
-                f"{self.source}: {name}: expected a whole number from 1 to {MAX_SIZE:,}, found {value!r}"
-            )
+            self.problems.append(f"{name}: expected a whole number from 1 to {MAX_SIZE:,}, found {value!r}")
         else:
             return value
         return 1
@@ -136,11 +134,9 @@ class _ConfigKeys:
     def finish(self) -> None:
         if self.missing:
             names = ", ".join(self.missing)
-            self.problems.insert(
-                0, f"{self.source}: missing: {names}; the config.json of a decoder on Hugging Face has them"
-            )
+            self.problems.insert(0, f"missing: {names}; the config.json of a decoder on Hugging Face has them")
         if self.problems:
-            raise UsageError("\n".join(self.problems))
+            raise UsageError("\n".join(f"{self.source}: {problem}" for problem in self.problems))
 
 
 def _count_parameters(keys: _ConfigKeys, parameters: float | None) -> ModelShape:
@@ -148,7 +144,8 @@ def _count_parameters(keys: _ConfigKeys, parameters: float | None) -> ModelShape
     heads = keys.whole("num_attention_heads")
     kv_heads, head_size = keys.whole("num_key_value_heads", heads), keys.whole("head_dim", max(1, hidden // heads))
     embedding = keys.whole("vocab_size") * hidden
-    tied = keys.config.get("tie_word_embeddings", True)  # the file omits the library's default
+    # The file omits the library's default.
+    tied = keys.config.get("tie_word_embeddings", True)
     shape = ModelShape(
         layers,
         heads,
@@ -159,7 +156,8 @@ def _count_parameters(keys: _ConfigKeys, parameters: float | None) -> ModelShape
         lookup_table=0 if tied else embedding,
         experts=_experts(keys, layers, hidden),
     )
-    attention = 2 * hidden * head_size * (heads + kv_heads)  # queries and output, keys and values
+    # Queries and output; keys and values.
+    attention = 2 * hidden * head_size * (heads + kv_heads)
     mlp = _mlp(keys, layers, hidden, parameters) + (
         shape.experts.count * shape.experts.parameters if shape.experts else 0
     )
@@ -167,13 +165,13 @@ def _count_parameters(keys: _ConfigKeys, parameters: float | None) -> ModelShape
 
 
 def _mlp(keys: _ConfigKeys, layers: int, hidden: int, parameters: float | None) -> float:
-    """Parameters of the MLPs that every token uses: of all layers, or those shared beside the experts."""
+    """Parameters of the MLPs that every token uses: of all layers, or the shared ones of a mixture of experts."""
     kind = str(keys.config.get("model_type"))
     if kind in MIXTURES:
         return 3 * hidden * layers * keys.whole("shared_expert_intermediate_size", 0)
     if kind not in DENSE and parameters is None:
         keys.problems.append(
-            f"{keys.source}: model_type: the parameters of {kind!r} cannot be counted; add --parameters (known: "
+            f"model_type: the parameters of {kind!r} cannot be counted; add --parameters (known: "
             f"{', '.join(sorted(DENSE | MIXTURES.keys()))})"
         )
         return 0.0
@@ -185,15 +183,14 @@ def _experts(keys: _ConfigKeys, layers: int, hidden: int) -> Experts | None:
     if kind not in MIXTURES:
         if unsupported := sorted({"num_experts", "num_local_experts", "n_routed_experts"} & keys.config.keys()):
             keys.problems.append(
-                f"{keys.source}: {unsupported[0]}: the experts of model_type {kind!r} are not supported; known: "
-                f"{', '.join(MIXTURES)}"
+                f"{unsupported[0]}: the experts of model_type {kind!r} are not supported; known: {', '.join(MIXTURES)}"
             )
         return None
     count, active = keys.whole(MIXTURES[kind]), keys.whole("num_experts_per_tok")
     if active > count:
-        keys.problems.append(f"{keys.source}: num_experts_per_tok: {active} is more than the {count} experts")
+        keys.problems.append(f"num_experts_per_tok: {active} is more than the {count} experts")
     if keys.config.get("mlp_only_layers") or keys.whole("decoder_sparse_step", 1) != 1:
-        keys.problems.append(f"{keys.source}: experts in some layers only are not supported")
+        keys.problems.append("experts in some layers only are not supported")
     width = keys.whole("intermediate_size" if kind == "mixtral" else "moe_intermediate_size")
     return Experts(count, active, 3.0 * hidden * width * layers)
 
@@ -201,7 +198,5 @@ def _experts(keys: _ConfigKeys, layers: int, hidden: int) -> Experts | None:
 def _replace_parameters(shape: ModelShape, parameters: float) -> ModelShape:
     counted = shape.embeddings + (shape.experts.count * shape.experts.parameters if shape.experts else 0)
     if parameters <= counted:
-        raise UsageError(
-            f"--parameters: {parameters:g} is less than embedding, head and experts have, which are {counted:g}"
-        )
+        raise UsageError(f"--parameters: {parameters:g} is less than those of embedding, head and experts: {counted:g}")
     return replace(shape, parameters=parameters)

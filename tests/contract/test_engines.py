@@ -19,7 +19,7 @@ from exporters.signals import Kind
 from tests.contract.expositions import PAGES, RECORDED, VLLM_VERSIONS, vllm
 from tests.contract.golden_pages import GOLDEN, exposed
 
-README = Path(__file__).parents[2] / "exporters" / "engines" / "README.md"
+DOCS = Path(__file__).parents[2] / "docs" / "engines.md"
 MODEL = "org/model"
 
 
@@ -197,8 +197,8 @@ def test_counters_come_from_counters_and_histograms_from_histograms() -> None:
                 assert kind is None or kind in expected, (name, family.name)
 
 
-def test_the_readme_has_the_tables_of_the_signal_table() -> None:
-    assert f"## Signals by engine\n\n{signal_tables()}\n## Adding an engine\n" in README.read_text()
+def test_the_docs_have_the_tables_of_the_signal_table() -> None:
+    assert f"## Signals by engine\n\n{signal_tables()}\n## Adding an engine\n" in DOCS.read_text()
 
 
 def test_escaped_label_values_of_the_client_library_are_read() -> None:

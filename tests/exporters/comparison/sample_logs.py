@@ -1,4 +1,4 @@
-"""Request logs with a known truth, written as the sidecar writes them."""
+"""Request logs from known distributions, written as the sidecar writes them."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,8 @@ from typing import Any
 from exporters import slos
 from exporters.records import Finished
 from exporters.requestlog.writer import RequestLog
-from exporters.signals import Outcome, Verdict
+from exporters.signals import Verdict
+from tests.support.sample_records import finished
 
 SPEC = slos.load(slos.SHIPPED)
 CHANGE = 1_800_000_000.0
@@ -26,7 +27,7 @@ def seeded(seed: int) -> random.Random:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """How one class is served: exponential times by their mean, in seconds."""
+    """The distributions of one class: means of exponential times (seconds), shares of bad requests and cache hits."""
 
     rate: float = 1.0
     wait: float = 0.4
@@ -35,10 +36,10 @@ class Truth:
     hits: float = 0.0
 
 
-def stretch(
+def traffic(
     rng: random.Random, since: float, seconds: float, truth: Truth = Truth(), name: str = "siso"
 ) -> Iterator[Finished]:
-    """Poisson arrivals, each served as the truth has it and good or bad by a coin."""
+    """Poisson arrivals with latencies and verdicts from the distributions of `truth`."""
     at = since + rng.expovariate(truth.rate)
     while at < since + seconds:
         wait, tpot = rng.expovariate(1 / truth.wait), rng.expovariate(1 / truth.tpot)
@@ -59,31 +60,18 @@ def stretch(
 
 
 def around_change(rng: random.Random, before: Truth, after: Truth, name: str = "siso") -> Iterator[Finished]:
-    """A little more than two windows and what lies between them."""
-    yield from stretch(rng, CHANGE - WINDOW - 60, WINDOW + 60, before, name)
-    yield from stretch(rng, CHANGE, SETTLE + WINDOW + 60, after, name)
+    """Requests of two windows, of the time between them, and of a minute before and after."""
+    yield from traffic(rng, CHANGE - WINDOW - 60, WINDOW + 60, before, name)
+    yield from traffic(rng, CHANGE, SETTLE + WINDOW + 60, after, name)
 
 
 def request(**fields: Any) -> Finished:
-    """A stream that ended well, but for `fields`."""
-    plain: dict[str, Any] = {
-        "time": CHANGE,
-        "request_id": "r",
-        "model": "tiny",
-        "request_class": "siso",
-        "tenant": "other",
-        "endpoint": "/v1/chat/completions",
-        "stream": True,
-        "status": 200,
-        "outcome": Outcome.OK,
-        "metered": True,
-        "e2e": 1.0,
-    }
-    return Finished(**(plain | fields))
+    """A successful stream at the config change, except for `fields`."""
+    return finished(**({"time": CHANGE, "request_class": "siso", "e2e": 1.0} | fields))
 
 
 def write(path: Path, records: Iterable[Finished], changed_at: float | None = CHANGE) -> Path:
-    """In the order in which the requests ended; what ended after the config change has the revision `bbb...`."""
+    """In order of their ends; requests that ended after the config change have the revision `bbb...`."""
     log = RequestLog(path)
     numbered = enumerate(sorted(records, key=_ended), 1)
     for changed, these in groupby(numbered, lambda each: changed_at is not None and _ended(each[1]) >= changed_at):

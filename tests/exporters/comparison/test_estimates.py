@@ -1,8 +1,7 @@
-"""Each interval against published figures, an exact sum, or a simulation whose truth is known."""
+"""Each interval against published figures, an exact sum, or a simulation of known distributions."""
 
 import math
 import random
-from collections.abc import Callable
 from statistics import NormalDist
 
 import pytest
@@ -62,23 +61,23 @@ def test_the_interval_of_two_shares_difference_is_newcombes(
 
 @pytest.mark.parametrize("q", [0.5, 0.95])
 @pytest.mark.parametrize("events", [10, 50, 92, 150, 300, 1000])
-def test_the_ranks_enclose_a_quantile_as_often_as_they_say(events: int, q: float) -> None:
-    """Exact: the values below the truth are a binomial count, whatever the distribution."""
+def test_the_ranks_enclose_a_quantile_at_the_stated_rate(events: int, q: float) -> None:
+    """Exact, because the number of values below the true quantile has a binomial distribution."""
     low, high = ranks(events, q, events, Z)
     inside = range(max(low, 0), min(high, events + 1))
     assert CONFIDENCE <= sum(math.comb(events, k) * q**k * (1 - q) ** (events - k) for k in inside) < 0.99
 
 
-def test_a_p95_needs_events_beyond_it_and_a_median_hardly_any() -> None:
+def test_a_p95_needs_more_events_than_a_median() -> None:
     assert [figure.min_events for figure in TTFT] == [6, 92]
 
 
-def test_a_quantile_of_what_never_came_has_no_upper_bound() -> None:
+def test_a_quantile_close_to_infinite_times_has_no_upper_bound() -> None:
     estimate = Quantile([*(float(value) for value in range(100)), *([math.inf] * 100)], 50, 200)
     assert (estimate.value, estimate.interval(Z)) == (99.0, (85.0, math.inf))
 
 
-def test_a_quantile_from_buckets_is_histogram_quantile_and_never_narrower_than_its_bucket() -> None:
+def test_a_quantile_of_a_histogram_equals_histogram_quantile_and_its_interval_is_the_bucket() -> None:
     estimate = BucketQuantile([0.1, 0.5, 1.0, math.inf], [100, 700, 1000, 1000], 50)
     assert estimate.value == pytest.approx(0.1 + 0.4 * 400 / 600)
     assert estimate.interval(Z) == (0.1, 0.5)
@@ -86,7 +85,7 @@ def test_a_quantile_from_buckets_is_histogram_quantile_and_never_narrower_than_i
     assert BucketQuantile([0.1, math.inf], [10, 1000], 50).value == 0.1
 
 
-def test_a_figure_without_a_spread_never_differs() -> None:
+def test_a_figure_without_an_interval_never_differs() -> None:
     assert Difference(PointEstimate(1.0), PointEstimate(9.0)).p == 1.0
 
 
@@ -97,8 +96,8 @@ SOON = Quantile([0.5] * 200, 95, 200)
 @pytest.mark.parametrize(
     "before, after, value, low",
     [
-        pytest.param(SOON, NEVER, math.inf, math.inf, id="a first token that no longer comes is a difference"),
-        pytest.param(NEVER, NEVER, 0.0, -math.inf, id="never and never is none"),
+        pytest.param(SOON, NEVER, math.inf, math.inf, id="a first token that is no longer sent is a difference"),
+        pytest.param(NEVER, NEVER, 0.0, -math.inf, id="no first token before and after is no difference"),
     ],
 )
 def test_infinite_times_can_be_compared(before: Estimate, after: Estimate, value: float, low: float) -> None:
@@ -115,7 +114,7 @@ ESTIMATES = st.one_of(
 
 
 @given(ESTIMATES, ESTIMATES)
-def test_the_doubt_is_below_a_level_exactly_when_the_interval_of_that_level_leaves_out_0(
+def test_p_is_below_a_level_exactly_when_the_interval_of_that_level_excludes_0(
     before: Estimate, after: Estimate
 ) -> None:
     difference = Difference(before, after)
@@ -123,9 +122,6 @@ def test_the_doubt_is_below_a_level_exactly_when_the_interval_of_that_level_leav
     assert low <= difference.value <= high
     if abs(difference.p - (1 - CONFIDENCE)) > 1e-9:
         assert (difference.p < 1 - CONFIDENCE) == (low > 0 or high < 0)
-
-
-Draw = Callable[[random.Random, float], float]
 
 
 def arrivals(rng: random.Random, per_second: float) -> list[float]:
@@ -137,7 +133,7 @@ def arrivals(rng: random.Random, per_second: float) -> list[float]:
 
 
 def correlated(rng: random.Random, count: int, memory: float) -> list[float]:
-    """Standard normal each, and each like the one before it by `memory`: a queue."""
+    """Standard normal values; the correlation of consecutive values is `memory`."""
     values, now = [], rng.gauss(0, 1)
     for _ in range(count):
         now = memory * now + math.sqrt(1 - memory**2) * rng.gauss(0, 1)
@@ -149,7 +145,7 @@ TRUE_P95 = math.exp(NormalDist().inv_cdf(0.95))
 
 
 def sampled(rng: random.Random, memory: float) -> dict[str, tuple[Estimate, float]]:
-    """One window of 200 requests or so: an estimate of each kind, and its truth."""
+    """One window of about 200 requests: an estimate of each kind, and the true value."""
     times = arrivals(rng, 200 / 600)
     values = correlated(rng, len(times), memory)
     limit = NormalDist().inv_cdf(0.9)
@@ -173,11 +169,11 @@ def sampled(rng: random.Random, memory: float) -> dict[str, tuple[Estimate, floa
 @pytest.mark.parametrize(
     "memory, least",
     [
-        pytest.param(0.0, 0.94, id="independent requests: at their stated rate"),
-        pytest.param(0.8, 0.90, id="requests as alike as in a queue: nearly so, where plain intervals would hold 60 %"),
+        pytest.param(0.0, 0.94, id="independent requests"),
+        pytest.param(0.8, 0.90, id="correlated requests: other intervals would have 60 %"),
     ],
 )
-def test_the_intervals_hold_the_truth_at_their_stated_rate(memory: float, least: float) -> None:
+def test_the_intervals_contain_the_true_value_at_their_stated_rate(memory: float, least: float) -> None:
     rng, runs = seeded(11), 300
     held: dict[str, int] = dict.fromkeys(("share", "ratio", "p50", "p95", "rate", "amount"), 0)
     apart = dict.fromkeys(held, 0)

@@ -1,4 +1,4 @@
-"""A request log is read as the sidecar writes it, and gives the figures that went into it."""
+"""The figures of a request log are those of the requests that the sidecar logged."""
 
 import math
 from collections.abc import Iterable
@@ -23,13 +23,13 @@ def log_of(folder: Path, records: Iterable[Finished], changed_at: float | None =
 
 
 def every(seconds: float, since: float, until: float, **fields: object) -> list[Finished]:
-    """Requests of a quarter of a second, evenly in time."""
+    """Requests of 250 ms at a constant interval."""
     count = int((until - since) / seconds)
     return [request(time=since + index * seconds, **({"e2e": 0.25} | fields)) for index in range(count)]
 
 
-def test_each_figure_is_what_the_lines_say(tmp_path: Path) -> None:
-    """100 s with a request a second: every fourth misses its SLO, every tenth is the client's error."""
+def test_each_figure_is_calculated_from_the_lines(tmp_path: Path) -> None:
+    """100 s with one request per second: every fourth misses its SLO, every tenth is a client error."""
     records = [
         request(
             time=CHANGE + number,
@@ -58,7 +58,7 @@ def test_each_figure_is_what_the_lines_say(tmp_path: Path) -> None:
         attainment("ttft"): 0.75,
         attainment("availability"): 1.0,
         GOODPUT: 0.75,
-        TTFT[0]: 0.049,  # of the 90 that were no client's error
+        TTFT[0]: 0.049,  # without the 10 client errors
         TTFT[1]: 0.095,
         TPOT[0]: 0.02,
         TPOT[1]: 0.02,
@@ -69,45 +69,28 @@ def test_each_figure_is_what_the_lines_say(tmp_path: Path) -> None:
     assert measurements[attainment("availability")].events == 80
 
 
-def test_who_never_got_a_first_token_is_not_forgotten(tmp_path: Path) -> None:
-    gone = {"outcome": Outcome.UPSTREAM_ERROR, "wait_at_least": 0.25}
-    left = {"outcome": Outcome.CLIENT_ABORT, "wait_at_least": 0.2}
-    answered = every(1, CHANGE, CHANGE + 40, ttft=0.1)
-    log = log_of(
-        tmp_path,
-        [
-            *answered,
-            *every(1, CHANGE + 0.3, CHANGE + 20, **left),
-            *every(1, CHANGE + 0.6, CHANGE + 40, **gone),
-        ],
-        None,
-    )
-    measured = log.measurements(Window(CHANGE, CHANGE + 100), LEAD)["siso"]
+def test_ttft_covers_streams_without_a_first_token_but_no_unary_requests_and_no_client_errors(tmp_path: Path) -> None:
+    failed = {"outcome": Outcome.UPSTREAM_ERROR, "wait_at_least": 0.25}
+    aborted = {"outcome": Outcome.CLIENT_ABORT, "wait_at_least": 0.2}
+    records = [
+        *every(1, CHANGE, CHANGE + 40, ttft=0.1),
+        *every(1, CHANGE + 0.3, CHANGE + 20, **aborted),
+        *every(1, CHANGE + 0.6, CHANGE + 40, **failed),
+        *every(1, CHANGE, CHANGE + 5, outcome=Outcome.CLIENT_ERROR),
+        *every(1, CHANGE, CHANGE + 5, stream=False),
+    ]
+    measured = log_of(tmp_path, records, None).measurements(Window(CHANGE, CHANGE + 100), LEAD)["siso"]
     p50, p95 = (measured[figure].estimate for figure in TTFT)
     assert p50 is not None
     assert p95 is not None
     assert (measured[TTFT[0]].events, p50.value, p95.value) == (98, 0.2, math.inf)
 
 
-def test_a_unary_answer_and_a_clients_error_have_no_time_to_first_token(tmp_path: Path) -> None:
-    silent = {"outcome": Outcome.CLIENT_ERROR}
-    log = log_of(
-        tmp_path,
-        [
-            *every(1, CHANGE, CHANGE + 5, ttft=0.1),
-            *every(1, CHANGE, CHANGE + 5, **silent),
-            *every(1, CHANGE, CHANGE + 5, stream=False),
-        ],
-        None,
-    )
-    assert log.measurements(Window(CHANGE, CHANGE + 100), LEAD)["siso"][TTFT[0]].events == 5
-
-
-def test_lives_that_lie_across_an_edge(tmp_path: Path) -> None:
-    """Each counts where it ends; who began before the lead is left out, and so on both sides of a change."""
+def test_requests_across_the_edge_of_a_window(tmp_path: Path) -> None:
+    """A request counts where it ends, unless it arrived before the lead."""
     records = [
-        request(time=CHANGE - 31, e2e=40.0),  # began before the lead
-        request(time=CHANGE - 29, e2e=40.0),  # began within it
+        request(time=CHANGE - 31, e2e=40.0),  # arrived before the lead
+        request(time=CHANGE - 29, e2e=40.0),  # arrived within the lead
         request(time=CHANGE + 10, e2e=1.0),
         request(time=CHANGE + 99, e2e=2.0),  # ends after the window
     ]
@@ -125,13 +108,13 @@ HUNG = {"e2e": 200.0, "outcome": Outcome.TRUNCATED, "wait_at_least": 200.0}
         pytest.param({"slo": {"ttft": Verdict.BAD}} | HUNG, 5.0, id="no first token by the threshold"),
         pytest.param({"slo": {"availability": Verdict.BAD}} | HUNG, 60.0, id="no first token by first_token_timeout"),
         pytest.param({"slo": {"ttft": Verdict.BAD}, "e2e": 2.0}, 2.0, id="failed before its deadline"),
-        pytest.param({"slo": {"ttft": Verdict.GOOD}, "ttft": 0.5, "e2e": 90.0}, 0.5, id="the first token came in time"),
-        pytest.param({"slo": {"availability": Verdict.GOOD}, "ttft": 0.5, "e2e": 90.0}, 90.0, id="good at its end"),
+        pytest.param({"slo": {"ttft": Verdict.GOOD}, "ttft": 0.5, "e2e": 90.0}, 0.5, id="good at the first token"),
+        pytest.param({"slo": {"availability": Verdict.GOOD}, "ttft": 0.5, "e2e": 90.0}, 90.0, id="good at the end"),
         pytest.param({"slo": {"unheard": Verdict.BAD}, "e2e": 90.0}, 90.0, id="an SLO of another file"),
     ],
 )
-def test_a_verdict_counts_where_it_fell(tmp_path: Path, fields: dict[str, Any], judged_after: float) -> None:
-    """What hangs is bad long before it ends, in a log as in the series."""
+def test_a_verdict_counts_when_it_is_certain(tmp_path: Path, fields: dict[str, Any], judged_after: float) -> None:
+    """A stalled request is bad long before it ends, as in the series."""
     log = log_of(tmp_path, [request(**({"time": CHANGE} | fields))], None)
     (name,) = fields["slo"]
     for since, events in ((-1.0, 1), (0.01, 0)):
@@ -139,7 +122,7 @@ def test_a_verdict_counts_where_it_fell(tmp_path: Path, fields: dict[str, Any], 
         assert log.measurements(window, 1000.0)["siso"][attainment(name)].events == events
 
 
-def test_a_change_lies_between_the_revisions_and_up_to_one_look_earlier(tmp_path: Path) -> None:
+def test_a_change_is_between_the_revisions_or_up_to_one_scrape_earlier(tmp_path: Path) -> None:
     log = log_of(tmp_path, every(1, CHANGE - 5, CHANGE + 5))
     assert log.changes == [
         Change(
@@ -155,7 +138,7 @@ def test_lines_without_a_revision_are_no_change(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"' + b"b" * 12 + b'"', b"null"))
     log = RequestLogSource([path], SPEC)
     assert log.changes == []
-    assert log.search_scope == "2 requests, none of which names a config revision"
+    assert log.search_scope == f"{path} (requests by config revision: unknown 2)"
 
 
 def test_several_files_are_one_log(tmp_path: Path) -> None:
@@ -170,18 +153,18 @@ def test_several_files_are_one_log(tmp_path: Path) -> None:
     "outcomes, outages",
     [
         pytest.param("ok ok ok", [], id="nothing wrong"),
-        pytest.param("ok upstream_error ok", [], id="an error of an engine that is there"),
+        pytest.param("ok upstream_error ok", [], id="an error of a running engine"),
         pytest.param(
-            "ok truncated upstream_unreachable upstream_unreachable ok", [(1, 3)], id="cut off, then out of reach"
+            "ok truncated upstream_unreachable upstream_unreachable ok", [(1, 3)], id="truncated, then unreachable"
         ),
-        pytest.param("ok upstream_unreachable client_abort upstream_unreachable ok", [(1, 3)], id="a client leaves"),
+        pytest.param("ok upstream_unreachable client_abort upstream_unreachable ok", [(1, 3)], id="a client abort"),
         pytest.param(
-            "upstream_error timeout_first_token upstream_unreachable ok", [(2, 2)], id="hanging is no restart"
+            "upstream_error timeout_first_token upstream_unreachable ok", [(2, 2)], id="a stalled engine is no restart"
         ),
         pytest.param("upstream_unreachable ok upstream_unreachable", [(0, 0), (2, 2)], id="twice"),
     ],
 )
-def test_an_outage_is_when_nothing_could_answer(
+def test_an_outage_is_a_period_without_responses(
     tmp_path: Path, outcomes: str, outages: list[tuple[float, float]]
 ) -> None:
     records = [request(time=CHANGE + at, e2e=0.25, outcome=Outcome(word)) for at, word in enumerate(outcomes.split())]
@@ -190,7 +173,7 @@ def test_an_outage_is_when_nothing_could_answer(
     ]
 
 
-def test_the_log_reaches_only_as_far_as_long_requests_can_be_in_it(tmp_path: Path) -> None:
+def test_the_coverage_ends_where_long_requests_may_be_missing(tmp_path: Path) -> None:
     short, long = every(1, CHANGE, CHANGE + 100), every(1, CHANGE, CHANGE + 100, e2e=20.0)
     coverage = log_of(tmp_path, [line for line in short + long if line.time + line.e2e <= CHANGE + 100], None).coverage
     assert (coverage.start, coverage.end) == (CHANGE, CHANGE + 80)
@@ -202,14 +185,14 @@ GARBAGE = (
     b"\xff\xfe\x00",
     b"",
     b"[]",
-    b'{"time":"2027-01-15T08:00:00","class":"siso","stream":true,"outcome":"ok","e2e_ms":1}',  # in which zone?
+    b'{"time":"2027-01-15T08:00:00","class":"siso","stream":true,"outcome":"ok","e2e_ms":1}',  # no time zone
     b'{"time":"2027-01-15T08:00:00Z","class":"siso","stream":true,"outcome":"splendid","e2e_ms":1}',
     b'{"time":"2027-01-15T08:00:00Z","class":"siso","stream":true,"outcome":"ok","e2e_ms":-1}',
     b'{"time":"2027-01-15T08:00:00Z","class":"siso","stream":true,"outcome":"ok","e2e_ms":NaN}',
 )
 
 
-def test_garbage_is_counted_and_passed_over(tmp_path: Path) -> None:
+def test_invalid_lines_are_counted_and_skipped(tmp_path: Path) -> None:
     rng = seeded(3)
     path = write(tmp_path / "requests.jsonl", every(1, CHANGE - 5, CHANGE + 5))
     good = path.read_bytes().splitlines()
@@ -223,33 +206,32 @@ def test_garbage_is_counted_and_passed_over(tmp_path: Path) -> None:
     (note,) = [
         note for note in log.notes(Window(CHANGE - 5, CHANGE), Window(CHANGE, CHANGE + 5)) if note.startswith(str(path))
     ]
-    assert note.startswith(
-        f"{path}: lines passed over because they hold no request: {len(GARBAGE)}; the first is line {first}: "
-    )
+    assert note.startswith(f"{path}: skipped lines that are no requests: {len(GARBAGE)}; the first is line {first}: ")
 
 
-def test_a_file_of_nothing_else_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_requests_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "access.log"
     path.write_bytes(b"\n".join(GARBAGE))
     with pytest.raises(UsageError) as refused:
         RequestLogSource([path], SPEC)
     assert str(refused.value) == (
-        f"--request-log: {path}: no line of a request log in {len(GARBAGE)} lines "
+        f"--request-log: {path}: no request in {len(GARBAGE)} lines "
         "(line 1: JSON is malformed: invalid character (byte 27)); "
-        "give what `vllm-slo sidecar --request-log FILE` has written"
+        "give files that `vllm-slo sidecar --request-log FILE` has written"
     )
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         RequestLogSource([tmp_path / "gone.jsonl"], SPEC)
     assert str(refused.value) == f"--request-log: {tmp_path / 'gone.jsonl'}: cannot be read: no such file or directory"
 
 
-def test_what_no_line_has_is_said_to_be_absent(tmp_path: Path) -> None:
+def test_omitted_figures_are_listed(tmp_path: Path) -> None:
     log = log_of(tmp_path, every(1, CHANGE - 5, CHANGE + 5, outcome=Outcome.REJECTED))
     window = Window(CHANGE - 5, CHANGE + 5)
     assert TTFT[0] not in log.measurements(window, LEAD)["siso"]
-    assert "Absent because no line has it: TTFT, TPOT, queue, cache hit ratio, attainment and goodput." in log.notes(
-        window, window
+    assert (
+        "Omitted, because no line has them: TTFT, TPOT, queue, cache hit ratio, attainment and goodput."
+        in log.notes(window, window)
     )

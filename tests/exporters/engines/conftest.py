@@ -1,4 +1,4 @@
-"""A session for scrapes, and timeouts that a busy machine does not reach."""
+"""A session for scrapes, with timeouts that a busy machine does not reach."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Scrapers of fake engines, and a server that sends prepared bytes."""
+"""Scrapers of fake engines, and a server that sends fixed bytes."""
 
 import asyncio
 import contextlib
@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import aiohttp
+from aiohttp import web
 
 from exporters.engines.scrape_targets import Target, targets
 from exporters.engines.scraper import Scraper
-from tests.support.fake_engine import CACHING_ON, Engine
+from tests.support.fake_engine import CACHING_ON, Engine, serving
 
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
 PAGE = CACHING_ON.encode()
@@ -19,7 +20,7 @@ TLS = ssl.create_default_context()
 
 @dataclass
 class RawServer:
-    """Its address as a scrape target, and how many requests it has received."""
+    """Its URLs as a scrape target, and the number of received requests."""
 
     target: Target
     requests: int = 0
@@ -27,7 +28,7 @@ class RawServer:
 
 @contextlib.asynccontextmanager
 async def raw_server(response: bytes, *, hangs: bool = False) -> AsyncIterator[RawServer]:
-    """Send these bytes in reply to each request and close; or hang after half of them."""
+    """Send these bytes in response to each request and close; or stall after half of them."""
     closing = asyncio.Event()
     handlers = []
 
@@ -50,9 +51,33 @@ async def raw_server(response: bytes, *, hangs: bool = False) -> AsyncIterator[R
         await asyncio.gather(*filter(None, handlers))
 
 
+@dataclass
+class CountingEngine(Engine):
+    """Counts the requests for its metrics and for its /server_info."""
+
+    scrapes: int = 0
+    info_requests: int = 0
+
+    async def metrics_page(self, request: web.Request) -> web.Response:
+        self.scrapes += 1
+        return await super().metrics_page(request)
+
+    async def server_info_page(self, request: web.Request) -> web.Response:
+        self.info_requests += 1
+        return await super().server_info_page(request)
+
+
 def scraper_of(engine: Engine, models: list[str] | None = None, metrics: Sequence[str] = ()) -> Scraper:
     (target,) = targets(engine.url, metrics)
     return Scraper(target, 1.0, (models if models is not None else []).extend, TLS)
+
+
+async def scraped(engine: Engine, session: aiohttp.ClientSession, models: list[str] | None = None) -> Scraper:
+    """The scraper after one scrape of an engine that then goes down."""
+    async with serving(engine):
+        scraper = scraper_of(engine, models)
+        await scraper.scrape(session)
+    return scraper
 
 
 async def scrape_once(target: Target, session: aiohttp.ClientSession) -> Scraper:

@@ -1,4 +1,4 @@
-"""Config changes survive a restart of the sidecar, and an unusable file never stops it."""
+"""Config changes survive a restart of the sidecar, and an invalid file does not stop it."""
 
 import json
 from pathlib import Path
@@ -28,9 +28,13 @@ def changed_watch() -> ConfigWatch:
     return watch
 
 
-def test_a_stored_history_is_loaded_again(path: Path) -> None:
+def reloaded_watch(path: Path) -> ConfigWatch:
     ConfigChangeStore(path).save({"engine:8000": changed_watch().history}, NOW)
-    (watch,) = ConfigChangeStore(path).load().values()
+    return ConfigChangeStore(path).load()["engine:8000"]
+
+
+def test_a_stored_history_is_loaded_again(path: Path) -> None:
+    watch = reloaded_watch(path)
     assert watch.settings == changed_watch().settings
     assert watch.revision == changed_watch().revision
     assert watch.changes == changed_watch().changes
@@ -39,16 +43,12 @@ def test_a_stored_history_is_loaded_again(path: Path) -> None:
 
 
 def test_a_change_while_the_sidecar_is_down_is_dated_to_the_engines_start(path: Path) -> None:
-    ConfigChangeStore(path).save({"engine:8000": changed_watch().history}, NOW)
-    watch = ConfigChangeStore(path).load()["engine:8000"]
-    assert watch.observe({"caching": "False", "block_size": "16"}, 2500.0, 9000.0) == [
-        ConfigChange("caching", "True", "False", 2500.0)
-    ]
+    expected = [ConfigChange("caching", "True", "False", 2500.0)]
+    assert reloaded_watch(path).observe({"caching": "False", "block_size": "16"}, 2500.0, 9000.0) == expected
 
 
 def test_an_engine_with_the_same_settings_is_no_config_change(path: Path) -> None:
-    ConfigChangeStore(path).save({"engine:8000": changed_watch().history}, NOW)
-    watch = ConfigChangeStore(path).load()["engine:8000"]
+    watch = reloaded_watch(path)
     assert watch.observe({"caching": "True", "block_size": "16"}, 1020.0, 9000.0) == []
     assert watch.changes == changed_watch().changes
 
@@ -76,7 +76,7 @@ VALID = b'{"version":1,"seen_at":2000.0,"engines":{}}'
 @pytest.mark.parametrize(
     "content, reason",
     [
-        pytest.param(b"\x00\xff garbage", "JSON is malformed: invalid character (byte 0)", id="garbage"),
+        pytest.param(b"\x00\xff garbage", "JSON is malformed: invalid character (byte 0)", id="no JSON"),
         pytest.param(b"", "Input data was truncated", id="empty"),
         pytest.param(VALID[:-5], "Input data was truncated", id="truncated"),
         pytest.param(b"[]", "Expected `object`, got `array`", id="another type"),
@@ -103,7 +103,7 @@ def test_a_corrupt_file_is_renamed_and_logged_and_a_fresh_one_is_written(
     path.write_bytes(content)
     assert store.load() == {}
     assert caplog.messages == [
-        f"--state: {path} is no state of this version: {reason}; renamed to state.json.broken, starting without it"
+        f"--state: {path} is not a valid state file: {reason}; renamed to state.json.broken, starting without it"
     ]
     assert (path.parent / "state.json.broken").read_bytes() == content
     store.save({"engine:8000": changed_watch().history}, NOW)
@@ -117,14 +117,14 @@ def test_a_corrupt_file_that_cannot_be_renamed_is_overwritten(path: Path, caplog
     assert store.load() == {}
     (message,) = caplog.messages
     assert message == (
-        f"--state: {path} is no state of this version: JSON is malformed: invalid character (byte 0); it cannot be "
+        f"--state: {path} is not a valid state file: JSON is malformed: invalid character (byte 0); it cannot be "
         "renamed: is a directory; it will be overwritten"
     )
     store.save({"engine:8000": changed_watch().history}, NOW)
     assert store.load().keys() == {"engine:8000"}
 
 
-def test_a_missing_folder_is_logged_once_and_the_file_is_written_when_it_is_back(
+def test_a_missing_folder_is_logged_once_and_the_file_is_written_when_it_exists_again(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, watch = ConfigChangeStore(path), changed_watch()

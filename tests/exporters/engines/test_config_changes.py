@@ -1,4 +1,4 @@
-"""Which observations are a config change, at which time, and that each config change counts once."""
+"""The observations that are config changes, their times, and that each config change counts once."""
 
 from collections.abc import Mapping
 from random import Random
@@ -20,9 +20,10 @@ from exporters.engines.config_changes import (
 START = 1000.0
 
 
-def watch_of(settings: Mapping[str, str], *, start: float | None = START, at: float = 1010.0) -> ConfigWatch:
+def watch_of(settings: Mapping[str, str], *, start: float | None = START) -> ConfigWatch:
+    """Observed at 1010; the first observation is no change."""
     watch = ConfigWatch()
-    assert watch.observe(settings, start, at) == []
+    assert watch.observe(settings, start, 1010.0) == []
     return watch
 
 
@@ -39,10 +40,6 @@ def watch_with_fingerprint(
 
 def changes_of(watch: ConfigWatch) -> list[tuple[str, str, str, float]]:
     return [(change.setting, change.old, change.new, change.at) for change in watch.changes]
-
-
-def test_the_first_observation_is_no_change() -> None:
-    assert watch_of({"enable_prefix_caching": "False"}).changes == []
 
 
 def test_a_change_is_dated_to_the_engines_start() -> None:
@@ -66,7 +63,7 @@ def test_a_change_is_dated_to_the_observation_when_the_start_cannot_be_its_time(
 
 
 def test_a_setting_that_is_read_late_is_still_dated_to_the_start() -> None:
-    """The models page fails at the first scrapes of the process."""
+    """The models request fails at the first scrapes of the process."""
     watch = watch_of({"caching": "False", "max_model_len": "2048"})
     assert watch.observe({"caching": "False"}, 1020.5, 1042.0) == []
     assert watch.observe({"caching": "False"}, 1020.5, 1057.0) == []
@@ -110,7 +107,7 @@ def test_only_the_last_changes_are_stored() -> None:
 def test_another_fingerprint_of_a_new_process_is_a_config_change_at_its_start() -> None:
     watch = watch_with_fingerprint("f-1", {"caching": "False"})
     assert watch.observe({"caching": "False"}, 1030.0, 1042.0) == []
-    watch.observe_fingerprint("f-2", 5000.0)  # the first request after the restart was late
+    watch.observe_fingerprint("f-2", 5000.0)  # the first response after the restart
     assert watch.changes == [ConfigChange(FINGERPRINT, "f-1", "f-2", 1030.0)]
     assert watch.settings[FINGERPRINT] == "f-2"
 
@@ -118,13 +115,13 @@ def test_another_fingerprint_of_a_new_process_is_a_config_change_at_its_start() 
 def test_a_response_of_the_previous_process_is_not_attributed_to_the_next() -> None:
     watch = watch_with_fingerprint("f-1", {})
     watch.observe({}, 1030.0, 1042.0)
-    watch.observe_fingerprint("f-1", 1029.0)  # its record was late
+    watch.observe_fingerprint("f-1", 1029.0)  # its record arrived late
     watch.observe({}, 1030.0, 1050.0)
     watch.observe_fingerprint("f-2", 1055.0)
     assert watch.changes == [ConfigChange(FINGERPRINT, "f-1", "f-2", 1030.0)]
 
 
-def test_another_fingerprint_of_the_same_process_is_of_another_engine_at_that_address() -> None:
+def test_another_fingerprint_of_the_same_process_is_from_another_engine() -> None:
     watch = watch_with_fingerprint("f-1", {})
     watch.observe_fingerprint("f-2", 1025.0)
     watch.observe({}, START, 1030.0)
@@ -132,7 +129,7 @@ def test_another_fingerprint_of_the_same_process_is_of_another_engine_at_that_ad
     assert watch.settings[FINGERPRINT] == "f-1"
 
 
-def test_a_fingerprint_waits_for_the_page_that_may_name_its_change() -> None:
+def test_a_fingerprint_waits_for_the_response_that_may_show_the_changed_setting() -> None:
     watch = watch_with_fingerprint("f-1", {"dtype": "bfloat16"})
     watch.settings_pending = True
     watch.observe({}, 1030.0, 1042.0)
@@ -211,7 +208,7 @@ def test_a_visible_setting_declared_after_its_change_counts_once_with_its_note()
     assert watch.changes == [ConfigChange("caching", "False", "True", 1020.5, "as agreed")]
 
 
-def test_a_visible_setting_declared_as_it_is_is_unchanged() -> None:
+def test_a_declaration_of_the_shown_value_changes_nothing() -> None:
     assert watch_of({"caching": "True"}).declare({"caching": "true"}, "", 1015.0) == {
         "caching": DeclarationResult.UNCHANGED
     }
@@ -244,24 +241,21 @@ def test_a_declaration_after_the_restart_replaces_the_change_of_the_fingerprint(
 
 
 @pytest.mark.parametrize(
-    "declared_at, restarts",
+    "restarts",
     [
-        pytest.param((1025.0,), (1030.0, 1060.0), id="one declaration explains one restart"),
-        pytest.param((1025.0,), (1026.0 + SAME_CHANGE_SECONDS,), id="an old declaration explains none"),
+        pytest.param((1030.0, 1060.0), id="one declaration explains one restart"),
+        pytest.param((1026.0 + SAME_CHANGE_SECONDS,), id="an old declaration explains none"),
     ],
 )
-def test_a_declaration_does_not_hide_the_next_config_change(
-    declared_at: tuple[float, ...], restarts: tuple[float, ...]
-) -> None:
+def test_a_declaration_does_not_hide_the_next_config_change(restarts: tuple[float, ...]) -> None:
     watch = watch_with_fingerprint("f-0", {})
-    for at in declared_at:
-        watch.declare({"policy": "priority"}, "", at)
+    watch.declare({"policy": "priority"}, "", 1025.0)
     for n, start in enumerate(restarts, 1):
         watch.observe({}, start, start + 10)
         watch.observe_fingerprint(f"f-{n}", start + 12)
         watch.observe({}, start, start + 14)
     assert [(change.setting, change.at) for change in watch.changes] == [
-        ("policy", declared_at[0]),
+        ("policy", 1025.0),
         (FINGERPRINT, restarts[-1]),
     ]
 

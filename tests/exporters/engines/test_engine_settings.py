@@ -1,18 +1,16 @@
-"""The settings on an engine's pages: one name each, no secrets, nothing that a restart alone changes."""
+"""Settings in an engine's responses have one name, no secrets, and do not change with a restart alone."""
 
 import json
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from exporters.engines.engine_settings import MAX_VALUE_LENGTH, models_settings, server_info_settings
 from exporters.engines.scrape_targets import targets
 from exporters.engines.scraper import Scraper
-from tests.exporters.engines.scraping import TLS, scraper_of
+from tests.exporters.engines.scraping import TLS, CountingEngine, scraper_of
 from tests.support.fake_engine import CACHING_OFF, CACHING_ON, Engine, serving, with_start_time
 
 
@@ -40,20 +38,20 @@ def server_info(**sections: Any) -> dict[str, Any]:
         pytest.param(
             [model("tiny", max_model_len=2048), model("sql-lora", root="/adapters/sql", parent="tiny")],
             {"served_model_name": "tiny", "model": "tiny", "max_model_len": "2048"},
-            id="an adapter comes and goes while the engine runs",
+            id="an adapter is no setting",
         ),
         pytest.param([{"id": "llama"}], {"served_model_name": "llama"}, id="an engine that shows only the name"),
         pytest.param([], {}, id="no models yet"),
     ],
 )
-def test_the_models_page_has_the_settings_of_the_served_model(
+def test_the_models_response_has_the_settings_of_the_served_model(
     models: list[dict[str, Any]], settings: dict[str, str]
 ) -> None:
     assert models_settings({"object": "list", "data": models}) == settings
 
 
 @pytest.mark.parametrize(
-    "page, settings",
+    "response, settings",
     [
         pytest.param(
             server_info(
@@ -66,7 +64,7 @@ def test_the_models_page_has_the_settings_of_the_served_model(
                 "model": "tiny",
                 "max_model_len": "2048",
             },
-            id="a setting of another page has the same name and spelling, and profiled values are none",
+            id="the same names and spellings as in other responses, without profiled values",
         ),
         pytest.param(
             server_info(scheduler_config={"policy": "priority", "max_num_seqs": 4, "long_prefill_token_threshold": 0}),
@@ -82,7 +80,7 @@ def test_the_models_page_has_the_settings_of_the_served_model(
                 lora_config=None,
             ),
             {"tensor_parallel_size": "2", "load_format": "auto"},
-            id="nothing that differs from start to start",
+            id="nothing that differs at each start",
         ),
         pytest.param(
             server_info(speculative_config={"model": "draft", "num_speculative_tokens": 3}),
@@ -105,7 +103,7 @@ def test_the_models_page_has_the_settings_of_the_served_model(
                 },
             },
             {"VLLM_USE_V1": "True", "VLLM_ATTENTION_BACKEND": "FLASHINFER"},
-            id="the environment, also of a vLLM that shows its configuration as text",
+            id="the environment, also of a version with its configuration as text",
         ),
         pytest.param(
             server_info(model_config={"hf_token": "s3cret", "dtype": "torch.bfloat16", "hf_overrides": {"a": 1}}),
@@ -115,21 +113,21 @@ def test_the_models_page_has_the_settings_of_the_served_model(
         pytest.param(
             server_info(model_config={"tokenizer": "x" * 500}),
             {"tokenizer": "x" * MAX_VALUE_LENGTH},
-            id="a long value is cut",
+            id="a long value is truncated",
         ),
     ],
 )
-def test_server_info_has_the_settings_that_somebody_has_set(page: dict[str, Any], settings: dict[str, str]) -> None:
-    assert server_info_settings(page) == settings
+def test_server_info_has_the_settings_of_operators(response: dict[str, Any], settings: dict[str, str]) -> None:
+    assert server_info_settings(response) == settings
 
 
-async def test_one_config_change_that_three_pages_show_counts_once(session: aiohttp.ClientSession) -> None:
-    def page(*, caching: bool) -> str:
+async def test_one_config_change_in_three_sources_counts_once(session: aiohttp.ClientSession) -> None:
+    def response(*, caching: bool) -> str:
         return json.dumps(
             server_info(cache_config={"enable_prefix_caching": caching}, scheduler_config={"max_num_seqs": 4})
         )
 
-    async with serving(Engine(metrics=CACHING_ON, server_info=page(caching=True))) as engine:
+    async with serving(Engine(metrics=CACHING_ON, server_info=response(caching=True))) as engine:
         scraper = scraper_of(engine)
         await scraper.scrape(session)
         scraper.state.watch.observe_fingerprint("f-1", time.time())
@@ -137,7 +135,7 @@ async def test_one_config_change_that_three_pages_show_counts_once(session: aioh
         assert scraper.state.watch.settings["max_num_seqs"] == "4"
         start = time.time()
         off = CACHING_ON.replace('enable_prefix_caching="True"', 'enable_prefix_caching="False"')
-        engine.metrics, engine.server_info = with_start_time(off, start), page(caching=False)
+        engine.metrics, engine.server_info = with_start_time(off, start), response(caching=False)
         await scraper.scrape(session)
         scraper.state.watch.observe_fingerprint("f-2", time.time())
         await scraper.scrape(session)
@@ -148,7 +146,7 @@ async def test_one_config_change_that_three_pages_show_counts_once(session: aioh
 async def test_settings_from_before_a_restart_are_not_attributed_to_the_next_process(
     session: aiohttp.ClientSession,
 ) -> None:
-    """The models page fails at the first scrape of the process: the change is detected later, dated to the start."""
+    """The models request fails at the first scrape of the process, so the change is detected later."""
     async with serving(Engine(models_body=json.dumps({"data": [model("tiny", max_model_len=2048)]}))) as engine:
         scraper = scraper_of(engine)
         await scraper.scrape(session)
@@ -163,36 +161,26 @@ async def test_settings_from_before_a_restart_are_not_attributed_to_the_next_pro
 
 
 async def test_the_settings_of_an_engine_behind_a_gateway_come_from_that_engine(session: aiohttp.ClientSession) -> None:
-    """The gateway's list is not that of one engine: its change would count at each of them."""
+    """A change of the gateway's list would count at each engine."""
     async with (
         serving(Engine(models_body=json.dumps({"data": [model("one", max_model_len=1024)]}))) as one,
         serving(Engine(metrics=CACHING_OFF, models_body=json.dumps({"data": [model("two")]}))) as two,
         serving(Engine(models=("chat",))) as gateway,
     ):
         names: list[str] = []
-        pages = (f"{one.url}/metrics", f"{two.url}/metrics")
-        scrapers = [Scraper(target, 1.0, names.extend, TLS) for target in targets(gateway.url, pages)]
+        urls = (f"{one.url}/metrics", f"{two.url}/metrics")
+        scrapers = [Scraper(target, 1.0, names.extend, TLS) for target in targets(gateway.url, urls)]
         for scraper in scrapers:
             await scraper.scrape(session)
     assert set(names) == {"chat"}
     assert [scraper.state.watch.settings["served_model_name"] for scraper in scrapers] == ["one", "two"]
 
 
-@dataclass
-class CountingEngine(Engine):
-    """Counts the requests for its /server_info."""
-
-    info_requests: int = 0
-
-    async def server_info_page(self, request: web.Request) -> web.Response:
-        self.info_requests += 1
-        return await super().server_info_page(request)
-
-
 async def test_server_info_is_requested_once_per_process(
     session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporters.engines.scraper.IDENTITY_SECONDS", -1.0)  # the other pages: at every scrape
+    # The other requests: at every scrape.
+    monkeypatch.setattr("exporters.engines.scraper.IDENTITY_SECONDS", -1.0)
     engine = CountingEngine()
     async with serving(engine):
         scraper = scraper_of(engine)

@@ -18,7 +18,7 @@ GOOD = 'vllm:num_requests_waiting{engine="0",model_name="m"} 4\n'
 BUCKET = "vllm:time_to_first_token_seconds_bucket"
 
 
-def test_two_recorded_pages_differ_in_the_settings_that_were_changed() -> None:
+def test_two_recordings_differ_in_the_changed_settings() -> None:
     on, off = normalise(CACHING_ON).settings, normalise(CACHING_OFF).settings
     assert on.keys() == off.keys()
     assert {name: (on[name], off[name]) for name in on if on[name] != off[name]} == {
@@ -37,7 +37,7 @@ def test_the_address_of_an_engine_is_no_setting() -> None:
     assert normalise(on_ray).settings == {"block_size": "16"}
 
 
-def test_ranks_and_models_stay_apart() -> None:
+def test_ranks_and_models_are_separate() -> None:
     page = "".join(
         f'vllm:num_requests_running{{engine="{rank}",model_name="{model}"}} {value}\n'
         for rank, model, value in (("0", "a", 1), ("1", "a", 2), ("0", "b", 4))
@@ -50,7 +50,7 @@ def test_ranks_and_models_stay_apart() -> None:
     [
         pytest.param('kv_cache_size_tokens="3072",num_gpu_blocks="1",block_size="1"', {"0": 3072.0}, id="a label"),
         pytest.param('num_gpu_blocks="96",block_size="32"', {"0": 3072.0}, id="blocks x block size"),
-        pytest.param('num_gpu_blocks="96",block_size="16",engine="1"', {"1": 1536.0}, id="of its rank"),
+        pytest.param('num_gpu_blocks="96",block_size="16",engine="1"', {"1": 1536.0}, id="with a rank"),
         pytest.param('num_gpu_blocks="None",block_size="32"', {}, id="not profiled yet"),
         pytest.param('block_size="32"', {}, id="no label"),
     ],
@@ -65,8 +65,8 @@ def test_the_capacity_of_the_kv_cache_is_a_label_or_calculated_or_absent(labels:
         pytest.param("vllm:num_requests_running{engine=\n", {"line": 1}, id="half a line"),
         pytest.param(f"{RUNNING} \n", {"line": 1}, id="no value"),
         pytest.param(f"{RUNNING} seven\n", {"line": 1}, id="a value that is no number"),
-        pytest.param(f"{RUNNING} 12", {"line": 1}, id="cut off, perhaps within the number"),
-        pytest.param(f'{RUNNING[:-3]}\ufffd"}} 3\n', {"line": 1}, id="a label that is no UTF-8"),
+        pytest.param(f"{RUNNING} 12", {"line": 1}, id="truncated, perhaps within the number"),
+        pytest.param(f'{RUNNING[:-3]}\ufffd"}} 3\n', {"line": 1}, id="a label with invalid UTF-8"),
         pytest.param(f'{RUNNING[:-3]}{"m" * MAX_LINE_LENGTH}"}} 3\n', {"line": 1}, id="a line that is too long"),
         pytest.param("<p>\n<p>\n", {"line": 2}, id="two lines of HTML"),
         pytest.param(f"{RUNNING} NaN\n", {"value": 1}, id="NaN"),
@@ -103,11 +103,11 @@ def test_families_that_are_not_read_may_have_any_value() -> None:
     assert not +normalise(f"{GOOD}sglang:fwd_occupancy NaN\nother -1\nother -1\n").faults
 
 
-def test_a_wrong_type_line_changes_nothing() -> None:
+def test_a_wrong_type_line_is_ignored() -> None:
     assert normalise(f"# TYPE vllm:num_requests_waiting histogram\n{GOOD}").values == normalise(GOOD).values
 
 
-def test_a_page_without_samples_is_an_empty_exposition() -> None:
+def test_an_exposition_without_samples_is_valid() -> None:
     assert (normalise("").values, normalise("# TYPE a gauge\n").type_name) == ({}, "unknown")
 
 
@@ -122,7 +122,7 @@ def test_a_page_without_samples_is_an_empty_exposition() -> None:
         f"{RUNNING} 12",
     ],
 )
-def test_a_text_that_is_no_exposition_is_a_value_error(text: str) -> None:
+def test_a_text_that_is_not_an_exposition_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="no line is a sample"):
         normalise(text)
 
@@ -141,7 +141,7 @@ LINES = st.lists(
 
 
 @given(LINES)
-def test_any_page_is_parsed_or_rejected(lines: list[str]) -> None:
+def test_any_text_is_parsed_or_rejected(lines: list[str]) -> None:
     with contextlib.suppress(ValueError):
         metrics = normalise("\n".join(lines) + "\n")
         assert set(metrics.faults) <= set(EngineState("e").errors) == {*FAILURES, *FAULTS}

@@ -72,7 +72,7 @@ NAMES = "T4, A100 40GB, A100 80GB, A100 80GB PCIe, L4, L40S, RTX 6000 Ada, H100,
 def test_an_unknown_gpu_is_rejected_with_the_nearest_and_all(name: str, guess: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_gpu(name, GPUS)
-    assert str(caught.value) == f"--gpu: {name!r} is unknown; {guess}known: {NAMES}; others with --gpu-file FILE"
+    assert str(caught.value) == f"--gpu: {name!r} is unknown; {guess}known: {NAMES}; define others with --gpu-file FILE"
 
 
 def test_another_file_has_other_gpus(tmp_path: Path) -> None:

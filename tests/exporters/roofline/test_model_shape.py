@@ -39,7 +39,9 @@ from tests.exporters.roofline.model_configs import (
         pytest.param(QWEN_MOE, 14_315_784_192, id="Qwen1.5-MoE-A2.7B: a shared expert"),
     ],
 )
-def test_the_count_is_the_published_one_within_a_thousandth(model: object, total: int, tmp_path: Path) -> None:
+def test_the_counted_parameters_are_the_published_ones_within_a_thousandth(
+    model: object, total: int, tmp_path: Path
+) -> None:
     assert read_shape(write(tmp_path, model)).parameters == pytest.approx(total, rel=1e-3)
 
 
@@ -82,6 +84,12 @@ def error_of(folder: Path, text: str, parameters: float | None = None) -> str:
     return str(caught.value).replace(str(folder), "DIR")
 
 
+KNOWN = (
+    "(known: gemma, gemma2, gemma3_text, granite, llama, mistral, mixtral, olmo, olmo2, phi3, qwen2, qwen2_moe, qwen3, "
+    "qwen3_moe)"
+)
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -91,32 +99,27 @@ def error_of(folder: Path, text: str, parameters: float | None = None) -> str:
             "DIR/config.json: hidden_size: expected a whole number from 1 to 10,000,000, found 0\n"
             f"DIR/config.json: num_attention_heads: expected a whole number from 1 to 10,000,000, found {10**400}\n"
             "DIR/config.json: vocab_size: expected a whole number from 1 to 10,000,000, found 'many'",
-            id="values that are no sizes",
+            id="invalid sizes",
         ),
         pytest.param(
             {"kv_lora_rank": 512},
-            "DIR/config.json: kv_lora_rank: multi-head latent attention (DeepSeek V2, V3, Kimi K2) keeps its KV cache "
-            "in another form, which is not supported",
+            "DIR/config.json: kv_lora_rank: multi-head latent attention (DeepSeek V2, V3, Kimi K2) is not supported",
             id="latent attention",
         ),
         pytest.param(
             {"layer_types": ["linear_attention", "full_attention"]},
-            "DIR/config.json: layer_types: layers of linear_attention keep no KV cache per token; not supported",
+            "DIR/config.json: layer_types: linear_attention is not supported, because it has no KV cache per token",
             id="linear attention",
         ),
         pytest.param(
             {"model_type": ["llama"], "layer_types": 7, "vocab_size": True},
             "DIR/config.json: vocab_size: expected a whole number from 1 to 10,000,000, found True\n"
-            "DIR/config.json: model_type: the parameters of \"['llama']\" cannot be counted; add --parameters (known: "
-            "gemma, gemma2, gemma3_text, granite, llama, mistral, mixtral, olmo, olmo2, phi3, qwen2, qwen2_moe, qwen3, "
-            "qwen3_moe)",
+            "DIR/config.json: model_type: the parameters of \"['llama']\" cannot be counted; add --parameters " + KNOWN,
             id="values of other types",
         ),
         pytest.param(
             {"model_type": "gpt_bigcode"},
-            "DIR/config.json: model_type: the parameters of 'gpt_bigcode' cannot be counted; add --parameters (known: "
-            "gemma, gemma2, gemma3_text, granite, llama, mistral, mixtral, olmo, olmo2, phi3, qwen2, qwen2_moe, qwen3, "
-            "qwen3_moe)",
+            "DIR/config.json: model_type: the parameters of 'gpt_bigcode' cannot be counted; add --parameters " + KNOWN,
             id="an architecture that cannot be counted",
         ),
         pytest.param(
@@ -153,8 +156,8 @@ def test_experts_of_an_unknown_architecture_are_rejected_even_with_stated_parame
         pytest.param("[1]", "DIR/config.json: expected a JSON object, found list", id="a list"),
         pytest.param(
             "{",
-            "DIR/config.json: is no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
-            id="cut off",
+            "DIR/config.json: is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+            id="truncated",
         ),
     ],
 )
@@ -164,5 +167,5 @@ def test_a_file_without_a_json_object_is_rejected(text: str, message: str, tmp_p
 
 def test_stated_parameters_below_those_of_the_embeddings_are_rejected(tmp_path: Path) -> None:
     assert error_of(tmp_path, json.dumps(QWEN_14B), 14e6) == (
-        "--parameters: 1.4e+07 is less than embedding, head and experts have, which are 1.55714e+09"
+        "--parameters: 1.4e+07 is less than those of embedding, head and experts: 1.55714e+09"
     )
