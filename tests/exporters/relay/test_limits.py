@@ -46,7 +46,7 @@ async def test_a_body_over_the_limit_is_refused_and_counted(tmp_path: Path, requ
         answer = await stage.ask(request_bytes)
         assert answer.startswith(b"HTTP/1.1 413 ")
         assert b"connection: close\r\n" in answer
-        assert error_in(answer)["message"] == "vllm-slo: the request's body is larger than 1000 bytes"
+        assert error_in(answer)["message"] == "vllm-slo: the request body is larger than 1000 bytes"
         record = await stage.record()
         assert (record.outcome, record.status) == (Outcome.CLIENT_ERROR, 413)
         assert stage.requests == []
@@ -82,7 +82,7 @@ async def test_the_size_of_a_head_is_the_operators_to_set(tmp_path: Path) -> Non
         assert (await stage.ask(head.format("y" * 100).encode())).endswith(b"ok")
         answer = await stage.ask(head.format("y" * 300).encode())
         assert answer.startswith(b"HTTP/1.1 431 ")
-        assert error_in(answer)["message"] == "vllm-slo: the request's head is larger than 300 bytes"
+        assert error_in(answer)["message"] == "vllm-slo: the request head is larger than 300 bytes"
 
 
 async def test_a_connection_on_which_nothing_is_asked_is_closed(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ async def test_a_request_that_stops_coming_is_answered_and_closed(
         stage.move_clock(76)
         answer = await slow.rest()
         assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-        assert error_in(answer)["message"] == "vllm-slo: no byte of the request for 75 s"
+        assert error_in(answer)["message"] == "vllm-slo: the client sent no data for 75 s"
         assert [record.outcome for record in stage.records] == [Outcome.OK, *([Outcome.CLIENT_ERROR] * recorded)]
 
 
@@ -194,7 +194,7 @@ async def test_an_engine_that_does_not_accept_is_given_up_after_the_connect_time
                 answer = await stage.ask(post(UNARY))
                 assert answer.startswith(b"HTTP/1.1 502 ")
                 assert error_in(answer)["message"] == (
-                    f"vllm-slo: the engine at 127.0.0.1:{port} cannot be reached: no connection within 0.2 s"
+                    f"vllm-slo: the engine at 127.0.0.1:{port} cannot be reached: connection timed out after 0.2 s"
                 )
                 assert (await stage.record()).outcome is Outcome.UPSTREAM_UNREACHABLE
 
