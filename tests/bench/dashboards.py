@@ -1,8 +1,8 @@
 """`python -m tests.bench.dashboards`: measures the cost of loading each dashboard on a real Prometheus.
 
-Blocks contain 28 days of 20 engines x 8 classes for all series that a dashboard queries: recorded series every 5 minutes,
-scraped series every 15 s in the default time range of the dashboards and twice a day before it. Each query runs alone,
-over the default time range of its dashboard.
+Blocks contain 28 days of 20 engines x 8 classes for all series that a dashboard queries: recorded series every 5
+minutes, scraped series every 15 s in the default time range of the dashboards and twice a day before it. Each query
+runs alone, over the default time range of its dashboard.
 """
 
 import argparse

@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from tests.bench.generators import Generators, Load, Reading
@@ -115,22 +116,33 @@ def unary(effort: Effort) -> Measure:
 OF_ALL = {"spread": spread, "tick": tick, "ttft": ttft, "unary": unary}
 
 
-def measure(measure: Measure, effort: Effort, proxies: list[Running], generators: Generators) -> Result:
+def measure(
+    measure: Measure,
+    effort: Effort,
+    proxies: list[Running],
+    generators: Generators,
+    during: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> Result:
+    """Measure each proxy in each round; `during` is the context of the readings of a proxy."""
     log(measure.title)
     values: dict[str, dict[str, list[float]]] = {name: {proxy.name: [] for proxy in proxies} for name in measure.shows}
-    weak: Counter[str] = Counter()
+    unreliable: Counter[str] = Counter()
     for number in range(1, effort.rounds + 1):
         direct = generators.measure(measure.load, generators.engine_port) if measure.beside_direct else None
         for proxy in proxies:
             load = replace(measure.load, connections=min(measure.load.connections, proxy.most_connections))
-            reading = generators.measure(load, proxy.port, proxy.pid)
+            with during(proxy.name):
+                reading = generators.measure(load, proxy.port, proxy.pid)
             for name, show in measure.shows.items():
                 values[name][proxy.name].append(show(reading, direct))
             summary = ", ".join(f"{name} {counts[proxy.name][-1]:.3g}" for name, counts in values.items())
-            log(f"  round {number}, {proxy.name}: {summary}{remember(weak, proxy.name, load, reading)}")
+            reasons = weaknesses(load, reading)
+            log(f"  round {number}, {proxy.name}: {summary}{''.join(f'; unreliable: {reason}' for reason in reasons)}")
+            unreliable.update(f"{proxy.name}: {reason}" for reason in reasons)
             if load != measure.load:
-                weak[f"{proxy.name}: only {load.connections} connections, its maximum"] += 1
-    return Result(measure.title, [Quantity(*one) for one in values.items()], notes(weak, effort.rounds))
+                unreliable[f"{proxy.name}: only {load.connections} connections, its maximum"] += 1
+    notes = [f"{note} ({count} of {effort.rounds} rounds)" for note, count in unreliable.items()]
+    return Result(measure.title, [Quantity(*one) for one in values.items()], notes)
 
 
 def weaknesses(load: Load, reading: Reading) -> list[str]:
@@ -146,14 +158,3 @@ def weaknesses(load: Load, reading: Reading) -> list[str]:
         "responses were truncated": reading.counts["short"],
     }
     return [reason for reason, applies in reasons.items() if applies]
-
-
-def remember(weak: Counter[str], who: str, load: Load, reading: Reading) -> str:
-    """Count the weaknesses of a reading and return them for the log."""
-    reasons = weaknesses(load, reading)
-    weak.update(f"{who}: {reason}" for reason in reasons)
-    return "".join(f"; weak: {reason}" for reason in reasons)
-
-
-def notes(weak: Counter[str], rounds: int) -> list[str]:
-    return [f"{note} ({counts} of {rounds} rounds)" for note, counts in weak.items()]

@@ -18,7 +18,7 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
     title = f"memory (PSS): {STREAMS:,} open streams, then unary requests in addition"
     log(title)
     columns: dict[str, list[float]] = {}
-    weak = []
+    notes = []
     for proxy in proxies:
         assert proxy.pid
         relay = children(proxy.pid).get("exporters.relay.process") if proxy.name == OURS else None
@@ -44,14 +44,14 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
                 behind = stage
                 note(f"{stage:,} requests")
                 if reading.failed:
-                    weak.append(f"{proxy.name}, up to {stage:,} requests: {reading.failed} failed")
+                    notes.append(f"{proxy.name}, up to {stage:,} requests: {reading.failed} failed")
         if held["open"] != STREAMS or held["errors"] or held["short"]:
-            weak.append(f"{proxy.name}: {held['open']} streams open at the end, {held['errors']} errors")
+            notes.append(f"{proxy.name}: {held['open']} streams open at the end, {held['errors']} errors")
     names = ["idle", f"{STREAMS:,} streams open", *(f"... and {stage:,} requests" for stage in stages(effort.requests))]
     return Result(
         title,
         [Quantity(f"{name}, MB", {one: [rows[at]] for one, rows in columns.items()}) for at, name in enumerate(names)],
-        weak,
+        notes,
     )
 
 

@@ -48,7 +48,7 @@ class Result:
             table.add_row(quantity.name, *cells)
         console.print(self.title, table, sep="\n", soft_wrap=True)
         for note in self.notes:
-            console.print(f"  weak: {note}", soft_wrap=True)
+            console.print(f"  unreliable: {note}", soft_wrap=True)
         console.print()
 
 

@@ -1,7 +1,7 @@
 """`python -m tests.bench.rules`: measures the evaluation time of the rules on a real Prometheus.
 
-Blocks contain the samples of a month that the rules read: raw counters of one hour, 5-minute counts of a day (a week for
-tokens), hourly counts of a month. All groups are evaluated at a shorter interval, and the cost is scaled to their own.
+Blocks contain the samples of a month that the rules read: raw counters of one hour, 5-minute counts of a day (a week
+for tokens), hourly counts of a month. All groups are evaluated at a shorter interval; the cost is scaled to their own.
 """
 
 import argparse

@@ -5,12 +5,13 @@ import gzip
 import threading
 import time
 import urllib.request
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+from tests.bench import measures
 from tests.bench.generators import CannotMeasureError, Generators
-from tests.bench.measures import Effort, log, notes, remember, streams
+from tests.bench.measures import Effort, Measure, percentile, streams
 from tests.bench.proxies import OURS, Proxy, Running, sidecar
 from tests.bench.results import Quantity, Result
 
@@ -40,32 +41,26 @@ def crowded() -> Proxy:
 def measure(effort: Effort, peer: Running, ours: Running, generators: Generators) -> Result:
     """Measure in turn: the peer, the sidecar, the sidecar while it is scraped."""
     still, scraped = f"{OURS}, not scraped", f"{OURS}, scraped"
-    shown = {
-        "chunk delay p99": ("delay", "p99"),
-        "chunk delay max": ("delay", "max"),
-        "inter-chunk p99": ("gap", "p99"),
+    shows = {
+        "chunk delay p99, ms": percentile("delay", "p99"),
+        "chunk delay max, ms": percentile("delay", "max"),
+        "inter-chunk p99, ms": percentile("gap", "p99"),
     }
-    log(f"scrape: {effort.streams} streams, with and without scrapes of many series")
-    load = streams(effort, effort.streams, tick=False)
-    values: dict[str, dict[str, list[float]]] = {name: {peer.name: [], still: [], scraped: []} for name in shown}
     took: list[float] = []
-    weak: Counter[str] = Counter()
-    for number in range(1, effort.rounds + 1):
-        for column, proxy in {peer.name: peer, still: ours, scraped: ours}.items():
-            with scraping(ours.metrics_port, took) if column == scraped else contextlib.nullcontext():
-                reading = generators.measure(load, proxy.port, proxy.pid)
-            for name, (what, which) in shown.items():
-                values[name][column].append(reading.milliseconds(what, which))
-            summary = ", ".join(f"{name} {readings[column][-1]:.3g} ms" for name, readings in values.items())
-            log(f"  round {number}, {column}: {summary}{remember(weak, column, load, reading)}")
-    delays = values["chunk delay p99"]
-    more = [one - other for one, other in zip(delays[scraped], delays[still], strict=True)]
-    quantities = [Quantity(f"{name}, ms", readings) for name, readings in values.items()]
-    quantities.append(Quantity("chunk delay p99 added by scrapes, ms", {scraped: more}))
-    quantities.append(Quantity("scrape duration, s", {scraped: took}))
+    result = measures.measure(
+        Measure(f"scrape: {effort.streams} streams", streams(effort, effort.streams, tick=False), shows),
+        effort,
+        [peer, replace(ours, name=still), replace(ours, name=scraped)],
+        generators,
+        lambda name: scraping(ours.metrics_port, took) if name == scraped else contextlib.nullcontext(),
+    )
+    delays = result.quantities[0].values
+    added = [one - other for one, other in zip(delays[scraped], delays[still], strict=True)]
+    result.quantities.append(Quantity("chunk delay p99 added by scrapes, ms", {scraped: added}))
+    result.quantities.append(Quantity("scrape duration, s", {scraped: took}))
     series = sum(not line.startswith(b"#") for line in exposition(ours.metrics_port).splitlines())
     title = f"scrape: {series:,} series scraped every {EVERY:.0f} s; {effort.streams} streams, one chunk every 20 ms"
-    return Result(title, quantities, notes(weak, effort.rounds))
+    return replace(result, title=title)
 
 
 def exposition(port: int) -> bytes:

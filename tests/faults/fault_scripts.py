@@ -38,7 +38,7 @@ class Line(Received):
         await self.gone()
         self.writer.transport.abort()
 
-    def reset(self) -> None:
+    async def reset(self) -> None:
         self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
@@ -75,14 +75,10 @@ async def _stalls(line: Line) -> None:
     await line.stay()
 
 
-async def _resets(line: Line) -> None:
-    line.reset()
-
-
 async def _resets_in_the_stream(line: Line) -> None:
     await line.begin()
     await asyncio.sleep(0.02)
-    line.reset()
+    await line.reset()
 
 
 async def _closes_in_the_stream(line: Line) -> None:
@@ -162,7 +158,7 @@ FAULTS = {
         Line.stay, {Outcome.CLIENT_ABORT}, stream=False, disconnect=Disconnect.BEFORE_ANY_BYTE
     ),
     "disconnects in the stream": Fault(_stalls, {Outcome.CLIENT_ABORT}, disconnect=Disconnect.IN_THE_STREAM),
-    "resets": Fault(_resets, {Outcome.UPSTREAM_ERROR}),
+    "resets": Fault(Line.reset, {Outcome.UPSTREAM_ERROR}),
     # A reset discards the bytes that the relay has not read, possibly the head, too.
     "resets in the stream": Fault(_resets_in_the_stream, {Outcome.TRUNCATED, Outcome.UPSTREAM_ERROR}),
     "closes in the stream": Fault(_closes_in_the_stream, {Outcome.TRUNCATED}),

@@ -62,6 +62,7 @@ def test_a_chunked_body_is_the_same_for_any_split_into_reads(
         pytest.param(b"2\r\n{}X\r\n", id="data longer than their size"),
         pytest.param(b"0x2\r\n{}\r\n", id="a size with a prefix"),
         pytest.param(b"+2\r\n{}\r\n", id="a signed size"),
+        pytest.param(b"-1\r\n{}\r\n", id="a negative size"),
         pytest.param(b" 2\r\n{}\r\n", id="a space before the size"),
         pytest.param(b"\r\n{}\r\n", id="no size"),
         pytest.param(b"1000000000000000\r\n{}\r\n", id="a size beyond 60 bits"),
