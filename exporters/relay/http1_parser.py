@@ -111,8 +111,7 @@ def parse_request(block: bytes) -> RequestHead:
     if b"host" not in fields and not http_1_0:
         raise BadHttpError("a request needs exactly one Host header", code="bad_host")
     if len(fields) != len(headers):
-        fields = dict(reversed(headers))
-        _refuse_repeated(headers)
+        _reject_repeated(headers)
     length, chunked = 0, False
     coding, declared = fields.get(b"transfer-encoding"), fields.get(b"content-length")
     if coding is not None:
@@ -152,10 +151,8 @@ def parse_response(block: bytes, *, head_only: bool) -> ResponseHead:
     version, code, reason, lines = match.groups()
     status = int(code)
     headers, fields = _headers(lines)
-    if len(fields) != len(headers):
-        fields = dict(reversed(headers))
-        if len({value for name, value in headers if name == b"content-length"}) > 1:
-            raise BadHttpError("conflicting content-length headers")
+    if len(fields) != len(headers) and len({value for name, value in headers if name == b"content-length"}) > 1:
+        raise BadHttpError("conflicting content-length headers")
     connection = connection_tokens(headers) if b"connection" in fields else ()
     keep_alive = b"keep-alive" in connection if version == b"0" else b"close" not in connection
     length: int | None = None
@@ -299,10 +296,11 @@ Body = SizedBody | CloseDelimitedBody | ChunkedBody
 
 def _headers(lines: bytes) -> tuple[list[Header], dict[bytes, bytes]]:
     headers = [(name.lower(), value) for name, value in _FIELD.findall(lines)]
-    return headers, dict(headers)
+    # Reversed, so that the first of several equal names remains.
+    return headers, dict(reversed(headers))
 
 
-def _refuse_repeated(headers: list[Header]) -> None:
+def _reject_repeated(headers: list[Header]) -> None:
     names = [name for name, _ in headers]
     if names.count(b"host") > 1:
         raise BadHttpError("a request needs exactly one Host header", code="bad_host")

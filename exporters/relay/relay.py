@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import Callable
 from math import inf
 
@@ -101,11 +102,8 @@ class Relay:
         """Log only the first error of each kind; the series count all."""
         if message not in self._logged:
             self._logged.add(message)
-            trace = error.__traceback__
-            while trace is not None and trace.tb_next is not None:
-                trace = trace.tb_next
-            place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "?"
-            _logger.error("%s: %r at %s", message, error, place)
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            _logger.error("%s: %r at %s:%s", message, error, frame.filename, frame.lineno)
 
     def drain(self) -> None:
         """Accept no further requests; open requests continue."""

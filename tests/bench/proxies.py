@@ -16,7 +16,7 @@ from tests.bench.generators import CannotMeasureError
 from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT, command, environment
 
-ASK = b'{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"ready?"}]}'
+REQUEST = b'{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"ready?"}]}'
 OURS = "vllm-slo"
 NGINX = """
 worker_processes 1; worker_rlimit_nofile 16384; pid {folder}/nginx.pid; error_log {folder}/nginx.log; daemon off;
@@ -116,11 +116,11 @@ def plain() -> Proxy:
 def running(proxy: Proxy, folder: Path, upstream: int, cores: frozenset[int]) -> Iterator[Running]:
     """Start a proxy and wait until it responds; if it does not, the error contains the end of its output."""
     place = Place(folder, upstream, free_port(), free_port())
-    stderr = folder / f"{proxy.name}.said"
-    words = proxy.command(place)
+    stderr = folder / f"{proxy.name}.log"
+    arguments = proxy.command(place)
     with stderr.open("wb") as output, machine.pinned(cores):
         process = subprocess.Popen(
-            words, cwd=ROOT, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment()
+            arguments, cwd=ROOT, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment()
         )
     try:
         if not _responds(process, place.port):
@@ -145,7 +145,7 @@ def _responds(process: subprocess.Popen[bytes], port: int) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
         headers = {"content-type": "application/json", "authorization": "Bearer sk-bench"}
         with contextlib.suppress(OSError, http.client.HTTPException):
-            connection.request("POST", "/v1/chat/completions", ASK, headers)
+            connection.request("POST", "/v1/chat/completions", REQUEST, headers)
             if connection.getresponse().status == 200:
                 return True
         connection.close()

@@ -43,19 +43,19 @@ def lines(spec: SloFile, models: int, now: int) -> Iterator[str]:
 
     for model in range(models):
         for name in (each.name for each in spec.classes):
-            who = f'model="org/m{model}",class="{name}"'
-            raw = f'{who},tenant="other",instance="s:1"'
+            labels = f'model="org/m{model}",class="{name}"'
+            raw = f'{labels},tenant="other",instance="s:1"'
             kinds = [
                 (f"llm_slo:{kind}:increase", f"llm_slo_{kind}_total", f',slo="{slo.name}"')
                 for slo in spec.slos
                 for kind in ("events", "bad_events")
             ] + [(f"llm_goodput:{kind}:increase", f"llm_goodput_{kind}_total", "") for kind in ("events", "requests")]
             for recorded, counted, slo in kinds:
-                yield back(f'{recorded}{{{who}{slo},window="step"}}', DAY, STEP, counter=False)
-                yield back(f'{recorded}{{{who}{slo},window="12steps"}}', 30 * DAY, 12 * STEP, counter=False)
-                yield back(f'{recorded}{{{who}{slo},window="open"}}', HOUR, STEP, counter=False)
+                yield back(f'{recorded}{{{labels}{slo},window="step"}}', DAY, STEP, counter=False)
+                yield back(f'{recorded}{{{labels}{slo},window="12steps"}}', 30 * DAY, 12 * STEP, counter=False)
+                yield back(f'{recorded}{{{labels}{slo},window="open"}}', HOUR, STEP, counter=False)
                 yield back(f"{counted}{{{raw}{slo}}}", HOUR, SCRAPE, counter=True)
-            yield back(f'llm_completion_tokens:increase{{{who},window="step"}}', 7 * DAY, STEP, counter=False)
+            yield back(f'llm_completion_tokens:increase{{{labels},window="step"}}', 7 * DAY, STEP, counter=False)
             yield back(f"llm_completion_tokens_total{{{raw}}}", HOUR, SCRAPE, counter=True)
             for outcome in ("ok", "client_abort", "client_error", "rejected"):
                 series = f'llm_requests_total{{{raw},outcome="{outcome}",stream="true"}}'

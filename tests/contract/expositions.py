@@ -14,6 +14,7 @@ Family = tuple[str, str, Sequence[Labels]]
 """Type, exposed name (without the suffixes of a histogram), and the labels of each sample."""
 
 BOUNDS = ("0.3", "1.0", "60.0", "+Inf")
+CACHE_CONFIG = {"block_size": "16", "num_gpu_blocks": "1000", "enable_prefix_caching": "True", "cache_dtype": "auto"}
 
 
 def exposition(families: Iterable[Family]) -> str:
@@ -57,7 +58,7 @@ def _vllm(version: str, ranks: int) -> Iterator[Family]:
                 f"vllm:{name}{total}",
                 [
                     {
-                        **(_config() if name == "cache_config_info" else {"model_name": "org/model"}),
+                        **(CACHE_CONFIG if name == "cache_config_info" else {"model_name": "org/model"}),
                         **({} if version == "0.6.6" else {"engine": str(rank)}),
                         **({label: value} if label else {}),
                     }
@@ -66,10 +67,6 @@ def _vllm(version: str, ranks: int) -> Iterator[Family]:
                 ],
             )
     yield "gauge", "process_start_time_seconds", [{}]
-
-
-def _config() -> dict[str, str]:
-    return {"block_size": "16", "num_gpu_blocks": "1000", "enable_prefix_caching": "True", "cache_dtype": "auto"}
 
 
 def ray() -> str:

@@ -52,22 +52,17 @@ def test_the_open_requests_of_the_last_snapshot_are_lost_after_a_restart(snapsho
     assert receiver.lost_requests == {"relay-0": lost}
 
 
-def test_lost_requests_add_up_over_restarts() -> None:
+@pytest.mark.parametrize(
+    "run_id, waiting, lost",
+    [pytest.param("b", 1, 6, id="the relay restarts again"), pytest.param("a", 0, 0, id="the relay only reconnects")],
+)
+def test_lost_requests_add_up_over_restarts_and_not_over_reconnects(run_id: str, waiting: int, lost: int) -> None:
     receiver = receiver_after(open_requests(2, 3))
-    receiver.hello(Hello("relay-0", "b"))
-    receiver.snapshot("relay-0", open_requests(1, 0))
+    receiver.hello(Hello("relay-0", run_id))
+    receiver.snapshot("relay-0", open_requests(waiting, 0))
     receiver.disconnected("relay-0")
     receiver.hello(Hello("relay-0", "c"))
-    assert receiver.lost_requests == {"relay-0": 6}
-
-
-def test_a_relay_that_reconnects_has_lost_no_requests() -> None:
-    receiver = receiver_after(open_requests(2, 3))
-    receiver.hello(Hello("relay-0", "a"))
-    receiver.snapshot("relay-0", open_requests(0, 0))
-    receiver.disconnected("relay-0")
-    receiver.hello(Hello("relay-0", "b"))
-    assert receiver.lost_requests == {"relay-0": 0}
+    assert receiver.lost_requests == {"relay-0": lost}
 
 
 def relays(running: Running) -> list[int]:

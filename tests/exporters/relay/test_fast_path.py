@@ -129,7 +129,7 @@ def test_any_other_read_is_left_to_the_parsers(data: bytes) -> None:
         pytest.param(event({"content": "m"}), id="the text occurs twice"),
         pytest.param(event({"content": "a\nb"}), id="the text is escaped"),
         pytest.param(event({"content": "a", "reasoning": "b"}), id="two texts"),
-        pytest.param(event({"content": "a", "tool_calls": [{}]}), id="a tool call beside it"),
+        pytest.param(event({"content": "a", "tool_calls": [{}]}), id="a text and a tool call"),
         pytest.param(event({"content": "a"}, usage={"completion_tokens": 1}), id="usage in every chunk"),
         pytest.param(event({"content": "a"}, metrics={"queue_time_ms": 1.0}), id="the engine's times"),
         pytest.param(event({"content": "a"}, error={}), id="an error"),

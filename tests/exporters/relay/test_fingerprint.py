@@ -1,4 +1,4 @@
-"""The `system_fingerprint` of a response, wherever it occurs."""
+"""The `system_fingerprint` of a response, in any event or body."""
 
 import json
 
