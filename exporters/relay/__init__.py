@@ -1,1 +1,1 @@
-"""The relay process: bytes through, times and verdicts out."""
+"""The relay process: forwards requests and responses, and measures each request."""

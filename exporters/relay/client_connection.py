@@ -4,59 +4,42 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import MutableSet
 from typing import Protocol, cast
 
 from exporters.relay import error_responses, http1_parser
 from exporters.relay.exchange import Exchange, ExchangeContext
 
 MAX_PIPELINED = 64 * 1024
-"""Bytes of further requests that are buffered during an exchange; reading on shows when the client has gone."""
+"""Bytes of pipelined requests that are buffered during an exchange; reading continues to detect a disconnect."""
 
 LINGER_SECONDS = 2.0
-"""A client in the middle of sending loses our last response to a reset unless we go on reading for a moment."""
+"""After an early response the relay reads for this long, because a reset would discard the response."""
 
 
 class ConnectionContext(ExchangeContext, Protocol):
-    """What a client's connection needs of the relay process, beside what its exchanges need."""
+    """The part of the relay process that a client connection uses, in addition to its exchanges."""
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-    @property
-    def connections(self) -> MutableSet["ClientConnection"]: ...
+    loop: asyncio.AbstractEventLoop
+    connections: set["ClientConnection"]
 
 
 class ClientConnection(asyncio.Protocol):
-    """Cuts requests from the bytes that arrive; a pipelined one waits until the response before it is written."""
-
-    __slots__ = (
-        "_body",
-        "_buffer",
-        "_closed",
-        "_context",
-        "_exchange",
-        "_last_read_at",
-        "_reading",
-        "_receiving",
-        "_scanned",
-        "_transport",
-        "_unwritten",
-        "_unwritten_since",
-        "_upload_paused",
-        "writable",
-    )
+    """Parses requests one at a time; a pipelined request waits until the previous response is complete."""
 
     def __init__(self, context: ConnectionContext) -> None:
         self._context = context
         self._transport: asyncio.Transport
-        self._buffer = b""  # what has arrived and is not part of a request yet
-        self._scanned = 0  # bytes of it that hold no end of a head
+        # Received bytes that are not part of a request yet.
+        self._buffer = b""
+        # Bytes of the buffer that were searched for the end of the head.
+        self._scanned = 0
         self._exchange: Exchange | None = None
-        self._receiving: Exchange | None = None  # the same exchange, while its body is arriving
+        # The same exchange, while its body is arriving.
+        self._receiving: Exchange | None = None
         self._body: http1_parser.Body
         self._upload_paused = False
         self._reading = True
-        self._closed = False  # bytes that arrive after this are ignored
+        self._closed = False
         self._last_read_at = time.monotonic()
         self._unwritten = 0
         self._unwritten_since = 0.0
@@ -66,8 +49,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        # A write goes out at once, and what the kernel does not take holds the engine back. Not 0: for uvloop's TLS
-        # an empty buffer would then be full.
+        # Any unsent byte triggers back-pressure on the engine. Not 0: uvloop's TLS would treat an empty buffer as full.
         self._transport.set_write_buffer_limits(high=1, low=0)
         self._context.connections.add(self)
 
@@ -107,14 +89,14 @@ class ClientConnection(asyncio.Protocol):
         self._transport.abort()
 
     def reset(self) -> None:
-        """Abort with a reset: a client for whom the close is the end of a response must not see an orderly close."""
+        """Abort with a TCP reset: a plain close would mark the end of a response that has no other framing."""
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.abort()
 
     def pause_upload(self, *, pause: bool) -> None:
-        """The engine is slower than the upload."""
+        """Pause or resume reading the request body, because the engine reads it slowly."""
         self._upload_paused = pause
         self._update_reading()
 
@@ -134,17 +116,17 @@ class ClientConnection(asyncio.Protocol):
     # Called by the relay.
 
     def drain(self) -> None:
-        """No further request on this connection."""
+        """Accept no further request on this connection."""
         if self._exchange is None:
             self._transport.close()
 
     def check_timeouts(self, now: float) -> None:
-        """End what has waited too long for this client."""
+        """Enforce the client timeouts at `now`, in monotonic seconds."""
         config = self._context.config
         awaited = (self._exchange is None or self._receiving is not None) and self._reading
         if awaited and config.client_idle is not None and now - self._last_read_at > config.client_idle:
             if self._buffer or self._receiving:
-                self._refuse(408, f"no byte of the request for {config.client_idle:g} s", "request_timeout")
+                self._refuse(408, f"the client sent no data for {config.client_idle:g} s", "request_timeout")
             else:
                 self._transport.close()
         elif not self.writable and config.cut_stalled_client is not None:
@@ -157,7 +139,7 @@ class ClientConnection(asyncio.Protocol):
     # Internal.
 
     def _process_buffer(self) -> None:
-        """Parse as much of the buffer as can be parsed now."""
+        """Parse the complete part of the buffer."""
         try:
             while self._buffer and not self._closed:
                 if self._receiving is not None:
@@ -165,19 +147,20 @@ class ClientConnection(asyncio.Protocol):
                 elif self._exchange is not None or not self._begin_request():
                     break
             self._update_reading()
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave the client waiting
+        except Exception as error:  # noqa: BLE001 - an internal error must not leave the client waiting
             self._context.exchange_failed(error)
             self._transport.abort()
 
     def _begin_request(self) -> bool:
-        """Start on the next request, if its head is complete."""
-        while self._buffer.startswith(b"\r\n"):  # empty lines before a request are ignored: RFC 9112, section 2.2
+        """Start the next request if its head is complete."""
+        # Empty lines before a request are ignored: RFC 9112, section 2.2.
+        while self._buffer.startswith(b"\r\n"):
             self._buffer, self._scanned = self._buffer[2:], 0
         buffer, limit = self._buffer, self._context.config.max_head
         try:
             end = http1_parser.head_end(buffer, "request", self._scanned)
             if (end or len(buffer)) > limit:
-                self._refuse(431, f"the request's head is larger than {limit} bytes", "head_too_large")
+                self._refuse(431, f"the request head is larger than {limit} bytes", "head_too_large")
                 return False
             if not end:
                 self._scanned = len(buffer)
@@ -202,16 +185,17 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = body.rest
         for piece in pieces:
             exchange.body(piece)
-        if self._receiving is not exchange:  # the response ended before the request did
+        # The response may end before the request.
+        if self._receiving is not exchange:
             return
         if body.broken:
-            self._refuse(400, "the request's body is not in valid chunks", "bad_chunk")
+            self._refuse(400, "the request body has invalid chunked encoding", "bad_chunk")
         elif body.done:
             self._receiving = None
             exchange.body_complete()
 
     def _refuse(self, status: int, message: str, code: str) -> None:
-        """Nothing more can be read from this client."""
+        """Reject the request and read no further request from this client."""
         if self._exchange is not None:
             self._exchange.refuse(status, message, code)
         else:

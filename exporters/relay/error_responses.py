@@ -1,29 +1,17 @@
-"""The error responses of the relay itself, as JSON in OpenAI's shape."""
+"""The relay's own error responses, as JSON in OpenAI's format."""
 
 import json
 from http import HTTPStatus
 
-TYPES = {
-    400: "invalid_request_error",
-    403: "permission_error",
-    408: "invalid_request_error",
-    413: "invalid_request_error",
-    426: "invalid_request_error",
-    431: "invalid_request_error",
-}
-
 
 def error(status: int, message: str, code: str, *, close: bool, bodiless: bool = False) -> bytes:
-    """A whole HTTP/1.1 response, `bodiless` to a HEAD; `code` is one word that a program can match."""
+    """A complete HTTP/1.1 error response, without its body if `bodiless`; `code` is stable for programs."""
+    if status == HTTPStatus.FORBIDDEN:
+        kind = "permission_error"
+    else:
+        kind = "invalid_request_error" if status < 500 else "upstream_error"
     body = json.dumps(
-        {
-            "error": {
-                "message": f"vllm-slo: {message}",
-                "type": TYPES.get(status, "upstream_error"),
-                "param": None,
-                "code": code,
-            }
-        }
+        {"error": {"message": f"vllm-slo: {message}", "type": kind, "param": None, "code": code}}
     ).encode()
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"

@@ -1,4 +1,4 @@
-"""One request on its way to the engine and its response on the way back."""
+"""An exchange: forwards one request to the engine and its response to the client."""
 
 import asyncio
 import time
@@ -17,15 +17,11 @@ from exporters.relay.upstream import UpstreamConnection, UpstreamPool
 from exporters.signals import Outcome
 
 PARSED_LIMIT = 8 * 1024 * 1024
-"""Bodies are parsed whole up to this many bytes; larger ones stream through, classed by size."""
+"""Bodies up to this many bytes are parsed; larger ones are streamed to the engine and classified by size."""
 
-# CPython 3.11 takes 0.2 us to find a member in its class, and these are looked up for each request.
-_BODY_END, _CONNECTED, _HEAD, _END = (
-    RequestEvent.BODY_END,
-    RequestEvent.CONNECTED,
-    ResponseEvent.HEAD,
-    ResponseEvent.END,
-)
+# Enum member access takes 0.2 us in CPython 3.11, and each request uses all of these.
+_BODY_END, _CONNECTED = RequestEvent.BODY_END, RequestEvent.CONNECTED
+_HEAD, _END = ResponseEvent.HEAD, ResponseEvent.END
 _BUFFERED, _FORWARDING, _RETRYING = RequestState.BUFFERED, RequestState.FORWARDING, RequestState.RETRYING
 _COMPLETE, _METERED, _REFUSED = ResponseState.COMPLETE, Route.METERED, Route.REFUSED
 
@@ -33,11 +29,10 @@ _NO_RESPONSE = ResponseFraming(event_stream=False, chunked=False, delimited=True
 
 
 class Client(Protocol):
-    """The connection that the request came in on."""
+    """The client connection of the request."""
 
-    @property
-    def writable(self) -> bool:
-        """Whether the kernel takes bytes, so that none are buffered here."""
+    writable: bool
+    """Whether the write buffer is empty."""
 
     def send(self, data: bytes) -> None: ...
     def exchange_over(self, *, reusable: bool) -> None: ...
@@ -47,18 +42,13 @@ class Client(Protocol):
 
 
 class ExchangeContext(Protocol):
-    """What an exchange needs of the relay process."""
+    """The part of the relay process that an exchange uses."""
 
-    @property
-    def config(self) -> SidecarConfig: ...
-    @property
-    def salt(self) -> bytes: ...
-    @property
-    def pool(self) -> UpstreamPool: ...
-    @property
-    def measuring(self) -> MeasurementContext: ...
-    @property
-    def draining(self) -> bool: ...
+    config: SidecarConfig
+    salt: bytes
+    pool: UpstreamPool
+    measuring: MeasurementContext
+    draining: bool
 
     def opened(self, exchange: "Exchange") -> None: ...
     def ended(self, exchange: "Exchange", record: Finished) -> None: ...
@@ -105,19 +95,14 @@ class Exchange:
     # Called by the client connection.
 
     def begin(self) -> None:
-        """The request's head has arrived: what is not parsed can be forwarded at once."""
+        """The request head has arrived; a request that is not parsed is forwarded at once."""
         bodiless = not self._head.has_body
         if bodiless and self._route is not _METERED:
             self._state.on_request(_BODY_END)
         if self._route is _REFUSED:
             self._offer(None)
-            self._fail(
-                403,
-                Outcome.CLIENT_ERROR,
-                f"{self._path} is not an inference path; the operator can allow it with --allow-path",
-                "path_not_allowed",
-                time.monotonic(),
-            )
+            message = f"{self._path} is not an inference path; the operator can allow it with --allow-path"
+            self.refuse(403, message, "path_not_allowed")
         elif (limit := self._context.config.max_body) is not None and self._head.length > limit:
             self._refuse_body(limit)
         elif self._route is not _METERED:
@@ -127,7 +112,7 @@ class Exchange:
             self.body_complete()
 
     def body(self, data: bytes) -> None:
-        """A piece of the request's body."""
+        """A piece of the request body."""
         if self._state.over:
             return
         self._body.append(data)
@@ -138,7 +123,8 @@ class Exchange:
         elif self._state.request is _FORWARDING:
             self._write_body()
         elif self._body_size > PARSED_LIMIT:
-            if self._state.request is RequestState.UPLOADING:  # without a connection the body would fill our memory
+            # Without a connection, the body would accumulate in memory.
+            if self._state.request is RequestState.UPLOADING:
                 self._client.pause_upload(pause=True)
             else:
                 self._state.on_request(RequestEvent.STREAM)
@@ -147,7 +133,7 @@ class Exchange:
                 self._connect()
 
     def body_complete(self) -> None:
-        """The request has arrived: its time zero, unless it has been streaming through since its head."""
+        """The request is complete. This is time zero, unless the body is streamed to the engine."""
         if self._state.over:
             return
         self._state.on_request(_BODY_END)
@@ -164,7 +150,8 @@ class Exchange:
         if strips_usage:
             try:
                 data = request_body.with_usage(data)
-            except request_body.NOT_JSON:  # bytes that `parse` skips
+            # `parse` skips invalid JSON in fields that it does not decode.
+            except request_body.NOT_JSON:
                 body, strips_usage = None, False
         if body is None:
             self.measurement.unparsed = NOT_UNDERSTOOD
@@ -174,18 +161,18 @@ class Exchange:
         self._connect()
 
     def refuse(self, status: int, message: str, code: str) -> None:
-        """The rest of the request is not valid, or does not arrive."""
+        """Reject a request whose body is invalid, too large or late."""
         if not self.measurement.offered:
             self.measurement.unparsed = TOO_LARGE if status == 413 else NOT_UNDERSTOOD
             self._offer(None)
         self._fail(status, Outcome.CLIENT_ERROR, message, code, time.monotonic())
 
     def client_gone(self) -> None:
-        """The client has closed, or does not read: the engine must stop working for it."""
+        """The client has disconnected or stalled: abort the request to the engine."""
         self._end(ResponseEvent.ABANDON, Outcome.CLIENT_ABORT, time.monotonic())
 
     def client_writable(self, *, writable: bool) -> None:
-        """A slow reader pauses the engine's stream rather than filling our memory."""
+        """Apply back-pressure: pause the engine's response while the client does not read."""
         if self._upstream is not None:
             self._upstream.pause(pause=not writable)
             self.measurement.client_reads(reads=writable)
@@ -193,7 +180,7 @@ class Exchange:
     # Called by the upstream connection.
 
     def on_read(self, head: ResponseHead | None, pieces: list[bytes], at: float, *, ended: bool) -> None:
-        """Forward in one write what one read of the engine's connection has brought."""
+        """Forward one read of the engine's connection in one write."""
         self._last_read_at = at
         out = []
         if head is not None:
@@ -217,7 +204,7 @@ class Exchange:
             self._client.send(b"".join(out))
 
     def fast_path(self) -> Callable[[bytes], bool] | None:
-        """A function that forwards the chunks of a stream whose pattern is known."""
+        """A function that forwards the chunks of a stream with a known pattern."""
         if not self._framing.chunked or self._state.over:
             return None
         path = self.measurement.fast_path(self._client.send)
@@ -225,18 +212,12 @@ class Exchange:
 
     def on_broken(self, at: float) -> None:
         self._upstream = None
-        self._fail(502, Outcome.UPSTREAM_ERROR, "the engine's response is not valid HTTP", "bad_upstream_response", at)
+        self._upstream_error("the engine's response is not valid HTTP", "bad_upstream_response", at)
 
     def on_fault(self, error: Exception, at: float) -> None:
         self._upstream = None
         self._context.exchange_failed(error)
-        self._fail(
-            502,
-            Outcome.UPSTREAM_ERROR,
-            "an internal error of the sidecar prevents this request from being relayed",
-            "internal_error",
-            at,
-        )
+        self._upstream_error("the request failed because of an internal error of the sidecar", "internal_error", at)
 
     def on_lost(self, at: float) -> None:
         connection, self._upstream = self._upstream, None
@@ -250,13 +231,7 @@ class Exchange:
                 self._client.send(b"".join(out))
             self._end(ResponseEvent.BREAK, outcome, at)
         else:
-            self._fail(
-                502,
-                Outcome.UPSTREAM_ERROR,
-                "the engine closed the connection without a response",
-                "upstream_closed",
-                at,
-            )
+            self._upstream_error("the engine closed the connection without a response", "upstream_closed", at)
 
     def on_writable(self, *, writable: bool) -> None:
         self._client.pause_upload(pause=not writable and not self._state.request.body_complete)
@@ -265,17 +240,17 @@ class Exchange:
 
     @property
     def last_byte_at(self) -> float:
-        """When the engine last sent a byte."""
+        """When the engine last sent a byte, in monotonic seconds."""
         return max(self._last_read_at, self.measurement.last_output_at)
 
     def cut(self, outcome: Outcome, message: str) -> None:
-        """End the request because it has waited too long."""
+        """End the request because of a timeout or a shutdown."""
         self._fail(504, outcome, message, str(outcome), time.monotonic())
 
     # Internal.
 
     def _refuse_body(self, limit: int) -> None:
-        self.refuse(413, f"the request's body is larger than {limit} bytes", "body_too_large")
+        self.refuse(413, f"the request body is larger than {limit} bytes", "body_too_large")
 
     def _offer(self, body: request_body.RequestBody | None, *, strips_usage: bool = False) -> None:
         self.measurement.start(body, self._body_size, strips_usage=strips_usage)
@@ -295,14 +270,15 @@ class Exchange:
             return
         try:
             self._send_request(connection)
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave the client waiting
+        except Exception as error:  # noqa: BLE001 - an internal error must not leave the client waiting
             connection.abandon()
             self.on_fault(error, time.monotonic())
 
     def _send_request(self, connection: UpstreamConnection) -> None:
         self._upstream = connection
         connection.begin(self, head_only=self._head.method == "HEAD")
-        if not self._client.writable:  # the end of the response before this one is still on its way
+        # The previous response may still be in the write buffer.
+        if not self._client.writable:
             self.client_writable(writable=False)
         self._state.on_request(_CONNECTED)
         streams, body_complete = self._state.request.streams, self._state.request.body_complete
@@ -331,7 +307,7 @@ class Exchange:
         )
 
     def _may_retry(self, connection: UpstreamConnection) -> bool:
-        """Whether the engine closed an idle connection before the request was fully written, and the body is kept."""
+        """Whether a reused connection closed before a buffered request was fully written."""
         return (
             self._state.request is RequestState.SENT
             and connection.reused
@@ -348,7 +324,7 @@ class Exchange:
         return None if declared is None else (b"content-length", declared)
 
     def _write_body(self) -> None:
-        """Forward what has arrived of a body that streams through."""
+        """Forward the received part of a streamed body."""
         if self._upstream is None:
             return
         write = self._upstream.transport.write
@@ -370,13 +346,16 @@ class Exchange:
         self._frame([rest], out)
         return outcome
 
+    def _upstream_error(self, message: str, code: str, at: float) -> None:
+        self._fail(502, Outcome.UPSTREAM_ERROR, message, code, at)
+
     def _fail(self, status: int, outcome: Outcome, message: str, code: str, at: float) -> None:
-        """End with an error of our own, where the client can still be sent one."""
+        """End the exchange, with an error response if no response has started."""
         if self._state.response is not ResponseState.AWAITED:
             self._end(ResponseEvent.BREAK, outcome, at)
             return
         self._status = status
-        # A client still sending its body must not have the rest of it read as a new request.
+        # The relay must not parse the rest of an incomplete body as a new request.
         keep_alive = self._head.keep_alive and self._state.request.body_complete and not self._context.draining
         self._framing = ResponseFraming(event_stream=False, chunked=False, delimited=True, reusable=keep_alive)
         bodiless = self._head.method == "HEAD"

@@ -1,24 +1,24 @@
-"""The states of one exchange: how far its request has come towards the engine, and its response towards the client."""
+"""The state machines of an exchange: one for the request to the engine, one for the response to the client."""
 
 from enum import StrEnum
 
 
 class RequestState(StrEnum):
-    """A request whose body is parsed is buffered first and can be sent again; any other one streams through."""
+    """A parsed request is buffered and can be sent again; any other request is streamed."""
 
     BUFFERING = "buffering"
     BUFFERED = "buffered"
     """The body is complete; the request waits for a connection to the engine."""
     SENT = "sent"
     RETRYING = "retrying"
-    """The connection was lost before the engine can have read the request; it waits for another connection."""
+    """The connection was lost before the request was fully written; the request waits for another connection."""
     RESENT = "resent"
 
     UPLOADING = "uploading"
     """The body is still arriving; the request waits for a connection."""
     UPLOADED = "uploaded"
     FORWARDING = "forwarding"
-    """The head is sent, the body follows as it arrives."""
+    """The head is sent; the body is forwarded as it arrives."""
     FORWARDED = "forwarded"
 
     @property
@@ -31,12 +31,12 @@ class RequestState(StrEnum):
 
     @property
     def sent(self) -> bool:
-        """Whether the head, at least, has gone to the engine."""
+        """Whether at least the head was sent to the engine."""
         return self in _SENT
 
 
 class RequestEvent(StrEnum):
-    """What moves a request on."""
+    """Events of the request."""
 
     STREAM = "stream"
     """The body is too large to be buffered."""
@@ -46,24 +46,24 @@ class RequestEvent(StrEnum):
 
 
 class ResponseState(StrEnum):
-    """What the client has been sent."""
+    """The state of the response to the client."""
 
     AWAITED = "awaited"
     STARTED = "started"
     COMPLETE = "complete"
     BROKEN = "broken"
-    """The response has begun and will not come to its end."""
+    """The response started but cannot be completed."""
     ABANDONED = "abandoned"
-    """The client has left."""
+    """The client has disconnected."""
 
 
 class ResponseEvent(StrEnum):
-    """What moves a response on."""
+    """Events of the response."""
 
     HEAD = "head"
     END = "end"
     ERROR = "error"
-    """The relay sends an error of its own, which is a whole response."""
+    """The relay sends its own error response."""
     BREAK = "break"
     ABANDON = "abandon"
 
@@ -106,17 +106,17 @@ _STREAMS = frozenset({RequestState.UPLOADING, RequestState.UPLOADED, RequestStat
 _BODY_ARRIVING = frozenset({RequestState.BUFFERING, RequestState.UPLOADING, RequestState.FORWARDING})
 _SENT = frozenset({RequestState.SENT, RequestState.RESENT, RequestState.FORWARDING, RequestState.FORWARDED})
 
-# CPython 3.11 takes 0.2 us to find a member in its class, and these are looked up for each request.
+# Enum member access takes 0.2 us in CPython 3.11, and each request uses all of these.
 _BUFFERING, _UPLOADING, _AWAITED = RequestState.BUFFERING, RequestState.UPLOADING, ResponseState.AWAITED
 _RETRY, _HEAD = RequestEvent.RETRY, ResponseEvent.HEAD
 
 
 class IllegalTransitionError(Exception):
-    """A fault of the relay itself: an event that cannot happen in this state."""
+    """An event that is not allowed in the current state; always a bug in the relay."""
 
 
 class ExchangeState:
-    """Both sides of an exchange. The end of the response is the end of the exchange, however far the request is."""
+    """The states of the request and the response. The exchange ends when the response ends."""
 
     __slots__ = ("over", "request", "response")
 
@@ -129,7 +129,7 @@ class ExchangeState:
         """Advance the request.
 
         Raises:
-            IllegalTransitionError: not in these states; a request is not sent again once its response has begun.
+            IllegalTransitionError: the event is not allowed; a request is never resent after its response has started.
         """
         target = REQUEST_TRANSITIONS[self.request].get(event)
         if target is None or self.over or (event is _RETRY and self.response is not _AWAITED):
@@ -140,7 +140,7 @@ class ExchangeState:
         """Advance the response.
 
         Raises:
-            IllegalTransitionError: not in these states; no response begins before its request is sent.
+            IllegalTransitionError: the event is not allowed; no response starts before its request is sent.
         """
         target = RESPONSE_TRANSITIONS[self.response].get(event)
         if target is None or (event is _HEAD and self.request not in _SENT):

@@ -1,6 +1,6 @@
-"""The path of nearly every token: forwards a chunk that differs from one already parsed in its text alone.
+"""The fast path of a stream: forwards chunks that differ from a parsed chunk only in their text.
 
-Such a chunk is recognised by comparing bytes, without an HTTP or a JSON parser, and is forwarded unchanged.
+Such a chunk is recognised by comparing bytes, without HTTP or JSON parsing, and is forwarded unchanged.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from exporters.relay import sse
 
-# A JSON string without escapes, in valid UTF-8 (RFC 3629, section 4): its bytes are its value.
+# A JSON string of valid UTF-8 (RFC 3629, section 4) without escapes.
 _ASCII = rb"[\x20!\x23-\x5b\x5d-\x7f]*+"
 _TAIL = rb"[\x80-\xbf]"
 _PLAIN = re.compile(
@@ -20,12 +20,13 @@ _PLAIN = re.compile(
 ).fullmatch
 
 MAX_CHUNK = 4096
-"""Bytes of a chunk and its framing; a longer one is parsed."""
+"""Bytes of a chunk and its framing; a longer chunk is parsed."""
 
 
 def _size_lines() -> list[bytes]:
-    """The size line that a chunk must begin with, by the length of the chunk with its framing."""
-    lines = [b"\r"] * (MAX_CHUNK + 1)  # no chunk begins so
+    """The size line of a chunk, by the length of the chunk including its framing."""
+    # No chunk starts with this.
+    lines = [b"\r"] * (MAX_CHUNK + 1)
     for size in range(1, MAX_CHUNK):
         line = b"%x\r\n" % size
         if (length := len(line) + size + 2) <= MAX_CHUNK:
@@ -44,7 +45,7 @@ class Pattern(NamedTuple):
 
 
 def learn(json: bytes, event: sse.Event) -> Pattern | None:
-    """What events like this one have in common, or None where the event may be more than the text of one choice."""
+    """The pattern of this event, or None if the event may carry more than the text of one choice."""
     if len(event.choices) != 1 or event.usage is not None or event.metrics is not None or event.failed:
         return None
     choice = event.choices[0]
@@ -56,14 +57,14 @@ def learn(json: bytes, event: sse.Event) -> Pattern | None:
     text = outputs[0].encode()
     literal = b'"%s"' % text
     at = json.find(literal)
-    # Once and as a value: then the literal is this text.
+    # The literal is this text if it occurs once and as a value.
     if at < 0 or json.find(literal, at + 1) >= 0 or json[:at].rstrip()[-1:] != b":" or not _PLAIN(text):
         return None
     return Pattern(b"data: " + json[: at + 1], json[at + 1 + len(text) :] + b"\n\n")
 
 
 class FastPath:
-    """Forwards the chunks of one stream that match its pattern; `count` takes the time at which one arrived."""
+    """Forwards the chunks of one stream that match its pattern; `count` takes the arrival time of a chunk."""
 
     __slots__ = ("_after", "_before", "_count", "_on_failure", "_send")
 
@@ -81,7 +82,7 @@ class FastPath:
         self._on_failure = on_failure
 
     def forward(self, data: bytes) -> bool:
-        """Count and forward a read that is one whole chunk of the pattern; any other read is left alone: False."""
+        """Count and forward a read that is exactly one chunk of the pattern; returns False for any other read."""
         length = len(data)
         if length > MAX_CHUNK:
             return False
@@ -96,10 +97,11 @@ class FastPath:
             or _PLAIN(data, text, end) is None
         ):
             return False
-        count, send = self._count, self._send  # CPython 3.11 is slow to call a slot by attribute
+        # CPython 3.11 is slow to call a slot by attribute.
+        count, send = self._count, self._send
         try:
             count(time.monotonic())
-        except Exception as error:  # noqa: BLE001 - a fault in measuring must never cost a user the response
+        except Exception as error:  # noqa: BLE001 - a metering error must not fail the response
             self._on_failure(error)
         send(data)
         return True

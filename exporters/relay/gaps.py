@@ -1,4 +1,4 @@
-"""The gaps between a stream's chunks, in bounded memory however long the stream."""
+"""The gaps between the chunks of a stream, in bounded memory."""
 
 from array import array
 from bisect import bisect_right
@@ -10,20 +10,21 @@ from math import exp, log
 from exporters.verdicts import nearest_rank
 
 MAX_EXACT = 2048
-"""Gaps stored one by one; those of a longer stream are counted by size, which gives percentiles to within 1 %."""
+"""Gaps stored individually; more gaps are folded into size classes, which keep percentiles within 1 %."""
 
-_SIZE_WIDTH = 0.02  # of a class of sizes, as a natural logarithm: its middle is within 1 % of all in it
+# Width of a size class in natural logarithms: all gaps in it are within 1 % of its middle.
+_SIZE_WIDTH = 0.02
 _SMALLEST = 1e-7
 
 
 class Gaps:
-    """Seconds between one stream's chunks."""
+    """Gaps of one stream, in seconds."""
 
     __slots__ = ("_bounds", "_by_size", "_counts", "_folded", "_sum", "recent")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.recent = array("d")
-        """The caller appends the next gap."""
+        """Gaps that are not folded; the caller appends each new gap."""
         self._bounds = bounds
         self._folded = 0
         self._sum = 0.0
@@ -34,7 +35,7 @@ class Gaps:
         return self._folded + len(self.recent)
 
     def fold(self) -> bool:
-        """Count the recent gaps by size once they are too many; whether they were."""
+        """Fold the recent gaps into size classes if there are MAX_EXACT; return whether it did."""
         if len(self.recent) < MAX_EXACT:
             return False
         self._counts = self.counts()
@@ -45,7 +46,7 @@ class Gaps:
         return True
 
     def counts(self) -> list[int]:
-        """The number of gaps per bound, +Inf last, not cumulative."""
+        """The number of gaps per bucket, +Inf last, not cumulative."""
         ordered = sorted(self.recent)
         edges = [0, *(bisect_right(ordered, bound) for bound in self._bounds), len(ordered)]
         counts = [upper - lower for lower, upper in pairwise(edges)]
@@ -55,7 +56,7 @@ class Gaps:
         return self._sum + sum(self.recent)
 
     def percentiles(self, *percents: int) -> list[float]:
-        """By nearest rank."""
+        """Percentiles in seconds, by nearest rank."""
         ordered = sorted(self.recent)
         if self._by_size:
             for size, count in self._by_size.items():

@@ -1,4 +1,4 @@
-"""Measures one request from its arrival to its record: its class, its clock, its verdicts."""
+"""Measures one request: its class, times and verdicts, and its record."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,19 +18,19 @@ from exporters.verdicts import Charges, Judge, charges, goodput, outcome_of_stat
 _REQUEST_CLASS, _REQUEST_START = REQUEST_CLASS_HEADER.encode(), REQUEST_START_HEADER.encode()
 
 MAX_REQUEST_START_AGE = 600.0
-"""A sender's x-request-start older than this many seconds is a wrong clock, not a wait."""
+"""Seconds; an older X-Request-Start is ignored as a wrong clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementContext:
-    """What the measurements of one relay process share."""
+    """State that the measurements of one relay process share."""
 
     slos: SloFile
     gap_bounds: Sequence[float]
     wants_spans: bool
     new_request_id: Callable[[], str]
     on_verdicts: Callable[["Measurement"], None]
-    """Called when an open request has verdicts that are not reported yet."""
+    """Called when an open request has unreported verdicts."""
     on_deadline: Callable[[float], None]
     """Called with the time at which a request's `check_deadline` is due."""
     on_failure: Callable[[Exception], None]
@@ -38,7 +38,7 @@ class MeasurementContext:
     _charges: dict[tuple[str, bool, bool], Charges] = field(default_factory=dict)
 
     def charges(self, request_class: str, *, stream: bool, several: bool) -> Charges:
-        """What a request of a class is judged by; derived once for each kind of request."""
+        """The SLO conditions for a request; computed once for each kind of request."""
         kind = request_class, stream, several
         if kind not in self._charges:
             self._charges[kind] = charges(self.slos.slos_of(request_class), stream=stream, several=several)
@@ -46,7 +46,7 @@ class MeasurementContext:
 
 
 class Measurement:
-    """Measures one request. A fault in here must never cost a user the response: it is counted and logged once."""
+    """Measures one request. An error in this class never fails the response; it is counted and logged once."""
 
     __slots__ = (
         "_body",
@@ -82,7 +82,7 @@ class Measurement:
         self._metered = metered
         self._head_at = self._offered_at = self.zero = time.monotonic()
         self.deadline = inf
-        """When `check_deadline` is due: after it, a verdict is certain."""
+        """When `check_deadline` is due, in monotonic seconds."""
         self._body: RequestBody | None = None
         self._prompt_estimate: float | None = None
         self._meter: Meter | None = None
@@ -93,11 +93,11 @@ class Measurement:
         self._closed = False
         self.unparsed: str | None = None
         self.strips_usage = False
-        """Whether only the relay asked for the usage event, which is removed from the stream."""
+        """Whether the relay removes the usage event, which the client did not request."""
         self.model = ""
         self.request_class = OTHER
         self.offered = False
-        """Whether the request has arrived as far as it must to count."""
+        """Whether the request is counted: `start` was called."""
         request_id = head.get(b"x-request-id")
         if request_id is None:
             request_id = context.new_request_id()
@@ -119,11 +119,11 @@ class Measurement:
 
     @property
     def awaits_first_token(self) -> bool:
-        """Whether a first token is still to come; a unary response has none, however far it is."""
+        """Whether the request streams and has no first token yet."""
         return self._body is not None and self._body.stream and self.phase is Phase.WAITING
 
     def start(self, body: RequestBody | None, body_size: int, *, strips_usage: bool = False) -> None:
-        """Time zero. `body` is None where it is not parsed; then its size in bytes gives the class."""
+        """Set time zero. `body` is None if it is not parsed; then `body_size` in bytes selects the class."""
         now = time.monotonic()
         self.offered = True
         self.strips_usage = strips_usage
@@ -159,29 +159,29 @@ class Measurement:
         )
 
     def fast_path(self, send: Callable[[bytes], None]) -> FastPath | None:
-        """Forwards and counts the chunks of a stream whose pattern is known, if the next read begins a chunk."""
+        """The fast path of a stream with a known pattern; None in the middle of an event."""
         meter = self._meter
         if meter is None or self._unmetered is not None or meter.pattern is None or not meter.between_events:
             return None
         return FastPath(meter.pattern, meter.count_chunk, send, self._fail_open)
 
     def fold_gaps(self) -> bool:
-        """Keep a long stream's gaps in bounded memory; whether there was something to do."""
+        """Bound the memory of a long stream's gaps; return whether there was work to do."""
         return self._meter is not None and self._meter.gaps.fold()
 
     def client_reads(self, *, reads: bool) -> None:
-        """A client that does not read holds the engine up: that time is not the engine's."""
+        """Stop the clock while the client does not read: that time is not attributed to the engine."""
         if self._meter is not None:
             (self._meter.resume if reads else self._meter.pause)(time.monotonic())
 
     @property
     def last_output_at(self) -> float:
-        """When the last output arrived, or time zero."""
+        """When the last output arrived, in monotonic seconds; time zero if there was none."""
         meter = self._meter
         return self.zero if meter is None or meter.last_at is None else meter.last_at + meter.paused
 
     def observe(self, pieces: list[bytes], at: float, *, event_stream: bool) -> list[bytes]:
-        """Measure pieces of the response's body; returns what goes to the client."""
+        """Measure pieces of the response body and return the pieces for the client."""
         meter = self._meter
         if meter is None or self._unmetered is not None:
             return pieces
@@ -191,12 +191,12 @@ class Measurement:
             return pieces
         try:
             return [meter.stream(piece, at) for piece in pieces]
-        except Exception as error:  # noqa: BLE001 - any fault at all: the response goes on unmeasured
+        except Exception as error:  # noqa: BLE001 - after any error the response continues unmetered
             self._fail_open(error)
             return pieces
 
     def finish_response(self, status: int, at: float, *, event_stream: bool, complete: bool) -> tuple[bytes, Outcome]:
-        """The bytes of an event that was not closed, and the outcome of the request."""
+        """The bytes of an unterminated event, and the outcome of the request."""
         meter = self._meter
         if meter is not None and self._unmetered is None:
             try:
@@ -209,7 +209,7 @@ class Measurement:
         return b"", outcome_of_status(status) if complete else Outcome.TRUNCATED
 
     def early_verdicts(self) -> Judged | None:
-        """The verdicts on an open request since the last call."""
+        """The verdicts on the open request since the last call."""
         if not self._unreported:
             return None
         verdicts, self._unreported = self._unreported, {}
@@ -219,7 +219,7 @@ class Measurement:
         return Judged(self.model, self.request_class, self._tenant(), verdicts, goodput_lost)
 
     def close(self, outcome: Outcome, status: int | None, at: float, *, event_stream: bool) -> Finished:
-        """The request is over: the last verdicts are given."""
+        """Give the final verdicts and return the record."""
         self._closed = True
         body = self._body
         record = Finished(
@@ -251,7 +251,8 @@ class Measurement:
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
                 record.unmetered = self._unmetered
-            self._meter = None  # it calls back to us: a cycle, which would be the collector's work for every request
+            # Breaks a reference cycle, which the garbage collector would have to free for each request.
+            self._meter = None
         return record
 
     def _add_trace(self, record: Finished) -> None:
@@ -287,7 +288,7 @@ class Measurement:
         return tenants.bounded(self._head.get(tenants.header.encode()))
 
     def check_deadline(self, now: float) -> None:
-        """Give the verdicts that time alone makes certain."""
+        """Give the verdicts that are certain at `now`, in monotonic seconds."""
         if self._meter is not None:
             self._meter.report(self._meter.judge.clock(now))
             self._update_deadline()
@@ -308,7 +309,7 @@ class Measurement:
 
 
 def _wait_before_relay(header: str | None) -> float:
-    """Seconds since the sender's x-request-start; 0 where the header is absent or not plausible."""
+    """Seconds since the sender's X-Request-Start; 0 if the header is absent or implausible."""
     if header is None or not header.startswith("t="):
         return 0.0
     try:

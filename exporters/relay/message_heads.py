@@ -5,8 +5,9 @@ import msgspec
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead, connection_tokens
 from exporters.relay.paths import forwarded_target
 
-_HOP_BY_HOP = frozenset(
+_DROPPED = frozenset(
     {
+        # Hop-by-hop headers.
         b"connection",
         b"keep-alive",
         b"proxy-connection",
@@ -16,27 +17,28 @@ _HOP_BY_HOP = frozenset(
         b"trailer",
         b"transfer-encoding",
         b"upgrade",
+        # Headers that depend on the peer or the framing.
+        b"host",
+        b"content-length",
+        b"expect",
     }
 )
-# Not forwarded either: each depends on the peer or on the framing.
-_PER_PEER = frozenset({b"host", b"content-length", b"expect"})
-_DROPPED = _HOP_BY_HOP | _PER_PEER
 _DROPPED_FOR_IDENTITY = _DROPPED | {b"accept-encoding"}
 
 
 class ResponseFraming(msgspec.Struct, frozen=True):
-    """How the client finds the end of a response."""
+    """The framing of a response to the client."""
 
     event_stream: bool
     chunked: bool
     delimited: bool
-    """Whether the end of the body is other than the close of the connection."""
+    """Whether the body ends without closing the connection."""
     reusable: bool
     """Whether the connection can carry another request."""
 
 
 def request_head(head: RequestHead, authority: str, prefix: str, framing: Header | None, *, identity: bool) -> bytes:
-    """The request's head for the engine; `identity` asks for an uncompressed response, which can be measured."""
+    """The request head for the engine; `identity` requests an uncompressed response, which can be measured."""
     dropped = _DROPPED_FOR_IDENTITY if identity else _DROPPED
     if b"connection" in head.fields:
         dropped = dropped | connection_tokens(head.headers)
@@ -55,9 +57,9 @@ def request_head(head: RequestHead, authority: str, prefix: str, framing: Header
 def response_head(
     request: RequestHead, head: ResponseHead, *, shortens_streams: bool, last: bool
 ) -> tuple[bytes, ResponseFraming]:
-    """The engine's response head for this client, and its framing; `last` closes the connection after it.
+    """The response head for the client, and its framing; `last` closes the connection after the response.
 
-    `shortens_streams` says that an event will be removed from an event stream, whose length is then not declared.
+    With `shortens_streams`, an event stream has no content-length, because its usage event is removed.
     """
     dropped = _DROPPED
     if b"connection" in head.fields:

@@ -1,4 +1,4 @@
-"""Measures one request from the bytes of its response: first token, gaps, usage, the engine's times, the outcome."""
+"""Measures a response: first token, gaps, usage, the engine's times, the outcome."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,25 +12,25 @@ from exporters.signals import Outcome, Verdict
 from exporters.verdicts import Ending, Judge, outcome_of_status
 
 MAX_HELD_EVENT = 64 * 1024
-"""An incomplete event is held back up to this size while the usage event is removed; that one is far smaller."""
+"""Bytes of an incomplete event that are held back to remove the usage event, which is far smaller."""
 
 MAX_PARSED = 8 * 1024 * 1024
-"""A unary response, or one event, is copied for parsing up to this size; a larger one passes unparsed."""
+"""Bytes of a unary response or an event that are buffered for parsing; larger ones pass unparsed."""
 
 MAX_FINGERPRINT = 100
-"""Characters of `system_fingerprint` that go into the record and become a label; vLLM's has 20 to 40."""
+"""Characters of `system_fingerprint` in the record and in a label; vLLM's has 20 to 40."""
 
 MAX_PATTERNS = 16
-"""A stream whose chunks differ in more than their text is not searched for a pattern after this many."""
+"""Patterns that are tried for a stream whose chunks differ in more than their text."""
 
 Verdicts = list[tuple[str, Verdict]]
 """Pairs of SLO name and verdict."""
 
 
 class Meter:
-    """Measures one response. The caller passes monotonic seconds, and bytes to `stream` or `unary`.
+    """Measures one response. Times are monotonic seconds; the bytes are passed to `stream` or `unary`.
 
-    The meter's clock stands still while a client that does not read holds the engine's response up.
+    The meter's clock stops while the client does not read, because that delays the engine's response.
     """
 
     __slots__ = (
@@ -88,23 +88,25 @@ class Meter:
         self.finish_reason: str | None = None
         self.overflow = False
         self.pattern: Pattern | None = None
-        """What the chunks of this stream have in common, once a chunk has shown it."""
+        """The pattern of this stream's chunks, if it is known."""
         self.paused = 0.0
-        """Seconds for which the client has held the response up."""
+        """Seconds for which the client delayed the response."""
         self._paused_at: float | None = None
         self._patterns_left = MAX_PATTERNS
-        self._one_choice = one_choice  # with n > 1 the choices' chunks interleave: no gap, no time per token
+        # With n > 1 the chunks of the choices interleave, so there are no gaps and no TPOT.
+        self._one_choice = one_choice
         self._strips_usage = strips_usage
         self._on_verdicts = on_verdicts
         self._splitter = sse.Splitter()
-        self._forwarded = 0  # bytes of the incomplete event that have gone to the client
+        # Bytes of the incomplete event that were forwarded.
+        self._forwarded = 0
         self._body = bytearray()
         self._done = False
         self._tokens_estimated = False
         self._error = False
 
     def stream(self, data: bytes, at: float) -> bytes:
-        """Measure a read of an event stream; returns what goes to the client: all but our own usage event."""
+        """Measure a read of an event stream and return the bytes for the client: all but an injected usage event."""
         if self.overflow:
             return data
         if (
@@ -114,7 +116,7 @@ class Meter:
             and b"\r" not in data
             and not self._splitter.pending
         ):
-            # One read, one event: how vLLM sends them.
+            # One read contains one event, as vLLM sends them.
             return b"" if self._measure_json(data[6:-2], at) and self._strips_usage else data
         events = self._splitter.feed(data)
         if not self._strips_usage:
@@ -136,9 +138,9 @@ class Meter:
         return b"".join(out) if len(out) != 1 else out[0]
 
     def count_chunk(self, at: float) -> None:
-        """Measure a chunk that carries output of the only choice, after the first such chunk."""
+        """Measure an output chunk after the first, of a response with one choice."""
         at -= self.paused
-        gap = at - self.last_at  # type: ignore[operator]  # a pattern is learnt from a chunk with output
+        gap = at - self.last_at  # type: ignore[operator]  # set by the first output chunk
         self.last_at = at
         self.chunks += 1
         self.gaps.recent.append(gap)
@@ -148,23 +150,24 @@ class Meter:
 
     @property
     def between_events(self) -> bool:
-        """Whether the next byte begins an event."""
+        """Whether the next byte starts an event."""
         return not self._splitter.pending and not self.overflow
 
     def pause(self, at: float) -> None:
-        """The client does not read, so the engine's response is held back."""
+        """Stop the clock: the client does not read."""
         if self._paused_at is None:
             self._paused_at = at
 
     def resume(self, at: float) -> None:
         if self._paused_at is not None:
-            if self.last_at is not None:  # chunks that were on their way when the pause began have been measured
+            # Chunks that arrived after the pause began were measured.
+            if self.last_at is not None:
                 self._paused_at = max(self._paused_at, self.last_at + self.paused)
             self.paused += at - self._paused_at
             self._paused_at = None
 
     def stream_end(self, at: float) -> bytes:
-        """The last bytes of an event stream that did not close its last event."""
+        """Measure an unterminated last event and return its bytes for the client."""
         rest = self._splitter.release()
         if not rest:
             return b""
@@ -174,7 +177,7 @@ class Meter:
         return rest[self._forwarded :]
 
     def unary(self, data: bytes) -> None:
-        """A piece of a whole-body response."""
+        """A piece of a unary response."""
         if len(self._body) + len(data) > MAX_PARSED:
             self.overflow = True
             self._body.clear()
@@ -182,18 +185,19 @@ class Meter:
             self._body += data
 
     def unary_end(self) -> None:
-        """The response body is complete."""
+        """Parse the complete unary response."""
         if self._body:
             try:
                 self._apply(sse.decode(bytes(self._body)))
             except (msgspec.DecodeError, UnicodeDecodeError):
-                self._error = False  # a body of another shape has no usage; the status decides
+                # The body is not a completion; the status decides the outcome.
+                self._error = False
             self._body.clear()
 
     def outcome(self, status: int, *, streams: bool, complete: bool) -> Outcome:
-        """The outcome of the request, once its response of this status has ended.
+        """The outcome of the request after its response ended.
 
-        `complete` says that the framing ended properly; an event stream must also have come to its own end.
+        `complete`: the framing ended properly. An event stream must also contain its own end.
         """
         if status >= 400:
             return outcome_of_status(status)
@@ -209,7 +213,7 @@ class Meter:
             self._on_verdicts(verdicts)
 
     def finish(self, outcome: Outcome, at: float) -> None:
-        """The request is over. Without usage from the engine, as for aborted requests, each chunk counts as a token."""
+        """Give the final verdicts. Without usage, as for aborted requests, each chunk counts as one token."""
         if self.completion_tokens is None and outcome is not Outcome.OK and self.chunks:
             self.completion_tokens = self.chunks
             self._tokens_estimated = True
@@ -229,7 +233,7 @@ class Meter:
         )
 
     def latencies(self) -> dict[str, Any]:
-        """The record's times in seconds: ttft, ttft_answer, tpot, itl_p50, itl_p95 and the histogram of gaps."""
+        """Times of the record in seconds: ttft, ttft_answer, tpot, itl_p50, itl_p95 and the histogram of gaps."""
         if self.first_at is None or self.last_at is None:
             return {}
         latencies: dict[str, Any] = {"ttft": self.first_at - self.zero}
@@ -254,7 +258,7 @@ class Meter:
             self.overflow = True
 
     def _measure_event(self, event: bytes, at: float) -> bool:
-        """Measure one event; True when it is the usage event and nothing else."""
+        """Measure one event; return whether it carries only usage."""
         data = sse.payload(event)
         if data == sse.DONE:
             self._done = True
@@ -262,11 +266,12 @@ class Meter:
         return bool(data) and self._measure_json(data, at)
 
     def _measure_json(self, data: bytes, at: float) -> bool:
-        """Measure one JSON event; True when it is the usage event and nothing else."""
+        """Measure one JSON event; return whether it carries only usage."""
         try:
             event = sse.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return False  # not the shape of a completion: forwarded, and nothing to count
+            # Not a completion event; it is forwarded and not counted.
+            return False
         if event.output:
             if self.answer_at is None and event.answer:
                 self.answer_at = at - self.paused

@@ -1,4 +1,4 @@
-"""Which request paths are metered, which pass through and which are refused."""
+"""Selects the request paths that are metered, passed through or rejected."""
 
 import posixpath
 from collections.abc import Iterable
@@ -7,8 +7,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 METERED = frozenset({"/v1/chat/completions", "/v1/completions"})
 
-# Inference and model paths of the engines; everything else (/metrics, /sleep, /v1/load_lora_adapter, whatever comes
-# next) acts on the engine itself and must be allowed by name.
+# Inference and model paths of the engines. All other paths (/metrics, /sleep, /v1/load_lora_adapter) expose or control
+# the engine; the operator must allow each of them.
 PASSED = frozenset(
     {
         "/v1/models",
@@ -31,7 +31,7 @@ PASSED_BELOW = ("/v1/audio/", "/v1/models/")
 
 
 class Route(Enum):
-    """What happens to a request by its path."""
+    """How the relay handles a request path."""
 
     METERED = "metered"
     PASSED = "passed"
@@ -42,7 +42,7 @@ _ROUTES = dict.fromkeys(PASSED, Route.PASSED) | dict.fromkeys(METERED, Route.MET
 
 
 def normalise(target: str) -> str:
-    """The path that an engine would see: decoded, dot segments and double slashes gone, no query."""
+    """The path as the engine resolves it: decoded, without dot segments, double slashes or a query."""
     if target in METERED:
         return target
     if target.startswith("/"):
@@ -57,7 +57,7 @@ def normalise(target: str) -> str:
 
 
 def forwarded_target(target: str) -> str:
-    """The target that the engine gets: the path that was matched, and no byte that could end the request line."""
+    """The request target for the engine: the matched path, encoded so that it cannot end the request line."""
     path, mark, query = target.partition("?")
     matched = normalise(target)
     if matched == path:
@@ -66,7 +66,7 @@ def forwarded_target(target: str) -> str:
 
 
 def route(target: str, allowed: Iterable[str] = ()) -> Route:
-    """Where a request line's target leads; `allowed` adds exact paths."""
+    """The route of a request target; `allowed` adds exact paths."""
     path = normalise(target)
     listed = _ROUTES.get(path)
     if listed is not None:

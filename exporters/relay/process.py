@@ -1,4 +1,4 @@
-"""The relay process: takes the listening socket from the supervisor and serves until it has to drain."""
+"""The relay process: serves on the listening socket of the supervisor until it drains."""
 
 import asyncio
 import itertools
@@ -27,7 +27,7 @@ logger = logging.getLogger("vllm_slo.relay")
 
 
 async def serve(config: ChildConfig) -> None:
-    """Relay until standard input ends, then drain: stop accepting, let open requests end, flush the records."""
+    """Relay until standard input ends, then drain: stop accepting, wait for open requests, flush the records."""
     loop = asyncio.get_running_loop()
     tls = _tls(config, loop)
     sender = Sender(config.records_path, Hello(config.process, config.run_id), loop)
@@ -63,7 +63,7 @@ async def serve(config: ChildConfig) -> None:
 
 
 def _tls(config: ChildConfig, loop: asyncio.AbstractEventLoop) -> ssl.SSLContext | None:
-    """The context for clients; SIGHUP reads its files again."""
+    """The TLS context for clients; SIGHUP reloads its files."""
     certificate = config.sidecar.certificate
     if certificate is None:
         return None
@@ -73,9 +73,9 @@ def _tls(config: ChildConfig, loop: asyncio.AbstractEventLoop) -> ssl.SSLContext
         try:
             expiry = datetime.fromtimestamp(certificate.load_into(context), UTC)
         except UsageError as error:
-            logger.error("%s; keeping the old certificate", error)  # noqa: TRY400 - the message says all
+            logger.error("%s; keeping the old certificate", error)  # noqa: TRY400 - the message is complete
         else:
-            logger.info("certificate read again, it ends on %s UTC", f"{expiry:%Y-%m-%d %H:%M:%S}")
+            logger.info("certificate reloaded, it expires on %s UTC", f"{expiry:%Y-%m-%d %H:%M:%S}")
 
     loop.add_signal_handler(signal.SIGHUP, reload)
     return context

@@ -1,4 +1,4 @@
-"""Sends records to the exporter in numbered batches, again until the exporter acknowledges them."""
+"""Sends records to the exporter in numbered batches, and resends them until they are acknowledged."""
 
 import asyncio
 import itertools
@@ -10,7 +10,7 @@ import msgspec
 from exporters.records import Ack, Batch, Frames, Hello, Record, Snapshot, frame
 
 MAX_RECORDS = 50_000
-"""Unacknowledged records in memory; beyond it the oldest are dropped and counted."""
+"""Unacknowledged records in memory; above this limit the oldest are dropped and counted."""
 
 BATCH_RECORDS = 500
 RECONNECT_SECONDS = 0.1
@@ -19,13 +19,13 @@ _decode_ack = msgspec.msgpack.Decoder(Ack).decode
 
 
 class Outbox:
-    """Numbers records and stores the unacknowledged ones; it has no socket."""
+    """Numbers the records and stores the unacknowledged ones."""
 
     def __init__(self, limit: int = MAX_RECORDS) -> None:
         self._limit = limit
         self._records: deque[Record] = deque()
-        self._first = 1  # the number of the oldest record
-        self._unsent = 1  # the number of the next one to send
+        # The numbers of the oldest record and of the next one to send.
+        self._first = self._unsent = 1
         self.dropped = 0
 
     def add(self, record: Record) -> None:
@@ -37,7 +37,7 @@ class Outbox:
             self.dropped += 1
 
     def batches(self) -> list[Batch]:
-        """The records not sent on this connection; they count as sent after this call."""
+        """The records not yet sent on this connection, which are then considered sent."""
         end = self._first + len(self._records)
         start = self._unsent - self._first
         self._unsent = end
@@ -55,7 +55,7 @@ class Outbox:
             self._first += 1
 
     def connection_lost(self) -> None:
-        """Records that were sent and not acknowledged must be sent again."""
+        """Mark all unacknowledged records as unsent."""
         self._unsent = self._first
 
     @property
@@ -64,7 +64,7 @@ class Outbox:
 
 
 class Sender(asyncio.Protocol):
-    """Keeps a connection to the exporter's socket and moves the outbox over it."""
+    """Maintains a connection to the exporter's socket and sends the outbox over it."""
 
     def __init__(self, path: str, hello: Hello, loop: asyncio.AbstractEventLoop) -> None:
         self.outbox = Outbox()
@@ -105,7 +105,7 @@ class Sender(asyncio.Protocol):
             self._retry = self._loop.create_task(self._connect())
 
     def flush(self) -> None:
-        """Send what has not been sent."""
+        """Send the unsent records."""
         if self._transport is not None:
             for batch in self.outbox.batches():
                 self._transport.write(frame(batch))
@@ -114,10 +114,10 @@ class Sender(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(frame(snapshot))
 
-    async def close(self, patience: float) -> None:
-        """Flush and wait up to `patience` seconds until everything is acknowledged."""
+    async def close(self, seconds: float) -> None:
+        """Flush and wait up to this many seconds until all records are acknowledged."""
         self.flush()
-        until = self._loop.time() + patience
+        until = self._loop.time() + seconds
         while self.outbox.unacknowledged and self._loop.time() < until:
             await asyncio.sleep(0.01)
         self._closing = True

@@ -1,8 +1,9 @@
-"""What all requests of one relay process share: the engine's connections, the open requests, records, timeouts."""
+"""The state of a relay process: engine connections, open requests, records and timeouts."""
 
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import Callable
 from math import inf
 
@@ -21,14 +22,14 @@ from exporters.slos import SloFile
 
 FLUSH_SECONDS = 0.05
 SNAPSHOT_SECONDS = 0.25
+# Client timeouts are far longer.
 TIMEOUT_CHECK_SECONDS = 1.0
-"""Between checks for silent clients; their timeouts are far longer."""
 
 _logger = logging.getLogger("vllm_slo.relay")
 
 
 class Relay:
-    """The state of a relay process, and the timer that sends records, reports open requests and ends late ones."""
+    """The state of a relay process, and its timer, which sends records and snapshots and enforces timeouts."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Relay:
             on_failure=self.metering_failed,
         )
         self._next_deadline = inf
-        """The earliest time after which a verdict on an open request is certain."""
+        """The earliest deadline of an open request, in monotonic seconds."""
         self._sender = sender
         self._open: set[Exchange] = set()
         self._to_fold: list[Measurement] = []
@@ -72,7 +73,7 @@ class Relay:
         self._timer = self.loop.call_at(self._next_tick, self._tick)
 
     def stop(self) -> None:
-        """No further ticks."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -92,25 +93,20 @@ class Relay:
         self._sender.outbox.add(record)
 
     def metering_failed(self, error: Exception) -> None:
-        """A request goes on unmetered."""
         self._log_once("metering failed; the request is forwarded unmetered", error)
 
     def exchange_failed(self, error: Exception) -> None:
-        """A request could not go on."""
-        self._log_once("a request was ended by a fault of the sidecar", error)
+        self._log_once("a request failed because of an internal error", error)
 
     def _log_once(self, message: str, error: Exception) -> None:
-        """Only the first of a kind; the series count all."""
+        """Log only the first error of each kind; the series count all."""
         if message not in self._logged:
             self._logged.add(message)
-            trace = error.__traceback__
-            while trace is not None and trace.tb_next is not None:
-                trace = trace.tb_next
-            place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "?"
-            _logger.error("%s: %r at %s", message, error, place)
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            _logger.error("%s: %r at %s:%s", message, error, frame.filename, frame.lineno)
 
     def drain(self) -> None:
-        """Let open requests finish and accept no further ones."""
+        """Accept no further requests; open requests continue."""
         self.draining = True
         for connection in list(self.connections):
             connection.drain()
@@ -118,7 +114,7 @@ class Relay:
         self._send_snapshot()
 
     def close(self) -> None:
-        """End what is still open, with its record."""
+        """Cut the open requests, each with a record."""
         for exchange in list(self._open):
             exchange.cut(Outcome.UPSTREAM_ERROR, "the sidecar is shutting down")
         self.pool.close()
@@ -137,7 +133,8 @@ class Relay:
             for connection in list(self.connections):
                 connection.check_timeouts(time.monotonic())
             self._to_fold = [exchange.measurement for exchange in self._open]
-        while self._to_fold and not self._to_fold.pop().fold_gaps():  # one a tick: each takes half a millisecond
+        # One fold per tick, as each takes half a millisecond.
+        while self._to_fold and not self._to_fold.pop().fold_gaps():
             pass
         self._next_tick = max(self._next_tick + FLUSH_SECONDS, now)
         self._timer = self.loop.call_at(self._next_tick, self._tick)
@@ -165,15 +162,13 @@ class Relay:
 
     def _cut_timed_out(self) -> None:
         first, idle = self.config.cut_first_token, self.config.cut_idle
-        if first is None and idle is None:
-            return
         now = time.monotonic()
         for exchange in list(self._open):
             measurement = exchange.measurement
             if first is not None and measurement.phase is Phase.WAITING and now - measurement.zero > first:
                 exchange.cut(Outcome.TIMEOUT_FIRST_TOKEN, f"no first token within {first:g} s")
             elif idle is not None and now - exchange.last_byte_at > idle:
-                exchange.cut(Outcome.TIMEOUT_IDLE, f"no byte from the engine for {idle:g} s")
+                exchange.cut(Outcome.TIMEOUT_IDLE, f"the engine sent no data for {idle:g} s")
 
     def _send_snapshot(self) -> None:
         rows: dict[tuple[str, str], OpenRequests] = {}

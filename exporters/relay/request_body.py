@@ -1,4 +1,4 @@
-"""Parses what metering needs of a request body, and asks the engine for usage where the client did not."""
+"""Parses the fields of a request body that metering uses, and adds `stream_options.include_usage`."""
 
 import hashlib
 from typing import Annotated
@@ -6,10 +6,9 @@ from typing import Annotated
 import msgspec
 
 CHARACTERS_PER_TOKEN = 4
-"""Before usage is known, prompt tokens are estimated as decoded text characters / 4; images are not counted."""
+"""Estimates prompt tokens from decoded text characters until usage is known; images are not counted."""
 
-
-# The records and spans have 64 bits: a body with a number beyond that is not understood.
+# Records and spans have 64-bit integers; a body with a larger number is not parsed.
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -42,7 +41,7 @@ _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises for bytes that are no JSON, or nested too deeply."""
+"""Raised by decoding invalid or too deeply nested JSON."""
 
 
 class RequestBody(msgspec.Struct, frozen=True):
@@ -59,7 +58,7 @@ class RequestBody(msgspec.Struct, frozen=True):
 
 
 def parse(data: bytes, salt: bytes) -> RequestBody | None:
-    """The request, or None where the body is not the JSON that these endpoints take."""
+    """The parsed request, or None if the body is not valid JSON for these endpoints."""
     try:
         body = _decode(data)
     except NOT_JSON:
@@ -68,7 +67,7 @@ def parse(data: bytes, salt: bytes) -> RequestBody | None:
     return RequestBody(
         model=body.model,
         prompt_tokens=_prompt_tokens(body),
-        # vLLM prefers the second name where both are set
+        # vLLM prefers max_completion_tokens if both are set.
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         stream=bool(body.stream),
         includes_usage=bool(options and options.include_usage),
@@ -79,10 +78,10 @@ def parse(data: bytes, salt: bytes) -> RequestBody | None:
 
 
 def with_usage(body: bytes) -> bytes:
-    """The same body with `stream_options.include_usage` on; every other value keeps its bytes.
+    """The body with `stream_options.include_usage` set; the bytes of all other values are unchanged.
 
     Raises:
-        msgspec.DecodeError, UnicodeDecodeError, RecursionError: the body is no JSON object, or nested too deeply.
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: the body is not a JSON object, or too deeply nested.
     """
     fields = _decode_raw(body)
     options: dict[str, msgspec.Raw] = {}

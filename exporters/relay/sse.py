@@ -1,16 +1,15 @@
-"""Cuts a server-sent event stream into events without changing a byte, and decodes what each one carries."""
+"""Splits a server-sent event stream into events without changing a byte, and decodes their payload."""
 
 import re
 from typing import Annotated
 
 import msgspec
 
-# A blank line in any mix of line ends; `\r` counts alone only where no `\n` follows.
+# A blank line with any line ends; a `\r` is a line end only if no `\n` follows.
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
 _LINE = re.compile(rb"\r\n|\n|\r")
 
-
-# Bounded, because the records that carry them have 64 bits.
+# Bounded, because records have 64-bit integers.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -36,7 +35,8 @@ class EngineTimes(msgspec.Struct):
     """vLLM's per-request `metrics` (>= 0.25, --enable-per-request-metrics); milliseconds."""
 
     queue_time_ms: float | None = None
-    time_to_first_token_ms: float | None = None  # counted from *scheduled*: the prefill time
+    time_to_first_token_ms: float | None = None
+    """Since the request was scheduled, which makes it the prefill time."""
     generation_time_ms: float | None = None
 
 
@@ -57,7 +57,7 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """One JSON event of a completion stream, or a whole unary body."""
+    """One JSON event of a completion stream, or a complete unary body."""
 
     choices: list[_Choice] = []
     usage: Usage | None = None
@@ -72,7 +72,8 @@ class Event(msgspec.Struct, gc=False):
     @property
     def output(self) -> bool:
         """Whether any choice carries content, text, reasoning or a tool call."""
-        for choice in self.choices:  # a loop, as `any` of a generator takes three times as long
+        # `any` with a generator takes three times as long.
+        for choice in self.choices:
             delta = choice.delta
             if choice.text or (
                 delta is not None and (delta.content or delta.reasoning or delta.reasoning_content or delta.tool_calls)
@@ -101,7 +102,7 @@ DONE = b"[DONE]"
 
 
 class Splitter:
-    """Turns reads into whole events: the bytes of each with its blank line, in order, none lost."""
+    """Splits reads into complete events, each with its blank line."""
 
     __slots__ = ("_pending",)
 
@@ -109,16 +110,18 @@ class Splitter:
         self._pending = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The events that `data` completes; the rest is pending."""
+        """The events that `data` completes; the remaining bytes are pending."""
         if not self._pending and data.endswith(b"\n\n") and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
-            return [data]  # one read, one event: how vLLM sends them
+            # One read contains one event, as vLLM sends them.
+            return [data]
         if self._pending:
             data = self._pending + data
         events, start = [], 0
         for blank in _BLANK.finditer(data):
             end = blank.end()
+            # The `\n` of this line end may be in the next read.
             if end == len(data) and data.endswith(b"\r"):
-                break  # the `\n` of this line end may still be on its way
+                break
             events.append(data[start:end])
             start = end
         self._pending = data[start:]
@@ -126,17 +129,17 @@ class Splitter:
 
     @property
     def pending(self) -> bytes:
-        """The bytes of the event that is not complete."""
+        """The bytes of the incomplete event."""
         return self._pending
 
     def release(self) -> bytes:
-        """Return the pending bytes and forget them: the stream has ended."""
+        """Return and clear the pending bytes."""
         pending, self._pending = self._pending, b""
         return pending
 
 
 def payload(event: bytes) -> bytes:
-    """The `data:` of an event; empty for comments and other fields."""
+    """The `data` field of an event; empty if there is none."""
     if event.startswith(b"data: ") and event.endswith(b"}\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
         return event[6:-2]
     lines = [line[5:].removeprefix(b" ") for line in _LINE.split(event) if line.startswith(b"data:")]

@@ -1,4 +1,4 @@
-"""W3C trace context: reads the client's `traceparent`, and writes one that makes the engine's span a child of ours."""
+"""W3C trace context: reads the client's `traceparent`, and writes one with our span as the parent of the engine's."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _SAMPLED = 0x01
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The client's span, as its `traceparent` names it; ids in lower-case hex."""
+    """The client's span from its `traceparent`; ids are lower-case hex."""
 
     trace_id: str
     span_id: str
@@ -21,14 +21,14 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class OwnSpan:
-    """Our span of one request: in the caller's trace, or in one of its own."""
+    """Our span of one request, in the caller's trace or in a new trace."""
 
     trace_id: str
     span_id: str
 
 
 def parse_traceparent(headers: list[Header]) -> Caller | None:
-    """The client's span; None without a `traceparent`, with several, or with one that breaks the specification."""
+    """The client's span, or None unless there is exactly one `traceparent` and it is valid."""
     values = [value for name, value in headers if name == b"traceparent"]
     if len(values) != 1:
         return None
@@ -36,13 +36,14 @@ def parse_traceparent(headers: list[Header]) -> Caller | None:
     if match is None:
         return None
     version, trace_id, span_id, flags, more = match.groups()
-    if version == b"00" and more is not None:  # only a later version may have more fields
+    # Only later versions may have more fields.
+    if version == b"00" and more is not None:
         return None
     return Caller(trace_id.decode(), span_id.decode(), bool(int(flags, 16) & _SAMPLED))
 
 
 def new_span(caller: Caller | None) -> OwnSpan:
-    """A child of the caller's span, or the root of a trace."""
+    """A child of the caller's span, or the root span of a new trace."""
     if caller is not None:
         return OwnSpan(caller.trace_id, os.urandom(8).hex())
     ids = os.urandom(24).hex()
@@ -50,9 +51,9 @@ def new_span(caller: Caller | None) -> OwnSpan:
 
 
 def with_traceparent(headers: list[Header], caller: Caller | None, span: OwnSpan) -> list[Header]:
-    """The headers for the engine: our span as the parent, always sampled, because vLLM drops its span otherwise.
+    """The headers for the engine: our span is the parent, always sampled, because vLLM drops unsampled spans.
 
-    `tracestate` is forwarded where its `traceparent` is valid, and dropped otherwise.
+    `tracestate` is forwarded only with a valid `traceparent`.
     """
     dropped = {b"traceparent"} if caller is not None else {b"traceparent", b"tracestate"}
     own = b"traceparent", f"00-{span.trace_id}-{span.span_id}-01".encode()

@@ -1,4 +1,4 @@
-"""Connections to the engine: a pool of idle ones, and a protocol that parses the responses."""
+"""Connections to the engine: a pool of idle connections, and a protocol that parses the responses."""
 
 import asyncio
 import os
@@ -13,12 +13,12 @@ from exporters.relay import http1_parser
 from exporters.relay.http1_parser import ResponseHead
 
 IDLE_SECONDS = 4.0
-"""Idle connections retire before uvicorn, which vLLM serves with, closes them at 5 s under our next request."""
+"""Idle connections are closed before uvicorn, the HTTP server of vLLM, closes them after 5 s."""
 
 _RESPONSE_BEGINS = b"HTTP/1."
 
 MAX_RESPONSE_HEAD = 256 * 1024
-"""Bytes of an engine's status line and headers."""
+"""Bytes of a response's status line and headers."""
 
 
 class ResponseHandler(Protocol):
@@ -31,42 +31,26 @@ class ResponseHandler(Protocol):
     def on_writable(self, *, writable: bool) -> None: ...
 
     def fast_path(self) -> Callable[[bytes], bool] | None:
-        """A function that takes the next read of a chunked body and returns whether it could; None: parse it."""
+        """A function that handles a read of a chunked body and returns whether it could; None: always parse."""
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """One connection to the engine; it serves one exchange at a time."""
-
-    __slots__ = (
-        "_body",
-        "_exchange",
-        "_fast_path",
-        "_head_buffer",
-        "_head_only",
-        "_keep_alive",
-        "_paused",
-        "_pool",
-        "idle_since",
-        "response_begun",
-        "reused",
-        "transport",
-        "unwritten",
-    )
+    """A connection to the engine, which serves one exchange at a time."""
 
     def __init__(self, pool: "UpstreamPool") -> None:
         self._pool = pool
         self.transport: asyncio.Transport
         self._exchange: ResponseHandler | None = None
         self._head_only = False
-        self._head_buffer = b""  # an incomplete head
+        self._head_buffer = b""
         self._body: http1_parser.Body | None = None
         self._fast_path: Callable[[bytes], bool] | None = None
         self._keep_alive = False
         self._paused = False
         self.response_begun = False
-        """Whether a byte of a response has arrived."""
+        """Whether the first byte of the response has arrived."""
         self.unwritten = False
-        """Whether a part of the request is still in our memory."""
+        """Whether part of the request is still in the write buffer."""
         self.reused = False
         self.idle_since = 0.0
 
@@ -77,7 +61,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.response_begun = False
 
     def abandon(self) -> None:
-        """The response is not needed: close at once, so that the engine stops working on it."""
+        """Close at once, so that the engine stops processing the request."""
         self._exchange = self._fast_path = None
         self.transport.abort()
 
@@ -94,8 +78,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        # A write goes out at once, and `pause_writing` reports what the kernel does not take. Not 0: for uvloop's TLS
-        # an empty buffer would then be full.
+        # `pause_writing` reports any unsent byte. Not 0: uvloop's TLS would treat an empty buffer as full.
         self.transport.set_write_buffer_limits(high=1, low=0)
 
     def data_received(self, data: bytes) -> None:
@@ -103,7 +86,8 @@ class UpstreamConnection(asyncio.Protocol):
         if fast_path is not None and fast_path(data):
             return
         exchange = self._exchange
-        if exchange is None:  # bytes without a request: the next response could not be told from them
+        # Bytes without a request would be parsed as the next response.
+        if exchange is None:
             self.transport.abort()
             return
         at = time.monotonic()
@@ -111,7 +95,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.response_begun = True
         try:
             self._parse(exchange, data, at)
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave the client waiting
+        except Exception as error:  # noqa: BLE001 - an internal error must not leave the client waiting
             self._exchange = None
             self.transport.abort()
             exchange.on_fault(error, at)
@@ -140,17 +124,18 @@ class UpstreamConnection(asyncio.Protocol):
         """The head, if it is complete, and the bytes after it."""
         data = self._head_buffer + data
         if not data.startswith(_RESPONSE_BEGINS[: len(data)]):
-            raise http1_parser.BadHttpError("another protocol")
+            raise http1_parser.BadHttpError("not HTTP")
         while end := http1_parser.head_end(data, "response"):
             head = http1_parser.parse_response(data[:end], head_only=self._head_only)
             data = data[end:]
+            # Interim responses (1xx) are not forwarded.
             if head.status >= 200:
                 break
             if head.status == 101:
-                raise http1_parser.BadHttpError("an upgrade without a request for one")
-        else:  # 100 Continue and the like are between the engine and us
+                raise http1_parser.BadHttpError("unrequested protocol upgrade")
+        else:
             if len(data) > MAX_RESPONSE_HEAD:
-                raise http1_parser.BadHttpError("an endless head")
+                raise http1_parser.BadHttpError("response head too large")
             self._head_buffer = data
             return None, b""
         self._head_buffer = b""
@@ -170,9 +155,9 @@ class UpstreamConnection(asyncio.Protocol):
             exchange.on_broken(at)
 
     def _finish(self, *, clean: bool) -> None:
-        """The response is complete: the connection is free for another request."""
+        """The response is complete: reuse or close the connection."""
         self._exchange = None
-        # What we have not finished writing would be read as the next request.
+        # The engine would read unsent bytes of this request as the next request.
         if self._keep_alive and clean and not self.unwritten and not self._head_only:
             self.pause(pause=False)
             self._pool.release(self)
@@ -187,7 +172,7 @@ class UpstreamConnection(asyncio.Protocol):
         at = time.monotonic()
         try:
             if exc is None and isinstance(self._body, http1_parser.CloseDelimitedBody):
-                exchange.on_read(None, [], at, ended=True)  # the close is the end of such a body
+                exchange.on_read(None, [], at, ended=True)
             else:
                 exchange.on_lost(at)
         except Exception as error:  # noqa: BLE001 - as in data_received
@@ -205,7 +190,7 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class UpstreamPool:
-    """Connections to one origin; the idle one that was used last is reused first."""
+    """Connections to one origin; the most recently used idle connection is reused first."""
 
     def __init__(self, origin: Origin, connect_timeout: float, loop: asyncio.AbstractEventLoop) -> None:
         self.origin = origin
@@ -215,7 +200,7 @@ class UpstreamPool:
         self._connecting: set[asyncio.Task[None]] = set()
 
     def acquire(self) -> UpstreamConnection | None:
-        """An idle connection that the engine cannot have closed yet, if there is one."""
+        """An idle connection that the engine has not closed, or None."""
         now = time.monotonic()
         while self._idle:
             connection = self._idle.pop()
@@ -237,7 +222,7 @@ class UpstreamPool:
                         lambda: UpstreamConnection(self), self.origin.host, self.origin.port, ssl=self.origin.tls
                     )
             except TimeoutError:
-                on_failure(f"no connection within {self._connect_timeout:g} s")
+                on_failure(f"connection timed out after {self._connect_timeout:g} s")
             except ssl.SSLError as error:
                 on_failure(tls_reason(error))
             except OSError as error:
@@ -259,7 +244,7 @@ class UpstreamPool:
             self._idle.remove(connection)
 
     def close_idle(self) -> None:
-        """Close the connections that have been idle too long; called periodically."""
+        """Close expired idle connections; called periodically."""
         oldest = time.monotonic() - IDLE_SECONDS
         while self._idle and self._idle[0].idle_since < oldest:
             self._idle.pop(0).transport.close()

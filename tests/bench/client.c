@@ -1,12 +1,13 @@
-// A load client that costs little: one thread, epoll, keep-alive; each connection asks again when its answer has ended.
+// A load client with little overhead: one thread, epoll, keep-alive; each connection sends its next request when a
+// response ends.
 //
 //     client port=P connections=N seconds=S [warmup=S] [tokens=N pace=MICROSECONDS tick=0|1 cut=N]
 //            [think=MICROSECONDS] [requests=N]
 //
-// With tokens it asks for streams (see engine.c), else for whole answers. Connections start at random times within the
-// first half of the warm-up; think is a mean. What falls into the measured seconds is counted, errors always. It
-// prints `begin` and `end` when it begins and ends to measure, then one line of JSON; times are microseconds. With
-// requests=N it asks for no more than these and ends with the last; SIGTERM ends it as well.
+// With tokens it requests streams (see engine.c), else unary responses. Connections start at random times in the first
+// half of the warm-up; think is the mean pause between requests. Only the measured seconds are counted, but all errors.
+// It prints `begin` and `end` at the start and end of the measurement, then one line of JSON; times are in microseconds.
+// It ends after requests=N requests or on SIGTERM.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -22,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct line {  // kept up to its room: what is looked for stands at the front
+struct line {  // longer lines are truncated, as only their start is needed
     char text[512];
     int size;
 };
@@ -30,9 +31,9 @@ struct line {  // kept up to its room: what is looked for stands at the front
 struct connection {
     int socket;
     enum { CLOSED, CONNECTING, IDLE, HEAD, BODY, CHUNK_SIZE, CHUNK, CHUNK_END, TRAILER } state;
-    uint64_t start, asked, last;  // nanoseconds: when to ask next, or 0; of this request and its last stamped chunk
+    uint64_t start, asked, last;  // nanoseconds: of the next request or 0, of this request, of its last stamped chunk
     struct line framing, payload;
-    size_t left;  // of the body or its chunk
+    size_t left;  // bytes of the body or the chunk
     int status, stamped;
     bool chunked, done;
 };
@@ -86,7 +87,7 @@ static void disconnect(struct connection *c, uint64_t pause) {
 static void fail(struct connection *c) {
     errors++;
     ended++;
-    disconnect(c, 10000000);  // not at once: a proxy that refuses would be asked without end
+    disconnect(c, 10000000);  // a pause, so that a proxy that refuses connections is not flooded
 }
 
 static void ask(struct connection *c) {
@@ -96,7 +97,7 @@ static void ask(struct connection *c) {
         c->socket = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
         setsockopt(c->socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         c->state = CONNECTING;
-        (void)!connect(c->socket, (struct sockaddr *)&address, sizeof address);  // epoll tells how it went
+        (void)!connect(c->socket, (struct sockaddr *)&address, sizeof address);  // epoll reports the result
         struct epoll_event all = {EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.ptr = c}};
         epoll_ctl(epoll, EPOLL_CTL_ADD, c->socket, &all);
         return;
@@ -123,7 +124,7 @@ static void finish(struct connection *c) {
 }
 
 static void lose(struct connection *c) {
-    if (c->state == IDLE) return disconnect(c, 0);  // a proxy may close a connection that has nothing to do
+    if (c->state == IDLE) return disconnect(c, 0);  // a proxy may close an idle connection
     if (c->state == CONNECTING) asked++;
     if (c->status != 200) return fail(c);
     cut_short++;
@@ -131,7 +132,7 @@ static void lose(struct connection *c) {
     disconnect(c, 10000000);
 }
 
-// Takes bytes up to the end of the line; true when it is whole, without its end.
+// Takes bytes up to the end of the line; true when the line is complete.
 static bool take(struct line *line, const char **at, const char *end) {
     const char *stop = memchr(*at, '\n', end - *at);
     size_t size = (stop ? stop : end) - *at, room = sizeof line->text - 1 - line->size;
@@ -162,7 +163,7 @@ static void payload(struct connection *c, const char *at, const char *end) {
         if (!stamp) continue;
         if (measuring()) {
             chunks++;
-            merged += c->stamped && c->last == now;  // in one read with the chunk before
+            merged += c->stamped && c->last == now;  // in one read with the previous chunk
             note(&delay, now - strtoull(stamp + 3, NULL, 16));
             if (c->stamped) note(&gap, now - c->last);
             else note(&first, now - c->asked);
@@ -191,7 +192,7 @@ static void consume(struct connection *c, const char *at, const char *end) {
         case CHUNK_END: if (take(&c->framing, &at, end)) c->state = CHUNK_SIZE; break;
         case TRAILER: if (take(&c->framing, &at, end) && !*c->framing.text) finish(c); break;
         case CLOSED: return;
-        default: return fail(c);  // bytes that nobody asked for
+        default: return fail(c);  // unexpected bytes
         }
     }
 }
@@ -205,7 +206,7 @@ static void handle(struct connection *c, uint32_t events) {
         now = nanoseconds();
         if (got <= 0) return lose(c);
         consume(c, bytes, bytes + got);
-        if (got < (ssize_t)sizeof bytes && !(events & EPOLLRDHUP)) return;  // edge-triggered: all was read
+        if (got < (ssize_t)sizeof bytes && !(events & EPOLLRDHUP)) return;  // edge-triggered: all bytes were read
     }
 }
 
@@ -222,7 +223,7 @@ static void report(const char *name, struct samples *samples) {
     printf("}");
 }
 
-// False: a flag that is not known.
+// False: an unknown flag.
 static bool read_flag(const char *word) {
     size_t size = strcspn(word, "=");
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
@@ -246,7 +247,7 @@ static void write_request(void) {
 
 int main(int count, char **words) {
     for (int i = 1; i < count; i++)
-        if (!read_flag(words[i])) return fprintf(stderr, "client: %s is no flag of mine\n", words[i]), 2;
+        if (!read_flag(words[i])) return fprintf(stderr, "client: unknown flag %s\n", words[i]), 2;
     write_request();
     signal(SIGTERM, stop);
     epoll = epoll_create1(0);

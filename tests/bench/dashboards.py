@@ -1,8 +1,8 @@
-"""`python -m tests.bench.dashboards`: what the first load of each dashboard costs a real Prometheus.
+"""`python -m tests.bench.dashboards`: measures the cost of loading each dashboard on a real Prometheus.
 
-Blocks hold what 28 days of 20 engines x 8 classes would have left, of every series that a dashboard asks: scraped ones
-every 15 s as far back as a dashboard looks when it opens and twice a day before, recorded ones every 5 minutes all the
-time. Each query is asked alone, over the time range that its dashboard opens with.
+Blocks contain 28 days of 20 engines x 8 classes for all series that a dashboard queries: recorded series every 5
+minutes, scraped series every 15 s in the default time range of the dashboards and twice a day before it. Each query
+runs alone, over the default time range of its dashboard.
 """
 
 import argparse
@@ -31,11 +31,11 @@ from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_
 PORT = 19392
 PAST = 28 * DAY
 MOST = 3.0
-"""Seconds of the processors that the first load of a dashboard may take Prometheus."""
+"""Limit for the CPU seconds of Prometheus for loading a dashboard."""
 
 
 def values(engines: int, classes: int) -> dict[str, tuple[str, ...]]:
-    """What each label may be; one of another name has three values."""
+    """The values of each label; other labels have three values."""
     recorded_windows = windows(load(SHIPPED))
     lengths = {*recorded_windows.direct, *recorded_windows.of_steps, *recorded_windows.of_dozens}
     return {
@@ -67,13 +67,14 @@ def values(engines: int, classes: int) -> dict[str, tuple[str, ...]]:
 
 
 def lines(ages: Mapping[str, int], engines: int, classes: int, now: int) -> Iterator[str]:
-    """OpenMetrics text of series, by their age in seconds; each engine has its own sidecar."""
-    random, value_of = Random(1), values(engines, classes)  # noqa: S311 - figures, no secrets
+    """OpenMetrics text of series, by the age of their oldest sample in seconds; each engine has its own sidecar."""
+    random, value_of = Random(1), values(engines, classes)  # noqa: S311 - reproducible
     recorded = {each.name for each in RECORDED}
     from_one = {FIRING, *(name for each in LOAD_SIGNALS for name in (each.name, each.bucket))}
     buckets = {each.bucket: (*map(str, each.bounds), "+Inf") for each in SIGNALS}
     for name, back in sorted(ages.items()):
-        since = now - back - STEP  # the first point looks back, too
+        # The first point of a range query looks back, too.
+        since = now - back - STEP
         scraped = (*range(now - PAST, since, DAY // 2), *range(since, now + 1, SCRAPE))
         times = range(now - PAST, now + 1, STEP) if name in recorded else scraped
         bounds = buckets.get(name, ("",))
@@ -99,28 +100,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engines", type=int, default=20)
     parser.add_argument("--classes", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3, help="of which each query's quickest counts")
-    parser.add_argument("--slowest", type=int, default=3, help="queries to name of each dashboard")
-    parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: those of the machine)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds; the fastest run of each query counts")
+    parser.add_argument("--slowest", type=int, default=3, help="number of slowest queries to print for each dashboard")
+    parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
     options = parser.parse_args()
-    pages = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json"))]
-    checks = {page["title"]: (list(checks_of(page)), _range(page)) for page in pages}
+    dashboards = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json"))]
+    checks = {each["title"]: (list(checks_of(each)), _range(each)) for each in dashboards}
     now = int(time.time()) // SCRAPE * SCRAPE
     ages: dict[str, int] = {}
-    for page, seconds in checks.values():
-        for check in page:
+    for queries, seconds in checks.values():
+        for check in queries:
             back = seconds if check.query_type is QueryType.RANGE or "$__range" in check.expression else HOUR
             ages |= {name: max(back, ages.get(name, 0)) for name in series_in(check.expression) if name in SERIES}
     took: dict[str, list[Finding]] = {}
     worked: dict[str, float] = {}
     with prometheus_over(lines(ages, options.engines, options.classes, now), PORT, tools_in(options.tools)) as url:
-        for title, (page, seconds) in checks.items():
-            before = _processor(url)
-            took[title] = quickest(page, Prometheus(url), TimeRange(now - seconds, now, SCRAPE), options.rounds)
-            worked[title] = (_processor(url) - before) / options.rounds
+        for title, (queries, seconds) in checks.items():
+            before = _cpu_seconds(url)
+            took[title] = fastest(queries, Prometheus(url), TimeRange(now - seconds, now, SCRAPE), options.rounds)
+            worked[title] = (_cpu_seconds(url) - before) / options.rounds
     print(f"{options.engines} engines x {options.classes} classes, {PAST // DAY} days")
     for title, findings in took.items():
-        print(f"{title:16} {len(findings):3} queries {_sum(findings):6.2f} s, of the processors {worked[title]:5.2f} s")
+        print(f"{title:16} {len(findings):3} queries {_sum(findings):6.2f} s, {worked[title]:5.2f} CPU s")
         for each in sorted(findings, key=lambda each: -each.measurement.seconds)[: options.slowest]:
             outcome = each.measurement.error or f"{each.measurement.series} series"
             print(f"  {each.measurement.seconds:6.2f} s {each.check.panel} {each.check.ref}, {outcome}")
@@ -128,8 +129,8 @@ def main() -> None:
     sys.exit(f"over {MOST:g} s: {', '.join(late)}" if late else 0)
 
 
-def quickest(checks: Sequence[Check], prometheus: Prometheus, span: TimeRange, rounds: int) -> list[Finding]:
-    """Each query's quickest of so many rounds, as what else the machine does is no cost of it."""
+def fastest(checks: Sequence[Check], prometheus: Prometheus, span: TimeRange, rounds: int) -> list[Finding]:
+    """The fastest run of each query, which other processes affect least."""
     every = zip(*(audit(checks, prometheus, span, concurrency=1) for _ in range(rounds)), strict=True)
     return [min(findings, key=lambda each: each.measurement.seconds) for findings in every]
 
@@ -138,17 +139,17 @@ def _sum(findings: Iterable[Finding]) -> float:
     return sum(each.measurement.seconds for each in findings)
 
 
-def _processor(url: str) -> float:
-    """Seconds that Prometheus has worked, by its own count: the same however busy the machine is otherwise."""
-    with urllib.request.urlopen(f"{url}/metrics") as page:
-        counted = re.search(r"^process_cpu_seconds_total (\S+)$", page.read().decode(), re.MULTILINE)
+def _cpu_seconds(url: str) -> float:
+    """CPU seconds of Prometheus, by its own counter."""
+    with urllib.request.urlopen(f"{url}/metrics") as response:
+        counted = re.search(r"^process_cpu_seconds_total (\S+)$", response.read().decode(), re.MULTILINE)
     assert counted
     return float(counted[1])
 
 
-def _range(page: Mapping[str, Any]) -> int:
-    """Seconds of `now-1h`, with which the dashboard opens."""
-    return round(parse_duration(page["time"]["from"].removeprefix("now-")))
+def _range(dashboard: Mapping[str, Any]) -> int:
+    """The default time range of the dashboard in seconds."""
+    return round(parse_duration(dashboard["time"]["from"].removeprefix("now-")))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-// A fake OpenAI engine that costs little: one thread, epoll, keep-alive, streams at the pace that a request asks for.
+// A fake OpenAI engine with little overhead: one thread, epoll, keep-alive, streams at the pace in the request.
 //
 //     engine PORT
 //
 // A POST with "stream":true gets max_tokens chunks in vLLM's shape, one write each, stamped T=<CLOCK_MONOTONIC in
-// nanoseconds, hex>, so that a client on this machine knows the delay of each; any other POST gets one whole answer.
-// Words in the prompt say how to stream:
-//     pace=spread:20000   a chunk each 20 ms, each stream at a random phase of its own
-//     pace=tick:20000     all streams on one shared 20 ms tick, as the steps of a real engine do
-//     cut=5               the connection dies after 5 chunks
+// nanoseconds, hex>, so that a client on this machine can measure its delay; any other POST gets a unary response.
+// Settings in the prompt:
+//     pace=spread:20000   a chunk every 20 ms, each stream at a random phase
+//     pace=tick:20000     all streams in phase, like the steps of a real engine
+//     cut=5               the connection is closed after 5 chunks
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLOT 250000ull  // nanoseconds; the wheel's resolution, and so the pace's
+#define SLOT 250000ull  // nanoseconds; the resolution of the wheel and of the pace
 #define SLOTS 4096
 #define EVENT "data: {\"id\":\"chatcmpl-0123456789abcdef\",\"object\":\"chat.completion.chunk\"," \
               "\"created\":1700000000,\"model\":\"m\",\"choices\":["
@@ -38,13 +38,13 @@ struct buffer {
 struct connection {
     int socket;
     struct buffer in, out;
-    int tokens, sent, cut;            // of the open stream; no tokens: none is open
+    int tokens, sent, cut;            // of the open stream; tokens is 0 without one
     uint64_t pace, due;               // nanoseconds
     struct connection *next, **link;  // in its slot of the wheel
 };
 
 static struct connection *wheel[SLOTS];
-static uint64_t turned;  // the last slot that was run
+static uint64_t turned;  // the last slot that has run
 
 static uint64_t nanoseconds(void) {
     struct timespec now;
@@ -107,7 +107,7 @@ static void token(struct connection *c) {
     append(&c->out, "0\r\n\r\n", 5);
 }
 
-static void answer(struct connection *c, const char *status, const char *type, const char *body) {
+static void respond(struct connection *c, const char *status, const char *type, const char *body) {
     char head[256];
     int size = sprintf(head, "HTTP/1.1 %s\r\nserver: uvicorn\r\ncontent-length: %zu\r\ncontent-type: %s\r\n\r\n",
                        status, strlen(body), type);
@@ -117,23 +117,23 @@ static void answer(struct connection *c, const char *status, const char *type, c
 
 static void page(struct connection *c, const char *target) {
     if (!strncmp(target, "/v1/models ", 11))
-        answer(c, "200 OK", "application/json",
+        respond(c, "200 OK", "application/json",
                "{\"object\":\"list\",\"data\":["
                "{\"id\":\"m\",\"object\":\"model\",\"created\":1,\"owned_by\":\"vllm\"}]}");
     else if (!strncmp(target, "/version ", 9))
-        answer(c, "200 OK", "application/json", "{\"version\":\"0.25.0\"}");
+        respond(c, "200 OK", "application/json", "{\"version\":\"0.25.0\"}");
     else if (!strncmp(target, "/metrics ", 9))
-        answer(c, "200 OK", "text/plain; version=0.0.4",
+        respond(c, "200 OK", "text/plain; version=0.0.4",
                "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n"
                "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{engine=\"0\",model_name=\"m\"} 0\n"
                "# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\"} 0.5\n");
     else if (!strncmp(target, "/health ", 8))
-        answer(c, "200 OK", "text/plain", "");
+        respond(c, "200 OK", "text/plain", "");
     else
-        answer(c, "404 Not Found", "application/json", "{\"detail\":\"Not Found\"}");
+        respond(c, "404 Not Found", "application/json", "{\"detail\":\"Not Found\"}");
 }
 
-static const char *after(const char *text, const char *word) {  // proxies may write a body anew, with spaces
+static const char *after(const char *text, const char *word) {  // a proxy may re-encode the body with spaces
     const char *found = strstr(text, word);
     return found ? found + strlen(word) + strspn(found + strlen(word), " :") : NULL;
 }
@@ -142,7 +142,7 @@ static void completion(struct connection *c, const char *body) {
     const char *stream = after(body, "\"stream\""), *most = after(body, "\"max_tokens\"");
     if (!most) most = after(body, "\"max_completion_tokens\"");
     if (!stream || *stream != 't') {
-        answer(c, "200 OK", "application/json",
+        respond(c, "200 OK", "application/json",
                "{\"id\":\"chatcmpl-0123456789abcdef\",\"object\":\"chat.completion\",\"created\":1700000000,"
                "\"model\":\"m\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\","
                "\"content\":\"Hello! How can I help you today?\"},\"logprobs\":null,\"finish_reason\":\"stop\"}],"
@@ -162,7 +162,7 @@ static void completion(struct connection *c, const char *body) {
     token(c);
 }
 
-// Sends what it can; the rest waits for the socket, as it does in an engine's own buffers. False: the peer is gone.
+// Sends without blocking; the rest stays in the buffer. False: the peer has disconnected.
 static bool flush(struct connection *c) {
     ssize_t sent = c->out.size ? send(c->socket, c->out.data, c->out.size, MSG_NOSIGNAL) : 0;
     if (sent < 0) return errno == EAGAIN;
@@ -170,7 +170,7 @@ static bool flush(struct connection *c) {
     return true;
 }
 
-// Goes on with the stream or takes the next whole request, if there is one. False: this connection has ended.
+// Continues the stream or handles the next complete request. False: the connection has ended.
 static bool proceed(struct connection *c) {
     for (;;) {
         if (c->tokens && (c->sent == c->cut && c->cut)) return flush(c), false;
@@ -201,11 +201,11 @@ static bool proceed(struct connection *c) {
 static bool receive(struct connection *c) {
     for (;;) {
         grow(&c->in, 4096);
-        size_t room = c->in.room - c->in.size - 1;  // a closing zero must fit
+        size_t room = c->in.room - c->in.size - 1;  // one byte for the terminating zero
         ssize_t got = recv(c->socket, c->in.data + c->in.size, room, 0);
         if (got == 0 || (got < 0 && errno != EAGAIN)) return false;
         if (got > 0) c->in.size += got;
-        if (got < (ssize_t)room) return c->link ? true : proceed(c);  // a stream goes on at its time
+        if (got < (ssize_t)room) return c->link ? true : proceed(c);  // the wheel continues a stream
     }
 }
 
@@ -216,7 +216,7 @@ static void turn(void) {
         for (; c; c = next) {
             next = c->next;
             c->link = NULL;
-            if (c->due / SLOT > turned) schedule(c);  // a later turn of the wheel
+            if (c->due / SLOT > turned) schedule(c);  // due in a later turn of the wheel
             else if (token(c), !proceed(c)) end(c);
         }
     }
@@ -254,6 +254,6 @@ int main(int count, char **words) {
             else if (ready[i].data.ptr == &timer) (void)!read(timer, &expired, sizeof expired);
             else if (ready[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR) || !flush(c) || !receive(c)) end(c);
         }
-        turn();  // only here, where no event of a connection that it ends is left to be handled
+        turn();  // only here, because it may free connections with pending events
     }
 }

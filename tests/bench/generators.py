@@ -1,4 +1,4 @@
-"""The two C programs that make the load and read it: compiled at each run, started on the load's core."""
+"""The two C programs that generate the load, compiled for each run and started on the load's core."""
 
 import contextlib
 import json
@@ -14,16 +14,17 @@ from typing import Any
 from tests.bench import machine
 
 HERE = Path(__file__).parent
-FOREIGN = 0.1  # of a core, used by others: then a reading is disturbed
+FOREIGN = 0.1
+"""CPU share of other processes above which a reading is disturbed."""
 
 
 class CannotMeasureError(Exception):
-    """The machine lacks something, or a program under test did not start; the text says what would work."""
+    """The machine lacks a requirement or a program did not start; the message states the fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What the client does; with tokens it asks for streams, else for whole answers. See client.c."""
+    """The load of the client: streams if `tokens` is set, else unary requests. See client.c."""
 
     connections: int
     seconds: float
@@ -37,18 +38,19 @@ class Load:
 
     @property
     def offered(self) -> float:
-        """Chunks per second that streams without an end would carry."""
+        """Chunks per second of endless streams."""
         return self.connections * 1e6 / self.pace
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the client counted, and what the measured processes used meanwhile."""
+    """The counts of the client, and the CPU seconds of the measured processes."""
 
     counts: dict[str, Any]
     proxy_cpu: float
     load_cpu: float
-    other_cpu: float  # of anything else on the same cores
+    other_cpu: float
+    """Of all other processes on these cores."""
 
     @property
     def chunks(self) -> int:
@@ -67,13 +69,13 @@ class Reading:
         return int(self.counts["errors"] + self.counts["short"])
 
     def milliseconds(self, what: str, percentile: str) -> float:
-        """A percentile of `delay`, `gap`, `ttft` or `duration`; NaN where none was seen."""
+        """A percentile of `delay`, `gap`, `ttft` or `duration`; NaN without samples."""
         return float(self.counts[what].get(percentile, "nan")) / 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Generators:
-    """The compiled programs, with the engine running."""
+    """The compiled programs, with a running engine."""
 
     client: Path
     engine: subprocess.Popen[bytes]
@@ -85,14 +87,14 @@ class Generators:
         return [str(self.client), f"port={port}", *(f"{name}={value}" for name, value in asdict(load).items())]
 
     def measure(self, load: Load, port: int, pid: int | None = None) -> Reading:
-        """A reading, or another while patience lasts and other processes disturb it; `pid` is the proxy's first."""
+        """Take a reading of the proxy `pid`; repeat it for up to `patience` seconds while it is disturbed."""
         until = time.monotonic() + self.patience
         while (reading := self.read(load, port, pid)).disturbed and time.monotonic() < until:
             pass
         return reading
 
     def read(self, load: Load, port: int, pid: int | None = None) -> Reading:
-        """Put the load on a port once."""
+        """Take one reading of a port."""
 
         def used() -> tuple[float, float, float]:
             proxy = machine.cpu_seconds(pid) if pid else 0.0
@@ -107,14 +109,15 @@ class Generators:
                 client.stdout.readline()
                 after = used()
                 counts = client.stdout.read()
-            except BaseException:  # also an interrupt: Popen's exit would wait for the client to end by itself
+            # Also for an interrupt, because Popen's exit waits for the client.
+            except BaseException:
                 client.kill()
                 raise
         return Reading(json.loads(counts), *(now - then for now, then in zip(after, before, strict=True)))
 
     @contextlib.contextmanager
     def holding(self, load: Load, port: int) -> Iterator[dict[str, Any]]:
-        """Keep a load up from the end of its warm-up; what it counted is there afterwards."""
+        """Run a load from the end of its warm-up; afterwards the yielded dict contains its counts."""
         counts: dict[str, Any] = {}
         with subprocess.Popen(self.command(load, port), stdout=subprocess.PIPE, text=True) as client:
             assert client.stdout
@@ -127,23 +130,23 @@ class Generators:
 
 
 def compiled(folder: Path) -> tuple[Path, Path]:
-    """The engine and the client, made in this folder."""
+    """Compile the engine and the client into this folder."""
     if not (cc := shutil.which("cc")):
         raise CannotMeasureError(
-            "no C compiler: the load is made by two small C programs; on Debian: apt-get install gcc libc6-dev"
+            "no C compiler: two small C programs generate the load; on Debian: apt-get install gcc libc6-dev"
         )
     for name in ("engine", "client"):
         done = subprocess.run(
             [cc, "-O2", "-o", str(folder / name), str(HERE / f"{name}.c")], check=False, capture_output=True, text=True
         )
         if done.returncode:
-            raise CannotMeasureError(f"cc could not compile {name}.c; it needs Linux and its headers:\n{done.stderr}")
+            raise CannotMeasureError(f"cc could not compile {name}.c, which needs Linux headers:\n{done.stderr}")
     return folder / "engine", folder / "client"
 
 
 @contextlib.contextmanager
 def generators(folder: Path, port: int, cores: machine.Cores, patience: float = 0.0) -> Iterator[Generators]:
-    """Compiled and started; meanwhile the caller, too, is on the load's core."""
+    """Compile and start the programs; the caller is pinned to the load's core, too."""
     engine, client = compiled(folder)
     with machine.pinned(cores.load), subprocess.Popen([str(engine), str(port)]) as process:
         try:
@@ -154,7 +157,7 @@ def generators(folder: Path, port: int, cores: machine.Cores, patience: float = 
 
 
 def _listens(process: subprocess.Popen[bytes], port: int) -> None:
-    until = time.monotonic() + 60  # far more than a busy machine takes
+    until = time.monotonic() + 60
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port), timeout=1).close()

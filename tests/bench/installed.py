@@ -1,4 +1,4 @@
-"""Peers from the package registry, each in a virtual environment of its own in the user's cache."""
+"""Peers that are installed with pip, each in its own virtual environment in the user's cache."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ LITELLM = """
 model_list:
   - model_name: m
     litellm_params: {{model: openai/m, api_base: "http://127.0.0.1:{upstream}/v1", api_key: sk-bench}}
-general_settings: {{dangerously_permit_weak_or_unset_master_key: true}}  # on loopback, for a minute
+general_settings: {{dangerously_permit_weak_or_unset_master_key: true}}  # on loopback only
 """
 
 
@@ -23,7 +23,7 @@ def vllm_router() -> Proxy:
     def start(place: Place) -> list[str]:
         return [
             *(str(home / "bin" / "vllm-router"), "--worker-urls", f"http://127.0.0.1:{place.upstream}"),
-            *("--host", "127.0.0.1", "--port", str(place.port), "--prometheus-port", str(place.pages)),
+            *("--host", "127.0.0.1", "--port", str(place.port), "--prometheus-port", str(place.metrics_port)),
             *("--policy", "round_robin", "--log-level", "error"),
         ]
 
@@ -48,7 +48,7 @@ PEERS: dict[str, Callable[[], Proxy]] = {"vllm-router": vllm_router, "litellm": 
 
 
 def _installed(name: str, requirement: str) -> tuple[Path, str]:
-    """The environment that has it, made at the first use, and its version."""
+    """The virtual environment, created at the first use, and the installed version."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = cache / "vllm-slo" / f"bench-{name}"
     if not (home / "bin" / name).exists():
@@ -57,7 +57,7 @@ def _installed(name: str, requirement: str) -> tuple[Path, str]:
             [home / "bin" / "pip", "install", "--disable-pip-version-check", requirement], check=False
         )
         if done.returncode:
-            raise CannotMeasureError(f"pip could not install {requirement} into {home}: what it said stands above")
+            raise CannotMeasureError(f"pip could not install {requirement} into {home}; see its output above")
     ask = f"from importlib.metadata import version; print(version({name!r}))"
     version = subprocess.run([home / "bin" / "python", "-c", ask], check=True, capture_output=True, text=True).stdout
     return home, version.strip()

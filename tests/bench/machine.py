@@ -1,4 +1,4 @@
-"""Which core runs what, and what a tree of processes has used of its core and of memory."""
+"""CPU affinity, and the CPU time and memory of process trees."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """One for the load and one for what is measured, apart where the machine allows it."""
+    """The cores of the load and of the measured proxy; the same core if the machine has only one."""
 
     every: frozenset[int]
     load: frozenset[int]
@@ -25,7 +25,7 @@ def cores() -> Cores:
 
 @contextlib.contextmanager
 def pinned(cores: frozenset[int]) -> Iterator[None]:
-    """What is started meanwhile runs on these cores, with all that it starts."""
+    """Pin processes that are started in this context, and their children, to these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -35,7 +35,7 @@ def pinned(cores: frozenset[int]) -> Iterator[None]:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all below it."""
+    """A process and its descendants."""
     pids = [pid]
     for one in pids:
         for thread in Path(f"/proc/{one}/task").glob("*/children"):
@@ -45,7 +45,7 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of the tree, as fine as a clock tick."""
+    """User and system time of the tree, at the resolution of a clock tick."""
     ticks = 0
     for one in tree(pid):
         with contextlib.suppress(OSError):
@@ -55,18 +55,19 @@ def cpu_seconds(pid: int) -> float:
 
 
 def busy_seconds(cores: frozenset[int]) -> float:
-    """Time for which these cores ran any process, whosoever."""
+    """Time for which these cores ran any process."""
     ticks = 0
     for line in Path("/proc/stat").read_text().splitlines():
         name, *spent = line.split()
         if name.removeprefix("cpu").isdigit() and int(name.removeprefix("cpu")) in cores:
-            ticks += sum(int(spent[kind]) for kind in (0, 1, 2, 7))  # user, nice, system, stolen by a hypervisor
+            # user, nice, system, steal
+            ticks += sum(int(spent[kind]) for kind in (0, 1, 2, 7))
     return ticks * TICK
 
 
 def memory_mb(pid: int) -> float:
-    """Memory of one process: its own pages and its share of those that it shares with others (PSS)."""
+    """PSS of one process in MB."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) / 1024
-    raise LookupError(f"/proc/{pid}/smaps_rollup has no line Pss")
+    raise LookupError(f"/proc/{pid}/smaps_rollup has no Pss")

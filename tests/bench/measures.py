@@ -1,25 +1,31 @@
-"""What is measured of every proxy, in rounds: each round measures each of them once, so that drift hits all alike."""
+"""The measurements of the proxies, in rounds: each round measures each proxy once, so that drift affects all alike."""
 
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from tests.bench.generators import Generators, Load, Reading
 from tests.bench.proxies import Running
 from tests.bench.results import Quantity, Result
 
-WARMUP = 2.0  # half of it to start the streams, half to settle
-BUSY = 0.9  # of a core: from there on the load tool may be what is measured
-MERGED = 0.05  # of the chunks
+WARMUP = 2.0
+"""Seconds: half to start the streams, half to settle."""
+
+BUSY = 0.9
+"""CPU share of the load generator above which it may limit the result."""
+
+MERGED = 0.05
+"""Share of merged chunks above which a result is unreliable."""
 
 Show = Callable[[Reading, Reading | None], float]
-"""What a reading says, beside that of the engine asked directly where it is needed."""
+"""The value of a reading; the second reading is of the engine without a proxy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How long and how hard; from the command line."""
+    """Duration and load, from the command line."""
 
     rounds: int
     seconds: float
@@ -29,7 +35,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A load and what is read from it."""
+    """A load and the values of its readings."""
 
     title: str
     load: Load
@@ -42,7 +48,7 @@ def log(text: str) -> None:
 
 
 def streams(effort: Effort, count: int, *, tick: bool) -> Load:
-    """Streams that outlast what is measured."""
+    """Streams that are longer than the measurement."""
     pace = 20_000
     tokens = int((effort.seconds + WARMUP) * 1e6 / pace) + 100
     return Load(connections=count, seconds=effort.seconds, warmup=WARMUP, tokens=tokens, pace=pace, tick=int(tick))
@@ -67,7 +73,7 @@ CHUNKS: dict[str, Show] = {
 
 def spread(effort: Effort) -> Measure:
     return Measure(
-        f"spread: {effort.streams} streams, a chunk each 20 ms, each at its own phase",
+        f"spread: {effort.streams} streams, one chunk every 20 ms, at random phases",
         streams(effort, effort.streams, tick=False),
         CHUNKS,
     )
@@ -75,11 +81,11 @@ def spread(effort: Effort) -> Measure:
 
 def tick(effort: Effort) -> Measure:
     count = max(1, effort.streams * 2 // 5)
-    return Measure(f"tick: {count} streams on one shared 20 ms tick", streams(effort, count, tick=True), CHUNKS)
+    return Measure(f"tick: {count} streams, one chunk every 20 ms, in phase", streams(effort, count, tick=True), CHUNKS)
 
 
 def ttft(effort: Effort) -> Measure:
-    """Short streams with pauses, so that nothing waits for a core."""
+    """Short streams with pauses, so that no process waits for a core."""
 
     def added(which: str) -> Show:
         return lambda reading, direct: (
@@ -87,7 +93,7 @@ def ttft(effort: Effort) -> Measure:
         )
 
     return Measure(
-        "ttft: time to first token beyond the engine's own, 10 connections that pause",
+        "ttft: time to first token added to the engine's, 10 connections with pauses",
         Load(connections=10, seconds=effort.seconds, warmup=1.0, tokens=4, pace=5000, think=30_000),
         {"added p50, ms": added("p50"), "added p90, ms": added("p90")},
         beside_direct=True,
@@ -96,7 +102,7 @@ def ttft(effort: Effort) -> Measure:
 
 def unary(effort: Effort) -> Measure:
     return Measure(
-        "unary: whole answers, 64 connections that ask without a pause",
+        "unary: unary requests, 64 connections without pauses",
         Load(connections=64, seconds=effort.seconds, warmup=1.0),
         {
             "requests/s": lambda reading, _: reading.per_second,
@@ -110,45 +116,45 @@ def unary(effort: Effort) -> Measure:
 OF_ALL = {"spread": spread, "tick": tick, "ttft": ttft, "unary": unary}
 
 
-def measure(measure: Measure, effort: Effort, proxies: list[Running], generators: Generators) -> Result:
+def measure(
+    measure: Measure,
+    effort: Effort,
+    proxies: list[Running],
+    generators: Generators,
+    during: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> Result:
+    """Measure each proxy in each round; `during` is the context of the readings of a proxy."""
     log(measure.title)
     values: dict[str, dict[str, list[float]]] = {name: {proxy.name: [] for proxy in proxies} for name in measure.shows}
-    weak: Counter[str] = Counter()
+    unreliable: Counter[str] = Counter()
     for number in range(1, effort.rounds + 1):
         direct = generators.measure(measure.load, generators.engine_port) if measure.beside_direct else None
         for proxy in proxies:
             load = replace(measure.load, connections=min(measure.load.connections, proxy.most_connections))
-            reading = generators.measure(load, proxy.port, proxy.pid)
+            with during(proxy.name):
+                reading = generators.measure(load, proxy.port, proxy.pid)
             for name, show in measure.shows.items():
                 values[name][proxy.name].append(show(reading, direct))
             summary = ", ".join(f"{name} {counts[proxy.name][-1]:.3g}" for name, counts in values.items())
-            log(f"  round {number}, {proxy.name}: {summary}{remember(weak, proxy.name, load, reading)}")
+            reasons = weaknesses(load, reading)
+            log(f"  round {number}, {proxy.name}: {summary}{''.join(f'; unreliable: {reason}' for reason in reasons)}")
+            unreliable.update(f"{proxy.name}: {reason}" for reason in reasons)
             if load != measure.load:
-                weak[f"{proxy.name}: with {load.connections} connections only, as many as it bears"] += 1
-    return Result(measure.title, [Quantity(*one) for one in values.items()], notes(weak, effort.rounds))
+                unreliable[f"{proxy.name}: only {load.connections} connections, its maximum"] += 1
+    notes = [f"{note} ({count} of {effort.rounds} rounds)" for note, count in unreliable.items()]
+    return Result(measure.title, [Quantity(*one) for one in values.items()], notes)
 
 
 def weaknesses(load: Load, reading: Reading) -> list[str]:
-    """Why a reading says less than it seems to."""
+    """Why a reading is unreliable."""
     seconds = reading.counts["seconds"]
     endless = load.tokens and not load.think
     reasons = {
-        "fewer chunks carried than offered: saturated": endless and reading.chunks < 0.95 * load.offered * seconds,
-        "chunks came merged, which cost less than each alone": reading.counts["merged"] > MERGED * reading.chunks,
-        "the load's core was full, so the proxy may do more than this": reading.load_cpu > BUSY * seconds,
-        "other processes used these cores as well": reading.disturbed,
+        "saturated: fewer chunks forwarded than offered": endless and reading.chunks < 0.95 * load.offered * seconds,
+        "chunks were merged, which costs less CPU per chunk": reading.counts["merged"] > MERGED * reading.chunks,
+        "the load generator used all of its core and may limit the result": reading.load_cpu > BUSY * seconds,
+        "other processes used these cores": reading.disturbed,
         "requests failed": reading.counts["errors"],
-        "answers were cut short": reading.counts["short"],
+        "responses were truncated": reading.counts["short"],
     }
-    return [reason for reason, holds in reasons.items() if holds]
-
-
-def remember(weak: Counter[str], who: str, load: Load, reading: Reading) -> str:
-    """Count what is weak, and say it for the log."""
-    reasons = weaknesses(load, reading)
-    weak.update(f"{who}: {reason}" for reason in reasons)
-    return "".join(f"; weak: {reason}" for reason in reasons)
-
-
-def notes(weak: Counter[str], rounds: int) -> list[str]:
-    return [f"{note} ({counts} of {rounds} rounds)" for note, counts in weak.items()]
+    return [reason for reason, applies in reasons.items() if applies]

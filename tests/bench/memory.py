@@ -1,4 +1,4 @@
-"""Does the relay's memory stay where it is, with many streams open and ever more requests behind it?"""
+"""The memory of the proxies with many open streams and an increasing number of requests."""
 
 from tests.bench import machine
 from tests.bench.generators import CannotMeasureError, Generators, Load
@@ -9,15 +9,16 @@ from tests.support.sidecar_process import children
 
 STREAMS = 2000
 HOLD = Load(connections=STREAMS, seconds=86_400, warmup=8, tokens=1_000_000, pace=1_000_000)
-SETTLED = 100  # requests, after which all is loaded that loads late
+SETTLED = 100
+"""Requests before the first reading, which trigger lazy initialisation."""
 
 
 def measure(effort: Effort, proxies: list[Running], generators: Generators) -> Result:
-    """Each proxy through all stages; of ours, the relay process and the whole tree."""
-    title = f"memory (PSS): {STREAMS:,} streams open, then whole answers beside them"
+    """Measure each proxy in all stages; for the sidecar, the relay process and the process tree."""
+    title = f"memory (PSS): {STREAMS:,} open streams, then unary requests in addition"
     log(title)
     columns: dict[str, list[float]] = {}
-    weak = []
+    notes = []
     for proxy in proxies:
         assert proxy.pid
         relay = children(proxy.pid).get("exporters.relay.process") if proxy.name == OURS else None
@@ -30,7 +31,7 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
                 try:
                     columns.setdefault(name, []).append(sum(machine.memory_mb(pid) for pid in pids))
                 except OSError as error:
-                    raise CannotMeasureError(f"{name}: a process ended before {stage}") from error
+                    raise CannotMeasureError(f"{name}: a process exited before {stage}") from error
                 log(f"  {name}, {stage}: {columns[name][-1]:.1f} MB")
 
         generators.read(_unary(SETTLED), proxy.port)
@@ -43,19 +44,19 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
                 behind = stage
                 note(f"{stage:,} requests")
                 if reading.failed:
-                    weak.append(f"{proxy.name}, up to {stage:,} requests: {reading.failed} failed")
+                    notes.append(f"{proxy.name}, up to {stage:,} requests: {reading.failed} failed")
         if held["open"] != STREAMS or held["errors"] or held["short"]:
-            weak.append(f"{proxy.name}: {held['open']} streams open at the end, {held['errors']} errors")
+            notes.append(f"{proxy.name}: {held['open']} streams open at the end, {held['errors']} errors")
     names = ["idle", f"{STREAMS:,} streams open", *(f"... and {stage:,} requests" for stage in stages(effort.requests))]
     return Result(
         title,
         [Quantity(f"{name}, MB", {one: [rows[at]] for one, rows in columns.items()}) for at, name in enumerate(names)],
-        weak,
+        notes,
     )
 
 
 def stages(most: int) -> list[int]:
-    """10,000 and on in powers of ten up to the most, which is the last."""
+    """Powers of ten from 10,000, and `most` as the last."""
     powers = [10**power for power in range(4, 12) if 10**power < most]
     return [*powers, most]
 

@@ -1,4 +1,4 @@
-"""The plain way to write a streaming proxy in Python, aiohttp on both sides, as a peer: no metering."""
+"""A minimal streaming proxy with aiohttp on both sides and without metering, for comparison."""
 
 import asyncio
 import contextlib
@@ -13,14 +13,15 @@ async def serve(port: int, upstream_port: int) -> None:
 
     async def forward(request: web.Request) -> web.StreamResponse:
         url = f"http://127.0.0.1:{upstream_port}{request.path_qs}"
-        async with session.request(request.method, url, data=await request.read()) as answer:
+        async with session.request(request.method, url, data=await request.read()) as upstream:
             response = web.StreamResponse(
-                status=answer.status, headers={"content-type": answer.headers["content-type"]}
+                status=upstream.status, headers={"content-type": upstream.headers["content-type"]}
             )
-            response.content_length = answer.content_length
+            response.content_length = upstream.content_length
             await response.prepare(request)
-            with contextlib.suppress(ConnectionError):  # the client has gone
-                async for data in answer.content.iter_any():
+            # The client may have disconnected.
+            with contextlib.suppress(ConnectionError):
+                async for data in upstream.content.iter_any():
                     await response.write(data)
             return response
 

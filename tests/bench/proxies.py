@@ -1,4 +1,4 @@
-"""How each proxy is started in front of the engine, on the core of what is measured."""
+"""Starts the proxies in front of the engine, on the core of the proxy."""
 
 import contextlib
 import http.client
@@ -16,7 +16,7 @@ from tests.bench.generators import CannotMeasureError
 from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT, command, environment
 
-ASK = b'{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"ready?"}]}'
+REQUEST = b'{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"ready?"}]}'
 OURS = "vllm-slo"
 NGINX = """
 worker_processes 1; worker_rlimit_nofile 16384; pid {folder}/nginx.pid; error_log {folder}/nginx.log; daemon off;
@@ -48,17 +48,17 @@ slos:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a proxy is told: where its files may lie, where the engine is, where it listens and shows its metrics."""
+    """The folder of a proxy, and the ports of the engine, the proxy and its metrics."""
 
     folder: Path
     upstream: int
     port: int
-    pages: int
+    metrics_port: int
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """One kind of proxy; `most_connections` is what can be put on one core of it at all."""
+    """A kind of proxy; `most_connections` is the maximum for one core."""
 
     name: str
     command: Callable[[Place], list[str]]
@@ -67,24 +67,24 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A proxy that answers; the engine itself, asked directly, has no process of its own here."""
+    """A running proxy, or the engine itself, without a process id."""
 
     name: str
     port: int
     pid: int | None = None
-    pages: int = 0
+    metrics_port: int = 0
     most_connections: int = sys.maxsize
 
 
 def sidecar(*words: str, slos: str = SLOS, name: str = OURS) -> Proxy:
-    """Ours with all metering and the request log on."""
+    """The sidecar with metering and the request log."""
 
     def start(place: Place) -> list[str]:
         (place.folder / f"{place.port}.yaml").write_text(slos)
         flags = {
             "--upstream": f"http://127.0.0.1:{place.upstream}",
             "--listen": f"127.0.0.1:{place.port}",
-            "--metrics": f"127.0.0.1:{place.pages}",
+            "--metrics": f"127.0.0.1:{place.metrics_port}",
             "--slos": str(place.folder / f"{place.port}.yaml"),
             "--request-log": str(place.folder / f"{place.port}.jsonl"),
         }
@@ -114,18 +114,18 @@ def plain() -> Proxy:
 
 @contextlib.contextmanager
 def running(proxy: Proxy, folder: Path, upstream: int, cores: frozenset[int]) -> Iterator[Running]:
-    """Started and seen to answer; what it says goes into a file, whose end is shown if it does not."""
+    """Start a proxy and wait until it responds; if it does not, the error contains the end of its output."""
     place = Place(folder, upstream, free_port(), free_port())
-    stderr = folder / f"{proxy.name}.said"
-    words = proxy.command(place)
+    stderr = folder / f"{proxy.name}.log"
+    arguments = proxy.command(place)
     with stderr.open("wb") as output, machine.pinned(cores):
         process = subprocess.Popen(
-            words, cwd=ROOT, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment()
+            arguments, cwd=ROOT, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment()
         )
     try:
-        if not _answers(process, place.port):
-            raise CannotMeasureError(f"{proxy.name} did not start to answer; it said:\n{stderr.read_text()[-2000:]}")
-        yield Running(proxy.name, place.port, process.pid, place.pages, proxy.most_connections)
+        if not _responds(process, place.port):
+            raise CannotMeasureError(f"{proxy.name} did not respond; its output:\n{stderr.read_text()[-2000:]}")
+        yield Running(proxy.name, place.port, process.pid, place.metrics_port, proxy.most_connections)
     finally:
         below = machine.tree(process.pid)[1:]
         process.terminate()
@@ -138,13 +138,14 @@ def running(proxy: Proxy, folder: Path, upstream: int, cores: frozenset[int]) ->
             process.wait()
 
 
-def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
-    until = time.monotonic() + 60  # LiteLLM takes half a minute on a slow core
+def _responds(process: subprocess.Popen[bytes], port: int) -> bool:
+    # LiteLLM takes 30 s on a slow core.
+    until = time.monotonic() + 60
     while time.monotonic() < until and process.poll() is None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
         headers = {"content-type": "application/json", "authorization": "Bearer sk-bench"}
         with contextlib.suppress(OSError, http.client.HTTPException):
-            connection.request("POST", "/v1/chat/completions", ASK, headers)
+            connection.request("POST", "/v1/chat/completions", REQUEST, headers)
             if connection.getresponse().status == 200:
                 return True
         connection.close()

@@ -1,7 +1,7 @@
-"""What the sidecar costs, beside other proxies in the same run: `make bench`.
+"""Compares the overhead of the sidecar with other proxies: `make bench`.
 
-The load (engine.c, client.c) has one core, the proxy under test with all its processes another. Machines drift by up to
-two times, so quote the ratio, not the microseconds: each round measures every proxy once, beginning with the peer.
+The load (engine.c, client.c) runs on one core, and the proxy with all its processes on another. Machines drift by a
+factor of up to two, so compare ratios, not microseconds: each round measures every proxy once, starting with the peer.
 """
 
 import argparse
@@ -32,7 +32,7 @@ ALL = (*QUICK, "memory")
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What every measure works with; each starts the proxies that it needs."""
+    """The state that all measures share; each measure starts its own proxies."""
 
     effort: Effort
     load: Generators
@@ -59,7 +59,7 @@ class Bench:
             return scrape.measure(self.effort, peer, ours, self.load)
 
     def workers(self) -> Result:
-        """Two relay processes against one, free to run on every core but the load's, if that leaves two."""
+        """Compare two relay processes with one, on all cores but the load's if at least two remain."""
         cores = self.load.cores
         enough = len(cores.every) > 2
         two = proxies.sidecar("--workers", "2", name=f"{OURS}, 2 workers")
@@ -70,8 +70,8 @@ class Bench:
             result = measures.measure(measure, self.effort, proxies_up, self.load)
         if not enough:
             result.notes.append(
-                "two cores or fewer: the workers share them with the load, so this can show that a second worker does "
-                "no harm, and not what it gains; for that, run it on four cores or more"
+                "two cores or fewer: the workers share them with the load, so this shows only that a second worker "
+                "does no harm; to measure its benefit, use four cores or more"
             )
         return result
 
@@ -83,21 +83,24 @@ class Bench:
 def parser() -> argparse.ArgumentParser:
     flags = argparse.ArgumentParser(prog="python -m tests.bench.relay", description=(__doc__ or "").splitlines()[0])
     flags.add_argument(
-        "--measure", action="append", choices=ALL, help="repeatable (default: all but memory, which takes minutes)"
+        "--measure",
+        action="append",
+        choices=ALL,
+        help="repeatable (default: all except memory, which takes minutes)",
     )
-    flags.add_argument("--peers", default="", metavar="NAMES", help=f"installed on request: {','.join(PEERS)}")
-    flags.add_argument("--rounds", type=int, default=5, help="(default 5)")
-    flags.add_argument("--seconds", type=float, default=4.0, help="of each reading, after its warm-up (default 4)")
-    flags.add_argument("--streams", type=int, default=500, help="of spread and scrape; tick: 2 in 5 (default 500)")
-    flags.add_argument("--requests", type=int, default=1_000_000, help="of memory (default 1,000,000)")
+    flags.add_argument("--peers", default="", metavar="NAMES", help=f"peers to install: {','.join(PEERS)}")
+    flags.add_argument("--rounds", type=int, default=5, help="number of rounds (default 5)")
+    flags.add_argument("--seconds", type=float, default=4.0, help="duration of a reading after its warm-up (default 4)")
+    flags.add_argument("--streams", type=int, default=500, help="for spread and scrape; tick uses 2/5 (default 500)")
+    flags.add_argument("--requests", type=int, default=1_000_000, help="for memory (default 1,000,000)")
     flags.add_argument(
         "--patience",
         type=float,
         default=0.0,
         metavar="SECONDS",
-        help="repeat a reading that other processes disturb, for at most this long (default 0)",
+        help="time limit for repeating a reading that other processes disturb (default 0)",
     )
-    flags.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures here")
+    flags.add_argument("--json", type=Path, metavar="FILE", help="write the values of all rounds to this file")
     return flags
 
 
@@ -114,20 +117,21 @@ def main() -> int:
     options = flags.parse_args()
     others = [name for name in options.peers.split(",") if name]
     if unknown := [name for name in others if name not in PEERS]:
-        flags.error(f"argument --peers: {unknown[0]!r} is none of {', '.join(PEERS)}")
+        flags.error(f"argument --peers: {unknown[0]!r} is not one of {', '.join(PEERS)}")
     if min(options.rounds, options.seconds, options.streams, options.requests) <= 0:
         flags.error("--rounds, --seconds, --streams and --requests must be above 0")
     if sys.platform != "linux":
-        print("the load is made with epoll and pinned to a core, which takes Linux", file=sys.stderr)
+        print("the bench requires Linux (epoll and CPU affinity)", file=sys.stderr)
         return 2
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of every `finally`: nothing stays behind
+    # Runs every `finally`, so that no process is left.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     cores = machine.cores()
     if len(cores.every) == 1:
-        log("one core for the load and the proxies: all figures are weak")
+        log("the load and the proxies share one core: all results are unreliable")
     if not proxies.nginx():
-        log("nginx is not installed, so aiohttp is the peer; on Debian: apt-get install nginx-light")
+        log("nginx is not installed; the peer is aiohttp instead. On Debian: apt-get install nginx-light")
     effort = Effort(rounds=options.rounds, seconds=options.seconds, streams=options.streams, requests=options.requests)
     try:
         with (

@@ -1,4 +1,4 @@
-"""What was measured, as tables: the median of the rounds, the median ratio to the peer, the lowest and the highest."""
+"""Tables of the results: the median of the rounds, the median ratio to the peer, the minimum and the maximum."""
 
 import math
 import statistics
@@ -11,20 +11,20 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One row: what each proxy showed in each round."""
+    """One row: the value of each proxy in each round."""
 
     name: str
     values: Mapping[str, list[float]]
 
     def ratio(self, proxy: str, peer: str) -> float:
-        """Machines drift: only values of one round are compared."""
+        """The median ratio; only values of the same round are compared, because machines drift."""
         pairs = zip(self.values[proxy], self.values[peer], strict=True)
         return statistics.median([ours / theirs if theirs else math.nan for ours, theirs in pairs])
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one measure gave; the first proxy is the peer that the others are set against."""
+    """The result of one measure; the first proxy is the peer for all ratios."""
 
     title: str
     quantities: list[Quantity]
@@ -48,7 +48,7 @@ class Result:
             table.add_row(quantity.name, *cells)
         console.print(self.title, table, sep="\n", soft_wrap=True)
         for note in self.notes:
-            console.print(f"  weak: {note}", soft_wrap=True)
+            console.print(f"  unreliable: {note}", soft_wrap=True)
         console.print()
 
 

@@ -1,7 +1,7 @@
-"""`python -m tests.bench.rules`: what evaluating the rules costs on a real Prometheus, over a month of blocks.
+"""`python -m tests.bench.rules`: measures the evaluation time of the rules on a real Prometheus.
 
-Blocks hold what a month would have left: raw counters of the last hour, steps of a day (of a week for tokens), dozens
-of steps of the month. Prometheus then evaluates every group a few times; what that costs counts at its own pace.
+Blocks contain the samples of a month that the rules read: raw counters of one hour, 5-minute counts of a day (a week
+for tokens), hourly counts of a month. All groups are evaluated at a shorter interval; the cost is scaled to their own.
 """
 
 import argparse
@@ -34,48 +34,48 @@ def described(classes: int) -> SloFile:
 
 def lines(spec: SloFile, models: int, now: int) -> Iterator[str]:
     """OpenMetrics text of every series that the rules read."""
-    random = Random(1)  # noqa: S311 - figures, no secrets
+    random = Random(1)  # noqa: S311 - reproducible
 
     def back(series: str, past: int, every: int, *, counter: bool) -> str:
-        """About three events a scrape, of which one in a hundred is bad: a service as it should be."""
+        """About three events per scrape, 1 % of them bad."""
         each = (0.03 if "bad" in series else 3.0) * every / SCRAPE
         return samples(series, range(now - past, now + 1, every), each, random, counter=counter)
 
     for model in range(models):
         for name in (each.name for each in spec.classes):
-            who = f'model="org/m{model}",class="{name}"'
-            raw = f'{who},tenant="other",instance="s:1"'
+            labels = f'model="org/m{model}",class="{name}"'
+            raw = f'{labels},tenant="other",instance="s:1"'
             kinds = [
                 (f"llm_slo:{kind}:increase", f"llm_slo_{kind}_total", f',slo="{slo.name}"')
                 for slo in spec.slos
                 for kind in ("events", "bad_events")
             ] + [(f"llm_goodput:{kind}:increase", f"llm_goodput_{kind}_total", "") for kind in ("events", "requests")]
             for recorded, counted, slo in kinds:
-                yield back(f'{recorded}{{{who}{slo},window="step"}}', DAY, STEP, counter=False)
-                yield back(f'{recorded}{{{who}{slo},window="12steps"}}', 30 * DAY, 12 * STEP, counter=False)
-                yield back(f'{recorded}{{{who}{slo},window="open"}}', HOUR, STEP, counter=False)
+                yield back(f'{recorded}{{{labels}{slo},window="step"}}', DAY, STEP, counter=False)
+                yield back(f'{recorded}{{{labels}{slo},window="12steps"}}', 30 * DAY, 12 * STEP, counter=False)
+                yield back(f'{recorded}{{{labels}{slo},window="open"}}', HOUR, STEP, counter=False)
                 yield back(f"{counted}{{{raw}{slo}}}", HOUR, SCRAPE, counter=True)
-            yield back(f'llm_completion_tokens:increase{{{who},window="step"}}', 7 * DAY, STEP, counter=False)
+            yield back(f'llm_completion_tokens:increase{{{labels},window="step"}}', 7 * DAY, STEP, counter=False)
             yield back(f"llm_completion_tokens_total{{{raw}}}", HOUR, SCRAPE, counter=True)
             for outcome in ("ok", "client_abort", "client_error", "rejected"):
                 series = f'llm_requests_total{{{raw},outcome="{outcome}",stream="true"}}'
                 yield back(series, HOUR // 3, SCRAPE, counter=True)
 
 
-def quickest(url: str, rounds: int) -> dict[tuple[str, str], float]:
-    """Seconds of the quickest of so many evaluations of each rule, by group and rule.
+def fastest(url: str, rounds: int) -> dict[tuple[str, str], float]:
+    """The shortest of `rounds` evaluation times in seconds, by group and rule.
 
-    The first also makes all the series, and what else the machine does is no cost of the rules.
+    The first evaluation is ignored because it also creates the series.
     """
     evaluations: dict[str, set[str]] = {}
     took: dict[tuple[str, str], float] = {}
     while not evaluations or min(map(len, evaluations.values())) <= rounds:
         time.sleep(3)
-        with urllib.request.urlopen(f"{url}/api/v1/rules") as page:
-            groups = json.load(page)["data"]["groups"]
+        with urllib.request.urlopen(f"{url}/api/v1/rules") as response:
+            groups = json.load(response)["data"]["groups"]
         for group in groups:
             name = group["name"]
-            evaluations.setdefault(name, set()).add(group["lastEvaluation"])  # the first one says: never
+            evaluations.setdefault(name, set()).add(group["lastEvaluation"])
             if len(evaluations[name]) < 2:
                 continue
             for rule in group["rules"]:
@@ -88,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--classes", type=int, default=8)
-    parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: those of the machine)")
+    parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
     options = parser.parse_args()
     spec = described(options.classes)
     groups = rules(spec)
@@ -96,17 +96,17 @@ def main() -> None:
     samples_text = lines(spec, options.models, int(time.time()) // SCRAPE * SCRAPE)
     faster = to_yaml(replace(group, interval=30.0) for group in groups)
     with prometheus_over(samples_text, PORT, tools_in(options.tools), faster) as url:
-        took = quickest(url, rounds=4)
+        took = fastest(url, rounds=4)
     print(f"{options.models} models x {options.classes} classes x {len(spec.slos)} SLOs")
     minutely = {key: seconds * 60 / every[key[0]] for key, seconds in took.items()}
     for name, interval in every.items():
         each = sum(seconds for (group, _), seconds in took.items() if group == name)
-        print(f"{name:28} {each:7.3f} s every {interval:g} s = {each * 60 / interval:6.3f} s a minute")
-    print(f"{'together':28} {sum(minutely.values()):37.3f} s a minute")
-    print("of which, by rule")
+        print(f"{name:28} {each:7.3f} s every {interval:g} s = {each * 60 / interval:6.3f} s per minute")
+    print(f"{'total':28} {sum(minutely.values()):37.3f} s per minute")
+    print("by rule")
     for (_, rule), seconds in sorted(minutely.items(), key=lambda each: -each[1]):
         if seconds > 0.01:
-            print(f"{seconds:6.3f} s a minute {rule}")
+            print(f"{seconds:6.3f} s per minute {rule}")
 
 
 if __name__ == "__main__":

@@ -1,21 +1,24 @@
-"""Does a scrape of a great many series stall the streams?"""
+"""The effect of scraping many series on open streams."""
 
 import contextlib
 import gzip
 import threading
 import time
 import urllib.request
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+from tests.bench import measures
 from tests.bench.generators import CannotMeasureError, Generators
-from tests.bench.measures import Effort, log, notes, remember, streams
+from tests.bench.measures import Effort, Measure, percentile, streams
 from tests.bench.proxies import OURS, Proxy, Running, sidecar
 from tests.bench.results import Quantity, Result
 
-CLASSES, TENANTS, MODELS = 11, 20, 3  # give some 50,000 series
-EVERY = 2.0  # seconds
+# About 50,000 series.
+CLASSES, TENANTS, MODELS = 11, 20, 3
+EVERY = 2.0
+"""Seconds between scrapes."""
 AS_PROMETHEUS = {"accept": "application/openmetrics-text;version=1.0.0", "accept-encoding": "gzip"}
 
 
@@ -30,59 +33,54 @@ def crowded() -> Proxy:
         f"  - {{name: ttft, classes: [{names}], signal: ttft, threshold: 5s, objective: 95%}}\n"
         f"  - {{name: availability, classes: [{names}], signal: availability, objective: 99%}}\n"
     )
-    models = [f"model-{number}" for number in range(1, MODELS)]  # beside the engine's own
+    # In addition to the engine's own model.
+    models = [f"model-{number}" for number in range(1, MODELS)]
     return sidecar(*(word for model in models for word in ("--model", model)), slos=slos)
 
 
 def measure(effort: Effort, peer: Running, ours: Running, generators: Generators) -> Result:
-    """In turn: the peer, ours left alone, ours scraped."""
+    """Measure in turn: the peer, the sidecar, the sidecar while it is scraped."""
     still, scraped = f"{OURS}, not scraped", f"{OURS}, scraped"
-    shown = {
-        "chunk delay p99": ("delay", "p99"),
-        "chunk delay max": ("delay", "max"),
-        "inter-chunk p99": ("gap", "p99"),
+    shows = {
+        "chunk delay p99, ms": percentile("delay", "p99"),
+        "chunk delay max, ms": percentile("delay", "max"),
+        "inter-chunk p99, ms": percentile("gap", "p99"),
     }
-    log(f"scrape: {effort.streams} streams, while many series are read or not")
-    load = streams(effort, effort.streams, tick=False)
-    values: dict[str, dict[str, list[float]]] = {name: {peer.name: [], still: [], scraped: []} for name in shown}
     took: list[float] = []
-    weak: Counter[str] = Counter()
-    for number in range(1, effort.rounds + 1):
-        for column, proxy in {peer.name: peer, still: ours, scraped: ours}.items():
-            with scraping(ours.pages, took) if column == scraped else contextlib.nullcontext():
-                reading = generators.measure(load, proxy.port, proxy.pid)
-            for name, (what, which) in shown.items():
-                values[name][column].append(reading.milliseconds(what, which))
-            summary = ", ".join(f"{name} {readings[column][-1]:.3g} ms" for name, readings in values.items())
-            log(f"  round {number}, {column}: {summary}{remember(weak, column, load, reading)}")
-    delays = values["chunk delay p99"]
-    more = [one - other for one, other in zip(delays[scraped], delays[still], strict=True)]
-    quantities = [Quantity(f"{name}, ms", readings) for name, readings in values.items()]
-    quantities.append(Quantity("chunk delay p99, more, ms", {scraped: more}))
-    quantities.append(Quantity("a scrape takes, s", {scraped: took}))
-    series = sum(not line.startswith(b"#") for line in page(ours.pages).splitlines())
-    title = f"scrape: {series:,} series read each {EVERY:.0f} s, or not; {effort.streams} streams, a chunk each 20 ms"
-    return Result(title, quantities, notes(weak, effort.rounds))
+    result = measures.measure(
+        Measure(f"scrape: {effort.streams} streams", streams(effort, effort.streams, tick=False), shows),
+        effort,
+        [peer, replace(ours, name=still), replace(ours, name=scraped)],
+        generators,
+        lambda name: scraping(ours.metrics_port, took) if name == scraped else contextlib.nullcontext(),
+    )
+    delays = result.quantities[0].values
+    added = [one - other for one, other in zip(delays[scraped], delays[still], strict=True)]
+    result.quantities.append(Quantity("chunk delay p99 added by scrapes, ms", {scraped: added}))
+    result.quantities.append(Quantity("scrape duration, s", {scraped: took}))
+    series = sum(not line.startswith(b"#") for line in exposition(ours.metrics_port).splitlines())
+    title = f"scrape: {series:,} series scraped every {EVERY:.0f} s; {effort.streams} streams, one chunk every 20 ms"
+    return replace(result, title=title)
 
 
-def page(port: int) -> bytes:
+def exposition(port: int) -> bytes:
     request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=AS_PROMETHEUS)
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return gzip.decompress(answer.read())
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return gzip.decompress(response.read())
     except OSError as error:
-        raise CannotMeasureError(f"{OURS}: its metrics page did not answer: {error}") from error
+        raise CannotMeasureError(f"{OURS}: no response from /metrics: {error}") from error
 
 
 @contextlib.contextmanager
 def scraping(port: int, took: list[float]) -> Iterator[None]:
-    """Read the page time and again, until the end of what is done meanwhile."""
+    """Scrape /metrics periodically in this context."""
     done = threading.Event()
 
     def scrape() -> None:
         while not done.wait(EVERY):
             began = time.monotonic()
-            page(port)
+            exposition(port)
             took.append(time.monotonic() - began)
 
     with ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""The two C programs agree with each other, so that what the bench says of a proxy is of the proxy."""
+"""The two C programs of the bench, without a proxy between them."""
 
 import shutil
 import subprocess
@@ -36,33 +36,33 @@ def test_every_chunk_of_every_stream_arrives(load: Generators, tick: int) -> Non
     assert totals == [30 * 25, 30 * 24, 30, 30]
 
 
-def test_streams_keep_the_pace_that_was_asked_for(load: Generators) -> None:
+def test_streams_keep_the_requested_pace(load: Generators) -> None:
     counts = counted(load, tokens=21, pace=2000, tick=1, requests=10)
     assert counts["duration"]["p50"] > 19 * 2000
 
 
-def test_a_stream_that_the_engine_cuts_is_counted_as_short_and_not_as_a_request(load: Generators) -> None:
+def test_a_stream_that_the_engine_cuts_is_counted_as_short(load: Generators) -> None:
     counts = counted(load, tokens=25, pace=1000, cut=5)
     assert (counts["requests"], counts["chunks"], counts["errors"], counts["short"]) == (0, 30 * 5, 0, 30)
 
 
-def test_whole_answers_are_counted_one_by_one(load: Generators) -> None:
+def test_unary_requests_are_counted(load: Generators) -> None:
     counts = counted(load, requests=500)
     assert (counts["requests"], counts["chunks"], counts["errors"], counts["short"]) == (500, 0, 0, 0)
 
 
-def test_what_refuses_the_connection_is_an_error(load: Generators) -> None:
+def test_a_refused_connection_is_an_error(load: Generators) -> None:
     counts = load.measure(Load(connections=3, seconds=20, requests=3), free_port()).counts
     assert (counts["requests"], counts["errors"], counts["short"]) == (0, 3, 0)
 
 
-def test_a_load_that_is_held_says_at_its_end_how_many_streams_were_open(load: Generators) -> None:
+def test_a_held_load_reports_the_open_streams_at_its_end(load: Generators) -> None:
     with load.holding(Load(connections=7, seconds=60, warmup=1.0, tokens=10_000), load.engine_port) as counts:
         assert not counts
     assert (counts["open"], counts["errors"], counts["short"]) == (7, 0, 0)
 
 
-def test_without_a_compiler_it_says_what_to_install_and_exits_2(tmp_path: Path) -> None:
+def test_without_a_compiler_the_bench_names_the_packages_and_exits_with_2(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.relay"],
         cwd=ROOT,
@@ -73,5 +73,5 @@ def test_without_a_compiler_it_says_what_to_install_and_exits_2(tmp_path: Path) 
     )
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         2,
-        "no C compiler: the load is made by two small C programs; on Debian: apt-get install gcc libc6-dev",
+        "no C compiler: two small C programs generate the load; on Debian: apt-get install gcc libc6-dev",
     )

@@ -11,13 +11,14 @@ VLLM_VERSIONS: tuple[str, ...] = tuple(RECORDED["versions"])
 
 Labels = Mapping[str, str]
 Family = tuple[str, str, Sequence[Labels]]
-"""Type, exposed name (of a histogram without suffixes), and the labels of each sample."""
+"""Type, exposed name (without the suffixes of a histogram), and the labels of each sample."""
 
 BOUNDS = ("0.3", "1.0", "60.0", "+Inf")
+CACHE_CONFIG = {"block_size": "16", "num_gpu_blocks": "1000", "enable_prefix_caching": "True", "cache_dtype": "auto"}
 
 
 def exposition(families: Iterable[Family]) -> str:
-    """In the text format 0.0.4."""
+    """An exposition in the text format 0.0.4."""
     lines: list[str] = []
     for kind, name, samples in families:
         lines += [f"# HELP {name} As recorded.", f"# TYPE {name} {kind}"]
@@ -57,7 +58,7 @@ def _vllm(version: str, ranks: int) -> Iterator[Family]:
                 f"vllm:{name}{total}",
                 [
                     {
-                        **(_config() if name == "cache_config_info" else {"model_name": "org/model"}),
+                        **(CACHE_CONFIG if name == "cache_config_info" else {"model_name": "org/model"}),
                         **({} if version == "0.6.6" else {"engine": str(rank)}),
                         **({label: value} if label else {}),
                     }
@@ -66,10 +67,6 @@ def _vllm(version: str, ranks: int) -> Iterator[Family]:
                 ],
             )
     yield "gauge", "process_start_time_seconds", [{}]
-
-
-def _config() -> dict[str, str]:
-    return {"block_size": "16", "num_gpu_blocks": "1000", "enable_prefix_caching": "True", "cache_dtype": "auto"}
 
 
 def ray() -> str:
@@ -95,7 +92,7 @@ _ONE: Sequence[Labels] = ({"model_name": "org/model"},)
 
 
 def sglang() -> str:
-    """Two data-parallel ranks of two tensor-parallel ranks each, all of which expose their values."""
+    """Two data-parallel ranks with two tensor-parallel ranks each, which all expose their values."""
     model = {"model_name": "org/model", "engine_type": "unified"}
     scheduler = [
         {**model, "dp_rank": dp, "tp_rank": tp, "pp_rank": "0", "moe_ep_rank": "0"} for dp in "01" for tp in "01"
@@ -121,7 +118,7 @@ def sglang() -> str:
 
 
 def tensorrt_llm() -> str:
-    """The page `/prometheus/metrics` of trtllm-serve."""
+    """`/prometheus/metrics` of trtllm-serve."""
     of_model: Sequence[Labels] = ({"model_name": "org/model", "engine_type": "trtllm"},)
     gauges = (
         *("num_requests_running", "num_requests_waiting", "kv_cache_utilization", "kv_cache_hit_rate"),
@@ -148,7 +145,7 @@ def tensorrt_llm() -> str:
 
 
 def tensorrt_llm_unprefixed() -> str:
-    """The page of older builds, whose names have no prefix."""
+    """Older builds, whose names have no prefix."""
     times = ("time_to_first_token", "time_per_output_token", "e2e_request_latency", "request_queue_time")
     return exposition(
         [
@@ -161,7 +158,7 @@ def tensorrt_llm_unprefixed() -> str:
 
 
 def llama_cpp() -> str:
-    """The page of llama-server --metrics."""
+    """`llama-server --metrics`."""
     counters = ("prompt_tokens_total", "prompt_seconds_total", "tokens_predicted_total", "n_decode_total")
     gauges = ("prompt_tokens_seconds", "predicted_tokens_seconds", "requests_processing", "requests_deferred")
     return exposition(
@@ -173,7 +170,7 @@ def llama_cpp() -> str:
 
 
 def tgi() -> str:
-    """The page of its router: no labels, no units in names, no `_total`."""
+    """The router of TGI: no labels, no units in names, no `_total`."""
     times = ("request_duration", "request_queue_duration", "request_mean_time_per_token_duration")
     lengths = ("request_input_length", "request_generated_tokens")
     return exposition(
@@ -186,7 +183,7 @@ def tgi() -> str:
 
 
 def dynamo() -> str:
-    """The pages of a frontend and of a worker with two ranks whose engine exposes nothing itself."""
+    """A frontend, and a worker with two ranks whose engine exposes no metrics."""
     model: Sequence[Labels] = ({"model": "org/model"},)
     times = ("time_to_first_token", "inter_token_latency", "request_duration")
     lengths = ("input_sequence_tokens", "cached_sequence_length")
@@ -216,4 +213,4 @@ PAGES: dict[str, str] = {
     "tgi": tgi(),
     "dynamo": dynamo(),
 }
-"""One page of each engine; generated pages of vLLM have two data-parallel ranks."""
+"""One exposition per engine and version; the generated ones of vLLM have two data-parallel ranks."""

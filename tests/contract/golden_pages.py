@@ -1,4 +1,4 @@
-"""The series that the sidecar exposes for each page; `python -m tests.contract.golden_pages` writes the files."""
+"""The series of the sidecar for each exposition; `python -m tests.contract.golden_pages` writes the files."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from tests.contract.expositions import PAGES
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def exposed(*pages: EngineMetrics) -> str:
-    """Our series, sorted, without those that depend on the time; of histograms only count and sum."""
-    states = [EngineState(f"e{number}", up=True, metrics=metrics) for number, metrics in enumerate(pages)]
+def exposed(*engines: EngineMetrics) -> str:
+    """The exposed series, sorted, without buckets and error counters."""
+    states = [EngineState(f"e{number}", up=True, metrics=metrics) for number, metrics in enumerate(engines)]
     for state in states:
         state.watch.observe(state.metrics.settings, None, 0.0)
     lines = []

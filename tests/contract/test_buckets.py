@@ -1,4 +1,4 @@
-"""The declared bounds and families of vLLM are those of its pages."""
+"""The declared bounds and families of vLLM match its expositions."""
 
 import re
 from itertools import pairwise
@@ -23,16 +23,16 @@ LATENCIES = (ENGINE_TTFT, ENGINE_TPOT, ENGINE_DURATION, ENGINE_QUEUE, ENGINE_PRE
 
 @pytest.mark.parametrize("version", ["0.25.1", "0.32.0"])
 @pytest.mark.parametrize("signal", LATENCIES, ids=lambda signal: signal.name)
-def test_the_bounds_are_those_of_a_recorded_page(signal: Signal, version: str) -> None:
+def test_the_bounds_match_a_recorded_exposition(signal: Signal, version: str) -> None:
     declared = histogram(signal, version)
     assert declared is not None
-    page = (DATA / f"vllm-{version}.txt").read_text()
-    bounds = re.findall(rf'^{declared.name}_bucket{{[^}}]*le="([^"+]+)"', page, re.MULTILINE)
+    exposition = (DATA / f"vllm-{version}.txt").read_text()
+    bounds = re.findall(rf'^{declared.name}_bucket{{[^}}]*le="([^"+]+)"', exposition, re.MULTILINE)
     assert declared.bounds == tuple(map(float, bounds))
 
 
 @pytest.mark.parametrize("version", VLLM_VERSIONS)
-def test_every_family_that_is_read_exists_in_that_release(version: str) -> None:
+def test_every_mapped_family_exists_in_that_release(version: str) -> None:
     recorded = {f"vllm:{name}" for name, each in RECORDED["families"].items() if version in each["in"].split()}
     read = {source.name for row in VLLM.rows if (source := family(row, version))} | {FINISHED}
     assert {name.removesuffix("_total") for name in read} <= {name.removesuffix("_total") for name in recorded}
@@ -55,7 +55,7 @@ def test_a_histogram_exists_from_its_first_release_and_its_bounds_ascend(signal:
         pytest.param("v0.25", 2560.0, id="the tag of an image"),
     ],
 )
-def test_releases_compare_by_their_numbers(version: str, largest: float) -> None:
+def test_releases_are_compared_numerically(version: str, largest: float) -> None:
     ttft = histogram(ENGINE_TTFT, version)
     assert ttft is not None
     assert ttft.bounds[-1] == largest

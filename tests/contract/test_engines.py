@@ -1,4 +1,4 @@
-"""The series that the sidecar exposes for the page of each engine and version."""
+"""The series of the sidecar for the exposition of each engine and version."""
 
 import re
 from pathlib import Path
@@ -15,6 +15,7 @@ from exporters.engines.generated_docs import signal_tables
 from exporters.engines.normalisation import Distribution, normalise
 from exporters.engines.signal_table import ENGINE_TYPES, SIGNALS, VLLM
 from exporters.engines.table_schema import Row
+from exporters.engines.vllm_buckets import order
 from exporters.signals import Kind
 from tests.contract.expositions import PAGES, RECORDED, VLLM_VERSIONS, vllm
 from tests.contract.golden_pages import GOLDEN, exposed
@@ -24,64 +25,61 @@ MODEL = "org/model"
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_gives_the_series_of_its_golden_file(name: str) -> None:
+def test_an_exposition_gives_the_series_of_its_golden_file(name: str) -> None:
     assert exposed(normalise(PAGES[name])) == (GOLDEN / f"{name}.prom").read_text()
 
 
-def test_every_golden_file_has_a_page() -> None:
+def test_every_golden_file_has_an_exposition() -> None:
     assert {path.name for path in GOLDEN.iterdir()} == {f"{name}.prom" for name in PAGES}
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_no_page_has_faults(name: str) -> None:
+def test_no_exposition_has_errors(name: str) -> None:
     assert not +normalise(PAGES[name]).faults
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name != "ray-serve-llm"])  # where a counter has two names
-def test_the_same_page_in_openmetrics_gives_the_same(name: str) -> None:
-    page = PAGES[name]
+# On Ray, a counter has two names.
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "ray-serve-llm"])
+def test_the_same_metrics_in_openmetrics_give_the_same_series(name: str) -> None:
+    text = PAGES[name]
 
     class Parsed(Collector):
         def collect(self) -> list[Metric]:
-            return list(text_string_to_metric_families(page))
+            return list(text_string_to_metric_families(text))
 
     registry = CollectorRegistry()
     registry.register(Parsed())
-    text = generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]  # it has no annotations
-    assert text.endswith("# EOF\n")
-    assert exposed(normalise(text)) == exposed(normalise(page))
+    openmetrics = generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]  # it has no annotations
+    assert openmetrics.endswith("# EOF\n")
+    assert exposed(normalise(openmetrics)) == exposed(normalise(text))
 
 
 @pytest.mark.parametrize("openmetrics", [False, True], ids=["text", "openmetrics"])
-def test_creation_times_and_exemplars_are_not_read_as_values(openmetrics: bool) -> None:
+def test_created_samples_and_exemplars_are_ignored(openmetrics: bool) -> None:
     registry = CollectorRegistry()
     labels = {"model_name": MODEL, "engine": "0"}
     Counter("vllm:prompt_tokens", "Tokens.", labels, registry=registry).labels(**labels).inc(7, {"trace_id": "a # {b"})
     ttft = Histogram("vllm:time_to_first_token_seconds", "TTFT.", labels, registry=registry, buckets=(0.5, 1.0))
     ttft.labels(**labels).observe(0.7, {"trace_id": "a1"})
-    page = (generate_openmetrics if openmetrics else generate_latest)(registry).decode()
-    assert "_created" in page
-    assert ("# {" in page) is openmetrics
-    metrics = normalise(page)
+    text = (generate_openmetrics if openmetrics else generate_latest)(registry).decode()
+    assert "_created" in text
+    assert ("# {" in text) is openmetrics
+    metrics = normalise(text)
     assert metrics.values == {signals.ENGINE_PROMPT_TOKENS: {("0", MODEL): 7.0}}
     assert metrics.distributions == {
         signals.ENGINE_TTFT: {("0", MODEL): Distribution(((0.5, 0.0), (1.0, 1.0), (float("inf"), 1.0)), 0.7)}
     }
 
 
-def as_numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
-
-
 @pytest.mark.parametrize("version", VLLM_VERSIONS)
-def test_the_versions_in_the_table_are_those_of_the_recorded_families(version: str) -> None:
+def test_the_versions_in_the_table_match_the_recorded_families(version: str) -> None:
     recorded = {name for name, family in RECORDED["families"].items() if version in family["in"].split()}
     for row in VLLM.rows:
         for family in row.families:
-            since, until = as_numbers(family.since or "0"), as_numbers(family.until or "999")
+            since, until = order(family.since or "0"), order(family.until or "999")
             name = family.name.removeprefix("vllm:")
             is_recorded = bool({name, name.removesuffix("_total")} & recorded)
-            assert is_recorded is (since <= as_numbers(version) <= until), family.name
+            assert is_recorded is (since <= order(version) <= until), family.name
 
 
 TWO_NAMES = [
@@ -94,50 +92,50 @@ TWO_NAMES = [
 
 
 @pytest.mark.parametrize("signal, newer, older", TWO_NAMES)
-def test_of_two_names_present_at_once_only_the_newer_counts(signal: signals.Signal, newer: str, older: str) -> None:
+def test_the_newer_of_two_names_is_used(signal: signals.Signal, newer: str, older: str) -> None:
     assert list(normalise(f"{newer} 3\n{older} 5\n").values[signal].values()) == [3.0]
     assert list(normalise(f"# TYPE {newer} untyped\n{older} 5\n").values[signal].values()) == [5.0]
 
 
-def test_data_parallel_ranks_stay_apart() -> None:
+def test_data_parallel_ranks_are_separate() -> None:
     metrics = normalise(vllm("0.33.0", ranks=3))
     for signal, values in metrics.values.items():
         assert list(values) == [("0", MODEL), ("1", MODEL), ("2", MODEL)], signal.name
     assert metrics.kv_capacity == {"0": 16000.0, "1": 16000.0, "2": 16000.0}
 
 
-def test_copies_by_process_are_one_rank_with_the_largest_value() -> None:
-    page = "".join(
+def test_gauges_of_several_processes_are_reduced_to_their_maximum() -> None:
+    text = "".join(
         f'vllm:{name}{{engine="0",model_name="m",pid="{pid}"}} {value}\n'
         for name, values in (("num_requests_running", (3, 5)), ("kv_cache_usage_perc", (0.25, 0.75)))
         for pid, value in enumerate(values)
     )
-    metrics = normalise(page)
+    metrics = normalise(text)
     assert metrics.values == {signals.ENGINE_RUNNING: {("0", "m"): 5.0}, signals.ENGINE_KV_USAGE: {("0", "m"): 0.75}}
 
 
-def test_counts_by_process_are_parts_of_one_count() -> None:
-    page = "".join(f'vllm:prompt_tokens_total{{engine="0",model_name="m",pid="{pid}"}} {pid}\n' for pid in (7, 8))
-    assert normalise(page).values == {signals.ENGINE_PROMPT_TOKENS: {("0", "m"): 15.0}}
+def test_counters_of_several_processes_are_added() -> None:
+    text = "".join(f'vllm:prompt_tokens_total{{engine="0",model_name="m",pid="{pid}"}} {pid}\n' for pid in (7, 8))
+    assert normalise(text).values == {signals.ENGINE_PROMPT_TOKENS: {("0", "m"): 15.0}}
 
 
 def test_histograms_of_one_rank_are_added_at_their_shared_bounds() -> None:
-    page = "".join(
+    text = "".join(
         f'vllm:time_to_first_token_seconds_bucket{{pid="{pid}",le="{bound}"}} {count}\n'
         for pid, buckets in enumerate(({"0.1": 1, "1": 2, "+Inf": 4}, {"0.5": 10, "1.0": 20, "+Inf": 30}))
         for bound, count in buckets.items()
     )
-    assert normalise(page).distributions[signals.ENGINE_TTFT] == {
+    assert normalise(text).distributions[signals.ENGINE_TTFT] == {
         ("0", "other"): Distribution(((1.0, 22.0), (float("inf"), 34.0)), None)
     }
 
 
 def test_only_waiting_requests_that_are_skipped_count_as_deferred() -> None:
-    page = "".join(
+    text = "".join(
         f'vllm:num_requests_waiting_by_reason{{engine="0",model_name="m",reason="{reason}"}} {value}\n'
         for reason, value in (("capacity", 7), ("deferred", 2))
     )
-    assert normalise(page).values == {signals.ENGINE_DEFERRED: {("0", "m"): 2.0}}
+    assert normalise(text).values == {signals.ENGINE_DEFERRED: {("0", "m"): 2.0}}
 
 
 def test_a_counter_that_a_restart_has_reset_is_exposed_unchanged() -> None:
@@ -149,20 +147,19 @@ def test_a_counter_that_a_restart_has_reset_is_exposed_unchanged() -> None:
 
 
 @pytest.mark.parametrize("row", VLLM.rows, ids=lambda row: row.signal.name)
-def test_a_missing_family_is_absent_and_not_reported_as_exposed(row: Row) -> None:
+def test_a_missing_family_has_no_series(row: Row) -> None:
     names = "|".join(family.name for family in row.families)
-    whole = PAGES[
-        "vllm-0.20.0" if row.signal is signals.ENGINE_DEFERRED else "vllm-0.11.0"
-    ]  # 0.11.0 has the old names too
-    page = re.sub(rf"(?m)^(# \w+ )?({names})(_bucket|_count|_sum)?[ {{].*\n", "", whole)
-    before, after = normalise(whole), normalise(page)
+    # 0.11.0 has the old names, too.
+    whole = PAGES["vllm-0.20.0" if row.signal is signals.ENGINE_DEFERRED else "vllm-0.11.0"]
+    text = re.sub(rf"(?m)^(# \w+ )?({names})(_bucket|_count|_sum)?[ {{].*\n", "", whole)
+    before, after = normalise(whole), normalise(text)
     assert before.exposed - after.exposed == {row.signal}
     assert not re.search(rf"(?m)^{row.signal.name}(_count)?{{", exposed(after))
 
 
 def test_a_counter_with_labels_is_exposed_before_its_first_event() -> None:
-    page = "# TYPE sglang:cached_tokens_total counter\nsglang:num_queue_reqs 0\n"
-    metrics = normalise(page)
+    text = "# TYPE sglang:cached_tokens_total counter\nsglang:num_queue_reqs 0\n"
+    metrics = normalise(text)
     assert signals.ENGINE_CACHE_HITS in metrics.exposed
     assert signals.ENGINE_CACHE_HITS not in metrics.values
 
@@ -171,7 +168,7 @@ def test_a_worker_of_dynamo_is_recognised_as_the_engine_inside_it() -> None:
     assert normalise(PAGES["dynamo"] + PAGES["vllm-0.33.0"]).type_name == "vllm"
 
 
-def test_a_page_of_another_program_is_an_unknown_engine_without_signals() -> None:
+def test_the_exposition_of_another_program_is_an_unknown_engine_without_signals() -> None:
     metrics = normalise("# TYPE other_thing gauge\nother_thing 1\n")
     assert (metrics.type_name, metrics.values, metrics.exposed) == ("unknown", {}, frozenset())
 
@@ -182,15 +179,14 @@ def test_several_engines_share_each_family() -> None:
     assert len(lines) == len(set(lines))
 
 
-def test_the_list_of_signals_holds_every_signal_of_the_table() -> None:
+def test_the_list_of_signals_contains_every_signal_of_the_table() -> None:
     assert {row.signal for engine in ENGINE_TYPES for row in engine.rows} | {signals.ENGINE_KV_CAPACITY} == set(SIGNALS)
 
 
-def test_counters_come_from_counters_and_histograms_from_histograms() -> None:
-    """No gauge comes from a counter, and no counter from a gauge."""
-    for name, page in PAGES.items():
-        types = {line.split()[2]: line.split()[3] for line in page.splitlines() if line.startswith("# TYPE")}
-        for row in next(engine for engine in ENGINE_TYPES if engine is normalise(page).engine_type).rows:
+def test_signals_and_families_have_the_same_type() -> None:
+    for name, text in PAGES.items():
+        types = {line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")}
+        for row in next(engine for engine in ENGINE_TYPES if engine is normalise(text).engine_type).rows:
             for family in row.families:
                 kind = types.get(family.name) or types.get(family.name.removesuffix("_sum"))
                 expected = {row.signal.kind.value} | ({"histogram"} if family.name.endswith("_sum") else set())
@@ -201,7 +197,7 @@ def test_the_docs_have_the_tables_of_the_signal_table() -> None:
     assert f"## Signals by engine\n\n{signal_tables()}\n## Adding an engine\n" in DOCS.read_text()
 
 
-def test_escaped_label_values_of_the_client_library_are_read() -> None:
+def test_escaped_label_values_are_unescaped() -> None:
     registry = CollectorRegistry()
     Gauge("vllm:num_requests_running", "R.", ["model_name"], registry=registry).labels('a"b\\c\nd').set(2)
     assert normalise(generate_latest(registry).decode()).values[signals.ENGINE_RUNNING] == {("0", 'a"b\\c\nd'): 2.0}

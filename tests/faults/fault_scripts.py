@@ -1,4 +1,4 @@
-"""An engine that fails as each request asks it to, clients that leave, and the outcomes that may be logged for each."""
+"""An engine that fails as a request header selects, clients that disconnect, and the outcomes that may be logged."""
 
 import asyncio
 import contextlib
@@ -13,24 +13,19 @@ from enum import Enum
 import aiohttp
 
 from exporters.signals import Outcome
-from tests.support.scripted_relay import DONE, END, ROLE, STREAM_HEAD, chunk, content
+from tests.support.scripted_relay import DONE, END, ROLE, STREAM_HEAD, Received, chunk, content, read_request
+from tests.support.waiting import HANG
 
 GOOD_BODY = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}'
 
 
 @dataclass
-class Line:
-    """The engine's end of the connection that a request came in on."""
+class Line(Received):
+    """A request at the engine, with its connection."""
 
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
     may_end: asyncio.Event
 
-    async def send(self, *pieces: bytes) -> None:
-        self.writer.write(b"".join(pieces))
-        await self.writer.drain()
-
-    async def answer(self, status: int, body: bytes) -> None:
+    async def respond(self, status: int, body: bytes) -> None:
         await self.send(
             b"HTTP/1.1 %d x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (status, len(body)), body
         )
@@ -39,18 +34,17 @@ class Line:
         await self.send(STREAM_HEAD, chunk(ROLE), chunk(content("a")))
 
     async def stay(self) -> None:
-        """Say nothing more until the relay hangs up."""
-        while await self.reader.read(65536):
-            pass
+        """Send no more until the relay closes the connection."""
+        await self.gone()
         self.writer.transport.abort()
 
-    def reset(self) -> None:
+    async def reset(self) -> None:
         self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
 
-async def _answers(line: Line) -> None:
-    await line.answer(200, GOOD_BODY)
+async def _unary(line: Line) -> None:
+    await line.respond(200, GOOD_BODY)
 
 
 async def _streams(line: Line) -> None:
@@ -81,14 +75,10 @@ async def _stalls(line: Line) -> None:
     await line.stay()
 
 
-async def _resets(line: Line) -> None:
-    line.reset()
-
-
 async def _resets_in_the_stream(line: Line) -> None:
     await line.begin()
     await asyncio.sleep(0.02)
-    line.reset()
+    await line.reset()
 
 
 async def _closes_in_the_stream(line: Line) -> None:
@@ -101,7 +91,7 @@ async def _ends_early(line: Line) -> None:
     await line.send(END)
 
 
-async def _falls_short(line: Line) -> None:
+async def _short_body(line: Line) -> None:
     await line.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n", GOOD_BODY[:20])
     line.writer.close()
 
@@ -111,12 +101,12 @@ async def _sends_error_event(line: Line) -> None:
     await line.send(chunk(b'data: {"error":{"message":"out of memory"}}\n\n'), chunk(DONE), END)
 
 
-async def _babbles(line: Line) -> None:
+async def _invalid_head(line: Line) -> None:
     await line.send(b"!?\r\n\r\n")
     await line.stay()
 
 
-async def _babbles_in_the_stream(line: Line) -> None:
+async def _invalid_chunk(line: Line) -> None:
     await line.begin()
     await line.send(b"zz\r\n")
     await line.stay()
@@ -133,14 +123,14 @@ async def _streams_long(line: Line) -> None:
 
 
 def _responds(status: int) -> Callable[[Line], Awaitable[None]]:
-    async def answer(line: Line) -> None:
-        await line.answer(status, b'{"error":{"message":"no"}}')
+    async def respond(line: Line) -> None:
+        await line.respond(status, b'{"error":{"message":"no"}}')
 
-    return answer
+    return respond
 
 
-class Leaves(Enum):
-    """When the client hangs up."""
+class Disconnect(Enum):
+    """When the client disconnects."""
 
     BEFORE_ANY_BYTE = "before any byte"
     IN_THE_STREAM = "in the stream"
@@ -148,58 +138,54 @@ class Leaves(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The engine's and the client's part in a request, and the outcomes that may be logged of it."""
+    """The behaviour of the engine and the client for a request, and the outcomes that may be logged."""
 
     engine: Callable[[Line], Awaitable[None]]
-    outcomes: frozenset[str]
+    outcomes: set[str]
     stream: bool = True
-    leaves: Leaves | None = None
+    disconnect: Disconnect | None = None
 
     @property
     def good(self) -> bool:
         return self.outcomes == {Outcome.OK}
 
 
-def _fault(
-    engine: Callable[[Line], Awaitable[None]], *outcomes: Outcome, stream: bool = True, leaves: Leaves | None = None
-) -> Fault:
-    return Fault(engine, frozenset(outcomes), stream, leaves)
-
-
 FAULTS = {
-    "answers": _fault(_answers, Outcome.OK, stream=False),
-    "streams": _fault(_streams, Outcome.OK),
-    "left before any byte": _fault(Line.stay, Outcome.CLIENT_ABORT, leaves=Leaves.BEFORE_ANY_BYTE),
-    "left while unary": _fault(Line.stay, Outcome.CLIENT_ABORT, stream=False, leaves=Leaves.BEFORE_ANY_BYTE),
-    "left in the stream": _fault(_stalls, Outcome.CLIENT_ABORT, leaves=Leaves.IN_THE_STREAM),
-    "resets": _fault(_resets, Outcome.UPSTREAM_ERROR),
-    # A reset takes along what the relay has not read: the head, at worst.
-    "resets in the stream": _fault(_resets_in_the_stream, Outcome.TRUNCATED, Outcome.UPSTREAM_ERROR),
-    "closes in the stream": _fault(_closes_in_the_stream, Outcome.TRUNCATED),
-    "ends early": _fault(_ends_early, Outcome.TRUNCATED),
-    "falls short": _fault(_falls_short, Outcome.TRUNCATED, stream=False),
-    "says error": _fault(_sends_error_event, Outcome.UPSTREAM_ERROR),
-    "babbles": _fault(_babbles, Outcome.UPSTREAM_ERROR, stream=False),
-    "babbles in the stream": _fault(_babbles_in_the_stream, Outcome.UPSTREAM_ERROR),
-    "429": _fault(_responds(429), Outcome.REJECTED, stream=False),
-    "503": _fault(_responds(503), Outcome.REJECTED),
-    "500": _fault(_responds(500), Outcome.UPSTREAM_ERROR, stream=False),
-    "400": _fault(_responds(400), Outcome.CLIENT_ERROR),
+    "unary": Fault(_unary, {Outcome.OK}, stream=False),
+    "streams": Fault(_streams, {Outcome.OK}),
+    "disconnects before any byte": Fault(Line.stay, {Outcome.CLIENT_ABORT}, disconnect=Disconnect.BEFORE_ANY_BYTE),
+    "disconnects from a unary request": Fault(
+        Line.stay, {Outcome.CLIENT_ABORT}, stream=False, disconnect=Disconnect.BEFORE_ANY_BYTE
+    ),
+    "disconnects in the stream": Fault(_stalls, {Outcome.CLIENT_ABORT}, disconnect=Disconnect.IN_THE_STREAM),
+    "resets": Fault(Line.reset, {Outcome.UPSTREAM_ERROR}),
+    # A reset discards the bytes that the relay has not read, possibly the head, too.
+    "resets in the stream": Fault(_resets_in_the_stream, {Outcome.TRUNCATED, Outcome.UPSTREAM_ERROR}),
+    "closes in the stream": Fault(_closes_in_the_stream, {Outcome.TRUNCATED}),
+    "ends early": Fault(_ends_early, {Outcome.TRUNCATED}),
+    "short body": Fault(_short_body, {Outcome.TRUNCATED}, stream=False),
+    "error event": Fault(_sends_error_event, {Outcome.UPSTREAM_ERROR}),
+    "invalid head": Fault(_invalid_head, {Outcome.UPSTREAM_ERROR}, stream=False),
+    "invalid chunk": Fault(_invalid_chunk, {Outcome.UPSTREAM_ERROR}),
+    "429": Fault(_responds(429), {Outcome.REJECTED}, stream=False),
+    "503": Fault(_responds(503), {Outcome.REJECTED}),
+    "500": Fault(_responds(500), {Outcome.UPSTREAM_ERROR}, stream=False),
+    "400": Fault(_responds(400), {Outcome.CLIENT_ERROR}),
 }
 HELD = {
-    "held back": _fault(_held_back, Outcome.OK),
-    "held in the stream": _fault(_held_in_the_stream, Outcome.OK),
-    "streams long": _fault(_streams_long, Outcome.OK),
+    "held back": Fault(_held_back, {Outcome.OK}),
+    "held in the stream": Fault(_held_in_the_stream, {Outcome.OK}),
+    "streams long": Fault(_streams_long, {Outcome.OK}),
 }
-"""Open until the engine may end them; the last one for at most 40 s."""
+"""Requests that are open until `may_end` is set; the last one for at most 40 s."""
 
-UNREACHABLE = frozenset({Outcome.UPSTREAM_UNREACHABLE, Outcome.UPSTREAM_ERROR})
-"""With the engine gone; an error on an idle connection whose close the relay has not seen yet."""
+UNREACHABLE: set[str] = {Outcome.UPSTREAM_UNREACHABLE, Outcome.UPSTREAM_ERROR}
+"""Outcomes while the engine is down; the second one is for an idle connection whose close is not received yet."""
 
 
 @dataclass
 class Engine:
-    """Serves on one port, with interruptions; a header names the fault of each request."""
+    """Serves on one port, with interruptions; the header X-Fault selects the fault of a request."""
 
     port: int = 0
     arrived: dict[str, asyncio.Event] = field(default_factory=dict)
@@ -213,12 +199,12 @@ class Engine:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def come(self) -> None:
+    async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    async def go(self) -> None:
-        """Stop listening and hang up on everybody."""
+    async def stop(self) -> None:
+        """Stop listening and close all connections."""
         if self._server is not None:
             self._server.close()
         for writer in list(self._writers):
@@ -231,19 +217,18 @@ class Engine:
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while not writer.is_closing():
-                    await self._request(Line(reader, writer, self.may_end))
+                    await self._handle(Line(*await read_request(reader), writer, reader, self.may_end))
         finally:
             self._writers.discard(writer)
             writer.close()
 
-    async def _request(self, line: Line) -> None:
-        head = await line.reader.readuntil(b"\r\n\r\n")
-        pairs = (row.partition(": ") for row in head.decode("latin-1").split("\r\n")[1:])
+    async def _handle(self, line: Line) -> None:
+        pairs = (row.partition(": ") for row in line.head.decode("latin-1").split("\r\n")[1:])
         headers = {name: value for name, _, value in pairs}
-        await line.reader.readexactly(int(headers.get("content-length", "0")))
         name = headers.get("x-fault")
-        if name is None:  # the exporter's scraper
-            await line.answer(404, b"{}")
+        # A scrape by the exporter.
+        if name is None:
+            await line.respond(404, b"{}")
             return
         self.request_ids.append(headers["x-request-id"])
         if headers["x-request-id"] in self.arrived:
@@ -254,34 +239,35 @@ class Engine:
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[Engine]:
     engine = Engine()
-    await engine.come()
+    await engine.start()
     try:
         yield engine
     finally:
-        await engine.go()
+        await engine.stop()
 
 
 @dataclass
-class Crowd:
-    """Clients of one relay, and the outcomes that each of their requests may have."""
+class Clients:
+    """Clients of one relay, and the allowed outcomes of their requests."""
 
     engine: Engine
     session: aiohttp.ClientSession
     url: str
-    offered: dict[str, frozenset[str]] = field(default_factory=dict)
+    offered: dict[str, set[str]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
-    """Requests that failed although nothing was to go wrong with them."""
+    """Requests without a fault that failed."""
 
-    async def offer(self, name: str, outcomes: frozenset[str] | None = None) -> None:
-        """One request, from its first byte to its end."""
+    async def offer(self, name: str, outcomes: set[str] | None = None) -> None:
+        """Send one request and wait for its end."""
         fault = (FAULTS | HELD)[name]
         request_id = f"{len(self.offered)} {name}"
         self.offered[request_id] = outcomes or fault.outcomes
         arrived = self.engine.arrived[request_id] = asyncio.Event()
         response = asyncio.create_task(self._ask(name, fault, request_id))
-        if fault.leaves is Leaves.BEFORE_ANY_BYTE:
-            async with asyncio.timeout(120):
-                await arrived.wait()  # until then it might not have reached the relay, which then could not log it
+        if fault.disconnect is Disconnect.BEFORE_ANY_BYTE:
+            # The relay logs the request only if it has received it.
+            async with asyncio.timeout(HANG):
+                await arrived.wait()
             response.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             good = await response
@@ -296,7 +282,7 @@ class Crowd:
                 json={"model": "tiny", "messages": [], "max_tokens": 9, "stream": fault.stream},
                 headers={"x-request-id": request_id, "x-fault": name},
             ) as response:
-                if fault.leaves is Leaves.IN_THE_STREAM:
+                if fault.disconnect is Disconnect.IN_THE_STREAM:
                     await response.content.readuntil(b"\n\n")
                     response.close()
                     return False
@@ -305,8 +291,8 @@ class Crowd:
         except aiohttp.ClientError:
             return False
 
-    async def press(self, rng: random.Random, count: int, *, at_once: int = 12) -> None:
-        """Offer `count` requests with any fault at all, `at_once` at a time."""
+    async def offer_many(self, rng: random.Random, count: int, *, at_once: int = 12) -> None:
+        """Send `count` requests with random faults, `at_once` at a time."""
         names = [rng.choice(list(FAULTS)) for _ in range(count)]
 
         async def work() -> None:
@@ -318,8 +304,8 @@ class Crowd:
                 group.create_task(work())
 
 
-def log_errors(offered: dict[str, frozenset[str]], logged: list[tuple[str, str]]) -> list[str]:
-    """The differences between the request log, as pairs of request id and outcome, and what was offered."""
+def log_errors(offered: dict[str, set[str]], logged: list[tuple[str, str]]) -> list[str]:
+    """The differences between the offered requests and the request log, given as pairs of request id and outcome."""
     times = Counter(request_id for request_id, _ in logged)
     return [
         *(f"{request_id}: {times[request_id]} lines" for request_id in offered if times[request_id] != 1),

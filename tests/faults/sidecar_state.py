@@ -1,4 +1,4 @@
-"""What a running sidecar shows of its requests, and the restart of its exporter."""
+"""The requests in the log and series of a running sidecar, and the restart of its exporter."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def logged_outcomes(running: Running) -> list[tuple[str, str]]:
 
 
 async def counted_outcomes(running: Running) -> Counter[str]:
-    """Requests by outcome, as this life of the exporter has counted them."""
+    """Requests by outcome, as counted by the current run of the exporter."""
     outcomes: Counter[str] = Counter()
     for name, value in (await running.samples()).items():
         if name.startswith("llm_requests_total{"):
@@ -40,12 +40,13 @@ async def in_flight(running: Running) -> dict[str, float]:
 
 
 async def wait_for_in_flight(running: Running, *, waiting: int, streaming: int) -> None:
-    """Wait until exactly these are in flight."""
+    """Wait for these numbers of requests in flight."""
 
     async def reached() -> bool:
         try:
             return await in_flight(running) == {"waiting": waiting, "streaming": streaming}
-        except aiohttp.ClientError:  # it is being started again
+        # The exporter is restarting.
+        except aiohttp.ClientError:
             return False
 
     await until(reached)

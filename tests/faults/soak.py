@@ -1,7 +1,7 @@
-"""Holds streams open through a real sidecar for a long time, with faults beside them: `make soak` (MINUTES=20).
+"""Runs open streams and faults through a real sidecar for a long time: `make soak` (MINUTES=20).
 
-What could grow is sampled every ten seconds; exit code 1 where it has growth between the second quarter of the time and
-the last, or where the log does not say of each request what became of it.
+Memory, descriptors and gauges are sampled every ten seconds. The exit code is 1 if one of them is higher in the last
+quarter of the time than in the second, or if the request log is incomplete.
 """
 
 import argparse
@@ -12,13 +12,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import aiohttp
 
-from tests.faults.fault_scripts import FAULTS, Crowd, log_errors, serving
+from tests.faults.fault_scripts import FAULTS, Clients, log_errors, serving
 from tests.faults.sidecar_state import in_flight, kill_exporter, logged_outcomes, wait_for_in_flight
 from tests.support.sidecar_process import Running, sidecar
 
@@ -26,19 +25,19 @@ STREAMS = 200
 FAULTS_PER_SECOND = 5.0
 SAMPLE_SECONDS = 10.0
 KILLS = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 1 / 2)
-"""When the exporter is killed, of the whole time: in the last quarter its life is older than in the second, so that a
-leak of its own is seen, too."""
+"""When the exporter is killed, as shares of the duration. The exporter is older in the last quarter than in the second,
+so its own leaks are visible."""
 
 MEGABYTES, DESCRIPTORS, REQUESTS = "MB", "descriptors", "requests"
 MAY_GROW = {MEGABYTES: (5.0, 0.1), DESCRIPTORS: (10.0, 0.02), REQUESTS: (10.0, 0.1)}
-"""By unit: how much more the last quarter's median may be, and how much of itself besides."""
+"""The tolerated growth of the median by unit: an absolute value plus a share."""
 
 Sample = dict[tuple[str, str], float]
-"""By name of the figure and its unit."""
+"""Values by name and unit."""
 
 
 def growth(samples: list[Sample]) -> list[str]:
-    """The figures that are higher in the last quarter than in the second."""
+    """The values that are higher in the last quarter than in the second."""
     quarter = len(samples) // 4
     grown = []
     for name, unit in samples[-1]:
@@ -65,7 +64,7 @@ def _of_processes(running: Running) -> Iterator[tuple[tuple[str, str], float]]:
 
 
 async def _sample(running: Running) -> Sample:
-    """Tried again while a process is being started again."""
+    """Take a sample; retries while a process restarts."""
     while True:
         with contextlib.suppress(aiohttp.ClientError, OSError):
             sample = dict(_of_processes(running))
@@ -73,28 +72,23 @@ async def _sample(running: Running) -> Sample:
         await asyncio.sleep(0.1)
 
 
-@dataclass
-class Load:
-    """The streams and the faults, until `over` is set."""
+async def _load(clients: Clients, over: asyncio.Event) -> None:
+    """Offer streams and faults until `over` is set."""
 
-    crowd: Crowd
-    over: asyncio.Event
+    async def stream() -> None:
+        while not over.is_set():
+            await clients.offer("streams long")
 
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(STREAMS):
-                group.create_task(self._stream())
-            while not self.over.is_set():
-                group.create_task(self.crowd.offer(random.choice(list(FAULTS))))  # noqa: S311 - any of them
-                await asyncio.sleep(1 / FAULTS_PER_SECOND)
-
-    async def _stream(self) -> None:
-        while not self.over.is_set():
-            await self.crowd.offer("streams long")
+    async with asyncio.TaskGroup() as group:
+        for _ in range(STREAMS):
+            group.create_task(stream())
+        while not over.is_set():
+            group.create_task(clients.offer(random.choice(list(FAULTS))))  # noqa: S311 - not for cryptography
+            await asyncio.sleep(1 / FAULTS_PER_SECOND)
 
 
 async def _watch(running: Running, seconds: float) -> list[Sample]:
-    """Samples over the time, with the exporter killed now and then."""
+    """Take samples and kill the exporter at times."""
     began = time.monotonic()
     samples: list[Sample] = []
     kills = [share * seconds for share in KILLS]
@@ -120,26 +114,26 @@ async def soak(folder: Path, seconds: float) -> list[str]:
         serving() as engine,
         sidecar(folder, engine.url) as running,
     ):
-        crowd = Crowd(engine, session, running.url)
-        loading = asyncio.create_task(Load(crowd, over).run())
+        clients = Clients(engine, session, running.url)
+        load = asyncio.create_task(_load(clients, over))
         samples = await _watch(running, seconds)
         over.set()
         engine.may_end.set()
-        await loading
+        await load
         await wait_for_in_flight(running, waiting=0, streaming=0)
-        page = await running.samples()
+        counters = await running.samples()
         failures = growth(samples)
-        failures += [f"{name} is {page[name]:.0f}" for name in NO_LOSS if page[name]]
+        failures += [f"{name} is {counters[name]:.0f}" for name in NO_LOSS if counters[name]]
         if (status := await running.stop()) != 0:
-            failures.append(f"the sidecar ended with status {status}")
-        failures += [f"{request_id}: failed for its client" for request_id in crowd.failed]
-        failures += log_errors(crowd.offered, logged_outcomes(running))
-        print(f"\n{len(crowd.offered)} requests offered, {len(logged_outcomes(running))} lines logged")
+            failures.append(f"the sidecar exited with status {status}")
+        failures += [f"{request_id}: failed for its client" for request_id in clients.failed]
+        failures += log_errors(clients.offered, logged_outcomes(running))
+        print(f"\n{len(clients.offered)} requests offered, {len(logged_outcomes(running))} lines logged")
         return failures
 
 
 NO_LOSS = ("llm_sidecar_dropped_records_total{relay-0}", "llm_sidecar_lost_requests_total{relay-0}")
-"""Counters that stay at 0 when no record is lost."""
+"""Counters that must be 0."""
 
 
 def main() -> int:
@@ -147,10 +141,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20)
     minutes = parser.parse_args().minutes
     if minutes < 1:
-        parser.error("--minutes: under 1 there are too few samples to compare quarters")
+        parser.error("--minutes must be at least 1: fewer samples cannot be compared by quarters")
     with tempfile.TemporaryDirectory() as folder:
         failures = asyncio.run(soak(Path(folder), minutes * 60))
-    print("\n".join(failures) or "nothing has growth, and every request is accounted for")
+    print("\n".join(failures) or "no growth, and every request is accounted for")
     return 1 if failures else 0
 
 

@@ -1,4 +1,4 @@
-"""Whatever fails, each request that was offered is in the log once, with its outcome, and in the counters."""
+"""Each offered request is logged once, with its outcome, and counted, for any fault."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Outcome
-from tests.faults.fault_scripts import UNREACHABLE, Crowd, Engine, log_errors, serving
+from tests.faults.fault_scripts import UNREACHABLE, Clients, Engine, log_errors, serving
 from tests.faults.sidecar_state import counted_outcomes, kill_exporter, logged_outcomes, wait_for_in_flight
 from tests.support.sample_records import SLOS
 from tests.support.scripted_relay import UNARY, ok, post, staged
@@ -25,25 +25,25 @@ QUICK = START + QUICK_RESTARTS + RUN
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_offered_logged_and_counted_are_the_same_requests_over_all_lives_of_the_exporter(
+async def test_offered_logged_and_counted_requests_are_the_same_over_all_runs_of_the_exporter(
     tmp_path: Path, seed: int
 ) -> None:
-    """Each life ends after it has counted every request, so that its counts are known when it dies."""
-    rng = random.Random(seed)  # noqa: S311 - a reproducible schedule
+    """Each run of the exporter is killed after it has counted all requests, so its final counts are known."""
+    rng = random.Random(seed)  # noqa: S311 - reproducible
     by_series: Counter[str] = Counter()
     async with serving() as engine, sidecar(tmp_path, engine.url, code=QUICK) as running:
-        crowd = Crowd(engine, running.session, running.url)
-        for life in range(4):
+        clients = Clients(engine, running.session, running.url)
+        for run in range(4):
             before = sum(by_series.values())
-            await crowd.press(rng, 60)
-            if life % 2:
-                await engine.go()
+            await clients.offer_many(rng, 60)
+            if run % 2:
+                await engine.stop()
                 async with asyncio.TaskGroup() as group:
                     for _ in range(10):
-                        group.create_task(crowd.offer("answers", UNREACHABLE))
-                await engine.come()
+                        group.create_task(clients.offer("unary", UNREACHABLE))
+                await engine.start()
 
-            async def settled(ended: int = len(crowd.offered) - before) -> bool:
+            async def settled(ended: int = len(clients.offered) - before) -> bool:
                 return (await counted_outcomes(running)).total() >= ended
 
             await until(settled)
@@ -51,22 +51,23 @@ async def test_offered_logged_and_counted_are_the_same_requests_over_all_lives_o
             by_series += await counted_outcomes(running)
             await kill_exporter(running)
         assert await running.stop() == 0
-        assert crowd.failed == []
-        assert log_errors(crowd.offered, logged_outcomes(running)) == []
+        assert clients.failed == []
+        assert log_errors(clients.offered, logged_outcomes(running)) == []
         assert by_series == Counter(outcome for _, outcome in logged_outcomes(running))
         assert by_series[Outcome.UPSTREAM_UNREACHABLE] > 0
 
 
-async def test_an_exporter_killed_ten_times_under_load_costs_no_request_no_line_and_no_gauge(tmp_path: Path) -> None:
-    rng = random.Random(3)  # noqa: S311 - as above
+async def test_an_exporter_killed_ten_times_under_load_loses_no_request_line_or_gauge(tmp_path: Path) -> None:
+    rng = random.Random(3)  # noqa: S311 - reproducible
     async with serving() as engine, sidecar(tmp_path, engine.url, code=QUICK) as running:
-        crowd = Crowd(engine, running.session, running.url)
+        clients = Clients(engine, running.session, running.url)
         over = asyncio.Event()
 
         async def load() -> None:
             while not over.is_set():
-                await crowd.press(rng, 12, at_once=6)
-                await asyncio.sleep(0.05)  # leaves the exporter some of the machine to start on
+                await clients.offer_many(rng, 12, at_once=6)
+                # Leaves the exporter CPU time to start.
+                await asyncio.sleep(0.05)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(load())
@@ -75,22 +76,22 @@ async def test_an_exporter_killed_ten_times_under_load_costs_no_request_no_line_
                 await kill_exporter(running)
             over.set()
         await wait_for_in_flight(running, waiting=0, streaming=0)
-        await _kill_with_open_requests(running, engine, crowd)
+        await _kill_with_open_requests(running, engine, clients)
         samples = await running.samples()
         assert samples["llm_sidecar_restarts_total{exporter}"] == 11
         assert samples["llm_sidecar_lost_requests_total{relay-0}"] == 0
         assert samples["llm_sidecar_dropped_records_total{relay-0}"] == 0
         assert await running.stop() == 0
-        assert crowd.failed == []
-        assert len(crowd.offered) > 100
-        assert log_errors(crowd.offered, logged_outcomes(running)) == []
+        assert clients.failed == []
+        assert len(clients.offered) > 100
+        assert log_errors(clients.offered, logged_outcomes(running)) == []
 
 
-async def _kill_with_open_requests(running: Running, engine: Engine, crowd: Crowd) -> None:
-    """The next exporter shows three that stream and two that wait, and none once they have ended."""
+async def _kill_with_open_requests(running: Running, engine: Engine, clients: Clients) -> None:
+    """The next exporter shows three streaming and two waiting requests, and none after their end."""
     async with asyncio.TaskGroup() as group:
         for name in ["held in the stream"] * 3 + ["held back"] * 2:
-            group.create_task(crowd.offer(name))
+            group.create_task(clients.offer(name))
         await wait_for_in_flight(running, waiting=2, streaming=3)
         await kill_exporter(running)
         await wait_for_in_flight(running, waiting=2, streaming=3)
@@ -98,7 +99,7 @@ async def _kill_with_open_requests(running: Running, engine: Engine, crowd: Crow
     await wait_for_in_flight(running, waiting=0, streaming=0)
 
 
-async def test_requests_that_end_while_the_exporter_is_away_too_long_are_logged_or_counted_as_dropped(
+async def test_requests_that_end_while_the_exporter_is_down_are_logged_or_counted_as_dropped(
     tmp_path: Path,
 ) -> None:
     path = str(tmp_path / "records.sock")
@@ -110,8 +111,8 @@ async def test_requests_that_end_while_the_exporter_is_away_too_long_are_logged_
         async def all_acknowledged() -> bool:
             return sender.outbox.unacknowledged == 0
 
-        for ended_while_away in (5, 50, 20):
-            for _ in range(ended_while_away):
+        for ended_while_down in (5, 50, 20):
+            for _ in range(ended_while_down):
                 assert (await stage.ask(post(UNARY))).endswith(b"ok")
             log = RequestLog(tmp_path / "log")
             receiver = RecordReceiver(RequestMetrics(SLOS), log, lambda: None)

@@ -1,15 +1,18 @@
-"""A relay that dies takes its open requests along: counted as lost, while the other relay's go on."""
+"""The open requests of a killed relay are counted as lost; those of other relays continue."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from exporters.records import Hello, OpenRequests, Snapshot
 from exporters.sidecar.ingest.record_receiver import RecordReceiver
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
+from tests.bench.machine import tree
 from tests.faults.fault_scripts import serving
 from tests.faults.sidecar_state import logged_outcomes, wait_for_in_flight
 from tests.support.sample_records import SLOS
@@ -24,75 +27,62 @@ def open_requests(waiting: int, streaming: int, *, draining: bool = False) -> Sn
     return Snapshot([OpenRequests("m", "short", waiting, streaming, None)], 0.0, 1, 0, draining=draining)
 
 
-def record_receiver() -> RecordReceiver:
-    return RecordReceiver(RequestMetrics(SLOS), None, lambda: None)
-
-
-def test_what_was_open_in_the_last_snapshot_is_lost_when_the_relay_comes_back_with_another_life() -> None:
-    receiver = record_receiver()
+def receiver_after(*snapshots: Snapshot) -> RecordReceiver:
+    """A receiver whose relay connected with run id `a`, sent these snapshots and disconnected."""
+    receiver = RecordReceiver(RequestMetrics(SLOS), None, lambda: None)
     receiver.hello(Hello("relay-0", "a"))
-    receiver.snapshot("relay-0", open_requests(5, 5))
-    receiver.snapshot("relay-0", open_requests(2, 3))
+    for snapshot in snapshots:
+        receiver.snapshot("relay-0", snapshot)
     receiver.disconnected("relay-0")
+    return receiver
+
+
+@pytest.mark.parametrize(
+    "snapshots, lost",
+    [
+        pytest.param([open_requests(5, 5), open_requests(2, 3)], 5, id="the last snapshot counts"),
+        pytest.param([open_requests(2, 3, draining=True)], 0, id="the relay drained"),
+        pytest.param([], 0, id="no snapshot"),
+    ],
+)
+def test_the_open_requests_of_the_last_snapshot_are_lost_after_a_restart(snapshots: list[Snapshot], lost: int) -> None:
+    receiver = receiver_after(*snapshots)
     assert receiver.lost_requests == {}
     receiver.hello(Hello("relay-0", "b"))
-    assert receiver.lost_requests == {"relay-0": 5}
-    receiver.snapshot("relay-0", open_requests(1, 0))
+    assert receiver.lost_requests == {"relay-0": lost}
+
+
+@pytest.mark.parametrize(
+    "run_id, waiting, lost",
+    [pytest.param("b", 1, 6, id="the relay restarts again"), pytest.param("a", 0, 0, id="the relay only reconnects")],
+)
+def test_lost_requests_add_up_over_restarts_and_not_over_reconnects(run_id: str, waiting: int, lost: int) -> None:
+    receiver = receiver_after(open_requests(2, 3))
+    receiver.hello(Hello("relay-0", run_id))
+    receiver.snapshot("relay-0", open_requests(waiting, 0))
     receiver.disconnected("relay-0")
     receiver.hello(Hello("relay-0", "c"))
-    assert receiver.lost_requests == {"relay-0": 6}
-
-
-def test_a_relay_that_reconnects_has_lost_nothing_then_or_when_it_dies_idle() -> None:
-    receiver = record_receiver()
-    receiver.hello(Hello("relay-0", "a"))
-    receiver.snapshot("relay-0", open_requests(2, 3))
-    receiver.disconnected("relay-0")
-    receiver.hello(Hello("relay-0", "a"))
-    receiver.snapshot("relay-0", open_requests(0, 0))
-    receiver.disconnected("relay-0")
-    receiver.hello(Hello("relay-0", "b"))
-    assert receiver.lost_requests == {"relay-0": 0}
-
-
-def test_a_relay_that_drained_has_lost_nothing() -> None:
-    receiver = record_receiver()
-    receiver.hello(Hello("relay-0", "a"))
-    receiver.snapshot("relay-0", open_requests(2, 3, draining=True))
-    receiver.disconnected("relay-0")
-    receiver.hello(Hello("relay-0", "b"))
-    assert receiver.lost_requests == {"relay-0": 0}
-
-
-def test_a_relay_that_dies_before_its_first_snapshot_is_not_known_to_have_lost_anything() -> None:
-    receiver = record_receiver()
-    receiver.hello(Hello("relay-0", "a"))
-    receiver.disconnected("relay-0")
-    receiver.hello(Hello("relay-0", "b"))
-    assert receiver.lost_requests == {"relay-0": 0}
+    assert receiver.lost_requests == {"relay-0": lost}
 
 
 def relays(running: Running) -> list[int]:
-    """Process ids of all living relays."""
+    """Process ids of all running relays."""
     pids = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-                arguments = (folder / "cmdline").read_bytes().split(b"\0")
-            except OSError:  # the process has ended
-                continue
-            if int(parent) == running.process.pid and b"exporters.relay.process" in arguments:
-                pids.append(int(folder.name))
+    for pid in tree(running.process.pid):
+        # The process may have ended.
+        with contextlib.suppress(OSError):
+            if b"exporters.relay.process" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                pids.append(pid)
     return pids
 
 
-async def test_a_relay_killed_with_open_requests_counts_them_lost_and_leaves_the_others_alone(tmp_path: Path) -> None:
-    streams = 24  # spread over two relays by the kernel: all in one of them once in eight million runs
+async def test_the_open_requests_of_a_killed_relay_are_lost_and_other_relays_are_unaffected(tmp_path: Path) -> None:
+    # The kernel spreads them over two relays; all are in one relay once in eight million runs.
+    streams = 24
     async with serving() as engine, sidecar(tmp_path, engine.url, "--workers", "2") as running:
 
         async def stream(session: aiohttp.ClientSession) -> bool:
-            """Whether it came to its end; without an id of its own, it gets one that says which relay it is in."""
+            """Whether the stream completed. It has no request id, so the relay generates one that names the relay."""
             headers = {"x-fault": "held in the stream"}
             try:
                 async with session.post(f"{running.url}/v1/chat/completions", data=CHAT, headers=headers) as response:

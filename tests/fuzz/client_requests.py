@@ -1,4 +1,4 @@
-"""Mutated requests: what reaches the engine is one request for each one counted, as a strict parser reads it, too."""
+"""Mutated requests: the engine receives exactly the counted requests, as h11 parses them."""
 
 import random
 from collections import deque
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import h11
 
 from exporters.relay import exchange
-from tests.fuzz.mutate import cut, mutated
+from tests.fuzz.mutate import CONTENT_LENGTHS, cut, mutated
 from tests.fuzz.wire import Bench, Wire, feed, read_response, settle
 from tests.support.scripted_relay import CHAT, END, UNARY, chunk, post
 
@@ -29,11 +29,8 @@ CORPUS = (
     b"DELETE /sleep HTTP/1.1\r\nhost: x\r\n\r\n",
     b"OPTIONS * HTTP/1.1\r\nhost: x\r\n\r\n",
 )
-WORDS = (
-    *(
-        b"content-length: " + of
-        for of in b"0|2|5|90|300|+5|-5|0x5|05|5, 5|5 5|4294967296|18446744073709551616".split(b"|")
-    ),
+STRINGS = (
+    *CONTENT_LENGTHS,
     *(b"transfer-encoding: " + of for of in (b"chunked", b"Chunked", b"identity", b"gzip, chunked", b"chunked,")),
     *(b"connection: " + of for of in (b"close", b"keep-alive", b"upgrade", b"content-length, host")),
     *b"content-length|transfer-encoding|host|host: y|upgrade: h2c|expect: 100-continue|chunked".split(b"|"),
@@ -44,21 +41,21 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Bytes of a client as they are read, how soon the engine answers, and from which size bodies stream through."""
+    """The reads of a client, the probability that the engine delays a response, and the limit for streaming bodies."""
 
     pieces: list[bytes]
-    patience: float
+    delay: float
     parsed_limit: int
 
 
 def case(rng: random.Random) -> Case:
-    pieces = cut(rng, mutated(rng, CORPUS, WORDS), b"\r\n\r\n")
+    pieces = cut(rng, mutated(rng, CORPUS, STRINGS), b"\r\n\r\n")
     return Case(pieces, rng.choice((0.0, 0.5, 0.9)), rng.choice((60, exchange.PARSED_LIMIT)))
 
 
 @dataclass
 class Request:
-    """One request as a strict parser reads it."""
+    """A request as h11 parses it."""
 
     method: str
     target: str
@@ -67,7 +64,7 @@ class Request:
 
 
 class Engine:
-    """A strict server at the end of one of the relay's wires; it answers on demand."""
+    """An h11 server on one of the relay's wires, which responds on demand."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -77,7 +74,7 @@ class Engine:
         self.requests: list[Request] = []
 
     def read(self) -> None:
-        """Take what the relay has written; bytes beyond the one request in feed are a smuggled one."""
+        """Parse what the relay has written; bytes after the current request are a smuggled request."""
         if len(self._wire.sent) == self._fed:
             return
         self._http.receive_data(bytes(self._wire.sent[self._fed :]))
@@ -98,8 +95,8 @@ class Engine:
                 break
         assert not self._http.trailing_data[0], "more than one request at once"
 
-    async def answer(self) -> bool:
-        """Answer the request in feed, if it is whole; whether there was one."""
+    async def respond(self) -> bool:
+        """Respond to the current request if it is complete; return whether it was."""
         if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.SEND_RESPONSE}:
             return False
         body = b"" if self.requests[-1].method == "HEAD" else b"ok"
@@ -116,29 +113,29 @@ class Engine:
 
 
 async def check(case: Case) -> bool:
-    """Give a relay the case; whether a whole request came through.
+    """Send the case to a relay; return whether the engine received a complete request.
 
     Raises:
-        AssertionError: a property does not hold; any other exception is one, too.
+        AssertionError: a property does not hold. Any other exception is a bug, too.
     """
     limit, exchange.PARSED_LIMIT = exchange.PARSED_LIMIT, case.parsed_limit
     try:
         forwarded = await _forwarded(case, case.pieces)
         whole = await _forwarded(case, [b"".join(case.pieces)])
-        assert whole == forwarded, "by the cut"
+        assert whole == forwarded, "depends on the reads"
         return bool(forwarded)
     finally:
         exchange.PARSED_LIMIT = limit
 
 
 async def _forwarded(case: Case, pieces: list[bytes]) -> list[Request]:
-    """The whole requests that the engine gets when the client's bytes come in these pieces."""
+    """The complete requests that the engine receives for these reads."""
     bench = Bench()
-    rng = random.Random(len(pieces))  # noqa: S311 - the same case is answered in the same way
+    rng = random.Random(len(pieces))  # noqa: S311 - reproducible
     engines: list[Engine] = []
 
     async def work(*, eager: bool) -> None:
-        """Let the engine read, and answer when it will."""
+        """Let the engines read and, unless delayed, respond."""
         busy = True
         while busy:
             await settle()
@@ -146,54 +143,54 @@ async def _forwarded(case: Case, pieces: list[bytes]) -> list[Request]:
             for engine in engines:
                 engine.read()
             busy = False
-            if eager or rng.random() >= case.patience:
+            if eager or rng.random() >= case.delay:
                 for engine in engines:
-                    busy = await engine.answer() or busy
+                    busy = await engine.respond() or busy
 
-    written_by_its_end: int | None = None
+    written_at_end: int | None = None
     unread = deque(pieces)
     while unread and not bench.client.is_closing():
         if bench.client.is_reading():
             feed(bench.client, unread.popleft())
             await work(eager=False)
-            if bench.client.ended and written_by_its_end is None:
-                written_by_its_end = bench.written
+            if bench.client.ended and written_at_end is None:
+                written_at_end = bench.written
         else:
             await work(eager=True)
-            assert bench.client.is_reading() or bench.client.is_closing(), "reading held for ever"
+            assert bench.client.is_reading() or bench.client.is_closing(), "reading is paused forever"
     await work(eager=True)
     forwarded = [request for engine in engines for request in engine.requests]
     offered = bench.relay.offered
-    _answered_in_order(bench)
-    assert written_by_its_end in {None, bench.written}, "forwarded after a refusal"
+    _check_responses(bench)
+    assert written_at_end in {None, bench.written}, "forwarded after a rejection"
     bench.client.lose()
     await settle()
     assert len(bench.records) == len(offered), "records"
     assert len(forwarded) == sum(one._state.request.sent for one in offered), "forwarded and counted"
-    _reads_alike(b"".join(case.pieces), bench, engines)
+    _check_same_requests(b"".join(case.pieces), bench, engines)
     return [request for request in forwarded if request.whole]
 
 
-def _answered_in_order(bench: Bench) -> None:
-    """The client can read one answer for each request and one more for a refusal, and then nothing."""
+def _check_responses(bench: Bench) -> None:
+    """The client receives one response for each request, and one more for a rejection."""
     methods = [one._head.method for one in bench.relay.offered]
     data = bytes(bench.client.sent)
     for method in [*methods, "POST"]:
         if not data:
             break
         read = read_response(data, method, ended=bench.client.ended == "in order")
-        assert read.wrong is None, read.wrong
+        assert read.error is None, read.error
         if not read.whole:
-            assert read.status is not None, "no answer"
-            assert bench.client.ended or read.status == 100, "an answer without an end"
+            assert read.status is not None, "no response"
+            assert bench.client.ended or read.status == 100, "a response without an end"
             break
         data = read.rest
     else:
-        assert not data, "more answers than requests"
+        assert not data, "more responses than requests"
 
 
-def _strictly(data: bytes) -> list[Request]:
-    """The requests that a strict parser finds before the first thing that it does not like."""
+def _h11_requests(data: bytes) -> list[Request]:
+    """The requests that h11 parses before its first error."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
     parser.receive_data(data)
     requests: list[Request] = []
@@ -215,10 +212,10 @@ def _strictly(data: bytes) -> list[Request]:
     return requests
 
 
-def _reads_alike(data: bytes, bench: Bench, engines: list[Engine]) -> None:
-    """As far as both understand the client, they see the same requests."""
+def _check_same_requests(data: bytes, bench: Bench, engines: list[Engine]) -> None:
+    """The relay and h11 parse the same requests, as far as both accept them."""
     forwarded = iter(request for engine in engines for request in engine.requests)
-    for ours, strict in zip(bench.relay.offered, _strictly(data), strict=False):
+    for ours, strict in zip(bench.relay.offered, _h11_requests(data), strict=False):
         assert (ours._head.method, ours._head.target) == (strict.method, strict.target), "another request"
         if not ours._state.request.sent:
             continue

@@ -1,12 +1,12 @@
-"""Mutated responses: the client reads HTTP, gets an end only where there was one, and the request has one outcome."""
+"""Mutated responses: the client receives valid HTTP without a fabricated end, and each request has one outcome."""
 
 import random
 from dataclasses import dataclass
 
 from exporters.signals import Outcome
 from tests.fuzz.event_streams import BARE_CR, without_usage
-from tests.fuzz.event_streams import WORDS as EVENT_WORDS
-from tests.fuzz.mutate import cut, mutated
+from tests.fuzz.event_streams import STRINGS as EVENT_STRINGS
+from tests.fuzz.mutate import CONTENT_LENGTHS, cut, mutated
 from tests.fuzz.wire import Bench, Read, feed, read_response, settle
 from tests.support.scripted_relay import (
     CHAT,
@@ -37,9 +37,9 @@ REQUESTS = (
 STREAM = ROLE + content("a") + content("b", "stop") + USAGE + DONE
 SIZED = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
 TEXTS = ("a", "bc", "\u00fc", "d", "\U0001f600", " ", "\\n", "e")
-ALIKE = b"".join(chunk(content(text)) for text in TEXTS)
+SIMILAR = b"".join(chunk(content(text)) for text in TEXTS)
 CORPUS = (
-    STREAM_HEAD + ALIKE + chunk(content("z", "stop")) + chunk(USAGE) + chunk(DONE) + END,
+    STREAM_HEAD + SIMILAR + chunk(content("z", "stop")) + chunk(USAGE) + chunk(DONE) + END,
     STREAM_HEAD + b"".join(chunk(STREAM[at : at + 50]) for at in range(0, len(STREAM), 50)) + END,
     STREAM_HEAD + chunk(ROLE) + chunk(content("a", "stop")) + chunk(USAGE) + chunk(DONE) + b"0\r\nx-late: 1\r\n\r\n",
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + STREAM,
@@ -53,11 +53,8 @@ CORPUS = (
     b"HTTP/1.1 503 Busy\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno",
     b"HTTP/1.1 429 \r\ntransfer-encoding: chunked\r\nkeep-alive: timeout=5\r\n\r\n" + chunk(b"slow") + END,
 )
-WORDS = (
-    *(
-        b"content-length: " + of
-        for of in b"0|2|5|90|300|+5|-5|0x5|05|5, 5|5 5|4294967296|18446744073709551616".split(b"|")
-    ),
+STRINGS = (
+    *CONTENT_LENGTHS,
     *(b"transfer-encoding: " + of for of in (b"chunked", b"identity", b"gzip", b"gzip, chunked", b"chunked, gzip")),
     *(b"connection: " + of for of in (b"close", b"keep-alive", b"upgrade", b"content-length, x-engine")),
     *b"content-length|transfer-encoding|content-type: text/event-stream|content-encoding: gzip|upgrade: h2c".split(
@@ -70,7 +67,7 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A request, an answer as it is read, and how the connection ends: in order, by a reset, or not at all."""
+    """A request, the reads of the response, and the end of the connection: `closed`, `reset` or `open`."""
 
     request: bytes
     pieces: list[bytes]
@@ -78,44 +75,44 @@ class Case:
 
     @property
     def strips_usage(self) -> bool:
-        """Whether the relay asks for usage where the client did not."""
+        """Whether the relay adds `include_usage` to the request."""
         return b'"stream":true' in self.request and b"include_usage" not in self.request
 
 
 def case(rng: random.Random) -> Case:
     request = rng.choice(REQUESTS)
-    return Case(request, cut(rng, mutated(rng, CORPUS, WORDS), b"\n\n\r\n"), rng.choice(("closed", "reset", "open")))
+    return Case(request, cut(rng, mutated(rng, CORPUS, STRINGS), b"\n\n\r\n"), rng.choice(("closed", "reset", "open")))
 
 
 def fast_path_case(rng: random.Random) -> Case:
-    """Chunks that are alike, or nearly so, each in a read of its own: how engines send them."""
+    """Similar chunks, one per read, as engines send them."""
     events = [content(rng.choice(TEXTS)) for _ in range(rng.randint(3, 9))]
-    events = [mutated(rng, [event], EVENT_WORDS) if rng.random() < 0.2 else event for event in events]
+    events = [mutated(rng, [event], EVENT_STRINGS) if rng.random() < 0.2 else event for event in events]
     pieces = [STREAM_HEAD, *(chunk(event) for event in events if event), chunk(USAGE) + chunk(DONE) + END]
     return Case(rng.choice(REQUESTS[2:5]), pieces, rng.choice(("closed", "reset", "open")))
 
 
 async def check(case: Case) -> bool:
-    """Answer a request with the case; whether the client got a whole answer.
+    """Respond to a request with the case; return whether the client received a complete response.
 
     Raises:
-        AssertionError: a property does not hold; any other exception is one, too.
+        AssertionError: a property does not hold. Any other exception is a bug, too.
     """
     data = b"".join(case.pieces)
     method = case.request.partition(b" ")[0].decode()
     sent = read_response(data, method, ended=case.ending == "closed")
     relayed = await _relayed(case, case.pieces, sent)
-    # Where there is nothing wrong with it so far; how soon what is wrong shows may depend on the reads.
-    valid = sent.wrong is None and not sent.rest and not BARE_CR(sent.body)
+    # The reads may determine when an error is detected, so only valid responses must not depend on them.
+    valid = sent.error is None and not sent.rest and not BARE_CR(sent.body)
     byte_by_byte = [data[at : at + 1] for at in range(len(data))]
     if valid and sent.status is not None and sent.status >= 200:
-        assert await _relayed(case, [data], sent) == relayed, "by the cut: in one read"
-        assert await _relayed(case, byte_by_byte, sent) == relayed, "by the cut: in bytes"
+        assert await _relayed(case, [data], sent) == relayed, "depends on the reads: in one read"
+        assert await _relayed(case, byte_by_byte, sent) == relayed, "depends on the reads: byte by byte"
     return relayed[0].whole
 
 
 async def _relayed(case: Case, pieces: list[bytes], sent: Read) -> tuple[Read, tuple[object, ...]]:
-    """What the client reads and the record says when the answer comes in these pieces."""
+    """The client's response and the record if the engine sends the response in these pieces."""
     bench = Bench()
     feed(bench.client, case.request)
     await settle()
@@ -123,13 +120,14 @@ async def _relayed(case: Case, pieces: list[bytes], sent: Read) -> tuple[Read, t
     for piece in pieces:
         if not engine.is_closing():
             feed(engine, piece)
-            if len(piece) > 1:  # byte by byte it would take most of the time
+            # For single bytes, this would take most of the time.
+            if len(piece) > 1:
                 await settle()
     if not engine.is_closing() and case.ending != "open":
         engine.lose(None if case.ending == "closed" else ConnectionResetError())
         await settle()
-    if sent.rest and sent.wrong is None:
-        assert bench.pool.acquire() is not engine.protocol, "what is left of an answer serves the next request"
+    if sent.rest and sent.error is None:
+        assert bench.pool.acquire() is not engine.protocol, "a connection with unread bytes was reused"
     method = case.request.partition(b" ")[0].decode()
     read = read_response(bytes(bench.client.sent), method, ended=bench.client.ended == "in order")
     _check_nothing_fabricated(case, sent, read)
@@ -139,21 +137,22 @@ async def _relayed(case: Case, pieces: list[bytes], sent: Read) -> tuple[Read, t
     bench.client.lose()
     await settle()
     (record,) = bench.records
-    ended = sent.whole or sent.wrong or b"[DONE]" in sent.body
+    ended = sent.whole or sent.error or b"[DONE]" in sent.body
     assert ended or record.outcome != Outcome.OK, "ok without an end"
     tokens = record.prompt_tokens, record.completion_tokens, record.finish_reason, sum(record.gap_counts)
-    if read.status != sent.status:  # what it says of an answer that is no HTTP may depend on how much of it was there
+    # The error response for invalid HTTP may depend on the reads.
+    if read.status != sent.status:
         read = Read(read.whole, read.status)
     return read, (record.status, record.outcome, *tokens)
 
 
 def _check_nothing_fabricated(case: Case, sent: Read, read: Read) -> None:
-    """The client reads HTTP, and what it takes for a whole answer is one, with the same body."""
-    assert read.wrong is None, f"the client cannot read it: {read.wrong}"
-    assert not read.rest, "more than one answer"
-    if read.status != sent.status and sent.wrong is None:
+    """The client receives valid HTTP, and a complete response only if the engine sent one, with the same body."""
+    assert read.error is None, f"invalid HTTP for the client: {read.error}"
+    assert not read.rest, "more than one response"
+    if read.status != sent.status and sent.error is None:
         assert read.status in {None, 502}, "another status"
-    elif read.whole and sent.wrong is None:
+    elif read.whole and sent.error is None:
         assert sent.whole, "a fabricated end"
         expected = {sent.body, without_usage(sent.body)} if case.strips_usage else {sent.body}
         assert read.body in expected, "another body"

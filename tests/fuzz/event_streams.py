@@ -1,8 +1,7 @@
-"""Fuzzes the meter with mutated event streams: every byte but our usage event passes, and counts ignore the cuts."""
+"""Mutated event streams for the meter: it removes only the usage event, and counts do not depend on the reads."""
 
 import random
 import re
-from dataclasses import dataclass
 
 from exporters.relay.sse import decode
 from tests.fuzz.mutate import cut, mutated
@@ -21,7 +20,7 @@ CORPUS = (
     b'data: {"choices":[{"text":"\xc3\xbc"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n',
     b'data: {"error":{"message":"x"}}\n\n',
 )
-WORDS = (
+STRINGS = (
     *b"\n|\n\n|\r|\r\n|\r\r|\r\n\r\n|\n\r\n|\r\n\n| |:|\0|\xff|\xef\xbb\xbf".split(b"|"),
     *b'data: |data:|data|event: x\n|"usage":|"choices":[]|"usage":null|[DONE]|{|}'.split(b"|"),
     *b'1e400|-1|99999999999999999999|null|"\\ud800"'.split(b"|"),
@@ -29,19 +28,13 @@ WORDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """An event stream as it is read."""
-
-    pieces: list[bytes]
+def case(rng: random.Random) -> list[bytes]:
+    """The reads of an event stream."""
+    return cut(rng, mutated(rng, CORPUS, STRINGS), b"\n\n")
 
 
-def case(rng: random.Random) -> Case:
-    return Case(cut(rng, mutated(rng, CORPUS, WORDS), b"\n\n"))
-
-
-def _through(pieces: list[bytes], *, strips_usage: bool) -> tuple[bytes, tuple[object, ...]]:
-    """What came out, and the counts."""
+def _metered(pieces: list[bytes], *, strips_usage: bool) -> tuple[bytes, tuple[object, ...]]:
+    """The forwarded bytes and the counts."""
     meter = stream_meter(strips_usage=strips_usage)
     out = b"".join([*(meter.stream(piece, 1.0) for piece in pieces), meter.stream_end(1.0)])
     outcome = meter.outcome(200, streams=True, complete=True)
@@ -51,14 +44,15 @@ def _through(pieces: list[bytes], *, strips_usage: bool) -> tuple[bytes, tuple[o
 
 
 def without_usage(data: bytes) -> bytes:
-    """Line by line, as the standard reads a stream: all events but those that are usage alone."""
+    """The stream without usage-only events, parsed line by line as in the standard."""
     out, event, values = bytearray(), bytearray(), []
     for line in re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", data):
         event += line
         text = line.rstrip(b"\r\n")
         if text.startswith(b"data:"):
             values.append(text[5:].removeprefix(b" "))
-        if not text and event != line:  # a blank line more belongs to the event after it
+        # A second blank line belongs to the next event.
+        if not text and event != line:
             out += b"" if _is_usage(values) else event
             event, values = bytearray(), []
     return bytes(out + (b"" if event and _is_usage(values) else event))
@@ -72,24 +66,24 @@ def _is_usage(values: list[bytes]) -> bool:
     return event.usage is not None and not event.choices
 
 
-# Lines that end so are read, but beside other line ends only where a read does not look like one event by itself.
+# The meter handles a bare CR, but not if a read with mixed line ends looks like a single event.
 BARE_CR = re.compile(rb"\r(?!\n)").search
 
 
-async def check(case: Case) -> bool:
-    """Meter the stream in its pieces, whole and byte by byte; whether it carried a token.
+async def check(reads: list[bytes]) -> bool:
+    """Meter the stream in these reads, in one read and byte by byte; return whether it has output.
 
     Raises:
-        AssertionError: a property does not hold; any other exception is one, too.
+        AssertionError: a property does not hold. Any other exception is a bug, too.
     """
-    data = b"".join(case.pieces)
-    cuts = [data], case.pieces, [data[at : at + 1] for at in range(len(data))]
-    assert all(_through(pieces, strips_usage=False)[0] == data for pieces in cuts), "bytes"
+    data = b"".join(reads)
+    cuts = [data], reads, [data[at : at + 1] for at in range(len(data))]
+    assert all(_metered(pieces, strips_usage=False)[0] == data for pieces in cuts), "bytes"
     if BARE_CR(data):
         return False
     stripped = without_usage(data)
-    _, counts = _through([data], strips_usage=False)
+    _, counts = _metered([data], strips_usage=False)
     for pieces in cuts:
-        assert _through(pieces, strips_usage=False)[1] == counts, "by the cut"
-        assert _through(pieces, strips_usage=True) == (stripped, counts), "by the cut, without our usage event"
+        assert _metered(pieces, strips_usage=False)[1] == counts, "depends on the reads"
+        assert _metered(pieces, strips_usage=True) == (stripped, counts), "depends on the reads, without usage"
     return counts[0] != 0

@@ -1,4 +1,4 @@
-"""Runs mutated input through the relay until time is over: `make fuzz` (MINUTES=10). A fault found is exit code 1."""
+"""Runs mutated input through the relay for a given time: `make fuzz` (MINUTES=10). Exits with 1 if it finds a bug."""
 
 import argparse
 import asyncio
@@ -17,7 +17,7 @@ from tests.support.waiting import HANG
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Makes cases, and checks them: True for one that went deep; whatever is raised is a fault found."""
+    """Generates and checks cases. `check` returns True if the input passed the parsers; any exception is a bug."""
 
     name: str
     case: Callable[[random.Random], Any]
@@ -39,48 +39,41 @@ def make_case(target: Target, seed: int, number: int) -> Any:
     return target.case(random.Random(f"{seed}:{target.name}:{number}"))  # noqa: S311 - reproducible
 
 
-class Faults:
-    """What callbacks of the loop raise, which nobody awaits."""
-
-    def __init__(self) -> None:
-        self._errors: list[BaseException] = []
-
-    def handler(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self._errors.append(context.get("exception") or RuntimeError(context["message"]))
-
-    def raise_any(self) -> None:
-        if self._errors:
-            raise self._errors.pop()
-
-
 class FaultFoundError(Exception):
-    """What a case did, and the command that runs it again."""
+    """The failure of a case, with the command that reproduces it."""
 
 
 async def check_case(target: Target, seed: int, number: int) -> bool:
-    """Whether the case went deep.
+    """Whether the input passed the parsers.
 
     Raises:
-        FaultFoundError: it found a fault.
+        FaultFoundError: the case found a bug.
     """
     case = make_case(target, seed, number)
-    faults = Faults()
-    asyncio.get_running_loop().set_exception_handler(faults.handler)
+    # Errors in callbacks of the event loop.
+    errors: list[BaseException] = []
+
+    def on_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        errors.append(context.get("exception") or RuntimeError(context["message"]))
+
+    asyncio.get_running_loop().set_exception_handler(on_error)
     try:
         async with asyncio.timeout(HANG):
             deep = await target.check(case)
-        faults.raise_any()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - any exception is a bug
+        errors.append(error)
+    if errors:
+        trace = "".join(traceback.format_exception(errors[-1]))
         again = f"python -m tests.fuzz.run {target.name} --seed {seed} --case {number}"
-        raise FaultFoundError(f"{traceback.format_exc()}\n{case!r}\nagain: {again}") from error
+        raise FaultFoundError(f"{trace}\n{case!r}\nagain: {again}") from errors[-1]
     return deep
 
 
 async def run(targets: list[Target], seed: int, seconds: float) -> dict[str, tuple[int, int]]:
-    """All targets in turn, case by case; how many there were of each, and how many of them went deep.
+    """Run all targets in turn; return the number of cases and of those that passed the parsers, by target.
 
     Raises:
-        FaultFoundError: one found a fault.
+        FaultFoundError: a case found a bug.
     """
     began = printed_at = time.monotonic()
     number = 0
@@ -100,7 +93,7 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", choices=[[], *TARGETS], help="default: all")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--case", type=int, help="only this one")
+    parser.add_argument("--case", type=int, help="run only this case")
     arguments = parser.parse_args()
     targets = [TARGETS[name] for name in arguments.targets] or list(TARGETS.values())
     print(f"fuzzing {', '.join(target.name for target in targets)} with seed {arguments.seed}", flush=True)
@@ -116,7 +109,7 @@ def main() -> int:
         print(error)
         return 1
     for name, (number, deep) in done.items():
-        print(f"{name}: no fault in {number} executions, {deep} of them deep")
+        print(f"{name}: no bug in {number} executions, {deep} passed the parsers")
     print(f"{time.monotonic() - began:.0f} s, seed {arguments.seed}")
     return 0
 

@@ -1,4 +1,4 @@
-"""Faults that the fuzzers found, each reproduced over real sockets."""
+"""Bugs that the fuzzers found, each reproduced over real sockets."""
 
 import asyncio
 from pathlib import Path
@@ -24,26 +24,26 @@ from tests.support.scripted_relay import (
 NEXT = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 
 
-async def test_an_error_of_our_own_to_a_head_request_has_no_body_to_be_read_as_the_next_answer(tmp_path: Path) -> None:
+async def test_a_relay_error_in_response_to_head_has_no_body(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
-        answer = await stage.ask(b"HEAD /metrics HTTP/1.1\r\nhost: x\r\n\r\n" + NEXT)
-        head, _, rest = answer.partition(b"\r\n\r\n")
+        response = await stage.ask(b"HEAD /metrics HTTP/1.1\r\nhost: x\r\n\r\n" + NEXT)
+        head, _, rest = response.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 403 ")
         assert rest.startswith(b"HTTP/1.1 200 ") or rest == b""
 
 
-async def test_a_client_that_needs_the_close_as_the_end_is_reset_when_the_answer_breaks_off(tmp_path: Path) -> None:
-    async def breaks_off(received: Received) -> None:
+async def test_a_truncated_response_without_framing_ends_with_a_reset(tmp_path: Path) -> None:
+    async def stops_early(received: Received) -> None:
         await received.send(STREAM_HEAD, chunk(ROLE), chunk(content("a")))
         received.writer.close()
 
-    async with staged(tmp_path, breaks_off) as stage:
+    async with staged(tmp_path, stops_early) as stage:
         with pytest.raises(ConnectionResetError):
             await stage.ask(post(CHAT).replace(b"HTTP/1.1", b"HTTP/1.0"))
         assert (await stage.record()).outcome == "truncated"
 
 
-async def test_an_event_stream_of_a_stated_length_is_whole_without_our_usage_event(tmp_path: Path) -> None:
+async def test_an_event_stream_with_a_content_length_is_complete_without_the_usage_event(tmp_path: Path) -> None:
     async def sized(received: Received) -> None:
         if b"/health" in received.head:
             await received.send(OK)
@@ -62,7 +62,7 @@ async def test_an_event_stream_of_a_stated_length_is_whole_without_our_usage_eve
         assert (await client.rest()).removeprefix(b"\r\n" + END).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_second_answer_to_one_request_reaches_nobody(tmp_path: Path) -> None:
+async def test_a_second_response_to_one_request_is_not_forwarded(tmp_path: Path) -> None:
     async def twice(received: Received) -> None:
         await received.send(OK, OK.replace(b"ok", b"no"))
 
@@ -72,10 +72,11 @@ async def test_a_second_answer_to_one_request_reaches_nobody(tmp_path: Path) -> 
         assert len({received.writer for received in stage.requests}) == 2
 
 
-async def test_an_empty_line_before_a_request_is_none_wherever_the_reads_are_cut(tmp_path: Path) -> None:
+async def test_an_empty_line_before_a_request_is_ignored_for_any_split_into_reads(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
         client = await stage.connect()
         for piece in (b"\r", b"\n", NEXT):
             await client.send(piece)
-            await asyncio.sleep(0.02)  # so that the relay reads each by itself
+            # The relay must read each piece separately.
+            await asyncio.sleep(0.02)
         assert (await client.rest()).startswith(b"HTTP/1.1 200 ")

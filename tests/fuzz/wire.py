@@ -1,9 +1,8 @@
-"""A relay whose sockets are lists of bytes: the client's wire, the engine's wires, and what was counted."""
+"""A relay with in-memory transports to one client and to the engine."""
 
 import asyncio
 import itertools
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import h11
@@ -19,7 +18,7 @@ from tests.support.scripted_relay import SLOS
 
 
 class Wire(asyncio.Transport):
-    """A transport that keeps what is written; closing it tells the protocol later, as a real one does."""
+    """A transport that records written bytes; `connection_lost` is called later, as by a real transport."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -27,7 +26,7 @@ class Wire(asyncio.Transport):
         self.sent = bytearray()
         self._reading = True
         self.ended: str | None = None
-        """How the other side sees this one end: `in order` or `aborted`."""
+        """How the connection ended for the other side: `in order` or `aborted`."""
         self._closing = False
 
     def write(self, data: Any) -> None:
@@ -62,13 +61,13 @@ class Wire(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Every write goes out at once."""
+        """Does nothing: every write is sent at once."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
 
     def lose(self, error: Exception | None = None) -> None:
-        """The other side ends the connection."""
+        """The other side closes the connection."""
         self._end("in order", error)
 
     def _end(self, how: str, error: Exception | None = None) -> None:
@@ -79,7 +78,7 @@ class Wire(asyncio.Transport):
 
 
 class _Pool(UpstreamPool):
-    """A relay's pool, but every new connection is a wire, connected at once."""
+    """A pool whose new connections are wires that are connected at once."""
 
     def __init__(self, like: UpstreamPool) -> None:
         vars(self).update(vars(like))
@@ -95,7 +94,7 @@ class _Pool(UpstreamPool):
 
 
 class _Relay(Relay):
-    """Stores the requests that were offered, in order; each fault of the relay is a fault found."""
+    """Records the offered requests, in order, and raises each internal error."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -112,23 +111,19 @@ class _Relay(Relay):
         raise error
 
 
-@cache
-def _slos() -> slos.SloFile:
-    return slos.loads(SLOS)
-
-
+SLO_FILE = slos.loads(SLOS)
 CONFIG = SidecarConfig(upstream="http://engine:1", slos="", listen="", metrics="")
 
 
 class Bench:
-    """One client's connection through one relay."""
+    """A client connection to a relay."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self._sender = Sender("nowhere", Hello("relay-0", "life"), loop)
         numbers = itertools.count(1)
         self.relay = _Relay(
-            CONFIG, _slos(), self._sender, loop, salt=b"", new_request_id=lambda: f"request-{next(numbers)}"
+            CONFIG, SLO_FILE, self._sender, loop, salt=b"", new_request_id=lambda: f"request-{next(numbers)}"
         )
         self.pool = self.relay.pool = _Pool(self.relay.pool)
         client = self.relay.client()
@@ -137,7 +132,7 @@ class Bench:
 
     @property
     def written(self) -> int:
-        """Bytes that the engine got."""
+        """Number of bytes sent to the engine."""
         return sum(len(wire.sent) for wire in self.pool.wires)
 
     @property
@@ -146,41 +141,42 @@ class Bench:
 
 
 def feed(wire: Wire, data: bytes) -> None:
-    """A read of the wire's protocol."""
+    """Pass a read to the wire's protocol."""
     wire.protocol.data_received(data)
 
 
 async def settle() -> None:
-    """Let everything that was called soon be called."""
+    """Run all pending callbacks of the loop."""
     for _ in range(3):
         await asyncio.sleep(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a strict parser makes of a response."""
+    """A response as parsed by h11."""
 
     whole: bool
     status: int | None = None
     body: bytes = b""
     rest: bytes = b""
-    wrong: str | None = None
+    error: str | None = None
 
 
 def read_response(data: bytes, method: str, *, ended: bool) -> Read:
-    """The first final response in `data`; `ended`: the sender has closed in order."""
+    """The first final response in `data`; `ended`: the sender closed the connection in order."""
     parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 20)
     parser.send(h11.Request(method=method, target="/", headers=[("host", "x")]))
     parser.send(h11.EndOfMessage())
     status, body = None, bytearray()
     end_fed = False
-    if data:  # nothing means the end
+    # h11 takes empty data for the end.
+    if data:
         parser.receive_data(data)
     while True:
         try:
             event = parser.next_event()
         except h11.RemoteProtocolError as error:
-            return Read(False, status, bytes(body), wrong=None if end_fed else str(error))
+            return Read(False, status, bytes(body), error=None if end_fed else str(error))
         if isinstance(event, h11.Response | h11.InformationalResponse):
             status = event.status_code
         elif isinstance(event, h11.Data):

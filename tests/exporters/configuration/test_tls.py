@@ -137,7 +137,7 @@ async def test_sighup_shows_a_renewed_certificate_under_an_open_stream_and_keeps
             assert (await running.samples())[EXPIRY] != enddate(leaf)
 
             write(leaf.key, renewed_key)
-            await _reload(running, f"INFO relay-0: certificate read again, it ends on {_utc(enddate(leaf))} UTC")
+            await _reload(running, f"INFO relay-0: certificate reloaded, it expires on {_utc(enddate(leaf))} UTC")
             assert await shown(running, ours) == der(leaf) != before
             await running.shows(EXPIRY, enddate(leaf))
 

@@ -1,4 +1,4 @@
-"""The relay runs on uvloop; so do its tests."""
+"""Runs the tests on uvloop, like the relay."""
 
 import asyncio
 from collections.abc import Callable, Mapping

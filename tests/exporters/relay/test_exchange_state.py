@@ -1,4 +1,4 @@
-"""The states of an exchange: what any sequence of events can and cannot do."""
+"""The state machines of an exchange, for any sequence of events."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ def advance(state: ExchangeState, event: Event) -> None:
 
 
 def accepted(state: ExchangeState, events: list[Event]) -> list[Event]:
-    """The events of these that the state machine accepts, in order; the others must leave it as it is."""
+    """The events that the state machine accepts, in order; other events must not change its state."""
     legal: list[Event] = []
     for event in events:
         before = state.request, state.response
@@ -51,9 +51,7 @@ def test_an_exchange_ends_once_and_accepts_no_event_after_its_end(streams: bool,
 
 
 @given(st.booleans(), EVENTS)
-def test_every_exchange_can_end_by_an_error_of_the_relay_or_a_client_that_leaves(
-    streams: bool, events: list[Event]
-) -> None:
+def test_every_exchange_can_end_by_a_relay_error_or_a_disconnect(streams: bool, events: list[Event]) -> None:
     for abandoned in (True, False):
         state = ExchangeState(streams=streams)
         accepted(state, events)
@@ -76,7 +74,7 @@ def test_a_request_is_sent_at_most_twice_and_its_body_ends_at_most_once(streams:
 
 
 @given(st.booleans(), EVENTS)
-def test_a_request_that_streams_is_never_sent_again(streams: bool, events: list[Event]) -> None:
+def test_a_streamed_request_is_never_resent(streams: bool, events: list[Event]) -> None:
     state = ExchangeState(streams=streams)
     legal = accepted(state, events)
     assert state.request.streams == (streams or RequestEvent.STREAM in legal)
@@ -85,7 +83,7 @@ def test_a_request_that_streams_is_never_sent_again(streams: bool, events: list[
 
 
 @given(st.booleans(), EVENTS)
-def test_no_response_begins_before_its_request_is_sent_and_no_request_is_sent_again_after(
+def test_no_response_starts_before_its_request_is_sent_and_no_request_is_resent_after(
     streams: bool, events: list[Event]
 ) -> None:
     legal = accepted(ExchangeState(streams=streams), events)
@@ -104,7 +102,7 @@ def test_each_state_has_a_row_and_can_be_reached() -> None:
     assert responses | {ResponseState.AWAITED} == set(ResponseState)
 
 
-def test_an_illegal_event_is_named_with_the_states() -> None:
+def test_the_error_of_an_illegal_event_names_the_states() -> None:
     state = ExchangeState(streams=False)
     with pytest.raises(IllegalTransitionError) as illegal:
         state.on_response(ResponseEvent.HEAD)

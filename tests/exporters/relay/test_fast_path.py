@@ -1,4 +1,4 @@
-"""Chunks that pass by comparing bytes count exactly as if each had been parsed."""
+"""Chunks on the fast path are counted as parsed chunks are."""
 
 import json
 from typing import Any
@@ -48,10 +48,11 @@ def counts(one: Meter) -> tuple[object, ...]:
 
 
 @given(st.lists(EVENTS, max_size=20), st.booleans(), st.booleans())
-def test_chunks_on_the_fast_path_are_counted_and_sent_as_parsed_ones_are(
+def test_chunks_on_the_fast_path_are_counted_and_forwarded_like_parsed_chunks(
     events: list[bytes], ascii_only: bool, strips_usage: bool
 ) -> None:
-    if not ascii_only:  # vLLM sends text as UTF-8, others as escapes
+    # vLLM sends text as UTF-8, other engines send escapes.
+    if not ascii_only:
         events = [
             b"data: " + json.dumps(json.loads(e[6:]), ensure_ascii=False).encode() + b"\n\n"
             if e[:6] == b"data: "
@@ -82,8 +83,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def test_the_tokens_of_a_plain_stream_pass_by_comparison() -> None:
-    """Else the path would be right and never taken."""
+def test_the_chunks_of_a_plain_stream_use_the_fast_path() -> None:
     one = stream_meter(strips_usage=True)
     sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
@@ -101,20 +101,20 @@ def test_the_tokens_of_a_plain_stream_pass_by_comparison() -> None:
     [
         pytest.param(chunk(event({"content": ""})), id="no text"),
         pytest.param(chunk(event({"content": 'a"b'})), id="an escape"),
-        pytest.param(chunk(event({"content": "a"}, choice={"finish_reason": "stop"})), id="the end"),
+        pytest.param(chunk(event({"content": "a"}, choice={"finish_reason": "stop"})), id="a finish_reason"),
         pytest.param(chunk(event({"content": "a"})) * 2, id="two chunks"),
         pytest.param(chunk(event({"content": "a"}) * 2), id="two events"),
-        pytest.param(chunk(event({"content": "a"}))[:-1], id="a chunk that is not whole"),
-        pytest.param(chunk(event({"content": "a"})) + b"0", id="a chunk and a bit"),
+        pytest.param(chunk(event({"content": "a"}))[:-1], id="an incomplete chunk"),
+        pytest.param(chunk(event({"content": "a"})) + b"0", id="a chunk and one more byte"),
         pytest.param(b"0" + chunk(event({"content": "a"})), id="a size with a leading zero"),
-        pytest.param(chunk(event({"content": "a" * fast_path.MAX_CHUNK})), id="a long one"),
-        pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xff"')), id="no UTF-8"),
+        pytest.param(chunk(event({"content": "a" * fast_path.MAX_CHUNK})), id="a chunk over the limit"),
+        pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xff"')), id="invalid UTF-8"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xed\xa0\x80"')), id="half a surrogate pair"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\n\ndata: x"')), id="an event inside"),
-        pytest.param(b"", id="nothing"),
+        pytest.param(b"", id="an empty read"),
     ],
 )
-def test_what_is_anything_else_is_left_to_the_parsers(data: bytes) -> None:
+def test_any_other_read_is_left_to_the_parsers(data: bytes) -> None:
     one = stream_meter(strips_usage=False)
     sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
@@ -126,22 +126,22 @@ def test_what_is_anything_else_is_left_to_the_parsers(data: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(event({"content": "m"}), id="the text comes up elsewhere"),
+        pytest.param(event({"content": "m"}), id="the text occurs twice"),
         pytest.param(event({"content": "a\nb"}), id="the text is escaped"),
         pytest.param(event({"content": "a", "reasoning": "b"}), id="two texts"),
-        pytest.param(event({"content": "a", "tool_calls": [{}]}), id="a tool call beside it"),
+        pytest.param(event({"content": "a", "tool_calls": [{}]}), id="a text and a tool call"),
         pytest.param(event({"content": "a"}, usage={"completion_tokens": 1}), id="usage in every chunk"),
         pytest.param(event({"content": "a"}, metrics={"queue_time_ms": 1.0}), id="the engine's times"),
         pytest.param(event({"content": "a"}, error={}), id="an error"),
-        pytest.param(event({"content": "a"}, choice={"finish_reason": "length"}), id="the end"),
+        pytest.param(event({"content": "a"}, choice={"finish_reason": "length"}), id="a finish_reason"),
         pytest.param(event({"role": "assistant"}), id="no text"),
     ],
 )
-def test_an_event_that_may_be_more_than_the_next_text_is_no_pattern(data: bytes) -> None:
+def test_an_event_with_more_than_one_text_has_no_pattern(data: bytes) -> None:
     assert pattern_of(data) is None
 
 
-def test_a_stream_whose_chunks_differ_in_more_is_soon_left_alone() -> None:
+def test_a_stream_whose_chunks_differ_in_more_than_text_stops_learning_patterns() -> None:
     one = stream_meter(strips_usage=False)
     for number in range(100):
         one.stream(event({"content": "a"}, created=number), float(number))

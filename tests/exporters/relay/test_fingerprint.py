@@ -1,4 +1,4 @@
-"""What an answer tells of the configuration that made it, wherever in the answer that is."""
+"""The `system_fingerprint` of a response, in any event or body."""
 
 import json
 
@@ -18,7 +18,7 @@ USAGE = {"prompt_tokens": 3, "completion_tokens": 2}
         pytest.param(
             [{"choices": [TEXT]}, {"choices": [LAST]}, {"choices": [], "usage": USAGE, "system_fingerprint": "f-1"}],
             "f-1",
-            id="with the usage, as vLLM tells it",
+            id="with the usage, as vLLM sends it",
         ),
         pytest.param(
             [{"choices": [TEXT]}, {"choices": [LAST], "system_fingerprint": "f-1"}], "f-1", id="with the last chunk"
@@ -27,15 +27,17 @@ USAGE = {"prompt_tokens": 3, "completion_tokens": 2}
         pytest.param(
             [{"choices": [LAST], "system_fingerprint": None}, {"choices": [], "system_fingerprint": ""}],
             None,
-            id="where it is switched off",
+            id="if it is switched off",
         ),
         pytest.param([{"choices": [TEXT]}], None, id="nowhere"),
         pytest.param(
-            [{"choices": [LAST], "system_fingerprint": "x" * 5_000}], "x" * MAX_FINGERPRINT, id="a long one is cut"
+            [{"choices": [LAST], "system_fingerprint": "x" * 5_000}],
+            "x" * MAX_FINGERPRINT,
+            id="truncated",
         ),
     ],
 )
-def test_a_stream_tells_its_fingerprint_and_keeps_its_bytes(
+def test_a_stream_has_a_fingerprint_and_is_forwarded_unchanged(
     events: list[dict[str, object]], fingerprint: str | None
 ) -> None:
     meter = stream_meter()
@@ -45,7 +47,7 @@ def test_a_stream_tells_its_fingerprint_and_keeps_its_bytes(
     assert meter.fingerprint == fingerprint
 
 
-def test_a_whole_answer_tells_it_too() -> None:
+def test_a_unary_response_has_a_fingerprint() -> None:
     meter = stream_meter()
     meter.unary(json.dumps({"choices": [LAST], "usage": USAGE, "system_fingerprint": "f-1"}).encode())
     meter.unary_end()

@@ -1,4 +1,4 @@
-"""The gaps of a stream are kept in bounded memory and lose next to nothing by it."""
+"""The gaps of a stream use bounded memory and stay accurate."""
 
 import random
 
@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay import gaps
 from exporters.relay.gaps import MAX_EXACT, Gaps
 from exporters.verdicts import nearest_rank
 
@@ -23,7 +22,7 @@ def filled(values: list[float], *, fold: bool) -> Gaps:
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=200))
-def test_a_short_stream_is_kept_exactly(values: list[float]) -> None:
+def test_a_short_stream_is_exact(values: list[float]) -> None:
     stream_gaps, ordered = filled(values, fold=True), sorted(values)
     assert stream_gaps.percentiles(50, 95) == [nearest_rank(ordered, 50), nearest_rank(ordered, 95)]
     assert sum(stream_gaps.counts()) == len(stream_gaps) == len(values)
@@ -31,8 +30,8 @@ def test_a_short_stream_is_kept_exactly(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("many", [MAX_EXACT - 1, MAX_EXACT, MAX_EXACT + 1, 10 * MAX_EXACT + 7])
-def test_a_long_stream_keeps_its_counts_exactly_and_its_percentiles_within_1_percent(many: int) -> None:
-    rng = random.Random(many)  # noqa: S311 - a seeded load, no secret
+def test_a_long_stream_has_exact_counts_and_percentiles_within_1_percent(many: int) -> None:
+    rng = random.Random(many)  # noqa: S311 - reproducible
     values = [rng.lognormvariate(-4, 1.5) for _ in range(many)]
     stream_gaps, exact = filled(values, fold=True), filled(values, fold=False)
     assert len(stream_gaps.recent) < MAX_EXACT
@@ -43,7 +42,7 @@ def test_a_long_stream_keeps_its_counts_exactly_and_its_percentiles_within_1_per
         assert stream_gaps.percentiles(percent)[0] == pytest.approx(exact.percentiles(percent)[0], rel=0.0101)
 
 
-def test_a_gap_of_nothing_has_a_size_too() -> None:
+def test_gaps_of_zero_seconds_can_be_folded() -> None:
     stream_gaps = filled([0.0] * MAX_EXACT, fold=True)
     assert stream_gaps.percentiles(95)[0] < 1e-6
-    assert gaps.Gaps(BOUNDS).fold() is False
+    assert Gaps(BOUNDS).fold() is False

@@ -1,4 +1,4 @@
-"""HTTP/1.1 is read in one way, wherever the reads are cut."""
+"""The parser reads valid HTTP/1.1 alike for any split into reads, and rejects ambiguous input."""
 
 import h11
 import pytest
@@ -16,7 +16,7 @@ VALUES = st.from_regex(r"[!-~]([\t -~]{0,20}[!-~])?|", fullmatch=True)
 @given(
     st.lists(st.tuples(NAMES, VALUES, st.sampled_from(["", " ", "\t "]), st.sampled_from(["", " ", " \t"])), max_size=6)
 )
-def test_header_lines_are_read_as_another_strict_parser_reads_them(lines: list[tuple[str, str, str, str]]) -> None:
+def test_headers_are_parsed_as_by_h11(lines: list[tuple[str, str, str, str]]) -> None:
     block = b"GET / HTTP/1.1\r\nHost: x\r\n"
     for name, value, before, after in lines:
         if name.lower() not in {"host", "content-length", "transfer-encoding", "connection", "upgrade"}:
@@ -39,7 +39,7 @@ CHUNK = st.tuples(st.binary(min_size=1, max_size=40), st.sampled_from([b"", b";a
     st.binary(max_size=9),
 )
 @example([(b"\r\n0\r\n\r\n", b"")], b"", [3, 6], b"GET")
-def test_a_body_in_chunks_is_the_same_wherever_the_reads_are_cut(
+def test_a_chunked_body_is_the_same_for_any_split_into_reads(
     chunks: list[tuple[bytes, bytes]], trailers: bytes, places: list[int], after: bytes
 ) -> None:
     data = b"".join(b"%X%s\r\n%s\r\n" % (len(piece), extension, piece) for piece, extension in chunks)
@@ -58,22 +58,23 @@ def test_a_body_in_chunks_is_the_same_wherever_the_reads_are_cut(
     "data",
     [
         pytest.param(b"2\n{}\r\n0\r\n\r\n", id="a size line that ends in a bare LF"),
-        pytest.param(b"2\r\n{}\n0\r\n\r\n", id="data that end in a bare LF"),
+        pytest.param(b"2\r\n{}\n0\r\n\r\n", id="data that ends in a bare LF"),
         pytest.param(b"2\r\n{}X\r\n", id="data longer than their size"),
         pytest.param(b"0x2\r\n{}\r\n", id="a size with a prefix"),
         pytest.param(b"+2\r\n{}\r\n", id="a signed size"),
+        pytest.param(b"-1\r\n{}\r\n", id="a negative size"),
         pytest.param(b" 2\r\n{}\r\n", id="a space before the size"),
         pytest.param(b"\r\n{}\r\n", id="no size"),
         pytest.param(b"1000000000000000\r\n{}\r\n", id="a size beyond 60 bits"),
         pytest.param(b"2;a=\x00\r\n{}\r\n", id="a control character in an extension"),
-        pytest.param(b"2;" + b"x" * http1_parser.MAX_LINE, id="an endless size line"),
+        pytest.param(b"2;" + b"x" * http1_parser.MAX_LINE, id="a size line over the limit"),
         pytest.param(b"0\r\n: x\r\n\r\n", id="a trailer without a name"),
         pytest.param(b"0\r\na: b\nc: d\r\n\r\n", id="a trailer that ends in a bare LF"),
-        pytest.param(b"0\r\na: " + b"x" * http1_parser.MAX_TRAILERS, id="endless trailers"),
+        pytest.param(b"0\r\na: " + b"x" * http1_parser.MAX_TRAILERS, id="trailers over the limit"),
     ],
 )
 @given(places=CUTS)
-def test_chunks_that_could_be_read_in_two_ways_are_none(data: bytes, places: list[int]) -> None:
+def test_ambiguous_or_malformed_chunks_break_the_body(data: bytes, places: list[int]) -> None:
     body = http1_parser.ChunkedBody()
     for part in cut(data, places):
         body.feed(part)
@@ -95,7 +96,7 @@ def test_chunks_that_could_be_read_in_two_ways_are_none(data: bytes, places: lis
         pytest.param(b"200 OK\r\ncontent-length: 5\r\ncontent-length: 5\r\n", 5, False, id="the same length twice"),
     ],
 )
-def test_the_head_of_an_answer_says_how_its_body_ends(head: bytes, length: int | None, chunked: bool) -> None:
+def test_a_response_head_gives_the_framing_of_its_body(head: bytes, length: int | None, chunked: bool) -> None:
     reply = http1_parser.parse_response(b"HTTP/1.1 " + head + b"\r\n", head_only=False)
     assert (reply.length, reply.chunked) == (length, chunked)
     assert http1_parser.parse_response(b"HTTP/1.1 " + head + b"\r\n", head_only=True).length == 0
@@ -105,21 +106,21 @@ def test_the_head_of_an_answer_says_how_its_body_ends(head: bytes, length: int |
     "head",
     [
         pytest.param(b"200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n", id="two lengths"),
-        pytest.param(b"200 OK\r\ncontent-length: five\r\n", id="a length that is no number"),
+        pytest.param(b"200 OK\r\ncontent-length: five\r\n", id="a length that is not a number"),
         pytest.param(b"200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n", id="a length and chunks"),
-        pytest.param(b"200 OK\r\ntransfer-encoding: gzip\r\n", id="an encoding that is no framing"),
+        pytest.param(b"200 OK\r\ntransfer-encoding: gzip\r\n", id="an encoding other than chunked"),
         pytest.param(b"20 OK\r\n", id="a status of two digits"),
         pytest.param(b"200 OK\r\nname: a\r\n folded: b\r\n", id="a folded header"),
     ],
 )
-def test_an_answer_that_could_be_read_in_two_ways_is_none(head: bytes) -> None:
+def test_an_ambiguous_or_malformed_response_head_is_rejected(head: bytes) -> None:
     with pytest.raises(http1_parser.BadHttpError):
         http1_parser.parse_response(b"HTTP/1.1 " + head + b"\r\n", head_only=False)
 
 
 @given(st.binary(max_size=400))
-def test_a_head_is_read_in_time_that_grows_with_its_length(data: bytes) -> None:
-    """No pattern here can be made to try again: each is possessive."""
+def test_a_head_is_parsed_in_linear_time(data: bytes) -> None:
+    """All patterns are possessive, so none backtracks."""
     hostile = b"GET / HTTP/1.1\r\n" + b"a: " + b" \t" * 20_000 + data.replace(b"\r\n\r\n", b"") + b"\r\n\r\n"
     with pytest.raises(http1_parser.BadHttpError):
         http1_parser.parse_request(hostile + b"x")

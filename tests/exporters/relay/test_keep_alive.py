@@ -1,4 +1,4 @@
-"""Connections to the engine are kept, retired in time, and a request is sent twice only where that can do no harm."""
+"""Engine connections are reused and closed in time; a request is retried only if the engine cannot have read it."""
 
 import asyncio
 import contextlib
@@ -23,37 +23,36 @@ from tests.support.scripted_relay import (
 from tests.support.waiting import HANG
 
 LARGE = UNARY[:-1] + b',"user":"' + b"x" * 7_000_000 + b'"}'
-"""More than the kernel takes at once, less than is streamed through."""
+"""Larger than the kernel's socket buffers, smaller than the limit for streaming."""
 
 Connection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def good(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers whatever comes."""
+    """Responds to every request."""
     while True:
         await read_request(reader)
         writer.write(OK)
 
 
-async def dies_in_the_second(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers one request and resets in the middle of the next."""
+async def resets_in_the_second(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Responds to one request and resets in the middle of the next."""
     await read_request(reader)
     writer.write(OK)
-    await reader.readuntil(b"\r\n\r\n")
-    await asyncio.sleep(0.1)  # the relay writes meanwhile what the kernel takes
-    writer.transport.abort()
+    await resets(reader, writer)
 
 
 async def resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Resets in the middle of its first request."""
     await reader.readuntil(b"\r\n\r\n")
-    await asyncio.sleep(0.1)  # the relay writes meanwhile what the kernel takes
+    # The relay fills the kernel's socket buffers meanwhile.
+    await asyncio.sleep(0.1)
     writer.transport.abort()
 
 
 @contextlib.asynccontextmanager
 async def engine(*connections: Connection) -> AsyncIterator[tuple[str, list[int]]]:
-    """An engine whose nth connection runs the nth script; its address, and the numbers of the opened connections."""
+    """An engine whose nth connection runs the nth script; yields its address and the numbers of its connections."""
     opened: list[int] = []
     writers: list[asyncio.StreamWriter] = []
 
@@ -71,12 +70,13 @@ async def engine(*connections: Connection) -> AsyncIterator[tuple[str, list[int]
         server.close()
         for writer in writers:
             writer.transport.abort()
-        await asyncio.sleep(0.02)  # the transports close in the loop's next turns
+        # The transports close in the next iterations of the loop.
+        await asyncio.sleep(0.02)
 
 
-async def test_a_request_cut_off_by_a_dying_idle_connection_is_sent_again_on_a_new_one(tmp_path: Path) -> None:
+async def test_a_request_on_a_reused_connection_that_resets_is_retried_on_a_new_one(tmp_path: Path) -> None:
     async with (
-        engine(dies_in_the_second, good) as (url, opened),
+        engine(resets_in_the_second, good) as (url, opened),
         staged(tmp_path, None, upstream=url) as stage,
     ):
         assert (await stage.ask(post(UNARY))).endswith(b"ok")
@@ -85,25 +85,25 @@ async def test_a_request_cut_off_by_a_dying_idle_connection_is_sent_again_on_a_n
         assert [record.outcome for record in stage.records] == [Outcome.OK, Outcome.OK]
 
 
-async def test_it_is_sent_again_once_and_no_more(tmp_path: Path) -> None:
+async def test_a_request_is_retried_once(tmp_path: Path) -> None:
     async with (
-        engine(dies_in_the_second, resets, good) as (url, opened),
+        engine(resets_in_the_second, resets, good) as (url, opened),
         staged(tmp_path, None, upstream=url) as stage,
     ):
         await stage.ask(post(UNARY))
-        answer = await stage.ask(post(LARGE))
-        assert error_in(answer)["code"] == "upstream_closed"
+        response = await stage.ask(post(LARGE))
+        assert error_in(response)["code"] == "upstream_closed"
         assert opened == [0, 1]
 
 
 @pytest.mark.parametrize(
     "body,first",
     [
-        pytest.param(UNARY, [dies_in_the_second], id="the engine may have begun to work on it"),
-        pytest.param(LARGE, [], id="the connection was new, so that the engine itself refuses"),
+        pytest.param(UNARY, [resets_in_the_second], id="the engine may have started to process it"),
+        pytest.param(LARGE, [], id="the connection was new"),
     ],
 )
-async def test_a_request_that_the_engine_may_have_seen_is_not_sent_again(
+async def test_a_request_that_the_engine_may_have_read_is_not_retried(
     tmp_path: Path, body: bytes, first: list[Connection]
 ) -> None:
     async with (
@@ -112,17 +112,18 @@ async def test_a_request_that_the_engine_may_have_seen_is_not_sent_again(
     ):
         if first:
             await stage.ask(post(UNARY))
-        answer = await stage.ask(post(body))
-        assert answer.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
-        assert error_in(answer)["code"] == "upstream_closed"
+        response = await stage.ask(post(body))
+        assert response.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
+        assert error_in(response)["code"] == "upstream_closed"
         assert opened == [0]
         assert stage.records[-1].outcome is Outcome.UPSTREAM_ERROR
 
 
-async def test_a_connection_that_the_engine_may_be_about_to_close_is_not_used_again(
+async def test_a_connection_that_the_engine_may_close_soon_is_not_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert IDLE_SECONDS < 5  # after which uvicorn, which vLLM serves with, closes
+    # uvicorn, the HTTP server of vLLM, closes idle connections after 5 s.
+    assert IDLE_SECONDS < 5
     monkeypatch.setattr("exporters.relay.upstream.IDLE_SECONDS", HANG)
     async with engine(good, good) as (url, opened), staged(tmp_path, None, upstream=url) as stage:
         await stage.ask(post(UNARY))
@@ -133,7 +134,7 @@ async def test_a_connection_that_the_engine_may_be_about_to_close_is_not_used_ag
         assert opened == [0, 1]
 
 
-async def test_a_connection_on_which_the_engine_says_more_than_its_answer_is_not_used_again(tmp_path: Path) -> None:
+async def test_a_connection_with_bytes_after_the_response_is_not_reused(tmp_path: Path) -> None:
     async def talkative(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(OK + OK)
@@ -145,11 +146,12 @@ async def test_a_connection_on_which_the_engine_says_more_than_its_answer_is_not
         assert opened == [0, 1]
 
 
-async def test_an_answer_before_the_end_of_the_upload_costs_the_connection_and_nothing_else(tmp_path: Path) -> None:
+async def test_a_response_before_the_end_of_the_upload_only_closes_the_connection(tmp_path: Path) -> None:
     async def early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\nno")
-        await asyncio.sleep(HANG)  # as long as the test runs: the connection stays open
+        # Keeps the connection open for the test.
+        await asyncio.sleep(HANG)
 
     async with engine(early, good) as (url, opened), staged(tmp_path, None, upstream=url) as stage:
         assert (await stage.ask(post(LARGE + b" " * 2_000_000))).endswith(b"no")
@@ -157,7 +159,7 @@ async def test_an_answer_before_the_end_of_the_upload_costs_the_connection_and_n
         assert opened == [0, 1]
 
 
-async def test_connections_are_kept_on_both_sides(tmp_path: Path) -> None:
+async def test_connections_are_reused_on_both_sides(tmp_path: Path) -> None:
     async with staged(tmp_path, whole_stream) as stage:
         client = await stage.connect()
         for _ in range(3):

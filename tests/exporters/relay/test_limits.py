@@ -1,4 +1,4 @@
-"""What a client or an engine may take of time and memory."""
+"""Limits on the time and memory of a client or an engine."""
 
 import asyncio
 import contextlib
@@ -27,26 +27,26 @@ from tests.support.scripted_relay import (
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        pytest.param(post(b"x" * 1001), id="by what it declares"),
+        pytest.param(post(b"x" * 1001), id="by content-length"),
         pytest.param(post(b"x" * 1001, path="/v1/embeddings"), id="on a path that is not parsed"),
         pytest.param(
             b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
             + chunk(b"x" * 600) * 2
             + b"0\r\n\r\n",
-            id="by what has come",
+            id="by received bytes",
         ),
         pytest.param(
             b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"x" * 1001),
-            id="while it is forwarded",
+            id="while it is streamed",
         ),
     ],
 )
-async def test_a_body_over_the_limit_is_refused_and_counted(tmp_path: Path, request_bytes: bytes) -> None:
+async def test_a_body_over_the_limit_is_rejected_and_counted(tmp_path: Path, request_bytes: bytes) -> None:
     async with staged(tmp_path, ok, max_body=1000) as stage:
-        answer = await stage.ask(request_bytes)
-        assert answer.startswith(b"HTTP/1.1 413 ")
-        assert b"connection: close\r\n" in answer
-        assert error_in(answer)["message"] == "vllm-slo: the request's body is larger than 1000 bytes"
+        response = await stage.ask(request_bytes)
+        assert response.startswith(b"HTTP/1.1 413 ")
+        assert b"connection: close\r\n" in response
+        assert error_in(response)["message"] == "vllm-slo: the request body is larger than 1000 bytes"
         record = await stage.record()
         assert (record.outcome, record.status) == (Outcome.CLIENT_ERROR, 413)
         assert stage.requests == []
@@ -57,7 +57,7 @@ async def test_a_body_at_the_limit_passes(tmp_path: Path) -> None:
         assert (await stage.ask(post(UNARY))).endswith(b"ok")
 
 
-async def test_a_client_that_is_still_uploading_reads_why_it_was_refused(tmp_path: Path) -> None:
+async def test_a_client_that_is_still_uploading_receives_the_error(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, max_body=1000) as stage:
         client = await stage.connect()
         await client.send(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50000000\r\n\r\n")
@@ -68,24 +68,24 @@ async def test_a_client_that_is_still_uploading_reads_why_it_was_refused(tmp_pat
         assert (await client.rest()).startswith(b"HTTP/1.1 413 ")
 
 
-async def test_a_client_asked_for_a_body_that_is_too_large_is_not_told_to_go_on(tmp_path: Path) -> None:
+async def test_no_100_continue_is_sent_for_a_body_over_the_limit(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, max_body=10) as stage:
-        answer = await stage.ask(
+        response = await stage.ask(
             b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 11\r\n\r\n"
         )
-        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert response.startswith(b"HTTP/1.1 413 ")
 
 
-async def test_the_size_of_a_head_is_the_operators_to_set(tmp_path: Path) -> None:
+async def test_the_operator_sets_the_limit_of_the_head(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, max_head=300) as stage:
         head = "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\nlong: {}\r\n\r\n"
         assert (await stage.ask(head.format("y" * 100).encode())).endswith(b"ok")
-        answer = await stage.ask(head.format("y" * 300).encode())
-        assert answer.startswith(b"HTTP/1.1 431 ")
-        assert error_in(answer)["message"] == "vllm-slo: the request's head is larger than 300 bytes"
+        response = await stage.ask(head.format("y" * 300).encode())
+        assert response.startswith(b"HTTP/1.1 431 ")
+        assert error_in(response)["message"] == "vllm-slo: the request head is larger than 300 bytes"
 
 
-async def test_a_connection_on_which_nothing_is_asked_is_closed(tmp_path: Path) -> None:
+async def test_an_idle_client_connection_is_closed(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, client_idle=75.0) as stage:
         silent = await stage.connect()
         used = await stage.connect()
@@ -105,25 +105,23 @@ async def test_a_connection_on_which_nothing_is_asked_is_closed(tmp_path: Path) 
         pytest.param(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{", 1, id="in its body"),
     ],
 )
-async def test_a_request_that_stops_coming_is_answered_and_closed(
-    tmp_path: Path, incomplete: bytes, recorded: int
-) -> None:
+async def test_an_incomplete_request_times_out_with_408(tmp_path: Path, incomplete: bytes, recorded: int) -> None:
     async with staged(tmp_path, ok, client_idle=75.0) as stage:
         slow = await stage.connect()
         await slow.send(incomplete)
         assert (await stage.ask(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).endswith(b"ok")
         stage.move_clock(76)
-        answer = await slow.rest()
-        assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-        assert error_in(answer)["message"] == "vllm-slo: no byte of the request for 75 s"
+        response = await slow.rest()
+        assert response.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        assert error_in(response)["message"] == "vllm-slo: the client sent no data for 75 s"
         assert [record.outcome for record in stage.records] == [Outcome.OK, *([Outcome.CLIENT_ERROR] * recorded)]
 
 
-async def test_a_client_that_waits_for_its_answer_is_never_idle(tmp_path: Path) -> None:
-    may_answer = asyncio.Event()
+async def test_a_client_that_waits_for_its_response_is_not_idle(tmp_path: Path) -> None:
+    may_respond = asyncio.Event()
 
     async def later(received: Received) -> None:
-        await may_answer.wait()
+        await may_respond.wait()
         await ok(received)
 
     async with staged(tmp_path, later, client_idle=75.0) as stage:
@@ -131,19 +129,19 @@ async def test_a_client_that_waits_for_its_answer_is_never_idle(tmp_path: Path) 
         await waiting.send(post(UNARY))
         await stage.reached()
         stage.move_clock(1000)
-        may_answer.set()
+        may_respond.set()
         assert (await waiting.rest()).endswith(b"ok")
 
 
 async def flood(received: Received) -> None:
-    """A stream of large events, and after a second one more and the end."""
+    """Streams large events."""
     await received.send(STREAM_HEAD)
     for _ in range(200):
         await received.send(chunk(content("x" * 60_000)))
     await received.send(chunk(content("y", "stop")), chunk(DONE), b"0\r\n\r\n")
 
 
-async def test_a_client_that_takes_nothing_any_more_is_given_up(tmp_path: Path) -> None:
+async def test_a_stalled_client_is_cut(tmp_path: Path) -> None:
     async with staged(tmp_path, flood, cut_stalled_client=300.0) as stage:
         stalled = await stage.connect()
         await stalled.send(post(CHAT))
@@ -155,12 +153,12 @@ async def test_a_client_that_takes_nothing_any_more_is_given_up(tmp_path: Path) 
         await stage.requests[0].gone()
 
 
-async def test_the_time_for_which_a_client_does_not_read_is_not_blamed_on_the_engine(tmp_path: Path) -> None:
+async def test_the_time_for_which_a_client_does_not_read_is_not_attributed_to_the_engine(tmp_path: Path) -> None:
     async with staged(tmp_path, flood) as stage:
         slow = await stage.connect()
         await slow.send(post(CHAT))
         await stage.stalled()
-        await asyncio.sleep(1.0)  # passes in the relay's clock, which it takes from the loop
+        await asyncio.sleep(1.0)
         assert (await slow.rest())[-5:] == b"0\r\n\r\n"
         record = await stage.record()
         assert record.outcome is Outcome.OK
@@ -171,52 +169,53 @@ async def test_the_time_for_which_a_client_does_not_read_is_not_blamed_on_the_en
         assert record.gap_sum < record.e2e - record.paused + 0.1
 
 
-async def test_a_connection_that_held_an_answer_up_reads_the_next_one(tmp_path: Path) -> None:
+async def test_a_connection_that_delayed_a_response_reads_the_next_one(tmp_path: Path) -> None:
     async with staged(tmp_path, flood) as stage:
         slow = await stage.connect()
-        for held_up in (True, False):
+        for delayed in (True, False):
             await slow.send(post(CHAT, close=False))
-            if held_up:
+            if delayed:
                 await stage.stalled()
-            answer = b""
-            while not answer.endswith(b"\r\n0\r\n\r\n"):
-                answer += await slow.some()
+            response = b""
+            while not response.endswith(b"\r\n0\r\n\r\n"):
+                response += await slow.some()
         assert [record.outcome for record in stage.records] == [Outcome.OK] * 2
 
 
-async def test_an_engine_that_does_not_accept_is_given_up_after_the_connect_timeout(tmp_path: Path) -> None:
-    with socket.socket() as full:  # a backlog of one, taken: the kernel drops every further attempt
+async def test_connecting_to_the_engine_times_out(tmp_path: Path) -> None:
+    # The backlog of one is taken, so the kernel drops further connection attempts.
+    with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         port = full.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):
             async with staged(tmp_path, None, upstream=f"http://127.0.0.1:{port}", connect_timeout=0.2) as stage:
-                answer = await stage.ask(post(UNARY))
-                assert answer.startswith(b"HTTP/1.1 502 ")
-                assert error_in(answer)["message"] == (
-                    f"vllm-slo: the engine at 127.0.0.1:{port} cannot be reached: no connection within 0.2 s"
+                response = await stage.ask(post(UNARY))
+                assert response.startswith(b"HTTP/1.1 502 ")
+                assert error_in(response)["message"] == (
+                    f"vllm-slo: the engine at 127.0.0.1:{port} cannot be reached: connection timed out after 0.2 s"
                 )
                 assert (await stage.record()).outcome is Outcome.UPSTREAM_UNREACHABLE
 
 
-async def test_an_engine_that_stops_in_the_middle_is_cut_after_the_idle_limit(tmp_path: Path) -> None:
+async def test_an_engine_that_stops_sending_is_cut_after_the_idle_timeout(tmp_path: Path) -> None:
     async def stop(received: Received) -> None:
         await received.send(STREAM_HEAD, chunk(content("a")), chunk(content("b")))
         await received.gone()
 
     async with staged(tmp_path, stop, cut_idle=0.3) as stage:
-        answer = await stage.ask(post(CHAT))
-        assert not answer.endswith(b"0\r\n\r\n")
-        assert b"[DONE]" not in answer
+        response = await stage.ask(post(CHAT))
+        assert not response.endswith(b"0\r\n\r\n")
+        assert b"[DONE]" not in response
         assert (await stage.record()).outcome is Outcome.TIMEOUT_IDLE
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """RSS of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-async def test_an_upload_of_100_mb_streams_through_and_never_lies_in_memory(tmp_path: Path) -> None:
+async def test_an_upload_of_100_mb_is_streamed_and_never_buffered_whole(tmp_path: Path) -> None:
     megabyte, received_bytes = b"x" * 1_000_000, 0
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -252,7 +251,7 @@ async def test_an_upload_of_100_mb_streams_through_and_never_lies_in_memory(tmp_
         assert (record.unparsed, record.request_class, record.outcome) == ("too_large", "long", Outcome.OK)
 
 
-async def test_a_slow_reader_pauses_the_engine_rather_than_filling_memory(tmp_path: Path) -> None:
+async def test_a_slow_reader_pauses_the_engine_and_memory_is_bounded(tmp_path: Path) -> None:
     sent = 0
 
     async def flood(received: Received) -> None:
@@ -267,16 +266,14 @@ async def test_a_slow_reader_pauses_the_engine_rather_than_filling_memory(tmp_pa
         client = await stage.connect()
         await client.send(post(CHAT))
         await (await stage.reached()).stalled()
-        assert sent < 40_000_000  # the kernel's buffers and a write mark, not the flood
+        # At most the kernel's socket buffers and one write buffer.
+        assert sent < 40_000_000
         client.leave()
         assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
 
 
-async def test_a_request_without_a_first_token_is_cut_only_where_the_operator_says_so(tmp_path: Path) -> None:
-    async def hang(received: Received) -> None:
-        await received.gone()
-
-    async with staged(tmp_path, hang, cut_first_token=0.3) as stage:
+async def test_a_request_without_a_first_token_is_cut_after_cut_first_token(tmp_path: Path) -> None:
+    async with staged(tmp_path, Received.gone, cut_first_token=0.3) as stage:
         response = await stage.ask(post(CHAT))
         assert response.startswith(b"HTTP/1.1 504 Gateway Timeout\r\n")
         assert error_in(response)["code"] == "timeout_first_token"

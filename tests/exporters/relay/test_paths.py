@@ -1,4 +1,4 @@
-"""Which paths are measured, which pass and which are refused, however they are spelled."""
+"""Metered, passed and rejected paths, in any spelling."""
 
 from urllib.parse import unquote
 
@@ -8,84 +8,76 @@ from hypothesis import strategies as st
 
 from exporters.relay.paths import METERED, PASSED, Route, forwarded_target, normalise, route
 
-METERED_TARGETS = [
-    *sorted(METERED),
-    "/v1/chat/completions/",
-    "/v1/chat/completions?api-version=2024-10-21",
-    "/v1/chat/completions#top",
-    "//v1/chat/completions",
-    "/v1//chat///completions",
-    "/v1/./chat/completions",
-    "/v1/models/../chat/completions",
-    "/v1/%63hat/completions",
-    "/v1%2fchat%2Fcompletions",
-    "http://gateway.example/v1/chat/completions?x=1",
-    "HTTP://gateway.example:80/v1/completions",
-]
-PASSED_TARGETS = [
-    *sorted(PASSED),
-    "/v1/models/org/model",
-    "/v1/models/some%20name",
-    "/v1/audio/transcriptions",
-    "/v1/audio/speech?format=wav",
-    "/v1/../health",
-    "/metrics/../health",
-    "http://gateway.example/v1/models",
-]
-REFUSED_TARGETS = [
-    "/",
-    "",
-    "*",
-    "?",
-    "gateway.example:443",
-    "/metrics",
-    "/%6detrics",
-    "/%6Detrics?x=1",
-    "//metrics",
-    "/v1/../metrics",
-    "/v1/models/../../metrics",
-    "/v1/models/%2e%2e/%2e%2e/metrics",
-    "/v1/models/..%2f..%2fmetrics",
-    "/health/../metrics",
-    "http://gateway.example/metrics",
-    "http://gateway.example/v1/models/../../metrics",
-    "http://[",
-    "http://[::1/v1/models",
-    "/v1/load_lora_adapter",
-    "/v1/unload_lora_adapter",
-    "/server_info",
-    "/sleep",
-    "/wake_up",
-    "/reset_prefix_cache",
-    "/docs",
-    "/openapi.json",
-    "/v1",
-    "/v1/audio",
-    "/v1/modelsx",
-    "/V1/chat/completions",
-    "/v1/chat/completions/x",
-    "/v1/chat/completions%3fx",
-    "/v1/chat/completions%00",
-    "/v1/chat/completions;x",
-]
+TARGETS = {
+    Route.METERED: [
+        *sorted(METERED),
+        "/v1/chat/completions/",
+        "/v1/chat/completions?api-version=2024-10-21",
+        "/v1/chat/completions#top",
+        "//v1/chat/completions",
+        "/v1//chat///completions",
+        "/v1/./chat/completions",
+        "/v1/models/../chat/completions",
+        "/v1/%63hat/completions",
+        "/v1%2fchat%2Fcompletions",
+        "http://gateway.example/v1/chat/completions?x=1",
+        "HTTP://gateway.example:80/v1/completions",
+    ],
+    Route.PASSED: [
+        *sorted(PASSED),
+        "/v1/models/org/model",
+        "/v1/models/some%20name",
+        "/v1/audio/transcriptions",
+        "/v1/audio/speech?format=wav",
+        "/v1/../health",
+        "/metrics/../health",
+        "http://gateway.example/v1/models",
+    ],
+    Route.REFUSED: [
+        "/",
+        "",
+        "*",
+        "?",
+        "gateway.example:443",
+        "/metrics",
+        "/%6detrics",
+        "/%6Detrics?x=1",
+        "//metrics",
+        "/v1/../metrics",
+        "/v1/models/../../metrics",
+        "/v1/models/%2e%2e/%2e%2e/metrics",
+        "/v1/models/..%2f..%2fmetrics",
+        "/health/../metrics",
+        "http://gateway.example/metrics",
+        "http://gateway.example/v1/models/../../metrics",
+        "http://[",
+        "http://[::1/v1/models",
+        "/v1/load_lora_adapter",
+        "/v1/unload_lora_adapter",
+        "/server_info",
+        "/sleep",
+        "/wake_up",
+        "/reset_prefix_cache",
+        "/docs",
+        "/openapi.json",
+        "/v1",
+        "/v1/audio",
+        "/v1/modelsx",
+        "/V1/chat/completions",
+        "/v1/chat/completions/x",
+        "/v1/chat/completions%3fx",
+        "/v1/chat/completions%00",
+        "/v1/chat/completions;x",
+    ],
+}
 
 
-@pytest.mark.parametrize("target", METERED_TARGETS)
-def test_inference_is_metered(target: str) -> None:
-    assert route(target) is Route.METERED
+@pytest.mark.parametrize("expected, target", [(kind, target) for kind in Route for target in TARGETS[kind]])
+def test_each_target_has_its_route(expected: Route, target: str) -> None:
+    assert route(target) is expected
 
 
-@pytest.mark.parametrize("target", PASSED_TARGETS)
-def test_the_other_inference_and_model_paths_pass(target: str) -> None:
-    assert route(target) is Route.PASSED
-
-
-@pytest.mark.parametrize("target", REFUSED_TARGETS)
-def test_everything_else_is_refused(target: str) -> None:
-    assert route(target) is Route.REFUSED
-
-
-def test_an_allowed_path_passes_exactly_as_it_is_named() -> None:
+def test_an_allowed_path_passes_only_if_it_matches_exactly() -> None:
     assert route("/%6detrics?x", ["/metrics"]) is Route.PASSED
     assert route("/metrics/x", ["/metrics"]) is Route.REFUSED
     assert route("/metric", ["/metrics"]) is Route.REFUSED
@@ -140,7 +132,7 @@ PIECES = st.lists(
 
 
 @given(PIECES)
-def test_what_is_forwarded_leads_where_the_target_led_and_cannot_end_the_request_line(pieces: list[str]) -> None:
+def test_the_forwarded_target_has_the_same_route_and_cannot_end_the_request_line(pieces: list[str]) -> None:
     target = "/" + "".join(pieces)
     path = forwarded_target(target).split("?", 1)[0]
     assert route(path) is route(target)

@@ -80,7 +80,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert self.outbox.unacknowledged <= LIMIT
 
     @invariant()
-    def what_was_made_is_received_kept_or_counted_as_dropped(self) -> None:
+    def every_record_is_received_buffered_or_counted_as_dropped(self) -> None:
         assert self.added - len(self.received) <= self.outbox.unacknowledged + self.outbox.dropped
 
     def teardown(self) -> None:
@@ -118,13 +118,13 @@ def test_records_are_numbered_from_one_and_sent_once() -> None:
     assert numbers(outbox.batches()) == [4]
 
 
-def test_a_long_backlog_goes_in_batches_of_a_stated_size() -> None:
+def test_a_long_backlog_is_sent_in_batches() -> None:
     batches = filled(2 * BATCH_RECORDS + 1).batches()
     assert [len(batch.records) for batch in batches] == [BATCH_RECORDS, BATCH_RECORDS, 1]
     assert numbers(batches) == list(range(1, 2 * BATCH_RECORDS + 2))
 
 
-def test_after_a_lost_connection_only_the_unacknowledged_are_sent_again_under_their_numbers() -> None:
+def test_after_a_lost_connection_only_unacknowledged_records_are_resent_with_their_numbers() -> None:
     outbox = filled(5)
     outbox.batches()
     outbox.acknowledged(2)
@@ -132,7 +132,7 @@ def test_after_a_lost_connection_only_the_unacknowledged_are_sent_again_under_th
     assert numbers(outbox.batches()) == [3, 4, 5]
 
 
-def test_the_oldest_are_given_up_beyond_the_limit_and_counted() -> None:
+def test_the_oldest_records_over_the_limit_are_dropped_and_counted() -> None:
     outbox = filled(10, limit=4)
     assert (outbox.dropped, outbox.unacknowledged) == (6, 4)
     assert numbers(outbox.batches()) == [7, 8, 9, 10]
@@ -140,9 +140,9 @@ def test_the_oldest_are_given_up_beyond_the_limit_and_counted() -> None:
 
 @dataclass
 class Exporter:
-    """The other end of the socket: keeps what comes, and acknowledges when told to."""
+    """The other end of the socket, which records all messages and acknowledges if `acknowledges` is set."""
 
-    lives: list[str] = field(default_factory=list)
+    run_ids: list[str] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
     snapshots: int = 0
     acknowledges: bool = True
@@ -156,7 +156,7 @@ class Exporter:
                 for payload in frames.feed(data):
                     match msgspec.msgpack.decode(payload, type=FromRelay):
                         case Hello(run_id=run_id):
-                            self.lives.append(run_id)
+                            self.run_ids.append(run_id)
                         case Batch() as batch:
                             self.batches.append(batch)
                             if self.acknowledges:
@@ -165,74 +165,72 @@ class Exporter:
                             self.snapshots += 1
         writer.close()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         for writer in self.writers:
             writer.transport.abort()
         self.writers.clear()
 
 
 @contextlib.asynccontextmanager
-async def listening(path: Path, exporter: Exporter) -> AsyncIterator[None]:
-    server = await asyncio.start_unix_server(exporter.serve, path)
+async def listening(sender: Sender, exporter: Exporter) -> AsyncIterator[None]:
+    server = await asyncio.start_unix_server(exporter.serve, sender._path)
     try:
         yield
     finally:
         server.close()
-        exporter.hang_up()
-        path.unlink(missing_ok=True)  # noqa: ASYNC240 - a socket of this test, gone at once
+        exporter.disconnect()
+        Path(sender._path).unlink(missing_ok=True)  # noqa: ASYNC240 - a local socket
         await asyncio.sleep(0)
 
 
-@pytest.fixture(autouse=True)
-def _reconnects_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+async def sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sender:
     monkeypatch.setattr(sender_module, "RECONNECT_SECONDS", 0.01)
+    return Sender(str(tmp_path / "records.sock"), Hello("relay-0", "run-1"), asyncio.get_running_loop())
 
 
-async def test_a_sender_says_who_it_is_and_is_done_when_all_is_acknowledged(tmp_path: Path) -> None:
-    exporter, path = Exporter(), tmp_path / "records.sock"
-    async with listening(path, exporter):
-        sender = Sender(str(path), Hello("relay-0", "life-1"), asyncio.get_running_loop())
+async def test_a_sender_introduces_itself_and_closes_after_all_records_are_acknowledged(sender: Sender) -> None:
+    exporter = Exporter()
+    async with listening(sender, exporter):
         sender.outbox.add(finished())
         sender.start()
         await until(lambda: sender.outbox.unacknowledged == 0)
         sender.outbox.add(finished())
         await sender.close(HANG)
-        assert exporter.lives == ["life-1"]
+        assert exporter.run_ids == ["run-1"]
         assert numbers(exporter.batches) == [1, 2]
 
 
-async def test_a_sender_waits_for_an_exporter_that_is_not_there_yet(tmp_path: Path) -> None:
-    exporter, path = Exporter(), tmp_path / "records.sock"
-    sender = Sender(str(path), Hello("relay-0", "life-1"), asyncio.get_running_loop())
+async def test_a_sender_waits_for_an_exporter_that_does_not_listen_yet(sender: Sender) -> None:
+    exporter = Exporter()
     sender.outbox.add(finished())
     sender.start()
-    await asyncio.sleep(0.03)  # some attempts fail meanwhile
-    async with listening(path, exporter):
+    # Some connection attempts fail meanwhile.
+    await asyncio.sleep(0.03)
+    async with listening(sender, exporter):
         await until(lambda: sender.outbox.unacknowledged == 0)
         assert numbers(exporter.batches) == [1]
         await sender.close(HANG)
 
 
-async def test_after_a_reconnect_the_same_numbers_come_again_until_acknowledged(tmp_path: Path) -> None:
-    exporter, path = Exporter(acknowledges=False), tmp_path / "records.sock"
-    async with listening(path, exporter):
-        sender = Sender(str(path), Hello("relay-0", "life-1"), asyncio.get_running_loop())
+async def test_after_a_reconnect_unacknowledged_records_are_resent_with_their_numbers(sender: Sender) -> None:
+    exporter = Exporter(acknowledges=False)
+    async with listening(sender, exporter):
         sender.start()
         for _ in range(3):
             sender.outbox.add(finished())
         await until(lambda: numbers(exporter.batches) == [1, 2, 3])
         exporter.acknowledges = True
-        exporter.hang_up()
+        exporter.disconnect()
         await until(lambda: sender.outbox.unacknowledged == 0)
         assert numbers(exporter.batches) == [1, 2, 3, 1, 2, 3]
-        assert exporter.lives == ["life-1", "life-1"]
+        assert exporter.run_ids == ["run-1", "run-1"]
         await sender.close(HANG)
 
 
-async def test_closing_gives_up_after_its_patience_when_nobody_acknowledges(tmp_path: Path) -> None:
-    exporter, path = Exporter(acknowledges=False), tmp_path / "records.sock"
-    async with listening(path, exporter):
-        sender = Sender(str(path), Hello("relay-0", "life-1"), asyncio.get_running_loop())
+async def test_closing_times_out_without_acknowledgements(sender: Sender) -> None:
+    exporter = Exporter(acknowledges=False)
+    async with listening(sender, exporter):
         sender.start()
         sender.outbox.add(finished())
         await until(lambda: exporter.batches != [])
@@ -240,14 +238,12 @@ async def test_closing_gives_up_after_its_patience_when_nobody_acknowledges(tmp_
         assert sender.outbox.unacknowledged == 1
 
 
-async def test_a_snapshot_is_sent_now_or_never(tmp_path: Path) -> None:
-    exporter, path = Exporter(), tmp_path / "records.sock"
-    snapshot = Snapshot([], 0.0, 0, 0, draining=False)
-    sender = Sender(str(path), Hello("relay-0", "life-1"), asyncio.get_running_loop())
+async def test_a_snapshot_is_sent_at_once_or_not_at_all(sender: Sender) -> None:
+    exporter, snapshot = Exporter(), Snapshot([], 0.0, 0, 0, draining=False)
     sender.snapshot(snapshot)
-    async with listening(path, exporter):
+    async with listening(sender, exporter):
         sender.start()
-        await until(lambda: exporter.lives != [])
+        await until(lambda: exporter.run_ids != [])
         assert exporter.snapshots == 0
         sender.snapshot(snapshot)
         await until(lambda: exporter.snapshots == 1)

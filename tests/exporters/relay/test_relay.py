@@ -1,4 +1,4 @@
-"""The relay over real sockets, in front of an upstream that follows a script."""
+"""The relay over real sockets, in front of a scripted upstream."""
 
 import asyncio
 import json
@@ -31,12 +31,14 @@ from tests.support.scripted_relay import (
 from tests.support.waiting import until
 
 
-async def test_a_stream_reaches_the_client_unchanged_but_for_the_usage_event_we_asked_for(tmp_path: Path) -> None:
+async def test_a_stream_reaches_the_client_unchanged_except_for_the_injected_usage_event(
+    tmp_path: Path,
+) -> None:
     async with staged(tmp_path, whole_stream) as stage:
-        answer = await stage.ask(post(CHAT))
-        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-        assert b"x-engine: it\r\n" in answer
-        assert body_of(answer) == b"".join(EVENTS) + DONE
+        response = await stage.ask(post(CHAT))
+        assert response.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"x-engine: it\r\n" in response
+        assert body_of(response) == b"".join(EVENTS) + DONE
         body = json.loads(stage.requests[0].body)
         assert body == {**json.loads(CHAT), "stream_options": {"include_usage": True}}
         assert b"accept-encoding: identity\r\n" in stage.requests[0].head
@@ -52,41 +54,41 @@ async def test_a_stream_reaches_the_client_unchanged_but_for_the_usage_event_we_
         assert 0 < record.tpot < record.e2e
 
 
-async def test_a_client_that_asked_for_usage_gets_it(tmp_path: Path) -> None:
+async def test_a_client_that_requests_usage_receives_it(tmp_path: Path) -> None:
     async with staged(tmp_path, whole_stream) as stage:
-        answer = await stage.ask(post(CHAT_WITH_USAGE))
-        assert body_of(answer) == b"".join(EVENTS) + USAGE + DONE
+        response = await stage.ask(post(CHAT_WITH_USAGE))
+        assert body_of(response) == b"".join(EVENTS) + USAGE + DONE
         assert stage.requests[0].body == CHAT_WITH_USAGE
         assert (await stage.record()).completion_tokens == 3
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 64])
-async def test_events_split_over_reads_are_measured_and_cut_exactly_alike(tmp_path: Path, size: int) -> None:
-    async def crumbs(received: Received) -> None:
+async def test_events_split_over_reads_are_measured_and_forwarded_alike(tmp_path: Path, size: int) -> None:
+    async def fragments(received: Received) -> None:
         await received.send(STREAM_HEAD)
         data = b"".join([*EVENTS, USAGE, DONE])
         for start in range(0, len(data), size):
             await received.send(chunk(data[start : start + size]))
         await received.send(END)
 
-    async with staged(tmp_path, crumbs) as stage:
+    async with staged(tmp_path, fragments) as stage:
         assert body_of(await stage.ask(post(CHAT))) == b"".join(EVENTS) + DONE
         record = await stage.record()
         assert (record.outcome, record.completion_tokens, record.cached_tokens) == (Outcome.OK, 3, 4)
 
 
-async def test_a_unary_answer_passes_with_its_tokens_counted(tmp_path: Path) -> None:
+async def test_a_unary_response_passes_and_its_tokens_are_counted(tmp_path: Path) -> None:
     body = (
         b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,'
         b'"completion_tokens":2,"prompt_tokens_details":null},"metrics":{"queue_time_ms":1.0}}'
     )
 
-    async def answer(received: Received) -> None:
+    async def unary(received: Received) -> None:
         await received.send(
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
         )
 
-    async with staged(tmp_path, answer) as stage:
+    async with staged(tmp_path, unary) as stage:
         response = await stage.ask(post(UNARY))
         assert response.endswith(b"\r\n\r\n" + body)
         assert stage.requests[0].body == UNARY
@@ -104,7 +106,7 @@ async def test_a_unary_answer_passes_with_its_tokens_counted(tmp_path: Path) -> 
         pytest.param([STREAM_HEAD, chunk(ROLE), chunk(content("a")), chunk(content("b"))], id="mid-stream"),
     ],
 )
-async def test_a_client_that_leaves_frees_the_engine_within_100_ms(tmp_path: Path, after: list[bytes]) -> None:
+async def test_a_client_that_disconnects_frees_the_engine_within_100_ms(tmp_path: Path, after: list[bytes]) -> None:
     freed, sent = asyncio.Event(), asyncio.Event()
 
     async def stall(received: Received) -> None:
@@ -123,7 +125,8 @@ async def test_a_client_that_leaves_frees_the_engine_within_100_ms(tmp_path: Pat
         client.leave()
         while not (stage.records and freed.is_set()):
             await asyncio.sleep(0)
-        assert time.process_time() - left < 0.1  # of the processor, so that other programs may have it meanwhile
+        # CPU time, so that a busy machine does not fail the test.
+        assert time.process_time() - left < 0.1
         record = await stage.record()
         assert record.outcome is Outcome.CLIENT_ABORT
         tokens = 2 if len(after) > 2 else None
@@ -133,11 +136,12 @@ async def test_a_client_that_leaves_frees_the_engine_within_100_ms(tmp_path: Pat
         assert (record.wait_at_least is None) == bool(tokens)
 
 
-@pytest.mark.parametrize("how", ["reset", "close", "clean end without its end"])
-async def test_a_stream_that_stops_early_is_truncated_and_gets_no_made_up_end(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("how", ["reset", "close", "end without [DONE]"])
+async def test_a_stream_that_stops_early_is_truncated_without_a_fabricated_end(tmp_path: Path, how: str) -> None:
     async def stop(received: Received) -> None:
         await received.send(STREAM_HEAD, chunk(ROLE), chunk(content("a")))
-        await asyncio.sleep(0.02)  # so that the relay reads what came before by itself
+        # The relay must read the previous chunks first.
+        await asyncio.sleep(0.02)
         if how == "reset":
             received.writer.transport.abort()
         elif how == "close":
@@ -146,10 +150,10 @@ async def test_a_stream_that_stops_early_is_truncated_and_gets_no_made_up_end(tm
             await received.send(END)
 
     async with staged(tmp_path, stop) as stage:
-        answer = await stage.ask(post(CHAT))
-        assert b"[DONE]" not in answer
-        assert answer.endswith(END) == (how == "clean end without its end")
-        assert content("a") in answer
+        response = await stage.ask(post(CHAT))
+        assert b"[DONE]" not in response
+        assert response.endswith(END) == (how == "end without [DONE]")
+        assert content("a") in response
         record = await stage.record()
         assert record.outcome is Outcome.TRUNCATED
         assert record.slo == {"ttft": Verdict.GOOD, "availability": Verdict.BAD}
@@ -186,10 +190,10 @@ async def test_the_engines_own_errors_pass_unchanged(
     tmp_path: Path, status: int, outcome: Outcome, verdict: Verdict | None
 ) -> None:
     body = b'{"error":{"message":"no"}}'
-    answer = b"HTTP/1.1 %d Said\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body)
+    reply = b"HTTP/1.1 %d Said\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body)
 
     async def refuse(received: Received) -> None:
-        await received.send(answer)
+        await received.send(reply)
 
     async with staged(tmp_path, refuse) as stage:
         response = await stage.ask(post(CHAT))
@@ -221,17 +225,17 @@ async def test_an_engine_that_is_down_gives_502_in_openais_shape(tmp_path: Path)
     "sent,code",
     [
         pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", "bad_upstream_response", id="another protocol"),
-        pytest.param(b"", "upstream_closed", id="nothing"),
+        pytest.param(b"", "upstream_closed", id="no byte"),
     ],
 )
-async def test_an_engine_that_speaks_no_http_is_an_upstream_error_and_the_client_is_told(
+async def test_an_engine_without_http_is_an_upstream_error_and_the_client_receives_502(
     tmp_path: Path, sent: bytes, code: str
 ) -> None:
-    async def babble(received: Received) -> None:
+    async def send_no_http(received: Received) -> None:
         await received.send(sent)
         received.writer.close()
 
-    async with staged(tmp_path, babble) as stage:
+    async with staged(tmp_path, send_no_http) as stage:
         response = await stage.ask(post(CHAT))
         assert response.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
         assert error_in(response)["code"] == code
@@ -239,7 +243,7 @@ async def test_an_engine_that_speaks_no_http_is_an_upstream_error_and_the_client
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/health", "/v1/embeddings", "/v1/audio/transcriptions?x=1"])
-async def test_an_allowed_path_passes_with_time_and_outcome_only(tmp_path: Path, path: str) -> None:
+async def test_an_unmetered_path_has_a_record_with_only_time_and_outcome(tmp_path: Path, path: str) -> None:
     async with staged(tmp_path, ok) as stage:
         response = await stage.ask(f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
         assert response.endswith(b"\r\n\r\nok")
@@ -251,7 +255,7 @@ async def test_an_allowed_path_passes_with_time_and_outcome_only(tmp_path: Path,
 @pytest.mark.parametrize(
     "path", ["/metrics", "/%6detrics", "//metrics", "/v1/../metrics", "http://x/metrics", "/sleep"]
 )
-async def test_any_other_path_is_refused_and_never_forwarded(tmp_path: Path, path: str) -> None:
+async def test_any_other_path_is_rejected_and_not_forwarded(tmp_path: Path, path: str) -> None:
     async with staged(tmp_path, ok) as stage:
         response = await stage.ask(f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
         assert response.startswith(b"HTTP/1.1 403 Forbidden\r\n")
@@ -266,7 +270,7 @@ async def test_a_path_that_the_operator_allows_passes(tmp_path: Path) -> None:
         assert response.endswith(b"ok")
 
 
-async def test_waiting_before_the_sidecar_counts_where_the_sender_is_trusted(tmp_path: Path) -> None:
+async def test_the_wait_before_the_sidecar_counts_if_the_sender_is_trusted(tmp_path: Path) -> None:
     began = time.monotonic()
     async with staged(tmp_path, whole_stream) as stage:
         for sent in (f"t={time.time() - 300:.6f}", f"t={time.time() + 60:.6f}", "t=garbage"):
@@ -281,11 +285,8 @@ async def test_waiting_before_the_sidecar_counts_where_the_sender_is_trusted(tmp
             assert record.ttft < passed + 0.1
 
 
-async def test_a_missed_deadline_is_told_while_the_request_still_waits(tmp_path: Path) -> None:
-    async def hang(received: Received) -> None:
-        await received.gone()
-
-    async with staged(tmp_path, hang) as stage:
+async def test_a_missed_deadline_is_reported_while_the_request_is_open(tmp_path: Path) -> None:
+    async with staged(tmp_path, Received.gone) as stage:
         client = await stage.connect()
         await client.send(post(CHAT, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
         await until(lambda: stage.judged)
@@ -298,19 +299,20 @@ async def test_a_missed_deadline_is_told_while_the_request_still_waits(tmp_path:
         assert (record.counted, record.goodput, record.goodput_counted) == (["ttft"], False, True)
 
 
-async def test_the_class_header_wins_over_the_shape(tmp_path: Path) -> None:
+async def test_the_class_header_takes_precedence_over_the_request_size(tmp_path: Path) -> None:
     async with staged(tmp_path, whole_stream) as stage:
         await stage.ask(post(CHAT))
         await stage.ask(post(CHAT, headers="x-request-class: long\r\n"))
-        await stage.ask(post(CHAT, headers="x-request-class: unheard-of\r\n"))
+        await stage.ask(post(CHAT, headers="x-request-class: unknown\r\n"))
         classes = [(await stage.record(number)).request_class for number in (1, 2, 3)]
         assert classes == ["short", "long", "short"]
 
 
-async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
+async def test_pipelined_requests_receive_their_responses_in_order(tmp_path: Path) -> None:
     async def echo(received: Received) -> None:
         path = received.head.split(b" ")[1]
-        await asyncio.sleep(0.02)  # the next request is with the relay before this one is answered
+        # The relay receives the next request before this response.
+        await asyncio.sleep(0.02)
         await received.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(path), path))
 
     async with staged(tmp_path, echo) as stage:
@@ -326,7 +328,7 @@ async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
         assert len(stage.records) == 3
 
 
-async def test_a_large_upload_streams_through_unparsed_and_is_classed_by_its_size(tmp_path: Path) -> None:
+async def test_a_large_upload_is_streamed_unparsed_and_classified_by_its_size(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
         body = b'{"model":"m","prompt":"' + b"x" * (9 * 1024 * 1024) + b'"}'
         response = await stage.ask(post(body, path="/v1/completions"))
@@ -337,7 +339,7 @@ async def test_a_large_upload_streams_through_unparsed_and_is_classed_by_its_siz
         assert record.prompt_estimate == len(body) / 4
 
 
-async def test_a_chunked_upload_reaches_the_engine_whole(tmp_path: Path) -> None:
+async def test_a_chunked_upload_reaches_the_engine_complete(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
         head = b"POST %s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
         pieces = chunk(UNARY[:10]) + chunk(UNARY[10:]) + END

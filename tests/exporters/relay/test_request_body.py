@@ -1,4 +1,4 @@
-"""What is read of a request body, and how usage is asked for without touching anything else."""
+"""Parsing a request body, and adding the request for usage without changing other fields."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def user(content: object) -> dict[str, object]:
         pytest.param({"messages": [{"role": "assistant", "content": None, "tool_calls": []}]}, 0, id="no content"),
         pytest.param({"prompt": "abcdefgh"}, 2, id="a prompt"),
         pytest.param({"prompt": ["abcd", "efgh"]}, 2, id="several prompts"),
-        pytest.param({"prompt": [1, 2, 3]}, 3, id="token ids are counted as they are"),
+        pytest.param({"prompt": [1, 2, 3]}, 3, id="token ids"),
         pytest.param({"prompt": [[1, 2, 3], [4, 5]]}, 5, id="several prompts of token ids"),
     ],
 )
@@ -62,7 +62,7 @@ def test_prompt_tokens_are_estimated_from_the_decoded_text(fields: dict[str, obj
         (b'{"max_tokens":0}', 0),
     ],
 )
-def test_the_most_output_is_max_completion_tokens_else_max_tokens(body: bytes, expected: int | None) -> None:
+def test_max_completion_tokens_takes_precedence_over_max_tokens(body: bytes, expected: int | None) -> None:
     assert parsed(body).max_tokens == expected
 
 
@@ -79,13 +79,13 @@ def test_the_most_output_is_max_completion_tokens_else_max_tokens(body: bytes, e
         (b'{"stream":true,"stream_options":{"continuous_usage_stats":true,"include_usage":true}}', True, True),
     ],
 )
-def test_whether_it_streams_and_asks_for_usage(body: bytes, stream: bool, includes_usage: bool) -> None:
+def test_stream_and_include_usage_are_parsed(body: bytes, stream: bool, includes_usage: bool) -> None:
     request = parsed(body)
     assert (request.stream, request.includes_usage) == (stream, includes_usage)
 
 
 @pytest.mark.parametrize("body, n", [(b"{}", 1), (b'{"n":null}', 1), (b'{"n":3}', 3)])
-def test_the_number_of_choices_is_one_unless_said(body: bytes, n: int) -> None:
+def test_the_default_number_of_choices_is_one(body: bytes, n: int) -> None:
     assert parsed(body).n == n
 
 
@@ -106,23 +106,23 @@ def test_the_number_of_choices_is_one_unless_said(body: bytes, n: int) -> None:
         b'{"model":"\\ud800"}',
     ],
 )
-def test_what_these_endpoints_do_not_take_is_not_understood_and_raises_nothing(body: bytes) -> None:
+def test_an_invalid_body_is_not_parsed(body: bytes) -> None:
     assert parse(body, SALT) is None
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_make_reading_fail(body: bytes) -> None:
+def test_no_bytes_raise_an_error(body: bytes) -> None:
     parse(body, SALT)
 
 
-def test_a_prompt_has_the_same_digest_whatever_else_is_asked_and_however_it_is_spelled() -> None:
+def test_the_digest_of_a_prompt_does_not_depend_on_other_fields_or_escapes() -> None:
     one = parsed(b'{"model":"m","messages":[{"role":"user","content":"\\u0061b"}],"max_tokens":5}')
     two = parsed(b'{"max_tokens":9, "messages":[{"content":"ab"}],\n"model":"m","temperature":1}')
     assert one.prompt_sha256 == two.prompt_sha256
     assert re.fullmatch("[0-9a-f]{64}", one.prompt_sha256)
 
 
-def test_another_model_another_prompt_or_another_salt_has_another_digest() -> None:
+def test_the_digest_depends_on_model_prompt_and_salt() -> None:
     bodies = [b'{"model":"m","prompt":"a"}', b'{"model":"n","prompt":"a"}', b'{"model":"m","prompt":"b"}']
     digests = {parsed(body).prompt_sha256 for body in bodies}
     other = parse(bodies[0], b"pepper")
@@ -136,7 +136,7 @@ ODD = (
 )
 
 
-def test_asking_for_usage_keeps_the_bytes_of_every_other_value_and_their_order() -> None:
+def test_with_usage_keeps_the_bytes_and_the_order_of_other_fields() -> None:
     assert with_usage(ODD) == ODD[:-1] + b',"stream_options":{"include_usage":true}}'
 
 
@@ -152,7 +152,7 @@ def test_asking_for_usage_keeps_the_bytes_of_every_other_value_and_their_order()
         ),
     ],
 )
-def test_other_stream_options_stay(options: bytes, sent: bytes) -> None:
+def test_with_usage_keeps_other_stream_options(options: bytes, sent: bytes) -> None:
     body = b'{"stream_options":' + options + b',"stream":true}'
     assert with_usage(body) == b'{"stream_options":' + sent + b',"stream":true}'
 
@@ -169,6 +169,6 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=8).filter(lambda key: key != "stream_options"), JSON, max_size=6))
-def test_asking_for_usage_changes_nothing_but_stream_options(fields: dict[str, object]) -> None:
+def test_with_usage_changes_only_stream_options(fields: dict[str, object]) -> None:
     body = json.dumps(fields).encode()
     assert json.loads(with_usage(body)) == {**fields, "stream_options": {"include_usage": True}}

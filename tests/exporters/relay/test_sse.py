@@ -1,4 +1,4 @@
-"""Event streams, cut at any byte."""
+"""Event streams, split at any byte."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ EVENT = st.sampled_from([ROLE, content("a"), content("ü€"), b": ping\n\n", b"
 
 
 @given(st.lists(EVENT, max_size=8), LINE_ENDS, st.lists(st.integers(0, 10_000), max_size=40))
-def test_events_come_whole_and_in_order_wherever_the_reads_are_cut(
+def test_events_are_complete_and_in_order_for_any_split_into_reads(
     events: list[bytes], line_end: bytes, places: list[int]
 ) -> None:
     events = [event.replace(b"\n", line_end) for event in events]
@@ -26,7 +26,7 @@ def test_events_come_whole_and_in_order_wherever_the_reads_are_cut(
 
 
 @given(st.lists(EVENT, max_size=8), LINE_ENDS, st.lists(st.integers(0, 10_000), max_size=40))
-def test_exactly_our_usage_event_is_taken_out_and_counts_do_not_depend_on_the_cuts(
+def test_only_the_injected_usage_event_is_removed_and_counts_do_not_depend_on_the_split(
     events: list[bytes], line_end: bytes, places: list[int]
 ) -> None:
     stream = [*events, DONE]
@@ -46,7 +46,7 @@ def test_exactly_our_usage_event_is_taken_out_and_counts_do_not_depend_on_the_cu
     assert ours.outcome(200, streams=True, complete=True) is Outcome.OK
 
 
-def test_an_event_too_large_to_hold_goes_on_at_once_and_loses_no_byte() -> None:
+def test_an_event_over_the_limit_is_forwarded_at_once_and_unchanged() -> None:
     ours = stream_meter(strips_usage=True)
     event = content("x" * (3 * MAX_HELD_EVENT))
     first, second = event[: 2 * MAX_HELD_EVENT], event[2 * MAX_HELD_EVENT :]
@@ -66,7 +66,7 @@ def test_an_event_too_large_to_hold_goes_on_at_once_and_loses_no_byte() -> None:
         pytest.param(b"event: x\nid: 1\ndata: {}\n\n", b"{}", id="other fields"),
     ],
 )
-def test_the_payload_of_an_event_is_its_data(event: bytes, data: bytes) -> None:
+def test_the_payload_of_an_event_is_its_data_field(event: bytes, data: bytes) -> None:
     assert payload(event) == data
 
 
@@ -84,12 +84,12 @@ def test_the_payload_of_an_event_is_its_data(event: bytes, data: bytes) -> None:
         pytest.param(b'{"choices":[]}', False, False, id="no choice"),
     ],
 )
-def test_a_chunk_is_output_when_any_choice_carries_any(event: bytes, output: bool, answer: bool) -> None:
+def test_an_event_has_output_if_any_choice_has_output(event: bytes, output: bool, answer: bool) -> None:
     decoded = decode(event)
     assert (decoded.output, decoded.answer) == (output, answer)
 
 
-def test_a_count_that_no_record_can_hold_is_no_usage() -> None:
+def test_a_count_over_the_limit_is_ignored() -> None:
     ours = stream_meter(strips_usage=False)
     ours.stream(b'data: {"choices":[],"usage":{"prompt_tokens":99999999999999999999,"completion_tokens":1}}\n\n', 1.0)
     assert ours.prompt_tokens is None

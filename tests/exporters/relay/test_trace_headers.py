@@ -1,22 +1,14 @@
-"""The relay and trace headers, with tracing on and off."""
+"""Trace headers through the relay, with tracing on and off."""
 
 from pathlib import Path
 
 from exporters.configuration.otlp_endpoints import Collector, Receiver
-from tests.support.scripted_relay import CHAT, DONE, END, STREAM_HEAD, USAGE, Received, chunk, content, post, staged
+from tests.support.scripted_relay import CHAT, Received, ok, post, staged, whole_stream
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
 STATE = "tracestate: vendor=a,other=b\r\n"
 COLLECTOR = Collector(url="http://127.0.0.1:1/v1/traces")
-
-
-async def one_token(received: Received) -> None:
-    await received.send(STREAM_HEAD, chunk(content("a", "stop")), chunk(USAGE), chunk(DONE), END)
-
-
-async def models(received: Received) -> None:
-    await received.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
 
 
 def sent(received: Received, name: str) -> list[str]:
@@ -25,7 +17,7 @@ def sent(received: Received, name: str) -> list[str]:
 
 
 async def test_with_tracing_off_headers_pass_untouched_and_the_log_has_the_trace(tmp_path: Path) -> None:
-    async with staged(tmp_path, one_token) as stage:
+    async with staged(tmp_path, whole_stream) as stage:
         await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n{STATE}"))
         await stage.ask(post(CHAT))
         await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}\r\n{STATE}"))
@@ -41,7 +33,7 @@ async def test_with_tracing_off_headers_pass_untouched_and_the_log_has_the_trace
 
 
 async def test_with_tracing_on_the_engine_gets_our_span_as_parent_and_always_sampled(tmp_path: Path) -> None:
-    async with staged(tmp_path, one_token, otlp=COLLECTOR) as stage:
+    async with staged(tmp_path, whole_stream, otlp=COLLECTOR) as stage:
         await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n{STATE}"))
         record = await stage.record()
     assert (record.trace_id, record.parent_span_id, record.parent_sampled) == (TRACE, SPAN, False)
@@ -50,15 +42,15 @@ async def test_with_tracing_on_the_engine_gets_our_span_as_parent_and_always_sam
     assert sent(stage.requests[0], "tracestate") == ["vendor=a,other=b"]
 
 
-async def test_where_the_engines_spans_are_received_it_is_asked_for_them_without_a_collector(tmp_path: Path) -> None:
-    async with staged(tmp_path, one_token, engine_spans=(Receiver(True, "127.0.0.1", 1),)) as stage:
+async def test_engine_spans_are_requested_without_a_collector_if_they_are_received(tmp_path: Path) -> None:
+    async with staged(tmp_path, whole_stream, engine_spans=(Receiver(True, "127.0.0.1", 1),)) as stage:
         await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n"))
         record = await stage.record()
     assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{record.span_id}-01"]
 
 
-async def test_with_tracing_on_a_broken_traceparent_is_replaced_and_its_state_goes(tmp_path: Path) -> None:
-    async with staged(tmp_path, one_token, otlp=COLLECTOR) as stage:
+async def test_with_tracing_on_an_invalid_traceparent_is_replaced_and_tracestate_dropped(tmp_path: Path) -> None:
+    async with staged(tmp_path, whole_stream, otlp=COLLECTOR) as stage:
         await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE.upper()}-{SPAN}-01\r\n{STATE}"))
         record = await stage.record()
     assert sent(stage.requests[0], "traceparent") == [f"00-{record.trace_id}-{record.span_id}-01"]
@@ -67,7 +59,7 @@ async def test_with_tracing_on_a_broken_traceparent_is_replaced_and_its_state_go
 
 
 async def test_paths_that_are_not_metered_have_no_span_and_keep_their_headers(tmp_path: Path) -> None:
-    async with staged(tmp_path, models, otlp=COLLECTOR) as stage:
+    async with staged(tmp_path, ok, otlp=COLLECTOR) as stage:
         head = f"GET /v1/models HTTP/1.1\r\nhost: x\r\ntraceparent: 00-{TRACE}-{SPAN}-01\r\nconnection: close\r\n\r\n"
         await stage.ask(head.encode())
         record = await stage.record()
