@@ -69,8 +69,9 @@ def colour_mode(mode: model.FieldColorModeId) -> dashboard.FieldColor:
     return dashboard.FieldColor().mode(mode)
 
 
-def describe(question: str, reading: str, *, may_be_empty: str | None = None) -> str:
-    return f"{question} {reading}" + (f" {MAY_BE_EMPTY}{may_be_empty}." if may_be_empty else "")
+def describe(text: str, *, may_be_empty: str) -> str:
+    """The description of a panel that may be empty, with the reason."""
+    return f"{text} {MAY_BE_EMPTY}{may_be_empty}."
 
 
 def _with_common_options(panel: _Panel, title: str, description: str, unit: str, width: int, height: int) -> _Panel:

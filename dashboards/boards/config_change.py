@@ -65,10 +65,9 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def config_change() -> stat.Panel:
     text = describe(
-        "What changed, when, and what is left out?",
-        "Every setting that changed at that moment. The window before ends when an engine last answered, the one after "
-        "begins when one has answered for half a minute; both are as short as the time after the config change, or "
-        "as the time to the next one.",
+        "What changed, when, and what is left out? Every setting that changed at that moment. The window before ends "
+        "when an engine last answered, the one after begins when one has answered for half a minute; both are as "
+        "short as the time after the config change, or as the time to the next one.",
         may_be_empty=_NO_CHANGE,
     )
     panel = style.stat_panel("Config change", text, units.DatetimeISO, 24, 4).no_value(
@@ -176,9 +175,9 @@ def cache_hits() -> table.Panel:
 
 def by_revision(spec: SloFile) -> table.Panel:
     text = describe(
-        "Which share of events was good under each configuration?",
-        "A row a revision, a column an SLO of a class, coloured by its objective. Moments without an engine count for "
-        "none, nor do those in which a sidecar saw two revisions.",
+        "Which share of events was good under each configuration? A row a revision, a column an SLO of a class, "
+        "coloured by its objective. Moments without an engine count for none, nor do those in which a sidecar saw "
+        "two revisions.",
         may_be_empty=NO_TRAFFIC,
     )
     bad, all_events = (_while_active(counter) for counter in (signals.SLO_BAD, signals.SLO_EVENTS))
@@ -190,7 +189,7 @@ def by_revision(spec: SloFile) -> table.Panel:
 
 def events_by_revision(spec: SloFile) -> table.Panel:
     text = describe(
-        "How much does each of these shares stand on?", "Events of each SLO and class.", may_be_empty=NO_TRAFFIC
+        "How much does each of these shares stand on? Events of each SLO and class.", may_be_empty=NO_TRAFFIC
     )
     panel = style.table_panel("Events by revision", text, units.Short, 24, 7).decimals(0).no_value(NO_TRAFFIC)
     return _by_revision(panel, _while_active(signals.SLO_EVENTS), spec)
@@ -238,7 +237,7 @@ def _comparison(
         change, least, meaning = f"({after}) / (({before}) > 0) - 1", 0.1, "The change is a share of what was before"
     fall, rise = colours
     by_name = common.TableSortByFieldState().display_name(_CLASS_KEY[Label.CLASS]).desc(False)
-    text = describe(question, f"{reading} {meaning}. {_SIGNIFICANCE}", may_be_empty=_NO_CHANGE)
+    text = describe(f"{question} {reading} {meaning}. {_SIGNIFICANCE}", may_be_empty=_NO_CHANGE)
     return tables.join_queries(
         style.table_panel(title, text, unit, width, 8)
         .sort_by([by_name])

@@ -38,7 +38,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 def up() -> stat.Panel:
-    text = describe("Does the engine answer?", "Up when the sidecar's last look at its metrics worked.")
+    text = "Does the engine answer? Up when the sidecar's last look at its metrics worked."
     return (
         style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
         .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}", instant=True))
@@ -49,8 +49,7 @@ def up() -> stat.Panel:
 
 def requests_now() -> stat.Panel:
     text = describe(
-        "How many requests does it have now?",
-        "Those it works on and those in its queue, over all ranks.",
+        "How many requests does it have now? Those it works on and those in its queue, over all ranks.",
         may_be_empty="some engines expose no queue",
     )
     panel = style.stat_panel("Requests in the engine", text, units.Short, 4, 5)
@@ -60,7 +59,7 @@ def requests_now() -> stat.Panel:
 
 
 def kv_cache_now() -> stat.Panel:
-    text = describe("How full is the KV cache?", "The fullest rank.", may_be_empty="some engines expose no KV cache")
+    text = describe("How full is the KV cache? The fullest rank.", may_be_empty="some engines expose no KV cache")
     return (
         style.stat_panel("KV cache in use", text, units.PercentUnit, 3, 5)
         .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_KV_USAGE), "{{engine}}", instant=True))
@@ -71,8 +70,7 @@ def kv_cache_now() -> stat.Panel:
 
 def uptime() -> stat.Panel:
     text = describe(
-        "Since when does it run?",
-        "Time since its process started.",
+        "Since when does it run? Time since its process started.",
         may_be_empty="some engines do not tell when they started",
     )
     return style.stat_panel("Uptime", text, units.Seconds, 3, 5).with_target(
@@ -82,8 +80,7 @@ def uptime() -> stat.Panel:
 
 def restarts() -> stat.Panel:
     text = describe(
-        "Did it restart in the time shown?",
-        "Each restart loses the open requests and the prefix cache.",
+        "Did it restart in the time shown? Each restart loses the open requests and the prefix cache.",
         may_be_empty="some engines do not tell when they started",
     )
     starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", _ENGINE_LABELS)
@@ -95,9 +92,7 @@ def restarts() -> stat.Panel:
 
 
 def scrape_age(spec: SloFile) -> stat.Panel:
-    text = describe(
-        "How old is what is shown here?", "Time since the sidecar last read the engine's metrics; all below is as old."
-    )
+    text = "How old is what is shown here? Time since the sidecar last read the engine's metrics; all below is as old."
     return (
         style.stat_panel("Last look", text, units.Seconds, 3, 5)
         .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
@@ -107,7 +102,7 @@ def scrape_age(spec: SloFile) -> stat.Panel:
 
 
 def version() -> stat.Panel:
-    text = describe("Which engine is it?", "Its kind and version.", may_be_empty="the engine is down")
+    text = describe("Which engine is it? Its kind and version.", may_be_empty="the engine is down")
     engines = f"count by ({Label.ENGINE_TYPE}, {Label.VERSION}) ({select_engine(signals.ENGINE_INFO)})"
     return (
         style.stat_panel(PanelTitle.ENGINE_VERSION, text, units.Short, 4, 5)
@@ -118,8 +113,7 @@ def version() -> stat.Panel:
 
 def running() -> timeseries.Panel:
     text = describe(
-        "How large is the batch?",
-        "Requests in the running batch of each rank. A flat top is the bound `max_num_seqs`.",
+        "How large is the batch? Requests in the running batch of each rank. A flat top is the bound `max_num_seqs`.",
         may_be_empty=_NO_COUNTER,
     )
     return style.time_series_panel("Running", text, units.Short, 8).with_target(
@@ -129,9 +123,9 @@ def running() -> timeseries.Panel:
 
 def waiting() -> timeseries.Panel:
     text = describe(
-        "How many wait, and for what?",
-        "Requests in the queue of each rank. Deferred are those of them that the scheduler passes over for now, for a "
-        "LoRA slot or a transfer of KV (vLLM from 0.20 on); the others wait for room in the batch or the KV cache.",
+        "How many wait, and for what? Requests in the queue of each rank. Deferred are those of them that the "
+        "scheduler passes over for now, for a LoRA slot or a transfer of KV (vLLM from 0.20 on); the others wait for "
+        "room in the batch or the KV cache.",
         may_be_empty=_NO_COUNTER,
     )
     return (
@@ -143,8 +137,7 @@ def waiting() -> timeseries.Panel:
 
 def preemptions() -> timeseries.Panel:
     text = describe(
-        "When did the KV cache run out?",
-        "Running requests put back into the queue per second, by rank.",
+        "When did the KV cache run out? Running requests put back into the queue per second, by rank.",
         may_be_empty=_NO_COUNTER,
     )
     return style.time_series_panel("Preemptions", text, units.CountsPerSecond, 8).with_target(
@@ -154,8 +147,8 @@ def preemptions() -> timeseries.Panel:
 
 def kv_cache() -> timeseries.Panel:
     text = describe(
-        "Which rank has no room left?",
-        "Share of the KV cache in use. Near 100 % new requests queue and running ones are preempted.",
+        "Which rank has no room left? Share of the KV cache in use. Near 100 % new requests queue and running ones "
+        "are preempted.",
         may_be_empty="some engines expose no KV cache",
     )
     panel = style.ratio_panel(PanelTitle.KV_CACHE, text, 8)
@@ -166,9 +159,8 @@ def kv_cache() -> timeseries.Panel:
 
 def kv_tokens() -> timeseries.Panel:
     text = describe(
-        "How many tokens fit?",
-        "Tokens in the KV cache of each rank, and its capacity, which is fixed at the start. In grey what fits beside "
-        "the weights at the most, where the sidecar was given a roofline.",
+        "How many tokens fit? Tokens in the KV cache of each rank, and its capacity, which is fixed at the start. In "
+        "grey what fits beside the weights at the most, where the sidecar was given a roofline.",
         may_be_empty="some engines tell no capacity, and no roofline was given",
     )
     used, capacity = _max(_RANK_LABELS, signals.ENGINE_KV_USAGE), _max(_RANK_LABELS, signals.ENGINE_KV_CAPACITY)
@@ -183,8 +175,8 @@ def kv_tokens() -> timeseries.Panel:
 
 def prefix_cache() -> timeseries.Panel:
     text = describe(
-        "How much prompt work does the cache save?",
-        f"Share of prompt tokens found in the prefix cache of each rank; gaps are {NO_TRAFFIC}.",
+        "How much prompt work does the cache save? Share of prompt tokens found in the prefix cache of each rank; "
+        f"gaps are {NO_TRAFFIC}.",
         may_be_empty="prefix caching is off, or the engine does not count it",
     )
     return (
@@ -196,9 +188,8 @@ def prefix_cache() -> timeseries.Panel:
 
 def prefill() -> timeseries.Panel:
     text = describe(
-        "How near is prefill to what the GPUs can compute?",
-        "Prompt tokens per second that were computed, not found in the prefix cache. The grey line is the roofline, "
-        f"where the sidecar was given one. {_COUNTED_AT_THE_END}",
+        "How near is prefill to what the GPUs can compute? Prompt tokens per second that were computed, not found in "
+        f"the prefix cache. The grey line is the roofline, where the sidecar was given one. {_COUNTED_AT_THE_END}",
         may_be_empty="no roofline was given (--roofline)",
     )
     prompt, hits = (
@@ -212,9 +203,8 @@ def prefill() -> timeseries.Panel:
 
 def decode() -> timeseries.Panel:
     text = describe(
-        "How near is decode to what the memory can feed?",
-        "Output tokens per second of all requests together. The grey lines are the roofline by batch: read the one "
-        f"nearest to the running batch. {_COUNTED_AT_THE_END}",
+        "How near is decode to what the memory can feed? Output tokens per second of all requests together. The grey "
+        f"lines are the roofline by batch: read the one nearest to the running batch. {_COUNTED_AT_THE_END}",
         may_be_empty="no roofline was given (--roofline)",
     )
     return _roofline_panel(
@@ -226,8 +216,7 @@ def decode() -> timeseries.Panel:
 
 def speculation() -> timeseries.Panel:
     text = describe(
-        "Is speculative decoding worth its work?",
-        "Share of proposed tokens that were accepted.",
+        "Is speculative decoding worth its work? Share of proposed tokens that were accepted.",
         may_be_empty="speculative decoding is off, or the engine does not count it",
     )
     accepted, drafted = (
@@ -242,8 +231,7 @@ def speculation() -> timeseries.Panel:
 
 def settings() -> table.Panel:
     text = describe(
-        "How is the engine set?",
-        "What the engine tells, without what is None, and what was declared with vllm-slo flip.",
+        "How is the engine set? What the engine tells, without what is None, and what was declared with vllm-slo flip.",
         may_be_empty="the engine tells no setting",
     )
     settings_series = select_engine(signals.ENGINE_SETTING_INFO)
@@ -257,9 +245,8 @@ def settings() -> table.Panel:
 
 def missing_signals() -> table.Panel:
     text = describe(
-        "What can no panel show of this engine?",
-        "This engine does not expose what these series are made of: another version, a flag that is off, or an engine "
-        "that has no such thing.",
+        "What can no panel show of this engine? This engine does not expose what these series are made of: another "
+        "version, a flag that is off, or an engine that has no such thing.",
         may_be_empty="it exposes everything, or is down",
     )
     return tables.list_labels(

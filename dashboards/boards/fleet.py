@@ -41,12 +41,12 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 def engines(spec: SloFile) -> table.Panel:
-    text = describe(
-        "Which engine serves its users worse than the others?",
-        "The worst goodput comes first; a click on a title sorts by it, one on an engine or sidecar opens its "
-        "dashboard. Goodput, requests, failures and TTFT are those of the sidecar in front, over the last few scrapes: "
-        "engines behind one gateway share them. TTFT is red above the lowest threshold of the SLO file. Odd settings "
-        "have a value that no majority of the engines shown has.",
+    text = (
+        "Which engine serves its users worse than the others? The worst goodput comes first; a click on a title "
+        "sorts by it, one on an engine or sidecar opens its dashboard. Goodput, requests, failures and TTFT are "
+        "those of the sidecar in front, over the last few scrapes: engines behind one gateway share them. TTFT is "
+        "red above the lowest threshold of the SLO file. Odd settings have a value that no majority of the engines "
+        "shown has."
     )
     panel = style.table_panel("Engines", text, units.Short, 24, 16).sort_by(
         [common.TableSortByFieldState().display_name("Goodput")]
@@ -147,10 +147,9 @@ def _odd_settings() -> str:
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "Since when is it worse?",
-        "Share of requests good for all their SLOs, by sidecar, as the rules record it. The lines are the lowest "
-        f"objective and twice its budget; gaps are {NO_TRAFFIC}.",
+    text = (
+        "Since when is it worse? Share of requests good for all their SLOs, by sidecar, as the rules record it. The "
+        f"lines are the lowest objective and twice its budget; gaps are {NO_TRAFFIC}."
     )
     panel = style.ratio_panel("Goodput by sidecar", text, 12)
     panel.with_target(query(select_sidecar(signals.GOODPUT_AT), "{{instance}}")).no_value(NO_TRAFFIC)
@@ -158,7 +157,7 @@ def goodput(spec: SloFile) -> timeseries.Panel:
 
 
 def requests() -> timeseries.Panel:
-    text = describe("Is the load spread evenly?", "Requests that end per second, by sidecar.")
+    text = "Is the load spread evenly? Requests that end per second, by sidecar."
     return style.time_series_panel("Requests by sidecar", text, units.RequestsPerSecond, 12).with_target(
         query(select_sidecar(signals.REQUESTS_AT), "{{instance}}")
     )
@@ -166,8 +165,8 @@ def requests() -> timeseries.Panel:
 
 def waiting() -> timeseries.Panel:
     text = describe(
-        "Which engine has a queue?",
-        "Requests in the queue of each engine. One queue among empty ones is a matter of routing.",
+        "Which engine has a queue? Requests in the queue of each engine. One queue among empty ones is a matter of "
+        "routing.",
         may_be_empty="some engines expose no queue",
     )
     return style.time_series_panel("Waiting by engine", text, units.Short, 12).with_target(
@@ -177,8 +176,7 @@ def waiting() -> timeseries.Panel:
 
 def kv_cache() -> timeseries.Panel:
     text = describe(
-        "Which engine has no room left?",
-        "Share of the KV cache in use, the fullest rank of each engine.",
+        "Which engine has no room left? Share of the KV cache in use, the fullest rank of each engine.",
         may_be_empty="some engines expose no KV cache",
     )
     panel = style.ratio_panel("KV cache by engine", text, 12)
@@ -189,9 +187,8 @@ def kv_cache() -> timeseries.Panel:
 
 def settings() -> table.Panel:
     text = describe(
-        "Which settings are not the same everywhere?",
-        "A column for each setting of which the engines shown tell more than one value. A fingerprint that differs "
-        "alone is a flag that the engine does not tell by name.",
+        "Which settings are not the same everywhere? A column for each setting of which the engines shown tell more "
+        "than one value. A fingerprint that differs alone is a flag that the engine does not tell by name.",
         may_be_empty="all engines shown are set alike",
     )
     settings_series = select_engine(signals.ENGINE_SETTING_INFO)

@@ -48,8 +48,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def rates_now() -> stat.Panel:
     text = describe(
-        "How much is offered now, and how much of it achieved?",
-        f"Requests per second. {_GOOD_COUNT}",
+        f"How much is offered now, and how much of it achieved? Requests per second. {_GOOD_COUNT}",
         may_be_empty=_WHEN_EMPTY,
     )
     panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
@@ -61,7 +60,7 @@ def rates_now() -> stat.Panel:
 
 
 def send_lag_now() -> stat.Panel:
-    text = describe("Is the test valid?", _lag_reading(), may_be_empty=_WHEN_EMPTY)
+    text = describe(f"Is the test valid? {_lag_reading()}", may_be_empty=_WHEN_EMPTY)
     return (
         style.stat_panel("Send lag now", text, units.Seconds, 4, 5)
         .with_target(query(_lag(0.99), "p99", instant=True))
@@ -73,9 +72,8 @@ def send_lag_now() -> stat.Panel:
 def unsent_requests() -> stat.Panel:
     not_sent = increase(_ended(_NOT_SENT), _RANGE)
     text = describe(
-        "Was all of the schedule offered?",
-        "Requests in the time shown that were due, but that the load generator could not send: the service saw less "
-        "load than was scheduled.",
+        "Was all of the schedule offered? Requests in the time shown that were due, but that the load generator "
+        "could not send: the service saw less load than was scheduled.",
         may_be_empty=_WHEN_EMPTY,
     )
     return (
@@ -89,9 +87,8 @@ def unsent_requests() -> stat.Panel:
 
 def runs() -> table.Panel:
     text = describe(
-        "Which load tests are in the time shown?",
-        "A run is called by its start, in UTC, as in the annotations; its requests and report are in the folder of "
-        "`load run --out`.",
+        "Which load tests are in the time shown? A run is called by its start, in UTC, as in the annotations; its "
+        "requests and report are in the folder of `load run --out`.",
         may_be_empty=_WHEN_EMPTY,
     )
     max_by_run = f"max by ({Label.RUN}, {Label.SCENARIO})"
@@ -111,9 +108,9 @@ def runs() -> table.Panel:
 
 def offered_against_achieved() -> timeseries.Panel:
     text = describe(
-        "Does the service keep up with what is offered?",
-        "Requests per second that the schedule called for, that were sent, that ended in whichever way, and that were "
-        f"good for all their SLOs. While it keeps up, the first three are one line. {_GOOD_COUNT}",
+        "Does the service keep up with what is offered? Requests per second that the schedule called for, that were "
+        "sent, that ended in whichever way, and that were good for all their SLOs. While it keeps up, the first "
+        f"three are one line. {_GOOD_COUNT}",
         may_be_empty=_WHEN_EMPTY,
     )
     panel = style.time_series_panel("Offered against achieved", text, units.RequestsPerSecond, 12, 10)
@@ -124,10 +121,9 @@ def offered_against_achieved() -> timeseries.Panel:
 
 def losses() -> timeseries.Panel:
     text = describe(
-        "Where is the rest?",
-        "From what was scheduled down to what was good, requests per second: not sent is the load generator's fault, "
-        "sent and not ended piles up in the service, ended and not good was late, failed or lost. While a pile is "
-        "worked off, more ends than is sent, and the second is 0.",
+        "Where is the rest? From what was scheduled down to what was good, requests per second: not sent is the load "
+        "generator's fault, sent and not ended piles up in the service, ended and not good was late, failed or lost. "
+        "While a pile is worked off, more ends than is sent, and the second is 0.",
         may_be_empty=_WHEN_EMPTY,
     )
     panel = style.time_series_panel("Lost of what was offered", text, units.RequestsPerSecond, 12, 10)
@@ -140,7 +136,7 @@ def losses() -> timeseries.Panel:
 
 
 def send_lag() -> timeseries.Panel:
-    text = describe("Does the load generator send when it should?", _lag_reading(), may_be_empty=_WHEN_EMPTY)
+    text = describe(f"Does the load generator send when it should? {_lag_reading()}", may_be_empty=_WHEN_EMPTY)
     panel = style.time_series_panel("Send lag", text, units.Seconds, 12)
     for q, colour in ((0.5, SKY), (0.99, BLUE)):
         panel.with_target(query(_lag(q), f"p{q * 100:g}")).override_by_name(
@@ -151,9 +147,8 @@ def send_lag() -> timeseries.Panel:
 
 def goodput(spec: SloFile) -> timeseries.Panel:
     text = describe(
-        "How much good work does the service do at the offered rate?",
-        "Requests per second: offered dotted, good for all their SLOs drawn through. Good that falls while more is "
-        "offered is a service past its limit.",
+        "How much good work does the service do at the offered rate? Requests per second: offered dotted, good for "
+        "all their SLOs drawn through. Good that falls while more is offered is a service past its limit.",
         may_be_empty=_WHEN_EMPTY,
     )
     dotted = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
@@ -169,8 +164,8 @@ def goodput(spec: SloFile) -> timeseries.Panel:
 
 def good_share(spec: SloFile) -> bargauge.Panel:
     text = describe(
-        "Which share of what was offered in the time shown was good?",
-        "Good for all SLOs over scheduled. Unlike goodput it counts what was never sent, got lost, or is still open.",
+        "Which share of what was offered in the time shown was good? Good for all SLOs over scheduled. Unlike "
+        "goodput it counts what was never sent, got lost, or is still open.",
         may_be_empty=_WHEN_EMPTY,
     )
     good = sum_by(increase(select_model_class(signals.GOODPUT_REQUESTS), _RANGE), [Label.CLASS])
@@ -188,9 +183,9 @@ def good_share(spec: SloFile) -> bargauge.Panel:
 
 def outcomes() -> timeseries.Panel:
     text = describe(
-        "What became of the requests, as the load generator saw it?",
-        "Ended requests per second. Timeout: it gave up after the scenario's timeout; cut: still open when the run was "
-        "stopped; both are client_abort to the sidecar, which never sees what was not_sent.",
+        "What became of the requests, as the load generator saw it? Ended requests per second. Timeout: it gave up "
+        "after the scenario's timeout; cut: still open when the run was stopped; both are client_abort to the "
+        "sidecar, which never sees what was not_sent.",
         may_be_empty=_WHEN_EMPTY,
     )
     ended = sum_by(rate(_ended(), RATE), [Label.OUTCOME])
@@ -204,10 +199,9 @@ def outcomes() -> timeseries.Panel:
 def outcomes_compared() -> table.Panel:
     """By the outcomes of the sidecar, so that a row has the same requests on both sides."""
     text = describe(
-        "What got lost between the load generator and the sidecar?",
-        "Requests in the time shown that both saw end. More at the load generator never reached the sidecar, or ended "
-        "otherwise on the way back; more at the sidecar came from somebody else. Give or take what ended between two "
-        "scrapes.",
+        "What got lost between the load generator and the sidecar? Requests in the time shown that both saw end. "
+        "More at the load generator never reached the sidecar, or ended otherwise on the way back; more at the "
+        "sidecar came from somebody else. Give or take what ended between two scrapes.",
         may_be_empty=_WHEN_EMPTY,
     )
     aborted = increase(_ended({Label.OUTCOME: f"{LoadOutcome.TIMEOUT}|{LoadOutcome.CUT}"}), _RANGE)

@@ -14,8 +14,7 @@ from exporters.signals import Label
 
 def batch() -> timeseries.Panel:
     text = describe(
-        "Does the engine keep up?",
-        "Requests it works on and requests in its queue, by its own count.",
+        "Does the engine keep up? Requests it works on and requests in its queue, by its own count.",
         may_be_empty="some engines expose no queue",
     )
     panel = style.time_series_panel("Engine: running and waiting", text, units.Short, 8)
@@ -26,8 +25,8 @@ def batch() -> timeseries.Panel:
 
 def kv_cache() -> timeseries.Panel:
     text = describe(
-        "Is there room for more requests?",
-        "Share of the KV cache in use, the fullest rank. Near 100 % new requests queue and running ones are preempted.",
+        "Is there room for more requests? Share of the KV cache in use, the fullest rank. Near 100 % new requests "
+        "queue and running ones are preempted.",
         may_be_empty="some engines expose no KV cache",
     )
     fullest = max_by(select_model(signals.ENGINE_KV_USAGE), [Label.ENGINE])
@@ -37,8 +36,8 @@ def kv_cache() -> timeseries.Panel:
 
 def prefix_cache() -> timeseries.Panel:
     text = describe(
-        "How much prompt work does the cache save?",
-        f"Share of prompt tokens found in the prefix cache; gaps are {NO_TRAFFIC}.",
+        "How much prompt work does the cache save? Share of prompt tokens found in the prefix cache; gaps are "
+        f"{NO_TRAFFIC}.",
         may_be_empty="prefix caching is off, or the engine does not count it",
     )
     return (

@@ -5,7 +5,7 @@ from grafana_foundation_sdk.models import units
 
 from alerts.promql import increase, ratio, select, sum_by
 from dashboards import style
-from dashboards.style import MODEL_AND_CLASS, NO_TRAFFIC, describe, query
+from dashboards.style import MODEL_AND_CLASS, NO_TRAFFIC, query
 from exporters import signals
 from exporters.signals import Label, Outcome, Signal
 
@@ -41,71 +41,53 @@ def range_total_panels() -> tuple[stat.Panel, ...]:
     texts = {
         "offered": (
             "Offered in range",
-            "How many requests arrived?",
-            "Ended ones and the growth of those open.",
             units.Short,
+            "How many requests arrived? Ended ones and the growth of those open.",
         ),
-        "ok": ("OK in range", "How many ended well?", "Outcome ok; whether in time is goodput.", units.Short),
+        "ok": ("OK in range", units.Short, "How many ended well? Outcome ok; whether in time is goodput."),
         "goodput": (
             "Goodput in range",
-            "Which share was good for all its SLOs?",
-            "Of judged requests.",
             units.PercentUnit,
+            "Which share was good for all its SLOs? Of judged requests.",
         ),
         "ttft_p50": (
             "TTFT p50 in range",
-            "How long until the first token?",
-            "The median of those that got one.",
             units.Seconds,
+            "How long until the first token? The median of those that got one.",
         ),
         "tokens_out": (
             "Tokens out in range",
-            "How much was written?",
-            "Completion tokens of ended requests.",
             units.Short,
+            "How much was written? Completion tokens of ended requests.",
         ),
-        "cached_tokens": (
-            "Cached tokens in range",
-            "How much came from the prefix cache?",
-            "Prompt tokens.",
-            units.Short,
-        ),
+        "cached_tokens": ("Cached tokens in range", units.Short, "How much came from the prefix cache? Prompt tokens."),
         "failed": (
             "Not OK in range",
-            "How many ended in any other way?",
-            "Clients that gave up are among them.",
             units.Short,
+            "How many ended in any other way? Clients that gave up are among them.",
         ),
         "bad_events": (
             "Bad events in range",
-            "What has burnt budget?",
-            "A request that misses two SLOs is two.",
             units.Short,
+            "What has burnt budget? A request that misses two SLOs is two.",
         ),
-        "prompt_tokens": ("Tokens in, in range", "How much was read?", "Prompt tokens of ended requests.", units.Short),
+        "prompt_tokens": ("Tokens in, in range", units.Short, "How much was read? Prompt tokens of ended requests."),
         "tpot_mean": (
             "TPOT mean in range",
-            "How long does an output token take?",
-            "The mean over streams, each of them once.",
             units.Seconds,
+            "How long does an output token take? The mean over streams, each of them once.",
         ),
-        "e2e_mean": (
-            "Duration mean in range",
-            "How long does a request take?",
-            "However it ended.",
-            units.Seconds,
-        ),
+        "e2e_mean": ("Duration mean in range", units.Seconds, "How long does a request take? However it ended."),
         "queue_mean": (
             "Queue mean in range",
-            "How long do requests wait in the engine's queue?",
-            "Of those whose times in the engine are known.",
             units.Seconds,
+            "How long do requests wait in the engine's queue? Of those whose times in the engine are known.",
         ),
     }
     panels = []
     for name, expression in range_total_queries().items():
-        title, question, reading, unit = texts[name]
-        panel = style.stat_panel(title, describe(question, reading), unit, 4)
+        title, unit, text = texts[name]
+        panel = style.stat_panel(title, text, unit, 4)
         panels.append(panel.no_value(NO_TRAFFIC).with_target(query(expression, "{{class}}", instant=True)))
     return tuple(panels)
 

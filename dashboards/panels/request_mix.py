@@ -14,7 +14,7 @@ from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
 from dashboards.panels.latency import distribution_panel
 from dashboards.panels.slo_status import goodput_limits
-from dashboards.style import BAD, BLUE, MODEL_AND_CLASS, NO_TRAFFIC, describe, query
+from dashboards.style import BAD, BLUE, MODEL_AND_CLASS, NO_TRAFFIC, query
 from exporters import signals
 from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, Outcome, Signal
 from exporters.slos import SloFile
@@ -32,11 +32,10 @@ _FAILED = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
 
 
 def sizes() -> table.Panel:
-    text = describe(
-        "How long is what is asked, and what is answered?",
-        "Share of requests that ended in the time shown, by tokens of prompt (across) and of completion (down), all "
-        "classes. Failed ones are in it with what they got: most have no token. The prompt of a request without usage "
-        "is estimated from its text.",
+    text = (
+        "How long is what is asked, and what is answered? Share of requests that ended in the time shown, by tokens "
+        "of prompt (across) and of completion (down), all classes. Failed ones are in it with what they got: most "
+        "have no token. The prompt of a request without usage is estimated from its text."
     )
     ended = _by_size([Label.PROMPT_SIZE, Label.COMPLETION_SIZE])
     return _matrix(
@@ -49,10 +48,9 @@ def sizes() -> table.Panel:
 
 
 def failures_by_size() -> table.Panel:
-    text = describe(
-        "Which prompts fail, and how?",
-        "Share of the requests with prompts of that length (across) that ended with each outcome other than ok, all "
-        "classes. A row that is stronger to the right is a limit of length.",
+    text = (
+        "Which prompts fail, and how? Share of the requests with prompts of that length (across) that ended with "
+        "each outcome other than ok, all classes. A row that is stronger to the right is a limit of length."
     )
     by = [Label.PROMPT_SIZE]
     failed = _by_size([*by, Label.OUTCOME], {Label.OUTCOME: _FAILED})
@@ -66,23 +64,21 @@ def failures_by_size() -> table.Panel:
 
 
 def prompt_heatmap() -> heatmap.Panel:
-    text = describe("Do prompts grow?", "Requests that end per second, by their prompt tokens as usage reports them.")
+    text = "Do prompts grow? Requests that end per second, by their prompt tokens as usage reports them."
     return distribution_panel(
         "Prompt tokens", text, signals.REQUEST_PROMPT_TOKENS, units.NoUnit, units.RequestsPerSecond
     )
 
 
 def completion_heatmap() -> heatmap.Panel:
-    text = describe(
-        "Do answers grow?", "Requests that end per second, by their completion tokens; those without any are not in it."
-    )
+    text = "Do answers grow? Requests that end per second, by their completion tokens; those without any are not in it."
     return distribution_panel(
         "Completion tokens", text, signals.REQUEST_COMPLETION_TOKENS, units.NoUnit, units.RequestsPerSecond
     )
 
 
 def class_mix(spec: SloFile) -> timeseries.Panel:
-    text = describe("Which classes make the traffic?", f"Share of ended requests; gaps are {NO_TRAFFIC}.")
+    text = f"Which classes make the traffic? Share of ended requests; gaps are {NO_TRAFFIC}."
     ended = rate_by_class(signals.REQUESTS)
     everything = f"sum ({rate(select_model_class(signals.REQUESTS), RATE)})"
     panel = style.ratio_panel("Class mix", text, 8).no_value(NO_TRAFFIC)
@@ -91,19 +87,17 @@ def class_mix(spec: SloFile) -> timeseries.Panel:
 
 
 def prompt_tokens(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "Which classes make the engine read?", "Prompt tokens of requests that end, cached ones included, by class."
-    )
+    text = "Which classes make the engine read? Prompt tokens of requests that end, cached ones included, by class."
     panel = style.time_series_panel("Throughput: prompt tokens", text, "tokens/s", 8)
     panel.with_target(query(rate_by_class(signals.PROMPT_TOKENS), PER_CLASS))
     return style.colour_by_class(style.stack(panel), spec)
 
 
 def repeats_in_range() -> stat.Panel:
-    text = describe(
-        "Is a response cache worth it?",
-        "Share of requests in the time shown whose whole prompt had been asked before. At the most so many would come "
-        "from a cache: one that never forgets, and answers a prompt alike whatever its other parameters.",
+    text = (
+        "Is a response cache worth it? Share of requests in the time shown whose whole prompt had been asked before. "
+        "At the most so many would come from a cache: one that never forgets, and answers a prompt alike whatever "
+        "its other parameters."
     )
     repeats, ended = (
         f"sum ({increase(select_model_class(counter), _RANGE)})"
@@ -114,10 +108,9 @@ def repeats_in_range() -> stat.Panel:
 
 
 def unique_prompts() -> stat.Panel:
-    text = describe(
-        "How many prompts would it have to hold?",
-        "Different prompts since the sidecar's start, of all classes, give or take 2 %. Several sidecars that saw the "
-        "same prompt count it twice.",
+    text = (
+        "How many prompts would it have to hold? Different prompts since the sidecar's start, of all classes, give "
+        "or take 2 %. Several sidecars that saw the same prompt count it twice."
     )
     prompts = select(signals.UNIQUE_PROMPTS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
     panel = style.stat_panel("Different prompts", text, units.Short, 4, 9)
@@ -125,17 +118,16 @@ def unique_prompts() -> stat.Panel:
 
 
 def repeats(spec: SloFile) -> timeseries.Panel:
-    text = describe("Which class asks the same again?", f"Share of ended requests; gaps are {NO_TRAFFIC}.")
+    text = f"Which class asks the same again? Share of ended requests; gaps are {NO_TRAFFIC}."
     panel = style.ratio_panel("Repeated prompts", text, 8).no_value(NO_TRAFFIC)
     return style.colour_by_class(panel.with_target(query(_repeat_ratio(), PER_CLASS)), spec)
 
 
 def tokens_saved(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "What would a response cache save?",
-        "Prompt and completion tokens per second of the class times its share of repeated prompts: an estimate, as the "
-        "tokens of repeats are not counted apart and may be more or fewer than those of others. Prompt tokens of "
-        "repeats are what a prefix cache saves already, if it is on.",
+    text = (
+        "What would a response cache save? Prompt and completion tokens per second of the class times its share of "
+        "repeated prompts: an estimate, as the tokens of repeats are not counted apart and may be more or fewer than "
+        "those of others. Prompt tokens of repeats are what a prefix cache saves already, if it is on."
     )
     tokens = " + ".join(rate_by_class(counter) for counter in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS))
     panel = style.time_series_panel("Tokens that a response cache would save", text, "tokens/s", 8).no_value(NO_TRAFFIC)
@@ -144,18 +136,18 @@ def tokens_saved(spec: SloFile) -> timeseries.Panel:
 
 
 def requests_by_tenant() -> bargauge.Panel:
-    text = describe(
-        "Who asks the most?",
-        "Requests that ended in the time shown. Tenants that the SLO file does not name are together in other.",
+    text = (
+        "Who asks the most? Requests that ended in the time shown. Tenants that the SLO file does not name are "
+        "together in other."
     )
     panel = style.bar_gauge_panel("Requests by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
     return panel.with_target(_by_tenant(_increase([Label.TENANT], signals.REQUESTS)))
 
 
 def tokens_by_tenant() -> bargauge.Panel:
-    text = describe(
-        "Who uses the most?",
-        "Prompt and completion tokens of requests that ended in the time shown; whoever asks rarely may ask long.",
+    text = (
+        "Who uses the most? Prompt and completion tokens of requests that ended in the time shown; whoever asks "
+        "rarely may ask long."
     )
     counters = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
     tokens = " + ".join(_increase([Label.TENANT], counter) for counter in counters)
@@ -164,10 +156,9 @@ def tokens_by_tenant() -> bargauge.Panel:
 
 
 def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
-    text = describe(
-        "Who is served worst?",
-        "Share of judged requests in the time shown that were good for all their SLOs; it turns orange and green at "
-        "twice the budget and at the budget of the lowest objective.",
+    text = (
+        "Who is served worst? Share of judged requests in the time shown that were good for all their SLOs; it turns "
+        "orange and green at twice the budget and at the budget of the lowest objective."
     )
     good, judged = (
         _increase([Label.TENANT], counter) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)

@@ -20,10 +20,9 @@ _PER_SLO = "{{slo}} {{class}}"
 
 
 def budget_left() -> bargauge.Panel:
-    text = describe(
-        "How much of the error budget is left?",
-        "100 % is untouched, 0 % is spent, below that the SLO is missed for the period. "
-        "With several models, the worst one.",
+    text = (
+        "How much of the error budget is left? 100 % is untouched, 0 % is spent, below that the SLO is missed for "
+        "the period. With several models, the worst one."
     )
     budget = f"min by ({Label.SLO}, {Label.CLASS}) ({select_model_class(signals.SLO_BUDGET_LEFT)})"
     return (
@@ -38,7 +37,7 @@ def budget_left() -> bargauge.Panel:
 
 
 def goodput_now(spec: SloFile) -> stat.Panel:
-    text = describe("Which share of requests is good for all its SLOs now?", "A class with no traffic has no share.")
+    text = "Which share of requests is good for all its SLOs now? A class with no traffic has no share."
     return (
         style.stat_panel("Goodput now", text, units.PercentUnit, 5)
         .with_target(query(goodput_ratio(), PER_CLASS, instant=True))
@@ -51,11 +50,10 @@ def goodput_now(spec: SloFile) -> stat.Panel:
 def burn_rate(spec: SloFile) -> timeseries.Panel:
     """The burn rate in all windows that the rules record."""
     factors = _page_factors(spec)
-    text = describe(
-        "Is the error budget spent faster than it may be?",
-        "At 1 (orange) the budget lasts exactly the period of "
+    text = (
+        "Is the error budget spent faster than it may be? At 1 (orange) the budget lasts exactly the period of "
         f"{spell_duration(spec.period)}. A page needs both windows of its tier above its factor (red: "
-        f"{', '.join(map(number, factors))}). Above 1 the scale is logarithmic.",
+        f"{', '.join(map(number, factors))}). Above 1 the scale is logarithmic."
     )
     panel = (
         style.time_series_panel(PanelTitle.BURN_RATE, text, units.Short, 16, 10)
@@ -80,11 +78,7 @@ def burn_rate(spec: SloFile) -> timeseries.Panel:
 
 
 def firing_alerts() -> stat.Panel:
-    text = describe(
-        "Which alerts fire now?",
-        "Severity, name, SLO and class of each.",
-        may_be_empty="nothing fires",
-    )
+    text = describe("Which alerts fire now? Severity, name, SLO and class of each.", may_be_empty="nothing fires")
     # `|` lets through the alerts that carry no class or model, such as a dead engine
     matchers = ",".join(f'{label}=~"{value}|"' for label, value in MODEL_AND_CLASS.items())
     by = f"alertname, {Label.SEVERITY}, {Label.SLO}, {Label.CLASS}"
@@ -101,10 +95,10 @@ def firing_alerts() -> stat.Panel:
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "Which share of requests was good for all its SLOs?",
-        "Beside it stand tokens and requests: a share that falls while those stay high is an engine busy for nobody. "
-        f"The lines are the lowest objective and twice its budget; gaps are {NO_TRAFFIC}.",
+    text = (
+        "Which share of requests was good for all its SLOs? Beside it stand tokens and requests: a share that falls "
+        "while those stay high is an engine busy for nobody. The lines are the lowest objective and twice its "
+        f"budget; gaps are {NO_TRAFFIC}."
     )
     panel = (
         style.ratio_panel("Goodput over time", text, 8)
