@@ -28,7 +28,7 @@ _NO_CHANGE = "there is no config change in the time shown, or no traffic around 
 _SIGNIFICANCE = "vllm-slo compare --around $change tells which changes are more than chance."
 
 Value = Callable[[Window], str]
-"""The query of a value of every class in one of the two windows."""
+"""Returns the query of a value per class in one of the two windows."""
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
@@ -90,9 +90,7 @@ def goodput() -> table.Panel:
         lambda window: _ratio_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window),
         units.PercentUnit,
         _MORE_IS_BETTER,
-        more_columns=(
-            ValueColumn(title="judged", expression=f"({before} <= {after}) or {after}", unit=units.Short, decimals=0),
-        ),
+        more_columns=(ValueColumn("judged", f"({before} <= {after}) or {after}", units.Short, decimals=0),),
     )
 
 
@@ -205,7 +203,7 @@ def _columns(spec: SloFile) -> dict[str, Slo]:
 
 
 def _while_active(counter: Signal) -> str:
-    """The increase over the time range by revision, of intervals in which an engine was up with a single revision."""
+    """The increase over the time range by revision; counts intervals in which an engine was up with one revision."""
     on_instance = f"on ({Label.INSTANCE})"
     revisions = f"count_over_time({signals.ENGINE_CONFIG_INFO.name}[{RATE}])"
     revisions = f"group by ({Label.INSTANCE}, {Label.REVISION}) ({revisions})"
@@ -229,7 +227,7 @@ def _comparison(
     keys: Mapping[Label, str] = _CLASS_KEY,
     more_columns: tuple[ValueColumn, ...] = (),
 ) -> table.Panel:
-    """Columns for before, after and the change; `colours` are those of a decrease and of an increase."""
+    """Columns for before, after and the change; `colours` are those of a decrease and an increase."""
     before, after = value(BEFORE), value(AFTER)
     if unit == units.PercentUnit:
         change, least, meaning = f"({after}) - ({before})", 0.01, "The change is in percentage points"
@@ -244,15 +242,10 @@ def _comparison(
         .no_value("no config change, or no traffic around it"),
         keys,
         (
-            ValueColumn(title="before", expression=before, unit=unit, no_value=NO_TRAFFIC),
-            ValueColumn(title="after", expression=after, unit=unit, no_value=NO_TRAFFIC),
+            ValueColumn("before", before, unit, no_value=NO_TRAFFIC),
+            ValueColumn("after", after, unit, no_value=NO_TRAFFIC),
             ValueColumn(
-                title="change",
-                expression=change,
-                unit=units.PercentUnit,
-                no_value="-",
-                base=fall,
-                steps=((-least, PLAIN), (least, rise)),
+                "change", change, units.PercentUnit, no_value="-", base=fall, steps=((-least, PLAIN), (least, rise))
             ),
             *more_columns,
         ),
@@ -279,6 +272,7 @@ BOARD = Board(
     variables=(Label.MODEL, Label.CLASS),
     own_variables=VARIABLES,
     rows=rows,
-    time_from="now-2h",  # a day of raw counters of 20 engines would take Prometheus 6 s
+    # a day of raw counters of 20 engines would take Prometheus 6 s
+    time_from="now-2h",
     refresh="1m",
 )

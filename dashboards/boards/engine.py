@@ -1,5 +1,7 @@
 """The dashboard "Engine": load, limits, configuration, and missing metrics of engines."""
 
+from collections.abc import Sequence
+
 from grafana_foundation_sdk.builders import stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
@@ -10,16 +12,14 @@ from alerts.promql import max_by, rate, ratio, sum_by
 from alerts.recording_windows import down_after
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import RATE, cache_hit_ratio, select_engine, select_sidecar
+from dashboards.label_selectors import ENGINE_LABELS, PER_ENGINE, RATE, cache_hit_ratio, select_engine, select_sidecar
 from dashboards.layout import Row
 from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
 from exporters.signals import Label, Signal
 from exporters.slos import SloFile
 
-_ENGINE_LABELS = [Label.INSTANCE, Label.ENGINE]
-_RANK_LABELS = [*_ENGINE_LABELS, Label.RANK]
-_PER_ENGINE, _PER_RANK = "{{engine}} at {{instance}}", "{{engine}} rank {{rank}} at {{instance}}"
+_RANK_LABELS, _PER_RANK = (*ENGINE_LABELS, Label.RANK), "{{engine}} rank {{rank}} at {{instance}}"
 _NO_COUNTER = "some engines do not expose it, which the last row then says"
 _COUNTED_AT_THE_END = "Engines that count tokens only when a request ends stand still during long answers, then jump."
 
@@ -41,7 +41,7 @@ def up() -> stat.Panel:
     text = "Does the engine answer? Up when the sidecar's last look at its metrics worked."
     return (
         style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
-        .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}", instant=True))
+        .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}", instant=True))
         .mappings(style.UP_DOWN_MAPPINGS)
         .thresholds(style.thresholds(BAD, (1, GOOD)))
     )
@@ -62,7 +62,7 @@ def kv_cache_now() -> stat.Panel:
     text = describe("How full is the KV cache? The fullest rank.", may_be_empty="some engines expose no KV cache")
     return (
         style.stat_panel("KV cache in use", text, units.PercentUnit, 3, 5)
-        .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_KV_USAGE), "{{engine}}", instant=True))
+        .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_KV_USAGE), "{{engine}}", instant=True))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (KV_CACHE_FULL, WARN)))
     )
@@ -74,7 +74,7 @@ def uptime() -> stat.Panel:
         may_be_empty="some engines do not tell when they started",
     )
     return style.stat_panel("Uptime", text, units.Seconds, 3, 5).with_target(
-        query(f"time() - {_max(_ENGINE_LABELS, signals.ENGINE_START_TIME)}", "{{engine}}", instant=True)
+        query(f"time() - {_max(ENGINE_LABELS, signals.ENGINE_START_TIME)}", "{{engine}}", instant=True)
     )
 
 
@@ -83,7 +83,7 @@ def restarts() -> stat.Panel:
         "Did it restart in the time shown? Each restart loses the open requests and the prefix cache.",
         may_be_empty="some engines do not tell when they started",
     )
-    starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", _ENGINE_LABELS)
+    starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", ENGINE_LABELS)
     return (
         style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, units.Short, 3, 5)
         .with_target(query(starts, "{{engine}}", instant=True))
@@ -95,7 +95,7 @@ def scrape_age(spec: SloFile) -> stat.Panel:
     text = "How old is what is shown here? Time since the sidecar last read the engine's metrics; all below is as old."
     return (
         style.stat_panel("Last look", text, units.Seconds, 3, 5)
-        .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
+        .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (down_after(spec), BAD)))
     )
@@ -193,9 +193,9 @@ def prefill() -> timeseries.Panel:
         may_be_empty="no roofline was given (--roofline)",
     )
     prompt, hits = (
-        _rate(series, _ENGINE_LABELS) for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS)
+        _rate(series, ENGINE_LABELS) for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS)
     )
-    # counted a moment apart, the difference may be below 0
+    # the two counters are read at different times, so the difference may be negative
     return _roofline_panel(
         "Prompt tokens computed", text, f"clamp_min({prompt} - ({hits} or 0 * {prompt}), 0)"
     ).with_target(query(_roofline_query(signals.ROOFLINE_PREFILL), "ceiling: {{instance}}"))
@@ -208,7 +208,7 @@ def decode() -> timeseries.Panel:
         may_be_empty="no roofline was given (--roofline)",
     )
     return _roofline_panel(
-        PanelTitle.ENGINE_OUTPUT_TOKENS, text, _rate(signals.ENGINE_GENERATION_TOKENS, _ENGINE_LABELS)
+        PanelTitle.ENGINE_OUTPUT_TOKENS, text, _rate(signals.ENGINE_GENERATION_TOKENS, ENGINE_LABELS)
     ).with_target(
         query(_roofline_query(signals.ROOFLINE_DECODE, Label.BATCH), "ceiling: batch {{batch}} at {{instance}}")
     )
@@ -220,11 +220,11 @@ def speculation() -> timeseries.Panel:
         may_be_empty="speculative decoding is off, or the engine does not count it",
     )
     accepted, drafted = (
-        _rate(series, _ENGINE_LABELS) for series in (signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED)
+        _rate(series, ENGINE_LABELS) for series in (signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED)
     )
     return (
         style.ratio_panel("Speculative tokens accepted", text, 8)
-        .with_target(query(ratio(accepted, drafted), _PER_ENGINE))
+        .with_target(query(ratio(accepted, drafted), PER_ENGINE))
         .no_value("no speculation")
     )
 
@@ -237,7 +237,7 @@ def settings() -> table.Panel:
     settings_series = select_engine(signals.ENGINE_SETTING_INFO)
     return tables.list_labels(
         style.table_panel("Settings", text, units.String, 16, 12),
-        f"max by ({Label.SETTING}, {Label.VALUE}, {', '.join(_ENGINE_LABELS)}) "
+        f"max by ({Label.SETTING}, {Label.VALUE}, {', '.join(ENGINE_LABELS)}) "
         f"({settings_series} unless {select_engine(signals.ENGINE_SETTING_INFO, {Label.VALUE: 'None'})})",
         {Label.SETTING: "Setting", Label.VALUE: "Value", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
     )
@@ -251,7 +251,7 @@ def missing_signals() -> table.Panel:
     )
     return tables.list_labels(
         style.table_panel("This engine does not expose", text, units.String, 8, 12),
-        f"{max_by(select_engine(signals.ENGINE_SIGNAL_EXPOSED), [Label.SIGNAL, *_ENGINE_LABELS])} == 0",
+        f"{max_by(select_engine(signals.ENGINE_SIGNAL_EXPOSED), [Label.SIGNAL, *ENGINE_LABELS])} == 0",
         {Label.SIGNAL: "Series", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
     )
 
@@ -259,16 +259,16 @@ def missing_signals() -> table.Panel:
 def _roofline_panel(title: str, text: str, measured: str) -> timeseries.Panel:
     return (
         style.time_series_panel(title, text, "tokens/s", 8)
-        .with_target(query(measured, _PER_ENGINE))
+        .with_target(query(measured, PER_ENGINE))
         .override_by_regexp("/^ceiling/", [style.fixed_colour(GREY)])
     )
 
 
-def _max(by: list[Label], series: Signal) -> str:
+def _max(by: Sequence[Label], series: Signal) -> str:
     return max_by(select_engine(series), by)
 
 
-def _rate(counter: Signal, by: list[Label]) -> str:
+def _rate(counter: Signal, by: Sequence[Label]) -> str:
     return sum_by(rate(select_engine(counter), RATE), by)
 
 

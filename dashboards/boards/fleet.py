@@ -1,7 +1,7 @@
-"""The dashboard "Fleet": all engines side by side, and the settings in which they differ.
+"""The dashboard "Fleet": all engines in one table, and the settings in which they differ.
 
-A row is an engine as one sidecar sees it: `instance` and `engine` together, as two sidecars may know their engines by
-the same address. Latency and goodput are known per sidecar only, so engines behind one gateway share these values.
+A row is one engine of one sidecar (`instance` and `engine`), because the engines of two sidecars may have the same
+address. Latency and goodput are measured per sidecar, so the engines behind one gateway have the same values.
 """
 
 from grafana_foundation_sdk.builders import common, table, timeseries
@@ -13,7 +13,7 @@ from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import RATE, cache_hit_ratio, select_engine, select_sidecar
+from dashboards.label_selectors import ENGINE_LABELS, PER_ENGINE, RATE, cache_hit_ratio, select_engine, select_sidecar
 from dashboards.layout import Row
 from dashboards.panels.slo_status import goodput_limits, goodput_lines
 from dashboards.panels.traffic import ttft_thresholds
@@ -25,9 +25,7 @@ from exporters.slos import Measure, SloFile
 from exporters.verdicts import SERVER_FAULT
 
 _KEYS = {Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"}
-_ENGINE_LABELS = [Label.INSTANCE, Label.ENGINE]
 _TYPE_AND_VERSION = {Label.ENGINE_TYPE: "Type", Label.VERSION: "Version"}
-_PER_ENGINE = "{{engine}} at {{instance}}"
 _FAILURES = "|".join(sorted({*SERVER_FAULT, Outcome.REJECTED}))
 _LINK_VARIABLES = "&var-datasource=${datasource}&var-instance=${__data.fields.instance}"
 
@@ -71,55 +69,40 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
 
     def ttft(q: float) -> str:
         value = quantile(q, signals.TTFT, RATE, by_sidecar, {Label.INSTANCE: "$instance"})
-        return _per_engine(f"{value} >= 0")  # of no request it is NaN, which a table would show
+        # without requests it is NaN, which a table would show
+        return _per_engine(f"{value} >= 0")
 
     return (
+        ValueColumn("State", _state(), units.NoUnit, base=BAD, steps=((1, GOOD),), mappings=style.UP_DOWN_MAPPINGS),
         ValueColumn(
-            title="State",
-            expression=_state(),
-            unit=units.NoUnit,
-            base=BAD,
-            steps=((1, GOOD),),
-            mappings=style.UP_DOWN_MAPPINGS,
-        ),
-        ValueColumn(
-            title="Goodput",
-            expression=_per_engine(ratio(good, judged)),
-            unit=units.PercentUnit,
+            "Goodput",
+            _per_engine(ratio(good, judged)),
+            units.PercentUnit,
             no_value=NO_TRAFFIC,
             decimals=1,
             base=BAD,
             steps=goodput_limits(spec),
         ),
-        ValueColumn(title="Requests/s", expression=_per_engine(ended), unit=units.Short, decimals=2),
+        ValueColumn("Requests/s", _per_engine(ended), units.Short, decimals=2),
         ValueColumn(
-            title="Failed",
-            expression=_per_engine(ratio(failed, ended)),
-            unit=units.PercentUnit,
+            "Failed",
+            _per_engine(ratio(failed, ended)),
+            units.PercentUnit,
             no_value=NO_TRAFFIC,
             decimals=1,
             steps=_failure_limits(spec),
         ),
-        ValueColumn(title="TTFT p50", expression=ttft(0.5), unit=units.Seconds, no_value=NO_TRAFFIC, steps=late),
-        ValueColumn(title="TTFT p95", expression=ttft(0.95), unit=units.Seconds, no_value=NO_TRAFFIC, steps=late),
-        ValueColumn(title="Running", expression=_sum(signals.ENGINE_RUNNING), unit=units.Short),
-        ValueColumn(title="Waiting", expression=_sum(signals.ENGINE_WAITING), unit=units.Short),
+        ValueColumn("TTFT p50", ttft(0.5), units.Seconds, no_value=NO_TRAFFIC, steps=late),
+        ValueColumn("TTFT p95", ttft(0.95), units.Seconds, no_value=NO_TRAFFIC, steps=late),
+        ValueColumn("Running", _sum(signals.ENGINE_RUNNING), units.Short),
+        ValueColumn("Waiting", _sum(signals.ENGINE_WAITING), units.Short),
         ValueColumn(
-            title="KV cache",
-            expression=_max(signals.ENGINE_KV_USAGE),
-            unit=units.PercentUnit,
-            decimals=0,
-            steps=((KV_CACHE_FULL, WARN),),
+            "KV cache", _max(signals.ENGINE_KV_USAGE), units.PercentUnit, decimals=0, steps=((KV_CACHE_FULL, WARN),)
         ),
-        ValueColumn(
-            title="Cache hits",
-            expression=cache_hit_ratio(select_engine, _ENGINE_LABELS),
-            unit=units.PercentUnit,
-            decimals=0,
-        ),
-        ValueColumn(title="Odd settings", expression=_odd_settings(), unit=units.Short, steps=((1, WARN),)),
+        ValueColumn("Cache hits", cache_hit_ratio(select_engine, ENGINE_LABELS), units.PercentUnit, decimals=0),
+        ValueColumn("Odd settings", _odd_settings(), units.Short, steps=((1, WARN),)),
         LabelColumns(
-            f"count by ({', '.join([*_ENGINE_LABELS, *_TYPE_AND_VERSION])}) ({select_engine(signals.ENGINE_INFO)})",
+            f"count by ({', '.join([*ENGINE_LABELS, *_TYPE_AND_VERSION])}) ({select_engine(signals.ENGINE_INFO)})",
             _TYPE_AND_VERSION,
         ),
     )
@@ -127,22 +110,22 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
 
 def _per_engine(sidecar_query: str) -> str:
     """The value of a sidecar, repeated for each of its engines."""
-    engines = f"group by ({', '.join(_ENGINE_LABELS)}) ({select_engine(signals.ENGINE_UP)})"
+    engines = f"group by ({', '.join(ENGINE_LABELS)}) ({select_engine(signals.ENGINE_UP)})"
     return f"({sidecar_query}) * on ({Label.INSTANCE}) group_right () {engines}"
 
 
 def _state() -> str:
-    """1 for an engine that is up; a sidecar that is down exposes no engine and has one row."""
+    """1 for an engine that is up; a sidecar that is down has one row, because it exposes no engine."""
     down = f"{select_sidecar(UP, {Label.JOB: SIDECAR_JOB})} == 0"
     row = f'label_replace({down}, "{Label.ENGINE}", "sidecar down", "", "")'
-    return f"{_max(signals.ENGINE_UP)} or {max_by(row, _ENGINE_LABELS)}"
+    return f"{_max(signals.ENGINE_UP)} or {max_by(row, ENGINE_LABELS)}"
 
 
 def _odd_settings() -> str:
     settings_series, value = select_engine(signals.ENGINE_SETTING_INFO), f"{Label.SETTING}, {Label.VALUE}"
     half = f"0.5 * count by ({Label.SETTING}) ({settings_series})"
     usual = f"count by ({value}) ({settings_series}) > on ({Label.SETTING}) group_left () {half}"
-    odd = f"count by ({', '.join(_ENGINE_LABELS)}) ({settings_series} unless on ({value}) ({usual}))"
+    odd = f"count by ({', '.join(ENGINE_LABELS)}) ({settings_series} unless on ({value}) ({usual}))"
     return f"{odd} or 0 * {_max(signals.ENGINE_UP)}"
 
 
@@ -170,7 +153,7 @@ def waiting() -> timeseries.Panel:
         may_be_empty="some engines expose no queue",
     )
     return style.time_series_panel("Waiting by engine", text, units.Short, 12).with_target(
-        query(_sum(signals.ENGINE_WAITING), _PER_ENGINE)
+        query(_sum(signals.ENGINE_WAITING), PER_ENGINE)
     )
 
 
@@ -181,7 +164,7 @@ def kv_cache() -> timeseries.Panel:
     )
     panel = style.ratio_panel("KV cache by engine", text, 12)
     return style.with_threshold_lines(
-        panel.with_target(query(_max(signals.ENGINE_KV_USAGE), _PER_ENGINE)), (KV_CACHE_FULL, WARN)
+        panel.with_target(query(_max(signals.ENGINE_KV_USAGE), PER_ENGINE)), (KV_CACHE_FULL, WARN)
     )
 
 
@@ -200,17 +183,17 @@ def settings() -> table.Panel:
 
 
 def _failure_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
-    """What availability allows to fail, and twice that."""
+    """The error budget of availability, and twice that."""
     budgets = [slo.budget for slo in spec.slos if slo.measure is Measure.AVAILABILITY]
     return ((max(budgets), WARN), (2 * max(budgets), BAD)) if budgets else ()
 
 
 def _sum(gauge: Signal) -> str:
-    return sum_by(select_engine(gauge), _ENGINE_LABELS)
+    return sum_by(select_engine(gauge), ENGINE_LABELS)
 
 
 def _max(gauge: Signal) -> str:
-    return max_by(select_engine(gauge), _ENGINE_LABELS)
+    return max_by(select_engine(gauge), ENGINE_LABELS)
 
 
 BOARD = Board(

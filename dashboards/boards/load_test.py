@@ -10,7 +10,7 @@ from alerts.links import DashboardUid
 from alerts.promql import increase, quantile, rate, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
+from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range, rate_by_class, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import slo_status, traffic
 from dashboards.style import BAD, BLUE, GOOD, GREY, MODEL_AND_CLASS, PINK, SKY, WARN, describe, query
@@ -23,7 +23,11 @@ from exporters.slos import SloFile
 _NO_TEST = "no load test"
 _WHEN_EMPTY = "no load test ran in this time"
 _GOOD_COUNT = "Good is the sidecar's word, which knows all requests, not only those of the test."
-_RANGE = "$__range"
+_LAG_TEXT = (
+    "How much later requests left than the schedule said, by the load generator's own fault. Above "
+    f"{spell_duration(SEND_LATE)} at p99 its report warns: latencies then show the load generator as well as the "
+    "service."
+)
 _NOT_SENT = {Label.OUTCOME: LoadOutcome.NOT_SENT}
 
 _STEPS = {"scheduled": GREY, "sent": BLUE, "ended": SKY, "good": GOOD}
@@ -53,14 +57,12 @@ def rates_now() -> stat.Panel:
     )
     panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
     for step, expression in _steps().items():
-        panel.with_target(query(expression, step, instant=True)).override_by_name(
-            step, [style.fixed_colour(_STEPS[step])]
-        )
+        style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
     return panel.decimals(1).no_value(_NO_TEST)
 
 
 def send_lag_now() -> stat.Panel:
-    text = describe(f"Is the test valid? {_lag_reading()}", may_be_empty=_WHEN_EMPTY)
+    text = describe(f"Is the test valid? {_LAG_TEXT}", may_be_empty=_WHEN_EMPTY)
     return (
         style.stat_panel("Send lag now", text, units.Seconds, 4, 5)
         .with_target(query(_lag(0.99), "p99", instant=True))
@@ -70,7 +72,7 @@ def send_lag_now() -> stat.Panel:
 
 
 def unsent_requests() -> stat.Panel:
-    not_sent = increase(_ended(_NOT_SENT), _RANGE)
+    not_sent = increase(_ended(_NOT_SENT), RANGE)
     text = describe(
         "Was all of the schedule offered? Requests in the time shown that were due, but that the load generator "
         "could not send: the service saw less load than was scheduled.",
@@ -92,13 +94,13 @@ def runs() -> table.Panel:
         may_be_empty=_WHEN_EMPTY,
     )
     max_by_run = f"max by ({Label.RUN}, {Label.SCENARIO})"
-    runs_in_range = f"{max_by_run} (max_over_time({signals.LOAD_RUN.name}[{_RANGE}]))"
+    runs_in_range = f"{max_by_run} (max_over_time({signals.LOAD_RUN.name}[{RANGE}]))"
     states = {"0": "ended", "1": "running"}
     state = ValueColumn(
-        title="state",
+        "state",
         # a killed run has no final 0
-        expression=f"{max_by_run} ({signals.LOAD_RUN.name}) or 0 * {runs_in_range}",
-        unit=units.NoUnit,
+        f"{max_by_run} ({signals.LOAD_RUN.name}) or 0 * {runs_in_range}",
+        units.NoUnit,
         mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
     )
     newest_first = common.TableSortByFieldState().display_name("run").desc(True)
@@ -115,7 +117,7 @@ def offered_against_achieved() -> timeseries.Panel:
     )
     panel = style.time_series_panel("Offered against achieved", text, units.RequestsPerSecond, 12, 10)
     for step, expression in _steps().items():
-        panel.with_target(query(expression, step)).override_by_name(step, [style.fixed_colour(_STEPS[step])])
+        style.add_coloured_query(panel, expression, step, _STEPS[step])
     return panel.no_value(_NO_TEST)
 
 
@@ -129,19 +131,15 @@ def losses() -> timeseries.Panel:
     panel = style.time_series_panel("Lost of what was offered", text, units.RequestsPerSecond, 12, 10)
     steps = list(_steps().values())
     for (loss, colour), before, after in zip(_LOSSES.items(), steps, steps[1:], strict=False):
-        panel.with_target(query(f"clamp_min({before} - {after}, 0)", loss)).override_by_name(
-            loss, [style.fixed_colour(colour)]
-        )
+        style.add_coloured_query(panel, f"clamp_min({before} - {after}, 0)", loss, colour)
     return style.stack(panel).no_value(_NO_TEST)
 
 
 def send_lag() -> timeseries.Panel:
-    text = describe(f"Does the load generator send when it should? {_lag_reading()}", may_be_empty=_WHEN_EMPTY)
+    text = describe(f"Does the load generator send when it should? {_LAG_TEXT}", may_be_empty=_WHEN_EMPTY)
     panel = style.time_series_panel("Send lag", text, units.Seconds, 12)
     for q, colour in ((0.5, SKY), (0.99, BLUE)):
-        panel.with_target(query(_lag(q), f"p{q * 100:g}")).override_by_name(
-            f"p{q * 100:g}", [style.fixed_colour(colour)]
-        )
+        style.add_coloured_query(panel, _lag(q), f"p{q * 100:g}", colour)
     return style.with_threshold_lines(panel.no_value(_NO_TEST), (SEND_LATE, BAD))
 
 
@@ -151,12 +149,11 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         "all their SLOs drawn through. Good that falls while more is offered is a service past its limit.",
         may_be_empty=_WHEN_EMPTY,
     )
-    dotted = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
     panel = (
         style.time_series_panel("Goodput at the offered rate", text, units.RequestsPerSecond, 18)
         .with_target(query(_rate_by_class(signals.LOAD_SCHEDULED), f"{PER_CLASS} offered"))
         .with_target(query(rate_by_class(signals.GOODPUT_REQUESTS), f"{PER_CLASS} good"))
-        .override_by_regexp("/ offered$/", [dotted])
+        .override_by_regexp("/ offered$/", [style.DOTTED])
         .no_value(_NO_TEST)
     )
     return style.colour_by_class(panel, spec)
@@ -168,8 +165,8 @@ def good_share(spec: SloFile) -> bargauge.Panel:
         "goodput it counts what was never sent, got lost, or is still open.",
         may_be_empty=_WHEN_EMPTY,
     )
-    good = sum_by(increase(select_model_class(signals.GOODPUT_REQUESTS), _RANGE), [Label.CLASS])
-    offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), _RANGE), [Label.CLASS])
+    good = increase_in_range(signals.GOODPUT_REQUESTS)
+    offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), RANGE), [Label.CLASS])
     return (
         style.bar_gauge_panel("Good of what was offered", text, units.PercentUnit, 6, 9)
         .with_target(query(ratio(good, offered), PER_CLASS, instant=True))
@@ -197,27 +194,24 @@ def outcomes() -> timeseries.Panel:
 
 
 def outcomes_compared() -> table.Panel:
-    """By the outcomes of the sidecar, so that a row has the same requests on both sides."""
+    """Uses the outcomes of the sidecar, so that a row has the same requests on both sides."""
     text = describe(
         "What got lost between the load generator and the sidecar? Requests in the time shown that both saw end. "
         "More at the load generator never reached the sidecar, or ended otherwise on the way back; more at the "
         "sidecar came from somebody else. Give or take what ended between two scrapes.",
         may_be_empty=_WHEN_EMPTY,
     )
-    aborted = increase(_ended({Label.OUTCOME: f"{LoadOutcome.TIMEOUT}|{LoadOutcome.CUT}"}), _RANGE)
+    aborted = increase(_ended({Label.OUTCOME: f"{LoadOutcome.TIMEOUT}|{LoadOutcome.CUT}"}), RANGE)
     aborted = f'label_replace(sum ({aborted}), "{Label.OUTCOME}", "{Outcome.CLIENT_ABORT}", "", "")'
-    others = increase(_ended({Label.OUTCOME: "|".join(Outcome)}), _RANGE)
+    others = increase(_ended({Label.OUTCOME: "|".join(Outcome)}), RANGE)
     generator = f"({sum_by(others, [Label.OUTCOME])} or {aborted})"
-    sidecar = sum_by(increase(select_model_class(signals.REQUESTS), _RANGE), [Label.OUTCOME])
+    sidecar = increase_in_range(signals.REQUESTS, [Label.OUTCOME])
     between = f"round(({generator} or 0 * {sidecar}) - {sidecar}) and on () {generator}"
     columns = (("load generator", generator), ("sidecar", sidecar), ("between", between))
     return tables.join_queries(
         style.table_panel("Outcomes compared", text, units.NoUnit, 8).no_value(_NO_TEST),
         {Label.OUTCOME: "outcome"},
-        [
-            ValueColumn(title=title, expression=each, unit=units.NoUnit, no_value="-", decimals=0)
-            for title, each in columns
-        ],
+        [ValueColumn(title, each, units.NoUnit, no_value="-", decimals=0) for title, each in columns],
     )
 
 
@@ -250,14 +244,6 @@ def _ended(where: Mapping[Label, str] | None = None) -> str:
 
 def _lag(q: float) -> str:
     return quantile(q, signals.LOAD_SEND_LAG, RATE, [], {})
-
-
-def _lag_reading() -> str:
-    return (
-        "How much later requests left than the schedule said, by the load generator's own fault. Above "
-        f"{spell_duration(SEND_LATE)} at p99 its report warns: latencies then show the load generator as well as the "
-        "service."
-    )
 
 
 BOARD = Board(

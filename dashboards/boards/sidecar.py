@@ -18,7 +18,7 @@ from exporters.slos import SloFile
 
 _DAY = 86400.0
 _LOOP_LAG_LIMIT = 0.05
-"""Seconds of loop lag that are visible in the latencies: gaps between chunks are as short."""
+"""Seconds of loop lag that distort latencies: gaps between chunks are as short."""
 
 _PER_SIDECAR, _PER_PROCESS, _PER_REASON = "{{instance}}", "{{process}} at {{instance}}", "{{reason}}"
 _JOB = {Label.JOB: SIDECAR_JOB}

@@ -1,4 +1,4 @@
-"""Panels on the state of the engine, by its own metrics."""
+"""Panels on the load of the engine, from its own metrics."""
 
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import units

@@ -4,7 +4,6 @@ from functools import partial
 
 from grafana_foundation_sdk.builders import heatmap, timeseries
 from grafana_foundation_sdk.models import common as common_model
-from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
@@ -28,19 +27,18 @@ _STAGE_COLOURS = {"queue": YELLOW, "prefill": SKY, "decode": BLUE}
 
 
 def thresholds_of(spec: SloFile, measure: Measure) -> tuple[float, ...]:
-    """In seconds, rising."""
+    """The thresholds of a measure in seconds, ascending."""
     return tuple(sorted({slo.threshold for slo in spec.slos if slo.measure is measure and slo.threshold is not None}))
 
 
 def quantile_panel(title: str, text: str, histogram: Signal, measure: Measure, spec: SloFile) -> timeseries.Panel:
-    """The median dotted, the 95th percentile solid; exemplars belong to the class, not to a quantile."""
+    """The median (dotted) and the 95th percentile; only one of them has the exemplars, which belong to the class."""
     panel = style.time_series_panel(title, text, units.Seconds, 12).no_value(NO_TRAFFIC)
     for q in (0.5, 0.95):
         series = quantile(q, histogram, RATE, [Label.CLASS], MODEL_AND_CLASS)
         panel.with_target(query(series, f"{PER_CLASS} p{q * 100:g}").exemplar(q == 0.95 and _has_exemplars(histogram)))
     panel.legend(style.table_legend(common_model.LegendPlacement.RIGHT, "lastNotNull"))
-    dotted = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
-    panel.override_by_regexp("/ p50$/", [dotted])
+    panel.override_by_regexp("/ p50$/", [style.DOTTED])
     return style.with_threshold_lines(
         style.colour_by_class(panel, spec), *((seconds, BAD) for seconds in thresholds_of(spec, measure))
     )
@@ -94,7 +92,7 @@ def inter_chunk_heatmap() -> heatmap.Panel:
 
 
 def stages() -> timeseries.Panel:
-    """One panel a class: the stages add up to a request only within one class."""
+    """One panel per class, because the stages add up to a request only within a class."""
     text = describe(
         "Where does the time of a request go? Mean of "
         f"{', of '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by the engine's own clock. Of "
@@ -103,9 +101,7 @@ def stages() -> timeseries.Panel:
     )
     panel = style.time_series_panel("Queue, prefill, decode: $class", text, units.Seconds, 24, 8).no_value(NO_TRAFFIC)
     for stage, signal, *_ in _STAGES:
-        panel.with_target(query(mean(signal, select_model_class), stage)).override_by_name(
-            stage, [style.fixed_colour(_STAGE_COLOURS[stage])]
-        )
+        style.add_coloured_query(panel, mean(signal, select_model_class), stage, _STAGE_COLOURS[stage])
     return style.stack(panel).repeat(str(Label.CLASS)).repeat_direction("h").max_per_row(6)
 
 
@@ -116,12 +112,13 @@ def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
     )
     with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
     panel = style.ratio_panel("Requests whose engine times are known", text, 12, 8)
-    share = f"clamp_max({ratio(with_times, ended)}, 1)"  # the two rates cover slightly different requests
+    # the two rates cover slightly different requests
+    share = f"clamp_max({ratio(with_times, ended)}, 1)"
     return style.colour_by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)
 
 
 def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
-    """One panel a stage."""
+    """One panel per stage."""
     panels = []
     for stage, signal, measure, meaning in _STAGES:
         text = describe(
@@ -134,7 +131,7 @@ def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
 
 
 def user_and_engine_means() -> tuple[timeseries.Panel, ...]:
-    """The mean of clients, the mean of the engine, and the difference."""
+    """The mean that clients see, the mean of the engine, and the difference."""
     return (
         _user_and_engine_panel(
             "Time to first token: user and engine",
@@ -173,7 +170,7 @@ def user_and_engine_means() -> tuple[timeseries.Panel, ...]:
 
 
 def _select_known_models(series: str, outcome: Outcome | None = None) -> str:
-    """All classes, as the engine has none, without requests that only the sidecar sees, such as a list of models."""
+    """All classes, because the engine has none; without requests that only the sidecar sees, such as model lists."""
     outcome_matcher = f',{Label.OUTCOME}="{outcome}"' if outcome else ""
     return f'{series}{{{Label.MODEL}=~"{MODEL_AND_CLASS[Label.MODEL]}",{Label.MODEL}!="{OTHER}"{outcome_matcher}}}'
 
@@ -186,10 +183,10 @@ def _user_and_engine_panel(title: str, text: str, user_mean: str, engine_histogr
         ("engine", engine_mean, PINK),
         ("between", f"({user_mean}) - ({engine_mean})", GREY),
     ):
-        panel.with_target(query(expression, legend)).override_by_name(legend, [style.fixed_colour(colour)])
+        style.add_coloured_query(panel, expression, legend, colour)
     return panel
 
 
 def _has_exemplars(histogram: Signal) -> bool:
-    """Inter-chunk times have none: they are observed in bulk when a stream ends."""
+    """Inter-chunk times have none, because they are observed in bulk when a stream ends."""
     return histogram is not signals.INTER_CHUNK

@@ -11,15 +11,14 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from alerts.links import PanelTitle
 from alerts.promql import increase, rate, ratio, select, sum_by
 from dashboards import style
-from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
+from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range, rate_by_class, select_model_class
 from dashboards.panels.latency import distribution_panel
 from dashboards.panels.slo_status import goodput_limits
 from dashboards.style import BAD, BLUE, MODEL_AND_CLASS, NO_TRAFFIC, query
 from exporters import signals
-from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, Outcome, Signal
+from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, Outcome
 from exporters.slos import SloFile
 
-_RANGE = "$__range"
 _SIZES = {
     **{size: f"to {bound}" for size, bound in zip(SIZES, SIZE_BOUNDS, strict=False)},
     SIZES[-1]: f"over {SIZE_BOUNDS[-1]}",
@@ -100,7 +99,7 @@ def repeats_in_range() -> stat.Panel:
         "its other parameters."
     )
     repeats, ended = (
-        f"sum ({increase(select_model_class(counter), _RANGE)})"
+        f"sum ({increase(select_model_class(counter), RANGE)})"
         for counter in (signals.PROMPT_REPEATS, signals.REQUESTS)
     )
     panel = style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9).no_value(NO_TRAFFIC)
@@ -141,7 +140,7 @@ def requests_by_tenant() -> bargauge.Panel:
         "together in other."
     )
     panel = style.bar_gauge_panel("Requests by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
-    return panel.with_target(_by_tenant(_increase([Label.TENANT], signals.REQUESTS)))
+    return panel.with_target(_by_tenant(increase_in_range(signals.REQUESTS, [Label.TENANT])))
 
 
 def tokens_by_tenant() -> bargauge.Panel:
@@ -150,7 +149,7 @@ def tokens_by_tenant() -> bargauge.Panel:
         "rarely may ask long."
     )
     counters = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
-    tokens = " + ".join(_increase([Label.TENANT], counter) for counter in counters)
+    tokens = " + ".join(increase_in_range(counter, [Label.TENANT]) for counter in counters)
     panel = style.bar_gauge_panel("Tokens by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
     return panel.with_target(_by_tenant(tokens))
 
@@ -161,7 +160,7 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
         "orange and green at twice the budget and at the budget of the lowest objective."
     )
     good, judged = (
-        _increase([Label.TENANT], counter) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
+        increase_in_range(counter, [Label.TENANT]) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
     return (
         style.bar_gauge_panel(PanelTitle.GOODPUT_BY_TENANT, text, units.PercentUnit, 8)
@@ -178,27 +177,23 @@ def _repeat_ratio() -> str:
     return ratio(rate_by_class(signals.PROMPT_REPEATS), rate_by_class(signals.REQUESTS))
 
 
-def _increase(by: Iterable[Label], counter: Signal) -> str:
-    return sum_by(increase(select_model_class(counter), _RANGE), by)
-
-
 def _by_tenant(expression: str) -> prometheus.Dataquery:
     return query(expression, "{{tenant}}", instant=True)
 
 
 def _by_size(by: Iterable[Label], where: dict[Label, str] | None = None) -> str:
-    """The series has no class: with one it would be five times as many."""
+    """Without the class, which this series does not have: it would multiply the number of series by five."""
     matchers = {Label.MODEL: MODEL_AND_CLASS[Label.MODEL], **(where or {})}
-    return sum_by(increase(select(signals.REQUESTS_BY_SIZE, matchers, regex=True), _RANGE), by)
+    return sum_by(increase(select(signals.REQUESTS_BY_SIZE, matchers, regex=True), RANGE), by)
 
 
 def _matrix(
     title: str, text: str, expression: str, rows: tuple[Label, str], steps: Iterable[tuple[float, str]]
 ) -> table.Panel:
-    """Shares in coloured cells: a column for each size of prompt, a row for each value of the label in `rows`.
+    """Shares in coloured cells: a column per prompt size, a row per value of the label in `rows`.
 
-    No panel of Grafana draws two axes that are both not time. Columns and rows come in the order in which they first
-    appear, so both are sorted before.
+    Grafana has no panel type for two axes other than time. Columns and rows have the order in which they first appear,
+    so both are sorted first.
     """
     row, corner = rows
     column = Label.PROMPT_SIZE
@@ -212,7 +207,7 @@ def _matrix(
         .cell_options(coloured_cells)
         .thresholds(style.thresholds("transparent", *steps))
         .color_scheme(style.colour_mode(model.FieldColorModeId.THRESHOLDS))
-        .mappings([model.ValueMap({value: model.ValueMappingResult(word) for value, word in texts.items()})])
+        .mappings([model.ValueMap({value: model.ValueMappingResult(text) for value, text in texts.items()})])
         .decimals(1)
         .no_value(NO_TRAFFIC)
         .override_by_name(corner, [model.DynamicConfigValue(name, value) for name, value in row_titles.items()])

@@ -48,8 +48,9 @@ def goodput_now(spec: SloFile) -> stat.Panel:
 
 
 def burn_rate(spec: SloFile) -> timeseries.Panel:
-    """The burn rate in all windows that the rules record."""
-    factors = _page_factors(spec)
+    """The burn rate in all recorded windows."""
+    # without the rescaling of tiers for low objectives
+    factors = sorted(tier.factor for tier in tiers(spec.period) if tier.severity is Severity.PAGE)
     text = (
         "Is the error budget spent faster than it may be? At 1 (orange) the budget lasts exactly the period of "
         f"{spell_duration(spec.period)}. A page needs both windows of its tier above its factor (red: "
@@ -79,7 +80,7 @@ def burn_rate(spec: SloFile) -> timeseries.Panel:
 
 def firing_alerts() -> stat.Panel:
     text = describe("Which alerts fire now? Severity, name, SLO and class of each.", may_be_empty="nothing fires")
-    # `|` lets through the alerts that carry no class or model, such as a dead engine
+    # `|` also matches alerts without class or model, such as that of an engine that is down
     matchers = ",".join(f'{label}=~"{value}|"' for label, value in MODEL_AND_CLASS.items())
     by = f"alertname, {Label.SEVERITY}, {Label.SLO}, {Label.CLASS}"
     firing = f'count by ({by}) ({FIRING}{{alertstate="firing",alertname!="{AlertName.WATCHDOG}",{matchers}}})'
@@ -108,17 +109,12 @@ def goodput(spec: SloFile) -> timeseries.Panel:
     return style.with_threshold_lines(style.colour_by_class(panel, spec), *goodput_lines(spec))
 
 
-def _page_factors(spec: SloFile) -> tuple[float, ...]:
-    """The burn rates that page, rising, before any tier is rescaled for a low objective."""
-    return tuple(sorted(tier.factor for tier in tiers(spec.period) if tier.severity is Severity.PAGE))
-
-
 def goodput_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
-    """Good from the lowest objective on; bad below twice its budget."""
+    """Good at or above the lowest objective; bad below twice its budget."""
     lowest = min(slo.objective for slo in spec.slos)
     return (max(0.0, round(2 * lowest - 1, 12)), WARN), (lowest, GOOD)
 
 
 def goodput_lines(spec: SloFile) -> tuple[tuple[float, str], ...]:
-    """The same limits as lines, each in the colour of what is below it."""
+    """The same limits as lines, each in the colour of the range below it."""
     return tuple((value, BAD if colour == WARN else WARN) for value, colour in goodput_limits(spec))

@@ -13,8 +13,8 @@ from dashboards.preview.field_config import FieldConfig, FieldConfigSource
 from dashboards.preview.grid_layout import grid_position
 from dashboards.preview.scales import Axis, axis_of, labels
 
-_ROW = 38  # pixels of a unit of the grid
-_PER_TICK = 45
+_ROW, _PER_TICK = 38, 45
+"""Pixels of one unit of the grid, and per tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class _Series:
 def graph(
     panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource, grid: TimeGrid
 ) -> dict[str, Any]:
-    """Lines, axes, thresholds and legend, in the coordinates of the drawing."""
+    """Series, axes, thresholds and legend, in the coordinates of the plot."""
     series = [line for line in _series(frames, configs) if line.is_visible]
-    # at most two axes; further units share the second
+    # at most two axes: further units share the second
     keys = list(dict.fromkeys(_axis_key(line) for line in series))
     numbers = [min(keys.index(_axis_key(line)), 1) for line in series]
     axes = [
@@ -67,7 +67,7 @@ def graph(
 
 
 def tick_count(panel: Mapping[str, Any]) -> int:
-    """The number of ticks that fit its height."""
+    """The number of ticks that fit the height of the panel."""
     *_, height = grid_position(panel)
     return max(2, int(_ROW * height) // _PER_TICK - 1)
 
@@ -103,7 +103,7 @@ def _axis(series: list[_Series], most: int) -> tuple[Axis, dict[str, Any]]:
 
 
 def _axis_values(series: Iterable[_Series]) -> Iterable[float]:
-    """Every value that the axis must show; of a stack, its sums."""
+    """The values that the axis must show; for a stack, its sums."""
     stacks: dict[str, list[float]] = defaultdict(list)
     for line in series:
         if not line.stack:
@@ -143,7 +143,7 @@ def _position(axis: Axis, value: float | None) -> float | None:
 
 
 def _limits(config: FieldConfig, axis: Axis) -> list[dict[str, Any]]:
-    """The thresholds that are drawn: lines at them, or areas above them."""
+    """The thresholds to draw, as lines or as areas above them."""
     mode = str((config.custom("thresholdsStyle") or {}).get("mode", "off"))
     if mode == "off":
         return []
@@ -164,7 +164,7 @@ def _limits(config: FieldConfig, axis: Axis) -> list[dict[str, Any]]:
 
 
 def _legend(panel: Mapping[str, Any], series: list[_Series]) -> dict[str, Any] | None:
-    """One row for each series with its calculations, in the order of the panel's options."""
+    """A row per series with its calculations, sorted by the options of the panel."""
     options = (panel.get("options") or {}).get("legend") or {}
     if options.get("showLegend") is False or options.get("displayMode") == "hidden":
         return None

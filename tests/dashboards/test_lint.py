@@ -321,12 +321,6 @@ def test_a_link_to_a_dashboard_finds_one_and_keeps_time_and_choices(page: Page) 
             assert "var-" in url or "${__all_variables}" in url, url
 
 
-def test_the_uid_of_every_dashboard_is_its_own() -> None:
-    uids = [page["uid"] for page in PAGES]
-    assert len(set(uids)) == len(uids)
-    assert [uid for uid in uids if not uid.startswith("vllm-slo-")] == []
-
-
 def expression(text: str, legend: str = "x") -> Callable[[Page], None]:
     """Replace the first query."""
 

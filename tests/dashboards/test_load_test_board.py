@@ -108,7 +108,3 @@ def test_the_good_share_counts_what_was_never_sent(promtool: Promtool) -> None:
     share = panel(BOARD, "Good of what was offered")
     assert limits(share) == [0.9, 0.95]  # of the SLO file
     assert_answers(promtool, share, per_second(scheduled=10, sent=5, ok=4, not_sent=5, good=4), {'{class="siso"}': 0.4})
-
-
-def test_the_uid_never_changes_because_bookmarks_hold_it() -> None:
-    assert (BOARD.uid, BOARD.file_name) == ("vllm-slo-load", "slo-load.json")

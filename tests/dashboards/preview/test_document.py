@@ -1,4 +1,4 @@
-"""What a dashboard's file becomes: variables, rows, repetitions, marks, tables and failures."""
+"""The document of a dashboard: variables, rows, repetitions, annotations, tables and errors."""
 
 import json
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def repeated(**more: Any) -> dict[str, Any]:
         pytest.param({"multi": True}, ["siso"], "siso", id="one of several"),
         pytest.param({"multi": True}, ["siso", "lilo"], "(siso|lilo)", id="some of several"),
         pytest.param({"includeAll": True}, ["Qwen/Qwen2.5"], "Qwen/Qwen2\\\\.5", id="a dot is a dot"),
-        pytest.param({}, ["a.b"], "a.b", id="the only one that can be chosen is taken as it is"),
+        pytest.param({}, ["a.b"], "a.b", id="a single value is not escaped"),
     ],
 )
 def test_a_selection_is_expanded_in_a_query_as_grafana_does_it(
@@ -132,7 +132,7 @@ def test_a_failed_query_is_an_error_in_its_panel_and_the_others_are_drawn(promet
     half, unknown = panels(draw(prometheus, tree))
     assert half["errors"] == ["B: unknown function sum("]
     assert len(half["items"]) == 2
-    assert unknown["errors"][0].startswith("A: nothing gives $nope a value; known: ")
+    assert unknown["errors"][0].startswith("A: the variable $nope has no value; known: ")
 
 
 def test_series_above_the_limit_are_cut_with_a_note(
@@ -140,7 +140,7 @@ def test_series_above_the_limit_are_cut_with_a_note(
 ) -> None:
     monkeypatch.setattr(queries, "MAX_SERIES", 1)
     (result,) = panels(draw(prometheus, dashboard(panel("stat", "P", "up"))))
-    assert (len(result["items"]), result["errors"]) == (1, ["A: 2 series, of which 1 are drawn"])
+    assert (len(result["items"]), result["errors"]) == (1, ["A: only 1 of 2 series are drawn"])
 
 
 def test_the_supported_parts_of_an_older_foreign_dashboard_are_drawn(prometheus: FakePrometheus) -> None:

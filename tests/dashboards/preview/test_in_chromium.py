@@ -138,7 +138,7 @@ async def test_every_panel_is_drawn_without_a_complaint_and_asks_for_nothing_els
     assert facts["Spread"]["cells"] == 1
     assert facts["Engines"]["text"].split() == ["a", "up", "b", "down"]
     assert facts["Budget left"]["text"].split() == ["ttft", "75.0%", "itl", "-25.0%"]
-    assert facts["Map"]["text"] == "A panel of type geomap: only Grafana draws it"
+    assert facts["Map"]["text"] == "The preview does not support panels of type geomap"
     assert facts["Note"]["text"].strip() == "Read this <script>throw 1</script>"
     assert facts["Nobody"]["text"] == facts["Undefined"]["text"] == "no traffic"
     assert {"Of lilo", "Of siso"} <= facts.keys()
@@ -260,7 +260,7 @@ async def test_every_panel_of_every_shipped_dashboard_is_drawn(tab: Tab, site: s
     await tab.show(f"{site}/{name}")
     facts = await tab.evaluate(PANEL_FACTS)
     assert [each["title"] for each in facts if each["drawn"] in {None, "0"}] == []
-    assert [each["title"] for each in facts if "only Grafana draws it" in each["text"]] == []
+    assert [each["title"] for each in facts if "does not support" in each["text"]] == []
     assert await tab.evaluate("document.querySelector('main').innerText.includes('undefined')") is False
     assert complaints(tab) == []
 
