@@ -15,8 +15,8 @@ from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.label_selectors import ENGINE_LABELS, PER_ENGINE, RATE, cache_hit_ratio, select_engine, select_sidecar
 from dashboards.layout import Row
+from dashboards.panels.latency import thresholds_of
 from dashboards.panels.slo_status import goodput_limits, goodput_lines
-from dashboards.panels.traffic import ttft_thresholds
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, describe, query
 from dashboards.tables import LabelColumns, ValueColumn
 from exporters import signals
@@ -65,7 +65,7 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         sum_by(rate(select_sidecar(each), RATE), by_sidecar)
         for each in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
-    late = tuple((seconds, BAD) for seconds in ttft_thresholds(spec)[:1])
+    late = tuple((seconds, BAD) for seconds in thresholds_of(spec, Measure.TTFT)[:1])
 
     def ttft(q: float) -> str:
         value = quantile(q, signals.TTFT, RATE, by_sidecar, {Label.INSTANCE: "$instance"})

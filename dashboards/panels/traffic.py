@@ -110,9 +110,5 @@ def _oldest_wait_query() -> str:
     return max_by(select_model_class(signals.OLDEST_WAIT), [Label.CLASS])
 
 
-def ttft_thresholds(spec: SloFile) -> tuple[float, ...]:
-    return thresholds_of(spec, Measure.TTFT)
-
-
 def _wait_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
-    return *((seconds, WARN) for seconds in ttft_thresholds(spec)[:1]), (spec.first_token_timeout, BAD)
+    return *((seconds, WARN) for seconds in thresholds_of(spec, Measure.TTFT)[:1]), (spec.first_token_timeout, BAD)
