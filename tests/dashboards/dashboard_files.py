@@ -1,4 +1,4 @@
-"""Reads rendered dashboards: panels by title, and their queries with variables expanded."""
+"""Rendered dashboards: panels by title, and their queries with variables expanded."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ def panel(page: Page, title: str) -> dict[str, Any]:
 
 
 def expanded_queries(page: Page, title: str) -> dict[str, str]:
-    """The queries of a panel by legend, over an hour of scrapes every 15 s with everything selected."""
+    """The queries of a panel by legend, with all values selected, for an hour of scrapes every 15 s."""
     legends = {target["refId"]: target["legendFormat"] for target in panel(page, title)["targets"]}
     return {
         legends[check.ref]: expand(check.expression, {**check.values, **intervals(3600, 15)})

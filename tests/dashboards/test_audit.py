@@ -75,7 +75,7 @@ def test_the_audit_succeeds_if_every_query_has_data(prometheus: Serve, capsys: p
     assert row(printed, "Burn rate")[:5] == ["SLO overview", "Burn rate", "A", "1", "2"]
 
 
-def test_a_query_is_sent_as_grafana_sends_it_with_every_variable_expanded(
+def test_queries_are_sent_as_by_grafana_with_every_variable_expanded(
     prometheus: Serve,
 ) -> None:
     fake = prometheus(lambda path, _: one_series(path))
@@ -297,7 +297,7 @@ def test_a_query_result_variable_has_its_first_value_in_every_later_query(tmp_pa
     }
 
 
-def test_an_empty_query_result_leaves_the_value_of_the_file(tmp_path: Path, prometheus: Serve) -> None:
+def test_an_empty_query_result_keeps_the_value_of_the_file(tmp_path: Path, prometheus: Serve) -> None:
     page = {
         "title": "T",
         "templating": {"list": [query_result_variable("change", "changes")]},

@@ -47,7 +47,7 @@ def test_the_step_is_at_least_a_scrape_and_a_pixel(seconds: float, scrape: float
         pytest.param(86400, 15, "188000ms", id="a step and a scrape, so that neighbours meet"),
     ],
 )
-def test_the_rate_interval_is_that_of_grafana(seconds: float, scrape: float, window: str) -> None:
+def test_the_rate_interval_is_computed_as_in_grafana(seconds: float, scrape: float, window: str) -> None:
     assert intervals(seconds, scrape)["__rate_interval"] == window
 
 

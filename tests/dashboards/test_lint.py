@@ -275,7 +275,7 @@ def test_variables_over_labels_start_with_everything_selected(page: Page) -> Non
 
 
 @every
-def test_every_variable_is_used_by_a_query_and_every_one_used_is_declared(page: Page) -> None:
+def test_declared_variables_are_those_that_queries_use(page: Page) -> None:
     declared = {variable["name"] for variable in variables_of(page)}
     expressions = [target["expr"] for target in targets_of(page)]
     result_variables = [each for each in variables_of(page) if "query_result(" in str(each.get("query"))]
@@ -394,7 +394,7 @@ BROKEN: dict[Callable[[Page], None], dict[str, Callable[[Page], Any]]] = {
     test_variables_over_labels_start_with_everything_selected: {
         "one model at first": variable("model", current={"value": ["org/m"]}),
     },
-    test_every_variable_is_used_by_a_query_and_every_one_used_is_declared: {
+    test_declared_variables_are_those_that_queries_use: {
         "used but not declared": variable("model", name="tenant"),
         "declared but not used": lambda page: page["templating"]["list"].append({"name": "tenant"}),
     },

@@ -226,7 +226,7 @@ async def test_a_series_is_drawn_in_the_colour_of_its_override(tab: Tab, page: s
     assert keys[0] == f"rgb({red}, {green}, {blue})"
 
 
-async def test_a_click_in_the_legend_hides_a_series_and_another_brings_it_back(tab: Tab, page: str) -> None:
+async def test_a_click_in_the_legend_hides_a_series_and_a_second_click_shows_it(tab: Tab, page: str) -> None:
     await tab.show(page)
     lines = "document.querySelectorAll('.panel .plot')[0].querySelectorAll('.scatterlayer .trace .js-line').length"
     before = await tab.evaluate(lines)

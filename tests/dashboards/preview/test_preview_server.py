@@ -72,7 +72,7 @@ async def test_the_root_redirects_to_the_first_dashboard_and_an_unknown_one_is_4
             assert (response.status, await response.text()) == (404, "no dashboard 'nope'; available: made, other")
 
 
-async def test_the_path_of_grafana_redirects_to_the_page_and_keeps_the_query() -> None:
+async def test_grafanas_path_redirects_to_the_page_and_keeps_the_query() -> None:
     async with serving(lambda *_: {}, refresh=1) as url, ClientSession() as http:
         for path in ("/d/made", "/d/made/any-title"):
             async with http.get(f"{url}{path}?viewPanel=7&var-class=a%2Fb") as response:
