@@ -95,13 +95,13 @@ def _add_live_flags(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=GENERATED,
         metavar="DIR",
-        help="folder (default: the shipped ones)",
+        help="input folder (default: shipped)",
     )
     parser.add_argument("--range", default="15m", metavar="TIME", help="length of time range (default: %(default)s)")
     parser.add_argument("--from", dest="start", metavar="TIME", help="instead of --range: unix seconds or ISO 8601")
     parser.add_argument("--to", dest="end", metavar="TIME", help="end of the time range (default: now)")
     parser.add_argument(
-        "--scrape-interval", default="15s", metavar="TIME", help="that of the targets (default: %(default)s)"
+        "--scrape-interval", default="15s", metavar="TIME", help="interval of the targets (default: %(default)s)"
     )
 
 
@@ -120,17 +120,22 @@ def _render(arguments: argparse.Namespace) -> int:
         if arguments.out == "-":
             print(text, end="")
         else:
-            print(_write(Path(arguments.out) / name, text))
+            write_file(Path(arguments.out) / name, text)
     return 0
 
 
-def _write(path: Path, text: str) -> Path:
+def write_file(path: Path, text: str) -> None:
+    """Write a file, create its folder, and print its path.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
-    return path
+    print(path, flush=True)
 
 
 def _audit(arguments: argparse.Namespace) -> int:

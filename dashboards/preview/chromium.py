@@ -73,13 +73,13 @@ class Tab:
             raise BrowserError(json.dumps(result["exceptionDetails"]))
         return result["result"].get("value")
 
-    async def show(self, url: str, width: int = 1440, height: int = 900) -> None:
+    async def show(self, url: str) -> None:
         """Load a page of the preview and wait until it is drawn.
 
         Raises:
             BrowserError: the page is not drawn in time.
         """
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        metrics = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         await self.send("Emulation.setDeviceMetricsOverride", **metrics)
         await self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
         await self.send("Page.navigate", url=url)

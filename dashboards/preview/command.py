@@ -16,6 +16,7 @@ from aiohttp import web
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from dashboards.command import write_file
 from dashboards.dashboard_reader import TimeRange, read_dashboards
 from dashboards.preview.chromium import BrowserError, browser
 from dashboards.preview.document import document
@@ -90,12 +91,7 @@ def _write(
             task = progress.add_task(pages.titles[name], total=None)
             path = out / f"{name}.html"
             text = pages.standalone_page(name, document(dashboard, prometheus, view, partial(_advance, progress, task)))
-            try:
-                out.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
-            print(path, flush=True)
+            write_file(path, text)
             written.append(path)
     return written
 

@@ -51,7 +51,6 @@ def graph(
     return {
         "start": grid.start * 1000,
         "step": grid.step * 1000,
-        "points": grid.points,
         "axes": [
             {**axis_json, "side": "right" if number else axis_json["side"]}
             for number, (_, axis_json) in enumerate(axes)

@@ -177,7 +177,7 @@ def test_a_long_range_has_as_many_points_as_a_panel_is_wide(prometheus: FakeProm
     month = TimeRange(END - 30 * 86400, END, 15)
     result = document(dashboard(PANELS[0]), Prometheus(prometheus.url), View(month))
     (graph,) = panels(result)
-    assert graph["points"] == len(graph["series"][0]["y"]) <= 501
+    assert len(graph["series"][0]["y"]) <= 501
     assert {parameters["step"] for path, parameters in prometheus.requests if "query_range" in path} == {"5184"}
 
 
