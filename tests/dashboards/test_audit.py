@@ -45,8 +45,8 @@ def no_series(path: str) -> tuple[int, Any]:
     return status, body
 
 
-@pytest.fixture
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal in which the table is not truncated."""
     monkeypatch.setenv("COLUMNS", "220")
 
@@ -64,7 +64,6 @@ def row(text: str, panel: str) -> list[str]:
     return [cell.strip() for cell in line.split("│")[1:-1]]
 
 
-@pytest.mark.usefixtures("wide")
 def test_the_audit_succeeds_if_every_query_has_data(prometheus: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     fake = prometheus(lambda path, _: one_series(path))
     assert run(fake.url) == 0
@@ -93,7 +92,6 @@ def test_queries_are_sent_as_by_grafana_with_every_variable_expanded(
     assert [query for query in queries if '{model=~".*",class=~".*"}[600000ms]' in query]
 
 
-@pytest.mark.usefixtures("wide")
 def test_a_slow_query_is_flagged_and_fails_only_with_strict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,14 +108,23 @@ def test_a_slow_query_is_flagged_and_fails_only_with_strict(
     assert run("http://prometheus", "--strict", "--slow", "2s") == 0
 
 
-@pytest.mark.usefixtures("wide")
-def test_an_empty_panel_fails_the_audit(prometheus: Serve, capsys: pytest.CaptureFixture[str]) -> None:
-    def no_burn_rate(path: str, params: dict[str, str]) -> tuple[int, Any]:
-        return no_series(path) if "burn_rate" in params.get("query", "") else one_series(path)
-
-    assert run(prometheus(no_burn_rate).url) == 1
+@pytest.mark.parametrize(
+    "respond, verdict",
+    [
+        pytest.param(no_series, "empty", id="empty"),
+        pytest.param(lambda path: one_series(path, "NaN"), "empty: only NaN", id="NaN"),
+        pytest.param(lambda _: (400, {"error": "parse error"}), "failed: parse error", id="rejected"),
+        pytest.param(lambda _: (502, b"<html>"), "failed: HTTP 502 Bad Gateway", id="error page of a proxy"),
+        pytest.param(lambda _: (200, b"<html>"), "failed: the answer is not that of a Prometheus", id="another server"),
+    ],
+)
+def test_a_query_that_fails_or_returns_no_data_fails_the_audit_with_the_reason(
+    prometheus: Serve, capsys: pytest.CaptureFixture[str], respond: Callable[[str], tuple[int, Any]], verdict: str
+) -> None:
+    fake = prometheus(lambda path, params: (respond if "burn_rate" in params.get("query", "") else one_series)(path))
+    assert run(fake.url) == 1
     printed = capsys.readouterr().out
-    assert row(printed, "Burn rate")[-1] == "empty"
+    assert row(printed, "Burn rate")[-1] == verdict
     assert "1 empty or failing" in printed
 
 
@@ -125,16 +132,6 @@ def test_an_empty_variable_fails_the_audit(prometheus: Serve) -> None:
     assert run(prometheus(lambda path, _: no_series(path) if "label" in path else one_series(path)).url) == 1
 
 
-@pytest.mark.usefixtures("wide")
-def test_a_panel_of_only_nan_is_empty(prometheus: Serve, capsys: pytest.CaptureFixture[str]) -> None:
-    def no_first_token(path: str, params: dict[str, str]) -> tuple[int, Any]:
-        return one_series(path, "NaN" if "histogram_quantile" in params.get("query", "") else "1")
-
-    assert run(prometheus(no_first_token).url) == 1
-    assert row(capsys.readouterr().out, "TTFT p50 in range")[-1] == "empty: only NaN"
-
-
-@pytest.mark.usefixtures("wide")
 def test_an_allowed_empty_query_has_a_reason_and_fails_only_with_strict(
     prometheus: Serve, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,29 +146,6 @@ def test_an_allowed_empty_query_has_a_reason_and_fails_only_with_strict(
     assert row(printed, "annotation Config changes")[-1] == "empty, allowed: no event in the time range"
     assert run(fake.url, "--strict") == 1
     assert "4 empty or failing" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "status, body, verdict",
-    [
-        pytest.param(400, {"status": "error", "error": "parse error"}, "failed: parse error", id="a rejected query"),
-        pytest.param(502, b"<html>", "failed: HTTP 502 Bad Gateway", id="a proxy's error page"),
-        pytest.param(200, b"<html>", "failed: the answer is not that of a Prometheus", id="another server"),
-    ],
-)
-@pytest.mark.usefixtures("wide")
-def test_a_failing_query_fails_the_audit_with_the_reason(
-    prometheus: Serve,
-    capsys: pytest.CaptureFixture[str],
-    status: int,
-    body: Any,
-    verdict: str,
-) -> None:
-    def broken(path: str, params: dict[str, str]) -> tuple[int, Any]:
-        return (status, body) if "ALERTS" in params.get("query", "") else one_series(path)
-
-    assert run(prometheus(broken).url) == 1
-    assert row(capsys.readouterr().out, "Firing alerts")[-1] == verdict
 
 
 @pytest.mark.parametrize("command", ["audit", "preview"])
@@ -254,11 +228,21 @@ def test_panels_inside_collapsed_rows_are_audited_and_other_datasources_are_not(
     assert list(checks_of(page)) == [Check("T", "in", "A", "up", QueryType.INSTANT, {})]
 
 
+def run_on(folder: Path, url: str, query: str, **variables: str) -> int:
+    """Audit a dashboard with one query, and with variables over the results of queries."""
+    variable_list = [
+        {"name": name, "type": "query", "query": {"query": f"query_result({text})"}, "current": {"value": "0"}}
+        for name, text in variables.items()
+    ]
+    panel = {"title": "P", "targets": [{"refId": "A", "expr": query, "instant": True}]}
+    page = {"title": "T", "templating": {"list": variable_list}, "panels": [panel]}
+    (folder / "page.json").write_text(json.dumps(page))
+    return run(url, "--dashboards", str(folder))
+
+
 def test_a_query_with_an_unknown_variable_fails_without_a_request(tmp_path: Path, prometheus: Serve) -> None:
-    page = {"title": "T", "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up[$nope]"}]}]}
-    (tmp_path / "page.json").write_text(json.dumps(page))
     fake = prometheus(lambda path, _: one_series(path))
-    assert run(fake.url, "--dashboards", str(tmp_path)) == 1
+    assert run_on(tmp_path, fake.url, "up[$nope]") == 1
     assert fake.requests == []
 
 
@@ -267,44 +251,20 @@ def test_a_failed_query_of_a_panel_that_may_be_empty_fails() -> None:
     assert Finding(check, Measurement(0, 0, 0.0, "boom")).fails(strict=False)
 
 
-def query_result_variable(name: str, query: str) -> dict[str, Any]:
-    return {"name": name, "type": "query", "query": {"query": f"query_result({query})"}, "current": {"value": "0"}}
-
-
 def test_a_query_result_variable_has_its_first_value_in_every_later_query(tmp_path: Path, prometheus: Serve) -> None:
-    page = {
-        "title": "T",
-        "templating": {
-            "list": [
-                query_result_variable("change", "scalar(changes)"),
-                query_result_variable("end", "scalar(ends > $change)"),
-            ]
-        },
-        "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up @ $change + up @ $end", "instant": True}]}],
-    }
-    (tmp_path / "page.json").write_text(json.dumps(page))
-
     def respond(path: str, params: dict[str, str]) -> tuple[int, Any]:
         number = {"scalar(changes)": "5", "scalar(ends > 5)": "6"}.get(params["query"])
         return one_series(path) if number is None else (200, {"data": {"resultType": "scalar", "result": [0, number]}})
 
     fake = prometheus(respond)
-    assert run(fake.url, "--dashboards", str(tmp_path)) == 0
-    assert {params["query"] for _, params in fake.requests} == {
-        "scalar(changes)",
-        "scalar(ends > 5)",
-        "up @ 5 + up @ 6",
-    }
+    variables = {"change": "scalar(changes)", "end": "scalar(ends > $change)"}
+    assert run_on(tmp_path, fake.url, "up @ $change + up @ $end", **variables) == 0
+    queries = {params["query"] for _, params in fake.requests}
+    assert queries == {"scalar(changes)", "scalar(ends > 5)", "up @ 5 + up @ 6"}
 
 
 def test_an_empty_query_result_keeps_the_value_of_the_file(tmp_path: Path, prometheus: Serve) -> None:
-    page = {
-        "title": "T",
-        "templating": {"list": [query_result_variable("change", "changes")]},
-        "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up @ $change", "instant": True}]}],
-    }
-    (tmp_path / "page.json").write_text(json.dumps(page))
     fake = prometheus(lambda path, params: no_series(path) if params["query"] == "changes" else one_series(path))
     # the variable itself is empty
-    assert run(fake.url, "--dashboards", str(tmp_path)) == 1
+    assert run_on(tmp_path, fake.url, "up @ $change", change="changes") == 1
     assert "up @ 0" in {params["query"] for _, params in fake.requests}
