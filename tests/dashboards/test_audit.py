@@ -74,9 +74,7 @@ def test_the_audit_succeeds_if_every_query_has_data(prometheus: Serve, capsys: p
     assert row(printed, "Burn rate")[:5] == ["SLO overview", "Burn rate", "A", "1", "2"]
 
 
-def test_queries_are_sent_as_by_grafana_with_every_variable_expanded(
-    prometheus: Serve,
-) -> None:
+def test_queries_are_sent_as_by_grafana_with_every_variable_expanded(prometheus: Serve) -> None:
     fake = prometheus(lambda path, _: one_series(path))
     assert run(fake.url, "--from", "1000", "--to", "1600", "--scrape-interval", "1s") == 0
     requests = {path: [params for where, params in fake.requests if where == path] for path, _ in fake.requests}

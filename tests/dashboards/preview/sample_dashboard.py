@@ -70,26 +70,11 @@ def panel(kind: str, title: str, *queries: str, legend: str = "", **more: Any) -
     """A panel of half the width; instant queries, except for time series and heatmaps."""
     over_time = kind in {"timeseries", "heatmap"}
     style = {"table": "table", "heatmap": "heatmap"}.get(kind, "time_series")
-    targets = [
-        {
-            "refId": ref,
-            "expr": query,
-            "legendFormat": legend,
-            "instant": not over_time,
-            "range": over_time,
-            "format": style,
-        }
-        for ref, query in zip("ABCDEF", queries, strict=False)
-    ]
+    common = {"legendFormat": legend, "instant": not over_time, "range": over_time, "format": style}
+    targets = [{"refId": ref, "expr": query, **common} for ref, query in zip("ABCDEF", queries, strict=False)]
     place = {"x": 0, "y": 0, "w": 12, "h": 8}
-    return {
-        "type": kind,
-        "title": title,
-        "gridPos": place,
-        "targets": targets,
-        "description": f"What of {title}?",
-        **more,
-    }
+    description = f"What of {title}?"
+    return {"type": kind, "title": title, "gridPos": place, "targets": targets, "description": description, **more}
 
 
 def config(*overrides: dict[str, Any], **defaults: Any) -> dict[str, Any]:

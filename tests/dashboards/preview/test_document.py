@@ -67,9 +67,7 @@ def test_a_selection_is_in_queries_titles_and_the_bar(prometheus: FakePrometheus
     assert 'requests{class=~"siso"}' in queries_sent(prometheus)
 
 
-def test_a_panel_is_repeated_for_every_value_and_the_panels_below_move_down(
-    prometheus: FakePrometheus,
-) -> None:
+def test_a_panel_is_repeated_for_every_value_and_the_panels_below_move_down(prometheus: FakePrometheus) -> None:
     result = draw(prometheus, dashboard(repeated(maxPerRow=1), {**PANELS[2], "title": "Below"}))
     assert [(each["title"], tuple(each["position"])) for each in panels(result)] == [
         ("Of lilo", (0, 1, 24, 8)),
@@ -118,9 +116,7 @@ def test_a_table_is_joined_sorted_and_linked(prometheus: FakePrometheus) -> None
     assert result["rows"][0][0]["link"] == "/d/other?var-engine=b"
 
 
-def test_a_link_names_variables_and_columns_and_every_value_is_quoted(
-    prometheus: FakePrometheus,
-) -> None:
+def test_a_link_names_variables_and_columns_and_every_value_is_quoted(prometheus: FakePrometheus) -> None:
     url = '/d/x?a=${class}&b=${__data.fields["engine"]}&c=${__data.fields.nope}&${__url_time_range}'
     table_panel = panel("table", "T", "up", fieldConfig=config(override("byName", "engine", links=[{"url": url}])))
     (result,) = panels(draw(prometheus, dashboard(table_panel), **{"class": ("a b",)}))
