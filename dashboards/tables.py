@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from string import ascii_uppercase
+from typing import Any
 
 from grafana_foundation_sdk.builders import prometheus, table
 from grafana_foundation_sdk.models import dashboard as model
@@ -59,17 +60,14 @@ def join_queries(
                 _set_titles(panel, column.titles)
                 order += map(str, column.titles)
                 hidden.append(value)
-    return panel.with_transformation(model.DataTransformerConfig("merge", options={})).with_transformation(
-        _organize(order, hidden)
-    )
+    return _organize(transform(panel, "merge"), order, hidden)
 
 
 def list_labels(panel: table.Panel, expression: str, titles: Mapping[Label, str]) -> table.Panel:
     """One row per series, with the given labels and without the value."""
     _set_titles(panel, titles)
-    return panel.with_target(_table_query(expression, ", ".join(titles.values()))).with_transformation(
-        _organize([str(label) for label in titles], ["Time", "Value"])
-    )
+    panel.with_target(_table_query(expression, ", ".join(titles.values())))
+    return _organize(panel, [str(label) for label in titles], ["Time", "Value"])
 
 
 def pivot(
@@ -84,12 +82,15 @@ def pivot(
 
     The columns in `order` come first.
     """
-    panel.override_by_name(f"{row}\\{column}", [model.DynamicConfigValue("displayName", row.capitalize())])
-    options = {"rowField": str(row), "columnField": str(column), "valueField": str(cell or "Value")}
-    panel.with_target(_table_query(expression, f"{{{{{cell or row}}}}}")).with_transformation(
-        model.DataTransformerConfig("groupingToMatrix", options=options)
-    )
-    return panel.with_transformation(_organize([f"{row}\\{column}", *order], ())) if order else panel
+    corner = f"{row}\\{column}"
+    panel.override_by_name(corner, [model.DynamicConfigValue("displayName", row.capitalize())])
+    panel.with_target(_table_query(expression, f"{{{{{cell or row}}}}}"))
+    transform(panel, "groupingToMatrix", rowField=str(row), columnField=str(column), valueField=str(cell or "Value"))
+    return _organize(panel, [corner, *order]) if order else panel
+
+
+def transform(panel: table.Panel, name: str, **options: Any) -> table.Panel:
+    return panel.with_transformation(model.DataTransformerConfig(name, options=options))
 
 
 def link_cells(panel: table.Panel, label: Label, title: str, url: str) -> table.Panel:
@@ -128,11 +129,6 @@ def _value_column_overrides(column: ValueColumn) -> list[model.DynamicConfigValu
     return [*properties, *(threshold_colours(column.base, *column.steps) if column.steps else ())]
 
 
-def _organize(order: Sequence[str], hidden: Sequence[str]) -> model.DataTransformerConfig:
-    return model.DataTransformerConfig(
-        "organize",
-        options={
-            "indexByName": {name: place for place, name in enumerate(order)},
-            "excludeByName": dict.fromkeys(hidden, True),
-        },
-    )
+def _organize(panel: table.Panel, order: Sequence[str], hidden: Sequence[str] = ()) -> table.Panel:
+    positions = {name: position for position, name in enumerate(order)}
+    return transform(panel, "organize", indexByName=positions, excludeByName=dict.fromkeys(hidden, True))

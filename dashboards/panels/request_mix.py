@@ -15,6 +15,7 @@ from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range
 from dashboards.panels.latency import distribution_panel
 from dashboards.panels.slo_status import goodput_limits
 from dashboards.style import BAD, BLUE, MODEL_AND_CLASS, NO_TRAFFIC, query
+from dashboards.tables import transform
 from exporters import signals
 from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, Outcome
 from exporters.slos import SloFile
@@ -214,8 +215,7 @@ def _matrix(
         .with_target(query(expression, f"{{{{{column}}}}}", instant=True).format(PromQueryFormat.TABLE))
     )
     for label in (row, column):
-        panel.with_transformation(model.DataTransformerConfig("sortBy", options={"sort": [{"field": str(label)}]}))
-    matrix = {"rowField": str(row), "columnField": str(column), "valueField": "Value"}
-    panel.with_transformation(model.DataTransformerConfig("groupingToMatrix", options=matrix))
+        transform(panel, "sortBy", sort=[{"field": str(label)}])
+    transform(panel, "groupingToMatrix", rowField=str(row), columnField=str(column), valueField="Value")
     names = {f"{row}\\{column}": corner, **{size: _SIZES[size] for size in SIZES}}
-    return panel.with_transformation(model.DataTransformerConfig("organize", options={"renameByName": names}))
+    return transform(panel, "organize", renameByName=names)
