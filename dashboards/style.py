@@ -103,6 +103,14 @@ def bar_gauge_panel(title: str, description: str, unit: str, width: int, height:
     )
 
 
+def ratio_bars_panel(
+    title: str, description: str, width: int, *steps: tuple[float, str], height: int = 7
+) -> bargauge.Panel:
+    """Bars from 0 to 100 %, coloured by `steps`."""
+    panel = bar_gauge_panel(title, description, units.PercentUnit, width, height)
+    return panel.min(0).max(1).decimals(1).no_value(NO_TRAFFIC).thresholds(thresholds(BAD, *steps))
+
+
 def time_series_panel(
     title: str, description: str, unit: str, width: int, height: int = 9, *, signed: bool = False
 ) -> timeseries.Panel:

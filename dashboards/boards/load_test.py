@@ -1,6 +1,7 @@
 """The dashboard "Load test": scheduled, sent, ended and good requests, and the validity of the test."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from grafana_foundation_sdk.builders import bargauge, common, stat, table, timeseries
 from grafana_foundation_sdk.models import dashboard as model
@@ -21,7 +22,7 @@ from exporters.signals import SEND_LATE, Label, LoadOutcome, Outcome, Signal
 from exporters.slos import SloFile
 
 _NO_TEST = "no load test"
-_WHEN_EMPTY = "no load test ran in this time"
+_describe = partial(describe, may_be_empty="no load test ran in this time")
 _GOOD_COUNT = "Good is the sidecar's word, which knows all requests, not only those of the test."
 _LAG_TEXT = (
     "How much later requests left than the schedule said, by the load generator's own fault. Above "
@@ -51,10 +52,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 def rates_now() -> stat.Panel:
-    text = describe(
-        f"How much is offered now, and how much of it achieved? Requests per second. {_GOOD_COUNT}",
-        may_be_empty=_WHEN_EMPTY,
-    )
+    text = _describe(f"How much is offered now, and how much of it achieved? Requests per second. {_GOOD_COUNT}")
     panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
     for step, expression in _steps().items():
         style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
@@ -62,7 +60,7 @@ def rates_now() -> stat.Panel:
 
 
 def send_lag_now() -> stat.Panel:
-    text = describe(f"Is the test valid? {_LAG_TEXT}", may_be_empty=_WHEN_EMPTY)
+    text = _describe(f"Is the test valid? {_LAG_TEXT}")
     return (
         style.stat_panel("Send lag now", text, units.Seconds, 4, 5)
         .with_target(query(_lag(0.99), "p99", instant=True))
@@ -73,10 +71,9 @@ def send_lag_now() -> stat.Panel:
 
 def unsent_requests() -> stat.Panel:
     not_sent = increase(_ended(_NOT_SENT), RANGE)
-    text = describe(
+    text = _describe(
         "Was all of the schedule offered? Requests in the time shown that were due, but that the load generator "
-        "could not send: the service saw less load than was scheduled.",
-        may_be_empty=_WHEN_EMPTY,
+        "could not send: the service saw less load than was scheduled."
     )
     return (
         style.stat_panel("Never sent", text, units.Short, 4, 5)
@@ -88,10 +85,9 @@ def unsent_requests() -> stat.Panel:
 
 
 def runs() -> table.Panel:
-    text = describe(
+    text = _describe(
         "Which load tests are in the time shown? A run is called by its start, in UTC, as in the annotations; its "
-        "requests and report are in the folder of `load run --out`.",
-        may_be_empty=_WHEN_EMPTY,
+        "requests and report are in the folder of `load run --out`."
     )
     max_by_run = f"max by ({Label.RUN}, {Label.SCENARIO})"
     runs_in_range = f"{max_by_run} (max_over_time({signals.LOAD_RUN.name}[{RANGE}]))"
@@ -109,11 +105,10 @@ def runs() -> table.Panel:
 
 
 def offered_against_achieved() -> timeseries.Panel:
-    text = describe(
+    text = _describe(
         "Does the service keep up with what is offered? Requests per second that the schedule called for, that were "
         "sent, that ended in whichever way, and that were good for all their SLOs. While it keeps up, the first "
-        f"three are one line. {_GOOD_COUNT}",
-        may_be_empty=_WHEN_EMPTY,
+        f"three are one line. {_GOOD_COUNT}"
     )
     panel = style.time_series_panel("Offered against achieved", text, units.RequestsPerSecond, 12, 10)
     for step, expression in _steps().items():
@@ -122,11 +117,10 @@ def offered_against_achieved() -> timeseries.Panel:
 
 
 def losses() -> timeseries.Panel:
-    text = describe(
+    text = _describe(
         "Where is the rest? From what was scheduled down to what was good, requests per second: not sent is the load "
         "generator's fault, sent and not ended piles up in the service, ended and not good was late, failed or lost. "
-        "While a pile is worked off, more ends than is sent, and the second is 0.",
-        may_be_empty=_WHEN_EMPTY,
+        "While a pile is worked off, more ends than is sent, and the second is 0."
     )
     panel = style.time_series_panel("Lost of what was offered", text, units.RequestsPerSecond, 12, 10)
     steps = list(_steps().values())
@@ -136,7 +130,7 @@ def losses() -> timeseries.Panel:
 
 
 def send_lag() -> timeseries.Panel:
-    text = describe(f"Does the load generator send when it should? {_LAG_TEXT}", may_be_empty=_WHEN_EMPTY)
+    text = _describe(f"Does the load generator send when it should? {_LAG_TEXT}")
     panel = style.time_series_panel("Send lag", text, units.Seconds, 12)
     for q, colour in ((0.5, SKY), (0.99, BLUE)):
         style.add_coloured_query(panel, _lag(q), f"p{q * 100:g}", colour)
@@ -144,10 +138,9 @@ def send_lag() -> timeseries.Panel:
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
-    text = describe(
+    text = _describe(
         "How much good work does the service do at the offered rate? Requests per second: offered dotted, good for "
-        "all their SLOs drawn through. Good that falls while more is offered is a service past its limit.",
-        may_be_empty=_WHEN_EMPTY,
+        "all their SLOs drawn through. Good that falls while more is offered is a service past its limit."
     )
     panel = (
         style.time_series_panel("Goodput at the offered rate", text, units.RequestsPerSecond, 18)
@@ -160,30 +153,21 @@ def goodput(spec: SloFile) -> timeseries.Panel:
 
 
 def good_share(spec: SloFile) -> bargauge.Panel:
-    text = describe(
+    text = _describe(
         "Which share of what was offered in the time shown was good? Good for all SLOs over scheduled. Unlike "
-        "goodput it counts what was never sent, got lost, or is still open.",
-        may_be_empty=_WHEN_EMPTY,
+        "goodput it counts what was never sent, got lost, or is still open."
     )
     good = increase_in_range(signals.GOODPUT_REQUESTS)
     offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), RANGE), [Label.CLASS])
-    return (
-        style.bar_gauge_panel("Good of what was offered", text, units.PercentUnit, 6, 9)
-        .with_target(query(ratio(good, offered), PER_CLASS, instant=True))
-        .min(0)
-        .max(1)
-        .decimals(1)
-        .no_value(_NO_TEST)
-        .thresholds(style.thresholds(BAD, *slo_status.goodput_limits(spec)))
-    )
+    panel = style.ratio_bars_panel("Good of what was offered", text, 6, *slo_status.goodput_limits(spec), height=9)
+    return panel.with_target(query(ratio(good, offered), PER_CLASS, instant=True)).no_value(_NO_TEST)
 
 
 def outcomes() -> timeseries.Panel:
-    text = describe(
+    text = _describe(
         "What became of the requests, as the load generator saw it? Ended requests per second. Timeout: it gave up "
         "after the scenario's timeout; cut: still open when the run was stopped; both are client_abort to the "
-        "sidecar, which never sees what was not_sent.",
-        may_be_empty=_WHEN_EMPTY,
+        "sidecar, which never sees what was not_sent."
     )
     ended = sum_by(rate(_ended(), RATE), [Label.OUTCOME])
     panel = style.time_series_panel("Outcomes: load generator", text, units.RequestsPerSecond, 8)
@@ -195,11 +179,10 @@ def outcomes() -> timeseries.Panel:
 
 def outcomes_compared() -> table.Panel:
     """Uses the outcomes of the sidecar, so that a row has the same requests on both sides."""
-    text = describe(
+    text = _describe(
         "What got lost between the load generator and the sidecar? Requests in the time shown that both saw end. "
         "More at the load generator never reached the sidecar, or ended otherwise on the way back; more at the "
-        "sidecar came from somebody else. Give or take what ended between two scrapes.",
-        may_be_empty=_WHEN_EMPTY,
+        "sidecar came from somebody else. Give or take what ended between two scrapes."
     )
     aborted = increase(_ended({Label.OUTCOME: f"{LoadOutcome.TIMEOUT}|{LoadOutcome.CUT}"}), RANGE)
     aborted = f'label_replace(sum ({aborted}), "{Label.OUTCOME}", "{Outcome.CLIENT_ABORT}", "", "")'

@@ -212,37 +212,29 @@ def engine_age(spec: SloFile) -> timeseries.Panel:
 
 
 def exported_spans() -> timeseries.Panel:
-    text = describe("Do spans reach the trace collector? Spans per second that it has taken.", may_be_empty=_SPANS)
+    text = "Do spans reach the trace collector? Spans per second that it has taken."
     exported = query(_rate(signals.SIDECAR_EXPORTED_SPANS, Label.INSTANCE), _PER_SIDECAR)
-    return (
-        style.time_series_panel("Spans exported", text, units.CountsPerSecond, 6, 7)
-        .with_target(exported)
-        .no_value(_SPANS)
-    )
+    return _span_panel("Spans exported", text, _SPANS).with_target(exported)
 
 
 def dropped_spans() -> timeseries.Panel:
-    text = describe("Are spans given up? The trace collector is down or slow.", may_be_empty=_SPANS)
-    panel = style.time_series_panel("Spans dropped", text, units.CountsPerSecond, 6, 7).no_value(_SPANS)
-    return _each_reason(panel, signals.SIDECAR_DROPPED_SPANS)
+    text = "Are spans given up? The trace collector is down or slow."
+    return _each_reason(_span_panel("Spans dropped", text, _SPANS), signals.SIDECAR_DROPPED_SPANS)
 
 
 def unjoined_spans() -> timeseries.Panel:
-    text = describe(
-        "Which of the engine's spans gave no request its times? Spans per second.", may_be_empty=_ENGINE_SPANS
-    )
-    panel = style.time_series_panel("Engine spans not joined", text, units.CountsPerSecond, 6, 7).no_value(
-        _ENGINE_SPANS
-    )
-    return _each_reason(panel, signals.SIDECAR_UNJOINED_SPANS)
+    text = "Which of the engine's spans gave no request its times? Spans per second."
+    return _each_reason(_span_panel("Engine spans not joined", text, _ENGINE_SPANS), signals.SIDECAR_UNJOINED_SPANS)
 
 
 def refused_messages() -> timeseries.Panel:
-    text = describe(
-        "Which messages to its receiver of spans were not read? Messages per second.", may_be_empty=_ENGINE_SPANS
-    )
-    panel = style.time_series_panel("Span messages refused", text, units.CountsPerSecond, 6, 7).no_value(_ENGINE_SPANS)
-    return _each_reason(panel, signals.SIDECAR_REFUSED_MESSAGES)
+    text = "Which messages to its receiver of spans were not read? Messages per second."
+    return _each_reason(_span_panel("Span messages refused", text, _ENGINE_SPANS), signals.SIDECAR_REFUSED_MESSAGES)
+
+
+def _span_panel(title: str, text: str, empty: str) -> timeseries.Panel:
+    text = describe(text, may_be_empty=empty)
+    return style.time_series_panel(title, text, units.CountsPerSecond, 6, 7).no_value(empty)
 
 
 def _each_process(panel: timeseries.Panel, gauge: Signal) -> timeseries.Panel:

@@ -14,7 +14,7 @@ from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range, rate_by_class, select_model_class
 from dashboards.panels.latency import distribution_panel
 from dashboards.panels.slo_status import goodput_limits
-from dashboards.style import BAD, BLUE, MODEL_AND_CLASS, NO_TRAFFIC, query
+from dashboards.style import BLUE, MODEL_AND_CLASS, NO_TRAFFIC, query
 from dashboards.tables import transform
 from exporters import signals
 from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, Outcome
@@ -163,15 +163,8 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
     good, judged = (
         increase_in_range(counter, [Label.TENANT]) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
-    return (
-        style.bar_gauge_panel(PanelTitle.GOODPUT_BY_TENANT, text, units.PercentUnit, 8)
-        .min(0)
-        .max(1)
-        .decimals(1)
-        .no_value(NO_TRAFFIC)
-        .thresholds(style.thresholds(BAD, *goodput_limits(spec)))
-        .with_target(_by_tenant(ratio(good, judged)))
-    )
+    panel = style.ratio_bars_panel(PanelTitle.GOODPUT_BY_TENANT, text, 8, *goodput_limits(spec))
+    return panel.with_target(_by_tenant(ratio(good, judged)))
 
 
 def _repeat_ratio() -> str:

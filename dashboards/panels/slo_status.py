@@ -25,15 +25,8 @@ def budget_left() -> bargauge.Panel:
         "the period. With several models, the worst one."
     )
     budget = f"min by ({Label.SLO}, {Label.CLASS}) ({select_model_class(signals.SLO_BUDGET_LEFT)})"
-    return (
-        style.bar_gauge_panel(PanelTitle.BUDGET_LEFT, text, units.PercentUnit, 9)
-        .with_target(query(budget, _PER_SLO, instant=True))
-        .min(0)
-        .max(1)
-        .decimals(1)
-        .no_value(NO_TRAFFIC)
-        .thresholds(style.thresholds(BAD, (0, WARN), (0.25, GOOD)))
-    )
+    panel = style.ratio_bars_panel(PanelTitle.BUDGET_LEFT, text, 9, (0, WARN), (0.25, GOOD))
+    return panel.with_target(query(budget, _PER_SLO, instant=True))
 
 
 def goodput_now(spec: SloFile) -> stat.Panel:
