@@ -10,6 +10,22 @@ from exporters.slos import SHIPPED, SloFile, load
 
 Page = dict[str, Any]
 
+STRICT_SLOS = """
+version: 1
+period: 30d
+first_token_timeout: 20s
+classes: [{name: chat}]
+slos:
+  - {name: fast, classes: [chat], signal: ttft, threshold: 300ms, objective: 99%}
+  - {name: slow, classes: [other], signal: ttft, threshold: 2s, objective: 80%}
+  - {name: pace, classes: [chat], signal: tpot, threshold: 50ms, objective: 99%}
+  - {name: flow, classes: [chat], signal: itl_p95, threshold: 250ms, objective: 99%}
+  - {name: admitted, classes: [chat], signal: queue, threshold: 1s, objective: 99%}
+  - {name: read, classes: [chat], signal: prefill, threshold: 3s, objective: 99%}
+  - {name: written, classes: [chat], signal: decode, threshold: 9s, objective: 99%}
+"""
+"""An SLO file with other thresholds and objectives than the shipped one."""
+
 
 def page_of(board: Board, spec: SloFile | None = None) -> Page:
     return dict(json.loads(board.render(spec or load(SHIPPED))))

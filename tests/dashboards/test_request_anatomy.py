@@ -4,25 +4,9 @@ import pytest
 
 from dashboards.boards.request_anatomy import BOARD
 from exporters.slos import loads
+from tests.dashboards.dashboard_files import STRICT_SLOS
 from tests.dashboards.promql_history import assert_results, limits, panel
 from tests.support.promtool import Promtool
-
-STRICT = loads(
-    """
-version: 1
-period: 30d
-first_token_timeout: 20s
-classes: [{name: chat}]
-slos:
-  - {name: fast, classes: [chat], signal: ttft, threshold: 300ms, objective: 99%}
-  - {name: slow, classes: [other], signal: ttft, threshold: 2s, objective: 80%}
-  - {name: pace, classes: [chat], signal: tpot, threshold: 50ms, objective: 99%}
-  - {name: flow, classes: [chat], signal: itl_p95, threshold: 250ms, objective: 99%}
-  - {name: admitted, classes: [chat], signal: queue, threshold: 1s, objective: 99%}
-  - {name: read, classes: [chat], signal: prefill, threshold: 3s, objective: 99%}
-  - {name: written, classes: [chat], signal: decode, threshold: 9s, objective: 99%}
-"""
-)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +22,7 @@ slos:
     ],
 )
 def test_the_thresholds_of_the_slo_file_are_drawn(title: str, seconds: list[float]) -> None:
-    drawn_panel = panel(BOARD, title, STRICT)
+    drawn_panel = panel(BOARD, title, loads(STRICT_SLOS))
     assert limits(drawn_panel) == seconds
     assert drawn_panel["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"] == {"mode": "dashed"}
 

@@ -1,29 +1,19 @@
 from dashboards.boards.slo_overview import BOARD
 from dashboards.panels.range_totals import range_total_queries
 from exporters.slos import loads
-from tests.dashboards.dashboard_files import page_of
+from tests.dashboards.dashboard_files import STRICT_SLOS, page_of
 from tests.dashboards.promql_history import limits, panel
-
-STRICTER = """
-version: 1
-period: 30d
-first_token_timeout: 20s
-classes: [{name: chat}]
-slos:
-  - {name: fast, classes: [chat], signal: ttft, threshold: 300ms, objective: 99%}
-  - {name: slow, classes: [other], signal: ttft, threshold: 2s, objective: 80%}
-"""
 
 
 def test_thresholds_come_from_the_slo_file() -> None:
-    spec = loads(STRICTER)
+    spec = loads(STRICT_SLOS)
     assert limits(panel(BOARD, "Oldest wait", spec)) == [0.3, 20.0]
     assert limits(panel(BOARD, "Goodput now", spec)) == [0.6, 0.8]
     assert limits(panel(BOARD, "Burn rate", spec)) == [1, 6, 14.4]
 
 
 def test_an_slo_file_without_a_ttft_slo_has_no_ttft_threshold() -> None:
-    spec = loads(STRICTER.replace("signal: ttft", "signal: e2e"))
+    spec = loads(STRICT_SLOS.replace("signal: ttft", "signal: e2e"))
     assert limits(panel(BOARD, "Time to first token", spec)) == []
     assert limits(panel(BOARD, "Oldest wait", spec)) == [20.0]
 
