@@ -14,6 +14,7 @@ from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.label_selectors import ENGINE_LABELS, PER_ENGINE, RATE, cache_hit_ratio, select_engine, select_sidecar
 from dashboards.layout import Row
+from dashboards.panels.engine_load import kv_cache_panel
 from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
 from exporters.signals import Label, Signal
@@ -146,15 +147,11 @@ def preemptions() -> timeseries.Panel:
 
 
 def kv_cache() -> timeseries.Panel:
-    text = describe(
+    text = (
         "Which rank has no room left? Share of the KV cache in use. Near 100 % new requests queue and running ones "
-        "are preempted.",
-        may_be_empty="some engines expose no KV cache",
+        "are preempted."
     )
-    panel = style.ratio_panel(PanelTitle.KV_CACHE, text, 8)
-    return style.with_threshold_lines(
-        panel.with_target(query(_max(_RANK_LABELS, signals.ENGINE_KV_USAGE), _PER_RANK)), (KV_CACHE_FULL, WARN)
-    )
+    return kv_cache_panel(PanelTitle.KV_CACHE, text, _max(_RANK_LABELS, signals.ENGINE_KV_USAGE), _PER_RANK)
 
 
 def kv_tokens() -> timeseries.Panel:

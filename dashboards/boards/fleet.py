@@ -15,6 +15,7 @@ from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.label_selectors import ENGINE_LABELS, PER_ENGINE, RATE, cache_hit_ratio, select_engine, select_sidecar
 from dashboards.layout import Row
+from dashboards.panels.engine_load import kv_cache_panel
 from dashboards.panels.latency import thresholds_of
 from dashboards.panels.slo_status import goodput_limits, goodput_lines
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, describe, query
@@ -158,14 +159,8 @@ def waiting() -> timeseries.Panel:
 
 
 def kv_cache() -> timeseries.Panel:
-    text = describe(
-        "Which engine has no room left? Share of the KV cache in use, the fullest rank of each engine.",
-        may_be_empty="some engines expose no KV cache",
-    )
-    panel = style.ratio_panel("KV cache by engine", text, 12)
-    return style.with_threshold_lines(
-        panel.with_target(query(_max(signals.ENGINE_KV_USAGE), PER_ENGINE)), (KV_CACHE_FULL, WARN)
-    )
+    text = "Which engine has no room left? Share of the KV cache in use, the fullest rank of each engine."
+    return kv_cache_panel("KV cache by engine", text, _max(signals.ENGINE_KV_USAGE), PER_ENGINE, 12)
 
 
 def settings() -> table.Panel:

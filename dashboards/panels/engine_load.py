@@ -24,14 +24,19 @@ def batch() -> timeseries.Panel:
 
 
 def kv_cache() -> timeseries.Panel:
-    text = describe(
+    text = (
         "Is there room for more requests? Share of the KV cache in use, the fullest rank. Near 100 % new requests "
-        "queue and running ones are preempted.",
-        may_be_empty="some engines expose no KV cache",
+        "queue and running ones are preempted."
     )
     fullest = max_by(select_model(signals.ENGINE_KV_USAGE), [Label.ENGINE])
-    panel = style.ratio_panel("Engine: KV cache in use", text, 8)
-    return style.with_threshold_lines(panel.with_target(query(fullest, "{{engine}}")), (KV_CACHE_FULL, WARN))
+    return kv_cache_panel("Engine: KV cache in use", text, fullest, "{{engine}}")
+
+
+def kv_cache_panel(title: str, text: str, usage: str, legend: str, width: int = 8) -> timeseries.Panel:
+    """The usage of the KV cache, with the threshold of the alert."""
+    text = describe(text, may_be_empty="some engines expose no KV cache")
+    panel = style.ratio_panel(title, text, width).with_target(query(usage, legend))
+    return style.with_threshold_lines(panel, (KV_CACHE_FULL, WARN))
 
 
 def prefix_cache() -> timeseries.Panel:
