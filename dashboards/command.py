@@ -15,7 +15,8 @@ from dashboards.audit import Finding, audit, read_checks
 from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, config_map, parse_placement
 from dashboards.dashboard_reader import TimeRange
-from exporters.errors import UsageError, parse_flag, system_reason
+from dashboards.output_files import write_file
+from exporters.errors import UsageError, parse_flag
 from exporters.prometheus_api import Prometheus
 from exporters.quantities import parse_duration
 from exporters.slos import SHIPPED, load
@@ -122,20 +123,6 @@ def _render(arguments: argparse.Namespace) -> int:
         else:
             write_file(Path(arguments.out) / name, text)
     return 0
-
-
-def write_file(path: Path, text: str) -> None:
-    """Write a file, create its folder, and print its path.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
-    print(path, flush=True)
 
 
 def _audit(arguments: argparse.Namespace) -> int:

@@ -16,8 +16,8 @@ from aiohttp import web
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from dashboards.command import write_file
 from dashboards.dashboard_reader import TimeRange, read_dashboards
+from dashboards.output_files import write_file
 from dashboards.preview.chromium import BrowserError, browser
 from dashboards.preview.document import document
 from dashboards.preview.html_page import PageSet
