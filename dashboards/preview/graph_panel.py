@@ -39,26 +39,18 @@ def graph(
 ) -> dict[str, Any]:
     """Series, axes, thresholds and legend, in the coordinates of the plot."""
     series = [line for line in _series(frames, configs) if line.is_visible]
+    keys = list(dict.fromkeys(map(_axis_key, series)))
     # at most two axes: further units share the second
-    keys = list(dict.fromkeys(_axis_key(line) for line in series))
     numbers = [min(keys.index(_axis_key(line)), 1) for line in series]
-    axes = [
-        _axis(
-            [line for line, axis_index in zip(series, numbers, strict=True) if axis_index == number], tick_count(panel)
-        )
-        for number in sorted(set(numbers))
-    ]
+    axes = []
+    for number in sorted(set(numbers)):
+        lines = [line for line, line_number in zip(series, numbers, strict=True) if line_number == number]
+        axes.append(_axis(lines, tick_count(panel), is_right=number == 1))
     return {
         "start": grid.start * 1000,
         "step": grid.step * 1000,
-        "axes": [
-            {**axis_json, "side": "right" if number else axis_json["side"]}
-            for number, (_, axis_json) in enumerate(axes)
-        ],
-        "series": [
-            _line(line, axes[axis_index][0], number=axis_index)
-            for line, axis_index in zip(series, numbers, strict=True)
-        ],
+        "axes": [axis_json for _, axis_json in axes],
+        "series": [_line(line, axes[number][0], number) for line, number in zip(series, numbers, strict=True)],
         "limits": _limits(series[0].config, axes[0][0]) if series else [],
         "legend": _legend(panel, series),
         "order": (panel.get("options", {}).get("tooltip") or {}).get("sort", "none"),
@@ -88,7 +80,7 @@ def _axis_key(line: _Series) -> tuple[str, bool]:
     return str(line.config.settings.get("unit", "")), line.config.custom("axisPlacement") == "right"
 
 
-def _axis(series: list[_Series], most: int) -> tuple[Axis, dict[str, Any]]:
+def _axis(series: list[_Series], most: int, *, is_right: bool) -> tuple[Axis, dict[str, Any]]:
     config = series[0].config
     axis = axis_of(config, _axis_values(series))
     ticks = axis.scale.ticks(axis.low, axis.high, most, str(config.settings.get("unit", "")))
@@ -97,7 +89,7 @@ def _axis(series: list[_Series], most: int) -> tuple[Axis, dict[str, Any]]:
         "at": [axis.scale.place(tick) for tick in ticks],
         "text": labels(ticks, config),
         "title": str(config.custom("axisLabel") or ""),
-        "side": "right" if config.custom("axisPlacement") == "right" else "left",
+        "side": "right" if is_right or config.custom("axisPlacement") == "right" else "left",
     }
 
 
@@ -114,9 +106,8 @@ def _axis_values(series: Iterable[_Series]) -> Iterable[float]:
         yield from sums
 
 
-def _line(line: _Series, axis: Axis, *, number: int) -> dict[str, Any]:
+def _line(line: _Series, axis: Axis, number: int) -> dict[str, Any]:
     config = line.config
-    bars = config.custom("drawStyle") == "bars"
     return {
         "name": line.title,
         "colour": line.colour,
@@ -127,7 +118,7 @@ def _line(line: _Series, axis: Axis, *, number: int) -> dict[str, Any]:
         "fill": float(config.custom("fillOpacity", 0)) / 100,
         "width": float(config.custom("lineWidth", 1)),
         "dash": (config.custom("lineStyle") or {}).get("fill") in {"dash", "dot"},
-        "bars": bars,
+        "bars": config.custom("drawStyle") == "bars",
         "points": config.custom("drawStyle") == "points" or config.custom("showPoints") == "always",
         "steps": config.custom("lineInterpolation") in {"stepAfter", "stepBefore"},
         "join": config.custom("spanNulls") is True,
