@@ -24,7 +24,7 @@ demo: setup
 # Pictures of every dashboard over the demo's data; they need Chromium.
 pictures: setup
 	$(BIN)/vllm-slo demo --png
-	cp .lab/run/dashboards/*.png dashboards/pictures/
+	cp .lab/run/dashboards/*.png docs/pictures/
 
 # All tests, on every core; WORKERS=0 runs them one after the other. COVERAGE=1 prints what no test reaches.
 WORKERS ?= auto

@@ -11,18 +11,18 @@ from exporters.slos import SloFile
 
 
 def annotations(spec: SloFile) -> tuple[dashboard.AnnotationQuery, ...]:
-    """The annotations that every dashboard carries; the step is the scrape interval, so that none is missed."""
+    """The annotations of every dashboard; the step is the scrape interval, so that no sample is skipped."""
     step = spell_duration(spec.scrape_interval)
+    starts = f"{signals.ENGINE_START_TIME.name} * 1000"
     return (
-        _point_annotation(
-            config_change_query(), "Config changes", "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step
-        ),
-        _point_annotation(
-            f"{signals.ENGINE_START_TIME.name} * 1000", "Engine starts", "engine started", "{{engine}}", step
-        ),
-        _region_annotation(_firing(Severity.PAGE), "Pages", "{{alertname}}", "page", step),
-        _region_annotation(_firing(Severity.TICKET), "Tickets", "{{alertname}}", "ticket", step).enable(False),
-        _region_annotation(signals.LOAD_RUN.name, "Load tests", "load test: {{scenario}}", "run {{run}}", step),
+        # the values of these two queries are the times in milliseconds, independent of the scrape
+        _annotation(
+            "Config changes", config_change_query(), "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step
+        ).use_value_for_time(True),
+        _annotation("Engine starts", starts, "engine started", "{{engine}}", step).use_value_for_time(True),
+        _annotation("Pages", _firing(Severity.PAGE), "{{alertname}}", "page", step),
+        _annotation("Tickets", _firing(Severity.TICKET), "{{alertname}}", "ticket", step).enable(False),
+        _annotation("Load tests", signals.LOAD_RUN.name, "load test: {{scenario}}", "run {{run}}", step),
     )
 
 
@@ -32,21 +32,12 @@ def config_change_query() -> str:
 
 
 def _firing(severity: Severity) -> str:
-    """One region an alert for all SLOs and classes: one region each would cover the curves in an incident."""
+    """One region per alert name: a region per SLO and class would cover the curves in an incident."""
     return f'max by (alertname) ({FIRING}{{alertstate="firing",{Label.SEVERITY}="{severity}"}})'
 
 
-def _point_annotation(expression: str, name: str, title: str, text: str, step: str) -> dashboard.AnnotationQuery:
-    """Points at the values of the query, which are times in milliseconds, independent of the scrape."""
-    return _annotation(expression, name, title, text, step).use_value_for_time(True)
-
-
-def _region_annotation(expression: str, name: str, title: str, text: str, step: str) -> dashboard.AnnotationQuery:
+def _annotation(name: str, expression: str, title: str, text: str, step: str) -> dashboard.AnnotationQuery:
     """Regions while the query has a value above 0."""
-    return _annotation(expression, name, title, text, step)
-
-
-def _annotation(expression: str, name: str, title: str, text: str, step: str) -> dashboard.AnnotationQuery:
     return (
         dashboard.AnnotationQuery()
         .name(name)
@@ -54,7 +45,8 @@ def _annotation(expression: str, name: str, title: str, text: str, step: str) ->
         .enable(True)
         .icon_color(ANNOTATION_COLOURS[name])
         .target(query(expression, "").ref_id("Anno"))
-        .expr(expression)  # older releases read the query here, newer ones in `target`
+        # older releases of Grafana read the query here, newer ones in `target`
+        .expr(expression)
         .step(step)
         .title_format(title)
         .text_format(text)

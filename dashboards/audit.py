@@ -11,17 +11,17 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from dashboards.dashboard_reader import Check, TimeRange, api_request, checks_of, read_dashboards
-from dashboards.interpolation import UnknownVariableError, expand, first_option, intervals
+from dashboards.dashboard_reader import Check, QueryType, TimeRange, api_request, checks_of, read_dashboards
+from dashboards.interpolation import UnknownVariableError, expand, intervals, options_from
 from exporters.prometheus_api import Prometheus, QueryError
 
-# Overlaps network and evaluation without loading a server that also evaluates the alerts.
+# Overlaps network and evaluation; more would slow down the evaluation of alerts.
 _CONCURRENCY = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one request returned: `samples` leaves out NaN, which is drawn as nothing; `error` when it failed."""
+    """The response to one request; `samples` does not count NaN, which Grafana does not draw."""
 
     series: int
     samples: int
@@ -48,7 +48,7 @@ class Finding:
         if self.measurement.samples:
             return "ok"
         if self.check.may_be_empty:
-            return f"empty, may be: {self.check.may_be_empty}"
+            return f"empty, allowed: {self.check.may_be_empty}"
         return "empty: only NaN" if self.measurement.series else "empty"
 
 
@@ -70,18 +70,18 @@ def audit(
 
 
 def query_result_values(checks: Iterable[Check], prometheus: Prometheus, time_range: TimeRange) -> dict[str, str]:
-    """The initial values of variables over query results: the first line of each; a query may name earlier variables.
+    """The initial values of query result variables; a query may refer to earlier variables.
 
     Raises:
         UsageError: the server is not reachable.
     """
     values: dict[str, str] = {}
     for check in checks:
-        if check.variable:
-            with suppress(UnknownVariableError, QueryError):  # the check itself reports it
-                text = _expanded(replace(check, values={**check.values, **values}), time_range)
-                data = prometheus.get("/api/v1/query", {"query": text, "time": f"{time_range.end:.3f}"})
-                if (value := first_option(data, check.pattern)) is not None:
+        if check.query_type is QueryType.QUERY_RESULT:
+            # the check itself reports a failure
+            with suppress(UnknownVariableError, QueryError):
+                request = _request(replace(check, values={**check.values, **values}), time_range)
+                for _, value in options_from(prometheus.get(*request), check.pattern)[:1]:
                     values[check.variable] = value
     return values
 
@@ -90,24 +90,21 @@ def read_checks(folder: Path) -> list[Check]:
     """The checks of every dashboard in a folder.
 
     Raises:
-        UsageError: there is none, or a file is no dashboard.
+        UsageError: there is none, or a file is not a dashboard.
     """
     return [check for dashboard in read_dashboards(folder).values() for check in checks_of(dashboard)]
 
 
 def _run(check: Check, prometheus: Prometheus, time_range: TimeRange) -> Measurement:
     try:
-        text = _expanded(check, time_range)
-    except UnknownVariableError as error:
+        request = _request(check, time_range)
+    except (UnknownVariableError, QueryError) as error:
         return Measurement(0, 0, 0.0, str(error))
-    parameters = api_request(check.query_type, text, time_range)
-    if parameters is None:
-        return Measurement(0, 0, 0.0, f"{text!r} is no label_values(series, label)")
-    return measure(prometheus, *parameters)
+    return measure(prometheus, *request)
 
 
 def measure(prometheus: Prometheus, path: str, parameters: Mapping[str, str]) -> Measurement:
-    """What one request returns, and how long it takes.
+    """Send one request and measure it.
 
     Raises:
         UsageError: the server is not reachable.
@@ -128,7 +125,7 @@ def _count(data: Any) -> tuple[int, int]:
             return len(counts), sum(counts)
         case {"resultType": "scalar" | "string", "result": [_, value]}:
             return 1, int(_is_number(value))
-        case [*values]:  # the values of a label
+        case [*values]:
             return len(values), len(values)
         case _:
             return 0, 0
@@ -138,8 +135,10 @@ def _is_number(value: str) -> bool:
     try:
         return not math.isnan(float(value))
     except ValueError:
-        return True  # a string, or a native histogram
+        # a string, or a native histogram
+        return True
 
 
-def _expanded(check: Check, time_range: TimeRange) -> str:
-    return expand(check.expression, {**check.values, **intervals(time_range.seconds, time_range.scrape_interval)})
+def _request(check: Check, time_range: TimeRange) -> tuple[str, dict[str, str]]:
+    values = {**check.values, **intervals(time_range.seconds, time_range.scrape_interval)}
+    return api_request(check.query_type, expand(check.expression, values), time_range)

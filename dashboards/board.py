@@ -1,4 +1,4 @@
-"""What every dashboard has: its uid, variables, annotations, and a link to the others."""
+"""The parts of every dashboard: uid, variables, annotations, and links to the other dashboards."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +13,13 @@ from exporters.signals import Label
 from exporters.slos import SloFile
 
 TAG = "vllm-slo"
-"""The tag by which the dashboards link to each other."""
+"""The tag that Grafana uses for the links between the dashboards."""
 
 _VARIABLES: dict[Label, Callable[[], dashboard.QueryVariable]] = {
     Label.MODEL: lambda: layout.label_variable(Label.MODEL, signals.IN_FLIGHT),
     Label.CLASS: lambda: layout.label_variable(Label.CLASS, signals.IN_FLIGHT, Label.MODEL),
-    Label.TENANT: lambda: layout.label_variable(Label.TENANT, signals.GOODPUT_EVENTS, Label.MODEL, Label.CLASS),
     Label.INSTANCE: lambda: layout.label_variable(Label.INSTANCE, signals.SIDECAR_BUILD),
-    # an engine that was never up has no other series
+    # the only series of an engine that was never up
     Label.ENGINE: lambda: layout.label_variable(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
     Label.WINDOW: lambda: layout.label_variable(Label.WINDOW, signals.SLO_BURN_RATE, Label.MODEL, Label.CLASS),
 }
@@ -34,10 +33,10 @@ class Board:
     title: str
     description: str
     variables: tuple[Label, ...]
-    """Those of `_VARIABLES` that its queries use; a variable refers to earlier ones, so `model` comes first."""
+    """The keys of `_VARIABLES` that its queries use; a variable refers to earlier ones, so `model` is first."""
     rows: Callable[[SloFile], tuple[layout.Row, ...]]
     own_variables: tuple[Callable[[], layout.Variable], ...] = ()
-    """Variables of this dashboard only, after the others."""
+    """Variables that only this dashboard has, after the others."""
     time_from: str = "now-1h"
     refresh: str = "10s"
 
@@ -46,7 +45,9 @@ class Board:
         return f"{self.uid.removeprefix('vllm-')}.json"
 
     def build(self, spec: SloFile) -> model.Dashboard:
-        """The dashboard for one SLO file, from which thresholds and colours of classes come."""
+        """The dashboard for one SLO file, which determines thresholds and colours of classes."""
+        links = dashboard.DashboardLink("Dashboards").type(model.DashboardLinkType.DASHBOARDS).tags([TAG])
+        links.keep_time(True).include_vars(True)
         frame = (
             dashboard.Dashboard(self.title)
             .uid(self.uid)
@@ -57,8 +58,8 @@ class Board:
             .refresh(self.refresh)
             .tooltip(model.DashboardCursorSync.CROSSHAIR)
             .readonly()
-            .link(_dashboards_link())
-            .with_variable(layout.datasource_variable())
+            .link(links)
+            .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
         )
         for variable in (*(_VARIABLES[label] for label in self.variables), *self.own_variables):
             frame.with_variable(variable())
@@ -67,15 +68,5 @@ class Board:
         return layout.arrange(frame, self.rows(spec))
 
     def render(self, spec: SloFile) -> str:
-        """The dashboard's file: the same SLO file gives the same bytes."""
+        """The dashboard as JSON; deterministic for an SLO file."""
         return layout.to_json(self.build(spec))
-
-
-def _dashboards_link() -> dashboard.DashboardLink:
-    return (
-        dashboard.DashboardLink("Dashboards")
-        .type(model.DashboardLinkType.DASHBOARDS)
-        .tags([TAG])
-        .keep_time(True)
-        .include_vars(True)
-    )

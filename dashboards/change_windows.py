@@ -1,7 +1,6 @@
-"""Variables that select a config change and two equal windows, before and after it; the restart between is left out.
+"""Variables that select a config change and two equal windows before and after it, without the restart between them.
 
-PromQL accepts only a literal number after `@`, so the windows are variables of the dashboard, each the result of a
-query that refers to earlier ones.
+PromQL accepts only a literal number after `@`, so each window is a variable over the result of a query.
 """
 
 from collections.abc import Callable
@@ -11,16 +10,16 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as model
 
 from alerts.promql import max_by
-from dashboards.style import DATASOURCE
+from dashboards.layout import query_variable
 from exporters import signals
 from exporters.signals import Label
 
 SETTLE = 30
-"""Seconds for which an engine must be up before it counts as settled; the window after a config change begins then."""
+"""Seconds between the start of the engine and the start of the window after a config change."""
 
 _LONGEST_START = 3600
 _LONGEST_OUTAGE = 86400
-"""Seconds after and before a config change in which its restart is searched."""
+"""Seconds after and before a config change in which to look for its restart."""
 
 _WINDOWS = {"5m": 300, "10m": 600, "30m": 1800, "1h": 3600, "6h": 21600}
 _CONFIG_CHANGES = signals.ENGINE_CONFIG_CHANGE.name
@@ -29,7 +28,7 @@ _CHANGES_IN_RANGE = f"last_over_time({_CONFIG_CHANGES}[$__range]) > (time() - $_
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One of the windows as PromQL modifiers: of its start, its end, and its whole length."""
+    """One of the windows, as PromQL modifiers for its start, its end, and its whole length."""
 
     start: str
     end: str
@@ -44,13 +43,13 @@ AFTER = Window("@ $after", "@ $after offset -${length}s")
 
 
 def selected_change() -> str:
-    """Every setting that changed in the selected config change, and its time in unix milliseconds."""
+    """The settings that the selected config change has changed; the value is its time in unix milliseconds."""
     changed = max_by(f"last_over_time({_CONFIG_CHANGES}[$__range])", [Label.SETTING, Label.OLD, Label.NEW])
     return f"({changed} == $change) * 1000"
 
 
 def _change_variable() -> dashboard.QueryVariable:
-    """The newest first; without one, the end of the time range, so that all queries stay valid."""
+    """The newest first; if there is none, the end of the time range, so that all queries stay valid."""
     labelled = f'label_join({_CHANGES_IN_RANGE}, "{Label.NEW}", " → ", "{Label.OLD}", "{Label.NEW}")'
     labelled = f'label_join({labelled}, "{Label.SETTING}", ": ", "{Label.SETTING}", "{Label.NEW}")'
     no_change = f'label_replace(vector(time()), "{Label.SETTING}", "none in the time shown", "", "")'
@@ -71,29 +70,30 @@ def _window_variable() -> dashboard.CustomVariable:
 
 
 def _before_variable() -> dashboard.QueryVariable:
-    """When an engine was last up before the config change: a restart begins before the new process does."""
-    answers = f"vector(time()) and max({signals.ENGINE_UP.name}) == 1"
-    return _scalar_variable("before", f"max_over_time(({answers})[{_LONGEST_OUTAGE}s:5s] @ $change) or vector($change)")
+    """The last time before the config change at which an engine was up: the restart begins before the change."""
+    up = f"vector(time()) and max({signals.ENGINE_UP.name}) == 1"
+    return _scalar_variable("before", f"max_over_time(({up})[{_LONGEST_OUTAGE}s:5s] @ $change) or vector($change)")
 
 
 def _after_variable() -> dashboard.QueryVariable:
-    """When an engine had been up for `SETTLE` after the config change."""
+    """The first time after the config change at which an engine had been up for `SETTLE`."""
     settled = f"vector(time()) and max(min_over_time({signals.ENGINE_UP.name}[{SETTLE}s])) == 1"
     window = f"[{_LONGEST_START}s:5s] @ $change offset -{_LONGEST_START + SETTLE}s"
     return _scalar_variable("after", f"min_over_time(({settled}){window}) or vector($change + {SETTLE})")
 
 
 def _length_variable() -> dashboard.QueryVariable:
-    """The selected length, cut to what the records, the time shown and other config changes leave on both sides."""
-    scraped = f"(vector(time()) and count({signals.ENGINE_UP.name}))[${{span}}s5000ms:5s]"  # 5 s are one step
-    room = "vector($span)"
+    """The selected length, limited by the stored data, the time range and other config changes on both sides."""
+    # the range is one step of 5 s longer than the window
+    scraped = f"(vector(time()) and count({signals.ENGINE_UP.name}))[${{span}}s5000ms:5s]"
+    length = "vector($span)"
     for limit in (
         f"$before - scalar(min_over_time({scraped} @ $before) or vector($before))",
         f"$before - scalar(max({_CONFIG_CHANGES} @ $change < $before) or vector(0)) - {SETTLE}",
         f"scalar(min({_CONFIG_CHANGES} > $after) or vector(time())) - $after",
     ):
-        room = f"clamp_max({room}, {limit})"
-    return _scalar_variable("length", f"floor(clamp_min({room}, 1))")
+        length = f"clamp_max({length}, {limit})"
+    return _scalar_variable("length", f"floor(clamp_min({length}, 1))")
 
 
 VARIABLES: tuple[Callable[[], dashboard.QueryVariable | dashboard.CustomVariable], ...] = (
@@ -110,14 +110,8 @@ def _scalar_variable(name: str, expression: str) -> dashboard.QueryVariable:
 
 
 def _query_result_variable(name: str, expression: str) -> dashboard.QueryVariable:
-    """A variable over the result of a query, which replaces the value in the file."""
-    query = f"query_result({expression})"
     return (
-        dashboard.QueryVariable(name)
-        .datasource(DATASOURCE)
-        .query({"qryType": 5, "query": query, "refId": f"Variable-{name}"})  # 5: a classic query, as text
-        .definition(query)
-        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        query_variable(name, f"query_result({expression})")
         .sort(model.VariableSort.DISABLED)
         .current(model.VariableOption(selected=True, text="1", value="1"))
     )

@@ -15,7 +15,8 @@ from dashboards.audit import Finding, audit, read_checks
 from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, config_map, parse_placement
 from dashboards.dashboard_reader import TimeRange
-from exporters.errors import UsageError, parse_flag, system_reason
+from dashboards.output_files import write_file
+from exporters.errors import UsageError, parse_flag
 from exporters.prometheus_api import Prometheus
 from exporters.quantities import parse_duration
 from exporters.slos import SHIPPED, load
@@ -25,15 +26,15 @@ GENERATED = Path(__file__).parent / "generated"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(metavar="ACTION", required=True)
-    render = commands.add_parser("render", help="write the dashboards' files", description="Write Grafana dashboards.")
+    render = commands.add_parser("render", help="write the dashboards", description="Write the Grafana dashboards.")
     render.add_argument(
-        "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the one shipped)"
+        "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the shipped one)"
     )
     render.add_argument(
         "--out",
         default="dashboards/generated",
         metavar="DIR",
-        help="default: %(default)s; ConfigMaps also go to standard output: -",
+        help="output folder, or - to print ConfigMaps (default: %(default)s)",
     )
     render.add_argument(
         "--format",
@@ -41,55 +42,67 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="plain",
         help="JSON for Grafana's provisioning, or ConfigMaps for its sidecar in Kubernetes (default: %(default)s)",
     )
-    render.add_argument("--namespace", metavar="NAME", help="of the ConfigMaps (default: kubectl's)")
+    render.add_argument("--namespace", metavar="NAME", help="namespace of the ConfigMaps (default: kubectl's)")
     render.add_argument(
-        "--label", action="append", default=[], metavar="KEY=VALUE", help="beside grafana_dashboard=1 (repeatable)"
+        "--label",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="label of the ConfigMaps, in addition to grafana_dashboard=1 (repeatable)",
     )
-    render.add_argument("--folder", metavar="NAME", help=f"of Grafana, for the dashboards (default: {FOLDER})")
+    render.add_argument("--folder", metavar="NAME", help=f"Grafana folder of the dashboards (default: {FOLDER})")
     render.set_defaults(run=_render)
     audit_parser = commands.add_parser(
         "audit",
         help="run every query on a live Prometheus",
-        description="Run every query on a live Prometheus. Exit code 1 when one is empty or fails.",
+        description="Run every query on a live Prometheus. Exit code 1 if a query is empty or fails.",
     )
     _add_live_flags(audit_parser)
+    audit_parser.add_argument("--slow", default="1s", metavar="TIME", help="flag slower queries (default: %(default)s)")
     audit_parser.add_argument(
-        "--slow", default="1s", metavar="TIME", help="flag a query above it (default: %(default)s)"
-    )
-    audit_parser.add_argument(
-        "--strict", action="store_true", help="also fail on a query that is slow, or that may rightly be empty"
+        "--strict", action="store_true", help="also fail on slow queries, and on empty ones of panels that may be empty"
     )
     audit_parser.set_defaults(run=_audit)
     preview = commands.add_parser(
         "preview",
-        help="draw the dashboards without a Grafana",
-        description="Draw the dashboards without a Grafana: as pages that need nothing but themselves, or served.",
+        help="draw the dashboards without Grafana",
+        description="Draw the dashboards without Grafana: as self-contained HTML pages, or over HTTP.",
     )
     _add_live_flags(preview)
     preview.add_argument(
-        "--var", action="append", default=[], metavar="NAME=VALUE", help="choice of a variable (repeatable)"
+        "--var", action="append", default=[], metavar="NAME=VALUE", help="value of a variable (repeatable)"
     )
-    preview.add_argument("--out", type=Path, default=Path("preview"), metavar="DIR", help="default: %(default)s")
-    preview.add_argument("--png", action="store_true", help="also a picture of each page, through Chromium")
+    preview.add_argument(
+        "--out", type=Path, default=Path("preview"), metavar="DIR", help="output folder (default: %(default)s)"
+    )
+    preview.add_argument("--png", action="store_true", help="also write a screenshot of each page; needs Chromium")
     preview.add_argument(
         "--serve",
         nargs="?",
         const="127.0.0.1:3001",
         metavar="HOST:PORT",
-        help="serve pages that ask again, instead of writing them (default address: %(const)s)",
+        help="serve pages with live data instead of writing files (default address: %(const)s)",
     )
-    preview.add_argument("--refresh", default="10s", metavar="TIME", help="of served pages (default: %(default)s)")
+    preview.add_argument(
+        "--refresh", default="10s", metavar="TIME", help="interval with --serve (default: %(default)s)"
+    )
     preview.set_defaults(run=_preview)
 
 
 def _add_live_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--prometheus", required=True, metavar="URL", help="such as http://127.0.0.1:9090")
-    parser.add_argument("--dashboards", type=Path, default=GENERATED, metavar="DIR", help="default: the ones shipped")
-    parser.add_argument("--range", default="15m", metavar="TIME", help="how far to look back (default: %(default)s)")
-    parser.add_argument("--from", dest="start", metavar="TIME", help="instead of --range: unix seconds or ISO 8601")
-    parser.add_argument("--to", dest="end", metavar="TIME", help="end of the time looked at (default: now)")
+    parser.add_argument("--prometheus", required=True, metavar="URL", help="base URL, such as http://127.0.0.1:9090")
     parser.add_argument(
-        "--scrape-interval", default="15s", metavar="TIME", help="of the targets, for rates (default: %(default)s)"
+        "--dashboards",
+        type=Path,
+        default=GENERATED,
+        metavar="DIR",
+        help="input folder (default: shipped)",
+    )
+    parser.add_argument("--range", default="15m", metavar="TIME", help="length of time range (default: %(default)s)")
+    parser.add_argument("--from", dest="start", metavar="TIME", help="instead of --range: unix seconds or ISO 8601")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="end of the time range (default: now)")
+    parser.add_argument(
+        "--scrape-interval", default="15s", metavar="TIME", help="interval of the targets (default: %(default)s)"
     )
 
 
@@ -98,13 +111,9 @@ def _render(arguments: argparse.Namespace) -> int:
     placement = parse_placement(arguments.namespace, arguments.label, arguments.folder)
     if arguments.format == "plain":
         if arguments.namespace or arguments.label or arguments.folder:
-            raise UsageError(
-                "--namespace, --label, --folder: a plain dashboard has none of these; add --format configmap"
-            )
+            raise UsageError("--namespace, --label, --folder: these need --format configmap")
         if arguments.out == "-":
-            raise UsageError(
-                "--out -: several dashboards are no one JSON document; give a folder, or add --format configmap"
-            )
+            raise UsageError("--out -: plain dashboards need a folder; give one, or add --format configmap")
     for board in BOARDS:
         text, name = board.render(spec), board.file_name
         if arguments.format == "configmap":
@@ -112,17 +121,8 @@ def _render(arguments: argparse.Namespace) -> int:
         if arguments.out == "-":
             print(text, end="")
         else:
-            print(_write(Path(arguments.out) / name, text))
+            write_file(Path(arguments.out) / name, text)
     return 0
-
-
-def _write(path: Path, text: str) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
-    return path
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -140,7 +140,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _preview(arguments: argparse.Namespace) -> int:
-    from dashboards.preview.command import preview  # noqa: PLC0415 - a charting library, for those who draw only
+    from dashboards.preview.command import preview  # noqa: PLC0415 - only this action needs the charting library
 
     refresh = _seconds("--refresh", arguments.refresh)
     return preview(arguments, _prometheus(arguments), lambda: _time_range(arguments), refresh)
@@ -149,7 +149,7 @@ def _preview(arguments: argparse.Namespace) -> int:
 def _prometheus(arguments: argparse.Namespace) -> Prometheus:
     if urlsplit(arguments.prometheus).scheme not in {"http", "https"}:
         raise UsageError(
-            f"--prometheus: {arguments.prometheus!r} is no web address; write one such as http://127.0.0.1:9090"
+            f"--prometheus: {arguments.prometheus!r} is not an HTTP URL; write one such as http://127.0.0.1:9090"
         )
     return Prometheus(arguments.prometheus)
 
@@ -160,12 +160,12 @@ def _table(findings: list[Finding], slow: float, *, strict: bool) -> Table:
         table.add_column(column, justify="right")
     table.add_column("verdict", overflow="fold")
     for finding in findings:
-        audit_parser, measurement = finding.check, finding.measurement
+        check, measurement = finding.check, finding.measurement
         late = measurement.seconds > slow
         table.add_row(
-            audit_parser.dashboard,
-            audit_parser.panel,
-            audit_parser.ref,
+            check.dashboard,
+            check.panel,
+            check.ref,
             str(measurement.series),
             str(measurement.samples),
             f"{measurement.seconds:.3f}",
@@ -181,7 +181,7 @@ def _time_range(arguments: argparse.Namespace) -> TimeRange:
         end - _seconds("--range", arguments.range) if arguments.start is None else _timestamp("--from", arguments.start)
     )
     if start >= end:
-        raise UsageError("--from: is not before --to; give the earlier time to --from")
+        raise UsageError("--from: must be before --to")
     return TimeRange(start, end, _seconds("--scrape-interval", arguments.scrape_interval))
 
 
@@ -198,5 +198,5 @@ def _timestamp(flag: str, text: str) -> float:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except ValueError as error:
         raise UsageError(
-            f"{flag}: {text!r} is no time; write unix seconds or ISO 8601, such as 2026-01-31T12:00:00+00:00"
+            f"{flag}: {text!r} is not a time; write unix seconds or ISO 8601, such as 2026-01-31T12:00:00+00:00"
         ) from error

@@ -1,4 +1,4 @@
-"""Reads dashboards and lists their queries, with the request that Grafana makes for each."""
+"""Reads dashboards and lists their queries, with the request that Grafana sends for each."""
 
 import json
 import re
@@ -11,10 +11,10 @@ from typing import Any
 from dashboards.interpolation import step_of
 from dashboards.style import MAY_BE_EMPTY
 from exporters.errors import UsageError
+from exporters.prometheus_api import QueryError
 
 _LABEL_VALUES = re.compile(r"\s*label_values\(\s*(?:(?P<series>.+?)\s*,)?\s*(?P<label>\w+)\s*\)\s*", re.DOTALL)
-
-QUERY_RESULT = re.compile(r"query_result\((?P<expression>.+)\)\s*", re.DOTALL)
+_QUERY_RESULT = re.compile(r"query_result\((?P<expression>.+)\)\s*", re.DOTALL)
 
 
 class QueryType(StrEnum):
@@ -28,7 +28,7 @@ class QueryType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One query of a dashboard, with its variables unexpanded, and the reason for which it may be empty."""
+    """One query of a dashboard, with its variables unexpanded, and the reason why it may be empty."""
 
     dashboard: str
     panel: str
@@ -38,7 +38,7 @@ class Check:
     values: Mapping[str, str]
     may_be_empty: str = ""
     variable: str = ""
-    """The variable that takes its value from the result, by `pattern`."""
+    """The variable whose options are the result of the query, extracted by `pattern`."""
     pattern: str = ""
 
 
@@ -59,11 +59,11 @@ def read_dashboards(folder: Path) -> dict[str, dict[str, Any]]:
     """The dashboards of a folder by file name without suffix.
 
     Raises:
-        UsageError: there is none, or a file is no dashboard.
+        UsageError: there is none, or a file is not a dashboard.
     """
     files = sorted(folder.glob("*.json"))
     if not files:
-        raise UsageError(f"{folder}: holds no dashboard; write one with: vllm-slo dashboards render --out {folder}")
+        raise UsageError(f"{folder}: contains no dashboard; write one with: vllm-slo dashboards render --out {folder}")
     dashboards = {}
     for path in files:
         try:
@@ -71,7 +71,7 @@ def read_dashboards(folder: Path) -> dict[str, dict[str, Any]]:
         except (OSError, ValueError) as error:
             raise UsageError(f"{path}: cannot be read as JSON: {error}") from error
         if not isinstance(dashboard, dict) or "panels" not in dashboard:
-            raise UsageError(f"{path}: is no dashboard of the classic schema: it has no panels")
+            raise UsageError(f"{path}: is not a dashboard of the classic schema: it has no panels")
         dashboards[path.stem] = dashboard
     return dashboards
 
@@ -83,33 +83,51 @@ def checks_of(dashboard: Mapping[str, Any]) -> Iterator[Check]:
     values = {str(variable["name"]): default_value(variable) for variable in variables}
     for variable in variables:
         if variable["type"] == "query" and is_prometheus(variable):
-            text = variable["query"]["query"] if isinstance(variable["query"], dict) else variable["query"]
-            name = str(variable["name"])
-            if match := QUERY_RESULT.fullmatch(text):
-                options = {"variable": name, "pattern": str(variable.get("regex") or "")}
-                yield Check(
-                    title, f"variable {name}", "", match["expression"], QueryType.QUERY_RESULT, values, **options
-                )
-            else:
-                yield Check(title, f"variable {name}", "", text, QueryType.LABEL_VALUES, values)
-    for annotation in dashboard.get("annotations", {}).get("list", []):
-        text = annotation.get("target", {}).get("expr") or annotation.get("expr")
-        if text and is_prometheus(annotation):
-            # an annotation shows events, and there may be none
-            reason = "no such event in this time"
-            yield Check(title, f"annotation {annotation['name']}", "", text, QueryType.RANGE, values, reason)
+            query_type, text = variable_query(variable)
+            name, pattern = str(variable["name"]), str(variable.get("regex") or "")
+            yield Check(title, f"variable {name}", "", text, query_type, values, variable=name, pattern=pattern)
+    for annotation in annotations_of(dashboard):
+        name, text = f"annotation {annotation['name']}", annotation_query(annotation)
+        yield Check(title, name, "", text, QueryType.RANGE, values, "no event in the time range")
     for panel in panels_of(dashboard["panels"]):
         reason = str(panel.get("description", "")).partition(MAY_BE_EMPTY)[2].rstrip(".")
-        for target in panel.get("targets", []):
-            if target.get("expr") and is_prometheus(target if "datasource" in target else panel):
-                query_type, ref = query_type_of(target), target.get("refId", "")
-                yield Check(title, str(panel.get("title", "")), ref, target["expr"], query_type, values, reason)
+        for target in targets_of(panel):
+            query_type, ref = query_type_of(target), target.get("refId", "")
+            yield Check(title, str(panel.get("title", "")), ref, target["expr"], query_type, values, reason)
 
 
 def panels_of(panels: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     for panel in panels:
         yield panel
-        yield from panels_of(panel.get("panels", []))  # a collapsed row keeps its panels inside
+        # a collapsed row contains its panels
+        yield from panels_of(panel.get("panels", []))
+
+
+def variable_query(variable: Mapping[str, Any]) -> tuple[QueryType, str]:
+    query = variable.get("query")
+    text = str(query.get("query", "") if isinstance(query, Mapping) else query or "")
+    if match := _QUERY_RESULT.fullmatch(text):
+        return QueryType.QUERY_RESULT, match["expression"]
+    return QueryType.LABEL_VALUES, text
+
+
+def annotations_of(dashboard: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The annotations that query a Prometheus."""
+    annotations = (dashboard.get("annotations") or {}).get("list") or []
+    return [each for each in annotations if annotation_query(each) and is_prometheus(each)]
+
+
+def annotation_query(annotation: Mapping[str, Any]) -> str:
+    return str((annotation.get("target") or {}).get("expr") or annotation.get("expr") or "")
+
+
+def targets_of(panel: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The queries of a panel that a Prometheus evaluates."""
+    return [
+        target
+        for target in panel.get("targets") or []
+        if target.get("expr") and is_prometheus(target if "datasource" in target else panel)
+    ]
 
 
 def query_type_of(target: Mapping[str, Any]) -> QueryType:
@@ -117,7 +135,7 @@ def query_type_of(target: Mapping[str, Any]) -> QueryType:
 
 
 def default_value(variable: Mapping[str, Any]) -> str:
-    """The value of a variable when everything is selected, else the current one of the file."""
+    """The value of a variable with everything selected, else the current value in the file."""
     if variable.get("includeAll"):
         return str(variable.get("allValue") or ".*")
     value = variable.get("current", {}).get("value", "")
@@ -129,8 +147,12 @@ def is_prometheus(element: Mapping[str, Any]) -> bool:
     return source is None or (isinstance(source, dict) and source.get("type", "prometheus") == "prometheus")
 
 
-def api_request(query_type: QueryType, text: str, time_range: TimeRange) -> tuple[str, dict[str, str]] | None:
-    """The path and parameters of a query with its variables expanded; None where it has not the form of its type."""
+def api_request(query_type: QueryType, text: str, time_range: TimeRange) -> tuple[str, dict[str, str]]:
+    """The path and parameters of a query with its variables expanded.
+
+    Raises:
+        QueryError: a query of label values has another form.
+    """
     times = {"start": f"{time_range.start:.3f}", "end": f"{time_range.end:.3f}"}
     match query_type:
         case QueryType.RANGE:
@@ -141,6 +163,6 @@ def api_request(query_type: QueryType, text: str, time_range: TimeRange) -> tupl
         case QueryType.LABEL_VALUES:
             match = _LABEL_VALUES.fullmatch(text)
             if match is None:
-                return None
+                raise QueryError(f"{text!r} is not label_values(series, label)")
             series = {"match[]": match["series"]} if match["series"] else {}
             return f"/api/v1/label/{match['label']}/values", {**series, **times}

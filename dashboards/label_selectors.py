@@ -1,14 +1,15 @@
-"""Selectors of series by the variables of a dashboard, and queries that are built of them."""
+"""Selectors of series by the variables of a dashboard, and queries with these selectors."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from alerts.promql import rate, ratio, select, sum_by
+from alerts.promql import increase, rate, ratio, select, sum_by
 from dashboards.style import MODEL_AND_CLASS
 from exporters import signals
 from exporters.signals import Label, Recorded, Signal
 
-RATE = "$__rate_interval"
+RATE, RANGE = "$__rate_interval", "$__range"
 PER_CLASS = "{{class}}"
+ENGINE_LABELS, PER_ENGINE = (Label.INSTANCE, Label.ENGINE), "{{engine}} at {{instance}}"
 
 
 def select_model_class(series: Signal | Recorded | str) -> str:
@@ -31,8 +32,14 @@ def rate_by_class(counter: Signal) -> str:
     return sum_by(rate(select_model_class(counter), RATE), [Label.CLASS])
 
 
+def increase_in_range(
+    counter: Signal | str, by: Iterable[Label | str] = (Label.CLASS,), where: Mapping[Label, str] | None = None
+) -> str:
+    return sum_by(increase(select(counter, {**MODEL_AND_CLASS, **(where or {})}, regex=True), RANGE), by)
+
+
 def mean(histogram: Signal, select_series: Callable[[str], str]) -> str:
-    """The mean of a histogram in the window, absent without observations; `select_series` adds the matchers."""
+    """The mean of a histogram over `RATE`, absent without observations; `select_series` adds the matchers."""
     total, count = (f"sum ({rate(select_series(series), RATE)})" for series in (histogram.sum, histogram.count))
     return ratio(total, count)
 
@@ -41,11 +48,10 @@ def goodput_ratio() -> str:
     return ratio(rate_by_class(signals.GOODPUT_REQUESTS), rate_by_class(signals.GOODPUT_EVENTS))
 
 
-def cache_hit_ratio(select_series: Callable[[Signal], str], by: Iterable[Label]) -> str:
+def cache_hit_ratio(select_series: Callable[[Signal], str], by: Sequence[Label]) -> str:
     """The share of prompt tokens found in the prefix cache of engines."""
-    labels = list(by)
     hits, queries = (
-        sum_by(rate(select_series(counter), RATE), labels)
+        sum_by(rate(select_series(counter), RATE), by)
         for counter in (signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_QUERIES)
     )
     return ratio(hits, queries)

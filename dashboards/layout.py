@@ -1,4 +1,4 @@
-"""Places rows and panels on a dashboard, builds its variables, and adds what the SDK leaves out."""
+"""Places rows and panels on a dashboard, builds its variables, and completes the output of the SDK."""
 
 import json
 from collections.abc import Sequence
@@ -28,29 +28,24 @@ class Row:
     panels: tuple[Panel, ...]
 
 
-def datasource_variable() -> dashboard.DatasourceVariable:
-    return dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
+def query_variable(name: str, query: str) -> dashboard.QueryVariable:
+    """A variable whose options are the result of a query; Grafana updates it with the time range."""
+    return (
+        dashboard.QueryVariable(name)
+        .datasource(DATASOURCE)
+        # 5 is a classic query, as text
+        .query({"qryType": 5, "query": query, "refId": f"Variable-{name}"})
+        .definition(query)
+        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+    )
 
 
 def label_variable(label: Label, series: Signal | Recorded, *narrowed_by: Label) -> dashboard.QueryVariable:
-    """A variable named as the label, over its values in `series`; all of them at first.
-
-    `narrowed_by` are variables before it that narrow its values.
-    """
+    """A variable over the values of a label in `series`, initially all; `narrowed_by` are earlier variables."""
     selector = select(series, {before: f"${before}" for before in narrowed_by}, regex=True)
-    # 5 is a classic query, as text
-    values: dict[str, object] = {
-        "qryType": 5,
-        "query": f"label_values({selector}, {label})",
-        "refId": f"Variable-{label}",
-    }
     return (
-        dashboard.QueryVariable(str(label))
+        query_variable(str(label), f"label_values({selector}, {label})")
         .label(label.capitalize())
-        .datasource(DATASOURCE)
-        .query(values)
-        .definition(str(values["query"]))
-        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(model.VariableSort.NATURAL_ASC)
         .multi(True)
         .include_all(True)
@@ -60,7 +55,7 @@ def label_variable(label: Label, series: Signal | Recorded, *narrowed_by: Label)
 
 
 def arrange(builder: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboard:
-    """Place the rows from top to bottom and add what the SDK leaves out: refIds, and ids independent of the order."""
+    """Place the rows from top to bottom; set refIds, and ids that do not depend on the order of the panels."""
     for row in rows:
         builder.with_row(dashboard.Row(row.title))
         for panel in row.panels:
@@ -70,17 +65,18 @@ def arrange(builder: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboar
         element.id_val = panel_id(element.title or "")
         if isinstance(element, model.Panel):
             for letter, target in zip(ascii_uppercase, element.targets or [], strict=False):
-                target.ref_id = letter  # type: ignore[attr-defined] # the SDK's base class of queries declares no field
+                # the SDK's base class of queries declares no field
+                target.ref_id = letter  # type: ignore[attr-defined]
     return result
 
 
 def to_json(dashboard_model: model.Dashboard) -> str:
-    """The dashboard as a file: the same dashboard gives the same bytes."""
+    """The dashboard as JSON; deterministic."""
     tree = json.loads(json.dumps(dashboard_model, cls=JSONEncoder))
-    # The SDK always writes `placement`, which hides the switch of an annotation or a link in a menu.
+    # The SDK always sets `placement`, which moves the switch of an annotation, or a link, into a menu.
     for item in [*tree.get("annotations", {}).get("list", []), *tree.get("links", [])]:
         item.pop("placement", None)
-    # It also gives tables a footer, off, where Grafana has none since 12.2.
+    # It also adds a disabled footer to tables; Grafana removed that option in 12.2.
     for panel in tree.get("panels", []):
         panel.get("options", {}).pop("footer", None)
     return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

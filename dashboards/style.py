@@ -1,4 +1,4 @@
-"""Defaults of panels: each has a unit, a description, a data source, and the same colours for the same meaning."""
+"""Defaults of panels: unit, description, data source, and colours that have one meaning on every dashboard."""
 
 import re
 from typing import TypeVar
@@ -14,18 +14,18 @@ from exporters.slos import SloFile
 
 DATASOURCE = common_model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 MODEL_AND_CLASS = {Label.MODEL: "$model", Label.CLASS: "$class"}
-"""The matchers of the variables `model` and `class`; their values are patterns."""
+"""The matchers by the variables `model` and `class`, whose values are patterns."""
 
 MAY_BE_EMPTY = "May be empty: "
-"""Starts the sentence of a description that says when no data is no fault; `dashboards audit` reads it."""
+"""Starts the last sentence of a description, the reason why the panel may be empty; `dashboards audit` reads it."""
 
 NO_TRAFFIC = "no traffic"
 
-# The palette of Okabe and Ito, distinguishable by the colour-blind; one meaning each, on every dashboard.
+# The palette of Okabe and Ito, distinguishable with colour blindness.
 GOOD, WARN, BAD, PLAIN = "#009E73", "#E69F00", "#D55E00", "text"
 BLUE, SKY, PINK, YELLOW, GREY = "#0072B2", "#56B4E9", "#CC79A7", "#F0E442", "#999999"
 
-# From few to many requests or failures: shades that are visible on dark and light pages.
+# From few to many requests or failures; visible in dark and light mode.
 BLUES, REDS = (tuple(f"{colour}{alpha}" for alpha in ("26", "59", "99", "FF")) for colour in (BLUE, BAD))
 
 OUTCOME_COLOURS = {
@@ -45,10 +45,13 @@ UP_DOWN_MAPPINGS: list[model.ValueMapping] = [
 ANNOTATION_COLOURS = {"Config changes": PINK, "Engine starts": SKY, "Pages": BAD, "Tickets": WARN, "Load tests": GREY}
 
 CLASS_COLOURS = ("#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#997700", "#FFAABB")
-"""Of the classes of the SLO file, in their order; `other` is grey. By Paul Tol; none of them means good or bad."""
+"""Colours of the classes in the order of the SLO file; `other` is grey. By Paul Tol; none is a colour of verdicts."""
 
 
 _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, heatmap.Panel, table.Panel, timeseries.Panel)
+
+
+DOTTED = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
 
 
 def query(expression: str, legend: str, *, instant: bool = False) -> prometheus.Dataquery:
@@ -57,7 +60,7 @@ def query(expression: str, legend: str, *, instant: bool = False) -> prometheus.
 
 
 def thresholds(base: str, *steps: tuple[float, str]) -> dashboard.ThresholdsConfig:
-    """`base` below the first step, then each colour from its value on."""
+    """`base` below the first step, then the colour of each step."""
     return (
         dashboard.ThresholdsConfig()
         .mode(model.ThresholdsMode.ABSOLUTE)
@@ -69,17 +72,17 @@ def colour_mode(mode: model.FieldColorModeId) -> dashboard.FieldColor:
     return dashboard.FieldColor().mode(mode)
 
 
-def describe(question: str, reading: str, *, may_be_empty: str | None = None) -> str:
-    return f"{question} {reading}" + (f" {MAY_BE_EMPTY}{may_be_empty}." if may_be_empty else "")
+def describe(text: str, *, may_be_empty: str) -> str:
+    """The description of a panel that may be empty, with the reason."""
+    return f"{text} {MAY_BE_EMPTY}{may_be_empty}."
 
 
 def _with_common_options(panel: _Panel, title: str, description: str, unit: str, width: int, height: int) -> _Panel:
-    """The options that every panel has."""
     return panel.title(title).description(description).datasource(DATASOURCE).unit(unit).span(width).height(height)
 
 
 def stat_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> stat.Panel:
-    """The last value of each series, large."""
+    """The last value of each series as large text."""
     return (
         _with_common_options(stat.Panel(), title, description, unit, width, height)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -100,17 +103,25 @@ def bar_gauge_panel(title: str, description: str, unit: str, width: int, height:
     )
 
 
+def ratio_bars_panel(
+    title: str, description: str, width: int, *steps: tuple[float, str], height: int = 7
+) -> bargauge.Panel:
+    """Bars from 0 to 100 %, coloured by `steps`."""
+    panel = bar_gauge_panel(title, description, units.PercentUnit, width, height)
+    return panel.min(0).max(1).decimals(1).no_value(NO_TRAFFIC).thresholds(thresholds(BAD, *steps))
+
+
 def time_series_panel(
     title: str, description: str, unit: str, width: int, height: int = 9, *, signed: bool = False
 ) -> timeseries.Panel:
-    """Lines over time, from zero up unless `signed`; the legend lists the last and the greatest value."""
+    """Lines over time, starting at 0 unless `signed`; the legend has the last and the greatest value."""
     panel = _with_common_options(timeseries.Panel(), title, description, unit, width, height)
     return (
         (panel if signed else panel.min(0))
         .line_width(1)
         .fill_opacity(0)
         .show_points(common_model.VisibilityMode.NEVER)
-        # by name: a class keeps its colour from panel to panel
+        # by name, so that a class has the same colour in all panels
         .color_scheme(colour_mode(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
         .legend(table_legend(common_model.LegendPlacement.BOTTOM, "lastNotNull", "max"))
         .tooltip(
@@ -127,14 +138,14 @@ def ratio_panel(title: str, description: str, width: int, height: int = 9) -> ti
 
 
 def table_legend(placement: common_model.LegendPlacement, *calcs: str) -> common.VizLegendOptions:
-    """A row a series, with these calculations of its values."""
+    """A row per series, with the given calculations."""
     table = common.VizLegendOptions().show_legend(True).display_mode(common_model.LegendDisplayMode.TABLE)
     return table.placement(placement).calcs(list(calcs))
 
 
 def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9) -> heatmap.Panel:
-    """A histogram over time: a cell is a bucket (of `unit`) at a time, the brighter the more (`per_cell`) is in it."""
-    # Cividis looks the same to the colour-blind; the root keeps a few slow requests visible beside many fast ones
+    """A histogram over time; `unit` is that of the buckets, `per_cell` that of their values."""
+    # Cividis is safe for colour blindness; the square root keeps a few slow requests visible next to many fast ones
     colours = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Cividis").steps(64)
     return (
         _with_common_options(heatmap.Panel(), title, description, unit, width, height)
@@ -165,23 +176,25 @@ def stack(panel: timeseries.Panel) -> timeseries.Panel:
 
 
 def colour_by_class(panel: _Panel, spec: SloFile) -> _Panel:
-    """Each class in its own colour, on every dashboard the same; the legend is the class, or starts with it."""
-    for name, colour in zip(spec.class_names, _class_colours(spec), strict=True):
+    """Give each class its own colour; the legend is the class, or starts with it."""
+    for index, name in enumerate(spec.class_names):
+        colour = GREY if name == OTHER else CLASS_COLOURS[index % len(CLASS_COLOURS)]
         panel.override_by_regexp(f"/^{re.escape(name)}( |$)/", [fixed_colour(colour)])
     return panel
 
 
 def colour_by_outcome(panel: _Panel) -> _Panel:
-    """Each outcome in its own colour; the legend is the outcome."""
+    """Give each outcome its own colour; the legend is the outcome."""
     for outcome, colour in OUTCOME_COLOURS.items():
         panel.override_by_name(outcome, [fixed_colour(colour)])
     return panel
 
 
+def add_coloured_query(panel: _Panel, expression: str, legend: str, colour: str, *, instant: bool = False) -> _Panel:
+    return panel.with_target(query(expression, legend, instant=instant)).override_by_name(
+        legend, [fixed_colour(colour)]
+    )
+
+
 def fixed_colour(colour: str) -> model.DynamicConfigValue:
     return model.DynamicConfigValue("color", {"fixedColor": colour, "mode": "fixed"})
-
-
-def _class_colours(spec: SloFile) -> list[str]:
-    colours = [CLASS_COLOURS[index % len(CLASS_COLOURS)] for index in range(len(spec.class_names) - 1)]
-    return [*colours, GREY] if spec.class_names[-1] == OTHER else colours

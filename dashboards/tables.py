@@ -1,8 +1,9 @@
 """Table panels: queries joined by labels, listed labels, and pivot tables."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from string import ascii_uppercase
+from typing import Any
 
 from grafana_foundation_sdk.builders import prometheus, table
 from grafana_foundation_sdk.models import dashboard as model
@@ -12,13 +13,14 @@ from dashboards.style import PLAIN, query, thresholds
 from exporters.signals import Label
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ValueColumn:
-    """A column of values, coloured by `base` and from each step on; `no_value` is shown where there is none."""
+    """A column of values, coloured by `base` and `steps`; `no_value` is the text of a missing value."""
 
     title: str
     expression: str
     unit: str
+    _: KW_ONLY
     no_value: str = ""
     decimals: int | None = None
     base: str = PLAIN
@@ -37,15 +39,16 @@ class LabelColumns:
 def join_queries(
     panel: table.Panel, keys: Mapping[Label, str], columns: Sequence[ValueColumn | LabelColumns]
 ) -> table.Panel:
-    """One row for each set of the key labels, which every query must have; the titles of both are shown.
+    """One row per set of key labels, which every query must have.
 
-    `merge` joins by all shared labels; `joinByField` supports one, and one address may be that of different engines
-    behind different sidecars.
+    `merge` joins by all shared labels. `joinByField` supports only one label, and engines behind different sidecars may
+    have the same address.
     """
     order, hidden = [str(key) for key in keys], ["Time"]
     _set_titles(panel, keys)
     for ref_id, column in zip(ascii_uppercase, columns, strict=False):
-        value = f"Value #{ref_id}" if len(columns) > 1 else "Value"  # as Grafana names them
+        # Grafana's names
+        value = f"Value #{ref_id}" if len(columns) > 1 else "Value"
         match column:
             case ValueColumn():
                 panel.with_target(_table_query(column.expression, column.title)).override_by_name(
@@ -57,17 +60,14 @@ def join_queries(
                 _set_titles(panel, column.titles)
                 order += map(str, column.titles)
                 hidden.append(value)
-    return panel.with_transformation(model.DataTransformerConfig("merge", options={})).with_transformation(
-        _organize(order, hidden)
-    )
+    return _organize(transform(panel, "merge"), order, hidden)
 
 
 def list_labels(panel: table.Panel, expression: str, titles: Mapping[Label, str]) -> table.Panel:
-    """One row a series, with these of its labels and without its value."""
+    """One row per series, with the given labels and without the value."""
     _set_titles(panel, titles)
-    return panel.with_target(_table_query(expression, ", ".join(titles.values()))).with_transformation(
-        _organize([str(label) for label in titles], ["Time", "Value"])
-    )
+    panel.with_target(_table_query(expression, ", ".join(titles.values())))
+    return _organize(panel, [str(label) for label in titles], ["Time", "Value"])
 
 
 def pivot(
@@ -78,16 +78,19 @@ def pivot(
     cell: Label | None = None,
     order: Sequence[str] = (),
 ) -> table.Panel:
-    """One row for each value of `row`, one column for each of `column`; in the cells a third label, or the value.
+    """One row per value of `row`, one column per value of `column`; the cells have the label `cell`, or the value.
 
-    Columns named in `order` come first.
+    The columns in `order` come first.
     """
-    panel.override_by_name(f"{row}\\{column}", [model.DynamicConfigValue("displayName", row.capitalize())])
-    options = {"rowField": str(row), "columnField": str(column), "valueField": str(cell or "Value")}
-    panel.with_target(_table_query(expression, f"{{{{{cell or row}}}}}")).with_transformation(
-        model.DataTransformerConfig("groupingToMatrix", options=options)
-    )
-    return panel.with_transformation(_organize([f"{row}\\{column}", *order], ())) if order else panel
+    corner = f"{row}\\{column}"
+    panel.override_by_name(corner, [model.DynamicConfigValue("displayName", row.capitalize())])
+    panel.with_target(_table_query(expression, f"{{{{{cell or row}}}}}"))
+    transform(panel, "groupingToMatrix", rowField=str(row), columnField=str(column), valueField=str(cell or "Value"))
+    return _organize(panel, [corner, *order]) if order else panel
+
+
+def transform(panel: table.Panel, name: str, **options: Any) -> table.Panel:
+    return panel.with_transformation(model.DataTransformerConfig(name, options=options))
 
 
 def link_cells(panel: table.Panel, label: Label, title: str, url: str) -> table.Panel:
@@ -100,13 +103,13 @@ def _table_query(expression: str, legend: str) -> prometheus.Dataquery:
 
 
 def _set_titles(panel: table.Panel, titles: Mapping[Label, str]) -> None:
-    """By the display name: a link refers to the field by the name of its label."""
+    """Set display names; links refer to the field by the name of its label."""
     for label, title in titles.items():
         panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title)])
 
 
 def threshold_colours(base: str, *steps: tuple[float, str]) -> list[model.DynamicConfigValue]:
-    """The overrides that colour the text of a column: `base`, and from each step on."""
+    """The overrides that colour the text of a column by `base` and `steps`."""
     return [
         model.DynamicConfigValue("thresholds", thresholds(base, *steps).build()),
         model.DynamicConfigValue("color", {"mode": model.FieldColorModeId.THRESHOLDS}),
@@ -126,11 +129,6 @@ def _value_column_overrides(column: ValueColumn) -> list[model.DynamicConfigValu
     return [*properties, *(threshold_colours(column.base, *column.steps) if column.steps else ())]
 
 
-def _organize(order: Sequence[str], hidden: Sequence[str]) -> model.DataTransformerConfig:
-    return model.DataTransformerConfig(
-        "organize",
-        options={
-            "indexByName": {name: place for place, name in enumerate(order)},
-            "excludeByName": dict.fromkeys(hidden, True),
-        },
-    )
+def _organize(panel: table.Panel, order: Sequence[str], hidden: Sequence[str] = ()) -> table.Panel:
+    positions = {name: position for position, name in enumerate(order)}
+    return transform(panel, "organize", indexByName=positions, excludeByName=dict.fromkeys(hidden, True))

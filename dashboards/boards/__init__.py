@@ -1,1 +1,1 @@
-"""One module a dashboard, with its rows and panels from top to bottom."""
+"""One module per dashboard, with its rows and panels from top to bottom."""

@@ -28,7 +28,7 @@ _NO_CHANGE = "there is no config change in the time shown, or no traffic around 
 _SIGNIFICANCE = "vllm-slo compare --around $change tells which changes are more than chance."
 
 Value = Callable[[Window], str]
-"""The query of a value of every class in one of the two windows."""
+"""Returns the query of a value per class in one of the two windows."""
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
@@ -65,10 +65,9 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def config_change() -> stat.Panel:
     text = describe(
-        "What changed, when, and what is left out?",
-        "Every setting that changed at that moment. The window before ends when an engine last answered, the one after "
-        "begins when one has answered for half a minute; both are as short as the time after the config change, or "
-        "as the time to the next one.",
+        "What changed, when, and what is left out? Every setting that changed at that moment. The window before ends "
+        "when an engine last answered, the one after begins when one has answered for half a minute; both are as "
+        "short as the time after the config change, or as the time to the next one.",
         may_be_empty=_NO_CHANGE,
     )
     panel = style.stat_panel("Config change", text, units.DatetimeISO, 24, 4).no_value(
@@ -91,9 +90,7 @@ def goodput() -> table.Panel:
         lambda window: _ratio_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window),
         units.PercentUnit,
         _MORE_IS_BETTER,
-        more_columns=(
-            ValueColumn(title="judged", expression=f"({before} <= {after}) or {after}", unit=units.Short, decimals=0),
-        ),
+        more_columns=(ValueColumn("judged", f"({before} <= {after}) or {after}", units.Short, decimals=0),),
     )
 
 
@@ -176,9 +173,9 @@ def cache_hits() -> table.Panel:
 
 def by_revision(spec: SloFile) -> table.Panel:
     text = describe(
-        "Which share of events was good under each configuration?",
-        "A row a revision, a column an SLO of a class, coloured by its objective. Moments without an engine count for "
-        "none, nor do those in which a sidecar saw two revisions.",
+        "Which share of events was good under each configuration? A row a revision, a column an SLO of a class, "
+        "coloured by its objective. Moments without an engine count for none, nor do those in which a sidecar saw "
+        "two revisions.",
         may_be_empty=NO_TRAFFIC,
     )
     bad, all_events = (_while_active(counter) for counter in (signals.SLO_BAD, signals.SLO_EVENTS))
@@ -190,7 +187,7 @@ def by_revision(spec: SloFile) -> table.Panel:
 
 def events_by_revision(spec: SloFile) -> table.Panel:
     text = describe(
-        "How much does each of these shares stand on?", "Events of each SLO and class.", may_be_empty=NO_TRAFFIC
+        "How much does each of these shares stand on? Events of each SLO and class.", may_be_empty=NO_TRAFFIC
     )
     panel = style.table_panel("Events by revision", text, units.Short, 24, 7).decimals(0).no_value(NO_TRAFFIC)
     return _by_revision(panel, _while_active(signals.SLO_EVENTS), spec)
@@ -206,7 +203,7 @@ def _columns(spec: SloFile) -> dict[str, Slo]:
 
 
 def _while_active(counter: Signal) -> str:
-    """The increase over the time range by revision, of intervals in which an engine was up with a single revision."""
+    """The increase over the time range by revision; counts intervals in which an engine was up with one revision."""
     on_instance = f"on ({Label.INSTANCE})"
     revisions = f"count_over_time({signals.ENGINE_CONFIG_INFO.name}[{RATE}])"
     revisions = f"group by ({Label.INSTANCE}, {Label.REVISION}) ({revisions})"
@@ -230,7 +227,7 @@ def _comparison(
     keys: Mapping[Label, str] = _CLASS_KEY,
     more_columns: tuple[ValueColumn, ...] = (),
 ) -> table.Panel:
-    """Columns for before, after and the change; `colours` are those of a decrease and of an increase."""
+    """Columns for before, after and the change; `colours` are those of a decrease and an increase."""
     before, after = value(BEFORE), value(AFTER)
     if unit == units.PercentUnit:
         change, least, meaning = f"({after}) - ({before})", 0.01, "The change is in percentage points"
@@ -238,22 +235,17 @@ def _comparison(
         change, least, meaning = f"({after}) / (({before}) > 0) - 1", 0.1, "The change is a share of what was before"
     fall, rise = colours
     by_name = common.TableSortByFieldState().display_name(_CLASS_KEY[Label.CLASS]).desc(False)
-    text = describe(question, f"{reading} {meaning}. {_SIGNIFICANCE}", may_be_empty=_NO_CHANGE)
+    text = describe(f"{question} {reading} {meaning}. {_SIGNIFICANCE}", may_be_empty=_NO_CHANGE)
     return tables.join_queries(
         style.table_panel(title, text, unit, width, 8)
         .sort_by([by_name])
         .no_value("no config change, or no traffic around it"),
         keys,
         (
-            ValueColumn(title="before", expression=before, unit=unit, no_value=NO_TRAFFIC),
-            ValueColumn(title="after", expression=after, unit=unit, no_value=NO_TRAFFIC),
+            ValueColumn("before", before, unit, no_value=NO_TRAFFIC),
+            ValueColumn("after", after, unit, no_value=NO_TRAFFIC),
             ValueColumn(
-                title="change",
-                expression=change,
-                unit=units.PercentUnit,
-                no_value="-",
-                base=fall,
-                steps=((-least, PLAIN), (least, rise)),
+                "change", change, units.PercentUnit, no_value="-", base=fall, steps=((-least, PLAIN), (least, rise))
             ),
             *more_columns,
         ),
@@ -280,6 +272,7 @@ BOARD = Board(
     variables=(Label.MODEL, Label.CLASS),
     own_variables=VARIABLES,
     rows=rows,
-    time_from="now-2h",  # a day of raw counters of 20 engines would take Prometheus 6 s
+    # a day of raw counters of 20 engines would take Prometheus 6 s
+    time_from="now-2h",
     refresh="1m",
 )

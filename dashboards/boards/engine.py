@@ -1,5 +1,7 @@
 """The dashboard "Engine": load, limits, configuration, and missing metrics of engines."""
 
+from collections.abc import Sequence
+
 from grafana_foundation_sdk.builders import stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
@@ -10,16 +12,15 @@ from alerts.promql import max_by, rate, ratio, sum_by
 from alerts.recording_windows import down_after
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import RATE, cache_hit_ratio, select_engine, select_sidecar
+from dashboards.label_selectors import ENGINE_LABELS, PER_ENGINE, RATE, cache_hit_ratio, select_engine, select_sidecar
 from dashboards.layout import Row
+from dashboards.panels.engine_load import kv_cache_panel
 from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
 from exporters.signals import Label, Signal
 from exporters.slos import SloFile
 
-_ENGINE_LABELS = [Label.INSTANCE, Label.ENGINE]
-_RANK_LABELS = [*_ENGINE_LABELS, Label.RANK]
-_PER_ENGINE, _PER_RANK = "{{engine}} at {{instance}}", "{{engine}} rank {{rank}} at {{instance}}"
+_RANK_LABELS, _PER_RANK = (*ENGINE_LABELS, Label.RANK), "{{engine}} rank {{rank}} at {{instance}}"
 _NO_COUNTER = "some engines do not expose it, which the last row then says"
 _COUNTED_AT_THE_END = "Engines that count tokens only when a request ends stand still during long answers, then jump."
 
@@ -38,10 +39,10 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 def up() -> stat.Panel:
-    text = describe("Does the engine answer?", "Up when the sidecar's last look at its metrics worked.")
+    text = "Does the engine answer? Up when the sidecar's last look at its metrics worked."
     return (
         style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
-        .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}", instant=True))
+        .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}", instant=True))
         .mappings(style.UP_DOWN_MAPPINGS)
         .thresholds(style.thresholds(BAD, (1, GOOD)))
     )
@@ -49,8 +50,7 @@ def up() -> stat.Panel:
 
 def requests_now() -> stat.Panel:
     text = describe(
-        "How many requests does it have now?",
-        "Those it works on and those in its queue, over all ranks.",
+        "How many requests does it have now? Those it works on and those in its queue, over all ranks.",
         may_be_empty="some engines expose no queue",
     )
     panel = style.stat_panel("Requests in the engine", text, units.Short, 4, 5)
@@ -60,10 +60,10 @@ def requests_now() -> stat.Panel:
 
 
 def kv_cache_now() -> stat.Panel:
-    text = describe("How full is the KV cache?", "The fullest rank.", may_be_empty="some engines expose no KV cache")
+    text = describe("How full is the KV cache? The fullest rank.", may_be_empty="some engines expose no KV cache")
     return (
         style.stat_panel("KV cache in use", text, units.PercentUnit, 3, 5)
-        .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_KV_USAGE), "{{engine}}", instant=True))
+        .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_KV_USAGE), "{{engine}}", instant=True))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (KV_CACHE_FULL, WARN)))
     )
@@ -71,22 +71,20 @@ def kv_cache_now() -> stat.Panel:
 
 def uptime() -> stat.Panel:
     text = describe(
-        "Since when does it run?",
-        "Time since its process started.",
+        "Since when does it run? Time since its process started.",
         may_be_empty="some engines do not tell when they started",
     )
     return style.stat_panel("Uptime", text, units.Seconds, 3, 5).with_target(
-        query(f"time() - {_max(_ENGINE_LABELS, signals.ENGINE_START_TIME)}", "{{engine}}", instant=True)
+        query(f"time() - {_max(ENGINE_LABELS, signals.ENGINE_START_TIME)}", "{{engine}}", instant=True)
     )
 
 
 def restarts() -> stat.Panel:
     text = describe(
-        "Did it restart in the time shown?",
-        "Each restart loses the open requests and the prefix cache.",
+        "Did it restart in the time shown? Each restart loses the open requests and the prefix cache.",
         may_be_empty="some engines do not tell when they started",
     )
-    starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", _ENGINE_LABELS)
+    starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", ENGINE_LABELS)
     return (
         style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, units.Short, 3, 5)
         .with_target(query(starts, "{{engine}}", instant=True))
@@ -95,19 +93,17 @@ def restarts() -> stat.Panel:
 
 
 def scrape_age(spec: SloFile) -> stat.Panel:
-    text = describe(
-        "How old is what is shown here?", "Time since the sidecar last read the engine's metrics; all below is as old."
-    )
+    text = "How old is what is shown here? Time since the sidecar last read the engine's metrics; all below is as old."
     return (
         style.stat_panel("Last look", text, units.Seconds, 3, 5)
-        .with_target(query(_max(_ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
+        .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (down_after(spec), BAD)))
     )
 
 
 def version() -> stat.Panel:
-    text = describe("Which engine is it?", "Its kind and version.", may_be_empty="the engine is down")
+    text = describe("Which engine is it? Its kind and version.", may_be_empty="the engine is down")
     engines = f"count by ({Label.ENGINE_TYPE}, {Label.VERSION}) ({select_engine(signals.ENGINE_INFO)})"
     return (
         style.stat_panel(PanelTitle.ENGINE_VERSION, text, units.Short, 4, 5)
@@ -118,8 +114,7 @@ def version() -> stat.Panel:
 
 def running() -> timeseries.Panel:
     text = describe(
-        "How large is the batch?",
-        "Requests in the running batch of each rank. A flat top is the bound `max_num_seqs`.",
+        "How large is the batch? Requests in the running batch of each rank. A flat top is the bound `max_num_seqs`.",
         may_be_empty=_NO_COUNTER,
     )
     return style.time_series_panel("Running", text, units.Short, 8).with_target(
@@ -129,9 +124,9 @@ def running() -> timeseries.Panel:
 
 def waiting() -> timeseries.Panel:
     text = describe(
-        "How many wait, and for what?",
-        "Requests in the queue of each rank. Deferred are those of them that the scheduler passes over for now, for a "
-        "LoRA slot or a transfer of KV (vLLM from 0.20 on); the others wait for room in the batch or the KV cache.",
+        "How many wait, and for what? Requests in the queue of each rank. Deferred are those of them that the "
+        "scheduler passes over for now, for a LoRA slot or a transfer of KV (vLLM from 0.20 on); the others wait for "
+        "room in the batch or the KV cache.",
         may_be_empty=_NO_COUNTER,
     )
     return (
@@ -143,8 +138,7 @@ def waiting() -> timeseries.Panel:
 
 def preemptions() -> timeseries.Panel:
     text = describe(
-        "When did the KV cache run out?",
-        "Running requests put back into the queue per second, by rank.",
+        "When did the KV cache run out? Running requests put back into the queue per second, by rank.",
         may_be_empty=_NO_COUNTER,
     )
     return style.time_series_panel("Preemptions", text, units.CountsPerSecond, 8).with_target(
@@ -153,22 +147,17 @@ def preemptions() -> timeseries.Panel:
 
 
 def kv_cache() -> timeseries.Panel:
-    text = describe(
-        "Which rank has no room left?",
-        "Share of the KV cache in use. Near 100 % new requests queue and running ones are preempted.",
-        may_be_empty="some engines expose no KV cache",
+    text = (
+        "Which rank has no room left? Share of the KV cache in use. Near 100 % new requests queue and running ones "
+        "are preempted."
     )
-    panel = style.ratio_panel(PanelTitle.KV_CACHE, text, 8)
-    return style.with_threshold_lines(
-        panel.with_target(query(_max(_RANK_LABELS, signals.ENGINE_KV_USAGE), _PER_RANK)), (KV_CACHE_FULL, WARN)
-    )
+    return kv_cache_panel(PanelTitle.KV_CACHE, text, _max(_RANK_LABELS, signals.ENGINE_KV_USAGE), _PER_RANK)
 
 
 def kv_tokens() -> timeseries.Panel:
     text = describe(
-        "How many tokens fit?",
-        "Tokens in the KV cache of each rank, and its capacity, which is fixed at the start. In grey what fits beside "
-        "the weights at the most, where the sidecar was given a roofline.",
+        "How many tokens fit? Tokens in the KV cache of each rank, and its capacity, which is fixed at the start. In "
+        "grey what fits beside the weights at the most, where the sidecar was given a roofline.",
         may_be_empty="some engines tell no capacity, and no roofline was given",
     )
     used, capacity = _max(_RANK_LABELS, signals.ENGINE_KV_USAGE), _max(_RANK_LABELS, signals.ENGINE_KV_CAPACITY)
@@ -183,8 +172,8 @@ def kv_tokens() -> timeseries.Panel:
 
 def prefix_cache() -> timeseries.Panel:
     text = describe(
-        "How much prompt work does the cache save?",
-        f"Share of prompt tokens found in the prefix cache of each rank; gaps are {NO_TRAFFIC}.",
+        "How much prompt work does the cache save? Share of prompt tokens found in the prefix cache of each rank; "
+        f"gaps are {NO_TRAFFIC}.",
         may_be_empty="prefix caching is off, or the engine does not count it",
     )
     return (
@@ -196,15 +185,14 @@ def prefix_cache() -> timeseries.Panel:
 
 def prefill() -> timeseries.Panel:
     text = describe(
-        "How near is prefill to what the GPUs can compute?",
-        "Prompt tokens per second that were computed, not found in the prefix cache. The grey line is the roofline, "
-        f"where the sidecar was given one. {_COUNTED_AT_THE_END}",
+        "How near is prefill to what the GPUs can compute? Prompt tokens per second that were computed, not found in "
+        f"the prefix cache. The grey line is the roofline, where the sidecar was given one. {_COUNTED_AT_THE_END}",
         may_be_empty="no roofline was given (--roofline)",
     )
     prompt, hits = (
-        _rate(series, _ENGINE_LABELS) for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS)
+        _rate(series, ENGINE_LABELS) for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS)
     )
-    # counted a moment apart, the difference may be below 0
+    # the two counters are read at different times, so the difference may be negative
     return _roofline_panel(
         "Prompt tokens computed", text, f"clamp_min({prompt} - ({hits} or 0 * {prompt}), 0)"
     ).with_target(query(_roofline_query(signals.ROOFLINE_PREFILL), "ceiling: {{instance}}"))
@@ -212,13 +200,12 @@ def prefill() -> timeseries.Panel:
 
 def decode() -> timeseries.Panel:
     text = describe(
-        "How near is decode to what the memory can feed?",
-        "Output tokens per second of all requests together. The grey lines are the roofline by batch: read the one "
-        f"nearest to the running batch. {_COUNTED_AT_THE_END}",
+        "How near is decode to what the memory can feed? Output tokens per second of all requests together. The grey "
+        f"lines are the roofline by batch: read the one nearest to the running batch. {_COUNTED_AT_THE_END}",
         may_be_empty="no roofline was given (--roofline)",
     )
     return _roofline_panel(
-        PanelTitle.ENGINE_OUTPUT_TOKENS, text, _rate(signals.ENGINE_GENERATION_TOKENS, _ENGINE_LABELS)
+        PanelTitle.ENGINE_OUTPUT_TOKENS, text, _rate(signals.ENGINE_GENERATION_TOKENS, ENGINE_LABELS)
     ).with_target(
         query(_roofline_query(signals.ROOFLINE_DECODE, Label.BATCH), "ceiling: batch {{batch}} at {{instance}}")
     )
@@ -226,30 +213,28 @@ def decode() -> timeseries.Panel:
 
 def speculation() -> timeseries.Panel:
     text = describe(
-        "Is speculative decoding worth its work?",
-        "Share of proposed tokens that were accepted.",
+        "Is speculative decoding worth its work? Share of proposed tokens that were accepted.",
         may_be_empty="speculative decoding is off, or the engine does not count it",
     )
     accepted, drafted = (
-        _rate(series, _ENGINE_LABELS) for series in (signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED)
+        _rate(series, ENGINE_LABELS) for series in (signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED)
     )
     return (
         style.ratio_panel("Speculative tokens accepted", text, 8)
-        .with_target(query(ratio(accepted, drafted), _PER_ENGINE))
+        .with_target(query(ratio(accepted, drafted), PER_ENGINE))
         .no_value("no speculation")
     )
 
 
 def settings() -> table.Panel:
     text = describe(
-        "How is the engine set?",
-        "What the engine tells, without what is None, and what was declared with vllm-slo flip.",
+        "How is the engine set? What the engine tells, without what is None, and what was declared with vllm-slo flip.",
         may_be_empty="the engine tells no setting",
     )
     settings_series = select_engine(signals.ENGINE_SETTING_INFO)
     return tables.list_labels(
         style.table_panel("Settings", text, units.String, 16, 12),
-        f"max by ({Label.SETTING}, {Label.VALUE}, {', '.join(_ENGINE_LABELS)}) "
+        f"max by ({Label.SETTING}, {Label.VALUE}, {', '.join(ENGINE_LABELS)}) "
         f"({settings_series} unless {select_engine(signals.ENGINE_SETTING_INFO, {Label.VALUE: 'None'})})",
         {Label.SETTING: "Setting", Label.VALUE: "Value", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
     )
@@ -257,14 +242,13 @@ def settings() -> table.Panel:
 
 def missing_signals() -> table.Panel:
     text = describe(
-        "What can no panel show of this engine?",
-        "This engine does not expose what these series are made of: another version, a flag that is off, or an engine "
-        "that has no such thing.",
+        "What can no panel show of this engine? This engine does not expose what these series are made of: another "
+        "version, a flag that is off, or an engine that has no such thing.",
         may_be_empty="it exposes everything, or is down",
     )
     return tables.list_labels(
         style.table_panel("This engine does not expose", text, units.String, 8, 12),
-        f"{max_by(select_engine(signals.ENGINE_SIGNAL_EXPOSED), [Label.SIGNAL, *_ENGINE_LABELS])} == 0",
+        f"{max_by(select_engine(signals.ENGINE_SIGNAL_EXPOSED), [Label.SIGNAL, *ENGINE_LABELS])} == 0",
         {Label.SIGNAL: "Series", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
     )
 
@@ -272,16 +256,16 @@ def missing_signals() -> table.Panel:
 def _roofline_panel(title: str, text: str, measured: str) -> timeseries.Panel:
     return (
         style.time_series_panel(title, text, "tokens/s", 8)
-        .with_target(query(measured, _PER_ENGINE))
+        .with_target(query(measured, PER_ENGINE))
         .override_by_regexp("/^ceiling/", [style.fixed_colour(GREY)])
     )
 
 
-def _max(by: list[Label], series: Signal) -> str:
+def _max(by: Sequence[Label], series: Signal) -> str:
     return max_by(select_engine(series), by)
 
 
-def _rate(counter: Signal, by: list[Label]) -> str:
+def _rate(counter: Signal, by: Sequence[Label]) -> str:
     return sum_by(rate(select_engine(counter), RATE), by)
 
 

@@ -1,7 +1,7 @@
-"""The dashboard "Fleet": all engines side by side, and the settings in which they differ.
+"""The dashboard "Fleet": all engines in one table, and the settings in which they differ.
 
-A row is an engine as one sidecar sees it: `instance` and `engine` together, as two sidecars may know their engines by
-the same address. Latency and goodput are known per sidecar only, so engines behind one gateway share these values.
+A row is one engine of one sidecar (`instance` and `engine`), because the engines of two sidecars may have the same
+address. Latency and goodput are measured per sidecar, so the engines behind one gateway have the same values.
 """
 
 from grafana_foundation_sdk.builders import common, table, timeseries
@@ -13,10 +13,11 @@ from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import RATE, cache_hit_ratio, select_engine, select_sidecar
+from dashboards.label_selectors import ENGINE_LABELS, PER_ENGINE, RATE, cache_hit_ratio, select_engine, select_sidecar
 from dashboards.layout import Row
+from dashboards.panels.engine_load import kv_cache_panel
+from dashboards.panels.latency import thresholds_of
 from dashboards.panels.slo_status import goodput_limits, goodput_lines
-from dashboards.panels.traffic import ttft_thresholds
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, describe, query
 from dashboards.tables import LabelColumns, ValueColumn
 from exporters import signals
@@ -25,9 +26,7 @@ from exporters.slos import Measure, SloFile
 from exporters.verdicts import SERVER_FAULT
 
 _KEYS = {Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"}
-_ENGINE_LABELS = [Label.INSTANCE, Label.ENGINE]
 _TYPE_AND_VERSION = {Label.ENGINE_TYPE: "Type", Label.VERSION: "Version"}
-_PER_ENGINE = "{{engine}} at {{instance}}"
 _FAILURES = "|".join(sorted({*SERVER_FAULT, Outcome.REJECTED}))
 _LINK_VARIABLES = "&var-datasource=${datasource}&var-instance=${__data.fields.instance}"
 
@@ -41,12 +40,12 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 def engines(spec: SloFile) -> table.Panel:
-    text = describe(
-        "Which engine serves its users worse than the others?",
-        "The worst goodput comes first; a click on a title sorts by it, one on an engine or sidecar opens its "
-        "dashboard. Goodput, requests, failures and TTFT are those of the sidecar in front, over the last few scrapes: "
-        "engines behind one gateway share them. TTFT is red above the lowest threshold of the SLO file. Odd settings "
-        "have a value that no majority of the engines shown has.",
+    text = (
+        "Which engine serves its users worse than the others? The worst goodput comes first; a click on a title "
+        "sorts by it, one on an engine or sidecar opens its dashboard. Goodput, requests, failures and TTFT are "
+        "those of the sidecar in front, over the last few scrapes: engines behind one gateway share them. TTFT is "
+        "red above the lowest threshold of the SLO file. Odd settings have a value that no majority of the engines "
+        "shown has."
     )
     panel = style.table_panel("Engines", text, units.Short, 24, 16).sort_by(
         [common.TableSortByFieldState().display_name("Goodput")]
@@ -67,59 +66,44 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         sum_by(rate(select_sidecar(each), RATE), by_sidecar)
         for each in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
-    late = tuple((seconds, BAD) for seconds in ttft_thresholds(spec)[:1])
+    late = tuple((seconds, BAD) for seconds in thresholds_of(spec, Measure.TTFT)[:1])
 
     def ttft(q: float) -> str:
         value = quantile(q, signals.TTFT, RATE, by_sidecar, {Label.INSTANCE: "$instance"})
-        return _per_engine(f"{value} >= 0")  # of no request it is NaN, which a table would show
+        # without requests it is NaN, which a table would show
+        return _per_engine(f"{value} >= 0")
 
     return (
+        ValueColumn("State", _state(), units.NoUnit, base=BAD, steps=((1, GOOD),), mappings=style.UP_DOWN_MAPPINGS),
         ValueColumn(
-            title="State",
-            expression=_state(),
-            unit=units.NoUnit,
-            base=BAD,
-            steps=((1, GOOD),),
-            mappings=style.UP_DOWN_MAPPINGS,
-        ),
-        ValueColumn(
-            title="Goodput",
-            expression=_per_engine(ratio(good, judged)),
-            unit=units.PercentUnit,
+            "Goodput",
+            _per_engine(ratio(good, judged)),
+            units.PercentUnit,
             no_value=NO_TRAFFIC,
             decimals=1,
             base=BAD,
             steps=goodput_limits(spec),
         ),
-        ValueColumn(title="Requests/s", expression=_per_engine(ended), unit=units.Short, decimals=2),
+        ValueColumn("Requests/s", _per_engine(ended), units.Short, decimals=2),
         ValueColumn(
-            title="Failed",
-            expression=_per_engine(ratio(failed, ended)),
-            unit=units.PercentUnit,
+            "Failed",
+            _per_engine(ratio(failed, ended)),
+            units.PercentUnit,
             no_value=NO_TRAFFIC,
             decimals=1,
             steps=_failure_limits(spec),
         ),
-        ValueColumn(title="TTFT p50", expression=ttft(0.5), unit=units.Seconds, no_value=NO_TRAFFIC, steps=late),
-        ValueColumn(title="TTFT p95", expression=ttft(0.95), unit=units.Seconds, no_value=NO_TRAFFIC, steps=late),
-        ValueColumn(title="Running", expression=_sum(signals.ENGINE_RUNNING), unit=units.Short),
-        ValueColumn(title="Waiting", expression=_sum(signals.ENGINE_WAITING), unit=units.Short),
+        ValueColumn("TTFT p50", ttft(0.5), units.Seconds, no_value=NO_TRAFFIC, steps=late),
+        ValueColumn("TTFT p95", ttft(0.95), units.Seconds, no_value=NO_TRAFFIC, steps=late),
+        ValueColumn("Running", _sum(signals.ENGINE_RUNNING), units.Short),
+        ValueColumn("Waiting", _sum(signals.ENGINE_WAITING), units.Short),
         ValueColumn(
-            title="KV cache",
-            expression=_max(signals.ENGINE_KV_USAGE),
-            unit=units.PercentUnit,
-            decimals=0,
-            steps=((KV_CACHE_FULL, WARN),),
+            "KV cache", _max(signals.ENGINE_KV_USAGE), units.PercentUnit, decimals=0, steps=((KV_CACHE_FULL, WARN),)
         ),
-        ValueColumn(
-            title="Cache hits",
-            expression=cache_hit_ratio(select_engine, _ENGINE_LABELS),
-            unit=units.PercentUnit,
-            decimals=0,
-        ),
-        ValueColumn(title="Odd settings", expression=_odd_settings(), unit=units.Short, steps=((1, WARN),)),
+        ValueColumn("Cache hits", cache_hit_ratio(select_engine, ENGINE_LABELS), units.PercentUnit, decimals=0),
+        ValueColumn("Odd settings", _odd_settings(), units.Short, steps=((1, WARN),)),
         LabelColumns(
-            f"count by ({', '.join([*_ENGINE_LABELS, *_TYPE_AND_VERSION])}) ({select_engine(signals.ENGINE_INFO)})",
+            f"count by ({', '.join([*ENGINE_LABELS, *_TYPE_AND_VERSION])}) ({select_engine(signals.ENGINE_INFO)})",
             _TYPE_AND_VERSION,
         ),
     )
@@ -127,30 +111,29 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
 
 def _per_engine(sidecar_query: str) -> str:
     """The value of a sidecar, repeated for each of its engines."""
-    engines = f"group by ({', '.join(_ENGINE_LABELS)}) ({select_engine(signals.ENGINE_UP)})"
+    engines = f"group by ({', '.join(ENGINE_LABELS)}) ({select_engine(signals.ENGINE_UP)})"
     return f"({sidecar_query}) * on ({Label.INSTANCE}) group_right () {engines}"
 
 
 def _state() -> str:
-    """1 for an engine that is up; a sidecar that is down exposes no engine and has one row."""
+    """1 for an engine that is up; a sidecar that is down has one row, because it exposes no engine."""
     down = f"{select_sidecar(UP, {Label.JOB: SIDECAR_JOB})} == 0"
     row = f'label_replace({down}, "{Label.ENGINE}", "sidecar down", "", "")'
-    return f"{_max(signals.ENGINE_UP)} or {max_by(row, _ENGINE_LABELS)}"
+    return f"{_max(signals.ENGINE_UP)} or {max_by(row, ENGINE_LABELS)}"
 
 
 def _odd_settings() -> str:
     settings_series, value = select_engine(signals.ENGINE_SETTING_INFO), f"{Label.SETTING}, {Label.VALUE}"
     half = f"0.5 * count by ({Label.SETTING}) ({settings_series})"
     usual = f"count by ({value}) ({settings_series}) > on ({Label.SETTING}) group_left () {half}"
-    odd = f"count by ({', '.join(_ENGINE_LABELS)}) ({settings_series} unless on ({value}) ({usual}))"
+    odd = f"count by ({', '.join(ENGINE_LABELS)}) ({settings_series} unless on ({value}) ({usual}))"
     return f"{odd} or 0 * {_max(signals.ENGINE_UP)}"
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "Since when is it worse?",
-        "Share of requests good for all their SLOs, by sidecar, as the rules record it. The lines are the lowest "
-        f"objective and twice its budget; gaps are {NO_TRAFFIC}.",
+    text = (
+        "Since when is it worse? Share of requests good for all their SLOs, by sidecar, as the rules record it. The "
+        f"lines are the lowest objective and twice its budget; gaps are {NO_TRAFFIC}."
     )
     panel = style.ratio_panel("Goodput by sidecar", text, 12)
     panel.with_target(query(select_sidecar(signals.GOODPUT_AT), "{{instance}}")).no_value(NO_TRAFFIC)
@@ -158,7 +141,7 @@ def goodput(spec: SloFile) -> timeseries.Panel:
 
 
 def requests() -> timeseries.Panel:
-    text = describe("Is the load spread evenly?", "Requests that end per second, by sidecar.")
+    text = "Is the load spread evenly? Requests that end per second, by sidecar."
     return style.time_series_panel("Requests by sidecar", text, units.RequestsPerSecond, 12).with_target(
         query(select_sidecar(signals.REQUESTS_AT), "{{instance}}")
     )
@@ -166,32 +149,24 @@ def requests() -> timeseries.Panel:
 
 def waiting() -> timeseries.Panel:
     text = describe(
-        "Which engine has a queue?",
-        "Requests in the queue of each engine. One queue among empty ones is a matter of routing.",
+        "Which engine has a queue? Requests in the queue of each engine. One queue among empty ones is a matter of "
+        "routing.",
         may_be_empty="some engines expose no queue",
     )
     return style.time_series_panel("Waiting by engine", text, units.Short, 12).with_target(
-        query(_sum(signals.ENGINE_WAITING), _PER_ENGINE)
+        query(_sum(signals.ENGINE_WAITING), PER_ENGINE)
     )
 
 
 def kv_cache() -> timeseries.Panel:
-    text = describe(
-        "Which engine has no room left?",
-        "Share of the KV cache in use, the fullest rank of each engine.",
-        may_be_empty="some engines expose no KV cache",
-    )
-    panel = style.ratio_panel("KV cache by engine", text, 12)
-    return style.with_threshold_lines(
-        panel.with_target(query(_max(signals.ENGINE_KV_USAGE), _PER_ENGINE)), (KV_CACHE_FULL, WARN)
-    )
+    text = "Which engine has no room left? Share of the KV cache in use, the fullest rank of each engine."
+    return kv_cache_panel("KV cache by engine", text, _max(signals.ENGINE_KV_USAGE), PER_ENGINE, 12)
 
 
 def settings() -> table.Panel:
     text = describe(
-        "Which settings are not the same everywhere?",
-        "A column for each setting of which the engines shown tell more than one value. A fingerprint that differs "
-        "alone is a flag that the engine does not tell by name.",
+        "Which settings are not the same everywhere? A column for each setting of which the engines shown tell more "
+        "than one value. A fingerprint that differs alone is a flag that the engine does not tell by name.",
         may_be_empty="all engines shown are set alike",
     )
     settings_series = select_engine(signals.ENGINE_SETTING_INFO)
@@ -203,17 +178,17 @@ def settings() -> table.Panel:
 
 
 def _failure_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
-    """What availability allows to fail, and twice that."""
+    """The error budget of availability, and twice that."""
     budgets = [slo.budget for slo in spec.slos if slo.measure is Measure.AVAILABILITY]
     return ((max(budgets), WARN), (2 * max(budgets), BAD)) if budgets else ()
 
 
 def _sum(gauge: Signal) -> str:
-    return sum_by(select_engine(gauge), _ENGINE_LABELS)
+    return sum_by(select_engine(gauge), ENGINE_LABELS)
 
 
 def _max(gauge: Signal) -> str:
-    return max_by(select_engine(gauge), _ENGINE_LABELS)
+    return max_by(select_engine(gauge), ENGINE_LABELS)
 
 
 BOARD = Board(

@@ -1,6 +1,7 @@
 """The dashboard "Load test": scheduled, sent, ended and good requests, and the validity of the test."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from grafana_foundation_sdk.builders import bargauge, common, stat, table, timeseries
 from grafana_foundation_sdk.models import dashboard as model
@@ -10,7 +11,7 @@ from alerts.links import DashboardUid
 from alerts.promql import increase, quantile, rate, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
+from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range, rate_by_class, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import slo_status, traffic
 from dashboards.style import BAD, BLUE, GOOD, GREY, MODEL_AND_CLASS, PINK, SKY, WARN, describe, query
@@ -21,9 +22,13 @@ from exporters.signals import SEND_LATE, Label, LoadOutcome, Outcome, Signal
 from exporters.slos import SloFile
 
 _NO_TEST = "no load test"
-_WHEN_EMPTY = "no load test ran in this time"
+_describe = partial(describe, may_be_empty="no load test ran in this time")
 _GOOD_COUNT = "Good is the sidecar's word, which knows all requests, not only those of the test."
-_RANGE = "$__range"
+_LAG_TEXT = (
+    "How much later requests left than the schedule said, by the load generator's own fault. Above "
+    f"{spell_duration(SEND_LATE)} at p99 its report warns: latencies then show the load generator as well as the "
+    "service."
+)
 _NOT_SENT = {Label.OUTCOME: LoadOutcome.NOT_SENT}
 
 _STEPS = {"scheduled": GREY, "sent": BLUE, "ended": SKY, "good": GOOD}
@@ -47,21 +52,15 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 def rates_now() -> stat.Panel:
-    text = describe(
-        "How much is offered now, and how much of it achieved?",
-        f"Requests per second. {_GOOD_COUNT}",
-        may_be_empty=_WHEN_EMPTY,
-    )
+    text = _describe(f"How much is offered now, and how much of it achieved? Requests per second. {_GOOD_COUNT}")
     panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
     for step, expression in _steps().items():
-        panel.with_target(query(expression, step, instant=True)).override_by_name(
-            step, [style.fixed_colour(_STEPS[step])]
-        )
+        style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
     return panel.decimals(1).no_value(_NO_TEST)
 
 
 def send_lag_now() -> stat.Panel:
-    text = describe("Is the test valid?", _lag_reading(), may_be_empty=_WHEN_EMPTY)
+    text = _describe(f"Is the test valid? {_LAG_TEXT}")
     return (
         style.stat_panel("Send lag now", text, units.Seconds, 4, 5)
         .with_target(query(_lag(0.99), "p99", instant=True))
@@ -71,12 +70,10 @@ def send_lag_now() -> stat.Panel:
 
 
 def unsent_requests() -> stat.Panel:
-    not_sent = increase(_ended(_NOT_SENT), _RANGE)
-    text = describe(
-        "Was all of the schedule offered?",
-        "Requests in the time shown that were due, but that the load generator could not send: the service saw less "
-        "load than was scheduled.",
-        may_be_empty=_WHEN_EMPTY,
+    not_sent = increase(_ended(_NOT_SENT), RANGE)
+    text = _describe(
+        "Was all of the schedule offered? Requests in the time shown that were due, but that the load generator "
+        "could not send: the service saw less load than was scheduled."
     )
     return (
         style.stat_panel("Never sent", text, units.Short, 4, 5)
@@ -88,20 +85,18 @@ def unsent_requests() -> stat.Panel:
 
 
 def runs() -> table.Panel:
-    text = describe(
-        "Which load tests are in the time shown?",
-        "A run is called by its start, in UTC, as in the annotations; its requests and report are in the folder of "
-        "`load run --out`.",
-        may_be_empty=_WHEN_EMPTY,
+    text = _describe(
+        "Which load tests are in the time shown? A run is called by its start, in UTC, as in the annotations; its "
+        "requests and report are in the folder of `load run --out`."
     )
     max_by_run = f"max by ({Label.RUN}, {Label.SCENARIO})"
-    runs_in_range = f"{max_by_run} (max_over_time({signals.LOAD_RUN.name}[{_RANGE}]))"
+    runs_in_range = f"{max_by_run} (max_over_time({signals.LOAD_RUN.name}[{RANGE}]))"
     states = {"0": "ended", "1": "running"}
     state = ValueColumn(
-        title="state",
+        "state",
         # a killed run has no final 0
-        expression=f"{max_by_run} ({signals.LOAD_RUN.name}) or 0 * {runs_in_range}",
-        unit=units.NoUnit,
+        f"{max_by_run} ({signals.LOAD_RUN.name}) or 0 * {runs_in_range}",
+        units.NoUnit,
         mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
     )
     newest_first = common.TableSortByFieldState().display_name("run").desc(True)
@@ -110,88 +105,69 @@ def runs() -> table.Panel:
 
 
 def offered_against_achieved() -> timeseries.Panel:
-    text = describe(
-        "Does the service keep up with what is offered?",
-        "Requests per second that the schedule called for, that were sent, that ended in whichever way, and that were "
-        f"good for all their SLOs. While it keeps up, the first three are one line. {_GOOD_COUNT}",
-        may_be_empty=_WHEN_EMPTY,
+    text = _describe(
+        "Does the service keep up with what is offered? Requests per second that the schedule called for, that were "
+        "sent, that ended in whichever way, and that were good for all their SLOs. While it keeps up, the first "
+        f"three are one line. {_GOOD_COUNT}"
     )
     panel = style.time_series_panel("Offered against achieved", text, units.RequestsPerSecond, 12, 10)
     for step, expression in _steps().items():
-        panel.with_target(query(expression, step)).override_by_name(step, [style.fixed_colour(_STEPS[step])])
+        style.add_coloured_query(panel, expression, step, _STEPS[step])
     return panel.no_value(_NO_TEST)
 
 
 def losses() -> timeseries.Panel:
-    text = describe(
-        "Where is the rest?",
-        "From what was scheduled down to what was good, requests per second: not sent is the load generator's fault, "
-        "sent and not ended piles up in the service, ended and not good was late, failed or lost. While a pile is "
-        "worked off, more ends than is sent, and the second is 0.",
-        may_be_empty=_WHEN_EMPTY,
+    text = _describe(
+        "Where is the rest? From what was scheduled down to what was good, requests per second: not sent is the load "
+        "generator's fault, sent and not ended piles up in the service, ended and not good was late, failed or lost. "
+        "While a pile is worked off, more ends than is sent, and the second is 0."
     )
     panel = style.time_series_panel("Lost of what was offered", text, units.RequestsPerSecond, 12, 10)
     steps = list(_steps().values())
     for (loss, colour), before, after in zip(_LOSSES.items(), steps, steps[1:], strict=False):
-        panel.with_target(query(f"clamp_min({before} - {after}, 0)", loss)).override_by_name(
-            loss, [style.fixed_colour(colour)]
-        )
+        style.add_coloured_query(panel, f"clamp_min({before} - {after}, 0)", loss, colour)
     return style.stack(panel).no_value(_NO_TEST)
 
 
 def send_lag() -> timeseries.Panel:
-    text = describe("Does the load generator send when it should?", _lag_reading(), may_be_empty=_WHEN_EMPTY)
+    text = _describe(f"Does the load generator send when it should? {_LAG_TEXT}")
     panel = style.time_series_panel("Send lag", text, units.Seconds, 12)
     for q, colour in ((0.5, SKY), (0.99, BLUE)):
-        panel.with_target(query(_lag(q), f"p{q * 100:g}")).override_by_name(
-            f"p{q * 100:g}", [style.fixed_colour(colour)]
-        )
+        style.add_coloured_query(panel, _lag(q), f"p{q * 100:g}", colour)
     return style.with_threshold_lines(panel.no_value(_NO_TEST), (SEND_LATE, BAD))
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "How much good work does the service do at the offered rate?",
-        "Requests per second: offered dotted, good for all their SLOs drawn through. Good that falls while more is "
-        "offered is a service past its limit.",
-        may_be_empty=_WHEN_EMPTY,
+    text = _describe(
+        "How much good work does the service do at the offered rate? Requests per second: offered dotted, good for "
+        "all their SLOs drawn through. Good that falls while more is offered is a service past its limit."
     )
-    dotted = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
     panel = (
         style.time_series_panel("Goodput at the offered rate", text, units.RequestsPerSecond, 18)
         .with_target(query(_rate_by_class(signals.LOAD_SCHEDULED), f"{PER_CLASS} offered"))
         .with_target(query(rate_by_class(signals.GOODPUT_REQUESTS), f"{PER_CLASS} good"))
-        .override_by_regexp("/ offered$/", [dotted])
+        .override_by_regexp("/ offered$/", [style.DOTTED])
         .no_value(_NO_TEST)
     )
     return style.colour_by_class(panel, spec)
 
 
 def good_share(spec: SloFile) -> bargauge.Panel:
-    text = describe(
-        "Which share of what was offered in the time shown was good?",
-        "Good for all SLOs over scheduled. Unlike goodput it counts what was never sent, got lost, or is still open.",
-        may_be_empty=_WHEN_EMPTY,
+    text = _describe(
+        "Which share of what was offered in the time shown was good? Good for all SLOs over scheduled. Unlike "
+        "goodput it counts what was never sent, got lost, or is still open."
     )
-    good = sum_by(increase(select_model_class(signals.GOODPUT_REQUESTS), _RANGE), [Label.CLASS])
-    offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), _RANGE), [Label.CLASS])
-    return (
-        style.bar_gauge_panel("Good of what was offered", text, units.PercentUnit, 6, 9)
-        .with_target(query(ratio(good, offered), PER_CLASS, instant=True))
-        .min(0)
-        .max(1)
-        .decimals(1)
-        .no_value(_NO_TEST)
-        .thresholds(style.thresholds(BAD, *slo_status.goodput_limits(spec)))
-    )
+    good = increase_in_range(signals.GOODPUT_REQUESTS)
+    offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), RANGE), [Label.CLASS])
+    panel = style.ratio_bars_panel("Good of what was offered", text, 6, *slo_status.goodput_limits(spec), height=9)
+    return panel.with_target(query(ratio(good, offered), PER_CLASS, instant=True)).no_value(_NO_TEST)
 
 
 def outcomes() -> timeseries.Panel:
-    text = describe(
-        "What became of the requests, as the load generator saw it?",
-        "Ended requests per second. Timeout: it gave up after the scenario's timeout; cut: still open when the run was "
-        "stopped; both are client_abort to the sidecar, which never sees what was not_sent.",
-        may_be_empty=_WHEN_EMPTY,
+    text = _describe(
+        "What became of the requests, as the load generator saw it? Ended requests per second. Timeout: it gave up "
+        "after the scenario's timeout; cut: still open when the run was stopped; both are client_abort to the "
+        "sidecar, which never sees what was not_sent."
     )
     ended = sum_by(rate(_ended(), RATE), [Label.OUTCOME])
     panel = style.time_series_panel("Outcomes: load generator", text, units.RequestsPerSecond, 8)
@@ -202,28 +178,23 @@ def outcomes() -> timeseries.Panel:
 
 
 def outcomes_compared() -> table.Panel:
-    """By the outcomes of the sidecar, so that a row has the same requests on both sides."""
-    text = describe(
-        "What got lost between the load generator and the sidecar?",
-        "Requests in the time shown that both saw end. More at the load generator never reached the sidecar, or ended "
-        "otherwise on the way back; more at the sidecar came from somebody else. Give or take what ended between two "
-        "scrapes.",
-        may_be_empty=_WHEN_EMPTY,
+    """Uses the outcomes of the sidecar, so that a row has the same requests on both sides."""
+    text = _describe(
+        "What got lost between the load generator and the sidecar? Requests in the time shown that both saw end. "
+        "More at the load generator never reached the sidecar, or ended otherwise on the way back; more at the "
+        "sidecar came from somebody else. Give or take what ended between two scrapes."
     )
-    aborted = increase(_ended({Label.OUTCOME: f"{LoadOutcome.TIMEOUT}|{LoadOutcome.CUT}"}), _RANGE)
+    aborted = increase(_ended({Label.OUTCOME: f"{LoadOutcome.TIMEOUT}|{LoadOutcome.CUT}"}), RANGE)
     aborted = f'label_replace(sum ({aborted}), "{Label.OUTCOME}", "{Outcome.CLIENT_ABORT}", "", "")'
-    others = increase(_ended({Label.OUTCOME: "|".join(Outcome)}), _RANGE)
+    others = increase(_ended({Label.OUTCOME: "|".join(Outcome)}), RANGE)
     generator = f"({sum_by(others, [Label.OUTCOME])} or {aborted})"
-    sidecar = sum_by(increase(select_model_class(signals.REQUESTS), _RANGE), [Label.OUTCOME])
+    sidecar = increase_in_range(signals.REQUESTS, [Label.OUTCOME])
     between = f"round(({generator} or 0 * {sidecar}) - {sidecar}) and on () {generator}"
     columns = (("load generator", generator), ("sidecar", sidecar), ("between", between))
     return tables.join_queries(
         style.table_panel("Outcomes compared", text, units.NoUnit, 8).no_value(_NO_TEST),
         {Label.OUTCOME: "outcome"},
-        [
-            ValueColumn(title=title, expression=each, unit=units.NoUnit, no_value="-", decimals=0)
-            for title, each in columns
-        ],
+        [ValueColumn(title, each, units.NoUnit, no_value="-", decimals=0) for title, each in columns],
     )
 
 
@@ -256,14 +227,6 @@ def _ended(where: Mapping[Label, str] | None = None) -> str:
 
 def _lag(q: float) -> str:
     return quantile(q, signals.LOAD_SEND_LAG, RATE, [], {})
-
-
-def _lag_reading() -> str:
-    return (
-        "How much later requests left than the schedule said, by the load generator's own fault. Above "
-        f"{spell_duration(SEND_LATE)} at p99 its report warns: latencies then show the load generator as well as the "
-        "service."
-    )
 
 
 BOARD = Board(

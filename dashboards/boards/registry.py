@@ -1,4 +1,4 @@
-"""All dashboards, in the order of their list."""
+"""All dashboards."""
 
 from dashboards.boards import config_change, engine, fleet, load_test, request_anatomy, sidecar, slo_overview, workload
 

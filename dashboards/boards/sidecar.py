@@ -18,7 +18,7 @@ from exporters.slos import SloFile
 
 _DAY = 86400.0
 _LOOP_LAG_LIMIT = 0.05
-"""Seconds of loop lag that are visible in the latencies: gaps between chunks are as short."""
+"""Seconds of loop lag that distort latencies: gaps between chunks are as short."""
 
 _PER_SIDECAR, _PER_PROCESS, _PER_REASON = "{{instance}}", "{{process}} at {{instance}}", "{{reason}}"
 _JOB = {Label.JOB: SIDECAR_JOB}
@@ -39,7 +39,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 def up() -> stat.Panel:
-    text = describe("Does it answer Prometheus?", "While it is down nothing is measured, and requests may be refused.")
+    text = "Does it answer Prometheus? While it is down nothing is measured, and requests may be refused."
     return (
         style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 4, 6)
         .with_target(query(select_sidecar(UP, _JOB), _PER_SIDECAR, instant=True))
@@ -49,7 +49,7 @@ def up() -> stat.Panel:
 
 
 def lag_now() -> stat.Panel:
-    text = describe("Does it hold up streams?", "How late the event loop of the slowest relay ran in the last second.")
+    text = "Does it hold up streams? How late the event loop of the slowest relay ran in the last second."
     lag = max_by(select_sidecar(signals.SIDECAR_LOOP_LAG), [Label.INSTANCE])
     return (
         style.stat_panel("Loop lag", text, units.Seconds, 4, 6)
@@ -59,10 +59,10 @@ def lag_now() -> stat.Panel:
 
 
 def uncounted_in_range() -> stat.Panel:
-    text = describe(
-        "Which requests are missing from the figures, in the time shown?",
-        "Dropped: the exporter was away for too long. Lost: a relay died with them open. Unmetered: forwarded although "
-        "metering failed. Not logged: batches that the request log could not take; they are tried again.",
+    text = (
+        "Which requests are missing from the figures, in the time shown? Dropped: the exporter was away for too "
+        "long. Lost: a relay died with them open. Unmetered: forwarded although metering failed. Not logged: batches "
+        "that the request log could not take; they are tried again."
     )
     panel = style.stat_panel("Not counted in range", text, units.Short, 5, 6)
     for name, counter in (
@@ -76,7 +76,7 @@ def uncounted_in_range() -> stat.Panel:
 
 
 def restarts() -> stat.Panel:
-    text = describe("Did one of its processes die in the time shown?", "The supervisor has started it again.")
+    text = "Did one of its processes die in the time shown? The supervisor has started it again."
     expression = sum_by(f"increase({select_sidecar(signals.SIDECAR_RESTARTS)}[$__range])", [Label.PROCESS])
     return (
         style.stat_panel("Restarts in range", text, units.Short, 4, 6)
@@ -88,8 +88,8 @@ def restarts() -> stat.Panel:
 
 def certificate() -> stat.Panel:
     text = describe(
-        "When do clients begin to refuse it?",
-        "Time until the certificate that they are shown ends: orange from a week before, red on the last day.",
+        "When do clients begin to refuse it? Time until the certificate that they are shown ends: orange from a week "
+        "before, red on the last day.",
         may_be_empty="there is a certificate only with --tls-cert",
     )
     time_left = f"min by ({Label.INSTANCE}) ({select_sidecar(signals.SIDECAR_CERTIFICATE_EXPIRY)}) - time()"
@@ -102,30 +102,30 @@ def certificate() -> stat.Panel:
 
 
 def version() -> stat.Panel:
-    text = describe("Do all run the same version?", "Each version, and how many sidecars run it.")
+    text = "Do all run the same version? Each version, and how many sidecars run it."
     return style.stat_panel("Sidecars by version", text, units.Short, 3, 6).with_target(
         query(f"count by ({Label.VERSION}) ({select_sidecar(signals.SIDECAR_BUILD)})", "{{version}}", instant=True)
     )
 
 
 def loop_lag() -> timeseries.Panel:
-    text = describe(
-        "When did it hold up streams?",
-        "How late each relay's event loop ran, the worst of each second. It is in every latency measured meanwhile.",
+    text = (
+        "When did it hold up streams? How late each relay's event loop ran, the worst of each second. It is in every "
+        "latency measured meanwhile."
     )
     panel = style.time_series_panel("Loop lag over time", text, units.Seconds, 8)
     return style.with_threshold_lines(_each_process(panel, signals.SIDECAR_LOOP_LAG), (_LOOP_LAG_LIMIT, WARN))
 
 
 def connections() -> timeseries.Panel:
-    text = describe("Is the load spread over its relays?", "Open client connections.")
+    text = "Is the load spread over its relays? Open client connections."
     return style.stack(
         _each_process(style.time_series_panel("Client connections", text, units.Short, 8), signals.SIDECAR_CONNECTIONS)
     )
 
 
 def uncounted_over_time() -> timeseries.Panel:
-    text = describe("When did it not count requests?", "Requests per second, by what went wrong.")
+    text = "When did it not count requests? Requests per second, by what went wrong."
     panel = style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 8)
     for name, counter in (("dropped", signals.SIDECAR_DROPPED), ("lost", signals.SIDECAR_LOST)):
         panel.with_target(query(_rate(counter, Label.INSTANCE, Label.PROCESS), f"{name}: {_PER_PROCESS}"))
@@ -133,14 +133,14 @@ def uncounted_over_time() -> timeseries.Panel:
 
 
 def cpu() -> timeseries.Panel:
-    text = describe("How much of a processor does it take?", "1 is one core; a relay can use no more than that.")
+    text = "How much of a processor does it take? 1 is one core; a relay can use no more than that."
     cpu_seconds = query(_rate(signals.SIDECAR_CPU, Label.INSTANCE, Label.PROCESS), _PER_PROCESS)
     return style.stack(style.time_series_panel("Processor", text, units.Short, 6).with_target(cpu_seconds))
 
 
 def memory() -> timeseries.Panel:
     text = describe(
-        "How much memory does it take?", "Resident memory of each process.", may_be_empty="it is told on Linux only"
+        "How much memory does it take? Resident memory of each process.", may_be_empty="it is told on Linux only"
     )
     return style.stack(
         _each_process(style.time_series_panel("Memory", text, units.BytesIEC, 6), signals.SIDECAR_MEMORY)
@@ -148,9 +148,9 @@ def memory() -> timeseries.Panel:
 
 
 def scrape_seconds(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "Can Prometheus read it in time?",
-        "How long a scrape takes. The line is the scrape interval: from there on scrapes fail, and series have gaps.",
+    text = (
+        "Can Prometheus read it in time? How long a scrape takes. The line is the scrape interval: from there on "
+        "scrapes fail, and series have gaps."
     )
     panel = style.time_series_panel("Scrape duration", text, units.Seconds, 6)
     panel.with_target(query(select_sidecar(SCRAPE_SECONDS, _JOB), _PER_SIDECAR))
@@ -158,9 +158,9 @@ def scrape_seconds(spec: SloFile) -> timeseries.Panel:
 
 
 def series() -> timeseries.Panel:
-    text = describe(
-        "How many series does Prometheus keep for it?",
-        "Samples of one scrape, which grow with models, classes and tenants.",
+    text = (
+        "How many series does Prometheus keep for it? Samples of one scrape, which grow with models, classes and "
+        "tenants."
     )
     return style.time_series_panel("Series", text, units.Short, 6).with_target(
         query(select_sidecar(SCRAPED_SAMPLES, _JOB), _PER_SIDECAR)
@@ -168,9 +168,7 @@ def series() -> timeseries.Panel:
 
 
 def unparsed() -> timeseries.Panel:
-    text = describe(
-        "Which requests does it not understand?", "Bodies per second that were not parsed; their size gives the class."
-    )
+    text = "Which requests does it not understand? Bodies per second that were not parsed; their size gives the class."
     return _each_reason(
         style.time_series_panel("Unparsed requests", text, units.RequestsPerSecond, 6), signals.SIDECAR_UNPARSED
     )
@@ -178,8 +176,8 @@ def unparsed() -> timeseries.Panel:
 
 def engine_times() -> timeseries.Panel:
     text = describe(
-        "Of which share of requests are the engine's own times known?",
-        f"The others are in no queue, prefill or decode time. Gaps are {NO_TRAFFIC}.",
+        "Of which share of requests are the engine's own times known? The others are in no queue, prefill or decode "
+        f"time. Gaps are {NO_TRAFFIC}.",
         may_be_empty="there were no requests",
     )
     with_times, ended = (_rate(each, Label.INSTANCE) for each in (signals.REQUESTS_WITH_ENGINE_TIMES, signals.REQUESTS))
@@ -191,9 +189,9 @@ def engine_times() -> timeseries.Panel:
 
 
 def engine_errors() -> timeseries.Panel:
-    text = describe(
-        "Can it read its engines?",
-        "Looks per second that failed, or that had to do without something: line, value, duplicate, histogram.",
+    text = (
+        "Can it read its engines? Looks per second that failed, or that had to do without something: line, value, "
+        "duplicate, histogram."
     )
     return _each_reason(
         style.time_series_panel("Errors reading engines", text, units.CountsPerSecond, 6), signals.ENGINE_SCRAPE_ERRORS
@@ -202,8 +200,8 @@ def engine_errors() -> timeseries.Panel:
 
 def engine_age(spec: SloFile) -> timeseries.Panel:
     text = describe(
-        "How old is what it tells of its engines?",
-        "Time since the metrics of each were read. From the line on the engine counts as down.",
+        "How old is what it tells of its engines? Time since the metrics of each were read. From the line on the "
+        "engine counts as down.",
         may_be_empty="no engine was ever read",
     )
     age = max_by(select_sidecar(signals.ENGINE_SCRAPE_AGE), [Label.INSTANCE, Label.ENGINE])
@@ -214,37 +212,29 @@ def engine_age(spec: SloFile) -> timeseries.Panel:
 
 
 def exported_spans() -> timeseries.Panel:
-    text = describe("Do spans reach the trace collector?", "Spans per second that it has taken.", may_be_empty=_SPANS)
+    text = "Do spans reach the trace collector? Spans per second that it has taken."
     exported = query(_rate(signals.SIDECAR_EXPORTED_SPANS, Label.INSTANCE), _PER_SIDECAR)
-    return (
-        style.time_series_panel("Spans exported", text, units.CountsPerSecond, 6, 7)
-        .with_target(exported)
-        .no_value(_SPANS)
-    )
+    return _span_panel("Spans exported", text, _SPANS).with_target(exported)
 
 
 def dropped_spans() -> timeseries.Panel:
-    text = describe("Are spans given up?", "The trace collector is down or slow.", may_be_empty=_SPANS)
-    panel = style.time_series_panel("Spans dropped", text, units.CountsPerSecond, 6, 7).no_value(_SPANS)
-    return _each_reason(panel, signals.SIDECAR_DROPPED_SPANS)
+    text = "Are spans given up? The trace collector is down or slow."
+    return _each_reason(_span_panel("Spans dropped", text, _SPANS), signals.SIDECAR_DROPPED_SPANS)
 
 
 def unjoined_spans() -> timeseries.Panel:
-    text = describe(
-        "Which of the engine's spans gave no request its times?", "Spans per second.", may_be_empty=_ENGINE_SPANS
-    )
-    panel = style.time_series_panel("Engine spans not joined", text, units.CountsPerSecond, 6, 7).no_value(
-        _ENGINE_SPANS
-    )
-    return _each_reason(panel, signals.SIDECAR_UNJOINED_SPANS)
+    text = "Which of the engine's spans gave no request its times? Spans per second."
+    return _each_reason(_span_panel("Engine spans not joined", text, _ENGINE_SPANS), signals.SIDECAR_UNJOINED_SPANS)
 
 
 def refused_messages() -> timeseries.Panel:
-    text = describe(
-        "Which messages to its receiver of spans were not read?", "Messages per second.", may_be_empty=_ENGINE_SPANS
-    )
-    panel = style.time_series_panel("Span messages refused", text, units.CountsPerSecond, 6, 7).no_value(_ENGINE_SPANS)
-    return _each_reason(panel, signals.SIDECAR_REFUSED_MESSAGES)
+    text = "Which messages to its receiver of spans were not read? Messages per second."
+    return _each_reason(_span_panel("Span messages refused", text, _ENGINE_SPANS), signals.SIDECAR_REFUSED_MESSAGES)
+
+
+def _span_panel(title: str, text: str, empty: str) -> timeseries.Panel:
+    text = describe(text, may_be_empty=empty)
+    return style.time_series_panel(title, text, units.CountsPerSecond, 6, 7).no_value(empty)
 
 
 def _each_process(panel: timeseries.Panel, gauge: Signal) -> timeseries.Panel:

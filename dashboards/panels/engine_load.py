@@ -1,4 +1,4 @@
-"""Panels on the state of the engine, by its own metrics."""
+"""Panels on the load of the engine, from its own metrics."""
 
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import units
@@ -14,8 +14,7 @@ from exporters.signals import Label
 
 def batch() -> timeseries.Panel:
     text = describe(
-        "Does the engine keep up?",
-        "Requests it works on and requests in its queue, by its own count.",
+        "Does the engine keep up? Requests it works on and requests in its queue, by its own count.",
         may_be_empty="some engines expose no queue",
     )
     panel = style.time_series_panel("Engine: running and waiting", text, units.Short, 8)
@@ -25,20 +24,25 @@ def batch() -> timeseries.Panel:
 
 
 def kv_cache() -> timeseries.Panel:
-    text = describe(
-        "Is there room for more requests?",
-        "Share of the KV cache in use, the fullest rank. Near 100 % new requests queue and running ones are preempted.",
-        may_be_empty="some engines expose no KV cache",
+    text = (
+        "Is there room for more requests? Share of the KV cache in use, the fullest rank. Near 100 % new requests "
+        "queue and running ones are preempted."
     )
     fullest = max_by(select_model(signals.ENGINE_KV_USAGE), [Label.ENGINE])
-    panel = style.ratio_panel("Engine: KV cache in use", text, 8)
-    return style.with_threshold_lines(panel.with_target(query(fullest, "{{engine}}")), (KV_CACHE_FULL, WARN))
+    return kv_cache_panel("Engine: KV cache in use", text, fullest, "{{engine}}")
+
+
+def kv_cache_panel(title: str, text: str, usage: str, legend: str, width: int = 8) -> timeseries.Panel:
+    """The usage of the KV cache, with the threshold of the alert."""
+    text = describe(text, may_be_empty="some engines expose no KV cache")
+    panel = style.ratio_panel(title, text, width).with_target(query(usage, legend))
+    return style.with_threshold_lines(panel, (KV_CACHE_FULL, WARN))
 
 
 def prefix_cache() -> timeseries.Panel:
     text = describe(
-        "How much prompt work does the cache save?",
-        f"Share of prompt tokens found in the prefix cache; gaps are {NO_TRAFFIC}.",
+        "How much prompt work does the cache save? Share of prompt tokens found in the prefix cache; gaps are "
+        f"{NO_TRAFFIC}.",
         may_be_empty="prefix caching is off, or the engine does not count it",
     )
     return (

@@ -4,7 +4,6 @@ from functools import partial
 
 from grafana_foundation_sdk.builders import heatmap, timeseries
 from grafana_foundation_sdk.models import common as common_model
-from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
@@ -28,19 +27,18 @@ _STAGE_COLOURS = {"queue": YELLOW, "prefill": SKY, "decode": BLUE}
 
 
 def thresholds_of(spec: SloFile, measure: Measure) -> tuple[float, ...]:
-    """In seconds, rising."""
+    """The thresholds of a measure in seconds, ascending."""
     return tuple(sorted({slo.threshold for slo in spec.slos if slo.measure is measure and slo.threshold is not None}))
 
 
 def quantile_panel(title: str, text: str, histogram: Signal, measure: Measure, spec: SloFile) -> timeseries.Panel:
-    """The median dotted, the 95th percentile solid; exemplars belong to the class, not to a quantile."""
+    """The median (dotted) and the 95th percentile; only one of them has the exemplars, which belong to the class."""
     panel = style.time_series_panel(title, text, units.Seconds, 12).no_value(NO_TRAFFIC)
     for q in (0.5, 0.95):
         series = quantile(q, histogram, RATE, [Label.CLASS], MODEL_AND_CLASS)
         panel.with_target(query(series, f"{PER_CLASS} p{q * 100:g}").exemplar(q == 0.95 and _has_exemplars(histogram)))
     panel.legend(style.table_legend(common_model.LegendPlacement.RIGHT, "lastNotNull"))
-    dotted = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
-    panel.override_by_regexp("/ p50$/", [dotted])
+    panel.override_by_regexp("/ p50$/", [style.DOTTED])
     return style.with_threshold_lines(
         style.colour_by_class(panel, spec), *((seconds, BAD) for seconds in thresholds_of(spec, measure))
     )
@@ -54,85 +52,78 @@ def distribution_panel(title: str, text: str, histogram: Signal, unit: str, per_
 
 
 def first_token_heatmap() -> heatmap.Panel:
-    text = describe(
-        "Does everyone wait alike, or do a few wait long?",
-        "First tokens per second by how long they took; two bands are two kinds of requests. A bucket ends at each "
-        "threshold. A mark is one request; it leads to its trace where the data source names one for traces.",
+    text = (
+        "Does everyone wait alike, or do a few wait long? First tokens per second by how long they took; two bands "
+        "are two kinds of requests. A bucket ends at each threshold. A mark is one request; it leads to its trace "
+        "where the data source names one for traces."
     )
     return distribution_panel("Time to first token: spread", text, signals.TTFT, units.Seconds, units.RequestsPerSecond)
 
 
 def time_per_output_token(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "Is a whole answer written fast enough?",
-        "Time per output token of each stream, from its first token to its last, when it has ended. "
-        "The line is the threshold of the SLO file, if it has one.",
+    text = (
+        "Is a whole answer written fast enough? Time per output token of each stream, from its first token to its "
+        "last, when it has ended. The line is the threshold of the SLO file, if it has one."
     )
     return quantile_panel("Time per output token", text, signals.TPOT, Measure.TPOT, spec)
 
 
 def time_per_output_token_heatmap() -> heatmap.Panel:
-    text = describe(
-        "Are all answers written at one speed?", "Streams that end per second, by their time per output token."
-    )
+    text = "Are all answers written at one speed? Streams that end per second, by their time per output token."
     return distribution_panel(
         "Time per output token: spread", text, signals.TPOT, units.Seconds, units.RequestsPerSecond
     )
 
 
 def inter_chunk_time(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "Does the text flow, or does it stutter?",
-        "Gaps between output chunks of all streams, counted when a stream ends; a chunk may carry several tokens. The "
-        "line is the threshold of the SLO file; it judges the 95th percentile of each request by itself, not this one.",
+    text = (
+        "Does the text flow, or does it stutter? Gaps between output chunks of all streams, counted when a stream "
+        "ends; a chunk may carry several tokens. The line is the threshold of the SLO file; it judges the 95th "
+        "percentile of each request by itself, not this one."
     )
     return quantile_panel("Inter-chunk time", text, signals.INTER_CHUNK, Measure.ITL_P95, spec)
 
 
 def inter_chunk_heatmap() -> heatmap.Panel:
-    text = describe(
-        "How often does the text stand still?", "Gaps per second by length; a band far above the rest is a stall."
-    )
+    text = "How often does the text stand still? Gaps per second by length; a band far above the rest is a stall."
     return distribution_panel(
         "Inter-chunk time: spread", text, signals.INTER_CHUNK, units.Seconds, units.CountsPerSecond
     )
 
 
 def stages() -> timeseries.Panel:
-    """One panel a class: the stages add up to a request only within one class."""
+    """One panel per class, because the stages add up to a request only within a class."""
     text = describe(
-        "Where does the time of a request go?",
-        f"Mean of {', of '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by the engine's own clock. "
-        "Of finished requests only: what the coverage leaves out may have waited longer.",
+        "Where does the time of a request go? Mean of "
+        f"{', of '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by the engine's own clock. Of "
+        "finished requests only: what the coverage leaves out may have waited longer.",
         may_be_empty=_NO_ENGINE_TIMES,
     )
     panel = style.time_series_panel("Queue, prefill, decode: $class", text, units.Seconds, 24, 8).no_value(NO_TRAFFIC)
     for stage, signal, *_ in _STAGES:
-        panel.with_target(query(mean(signal, select_model_class), stage)).override_by_name(
-            stage, [style.fixed_colour(_STAGE_COLOURS[stage])]
-        )
+        style.add_coloured_query(panel, mean(signal, select_model_class), stage, _STAGE_COLOURS[stage])
     return style.stack(panel).repeat(str(Label.CLASS)).repeat_direction("h").max_per_row(6)
 
 
 def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "Of how many requests are the engine's times known?",
-        "Share of ended requests; a client that gave up, a stream cut short and a refusal have none. "
-        "Beside it stands the oldest wait, of whom nobody knows more than that.",
+    text = (
+        "Of how many requests are the engine's times known? Share of ended requests; a client that gave up, a stream "
+        "cut short and a refusal have none. Beside it stands the oldest wait, of whom nobody knows more than that."
     )
     with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
     panel = style.ratio_panel("Requests whose engine times are known", text, 12, 8)
-    share = f"clamp_max({ratio(with_times, ended)}, 1)"  # the two rates cover slightly different requests
+    # the two rates cover slightly different requests
+    share = f"clamp_max({ratio(with_times, ended)}, 1)"
     return style.colour_by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)
 
 
 def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
-    """One panel a stage."""
+    """One panel per stage."""
     panels = []
     for stage, signal, measure, meaning in _STAGES:
         text = describe(
-            f"How long is {stage} for most, and for the slowest?",
-            f"Time {meaning}, finished requests. The line is the threshold of the SLO file, if it has one.",
+            f"How long is {stage} for most, and for the slowest? Time {meaning}, finished requests. The line is the "
+            "threshold of the SLO file, if it has one.",
             may_be_empty=_NO_ENGINE_TIMES,
         )
         panels.append(quantile_panel(f"{stage.capitalize()} time", text, signal, measure, spec).span(8))
@@ -140,15 +131,15 @@ def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
 
 
 def user_and_engine_means() -> tuple[timeseries.Panel, ...]:
-    """The mean of clients, the mean of the engine, and the difference."""
+    """The mean that clients see, the mean of the engine, and the difference."""
     return (
         _user_and_engine_panel(
             "Time to first token: user and engine",
             describe(
-                "How much of the wait for the first token does the engine not know of?",
-                "Means, of all classes. Between the two lie network, sidecar and what the engine does not count; below "
-                "0 it has counted others: requests that do not stream, or some that came past the sidecar. vLLM's "
-                "count begins at arrival, so its queue is in it.",
+                "How much of the wait for the first token does the engine not know of? Means, of all classes. "
+                "Between the two lie network, sidecar and what the engine does not count; below 0 it has counted "
+                "others: requests that do not stream, or some that came past the sidecar. vLLM's count begins at "
+                "arrival, so its queue is in it.",
                 may_be_empty="the engine exposes no time to first token, or there is no traffic",
             ),
             mean(signals.TTFT, _select_known_models),
@@ -157,9 +148,8 @@ def user_and_engine_means() -> tuple[timeseries.Panel, ...]:
         _user_and_engine_panel(
             "Time per output token: user and engine",
             describe(
-                "Do tokens reach the user as fast as the engine writes them?",
-                "Means of each request's time per output token, of all classes. A difference is a slow network, or a "
-                "slow reader.",
+                "Do tokens reach the user as fast as the engine writes them? Means of each request's time per output "
+                "token, of all classes. A difference is a slow network, or a slow reader.",
                 may_be_empty="the engine exposes no time per output token, or there is no traffic",
             ),
             mean(signals.TPOT, _select_known_models),
@@ -168,9 +158,9 @@ def user_and_engine_means() -> tuple[timeseries.Panel, ...]:
         _user_and_engine_panel(
             "Whole requests: user and engine",
             describe(
-                "How much of a whole request does the engine not know of?",
-                "Means of requests that ended well, of all classes; the engine knows no others. Where few end, the two "
-                "hold different ones at any time: look at what lies between over a longer one.",
+                "How much of a whole request does the engine not know of? Means of requests that ended well, of all "
+                "classes; the engine knows no others. Where few end, the two hold different ones at any time: look "
+                "at what lies between over a longer one.",
                 may_be_empty="the engine exposes no duration of requests, or there is no traffic",
             ),
             mean(signals.DURATION, partial(_select_known_models, outcome=Outcome.OK)),
@@ -180,7 +170,7 @@ def user_and_engine_means() -> tuple[timeseries.Panel, ...]:
 
 
 def _select_known_models(series: str, outcome: Outcome | None = None) -> str:
-    """All classes, as the engine has none, without requests that only the sidecar sees, such as a list of models."""
+    """All classes, because the engine has none; without requests that only the sidecar sees, such as model lists."""
     outcome_matcher = f',{Label.OUTCOME}="{outcome}"' if outcome else ""
     return f'{series}{{{Label.MODEL}=~"{MODEL_AND_CLASS[Label.MODEL]}",{Label.MODEL}!="{OTHER}"{outcome_matcher}}}'
 
@@ -193,10 +183,10 @@ def _user_and_engine_panel(title: str, text: str, user_mean: str, engine_histogr
         ("engine", engine_mean, PINK),
         ("between", f"({user_mean}) - ({engine_mean})", GREY),
     ):
-        panel.with_target(query(expression, legend)).override_by_name(legend, [style.fixed_colour(colour)])
+        style.add_coloured_query(panel, expression, legend, colour)
     return panel
 
 
 def _has_exemplars(histogram: Signal) -> bool:
-    """Inter-chunk times have none: they are observed in bulk when a stream ends."""
+    """Inter-chunk times have none, because they are observed in bulk when a stream ends."""
     return histogram is not signals.INTER_CHUNK

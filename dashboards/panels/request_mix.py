@@ -11,15 +11,15 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from alerts.links import PanelTitle
 from alerts.promql import increase, rate, ratio, select, sum_by
 from dashboards import style
-from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
+from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range, rate_by_class, select_model_class
 from dashboards.panels.latency import distribution_panel
 from dashboards.panels.slo_status import goodput_limits
-from dashboards.style import BAD, BLUE, MODEL_AND_CLASS, NO_TRAFFIC, describe, query
+from dashboards.style import BLUE, MODEL_AND_CLASS, NO_TRAFFIC, query
+from dashboards.tables import transform
 from exporters import signals
-from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, Outcome, Signal
+from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, Outcome
 from exporters.slos import SloFile
 
-_RANGE = "$__range"
 _SIZES = {
     **{size: f"to {bound}" for size, bound in zip(SIZES, SIZE_BOUNDS, strict=False)},
     SIZES[-1]: f"over {SIZE_BOUNDS[-1]}",
@@ -32,11 +32,10 @@ _FAILED = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
 
 
 def sizes() -> table.Panel:
-    text = describe(
-        "How long is what is asked, and what is answered?",
-        "Share of requests that ended in the time shown, by tokens of prompt (across) and of completion (down), all "
-        "classes. Failed ones are in it with what they got: most have no token. The prompt of a request without usage "
-        "is estimated from its text.",
+    text = (
+        "How long is what is asked, and what is answered? Share of requests that ended in the time shown, by tokens "
+        "of prompt (across) and of completion (down), all classes. Failed ones are in it with what they got: most "
+        "have no token. The prompt of a request without usage is estimated from its text."
     )
     ended = _by_size([Label.PROMPT_SIZE, Label.COMPLETION_SIZE])
     return _matrix(
@@ -49,10 +48,9 @@ def sizes() -> table.Panel:
 
 
 def failures_by_size() -> table.Panel:
-    text = describe(
-        "Which prompts fail, and how?",
-        "Share of the requests with prompts of that length (across) that ended with each outcome other than ok, all "
-        "classes. A row that is stronger to the right is a limit of length.",
+    text = (
+        "Which prompts fail, and how? Share of the requests with prompts of that length (across) that ended with "
+        "each outcome other than ok, all classes. A row that is stronger to the right is a limit of length."
     )
     by = [Label.PROMPT_SIZE]
     failed = _by_size([*by, Label.OUTCOME], {Label.OUTCOME: _FAILED})
@@ -66,23 +64,21 @@ def failures_by_size() -> table.Panel:
 
 
 def prompt_heatmap() -> heatmap.Panel:
-    text = describe("Do prompts grow?", "Requests that end per second, by their prompt tokens as usage reports them.")
+    text = "Do prompts grow? Requests that end per second, by their prompt tokens as usage reports them."
     return distribution_panel(
         "Prompt tokens", text, signals.REQUEST_PROMPT_TOKENS, units.NoUnit, units.RequestsPerSecond
     )
 
 
 def completion_heatmap() -> heatmap.Panel:
-    text = describe(
-        "Do answers grow?", "Requests that end per second, by their completion tokens; those without any are not in it."
-    )
+    text = "Do answers grow? Requests that end per second, by their completion tokens; those without any are not in it."
     return distribution_panel(
         "Completion tokens", text, signals.REQUEST_COMPLETION_TOKENS, units.NoUnit, units.RequestsPerSecond
     )
 
 
 def class_mix(spec: SloFile) -> timeseries.Panel:
-    text = describe("Which classes make the traffic?", f"Share of ended requests; gaps are {NO_TRAFFIC}.")
+    text = f"Which classes make the traffic? Share of ended requests; gaps are {NO_TRAFFIC}."
     ended = rate_by_class(signals.REQUESTS)
     everything = f"sum ({rate(select_model_class(signals.REQUESTS), RATE)})"
     panel = style.ratio_panel("Class mix", text, 8).no_value(NO_TRAFFIC)
@@ -91,22 +87,20 @@ def class_mix(spec: SloFile) -> timeseries.Panel:
 
 
 def prompt_tokens(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "Which classes make the engine read?", "Prompt tokens of requests that end, cached ones included, by class."
-    )
+    text = "Which classes make the engine read? Prompt tokens of requests that end, cached ones included, by class."
     panel = style.time_series_panel("Throughput: prompt tokens", text, "tokens/s", 8)
     panel.with_target(query(rate_by_class(signals.PROMPT_TOKENS), PER_CLASS))
     return style.colour_by_class(style.stack(panel), spec)
 
 
 def repeats_in_range() -> stat.Panel:
-    text = describe(
-        "Is a response cache worth it?",
-        "Share of requests in the time shown whose whole prompt had been asked before. At the most so many would come "
-        "from a cache: one that never forgets, and answers a prompt alike whatever its other parameters.",
+    text = (
+        "Is a response cache worth it? Share of requests in the time shown whose whole prompt had been asked before. "
+        "At the most so many would come from a cache: one that never forgets, and answers a prompt alike whatever "
+        "its other parameters."
     )
     repeats, ended = (
-        f"sum ({increase(select_model_class(counter), _RANGE)})"
+        f"sum ({increase(select_model_class(counter), RANGE)})"
         for counter in (signals.PROMPT_REPEATS, signals.REQUESTS)
     )
     panel = style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9).no_value(NO_TRAFFIC)
@@ -114,10 +108,9 @@ def repeats_in_range() -> stat.Panel:
 
 
 def unique_prompts() -> stat.Panel:
-    text = describe(
-        "How many prompts would it have to hold?",
-        "Different prompts since the sidecar's start, of all classes, give or take 2 %. Several sidecars that saw the "
-        "same prompt count it twice.",
+    text = (
+        "How many prompts would it have to hold? Different prompts since the sidecar's start, of all classes, give "
+        "or take 2 %. Several sidecars that saw the same prompt count it twice."
     )
     prompts = select(signals.UNIQUE_PROMPTS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
     panel = style.stat_panel("Different prompts", text, units.Short, 4, 9)
@@ -125,17 +118,16 @@ def unique_prompts() -> stat.Panel:
 
 
 def repeats(spec: SloFile) -> timeseries.Panel:
-    text = describe("Which class asks the same again?", f"Share of ended requests; gaps are {NO_TRAFFIC}.")
+    text = f"Which class asks the same again? Share of ended requests; gaps are {NO_TRAFFIC}."
     panel = style.ratio_panel("Repeated prompts", text, 8).no_value(NO_TRAFFIC)
     return style.colour_by_class(panel.with_target(query(_repeat_ratio(), PER_CLASS)), spec)
 
 
 def tokens_saved(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "What would a response cache save?",
-        "Prompt and completion tokens per second of the class times its share of repeated prompts: an estimate, as the "
-        "tokens of repeats are not counted apart and may be more or fewer than those of others. Prompt tokens of "
-        "repeats are what a prefix cache saves already, if it is on.",
+    text = (
+        "What would a response cache save? Prompt and completion tokens per second of the class times its share of "
+        "repeated prompts: an estimate, as the tokens of repeats are not counted apart and may be more or fewer than "
+        "those of others. Prompt tokens of repeats are what a prefix cache saves already, if it is on."
     )
     tokens = " + ".join(rate_by_class(counter) for counter in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS))
     panel = style.time_series_panel("Tokens that a response cache would save", text, "tokens/s", 8).no_value(NO_TRAFFIC)
@@ -144,51 +136,39 @@ def tokens_saved(spec: SloFile) -> timeseries.Panel:
 
 
 def requests_by_tenant() -> bargauge.Panel:
-    text = describe(
-        "Who asks the most?",
-        "Requests that ended in the time shown. Tenants that the SLO file does not name are together in other.",
+    text = (
+        "Who asks the most? Requests that ended in the time shown. Tenants that the SLO file does not name are "
+        "together in other."
     )
     panel = style.bar_gauge_panel("Requests by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
-    return panel.with_target(_by_tenant(_increase([Label.TENANT], signals.REQUESTS)))
+    return panel.with_target(_by_tenant(increase_in_range(signals.REQUESTS, [Label.TENANT])))
 
 
 def tokens_by_tenant() -> bargauge.Panel:
-    text = describe(
-        "Who uses the most?",
-        "Prompt and completion tokens of requests that ended in the time shown; whoever asks rarely may ask long.",
+    text = (
+        "Who uses the most? Prompt and completion tokens of requests that ended in the time shown; whoever asks "
+        "rarely may ask long."
     )
     counters = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
-    tokens = " + ".join(_increase([Label.TENANT], counter) for counter in counters)
+    tokens = " + ".join(increase_in_range(counter, [Label.TENANT]) for counter in counters)
     panel = style.bar_gauge_panel("Tokens by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
     return panel.with_target(_by_tenant(tokens))
 
 
 def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
-    text = describe(
-        "Who is served worst?",
-        "Share of judged requests in the time shown that were good for all their SLOs; it turns orange and green at "
-        "twice the budget and at the budget of the lowest objective.",
+    text = (
+        "Who is served worst? Share of judged requests in the time shown that were good for all their SLOs; it turns "
+        "orange and green at twice the budget and at the budget of the lowest objective."
     )
     good, judged = (
-        _increase([Label.TENANT], counter) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
+        increase_in_range(counter, [Label.TENANT]) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
-    return (
-        style.bar_gauge_panel(PanelTitle.GOODPUT_BY_TENANT, text, units.PercentUnit, 8)
-        .min(0)
-        .max(1)
-        .decimals(1)
-        .no_value(NO_TRAFFIC)
-        .thresholds(style.thresholds(BAD, *goodput_limits(spec)))
-        .with_target(_by_tenant(ratio(good, judged)))
-    )
+    panel = style.ratio_bars_panel(PanelTitle.GOODPUT_BY_TENANT, text, 8, *goodput_limits(spec))
+    return panel.with_target(_by_tenant(ratio(good, judged)))
 
 
 def _repeat_ratio() -> str:
     return ratio(rate_by_class(signals.PROMPT_REPEATS), rate_by_class(signals.REQUESTS))
-
-
-def _increase(by: Iterable[Label], counter: Signal) -> str:
-    return sum_by(increase(select_model_class(counter), _RANGE), by)
 
 
 def _by_tenant(expression: str) -> prometheus.Dataquery:
@@ -196,18 +176,18 @@ def _by_tenant(expression: str) -> prometheus.Dataquery:
 
 
 def _by_size(by: Iterable[Label], where: dict[Label, str] | None = None) -> str:
-    """The series has no class: with one it would be five times as many."""
+    """Without the class, which this series does not have: it would multiply the number of series by five."""
     matchers = {Label.MODEL: MODEL_AND_CLASS[Label.MODEL], **(where or {})}
-    return sum_by(increase(select(signals.REQUESTS_BY_SIZE, matchers, regex=True), _RANGE), by)
+    return sum_by(increase(select(signals.REQUESTS_BY_SIZE, matchers, regex=True), RANGE), by)
 
 
 def _matrix(
     title: str, text: str, expression: str, rows: tuple[Label, str], steps: Iterable[tuple[float, str]]
 ) -> table.Panel:
-    """Shares in coloured cells: a column for each size of prompt, a row for each value of the label in `rows`.
+    """Shares in coloured cells: a column per prompt size, a row per value of the label in `rows`.
 
-    No panel of Grafana draws two axes that are both not time. Columns and rows come in the order in which they first
-    appear, so both are sorted before.
+    Grafana has no panel type for two axes other than time. Columns and rows have the order in which they first appear,
+    so both are sorted first.
     """
     row, corner = rows
     column = Label.PROMPT_SIZE
@@ -221,15 +201,14 @@ def _matrix(
         .cell_options(coloured_cells)
         .thresholds(style.thresholds("transparent", *steps))
         .color_scheme(style.colour_mode(model.FieldColorModeId.THRESHOLDS))
-        .mappings([model.ValueMap({value: model.ValueMappingResult(word) for value, word in texts.items()})])
+        .mappings([model.ValueMap({value: model.ValueMappingResult(text) for value, text in texts.items()})])
         .decimals(1)
         .no_value(NO_TRAFFIC)
         .override_by_name(corner, [model.DynamicConfigValue(name, value) for name, value in row_titles.items()])
         .with_target(query(expression, f"{{{{{column}}}}}", instant=True).format(PromQueryFormat.TABLE))
     )
     for label in (row, column):
-        panel.with_transformation(model.DataTransformerConfig("sortBy", options={"sort": [{"field": str(label)}]}))
-    matrix = {"rowField": str(row), "columnField": str(column), "valueField": "Value"}
-    panel.with_transformation(model.DataTransformerConfig("groupingToMatrix", options=matrix))
+        transform(panel, "sortBy", sort=[{"field": str(label)}])
+    transform(panel, "groupingToMatrix", rowField=str(row), columnField=str(column), valueField="Value")
     names = {f"{row}\\{column}": corner, **{size: _SIZES[size] for size in SIZES}}
-    return panel.with_transformation(model.DataTransformerConfig("organize", options={"renameByName": names}))
+    return transform(panel, "organize", renameByName=names)

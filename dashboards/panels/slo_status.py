@@ -20,25 +20,17 @@ _PER_SLO = "{{slo}} {{class}}"
 
 
 def budget_left() -> bargauge.Panel:
-    text = describe(
-        "How much of the error budget is left?",
-        "100 % is untouched, 0 % is spent, below that the SLO is missed for the period. "
-        "With several models, the worst one.",
+    text = (
+        "How much of the error budget is left? 100 % is untouched, 0 % is spent, below that the SLO is missed for "
+        "the period. With several models, the worst one."
     )
     budget = f"min by ({Label.SLO}, {Label.CLASS}) ({select_model_class(signals.SLO_BUDGET_LEFT)})"
-    return (
-        style.bar_gauge_panel(PanelTitle.BUDGET_LEFT, text, units.PercentUnit, 9)
-        .with_target(query(budget, _PER_SLO, instant=True))
-        .min(0)
-        .max(1)
-        .decimals(1)
-        .no_value(NO_TRAFFIC)
-        .thresholds(style.thresholds(BAD, (0, WARN), (0.25, GOOD)))
-    )
+    panel = style.ratio_bars_panel(PanelTitle.BUDGET_LEFT, text, 9, (0, WARN), (0.25, GOOD))
+    return panel.with_target(query(budget, _PER_SLO, instant=True))
 
 
 def goodput_now(spec: SloFile) -> stat.Panel:
-    text = describe("Which share of requests is good for all its SLOs now?", "A class with no traffic has no share.")
+    text = "Which share of requests is good for all its SLOs now? A class with no traffic has no share."
     return (
         style.stat_panel("Goodput now", text, units.PercentUnit, 5)
         .with_target(query(goodput_ratio(), PER_CLASS, instant=True))
@@ -49,13 +41,13 @@ def goodput_now(spec: SloFile) -> stat.Panel:
 
 
 def burn_rate(spec: SloFile) -> timeseries.Panel:
-    """The burn rate in all windows that the rules record."""
-    factors = _page_factors(spec)
-    text = describe(
-        "Is the error budget spent faster than it may be?",
-        "At 1 (orange) the budget lasts exactly the period of "
+    """The burn rate in all recorded windows."""
+    # without the rescaling of tiers for low objectives
+    factors = sorted(tier.factor for tier in tiers(spec.period) if tier.severity is Severity.PAGE)
+    text = (
+        "Is the error budget spent faster than it may be? At 1 (orange) the budget lasts exactly the period of "
         f"{spell_duration(spec.period)}. A page needs both windows of its tier above its factor (red: "
-        f"{', '.join(map(number, factors))}). Above 1 the scale is logarithmic.",
+        f"{', '.join(map(number, factors))}). Above 1 the scale is logarithmic."
     )
     panel = (
         style.time_series_panel(PanelTitle.BURN_RATE, text, units.Short, 16, 10)
@@ -80,12 +72,8 @@ def burn_rate(spec: SloFile) -> timeseries.Panel:
 
 
 def firing_alerts() -> stat.Panel:
-    text = describe(
-        "Which alerts fire now?",
-        "Severity, name, SLO and class of each.",
-        may_be_empty="nothing fires",
-    )
-    # `|` lets through the alerts that carry no class or model, such as a dead engine
+    text = describe("Which alerts fire now? Severity, name, SLO and class of each.", may_be_empty="nothing fires")
+    # `|` also matches alerts without class or model, such as that of an engine that is down
     matchers = ",".join(f'{label}=~"{value}|"' for label, value in MODEL_AND_CLASS.items())
     by = f"alertname, {Label.SEVERITY}, {Label.SLO}, {Label.CLASS}"
     firing = f'count by ({by}) ({FIRING}{{alertstate="firing",alertname!="{AlertName.WATCHDOG}",{matchers}}})'
@@ -101,10 +89,10 @@ def firing_alerts() -> stat.Panel:
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
-    text = describe(
-        "Which share of requests was good for all its SLOs?",
-        "Beside it stand tokens and requests: a share that falls while those stay high is an engine busy for nobody. "
-        f"The lines are the lowest objective and twice its budget; gaps are {NO_TRAFFIC}.",
+    text = (
+        "Which share of requests was good for all its SLOs? Beside it stand tokens and requests: a share that falls "
+        "while those stay high is an engine busy for nobody. The lines are the lowest objective and twice its "
+        f"budget; gaps are {NO_TRAFFIC}."
     )
     panel = (
         style.ratio_panel("Goodput over time", text, 8)
@@ -114,17 +102,12 @@ def goodput(spec: SloFile) -> timeseries.Panel:
     return style.with_threshold_lines(style.colour_by_class(panel, spec), *goodput_lines(spec))
 
 
-def _page_factors(spec: SloFile) -> tuple[float, ...]:
-    """The burn rates that page, rising, before any tier is rescaled for a low objective."""
-    return tuple(sorted(tier.factor for tier in tiers(spec.period) if tier.severity is Severity.PAGE))
-
-
 def goodput_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
-    """Good from the lowest objective on; bad below twice its budget."""
+    """Good at or above the lowest objective; bad below twice its budget."""
     lowest = min(slo.objective for slo in spec.slos)
     return (max(0.0, round(2 * lowest - 1, 12)), WARN), (lowest, GOOD)
 
 
 def goodput_lines(spec: SloFile) -> tuple[tuple[float, str], ...]:
-    """The same limits as lines, each in the colour of what is below it."""
+    """The same limits as lines, each in the colour of the range below it."""
     return tuple((value, BAD if colour == WARN else WARN) for value, colour in goodput_limits(spec))

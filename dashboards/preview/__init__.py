@@ -1,1 +1,1 @@
-"""Draws dashboards' files as web pages from live query results, for those who have no Grafana."""
+"""Draws dashboards as web pages, from live query results and without Grafana."""

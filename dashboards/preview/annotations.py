@@ -17,20 +17,19 @@ def annotation_events(
     for series in result:
         intervals = _points(series, time_range) if annotation.get("useValueForTime") else _regions(series, step)
         for start, end in intervals:
-            events.append(
-                {
-                    "at": start,
-                    "until": end,
-                    "title": _expand_labels(annotation.get("titleFormat") or annotation["name"], series["metric"]),
-                    "text": _expand_labels(annotation.get("textFormat") or "", series["metric"]),
-                    "colour": colours.colour(str(annotation.get("iconColor", "red"))),
-                }
-            )
+            event = {
+                "at": start,
+                "until": end,
+                "title": _expand_labels(annotation.get("titleFormat") or annotation["name"], series["metric"]),
+                "text": _expand_labels(annotation.get("textFormat") or "", series["metric"]),
+                "colour": colours.colour(str(annotation.get("iconColor", "red"))),
+            }
+            events.append(event)
     return sorted(events, key=lambda event: (event["at"], event["title"]))
 
 
 def _points(series: Mapping[str, Any], time_range: TimeRange) -> Iterator[tuple[float, None]]:
-    """The values are the times; a time that is scraped repeatedly is one event."""
+    """The values are the times; a value that was scraped repeatedly is one event."""
     timestamps = {parse_sample(text) for _, text in series["values"]}
     yield from (
         (timestamp, None)

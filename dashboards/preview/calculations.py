@@ -1,4 +1,4 @@
-"""Reduces a column to one value, by the names of Grafana's calculations."""
+"""Grafana's calculations by name, which reduce a column to one value."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -32,16 +32,16 @@ CALCS: dict[str, tuple[str, Calc]] = {
     "delta": ("Delta", _of_numbers(lambda numbers: numbers[-1] - numbers[0])),
     "diff": ("Difference", _of_numbers(lambda numbers: numbers[-1] - numbers[0])),
 }
-"""The heading and the function of each."""
+"""The heading and the function of each calculation."""
 
 
 def sort_rows(rows: Iterable[int], value: Callable[[int], Any], *, descending: bool) -> list[int]:
-    """The rows sorted by their values; rows without a value are last in both directions."""
+    """The rows sorted by their values; rows without a value come last in both directions."""
     all_rows = list(rows)
     with_value = sorted((row for row in all_rows if value(row) is not None), key=value, reverse=descending)
     return with_value + [row for row in all_rows if value(row) is None]
 
 
 def reduce(name: str, values: Sequence[Any]) -> Any:
-    """One value for a column; the last one where the calculation is not known."""
+    """One value for a column; an unknown calculation gives the last value."""
     return CALCS.get(name, CALCS["lastNotNull"])[1](values)

@@ -1,4 +1,4 @@
-"""Drives a headless Chromium by its DevTools protocol: opens a page, waits until it is drawn, takes a screenshot."""
+"""Controls a headless Chromium over the DevTools protocol: opens pages and takes screenshots."""
 
 import asyncio
 import base64
@@ -27,11 +27,11 @@ def find_browser() -> str | None:
 
 
 class BrowserError(Exception):
-    """The browser refused a command, or a script on the page threw."""
+    """The browser rejected a command, or a script on the page threw an exception."""
 
 
 class Tab:
-    """One page of the browser, and every event that it has sent."""
+    """One page of the browser, and the events that it has sent."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -51,7 +51,7 @@ class Tab:
         """The result of one command.
 
         Raises:
-            BrowserError: the browser refused it or does not reply.
+            BrowserError: the browser rejected it, or did not respond in time.
         """
         number = next(self._numbers)
         command = {"id": number, "method": method, "params": parameters}
@@ -60,56 +60,57 @@ class Tab:
         try:
             return await asyncio.wait_for(reply, _COMMAND_TIMEOUT)
         except TimeoutError as error:
-            raise BrowserError(f"the browser does not answer {method} within {_COMMAND_TIMEOUT:g} s") from error
+            raise BrowserError(f"the browser did not respond to {method} within {_COMMAND_TIMEOUT:g} s") from error
 
     async def evaluate(self, script: str) -> Any:
-        """The value of an expression on the page, with promises awaited.
+        """The value of an expression on the page; promises are awaited.
 
         Raises:
-            BrowserError: it threw.
+            BrowserError: the expression threw an exception.
         """
         result = await self.send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in result:
             raise BrowserError(json.dumps(result["exceptionDetails"]))
         return result["result"].get("value")
 
-    async def show(self, url: str, width: int = 1440, height: int = 900) -> None:
+    async def show(self, url: str) -> None:
         """Load a page of the preview and wait until it is drawn.
 
         Raises:
-            BrowserError: it is not drawn in time.
+            BrowserError: the page is not drawn in time.
         """
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        metrics = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         await self.send("Emulation.setDeviceMetricsOverride", **metrics)
         await self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
         await self.send("Page.navigate", url=url)
         await self.wait_for("document.documentElement?.dataset.drawn")
 
     async def wait_for(self, condition: str) -> None:
-        """Wait for an expression on the page to be true, through reloads.
+        """Wait until an expression on the page is true; reloads are allowed.
 
         Raises:
-            BrowserError: it is not in time.
+            BrowserError: the expression is not true in time.
         """
         try:
             async with asyncio.timeout(_COMMAND_TIMEOUT):
                 while True:
-                    with suppress(BrowserError):  # during a navigation there is no page to evaluate on
+                    # during a navigation the page has no execution context
+                    with suppress(BrowserError):
                         if await self.evaluate(condition):
                             return
                     await asyncio.sleep(0.02)
         except TimeoutError as error:
-            raise BrowserError(f"not within {_COMMAND_TIMEOUT:g} s: {condition}") from error
+            raise BrowserError(f"not true within {_COMMAND_TIMEOUT:g} s: {condition}") from error
 
     async def screenshot(self) -> bytes:
-        """The whole page as PNG, beyond the window."""
+        """The whole page as PNG, including the parts outside the window."""
         size = (await self.send("Page.getLayoutMetrics"))["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         screenshot = await self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
         return base64.b64decode(screenshot["data"])
 
     async def read_messages(self) -> None:
-        """Resolve pending commands with their replies, until the browser closes."""
+        """Resolve pending commands with their responses, until the browser closes."""
         async for frame in self._socket:
             message = json.loads(frame.data)
             if "id" not in message:
@@ -123,19 +124,20 @@ class Tab:
 
 @asynccontextmanager
 async def browser() -> AsyncIterator[Tab]:
-    """A tab of a new browser process, which ends with the block.
+    """A tab of a new browser process, which is stopped at the end of the block.
 
     Raises:
         UsageError: no browser is installed, or it does not start.
     """
     program = find_browser()
     if program is None:
-        raise UsageError(f"--png: needs a browser, and none is on PATH; install one of: {', '.join(BROWSER_NAMES)}")
+        raise UsageError(f"--png: no browser on PATH; install one of: {', '.join(BROWSER_NAMES)}")
     with tempfile.TemporaryDirectory(prefix="vllm-slo-", ignore_cleanup_errors=True) as profile:
         flags = ["--headless", "--remote-debugging-port=0", f"--user-data-dir={profile}", "--disable-gpu"]
         flags += ["--no-first-run", "--disable-background-networking", "--hide-scrollbars", "--mute-audio"]
         if os.geteuid() == 0:
-            flags.append("--no-sandbox")  # Chromium's own refuses to run as root
+            # Chromium's sandbox does not work as root
+            flags.append("--no-sandbox")
         process = await asyncio.create_subprocess_exec(
             program, *flags, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE, start_new_session=True
         )
@@ -156,15 +158,13 @@ async def browser() -> AsyncIterator[Tab]:
 
 
 async def _address(process: asyncio.subprocess.Process) -> str:
-    """The address of the DevTools socket, which the browser writes to its standard error."""
+    """The URL of the DevTools socket, which the browser prints to standard error."""
     assert process.stderr is not None  # noqa: S101 - it is a pipe
     stderr_lines: list[str] = []
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(_START_TIMEOUT):
             async for line in process.stderr:
                 stderr_lines.append(line.decode(errors="replace").strip())
                 if match := re.search(r"DevTools listening on (ws://\S+)", stderr_lines[-1]):
                     return match[1]
-    except TimeoutError:
-        pass
-    raise UsageError(f"--png: the browser does not start: {' '.join(stderr_lines[-3:]) or 'it says nothing'}")
+    raise UsageError(f"--png: the browser does not start: {' '.join(stderr_lines[-3:]) or 'no output'}")

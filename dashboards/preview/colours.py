@@ -1,4 +1,4 @@
-"""Grafana's named colours, its palette, and the colour that thresholds give a value."""
+"""Grafana's named colours and palette, and the colour of a value by thresholds."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ _PALETTE = (
 )  # fmt: skip
 
 TEXT, TRANSPARENT = "text", "transparent"
-"""Names that the page itself resolves to a colour."""
+"""Names that the page resolves to a colour."""
 
 
 def colour(name: str) -> str:
-    """A colour's name or code as CSS has it."""
+    """The CSS colour for a name or code."""
     return _GRAFANA_COLOURS.get(name, name)
 
 
@@ -45,18 +45,14 @@ def colour_by_name(name: str) -> str:
     return _READABLE[digest % len(_READABLE)]
 
 
-def _contrast(code: str) -> float:
-    """The contrast of a colour to Grafana's dark background, 1 to 21."""
-    return (_luminance(code) + 0.05) / (_luminance("#181B1F") + 0.05)
-
-
 def _luminance(code: str) -> float:
     shares = (int(code[at : at + 2], 16) / 255 for at in (1, 3, 5))
     red, green, blue = (s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-_READABLE = [code for code in _PALETTE if _contrast(code) >= 3]
+# The colours with a contrast ratio of 3 or more to Grafana's dark background.
+_READABLE = [code for code in _PALETTE if (_luminance(code) + 0.05) / (_luminance("#181B1F") + 0.05) >= 3]
 
 
 def threshold_colour(value: float | None, thresholds: Mapping[str, Any], low: float, high: float) -> str:
@@ -72,7 +68,7 @@ def threshold_colour(value: float | None, thresholds: Mapping[str, Any], low: fl
 
 
 def text_colour(background: str) -> str:
-    """Black or white, whichever is readable on the background; empty where that is no hexadecimal colour."""
+    """Black or white, whichever is readable; empty if the background is not a hexadecimal colour."""
     if not re.fullmatch("#[0-9A-Fa-f]{6}", background):
         return ""
     return "#111217" if _luminance(background) > 0.3 else "#FFFFFF"

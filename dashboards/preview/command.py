@@ -1,4 +1,4 @@
-"""`vllm-slo dashboards preview`: draws dashboards without a Grafana, as files or over HTTP."""
+"""`vllm-slo dashboards preview`: draws dashboards without Grafana, as files or over HTTP."""
 
 import argparse
 import asyncio
@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from dashboards.dashboard_reader import TimeRange, read_dashboards
+from dashboards.output_files import write_file
 from dashboards.preview.chromium import BrowserError, browser
 from dashboards.preview.document import document
 from dashboards.preview.html_page import PageSet
@@ -31,7 +32,7 @@ from exporters.quantities import parse_duration
 def preview(
     arguments: argparse.Namespace, prometheus: Prometheus, time_range: Callable[[], TimeRange], refresh: float
 ) -> int:
-    """Write a page for each dashboard, or serve them; `time_range` evaluates the flags as of now."""
+    """Write a page per dashboard, or serve the pages; `time_range` evaluates the flags at the current time."""
     dashboards = read_dashboards(arguments.dashboards)
     titles = {name: str(dashboard.get("title") or name) for name, dashboard in dashboards.items()}
     names_by_uid = {str(dashboard["uid"]): name for name, dashboard in dashboards.items() if "uid" in dashboard}
@@ -55,10 +56,10 @@ def preview(
 
 
 def parse_time_range(start: str | None, end: str | None, default: TimeRange) -> TimeRange:
-    """The time range of an address: `now`, `now-15m` or unix milliseconds.
+    """The time range in a URL: `now`, `now-15m` or unix milliseconds.
 
     Raises:
-        UsageError: an end is none of these, or they are the wrong way round.
+        UsageError: a time is none of these, or the start is not before the end.
     """
 
     def parse_end(text: str) -> float:
@@ -69,7 +70,7 @@ def parse_time_range(start: str | None, end: str | None, default: TimeRange) -> 
         with contextlib.suppress(InvalidValueError):
             if text.startswith("now-"):
                 return default.end - parse_duration(text[4:], allow_zero=True)
-        raise UsageError(f"{text!r} is no time; write now, now-15m or unix milliseconds")
+        raise UsageError(f"{text!r} is not a time; write now, now-15m or unix milliseconds")
 
     if not start:
         return default
@@ -88,15 +89,9 @@ def _write(
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         for name, dashboard in dashboards.items():
             task = progress.add_task(pages.titles[name], total=None)
-            on_progress = partial(_advance, progress, task)
             path = out / f"{name}.html"
-            text = pages.standalone_page(name, document(dashboard, prometheus, view, on_progress))
-            try:
-                out.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
-            print(path, flush=True)
+            text = pages.standalone_page(name, document(dashboard, prometheus, view, partial(_advance, progress, task)))
+            write_file(path, text)
             written.append(path)
     return written
 
@@ -106,7 +101,7 @@ def _advance(progress: Progress, task: TaskID, done: int, total: int) -> None:
 
 
 async def _write_pictures(pages: Sequence[Path]) -> None:
-    """A PNG beside each page."""
+    """Write a PNG next to each page."""
     async with browser() as tab:
         for page in pages:
             path = page.with_suffix(".png")
@@ -119,7 +114,7 @@ async def _write_pictures(pages: Sequence[Path]) -> None:
 
 
 async def _serve(server: PreviewServer, host: str, port: int) -> None:
-    """Until SIGINT or SIGTERM."""
+    """Serve until SIGINT or SIGTERM."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -134,7 +129,7 @@ async def _serve(server: PreviewServer, host: str, port: int) -> None:
     await runner.setup()
     try:
         await web.SockSite(runner, listener).start()
-        print(f"http://{host}:{listener.getsockname()[1]}/ (ctrl-c ends it)", flush=True)
+        print(f"http://{host}:{listener.getsockname()[1]}/ (press ctrl-c to stop)", flush=True)
         await stop.wait()
     finally:
         await runner.cleanup()
@@ -150,8 +145,8 @@ def _parse_variables(flags: Sequence[str], dashboards: Mapping[str, Mapping[str,
     for flag in flags:
         name, equals, value = flag.partition("=")
         if not equals:
-            raise UsageError(f"--var: {flag!r} is no NAME=VALUE, such as class=siso")
+            raise UsageError(f"--var: {flag!r} is not NAME=VALUE, such as class=siso")
         if name not in names:
-            raise UsageError(f"--var: no dashboard has a variable {name!r}; there are: {', '.join(sorted(names))}")
+            raise UsageError(f"--var: no dashboard has a variable {name!r}; available: {', '.join(sorted(names))}")
         selection[name] = (*selection.get(name, ()), value)
     return selection

@@ -1,4 +1,4 @@
-"""Results of queries as data frames of named columns, as Grafana has them."""
+"""Results of queries as data frames of named columns, as in Grafana."""
 
 import math
 import re
@@ -16,14 +16,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column: milliseconds for times, None where there is no value."""
+    """A column; times are in milliseconds, a missing value is None."""
 
     name: str
     kind: Kind
     values: list[Any]
     labels: Mapping[str, str] = field(default_factory=dict)
     display_name: str = ""
-    """Its name by the query's legend."""
+    """The name that the query's legend gives."""
 
     @property
     def title(self) -> str:
@@ -32,7 +32,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Columns of one length."""
+    """Columns of equal length."""
 
     ref: str
     fields: tuple[Field, ...]
@@ -50,7 +50,7 @@ class Frame:
         return next((each for each in self.fields if title in (each.title, each.name)), None)
 
     def take(self, rows: Iterable[int]) -> "Frame":
-        """Some of its rows, in the order of `rows`."""
+        """The given rows, in the order of `rows`."""
         indexes = list(rows)
         return Frame(
             self.ref, tuple(replace(each, values=[each.values[row] for row in indexes]) for each in self.fields)
@@ -67,7 +67,7 @@ class TimeGrid:
 
 
 def matrix_frames(ref: str, result: Iterable[Mapping[str, Any]], grid: TimeGrid, legend: str) -> list[Frame]:
-    """One frame a series, with a value or None for every timestamp of the grid."""
+    """One frame per series, with a value or None for every timestamp of the grid."""
     times = Field("Time", Kind.TIME, [(grid.start + index * grid.step) * 1000 for index in range(grid.points)])
     frames = []
     for series in result:
@@ -81,37 +81,27 @@ def matrix_frames(ref: str, result: Iterable[Mapping[str, Any]], grid: TimeGrid,
 
 
 def vector_frames(ref: str, result: Iterable[Mapping[str, Any]], legend: str) -> list[Frame]:
-    """One frame a series, with a single row."""
-    return [
-        Frame(
-            ref,
-            (
-                Field("Time", Kind.TIME, [series["value"][0] * 1000]),
-                _value_field(series["metric"], [parse_sample(series["value"][1])], legend),
-            ),
-        )
-        for series in result
-    ]
+    """One frame per series, with a single row."""
+    frames = []
+    for series in result:
+        timestamp, text = series["value"]
+        value = _value_field(series["metric"], [parse_sample(text)], legend)
+        frames.append(Frame(ref, (Field("Time", Kind.TIME, [timestamp * 1000]), value)))
+    return frames
 
 
 def table_frames(ref: str, result: Iterable[Mapping[str, Any]], value_name: str) -> list[Frame]:
-    """One frame: a row a series, a column a label, and the value last."""
+    """One frame with a row per series, a column per label, and the value last."""
     series = list(result)
     labels = sorted({label for each in series for label in each["metric"]})
-    return [
-        Frame(
-            ref,
-            (
-                Field("Time", Kind.TIME, [each["value"][0] * 1000 for each in series]),
-                *(Field(label, Kind.STRING, [each["metric"].get(label, "") for each in series]) for label in labels),
-                Field(value_name, Kind.NUMBER, [parse_sample(each["value"][1]) for each in series]),
-            ),
-        )
-    ]
+    time = Field("Time", Kind.TIME, [each["value"][0] * 1000 for each in series])
+    texts = [Field(label, Kind.STRING, [each["metric"].get(label, "") for each in series]) for label in labels]
+    value = Field(value_name, Kind.NUMBER, [parse_sample(each["value"][1]) for each in series])
+    return [Frame(ref, (time, *texts, value))]
 
 
 def parse_sample(text: str) -> float | None:
-    """A sample; NaN is drawn as nothing."""
+    """A sample; NaN is None, because Grafana does not draw it."""
     value = float(text)
     return None if math.isnan(value) else value
 

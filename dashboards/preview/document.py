@@ -1,4 +1,4 @@
-"""Turns a dashboard and the results of its queries into the JSON document that the page draws."""
+"""Converts a dashboard and the results of its queries to the JSON document that the page draws."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +8,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from dashboards.dashboard_reader import is_prometheus
+from dashboards.dashboard_reader import annotations_of
 from dashboards.interpolation import UnknownVariableError, expand
 from dashboards.preview.data_frames import Frame, TimeGrid
 from dashboards.preview.field_config import Context, FieldConfigSource, field_config_source
@@ -23,7 +23,8 @@ from dashboards.preview.variable_options import VariableState, pattern_of, varia
 from dashboards.preview.view_state import View
 from exporters.prometheus_api import Prometheus
 
-_CONCURRENCY = 2  # as the audit: the server also evaluates the alerts
+# More would slow down the evaluation of alerts, as in the audit.
+_CONCURRENCY = 2
 
 
 def document(
@@ -32,7 +33,7 @@ def document(
     view: View,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> dict[str, Any]:
-    """Everything on the page; `on_progress` gets the number of finished queries and of all queries.
+    """Everything on the page; `on_progress` is called with the numbers of finished and of all queries.
 
     Raises:
         UsageError: the server is not reachable.
@@ -41,7 +42,8 @@ def document(
     patterns, texts = (
         {variable.name: getattr(variable, attribute) for variable in variables} for attribute in ("pattern", "text")
     )
-    rows, annotations = sections(dashboard, variables), _annotations(dashboard)
+    rows = sections(dashboard, variables)
+    annotations = [each for each in annotations_of(dashboard) if each.get("enable", True)]
     placements = [placement for row in rows for placement in row.panels]
     total, done = sum(len(queries_of(placement.panel)) for placement in placements) + len(annotations), count(1)
     runner = QueryRunner(prometheus, view, lambda: on_progress(next(done), total))
@@ -101,7 +103,7 @@ def _panel(
 def _body(
     panel: Mapping[str, Any], frames: list[Frame], configs: FieldConfigSource, grid: TimeGrid
 ) -> tuple[str, dict[str, Any]]:
-    """The kind of drawing, and the part of the document that only this kind has."""
+    """The kind of drawing, and the part of the document that is specific to it."""
     match panel.get("type"):
         case "timeseries":
             return "graph", graph(panel, frames, configs, grid)
@@ -114,7 +116,7 @@ def _body(
         case "table":
             return "table", table(panel, frames, configs)
         case "text":
-            # HTML is escaped: the file is untrusted
+            # HTML is escaped, because the file is untrusted
             content = _expand_text(str((panel.get("options") or {}).get("content", "")), configs.context.variable_texts)
             return "text", {"html": MarkdownIt("js-default").render(content)}
     return "unknown", {}
@@ -132,18 +134,9 @@ def _variable_json(variable: VariableState) -> dict[str, Any]:
     }
 
 
-def _annotations(dashboard: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [
-        each
-        for each in (dashboard.get("annotations") or {}).get("list") or []
-        if ((each.get("target") or {}).get("expr") or each.get("expr"))
-        and each.get("enable", True)
-        and is_prometheus(each)
-    ]
-
-
 def _expand_text(text: str, texts: Mapping[str, str]) -> str:
     try:
         return expand(text, texts)
     except UnknownVariableError:
-        return text  # a literal dollar sign
+        # a literal dollar sign
+        return text

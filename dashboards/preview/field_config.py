@@ -14,7 +14,7 @@ from dashboards.preview.units import format_time, format_value
 
 @dataclass(frozen=True, slots=True)
 class DisplayValue:
-    """A value as text, and the colour that a mapping gives it."""
+    """A value as text, and its colour by a value mapping."""
 
     text: str
     colour: str = ""
@@ -22,7 +22,7 @@ class DisplayValue:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all columns share: the time for relative times (unix seconds), the time zone, the texts of variables."""
+    """Shared by all columns: the current time (unix seconds), the time zone, the texts of variables."""
 
     now: float
     zone: tzinfo = UTC
@@ -37,7 +37,7 @@ class FieldConfig:
     context: Context
 
     def custom(self, name: str, default: Any = None) -> Any:
-        """A setting that only this type of panel knows."""
+        """A setting that is specific to the type of panel."""
         return self.settings.get("custom", {}).get(name, default)
 
     @property
@@ -52,7 +52,6 @@ class FieldConfig:
         return text.replace("${__field.name}", column.title).replace("${__series.name}", column.title)
 
     def display(self, value: Any) -> DisplayValue:
-        """The text of a value."""
         for mapping in self.settings.get("mappings") or []:
             result = _mapping_result(mapping, value)
             if result is not None:
@@ -102,7 +101,7 @@ class FieldConfigSource:
     context: Context
 
     def of(self, column: Field, ref: str) -> FieldConfig:
-        """The defaults with every override that matches, later ones last."""
+        """The defaults with all matching overrides; later overrides win."""
         settings: dict[str, Any] = copy.deepcopy(dict(self.defaults))
         for override in self.overrides:
             if _matches(override.get("matcher") or {}, column, ref):
@@ -113,7 +112,7 @@ class FieldConfigSource:
 
 def field_config_source(panel: Mapping[str, Any], context: Context) -> FieldConfigSource:
     config = panel.get("fieldConfig") or {}
-    # what Grafana applies where the file has no setting
+    # Grafana's default for a missing setting
     grafana_defaults = {"color": {"mode": "palette-classic"}} if panel.get("type") == "timeseries" else {}
     return FieldConfigSource(
         {**grafana_defaults, **(config.get("defaults") or {})}, tuple(config.get("overrides") or ()), context
@@ -121,13 +120,14 @@ def field_config_source(panel: Mapping[str, Any], context: Context) -> FieldConf
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """A pattern as Grafana writes it: between slashes with flags, or bare."""
+    """A pattern in Grafana's notation: between slashes with flags, or bare."""
     delimited = re.fullmatch(r"/(.*)/([gimsuy]*)", text, re.DOTALL)
     bare, flags = (delimited[1], delimited[2]) if delimited else (text, "")
     try:
         return re.compile(bare, re.IGNORECASE if "i" in flags else 0)
     except re.error:
-        return re.compile(r"(?!)")  # a pattern that only JavaScript accepts matches nothing
+        # a pattern that only JavaScript accepts matches nothing
+        return re.compile(r"(?!)")
 
 
 def _matches(matcher: Mapping[str, Any], column: Field, ref: str) -> bool:
@@ -157,7 +157,7 @@ def _set_path(settings: dict[str, Any], path: str, value: Any) -> None:
 
 
 def _mapping_result(mapping: Mapping[str, Any], value: Any) -> Mapping[str, Any] | None:
-    """The text and colour that a mapping has for a value."""
+    """The text and colour of a value by a mapping, or None."""
     options = mapping.get("options") or {}
     result = options.get("result")
     match mapping.get("type"):

@@ -13,8 +13,8 @@ from dashboards.preview.field_config import FieldConfig, FieldConfigSource
 from dashboards.preview.grid_layout import grid_position
 from dashboards.preview.scales import Axis, axis_of, labels
 
-_ROW = 38  # pixels of a unit of the grid
-_PER_TICK = 45
+_ROW, _PER_TICK = 38, 45
+"""Pixels of one unit of the grid, and per tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +37,20 @@ class _Series:
 def graph(
     panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource, grid: TimeGrid
 ) -> dict[str, Any]:
-    """Lines, axes, thresholds and legend, in the coordinates of the drawing."""
+    """Series, axes, thresholds and legend, in the coordinates of the plot."""
     series = [line for line in _series(frames, configs) if line.is_visible]
-    # at most two axes; further units share the second
-    keys = list(dict.fromkeys(_axis_key(line) for line in series))
+    keys = list(dict.fromkeys(map(_axis_key, series)))
+    # at most two axes: further units share the second
     numbers = [min(keys.index(_axis_key(line)), 1) for line in series]
-    axes = [
-        _axis(
-            [line for line, axis_index in zip(series, numbers, strict=True) if axis_index == number], tick_count(panel)
-        )
-        for number in sorted(set(numbers))
-    ]
+    axes = []
+    for number in sorted(set(numbers)):
+        lines = [line for line, line_number in zip(series, numbers, strict=True) if line_number == number]
+        axes.append(_axis(lines, tick_count(panel), is_right=number == 1))
     return {
         "start": grid.start * 1000,
         "step": grid.step * 1000,
-        "points": grid.points,
-        "axes": [
-            {**axis_json, "side": "right" if number else axis_json["side"]}
-            for number, (_, axis_json) in enumerate(axes)
-        ],
-        "series": [
-            _line(line, axes[axis_index][0], number=axis_index)
-            for line, axis_index in zip(series, numbers, strict=True)
-        ],
+        "axes": [axis_json for _, axis_json in axes],
+        "series": [_line(line, axes[number][0], number) for line, number in zip(series, numbers, strict=True)],
         "limits": _limits(series[0].config, axes[0][0]) if series else [],
         "legend": _legend(panel, series),
         "order": (panel.get("options", {}).get("tooltip") or {}).get("sort", "none"),
@@ -67,7 +58,7 @@ def graph(
 
 
 def tick_count(panel: Mapping[str, Any]) -> int:
-    """The number of ticks that fit its height."""
+    """The number of ticks that fit the height of the panel."""
     *_, height = grid_position(panel)
     return max(2, int(_ROW * height) // _PER_TICK - 1)
 
@@ -89,7 +80,7 @@ def _axis_key(line: _Series) -> tuple[str, bool]:
     return str(line.config.settings.get("unit", "")), line.config.custom("axisPlacement") == "right"
 
 
-def _axis(series: list[_Series], most: int) -> tuple[Axis, dict[str, Any]]:
+def _axis(series: list[_Series], most: int, *, is_right: bool) -> tuple[Axis, dict[str, Any]]:
     config = series[0].config
     axis = axis_of(config, _axis_values(series))
     ticks = axis.scale.ticks(axis.low, axis.high, most, str(config.settings.get("unit", "")))
@@ -98,12 +89,12 @@ def _axis(series: list[_Series], most: int) -> tuple[Axis, dict[str, Any]]:
         "at": [axis.scale.place(tick) for tick in ticks],
         "text": labels(ticks, config),
         "title": str(config.custom("axisLabel") or ""),
-        "side": "right" if config.custom("axisPlacement") == "right" else "left",
+        "side": "right" if is_right or config.custom("axisPlacement") == "right" else "left",
     }
 
 
 def _axis_values(series: Iterable[_Series]) -> Iterable[float]:
-    """Every value that the axis must show; of a stack, its sums."""
+    """The values that the axis must show; for a stack, its sums."""
     stacks: dict[str, list[float]] = defaultdict(list)
     for line in series:
         if not line.stack:
@@ -115,9 +106,8 @@ def _axis_values(series: Iterable[_Series]) -> Iterable[float]:
         yield from sums
 
 
-def _line(line: _Series, axis: Axis, *, number: int) -> dict[str, Any]:
+def _line(line: _Series, axis: Axis, number: int) -> dict[str, Any]:
     config = line.config
-    bars = config.custom("drawStyle") == "bars"
     return {
         "name": line.title,
         "colour": line.colour,
@@ -128,7 +118,7 @@ def _line(line: _Series, axis: Axis, *, number: int) -> dict[str, Any]:
         "fill": float(config.custom("fillOpacity", 0)) / 100,
         "width": float(config.custom("lineWidth", 1)),
         "dash": (config.custom("lineStyle") or {}).get("fill") in {"dash", "dot"},
-        "bars": bars,
+        "bars": config.custom("drawStyle") == "bars",
         "points": config.custom("drawStyle") == "points" or config.custom("showPoints") == "always",
         "steps": config.custom("lineInterpolation") in {"stepAfter", "stepBefore"},
         "join": config.custom("spanNulls") is True,
@@ -143,7 +133,7 @@ def _position(axis: Axis, value: float | None) -> float | None:
 
 
 def _limits(config: FieldConfig, axis: Axis) -> list[dict[str, Any]]:
-    """The thresholds that are drawn: lines at them, or areas above them."""
+    """The thresholds to draw, as lines or as areas above them."""
     mode = str((config.custom("thresholdsStyle") or {}).get("mode", "off"))
     if mode == "off":
         return []
@@ -164,7 +154,7 @@ def _limits(config: FieldConfig, axis: Axis) -> list[dict[str, Any]]:
 
 
 def _legend(panel: Mapping[str, Any], series: list[_Series]) -> dict[str, Any] | None:
-    """One row for each series with its calculations, in the order of the panel's options."""
+    """A row per series with its calculations, sorted by the options of the panel."""
     options = (panel.get("options") or {}).get("legend") or {}
     if options.get("showLegend") is False or options.get("displayMode") == "hidden":
         return None

@@ -1,4 +1,4 @@
-"""Lays out rows and panels on the grid, and expands repeated rows and panels."""
+"""Places rows and panels on the grid, and expands repeated rows and panels."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class PanelPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A row of the dashboard; panels before the first row are in a section without title."""
+    """A row of the dashboard; the panels above the first row form a section without a title."""
 
     title: str
     is_closed: bool
@@ -29,7 +29,7 @@ class Section:
 
 
 def sections(dashboard: Mapping[str, Any], variables: Iterable[VariableState]) -> list[Section]:
-    """The dashboard from top to bottom."""
+    """The rows of the dashboard from top to bottom."""
     options = {variable.name: variable.selection for variable in variables}
     result = []
     for row, panels in _rows(dashboard["panels"]):
@@ -40,7 +40,7 @@ def sections(dashboard: Mapping[str, Any], variables: Iterable[VariableState]) -
 
 
 def grid_position(panel: Mapping[str, Any]) -> tuple[float, float, float, float]:
-    """Its x, y, width and height in units of the grid."""
+    """x, y, width and height in units of the grid."""
     position = {"x": 0, "y": 0, "w": 12, "h": 8, **(panel.get("gridPos") or {})}
     return float(position["x"]), float(position["y"]), float(position["w"]), float(position["h"])
 
@@ -49,7 +49,8 @@ def _rows(panels: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], 
     rows: list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]] = [({}, [])]
     for panel in panels:
         if panel.get("type") == "row":
-            rows.append((panel, list(panel.get("panels") or [])))  # a collapsed row keeps its panels inside
+            # a collapsed row contains its panels
+            rows.append((panel, list(panel.get("panels") or [])))
         else:
             rows[-1][1].append(panel)
     return rows
@@ -63,7 +64,7 @@ def _repetitions(element: Mapping[str, Any], options: Mapping[str, tuple[Option,
 def _place_panels(
     panels: Iterable[Mapping[str, Any]], options: Mapping[str, tuple[Option, ...]], outer: Mapping[str, Option]
 ) -> Iterator[PanelPlacement]:
-    """Repetitions side by side or below each other; panels further down move down."""
+    """Repetitions next to or below each other; the panels below move down."""
     offset = 0.0
     for panel in panels:
         x, y, width, height = grid_position(panel)

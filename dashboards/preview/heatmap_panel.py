@@ -13,7 +13,7 @@ from dashboards.preview.units import format_value
 def heatmap(
     panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource, grid: TimeGrid
 ) -> dict[str, Any]:
-    """Rows from the lowest bucket up; of each cell its intensity, 0 to 1, and its value as text."""
+    """Rows from the lowest bucket up; each cell has its intensity (0 to 1) and its value as text."""
     options = panel.get("options") or {}
     bounds, rows = _buckets(frames, grid)
     least = float((options.get("filterValues") or {}).get("le") or 0.0)
@@ -46,7 +46,7 @@ def heatmap(
 
 
 def _buckets(frames: Iterable[Frame], grid: TimeGrid) -> tuple[list[float], list[list[float | None]]]:
-    """The upper bounds, and the values of each bucket alone: buckets of Prometheus are cumulative."""
+    """The upper bounds and the values of each bucket; Prometheus's cumulative buckets are subtracted."""
     by_bound: dict[float, list[float | None]] = {}
     for frame in frames:
         column = frame.fields[-1]

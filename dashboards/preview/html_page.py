@@ -1,4 +1,4 @@
-"""Renders a document as one self-contained HTML page, or as a page that fetches its data."""
+"""Renders a document as a self-contained HTML page, or as a page that fetches its data."""
 
 import json
 import re
@@ -15,14 +15,14 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class PageSet:
-    """Pages that link to each other: titles by name, names by uid, and the URL of a page with `*` for its name."""
+    """Linked pages: titles by name, names by uid, and the URL of a page with `*` for its name."""
 
     titles: Mapping[str, str]
     uids: Mapping[str, str]
     link: str
 
     def standalone_page(self, name: str, document: Mapping[str, Any]) -> str:
-        """A page with its data and the charting library inside."""
+        """A page that contains its data and the charting library."""
         return self._page(name, {"data": document}, library=library())
 
     def live_page(self, name: str, refresh: float) -> str:
@@ -44,7 +44,7 @@ class PageSet:
 
 
 def library() -> str:
-    """The charting library's own script, as its package ships it."""
+    """The script of the charting library."""
     return str(get_plotlyjs())
 
 

@@ -1,14 +1,14 @@
-// Draws the document that dashboards/preview/document.py returns; it computes pixels only.
+// Draws the document that dashboards/preview/document.py returns. All values are computed there.
 "use strict";
 
 const page = JSON.parse(document.getElementById("page").textContent);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colour = (name) => (!name || name === "text" ? css("--text") : name);
 const tip = createNode("div", { id: "tip", hidden: true });
-const hidden = new Set(); // "panel/series" that a click in a legend has switched off
+const hidden = new Set(); // "panel/series" hidden by a click in a legend
 let panels = []; // the panels on the page: {element, body, data}
-let currentStructure = ""; // the structure of the page: a refresh with the same one only fills panels anew
-let shift = 0; // of the time zone, in milliseconds
+let currentStructure = ""; // of the page: while it does not change, a refresh only updates the panels
+let shift = 0; // offset of the time zone in milliseconds
 
 function createNode(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -22,7 +22,7 @@ function createNode(tag, attributes = {}, ...children) {
   return element;
 }
 
-// ---- the tip under the pointer
+// ---- tooltip
 
 function showTip(event, ...content) {
   tip.replaceChildren(...content);
@@ -42,7 +42,7 @@ function clock(milliseconds) {
   return new Date(milliseconds + shift).toISOString().slice(0, 19).replace("T", " ");
 }
 
-// ---- the page
+// ---- page
 
 function bar(data) {
   const names = Object.entries(page.pages);
@@ -57,7 +57,7 @@ function bar(data) {
     createNode("span", { class: "note trouble" }));
 }
 
-// A served page keeps its selection and time range in its URL, as Grafana does; a file has no query string.
+// A served page stores its selection and time range in its URL, as Grafana does; a file has no query string.
 function address(name, search = location.search) {
   return page.link.replace("*", name) + (page.refresh ? search : "");
 }
@@ -81,7 +81,7 @@ function variableSelect(data) {
 function timeRangeSelect() {
   const from = new URLSearchParams(location.search).get("from");
   const usual = ["5m", "15m", "30m", "1h", "3h", "6h", "12h", "1d", "2d", "7d"].map((time) => [`last ${time}`, `now-${time}`]);
-  const options = usual.some(([, value]) => value === from) ? usual : [[from ?? "as started", from ?? ""], ...usual];
+  const options = usual.some(([, value]) => value === from) ? usual : [[from ?? "default", from ?? ""], ...usual];
   return createNode("select", { "aria-label": "Time range", onchange: (event) => updateSearch((search) => {
     search.set("from", event.target.value);
     search.set("to", "now");
@@ -134,7 +134,7 @@ async function draw(data) {
   document.documentElement.dataset.drawn = `${Number(document.documentElement.dataset.drawn || 0) + 1}`;
 }
 
-// A link to one panel, as in alerts, scrolls to it.
+// Scrolls to the panel that the URL names, as in links from alerts.
 function highlightLinkedPanel() {
   const id = new URLSearchParams(location.search).get("viewPanel")?.replace("panel-", "");
   const element = panels.find((panel) => `${panel.data.id}` === id)?.element;
@@ -162,7 +162,7 @@ async function fill(panel) {
   element.dataset.drawn = await DRAW[data.kind](panel);
 }
 
-// ---- one function for each kind of panel; each returns the number of items drawn
+// ---- one function per kind of panel, which returns the number of items drawn
 
 const DRAW = {
   async graph(panel) {
@@ -252,7 +252,7 @@ const DRAW = {
   },
 
   unknown({ body, data }) {
-    body.replaceChildren(createNode("div", { class: "empty" }, `A panel of type ${data.type}: only Grafana draws it`));
+    body.replaceChildren(createNode("div", { class: "empty" }, `The preview does not support panels of type ${data.type}`));
     return 1;
   },
 };
@@ -266,7 +266,7 @@ function tableCell(cell, column) {
   return createNode("td", { style }, track, linkedText(cell));
 }
 
-// Links only to dashboards that are among the pages; for others there may be no Grafana.
+// Links only to dashboards that have a page, because there may be no Grafana.
 function linkedText({ text, link }) {
   const [, uid, search] = /^\/d\/([^/?]+)[^?]*(\?.*)?$/.exec(link ?? "") ?? [];
   const name = page.uids[uid];
@@ -294,7 +294,7 @@ function sparkline(values, stroke) {
 
 // ---- graphs
 
-const MOST_ROWS = 25; // under the pointer; more do not fit
+const MOST_ROWS = 25; // in a tooltip
 const SCHEMES = { Oranges: [[0, "#3b1f0b"], [1, "#fdae6b"]], Turbo: "Jet", Spectral: "Portland", Plasma: "Electric" };
 
 function trace(data, series, visible) {
@@ -311,7 +311,7 @@ function faded(code, share) {
   return /^#\w{6}$/.test(code) ? code + Math.round(255 * share).toString(16).padStart(2, "0") : code;
 }
 
-// Markers of annotations, which the pointer finds where no line is near.
+// Markers of annotations, so that they have a tooltip away from any line.
 function annotationMarkers(data) {
   return { type: "scatter", mode: "markers", hoverinfo: "none", cliponaxis: false,
     x: page.annotations.map(({ at }) => Math.max(at, page.span[0]) + shift), y: page.annotations.map(() => data.axes[0].range[0]),

@@ -1,4 +1,4 @@
-"""Serves the pages of the preview over HTTP; their data is cached for one refresh interval."""
+"""Serves the pages of the preview over HTTP; data is cached for one refresh interval."""
 
 import asyncio
 import time
@@ -15,12 +15,12 @@ _MAX_CACHED = 64
 
 Selection = Mapping[str, tuple[str, ...]]
 Draw = Callable[[str, Selection, str | None, str | None], Mapping[str, Any]]
-"""The document of a dashboard by its name, the selection, and the start and end of the time range as in URLs."""
+"""Returns the document of a dashboard; arguments: name, selection, start and end of the time range as in URLs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewServer:
-    """The pages, and the function that draws one as of now."""
+    """The pages, and the function that draws one for the current time."""
 
     pages: PageSet
     draw: Draw
@@ -34,7 +34,7 @@ class PreviewServer:
             [
                 web.get("/", self._first),
                 web.get("/plotly.js", self._library),
-                # the paths of Grafana, which links of alerts and bookmarks use
+                # Grafana's paths, for links from alerts and bookmarks
                 web.get("/d/{uid}", self._by_uid),
                 web.get("/d/{uid}/{title}", self._by_uid),
                 web.get("/{name}", self._page),
@@ -49,7 +49,7 @@ class PreviewServer:
     async def _by_uid(self, request: web.Request) -> web.Response:
         uid = request.match_info["uid"]
         if uid not in self.pages.uids:
-            raise web.HTTPNotFound(text=f"no dashboard has the uid {uid!r}; there are: {', '.join(self.pages.uids)}")
+            raise web.HTTPNotFound(text=f"no dashboard has the uid {uid!r}; available: {', '.join(self.pages.uids)}")
         raise web.HTTPFound(request.url.with_path(f"/{self.pages.uids[uid]}", keep_query=True).relative())
 
     async def _library(self, request: web.Request) -> web.Response:
@@ -84,5 +84,5 @@ class PreviewServer:
     def _name(self, request: web.Request) -> str:
         name = request.match_info["name"]
         if name not in self.pages.titles:
-            raise web.HTTPNotFound(text=f"no dashboard {name!r}; there are: {', '.join(self.pages.titles)}")
+            raise web.HTTPNotFound(text=f"no dashboard {name!r}; available: {', '.join(self.pages.titles)}")
         return name

@@ -1,10 +1,10 @@
-"""Runs the queries of panels and annotations on Prometheus and returns data frames, annotation events or errors."""
+"""Runs the queries of panels and annotations on Prometheus; returns data frames, annotation events or errors."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.dashboard_reader import QueryType, api_request, is_prometheus, query_type_of
+from dashboards.dashboard_reader import QueryType, annotation_query, api_request, query_type_of, targets_of
 from dashboards.interpolation import UnknownVariableError, expand, intervals
 from dashboards.preview import data_frames
 from dashboards.preview.annotations import annotation_events
@@ -13,7 +13,7 @@ from dashboards.preview.view_state import View
 from exporters.prometheus_api import Prometheus, QueryError
 
 MAX_SERIES = 200
-"""Of one query; a browser draws so many lines without delay."""
+"""Maximum per query; browsers draw this many lines without delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ def queries_of(panel: Mapping[str, Any]) -> list[Query]:
             str(target.get("legendFormat") or ""),
             target.get("format") == "table",
         )
-        for target in panel.get("targets") or []
-        if target.get("expr") and not target.get("hide") and is_prometheus(target if "datasource" in target else panel)
+        for target in targets_of(panel)
+        if not target.get("hide")
     ]
 
 
@@ -50,7 +50,7 @@ class QueryRunner:
     on_query_done: Callable[[], None] = lambda: None
 
     def panel_frames(self, queries: Iterable[Query], values: Mapping[str, str]) -> tuple[list[Frame], list[str]]:
-        """The frames of every query, and a note for each that failed or exceeded the limit."""
+        """The frames of every query, and a note for each query that failed or exceeded `MAX_SERIES`."""
         query_list, frames, notes = list(queries), [], []
         numbered = sum(query.is_table for query in query_list) > 1
         for query in query_list:
@@ -62,7 +62,7 @@ class QueryRunner:
             finally:
                 self.on_query_done()
             if len(result) > MAX_SERIES:
-                notes.append(f"{query.ref}: {len(result)} series, of which {MAX_SERIES} are drawn")
+                notes.append(f"{query.ref}: only {MAX_SERIES} of {len(result)} series are drawn")
             frames += self._frames(query, result[:MAX_SERIES], f"Value #{query.ref}" if numbered else "Value")
         return frames, notes
 
@@ -70,9 +70,8 @@ class QueryRunner:
         self, annotation: Mapping[str, Any], values: Mapping[str, str]
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """The events of an annotation, or the error of its query."""
-        expression = (annotation.get("target") or {}).get("expr") or annotation["expr"]
         try:
-            result = self._result(expression, QueryType.RANGE, values)
+            result = self._result(annotation_query(annotation), QueryType.RANGE, values)
         except (QueryError, UnknownVariableError) as error:
             return [], [f"{annotation['name']}: {error}"]
         finally:
@@ -84,25 +83,21 @@ class QueryRunner:
 
         Raises:
             QueryError: the query failed.
-            UnknownVariableError: the query names a variable without a value.
+            UnknownVariableError: the query contains a variable without a value.
             UsageError: the server is not reachable.
         """
         time_range = self.view.aligned if query_type is QueryType.RANGE else self.view.time_range
         own = intervals(self.view.time_range.seconds, self.view.time_range.scrape_interval)
-        parameters = api_request(query_type, expand(expression, {**values, **own}), time_range)
-        if parameters is None:
-            raise QueryError(f"{expression!r} is no label_values(series, label)")
-        return self.prometheus.get(*parameters)
+        return self.prometheus.get(*api_request(query_type, expand(expression, {**values, **own}), time_range))
 
     def _result(self, expression: str, query_type: QueryType, values: Mapping[str, str]) -> list[dict[str, Any]]:
         match self.fetch(expression, query_type, values):
             case {"resultType": "matrix" | "vector", "result": list(result)}:
-                return [
-                    series for series in result if series.get("value") or series.get("values")
-                ]  # or a native histogram
+                # without native histograms
+                return [series for series in result if series.get("value") or series.get("values")]
             case {"resultType": "scalar", "result": value}:
                 return [{"metric": {}, "value": value}]
-        raise QueryError("the answer is not that of a Prometheus")
+        raise QueryError("the response is not a vector or matrix of Prometheus")
 
     def _frames(self, query: Query, result: list[dict[str, Any]], value: str) -> list[Frame]:
         if query.is_table:

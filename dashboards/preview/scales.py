@@ -9,7 +9,7 @@ from typing import Any
 from dashboards.preview.field_config import FieldConfig
 from dashboards.preview.units import is_binary
 
-_ZEROS = re.compile(r"(\.\d*?)0+(?=\D|$)")  # at the end of a number with a point
+_ZEROS = re.compile(r"(\.\d*?)0+(?=\D|$)")
 _DECIMAL = (1.0, 2.0, 2.5, 5.0, 10.0)
 _BINARY = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 _CLOCK = (1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
@@ -24,13 +24,13 @@ class Scale:
     linear_below: float = 1.0
 
     def place(self, value: float) -> float | None:
-        """The position of a value; None for what a logarithmic scale cannot show."""
+        """The position of a value; None if a logarithmic scale cannot show it."""
         if self.kind == "log":
             return math.log(value, self.base) if value > 0 else None
         return math.asinh(value / self.linear_below) if self.kind == "symlog" else value
 
     def ticks(self, low: float, high: float, most: int, unit: str) -> list[float]:
-        """At most about `most` round values from low to high."""
+        """About `most` round values from low to high."""
         if self.kind == "linear":
             return _even(low, high, most, unit)
         first = self.linear_below if self.kind == "symlog" else low
@@ -53,7 +53,7 @@ def scale_of(config: FieldConfig) -> Scale:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """From `low` to `high` in the values' own unit."""
+    """An axis from `low` to `high`, in the unit of the values."""
 
     scale: Scale
     low: float
@@ -65,7 +65,7 @@ class Axis:
 
 
 def axis_of(config: FieldConfig, values: Iterable[float]) -> Axis:
-    """The range of the values, unless the settings fix it."""
+    """The range of the values, unless the settings set it."""
     scale = scale_of(config)
     finite = [value for value in values if math.isfinite(value) and scale.place(value) is not None]
     soft = [float(end) for name in ("axisSoftMin", "axisSoftMax") if (end := config.custom(name)) is not None]
@@ -76,11 +76,13 @@ def axis_of(config: FieldConfig, values: Iterable[float]) -> Axis:
     if fixed_high is not None:
         high = float(fixed_high)
     if scale.kind == "log":
-        low = low if low > 0 else min(finite, default=1.0)  # a logarithmic axis cannot begin at zero
+        # a logarithmic axis cannot start at zero
+        low = low if low > 0 else min(finite, default=1.0)
         exponents = math.log(low, scale.base) + 1e-9, math.log(max(high, low), scale.base) - 1e-9
         bottom = math.floor(exponents[0])
         return Axis(scale, scale.base**bottom, scale.base ** max(math.ceil(exponents[1]), bottom + 1))
-    if low >= high:  # a flat line in the middle; one at zero at the bottom
+    # a constant line is drawn in the middle, or at the bottom if it is 0
+    if low >= high:
         high = low + (abs(low) or 1.0)
         if fixed_low is None and low:
             low -= abs(low)
@@ -93,9 +95,9 @@ def axis_of(config: FieldConfig, values: Iterable[float]) -> Axis:
 
 
 def labels(ticks: Iterable[float], config: FieldConfig) -> list[str]:
-    """The ticks' values with no more digits than they need."""
+    """The values of the ticks without trailing zeros."""
     exact = FieldConfig({**config.settings, "decimals": 6, "mappings": []}, config.context)
-    return [_ZEROS.sub(lambda zeros: zeros[1].rstrip("."), exact.display(tick).text, count=1) for tick in ticks]
+    return [_ZEROS.sub(lambda match: match[1].rstrip("."), exact.display(tick).text, count=1) for tick in ticks]
 
 
 def _even(low: float, high: float, most: int, unit: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""The documents of stat and bar gauge panels: one value a series, as large text or as a bar."""
+"""The documents of stat and bar gauge panels: one value per series, as text or as a bar."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -77,7 +77,7 @@ def share(config: FieldConfig, value: Any, all_values: list[float]) -> float:
 
 
 def _figures(options: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource) -> list[_Figure]:
-    """One for each column of numbers; with `values`, one for each of its rows."""
+    """A figure per column of numbers; with the option `values`, a figure per row."""
     reducing = options.get("reduceOptions") or {}
     calc = next(iter(reducing.get("calcs") or ["lastNotNull"]))
     figures: list[_Figure] = []

@@ -21,7 +21,7 @@ _IN_LINK = re.compile(
 
 
 def table(panel: Mapping[str, Any], frames: Sequence[Frame], configs: FieldConfigSource) -> dict[str, Any]:
-    """The first frame, as in Grafana, which offers the others in a menu."""
+    """The first frame; Grafana shows the others through a menu."""
     if not frames:
         return {"columns": [], "rows": []}
     frame = frames[0]
@@ -64,7 +64,7 @@ def _align(column: Field, config: FieldConfig) -> str:
 
 
 def _order(panel: Mapping[str, Any], columns: Sequence[tuple[Field, FieldConfig]], rows: int) -> list[int]:
-    """The rows as sorted by the panel; later keys first, for sorting is stable."""
+    """The rows as the panel sorts them; later keys are applied first, because sorting is stable."""
     order = list(range(rows))
     for key in reversed((panel.get("options") or {}).get("sortBy") or []):
         for column, config in columns:
@@ -78,7 +78,8 @@ def _cell(
 ) -> dict[str, Any]:
     display = config.display_time(value) if column.kind is Kind.TIME and value is not None else config.display(value)
     kind = (config.custom("cellOptions") or {}).get("type", "auto")
-    key = math.copysign(sys.float_info.max, value) if value in (math.inf, -math.inf) else value  # JSON has no infinity
+    # JSON has no infinity
+    key = math.copysign(sys.float_info.max, value) if value in (math.inf, -math.inf) else value
     cell: dict[str, Any] = {"text": display.text, "key": key}
     if kind in {"color-background", "color-text", "gauge"}:
         number = value if isinstance(value, int | float) else None
@@ -95,11 +96,11 @@ def _cell(
     return cell
 
 
-def _link(url: str, words: Mapping[str, str], fields: Mapping[str, str]) -> str:
+def _link(url: str, variable_texts: Mapping[str, str], fields: Mapping[str, str]) -> str:
     """A URL with the row's values and the variables expanded; the page adds the time range."""
 
     def value(match: re.Match[str]) -> str:
         field = match["field"] or match["quoted"]
-        return quote(fields.get(field, "") if field else words.get(match["variable"] or "", ""), safe="")
+        return quote(fields.get(field, "") if field else variable_texts.get(match["variable"] or "", ""), safe="")
 
     return _IN_LINK.sub(value, url)

@@ -1,4 +1,4 @@
-"""Grafana's transformations of data frames, as far as the dashboards use them."""
+"""Grafana's transformations of data frames: those of the shipped dashboards and other common ones."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ Options = Mapping[str, Any]
 
 
 def transform(frames: Frames, transformations: Iterable[Mapping[str, Any]]) -> Frames:
-    """The frames after every transformation; an unknown one changes nothing."""
+    """The frames after all transformations; unknown transformations are skipped."""
     for each in transformations:
         apply = _TRANSFORMATIONS.get(str(each["id"]))
         if apply and not each.get("disabled"):
@@ -22,7 +22,7 @@ def transform(frames: Frames, transformations: Iterable[Mapping[str, Any]]) -> F
 
 
 def _join(frames: Frames, options: Options) -> Frames:
-    """One frame with a row for each value of a column that all have; titles that recur are numbered."""
+    """One frame with a row per value of a common column; duplicate titles are numbered."""
     by = str(options.get("byField") or "Time")
     keyed = [(frame, key) for frame in frames if (key := frame.column(by))]
     if not keyed:
@@ -45,19 +45,16 @@ def _join(frames: Frames, options: Options) -> Frames:
 
 def _numbered(columns: Sequence[Field]) -> list[Field]:
     titles = [column.title for column in columns]
-    counts: dict[str, int] = {}
-    result = []
-    for column in columns:
-        title = column.title
-        if titles.count(title) > 1:
-            counts[title] = counts.get(title, 0) + 1
-            column = replace(column, name=f"{title} {counts[title]}", display_name="")  # noqa: PLW2901
-        result.append(column)
-    return result
+    return [
+        replace(column, name=f"{title} {titles[: place + 1].count(title)}", display_name="")
+        if titles.count(title) > 1
+        else column
+        for place, (column, title) in enumerate(zip(columns, titles, strict=True))
+    ]
 
 
 def _merge(frames: Frames, options: Options) -> Frames:
-    """One frame; rows that contradict each other in no column become one."""
+    """One frame; rows without different values in any column are merged."""
     del options
     if len(frames) < 2:
         return frames
@@ -78,31 +75,25 @@ def _merge(frames: Frames, options: Options) -> Frames:
             if not compatible:
                 same_key.append(values)
                 rows.append(values)
-    return [
-        Frame(
-            frames[0].ref,
-            tuple(replace(kinds[title], values=[row.get(title) for row in rows], labels={}) for title in titles),
-        )
-    ]
+    columns = (replace(kinds[title], values=[row.get(title) for row in rows], labels={}) for title in titles)
+    return [Frame(frames[0].ref, tuple(columns))]
 
 
 def _organize(frames: Frames, options: Options) -> Frames:
-    """Leave out, put in order and rename columns."""
+    """Hide, order and rename columns."""
     without, order, names = (options.get(key) or {} for key in ("excludeByName", "indexByName", "renameByName"))
 
     def organized(frame: Frame) -> Frame:
         columns = [column for column in frame.fields if not without.get(column.title)]
         columns.sort(key=lambda column: order.get(column.title, len(order)))
-        return Frame(
-            frame.ref,
-            tuple(replace(column, display_name=names.get(column.title) or column.display_name) for column in columns),
-        )
+        renamed = (replace(each, display_name=names.get(each.title) or each.display_name) for each in columns)
+        return Frame(frame.ref, tuple(renamed))
 
     return [organized(frame) for frame in frames]
 
 
 def _to_matrix(frames: Frames, options: Options) -> Frames:
-    """A row for each value of one column, a column for each value of another, and a third one's values within."""
+    """A row per value of one column, a column per value of another; the cells are the values of a third."""
     column_field, row_field, value_field = (
         str(options.get(key) or otherwise)
         for key, otherwise in (("columnField", "Time"), ("rowField", "Time"), ("valueField", "Value"))
@@ -116,59 +107,43 @@ def _to_matrix(frames: Frames, options: Options) -> Frames:
                 replace(body, name=str(name), display_name="", values=[cells.get((row, name)) for row in rows])
                 for name in dict.fromkeys(head.values)
             ]
-            return [
-                Frame(
-                    frame.ref,
-                    (replace(side, name=f"{row_field}\\{column_field}", display_name="", values=rows), *columns),
-                )
-            ]
+            row_titles = replace(side, name=f"{row_field}\\{column_field}", display_name="", values=rows)
+            return [Frame(frame.ref, (row_titles, *columns))]
     return frames
 
 
 def _labels_to_fields(frames: Frames, options: Options) -> Frames:
-    """A column for each label; `valueLabel` names the label that becomes the name of the value."""
+    """A column per label; the value of the label `valueLabel` becomes the name of the value column."""
     keep, value_label = options.get("keepLabels"), str(options.get("valueLabel") or "")
     result = []
     for frame in frames:
         values = [column for column in frame.fields if column.kind is not Kind.TIME]
         labels = {name: text for column in values for name, text in column.labels.items() if not keep or name in keep}
         title = labels.pop(value_label, "")
-        result.append(
-            Frame(
-                frame.ref,
-                (
-                    *(column for column in frame.fields if column.kind is Kind.TIME),
-                    *(Field(name, Kind.STRING, [text] * frame.rows) for name, text in sorted(labels.items())),
-                    *(replace(column, name=title or column.name, display_name="", labels={}) for column in values),
-                ),
-            )
-        )
+        times = [column for column in frame.fields if column.kind is Kind.TIME]
+        texts = [Field(name, Kind.STRING, [text] * frame.rows) for name, text in sorted(labels.items())]
+        values = [replace(column, name=title or column.name, display_name="", labels={}) for column in values]
+        result.append(Frame(frame.ref, (*times, *texts, *values)))
     return _merge(result, {})
 
 
 def _filter_by_name(frames: Frames, options: Options) -> Frames:
-    """Only the columns that the names or the pattern include."""
+    """The columns that names or pattern include, without those that they exclude."""
+    without, only = options.get("exclude") or {}, options.get("include") or {}
+
+    def matches(selection: Mapping[str, Any], title: str) -> bool:
+        pattern = selection.get("pattern")
+        return title in selection.get("names", ()) or bool(pattern and compile_pattern(pattern).search(title))
 
     def is_included(title: str) -> bool:
-        without, only = options.get("exclude") or {}, options.get("include") or {}
-        if title in without.get("names", ()) or (
-            without.get("pattern") and compile_pattern(without["pattern"]).search(title)
-        ):
-            return False
-        if not only.get("names") and not only.get("pattern"):
-            return True
-        return title in only.get("names", ()) or bool(
-            only.get("pattern") and compile_pattern(only["pattern"]).search(title)
-        )
+        return not matches(without, title) and (not any(only.values()) or matches(only, title))
 
     return [Frame(frame.ref, tuple(each for each in frame.fields if is_included(each.title))) for frame in frames]
 
 
 def _rename(frames: Frames, options: Options) -> Frames:
-    regex, replacement = (
-        compile_pattern(str(options.get("regex", ""))),
-        str(options.get("renamePattern", "")).replace("$", "\\"),
-    )
+    regex = compile_pattern(str(options.get("regex", "")))
+    replacement = str(options.get("renamePattern", "")).replace("$", "\\")
     return [
         Frame(frame.ref, tuple(replace(each, display_name=regex.sub(replacement, each.title)) for each in frame.fields))
         for frame in frames
@@ -177,15 +152,14 @@ def _rename(frames: Frames, options: Options) -> Frames:
 
 def _sort(frames: Frames, options: Options) -> Frames:
     for key in options.get("sort") or []:
-        frames = [_sorted(frame, str(key.get("field")), descending=bool(key.get("desc"))) for frame in frames]
+        frames = [_sorted(frame, key) for frame in frames]
     return frames
 
 
-def _sorted(frame: Frame, title: str, *, descending: bool) -> Frame:
-    column = frame.column(title)
-    if column is None:
+def _sorted(frame: Frame, key: Options) -> Frame:
+    if (column := frame.column(str(key.get("field")))) is None:
         return frame
-    return frame.take(sort_rows(range(frame.rows), column.values.__getitem__, descending=descending))
+    return frame.take(sort_rows(range(frame.rows), column.values.__getitem__, descending=bool(key.get("desc"))))
 
 
 def _limit(frames: Frames, options: Options) -> Frames:
@@ -193,7 +167,7 @@ def _limit(frames: Frames, options: Options) -> Frames:
 
 
 def _reduce(frames: Frames, options: Options) -> Frames:
-    """A row for each series and a column for each calculation."""
+    """A row per series and a column per calculation."""
     calcs = [name for name in options.get("reducers") or ["max"] if name in CALCS]
     columns = [(frame, each) for frame in frames for each in frame.fields if each.kind is Kind.NUMBER]
     if options.get("mode") == "reduceFields" or not columns:
@@ -202,19 +176,10 @@ def _reduce(frames: Frames, options: Options) -> Frames:
             for frame in frames
         ]
     names = sorted({name for _, each in columns for name in each.labels}) if options.get("labelsToFields") else []
-    return [
-        Frame(
-            frames[0].ref,
-            (
-                Field("Field", Kind.STRING, [each.title for _, each in columns]),
-                *(Field(name, Kind.STRING, [each.labels.get(name, "") for _, each in columns]) for name in names),
-                *(
-                    Field(CALCS[calc][0], Kind.NUMBER, [reduce(calc, each.values) for _, each in columns])
-                    for calc in calcs
-                ),
-            ),
-        )
-    ]
+    titles = Field("Field", Kind.STRING, [each.title for _, each in columns])
+    labels = [Field(name, Kind.STRING, [each.labels.get(name, "") for _, each in columns]) for name in names]
+    results = [Field(CALCS[calc][0], Kind.NUMBER, [reduce(calc, each.values) for _, each in columns]) for calc in calcs]
+    return [Frame(frames[0].ref, (titles, *labels, *results))]
 
 
 _TRANSFORMATIONS: dict[str, Callable[[Frames, Options], Frames]] = {

@@ -1,4 +1,4 @@
-"""Formats a value in its unit as Grafana does; the ids are Grafana's."""
+"""Formats a value with its unit as Grafana does; the ids of the units are Grafana's."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _COUNTS = ("", "K", "M", "B", "T")
 
 @dataclass(frozen=True, slots=True)
 class _Scaled:
-    """A number of at most three digits before its point, a prefix and a suffix: `1.5 KiB`, `1.5K req/s`."""
+    """A number with a prefix and a suffix, such as `1.5 KiB` or `1.5K req/s`."""
 
     suffix: str
     base: int = 1000
@@ -49,7 +49,7 @@ _SCALED = {
     "cpm": _count("c/min"),
 }
 _SECONDS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-# The seconds of one unit, which are also the lowest value shown in it, and its suffix.
+# The length of each unit in seconds, which is also the lowest value shown in it.
 _TIMES = (
     (31536000.0, " years"),
     (604800.0, " weeks"),
@@ -65,7 +65,7 @@ _MONEY = {"currencyUSD": "$", "currencyEUR": "€", "currencyGBP": "£"}
 
 
 def is_binary(unit: str) -> bool:
-    """Whether its prefixes are powers of 1024."""
+    """Whether the prefixes of a unit are powers of 1024."""
     return unit in _SCALED and _SCALED[unit].base == 1024
 
 
@@ -106,7 +106,8 @@ def format_value(
             return _scaled(value, _Scaled(suffix), decimals)
     if kind == "time" or kind.startswith("dateTime"):
         return format_time(value / 1000, zone)
-    return f"{_rounded(value, decimals)} {unit}"  # a custom unit, such as tokens/s
+    # a custom unit, such as tokens/s
+    return f"{_rounded(value, decimals)} {unit}"
 
 
 def format_time(seconds: float, zone: tzinfo) -> str:
@@ -129,7 +130,7 @@ def _duration(seconds: float, decimals: int | None) -> str:
 
 
 def _rounded(value: float, decimals: int | None) -> str:
-    """With the configured decimals, else with three significant digits, unless it is an integer."""
+    """With the configured decimals; otherwise integers without decimals, other values with three significant digits."""
     if decimals is None:
         decimals = 0 if value % 1 == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:.{decimals}f}"

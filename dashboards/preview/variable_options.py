@@ -1,11 +1,11 @@
-"""The state of each variable: its selection as a pattern for queries and as text for titles, and its options."""
+"""The state of each variable: its options, and its selection as a pattern for queries and as text for titles."""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.dashboard_reader import QUERY_RESULT, QueryType, is_prometheus
+from dashboards.dashboard_reader import is_prometheus, variable_query
 from dashboards.interpolation import UnknownVariableError, options_from
 from dashboards.preview.queries import QueryRunner
 from exporters.prometheus_api import QueryError
@@ -13,12 +13,12 @@ from exporters.prometheus_api import QueryError
 ALL = "$__all"
 
 Option = tuple[str, str]
-"""The text for the reader, and the value for queries."""
+"""The text to display, and the value for queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class VariableState:
-    """One variable; `selection` has all options when All is selected."""
+    """One variable; if All is selected, `selection` has all options."""
 
     name: str
     label: str
@@ -32,7 +32,7 @@ class VariableState:
 
 
 def variable_states(dashboard: Mapping[str, Any], runner: QueryRunner) -> list[VariableState]:
-    """The variables in their order; a query may name those before it."""
+    """The variables in order; a query may refer to earlier variables."""
     states: list[VariableState] = []
     for variable in (dashboard.get("templating") or {}).get("list") or []:
         values = {state.name: state.pattern for state in states}
@@ -67,7 +67,7 @@ def _variable_state(
 
 
 def pattern_of(variable: Mapping[str, Any], values: Iterable[str]) -> str:
-    """The values as a query has them: escaped, where the variable allows several and so is part of a pattern."""
+    """The values as text in a query; escaped if the variable allows several values and is therefore a pattern."""
     if not variable.get("multi") and not variable.get("includeAll"):
         return next(iter(values), "")
     escaped = ["".join(f"\\\\{each}" if each in "\\^$.*+?()[]{}|" else each for each in value) for value in values]
@@ -75,8 +75,7 @@ def pattern_of(variable: Mapping[str, Any], values: Iterable[str]) -> str:
 
 
 def _options(variable: Mapping[str, Any], runner: QueryRunner, values: Mapping[str, str]) -> list[Option]:
-    query = variable.get("query")
-    text = str(query.get("query", "") if isinstance(query, Mapping) else query or "")
+    query_type, text = variable_query(variable)
     match variable.get("type"):
         case "custom" | "interval":
             pairs = (part.partition(" : ") for part in re.split(r"(?<!\\),", text) if part.strip())
@@ -84,16 +83,14 @@ def _options(variable: Mapping[str, Any], runner: QueryRunner, values: Mapping[s
         case "constant" | "textbox":
             return [(text, text)]
         case "query" if is_prometheus(variable):
-            match = QUERY_RESULT.fullmatch(text)
-            query_type, text = (
-                (QueryType.QUERY_RESULT, match["expression"]) if match else (QueryType.LABEL_VALUES, text)
-            )
             try:
                 return options_from(runner.fetch(text, query_type, values), str(variable.get("regex") or ""))
             except (QueryError, UnknownVariableError, re.error):
-                return []  # the panels that use it report the error
+                # the panels that use the variable report the error
+                return []
     return []
 
 
 def _as_list(value: Any) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else [str(value)] if value is not None else []
+    values = value if isinstance(value, list) else [value]
+    return [str(each) for each in values if each is not None]

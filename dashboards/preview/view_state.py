@@ -11,7 +11,7 @@ from dashboards.preview.data_frames import TimeGrid
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A time range, its time zone, and the selected values by variable."""
+    """A time range, a time zone, and the selected values by variable."""
 
     time_range: TimeRange
     zone: tzinfo = UTC
@@ -23,7 +23,7 @@ class View:
 
     @property
     def aligned(self) -> TimeRange:
-        """The range on multiples of its step, so that points keep their timestamps at a refresh."""
+        """The range rounded to multiples of the step, so that points keep their timestamps after a refresh."""
         start, end = (moment // self.step * self.step for moment in (self.time_range.start, self.time_range.end))
         return TimeRange(start, max(end, start + self.step), self.time_range.scrape_interval)
 

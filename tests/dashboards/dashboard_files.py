@@ -1,4 +1,4 @@
-"""Reads rendered dashboards: panels by title, and their queries with variables expanded."""
+"""Rendered dashboards: panels by title, and their queries with variables expanded."""
 
 import json
 from typing import Any
@@ -9,6 +9,22 @@ from dashboards.interpolation import expand, intervals
 from exporters.slos import SHIPPED, SloFile, load
 
 Page = dict[str, Any]
+
+STRICT_SLOS = """
+version: 1
+period: 30d
+first_token_timeout: 20s
+classes: [{name: chat}]
+slos:
+  - {name: fast, classes: [chat], signal: ttft, threshold: 300ms, objective: 99%}
+  - {name: slow, classes: [other], signal: ttft, threshold: 2s, objective: 80%}
+  - {name: pace, classes: [chat], signal: tpot, threshold: 50ms, objective: 99%}
+  - {name: flow, classes: [chat], signal: itl_p95, threshold: 250ms, objective: 99%}
+  - {name: admitted, classes: [chat], signal: queue, threshold: 1s, objective: 99%}
+  - {name: read, classes: [chat], signal: prefill, threshold: 3s, objective: 99%}
+  - {name: written, classes: [chat], signal: decode, threshold: 9s, objective: 99%}
+"""
+"""An SLO file with other thresholds and objectives than the shipped one."""
 
 
 def page_of(board: Board, spec: SloFile | None = None) -> Page:
@@ -21,7 +37,7 @@ def panel(page: Page, title: str) -> dict[str, Any]:
 
 
 def expanded_queries(page: Page, title: str) -> dict[str, str]:
-    """The queries of a panel by legend, over an hour of scrapes every 15 s with everything selected."""
+    """The queries of a panel by legend, with all values selected, for an hour of scrapes every 15 s."""
     legends = {target["refId"]: target["legendFormat"] for target in panel(page, title)["targets"]}
     return {
         legends[check.ref]: expand(check.expression, {**check.values, **intervals(3600, 15)})

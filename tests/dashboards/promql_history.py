@@ -1,4 +1,4 @@
-"""Evaluates queries of panels with promtool over a known history."""
+"""Evaluates queries of panels with promtool over given samples."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,22 +11,22 @@ from tests.support.promtool import Case, Promtool
 
 
 def panel(board: Board, title: str, spec: SloFile | None = None) -> dict[str, Any]:
-    """A panel of the dashboard, for the SLO file that is shipped or another one."""
+    """A panel of the dashboard, for the shipped or another SLO file."""
     return dashboard_files.panel(dashboard_files.page_of(board, spec), title)
 
 
 def limits(panel: Mapping[str, Any]) -> list[float]:
-    """The thresholds that it draws or colours by."""
+    """The thresholds of a panel."""
     return [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"][1:]]
 
 
-def assert_answers(
+def assert_results(
     promtool: Promtool,
     panel: Mapping[str, Any],
     growth: Mapping[str, float],
     *samples: Mapping[str, float],
 ) -> None:
-    """Each query of the panel gives exactly these samples once counters have grown so at each scrape of ten minutes."""
+    """Assert the result of each query of the panel; `growth` is the increase of each counter per scrape."""
     values = {"model": ".*", "class": ".*", "__rate_interval": "1m", "__range": "5m"}
     case = Case(load(SHIPPED), {name: f"0+{step:g}x40" for name, step in growth.items()}, interval=15)
     for target, expected in zip(panel["targets"], samples, strict=True):

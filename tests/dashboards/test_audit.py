@@ -5,6 +5,7 @@ import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,18 +19,13 @@ from dashboards.dashboard_reader import Check, QueryType, checks_of
 from exporters.prometheus_api import Prometheus
 from tests.support.fake_prometheus import FakePrometheus, Handler
 
+Serve = Callable[[Handler], FakePrometheus]
+
 
 @pytest.fixture
-def prometheus() -> Iterator[Callable[[Handler], FakePrometheus]]:
-    started: list[FakePrometheus] = []
-
-    def start(answer: Handler) -> FakePrometheus:
-        started.append(FakePrometheus(answer))
-        return started[-1]
-
-    yield start
-    for fake in started:
-        fake.close()
+def prometheus() -> Iterator[Serve]:
+    with ExitStack() as stack:
+        yield lambda respond: stack.enter_context(FakePrometheus(respond))
 
 
 def one_series(path: str, value: str = "1") -> tuple[int, Any]:
@@ -44,14 +40,14 @@ def one_series(path: str, value: str = "1") -> tuple[int, Any]:
 
 
 def no_series(path: str) -> tuple[int, Any]:
-    status, answer = one_series(path)
-    answer["data"] = [] if isinstance(answer["data"], list) else {**answer["data"], "result": []}
-    return status, answer
+    status, body = one_series(path)
+    body["data"] = [] if isinstance(body["data"], list) else {**body["data"], "result": []}
+    return status, body
 
 
-@pytest.fixture
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal that cuts no cell of the table."""
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal in which the table is not truncated."""
     monkeypatch.setenv("COLUMNS", "220")
 
 
@@ -62,33 +58,23 @@ def run(url: str, *flags: str) -> int:
         return main(["dashboards", "audit", "--prometheus", url, "--dashboards", folder, *flags])
 
 
-def row(text: str, panel: str) -> str:
+def row(text: str, panel: str) -> list[str]:
+    """The cells of a panel's row: dashboard, panel, ref, series, samples, seconds, verdict."""
     (line,) = [line for line in text.splitlines() if panel in line]
-    return line
+    return [cell.strip() for cell in line.split("│")[1:-1]]
 
 
-@pytest.mark.usefixtures("wide")
-def test_when_every_query_has_data_all_is_well(
-    prometheus: Callable[[Handler], FakePrometheus], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_audit_succeeds_if_every_query_has_data(prometheus: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     fake = prometheus(lambda path, _: one_series(path))
     assert run(fake.url) == 0
     printed = capsys.readouterr().out
     queries = [*checks_of(json.loads((GENERATED / "slo-overview.json").read_text(encoding="utf-8")))]
     assert len(fake.requests) == len(queries)
     assert f"{len(queries)} queries, 0 empty or failing, 0 slower than 1s" in printed
-    assert [cell.strip() for cell in row(printed, "Burn rate").split("│")[1:-1]][:5] == [
-        "SLO overview",
-        "Burn rate",
-        "A",
-        "1",
-        "2",
-    ]
+    assert row(printed, "Burn rate")[:5] == ["SLO overview", "Burn rate", "A", "1", "2"]
 
 
-def test_a_query_is_sent_as_grafana_sends_it_with_every_variable_expanded(
-    prometheus: Callable[[Handler], FakePrometheus],
-) -> None:
+def test_queries_are_sent_as_by_grafana_with_every_variable_expanded(prometheus: Serve) -> None:
     fake = prometheus(lambda path, _: one_series(path))
     assert run(fake.url, "--from", "1000", "--to", "1600", "--scrape-interval", "1s") == 0
     requests = {path: [params for where, params in fake.requests if where == path] for path, _ in fake.requests}
@@ -104,7 +90,6 @@ def test_a_query_is_sent_as_grafana_sends_it_with_every_variable_expanded(
     assert [query for query in queries if '{model=~".*",class=~".*"}[600000ms]' in query]
 
 
-@pytest.mark.usefixtures("wide")
 def test_a_slow_query_is_flagged_and_fails_only_with_strict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,86 +99,60 @@ def test_a_slow_query_is_flagged_and_fails_only_with_strict(
     monkeypatch.setattr("dashboards.audit.measure", measure)
     assert run("http://prometheus") == 0
     *table, board, together = capsys.readouterr().out.splitlines()
-    assert [cell.strip() for cell in row("\n".join(table), "Burn rate").split("│")[-3:-1]] == ["1.250", "ok, slow"]
+    assert row("\n".join(table), "Burn rate")[5:] == ["1.250", "ok, slow"]
     assert re.fullmatch(r"SLO overview: \d+ queries, 1\.25 s", board)
     assert together.endswith(" queries, 0 empty or failing, 1 slower than 1s")
     assert run("http://prometheus", "--strict") == 1
     assert run("http://prometheus", "--strict", "--slow", "2s") == 0
 
 
-@pytest.mark.usefixtures("wide")
-def test_an_empty_panel_fails_the_audit(
-    prometheus: Callable[[Handler], FakePrometheus], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "respond, verdict",
+    [
+        pytest.param(no_series, "empty", id="empty"),
+        pytest.param(lambda path: one_series(path, "NaN"), "empty: only NaN", id="NaN"),
+        pytest.param(lambda _: (400, {"error": "parse error"}), "failed: parse error", id="rejected"),
+        pytest.param(lambda _: (502, b"<html>"), "failed: HTTP 502 Bad Gateway", id="error page of a proxy"),
+        pytest.param(lambda _: (200, b"<html>"), "failed: the answer is not that of a Prometheus", id="another server"),
+    ],
+)
+def test_a_query_that_fails_or_returns_no_data_fails_the_audit_with_the_reason(
+    prometheus: Serve, capsys: pytest.CaptureFixture[str], respond: Callable[[str], tuple[int, Any]], verdict: str
 ) -> None:
-    def no_burn_rate(path: str, params: dict[str, str]) -> tuple[int, Any]:
-        return no_series(path) if "burn_rate" in params.get("query", "") else one_series(path)
-
-    assert run(prometheus(no_burn_rate).url) == 1
+    fake = prometheus(lambda path, params: (respond if "burn_rate" in params.get("query", "") else one_series)(path))
+    assert run(fake.url) == 1
     printed = capsys.readouterr().out
-    assert row(printed, "Burn rate").split("│")[-2].strip() == "empty"
+    assert row(printed, "Burn rate")[-1] == verdict
     assert "1 empty or failing" in printed
 
 
-def test_an_empty_variable_fails_the_audit(prometheus: Callable[[Handler], FakePrometheus]) -> None:
+def test_an_empty_variable_fails_the_audit(prometheus: Serve) -> None:
     assert run(prometheus(lambda path, _: no_series(path) if "label" in path else one_series(path)).url) == 1
 
 
-@pytest.mark.usefixtures("wide")
-def test_a_panel_of_only_nan_is_empty(
-    prometheus: Callable[[Handler], FakePrometheus], capsys: pytest.CaptureFixture[str]
-) -> None:
-    def no_first_token(path: str, params: dict[str, str]) -> tuple[int, Any]:
-        return one_series(path, "NaN" if "histogram_quantile" in params.get("query", "") else "1")
-
-    assert run(prometheus(no_first_token).url) == 1
-    assert row(capsys.readouterr().out, "TTFT p50 in range").split("│")[-2].strip() == "empty: only NaN"
-
-
-@pytest.mark.usefixtures("wide")
-def test_an_excused_empty_query_says_why_and_fails_only_with_strict(
-    prometheus: Callable[[Handler], FakePrometheus], capsys: pytest.CaptureFixture[str]
+def test_an_allowed_empty_query_has_a_reason_and_fails_only_with_strict(
+    prometheus: Serve, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def quiet(path: str, params: dict[str, str]) -> tuple[int, Any]:
-        requests = params.get("query", "")
-        return no_series(path) if "ALERTS" in requests or "config_change" in requests else one_series(path)
+        query = params.get("query", "")
+        return no_series(path) if "ALERTS" in query or "config_change" in query else one_series(path)
 
     fake = prometheus(quiet)
     assert run(fake.url) == 0
     printed = capsys.readouterr().out
-    assert "empty, may be: nothing fires" in row(printed, "Firing alerts")
-    assert "empty, may be: no such event in this time" in row(printed, "annotation Config changes")
+    assert row(printed, "Firing alerts")[-1] == "empty, allowed: nothing fires"
+    assert row(printed, "annotation Config changes")[-1] == "empty, allowed: no event in the time range"
     assert run(fake.url, "--strict") == 1
     assert "4 empty or failing" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "status, body, verdict",
-    [
-        pytest.param(400, {"status": "error", "error": "parse error"}, "failed: parse error", id="a refused query"),
-        pytest.param(502, b"<html>", "failed: HTTP 502 Bad Gateway", id="a proxy's own page"),
-        pytest.param(200, b"<html>", "failed: the answer is not that of a Prometheus", id="another server"),
-    ],
-)
-@pytest.mark.usefixtures("wide")
-def test_a_failing_query_fails_the_audit_and_says_why(
-    prometheus: Callable[[Handler], FakePrometheus],
-    capsys: pytest.CaptureFixture[str],
-    status: int,
-    body: Any,
-    verdict: str,
-) -> None:
-    def broken(path: str, params: dict[str, str]) -> tuple[int, Any]:
-        return (status, body) if "ALERTS" in params.get("query", "") else one_series(path)
-
-    assert run(prometheus(broken).url) == 1
-    assert verdict in row(capsys.readouterr().out, "Firing alerts")
-
-
-def test_a_prometheus_that_does_not_answer_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as bound:  # bound but not listening: the port is ours and refuses
+@pytest.mark.parametrize("command", ["audit", "preview"])
+def test_an_unreachable_prometheus_is_one_message(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    # bound but not listening, so that the port refuses connections
+    with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        assert run(url) == 2
+        assert main(["dashboards", command, "--prometheus", url]) == 2
     assert capsys.readouterr().err == (
         f"vllm-slo: cannot reach Prometheus at {url}: connection refused; "
         "give the address of its web page to --prometheus, such as http://127.0.0.1:9090\n"
@@ -205,7 +164,7 @@ def test_a_prometheus_that_does_not_answer_is_one_message(capsys: pytest.Capture
     [
         pytest.param(
             ["--prometheus", "localhost:9090"],
-            "--prometheus: 'localhost:9090' is no web address; write one such as http://127.0.0.1:9090",
+            "--prometheus: 'localhost:9090' is not an HTTP URL; write one such as http://127.0.0.1:9090",
             id="no scheme",
         ),
         pytest.param(
@@ -215,12 +174,12 @@ def test_a_prometheus_that_does_not_answer_is_one_message(capsys: pytest.Capture
         ),
         pytest.param(
             ["--to", "noon"],
-            "--to: 'noon' is no time; write unix seconds or ISO 8601, such as 2026-01-31T12:00:00+00:00",
+            "--to: 'noon' is not a time; write unix seconds or ISO 8601, such as 2026-01-31T12:00:00+00:00",
             id="no time",
         ),
         pytest.param(
             ["--from", "2026-01-31T12:00:00+00:00", "--to", "1000"],
-            "--from: is not before --to; give the earlier time to --from",
+            "--from: must be before --to",
             id="backwards",
         ),
     ],
@@ -230,24 +189,22 @@ def test_a_wrong_flag_is_one_message(flags: list[str], message: str, capsys: pyt
     assert capsys.readouterr().err == f"vllm-slo: {message}\n"
 
 
-def test_a_folder_without_dashboards_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_dashboards_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("http://127.0.0.1:9", "--dashboards", str(tmp_path)) == 2
     assert capsys.readouterr().err == (
-        f"vllm-slo: {tmp_path}: holds no dashboard; write one with: vllm-slo dashboards render --out {tmp_path}\n"
+        f"vllm-slo: {tmp_path}: contains no dashboard; write one with: vllm-slo dashboards render --out {tmp_path}\n"
     )
 
 
-def test_a_file_that_is_no_dashboard_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_dashboard_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other.json").write_text('{"spec": {}}')
     assert run("http://127.0.0.1:9", "--dashboards", str(tmp_path)) == 2
     assert capsys.readouterr().err == (
-        f"vllm-slo: {tmp_path / 'other.json'}: is no dashboard of the classic schema: it has no panels\n"
+        f"vllm-slo: {tmp_path / 'other.json'}: is not a dashboard of the classic schema: it has no panels\n"
     )
 
 
-def test_audit_reads_what_render_writes(
-    tmp_path: Path, prometheus: Callable[[Handler], FakePrometheus], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_audit_reads_what_render_writes(tmp_path: Path, prometheus: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dashboards", "render", "--out", str(tmp_path / "new")]) == 0
     assert f"{tmp_path / 'new' / 'slo-overview.json'}\n" in capsys.readouterr().out
     assert run(prometheus(lambda path, _: one_series(path)).url, "--dashboards", str(tmp_path / "new")) == 0
@@ -269,59 +226,43 @@ def test_panels_inside_collapsed_rows_are_audited_and_other_datasources_are_not(
     assert list(checks_of(page)) == [Check("T", "in", "A", "up", QueryType.INSTANT, {})]
 
 
-def test_a_query_with_an_unknown_variable_fails_without_a_request(
-    tmp_path: Path, prometheus: Callable[[Handler], FakePrometheus]
-) -> None:
-    page = {"title": "T", "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up[$nope]"}]}]}
-    (tmp_path / "page.json").write_text(json.dumps(page))
+def run_on(folder: Path, url: str, query: str, **variables: str) -> int:
+    """Audit a dashboard with one query, and with variables over the results of queries."""
+    variable_list = [
+        {"name": name, "type": "query", "query": {"query": f"query_result({text})"}, "current": {"value": "0"}}
+        for name, text in variables.items()
+    ]
+    panel = {"title": "P", "targets": [{"refId": "A", "expr": query, "instant": True}]}
+    page = {"title": "T", "templating": {"list": variable_list}, "panels": [panel]}
+    (folder / "page.json").write_text(json.dumps(page))
+    return run(url, "--dashboards", str(folder))
+
+
+def test_a_query_with_an_unknown_variable_fails_without_a_request(tmp_path: Path, prometheus: Serve) -> None:
     fake = prometheus(lambda path, _: one_series(path))
-    assert run(fake.url, "--dashboards", str(tmp_path)) == 1
+    assert run_on(tmp_path, fake.url, "up[$nope]") == 1
     assert fake.requests == []
 
 
-def test_a_failure_is_never_excused_by_what_may_be_empty() -> None:
+def test_a_failed_query_of_a_panel_that_may_be_empty_fails() -> None:
     check = Check("T", "P", "A", "up", QueryType.INSTANT, {}, may_be_empty="nothing fires")
     assert Finding(check, Measurement(0, 0, 0.0, "boom")).fails(strict=False)
 
 
-def over_an_answer(name: str, query: str) -> dict[str, Any]:
-    return {"name": name, "type": "query", "query": {"query": f"query_result({query})"}, "current": {"value": "0"}}
-
-
-def test_a_query_result_variable_has_its_first_value_in_every_later_query(
-    tmp_path: Path, prometheus: Callable[[Handler], FakePrometheus]
-) -> None:
-    page = {
-        "title": "T",
-        "templating": {
-            "list": [over_an_answer("change", "scalar(changes)"), over_an_answer("end", "scalar(ends > $change)")]
-        },
-        "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up @ $change + up @ $end", "instant": True}]}],
-    }
-    (tmp_path / "page.json").write_text(json.dumps(page))
-
-    def answer(path: str, params: dict[str, str]) -> tuple[int, Any]:
+def test_a_query_result_variable_has_its_first_value_in_every_later_query(tmp_path: Path, prometheus: Serve) -> None:
+    def respond(path: str, params: dict[str, str]) -> tuple[int, Any]:
         number = {"scalar(changes)": "5", "scalar(ends > 5)": "6"}.get(params["query"])
         return one_series(path) if number is None else (200, {"data": {"resultType": "scalar", "result": [0, number]}})
 
-    fake = prometheus(answer)
-    assert run(fake.url, "--dashboards", str(tmp_path)) == 0
-    assert {params["query"] for _, params in fake.requests} == {
-        "scalar(changes)",
-        "scalar(ends > 5)",
-        "up @ 5 + up @ 6",
-    }
+    fake = prometheus(respond)
+    variables = {"change": "scalar(changes)", "end": "scalar(ends > $change)"}
+    assert run_on(tmp_path, fake.url, "up @ $change + up @ $end", **variables) == 0
+    queries = {params["query"] for _, params in fake.requests}
+    assert queries == {"scalar(changes)", "scalar(ends > 5)", "up @ 5 + up @ 6"}
 
 
-def test_an_empty_query_result_leaves_the_value_of_the_file(
-    tmp_path: Path, prometheus: Callable[[Handler], FakePrometheus]
-) -> None:
-    page = {
-        "title": "T",
-        "templating": {"list": [over_an_answer("change", "changes")]},
-        "panels": [{"title": "P", "targets": [{"refId": "A", "expr": "up @ $change", "instant": True}]}],
-    }
-    (tmp_path / "page.json").write_text(json.dumps(page))
+def test_an_empty_query_result_keeps_the_value_of_the_file(tmp_path: Path, prometheus: Serve) -> None:
     fake = prometheus(lambda path, params: no_series(path) if params["query"] == "changes" else one_series(path))
-    assert run(fake.url, "--dashboards", str(tmp_path)) == 1  # the variable has nothing to offer
+    # the variable itself is empty
+    assert run_on(tmp_path, fake.url, "up @ $change", change="changes") == 1
     assert "up @ 0" in {params["query"] for _, params in fake.requests}

@@ -1,4 +1,4 @@
-"""The board "Config change" over a real Prometheus whose samples are known."""
+"""The dashboard "Config change" over a real Prometheus with given samples."""
 
 import json
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ from tests.support.prometheus_blocks import prometheus_over
 EVERY = 5
 CHANGE = 1_700_000_000.0
 DOWN, UP = CHANGE - 9, CHANGE + 26
-"""The first scrape that finds no engine, and the first one after the restart that finds it again."""
+"""The first scrape with the engine down, and the first scrape with it up again."""
 
 EARLIER, LATER = CHANGE - 1000, CHANGE + 900
 """Two other config changes."""
 
 OF = 'instance="s:1",model="m",class="siso"'
 
-# Growth per second before, while the engine is down, and after; for 20 s after it is up nothing grows.
+# Growth per second before, during and after the restart; counters do not grow in the first 20 s after it.
 COUNTERS: dict[str, tuple[float, float, float]] = {
     f'{signals.REQUESTS.name}{{{OF},outcome="ok"}}': (3, 0, 4),
     f'{signals.REQUESTS.name}{{{OF},outcome="client_error"}}': (1, 0, 0),
@@ -61,7 +61,7 @@ BEFORE_AND_AFTER: dict[str, tuple[float, float, float]] = {
 
 
 def lines() -> Iterator[str]:
-    """All of it in OpenMetrics, from 20 minutes before the config change to 20 minutes after it."""
+    """The samples as OpenMetrics, from 20 minutes before to 20 minutes after the config change."""
     families: dict[str, list[str]] = {}
     totals = dict.fromkeys(COUNTERS, 1000.0)
     for step in range(-240, 240):
@@ -95,7 +95,7 @@ def prometheus(tools: Tools) -> Iterator[Prometheus]:
 
 
 class EvaluatedBoard:
-    """The board evaluated over a time range; `selection` has the variables that are selected by hand."""
+    """The dashboard evaluated over a time range; `selection` has values of variables."""
 
     def __init__(self, prometheus: Prometheus, start: float, end: float, **selection: str) -> None:
         page = json.loads((GENERATED / BOARD.file_name).read_text(encoding="utf-8"))
@@ -107,11 +107,11 @@ class EvaluatedBoard:
         self._checks = list(checks_of(page))
         self.variables = {**self._checks[0].values, **query_result_values(self._checks, prometheus, self._span)}
 
-    def answers(self, panel: str) -> list[list[tuple[dict[str, str], float]]]:
-        """The answers to the panel's queries."""
-        return [self._answer(check) for check in self._checks if check.panel == panel]
+    def results(self, panel: str) -> list[list[tuple[dict[str, str], float]]]:
+        """The results of the panel's queries."""
+        return [self._result(check) for check in self._checks if check.panel == panel]
 
-    def _answer(self, check: Check) -> list[tuple[dict[str, str], float]]:
+    def _result(self, check: Check) -> list[tuple[dict[str, str], float]]:
         values = {**self.variables, **intervals(self._span.seconds, EVERY)}
         parameters = {"query": expand(check.expression, values), "time": f"{self._span.end:.3f}"}
         rows: list[dict[str, Any]] = self._prometheus.get("/api/v1/query", parameters)["result"]
@@ -144,34 +144,34 @@ def test_the_newest_config_change_is_selected_and_the_windows_leave_out_the_rest
 def test_without_a_config_change_every_query_is_valid_and_empty(prometheus: Prometheus) -> None:
     board = EvaluatedBoard(prometheus, CHANGE + 200, CHANGE + 800)
     assert board.variables["change"] == f"{CHANGE + 800:.0f}"
-    assert [board.answers(panel)[1] for panel in BEFORE_AND_AFTER] == [[]] * len(BEFORE_AND_AFTER)
+    assert [board.results(panel)[1] for panel in BEFORE_AND_AFTER] == [[]] * len(BEFORE_AND_AFTER)
 
 
 @pytest.mark.parametrize("panel", BEFORE_AND_AFTER)
-def test_before_and_after_do_not_depend_on_what_happened_between(prometheus: Prometheus, panel: str) -> None:
-    answers = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).answers(panel)
-    assert [{labels["class"] for labels, _ in answer} for answer in answers[:3]] == [{"siso"}] * 3
-    assert [value for answer in answers[:3] for _, value in answer] == pytest.approx(BEFORE_AND_AFTER[panel], abs=1e-6)
+def test_before_and_after_do_not_depend_on_the_time_between(prometheus: Prometheus, panel: str) -> None:
+    results = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).results(panel)
+    assert [{labels["class"] for labels, _ in result} for result in results[:3]] == [{"siso"}] * 3
+    assert [value for result in results[:3] for _, value in result] == pytest.approx(BEFORE_AND_AFTER[panel], abs=1e-6)
 
 
-def test_the_panel_names_what_changed_and_which_revisions_are_compared(prometheus: Prometheus) -> None:
-    changed, before, after = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).answers("Config change")
+def test_the_panel_shows_changed_settings_and_compared_revisions(prometheus: Prometheus) -> None:
+    changed, before, after = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).results("Config change")
     assert changed == [({"setting": "enable_prefix_caching", "old": "False", "new": "True"}, CHANGE * 1000)]
     assert before == [({"revision": "a" * 12}, (CHANGE - 10) * 1000)]
     assert after == [({"revision": "b" * 12}, (CHANGE + 55) * 1000)]
 
 
 def test_the_lower_number_of_judged_requests_is_shown(prometheus: Prometheus) -> None:
-    ((_, judged),) = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).answers("Goodput")[3]
+    ((_, judged),) = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).results("Goodput")[3]
     assert judged == pytest.approx(2 * 600)
 
 
-def test_each_revision_has_the_events_of_its_own_time(prometheus: Prometheus) -> None:
+def test_each_revision_has_the_events_of_its_time(prometheus: Prometheus) -> None:
     board = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 1100)
-    (attainment,) = board.answers("Attainment by revision")
+    (attainment,) = board.results("Attainment by revision")
     attainment_by_revision = {(labels["class"], labels["revision"]): value for labels, value in attainment}
     expected = {("ttft siso", "a" * 12): 0.5, ("ttft siso", "b" * 12): 0.95}
     assert attainment_by_revision == pytest.approx(expected)
-    (events,) = board.answers("Events by revision")
+    (events,) = board.results("Events by revision")
     counts = {labels["revision"]: value for labels, value in events}
     assert counts == pytest.approx({"a" * 12: 2 * 1100, "b" * 12: 4 * 1050}, rel=0.05)

@@ -1,4 +1,4 @@
-"""What the queries of the dashboard "Engine" make of one engine's series, on a real Prometheus."""
+"""The results of the queries of the dashboard "Engine" for one engine."""
 
 import pytest
 
@@ -15,7 +15,7 @@ RANK, MODEL = f'{WHO},rank="0"', f'{WHO},rank="0",model="m"'
 
 
 def assert_rows(series: dict[str, str], title: str, legend: str, rows: dict[str, float], promtool: Promtool) -> None:
-    """The query of a panel gives these rows."""
+    """Assert the rows of a query of a panel."""
     case = Case(load(SHIPPED), series, 15).expect(AT, f"round({expanded_queries(PAGE, title)[legend]}, 0.001)", rows)
     promtool.test([case])
 
@@ -24,9 +24,7 @@ def assert_rows(series: dict[str, str], title: str, legend: str, rows: dict[str,
 @pytest.mark.parametrize(
     "hits, computed", [pytest.param(15, 2.0, id="a third is cached"), pytest.param(None, 3.0, id="no such counter")]
 )
-def test_prompt_tokens_that_were_cached_were_not_computed(
-    promtool: Promtool, hits: int | None, computed: float
-) -> None:
+def test_computed_prompt_tokens_exclude_cached_tokens(promtool: Promtool, hits: int | None, computed: float) -> None:
     series = {f"llm_engine_prompt_tokens_total{{{MODEL}}}": counter((45, SCRAPES))}
     if hits is not None:
         series[f"llm_engine_prefix_cache_hits_tokens_total{{{MODEL}}}"] = counter((hits, SCRAPES))
@@ -35,7 +33,7 @@ def test_prompt_tokens_that_were_cached_were_not_computed(
 
 
 @pytest.mark.lab
-def test_tokens_in_the_cache_are_its_use_times_its_capacity_rank_by_rank(promtool: Promtool) -> None:
+def test_kv_tokens_are_usage_times_capacity_per_rank(promtool: Promtool) -> None:
     series = {
         f"llm_engine_kv_cache_usage_ratio{{{MODEL}}}": constant(0.25, SCRAPES),
         f"llm_engine_kv_cache_capacity_tokens{{{RANK}}}": constant(1000, SCRAPES),
@@ -45,7 +43,7 @@ def test_tokens_in_the_cache_are_its_use_times_its_capacity_rank_by_rank(promtoo
 
 
 @pytest.mark.lab
-def test_a_restart_is_a_new_start_time_with_or_without_failed_scrapes(promtool: Promtool) -> None:
+def test_restarts_are_changes_of_the_start_time(promtool: Promtool) -> None:
     series = {f"llm_engine_start_time_seconds{{{WHO}}}": "100x80 900x80 _x10 2000x80"}
     assert_rows(series, "Restarts in range", "{{engine}}", {f"{{{WHO}}}": 2}, promtool)
 
@@ -61,7 +59,7 @@ def test_settings_that_are_none_are_left_out(promtool: Promtool) -> None:
 
 
 @pytest.mark.lab
-def test_only_what_the_engine_lacks_is_listed_as_not_exposed(promtool: Promtool) -> None:
+def test_only_signals_that_the_engine_lacks_are_listed(promtool: Promtool) -> None:
     series = {
         f'llm_engine_signal_exposed{{{WHO},signal="{signal}"}}': constant(exposed, SCRAPES)
         for signal, exposed in (("llm_engine_requests_running", 1), ("llm_engine_requests_deferred", 0))

@@ -1,4 +1,4 @@
-"""The table with one row an engine: results of its queries on a real Prometheus, and formats of its columns."""
+"""The table with one row per engine: the results of its queries, and its columns."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ PAGE = page_of(BOARD)
 SCRAPES = 40
 NOW = 15.0 * SCRAPES
 
-# Two sidecars that know their engines by one address, a gateway before two engines, and a sidecar that is down.
+# Two sidecars whose engines have the same address, a gateway with two engines, and a sidecar that is down.
 ONE, TWO, FIRST, SECOND = (
     f'engine="{engine}",instance="{instance}"'
     for engine, instance in (("e:1", "s:1"), ("e:1", "s:2"), ("a:1", "gw:1"), ("b:1", "gw:1"))
@@ -21,7 +21,7 @@ ONE, TWO, FIRST, SECOND = (
 
 
 def requests(instance: str, each: int, good: int, failed: int, prompt: float) -> dict[str, str]:
-    """Requests per scrape, how many of them are good and fail, and the bound under which all first tokens come."""
+    """Requests per scrape, how many are good and fail, and the bucket of all TTFTs in seconds."""
 
     def count(rate: float) -> str:
         return counter((rate, SCRAPES))
@@ -93,7 +93,7 @@ def columns(page: Page) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.lab
-def test_every_query_gives_one_value_an_engine_and_joins_by_sidecar_and_engine(promtool: Promtool) -> None:
+def test_every_query_returns_one_value_per_engine_of_a_sidecar(promtool: Promtool) -> None:
     queries, case = expanded_queries(PAGE, "Engines"), Case(load(SHIPPED), SERIES, 15)
     for title, rows in ROWS.items():
         case.expect(NOW - 30, f"round({queries[title]}, 0.001)", {f"{{{row}}}": value for row, value in rows.items()})
@@ -151,13 +151,13 @@ def test_the_worst_goodput_comes_first() -> None:
     assert panel(PAGE, "Engines")["options"]["sortBy"] == [{"displayName": "Goodput"}]
 
 
-def test_an_engine_leads_to_its_own_dashboard() -> None:
+def test_an_engine_links_to_its_dashboard() -> None:
     (link,) = columns(PAGE)["Engine"]["links"]
     assert link["url"].startswith("/d/vllm-slo-engine?${__url_time_range}")
     assert "&var-instance=${__data.fields.instance}&var-engine=${__data.fields.engine}" in link["url"]
 
 
-def test_every_column_is_in_its_place_and_none_is_without_a_title() -> None:
+def test_every_column_has_a_position_or_is_hidden() -> None:
     merge, organize = panel(PAGE, "Engines")["transformations"]
     assert merge["id"] == "merge"
     letters = [target["refId"] for target in panel(PAGE, "Engines")["targets"]]

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.interpolation import UnknownVariableError, expand, first_option, intervals, step_of
+from dashboards.interpolation import UnknownVariableError, expand, intervals, options_from, step_of
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_longer_name_is_not_confused_with_a_shorter_one() -> None:
 def test_an_unknown_variable_is_an_error() -> None:
     with pytest.raises(UnknownVariableError) as refused:
         expand("x[$nope]", {"model": ".*", "class": ".*"})
-    assert str(refused.value) == "nothing gives $nope a value; known: class, model"
+    assert str(refused.value) == "the variable $nope has no value; known: class, model"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_an_unknown_variable_is_an_error() -> None:
         pytest.param(30 * 86400, 15, 5184, id="a month stays under the limit of points"),
     ],
 )
-def test_points_are_no_denser_than_scrapes_or_pixels(seconds: float, scrape: float, step: float) -> None:
+def test_the_step_is_at_least_a_scrape_and_a_pixel(seconds: float, scrape: float, step: float) -> None:
     assert step_of(seconds, scrape) == step
 
 
@@ -47,7 +47,7 @@ def test_points_are_no_denser_than_scrapes_or_pixels(seconds: float, scrape: flo
         pytest.param(86400, 15, "188000ms", id="a step and a scrape, so that neighbours meet"),
     ],
 )
-def test_the_rate_interval_is_that_of_grafana(seconds: float, scrape: float, window: str) -> None:
+def test_the_rate_interval_is_computed_as_in_grafana(seconds: float, scrape: float, window: str) -> None:
     assert intervals(seconds, scrape)["__rate_interval"] == window
 
 
@@ -61,15 +61,17 @@ VECTOR = {
 
 
 @pytest.mark.parametrize(
-    "data, pattern, value",
+    "data, pattern, values",
     [
-        pytest.param(VECTOR, "", 'change{setting="x: 1 → 2"} 900 1000500', id="the line of a series in Grafana"),
-        pytest.param(VECTOR, r'/setting="(?<text>.*)"\} (?<value>\S+)/', "900", id="a group for the value"),
-        pytest.param(VECTOR, r'/setting="(.*?):/', "x", id="a group without a name"),
-        pytest.param(VECTOR, "/nothing like it/", None, id="a pattern that fits nothing"),
-        pytest.param({"resultType": "scalar", "result": [1000, "7"]}, "", "7", id="a number"),
-        pytest.param({"resultType": "vector", "result": []}, "", None, id="no series"),
+        pytest.param(VECTOR, "/.*x.*/", ['change{setting="x: 1 → 2"} 900 1000500'], id="Grafana's text of a series"),
+        pytest.param(VECTOR, r'/setting="(?<text>.*)"\} (?<value>\S+)/', ["900", "800"], id="a group for the value"),
+        pytest.param(VECTOR, r'/setting="(.*?):/', ["x", "y"], id="a group without a name"),
+        pytest.param(VECTOR, "/nothing like it/", [], id="a pattern without a match"),
+        pytest.param({"resultType": "scalar", "result": [1000, "7"]}, "", ["7"], id="a number"),
+        pytest.param({"resultType": "vector", "result": []}, "", [], id="no series"),
     ],
 )
-def test_a_query_result_variable_takes_the_first_line(data: Any, pattern: str, value: str | None) -> None:
-    assert first_option(data, pattern) == value
+def test_the_pattern_extracts_the_options_of_a_query_result_variable(
+    data: Any, pattern: str, values: list[str]
+) -> None:
+    assert [value for _, value in options_from(data, pattern)] == values

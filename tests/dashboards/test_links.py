@@ -1,4 +1,4 @@
-"""Alert, runbook and dashboard name each other: each finds what it links to."""
+"""Links between alerts, runbooks and dashboards resolve."""
 
 import re
 from pathlib import Path
@@ -38,11 +38,11 @@ def test_the_panel_of_an_alert_is_on_its_dashboard(alert: AlertName) -> None:
 
 
 @pytest.mark.parametrize("uid", LINK_VARIABLES)
-def test_what_an_alert_chooses_is_a_variable_of_the_dashboard(uid: DashboardUid) -> None:
+def test_the_variables_of_an_alert_link_exist_on_the_dashboard(uid: DashboardUid) -> None:
     assert set(LINK_VARIABLES[uid]) <= set(BY_UID[uid].variables)
 
 
-def test_every_alert_opens_its_panel_under_the_address_given_for_grafana() -> None:
+def test_every_alert_links_to_its_panel_under_the_base_url_of_grafana() -> None:
     links = Links(runbooks="https://docs.example/runbooks/", grafana="https://grafana.example/sub/")
     for alert in (rule for group in rules(SPEC, links) for rule in group.rules if isinstance(rule, Alert)):
         name = AlertName(alert.name)
@@ -55,16 +55,17 @@ def test_every_alert_opens_its_panel_under_the_address_given_for_grafana() -> No
 
 
 @every
-def test_a_runbook_opens_dashboards_and_panels_that_exist(alert: AlertName) -> None:
+def test_a_runbook_names_only_existing_dashboards_and_panels(alert: AlertName) -> None:
     opening = re.search(r"^\*\*Open\.\*\* (.*?)\n\n", (RUNBOOKS / f"{alert}.md").read_text(), re.DOTALL | re.MULTILINE)
     assert opening, alert
     titles = re.findall(r"\*([^*]+)\*", opening[1].replace("\n", " "))
     known_titles = {board.title for board in BOARDS}.union(*TITLES.values())
     assert [name for name in titles if name not in known_titles] == []
-    if alert is not AlertName.WATCHDOG:  # which no dashboard shows
+    # no dashboard shows the Watchdog
+    if alert is not AlertName.WATCHDOG:
         uid, title = ALERT_PANELS[alert]
         assert {BY_UID[uid].title, title} <= set(titles)
 
 
-def test_the_id_of_a_panel_is_made_of_its_title_alone() -> None:
+def test_the_id_of_a_panel_depends_only_on_its_title() -> None:
     assert panel_id("Burn rate") == 28179

@@ -1,4 +1,4 @@
-"""Offered against achieved: each request is missed in one place, and both sides' outcomes are of the same requests."""
+"""Losses between schedule and goodput, and the outcomes of load generator and sidecar."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from dashboards.boards.load_test import BOARD
 from dashboards.interpolation import expand
 from exporters.signals import SEND_LATE, Outcome
 from exporters.slos import SHIPPED, load
-from tests.dashboards.promql_history import assert_answers, limits, panel
+from tests.dashboards.promql_history import assert_results, limits, panel
 from tests.support.promtool import Case, Promtool
 
 RUN = 'scenario="mixed",run="2026-11-21T{}:00:00Z"'
@@ -32,15 +32,15 @@ def at_sidecar(**outcomes: float) -> dict[str, float]:
     }
 
 
-def assert_answer(promtool: Promtool, series: dict[str, str], query: str, samples: dict[str, float]) -> None:
-    """The query's answer after ten minutes."""
+def assert_result(promtool: Promtool, series: dict[str, str], query: str, samples: dict[str, float]) -> None:
+    """Assert the result of the query after ten minutes."""
     case = Case(load(SHIPPED), series, interval=15)
     case.expect(600, expand(query, {"__range": "10m", "__rate_interval": "1m"}), samples)
     promtool.test([case])
 
 
 @pytest.mark.lab
-def test_what_is_not_good_is_missed_in_exactly_one_place(promtool: Promtool) -> None:
+def test_each_request_that_is_not_good_is_counted_in_one_loss(promtool: Promtool) -> None:
     grown = per_second(scheduled=10, sent=9, ok=5, timeout=1, not_sent=1, good=4)
     gaps = panel(BOARD, "Lost of what was offered")
     assert [target["legendFormat"] for target in gaps["targets"]] == [
@@ -48,13 +48,13 @@ def test_what_is_not_good_is_missed_in_exactly_one_place(promtool: Promtool) -> 
         "sent, not ended",
         "ended, not good",
     ]
-    assert_answers(promtool, gaps, grown, {"{}": 1}, {"{}": 3}, {"{}": 2})
+    assert_results(promtool, gaps, grown, {"{}": 1}, {"{}": 3}, {"{}": 2})
 
 
 @pytest.mark.lab
-def test_a_pile_that_is_worked_off_is_no_gap_below_0(promtool: Promtool) -> None:
+def test_losses_are_never_negative_while_a_backlog_shrinks(promtool: Promtool) -> None:
     grown = per_second(scheduled=2, sent=2, ok=5, not_sent=0, good=5)
-    assert_answers(promtool, panel(BOARD, "Lost of what was offered"), grown, {"{}": 0}, {"{}": 0}, {"{}": 0})
+    assert_results(promtool, panel(BOARD, "Lost of what was offered"), grown, {"{}": 0}, {"{}": 0}, {"{}": 0})
 
 
 @pytest.mark.lab
@@ -71,12 +71,12 @@ def test_outcomes_are_compared_by_the_names_of_the_sidecar(promtool: Promtool) -
             {"ok": 0, "upstream_unreachable": 0.2, "client_abort": 0, "timeout_first_token": -0.1},
         )
     )
-    assert_answers(promtool, panel(BOARD, "Outcomes compared"), grown, load, sidecar, between)
+    assert_results(promtool, panel(BOARD, "Outcomes compared"), grown, load, sidecar, between)
 
 
 @pytest.mark.lab
 def test_without_a_load_test_nothing_is_compared(promtool: Promtool) -> None:
-    assert_answers(
+    assert_results(
         promtool, panel(BOARD, "Outcomes compared"), at_sidecar(ok=1), {}, {f'{{outcome="{Outcome.OK}"}}': 300}, {}
     )
 
@@ -90,25 +90,21 @@ def test_a_run_that_was_killed_has_ended_too(promtool: Promtool) -> None:
         f"llm_load_run_info{killed}": "1x3 stale",
     }
     (target,) = panel(BOARD, "Load tests")["targets"]
-    assert_answer(promtool, series, target["expr"], {running: 1, ended: 0, killed: 0})
+    assert_result(promtool, series, target["expr"], {running: 1, ended: 0, killed: 0})
 
 
 @pytest.mark.lab
 @pytest.mark.parametrize("late, over", [pytest.param(9, 0, id="9 in 1000"), pytest.param(11, 1, id="11 in 1000")])
-def test_the_send_lag_is_over_its_line_exactly_where_the_report_warns(promtool: Promtool, late: int, over: int) -> None:
+def test_the_send_lag_exceeds_its_threshold_when_the_report_warns(promtool: Promtool, late: int, over: int) -> None:
     lag = panel(BOARD, "Send lag now")
     assert limits(lag) == limits(panel(BOARD, "Send lag")) == [SEND_LATE]
     counts = {"0.025": 1000 - late, "0.05": 1000 - late, "0.1": 1000, "+Inf": 1000}
     series = {f'llm_load_send_lag_seconds_bucket{{le="{bound}"}}': f"0+{n}x40" for bound, n in counts.items()}
-    assert_answer(promtool, series, f"({lag['targets'][0]['expr']}) > bool {SEND_LATE}", {"{}": over})
+    assert_result(promtool, series, f"({lag['targets'][0]['expr']}) > bool {SEND_LATE}", {"{}": over})
 
 
 @pytest.mark.lab
-def test_the_good_share_counts_what_was_never_sent(promtool: Promtool) -> None:
+def test_the_good_share_includes_requests_that_were_not_sent(promtool: Promtool) -> None:
     share = panel(BOARD, "Good of what was offered")
     assert limits(share) == [0.9, 0.95]  # of the SLO file
-    assert_answers(promtool, share, per_second(scheduled=10, sent=5, ok=4, not_sent=5, good=4), {'{class="siso"}': 0.4})
-
-
-def test_the_uid_never_changes_because_bookmarks_hold_it() -> None:
-    assert (BOARD.uid, BOARD.file_name) == ("vllm-slo-load", "slo-load.json")
+    assert_results(promtool, share, per_second(scheduled=10, sent=5, ok=4, not_sent=5, good=4), {'{class="siso"}': 0.4})

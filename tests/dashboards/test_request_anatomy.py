@@ -4,25 +4,9 @@ import pytest
 
 from dashboards.boards.request_anatomy import BOARD
 from exporters.slos import loads
-from tests.dashboards.promql_history import assert_answers, limits, panel
+from tests.dashboards.dashboard_files import STRICT_SLOS
+from tests.dashboards.promql_history import assert_results, limits, panel
 from tests.support.promtool import Promtool
-
-STRICT = loads(
-    """
-version: 1
-period: 30d
-first_token_timeout: 20s
-classes: [{name: chat}]
-slos:
-  - {name: fast, classes: [chat], signal: ttft, threshold: 300ms, objective: 99%}
-  - {name: slow, classes: [other], signal: ttft, threshold: 2s, objective: 80%}
-  - {name: pace, classes: [chat], signal: tpot, threshold: 50ms, objective: 99%}
-  - {name: flow, classes: [chat], signal: itl_p95, threshold: 250ms, objective: 99%}
-  - {name: admitted, classes: [chat], signal: queue, threshold: 1s, objective: 99%}
-  - {name: read, classes: [chat], signal: prefill, threshold: 3s, objective: 99%}
-  - {name: written, classes: [chat], signal: decode, threshold: 9s, objective: 99%}
-"""
-)
 
 
 @pytest.mark.parametrize(
@@ -38,13 +22,13 @@ slos:
     ],
 )
 def test_the_thresholds_of_the_slo_file_are_drawn(title: str, seconds: list[float]) -> None:
-    drawn_panel = panel(BOARD, title, STRICT)
+    drawn_panel = panel(BOARD, title, loads(STRICT_SLOS))
     assert limits(drawn_panel) == seconds
     assert drawn_panel["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"] == {"mode": "dashed"}
 
 
 @pytest.mark.parametrize("title", ["Time to first token", "Time per output token", "Queue time", "Decode time"])
-def test_a_request_is_marked_once_although_two_quantiles_are_drawn(title: str) -> None:
+def test_only_one_of_two_quantiles_has_exemplars(title: str) -> None:
     median, slow = panel(BOARD, title)["targets"]
     assert (median["legendFormat"], median["exemplar"]) == ("{{class}} p50", False)
     assert (slow["legendFormat"], slow["exemplar"]) == ("{{class}} p95", True)
@@ -55,10 +39,10 @@ def test_a_request_is_marked_once_although_two_quantiles_are_drawn(title: str) -
     [
         pytest.param("Time to first token", True, id="ttft"),
         pytest.param("Time per output token", True, id="tpot"),
-        pytest.param("Inter-chunk time", False, id="gaps, of which none has a trace of its own"),
+        pytest.param("Inter-chunk time", False, id="gaps have no traces"),
     ],
 )
-def test_a_heatmap_is_made_of_the_buckets_of_the_sidecar(title: str, marked: bool) -> None:
+def test_a_heatmap_shows_the_buckets_of_the_sidecar(title: str, marked: bool) -> None:
     drawn_panel = panel(BOARD, f"{title}: spread")
     (target,) = drawn_panel["targets"]
     assert drawn_panel["type"] == "heatmap"
@@ -68,7 +52,7 @@ def test_a_heatmap_is_made_of_the_buckets_of_the_sidecar(title: str, marked: boo
 
 
 @pytest.mark.lab
-def test_stages_add_up_within_a_class_and_say_whose_they_are(promtool: Promtool) -> None:
+def test_stages_add_up_within_a_class(promtool: Promtool) -> None:
     drawn_panel = panel(BOARD, "Queue, prefill, decode: $class")
     assert drawn_panel["repeat"] == "class"
     assert [target["legendFormat"] for target in drawn_panel["targets"]] == ["queue", "prefill", "decode"]
@@ -76,11 +60,11 @@ def test_stages_add_up_within_a_class_and_say_whose_they_are(promtool: Promtool)
     seconds = {"queue": 2.0, "prefill": 6.0, "decode": 40.0}
     growth = {f'llm_request_{stage}_seconds_sum{{class="siso"}}': total for stage, total in seconds.items()}
     growth |= {f'llm_request_{stage}_seconds_count{{class="siso"}}': 4 for stage in seconds}
-    assert_answers(promtool, drawn_panel, growth, {"{}": 0.5}, {"{}": 1.5}, {"{}": 10})
+    assert_results(promtool, drawn_panel, growth, {"{}": 0.5}, {"{}": 1.5}, {"{}": 10})
 
 
 @pytest.mark.lab
-def test_coverage_is_of_all_that_ended_failed_ones_too(promtool: Promtool) -> None:
+def test_coverage_includes_failed_requests(promtool: Promtool) -> None:
     growth = {
         'llm_requests_with_engine_times_total{class="siso"}': 6,
         'llm_requests_total{class="siso",outcome="ok"}': 6,
@@ -88,11 +72,11 @@ def test_coverage_is_of_all_that_ended_failed_ones_too(promtool: Promtool) -> No
         'llm_requests_with_engine_times_total{class="lilo"}': 0,
         'llm_requests_total{class="lilo",outcome="ok"}': 0,
     }
-    assert_answers(promtool, panel(BOARD, "Requests whose engine times are known"), growth, {'{class="siso"}': 0.75})
+    assert_results(promtool, panel(BOARD, "Requests whose engine times are known"), growth, {'{class="siso"}': 0.75})
 
 
 @pytest.mark.lab
-def test_what_the_engine_does_not_know_is_the_difference_of_the_means_of_all_classes(promtool: Promtool) -> None:
+def test_the_difference_between_user_and_engine_is_that_of_means_over_all_classes(promtool: Promtool) -> None:
     growth = {
         'llm_request_duration_seconds_sum{model="m",class="siso",outcome="ok"}': 6,
         'llm_request_duration_seconds_count{model="m",class="siso",outcome="ok"}': 3,
@@ -105,6 +89,6 @@ def test_what_the_engine_does_not_know_is_the_difference_of_the_means_of_all_cla
         'llm_engine_request_duration_seconds_sum{engine="e",rank="0",model="m"}': 14,
         'llm_engine_request_duration_seconds_count{engine="e",rank="0",model="m"}': 4,
     }
-    assert_answers(
+    assert_results(
         promtool, panel(BOARD, "Whole requests: user and engine"), growth, {"{}": 4}, {"{}": 3.5}, {"{}": 0.5}
     )

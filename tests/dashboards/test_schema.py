@@ -1,4 +1,4 @@
-"""Checks every committed dashboard against Grafana's TypeScript types, npm packages that `schema/` pins."""
+"""Checks every committed dashboard against Grafana's TypeScript types; `schema/` pins the npm packages."""
 
 import json
 import re
@@ -25,7 +25,7 @@ pytestmark = [
 
 
 def compile_errors(folder: Path, boards: dict[str, Any]) -> dict[str, str]:
-    """The errors of the compiler for each dashboard by name; one run for all."""
+    """The errors of the compiler by dashboard, from a single run."""
     for name, board in boards.items():
         text = f"import type {{ Board }} from '{SCHEMA / 'board'}';\nexport const board: Board = {json.dumps(board)};\n"
         (folder / f"{name}.ts").write_text(text, encoding="utf-8")
@@ -62,7 +62,7 @@ def a_graph(page: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The errors of every shipped dashboard, and of each broken one; one run of the compiler for all."""
+    """The errors of every shipped and every broken dashboard."""
     boards = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in SHIPPED}
     for name, (corrupt, _) in BROKEN.items():
         boards[name] = deepcopy(boards["slo-overview"])
@@ -70,7 +70,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return compile_errors(tmp_path_factory.mktemp("schema"), boards)
 
 
-def test_every_dashboard_is_what_grafana_reads(errors: dict[str, str]) -> None:
+def test_every_dashboard_is_valid(errors: dict[str, str]) -> None:
     assert {path.stem: errors[path.stem] for path in SHIPPED} == dict.fromkeys((path.stem for path in SHIPPED), "")
 
 

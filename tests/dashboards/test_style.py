@@ -1,12 +1,12 @@
-"""A colour has one meaning: a class and an outcome have the same colour in every panel."""
+"""A class and an outcome have the same colour on every panel."""
 
-import json
 import re
 
 from dashboards.boards.slo_overview import BOARD
 from dashboards.style import ANNOTATION_COLOURS, BAD, CLASS_COLOURS, GOOD, OUTCOME_COLOURS, WARN
 from exporters.signals import Outcome
 from exporters.slos import loads
+from tests.dashboards.promql_history import panel
 
 SPEC = loads(
     """
@@ -19,23 +19,22 @@ slos: [{name: ttft, classes: [chat], signal: ttft, threshold: 1s, objective: 95%
 
 
 def colour(title: str, legend: str) -> str:
-    """That of a series, as the last override that fits its legend has it."""
-    (panel,) = [each for each in json.loads(BOARD.render(SPEC))["panels"] if each["title"] == title]
-    fitting = [
+    """The colour of a series by the last override that matches its legend."""
+    matching = [
         value["value"]["fixedColor"]
-        for override in panel["fieldConfig"]["overrides"]
+        for override in panel(BOARD, title, SPEC)["fieldConfig"]["overrides"]
         for value in override["properties"]
-        if value["id"] == "color" and fits(override["matcher"], legend)
+        if value["id"] == "color" and matches(override["matcher"], legend)
     ]
-    return str(fitting[-1])
+    return str(matching[-1])
 
 
-def fits(matcher: dict[str, str], legend: str) -> bool:
+def matches(matcher: dict[str, str], legend: str) -> bool:
     option = matcher["options"]
     return option == legend if matcher["id"] == "byName" else bool(re.search(option.strip("/"), legend))
 
 
-def test_a_class_keeps_its_colour_from_panel_to_panel_whatever_else_the_legend_says() -> None:
+def test_a_class_has_one_colour_on_all_panels() -> None:
     series = [
         ("Throughput: requests offered", "chat"),
         ("Goodput over time", "chat"),
@@ -45,17 +44,17 @@ def test_a_class_keeps_its_colour_from_panel_to_panel_whatever_else_the_legend_s
     assert len({colour(*each) for each in series}) == 1
 
 
-def test_a_class_whose_name_begins_with_that_of_another_has_its_own_colour() -> None:
+def test_a_class_whose_name_is_a_prefix_of_another_has_its_own_colour() -> None:
     names = ["chat", "chat-long", "other"]
     assert len({colour("Throughput: requests offered", name) for name in names}) == len(names)
     assert len({colour("Time to first token", f"{name} p50") for name in names}) == len(names)
 
 
-def test_no_two_outcomes_look_alike() -> None:
+def test_outcomes_have_different_colours() -> None:
     assert len({colour("Outcomes", outcome) for outcome in Outcome}) == len(Outcome)
 
 
-def test_no_class_has_the_colour_of_a_verdict_or_of_an_event() -> None:
-    meant = {GOOD, WARN, BAD, *ANNOTATION_COLOURS.values(), *OUTCOME_COLOURS.values()}
-    assert not set(CLASS_COLOURS) & meant
+def test_classes_have_other_colours_than_verdicts_outcomes_and_events() -> None:
+    others = {GOOD, WARN, BAD, *ANNOTATION_COLOURS.values(), *OUTCOME_COLOURS.values()}
+    assert not set(CLASS_COLOURS) & others
     assert len(set(CLASS_COLOURS)) == len(CLASS_COLOURS)

@@ -1,4 +1,4 @@
-"""Request sizes and repeats: failed requests are counted, and shares have the right denominator."""
+"""Request sizes and repeats: failed requests are included, and shares have the correct denominator."""
 
 from itertools import product
 
@@ -7,7 +7,7 @@ import pytest
 from dashboards.boards.workload import BOARD
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import NO_TOKENS, SIZES, Outcome
-from tests.dashboards.promql_history import assert_answers, limits, panel
+from tests.dashboards.promql_history import assert_results, limits, panel
 from tests.support.openmetrics import whole
 from tests.support.promtool import Promtool
 from tests.support.sample_records import SLOS, finished
@@ -23,7 +23,7 @@ ENDED = [
 
 @pytest.fixture(scope="module")
 def counted() -> dict[str, float]:
-    """What the sidecar counts of these requests."""
+    """The counters of the sidecar after these requests."""
     series = RequestMetrics(SLOS)
     for request in ENDED:
         series.record(request)
@@ -40,23 +40,21 @@ def _row(**labels: str) -> str:
 
 
 @pytest.mark.lab
-def test_failed_requests_stand_in_the_matrix_with_what_they_got(promtool: Promtool, counted: dict[str, float]) -> None:
+def test_the_size_matrix_includes_failed_requests(promtool: Promtool, counted: dict[str, float]) -> None:
     cells = dict.fromkeys(product(SIZES, (*SIZES, NO_TOKENS)), 0.0)
     cells |= {("00128", "00512"): 0.6, ("00128", "none"): 0.1, ("32768", "none"): 0.1, ("32768", "00128"): 0.2}
     expected = {_row(prompt_size=prompt, completion_size=size): share for (prompt, size), share in cells.items()}
-    assert_answers(promtool, panel(BOARD, "Prompt and completion"), counted, expected)
+    assert_results(promtool, panel(BOARD, "Prompt and completion"), counted, expected)
 
 
 @pytest.mark.lab
-def test_a_failure_is_a_share_of_the_requests_with_prompts_of_that_length(
-    promtool: Promtool, counted: dict[str, float]
-) -> None:
+def test_failures_are_shares_of_the_requests_of_a_prompt_size(promtool: Promtool, counted: dict[str, float]) -> None:
     failures = [outcome for outcome in Outcome if outcome is not Outcome.OK]
     cells = dict.fromkeys(product(("00128", "32768"), failures), 0.0)
     cells[("00128", Outcome.REJECTED)] = 1 / 7
     cells |= {("32768", Outcome.TIMEOUT_FIRST_TOKEN): 1 / 3, ("32768", Outcome.CLIENT_ABORT): 1 / 3}
     expected = {_row(prompt_size=prompt, outcome=outcome): share for (prompt, outcome), share in cells.items()}
-    assert_answers(promtool, panel(BOARD, "Failures by prompt length"), counted, expected)
+    assert_results(promtool, panel(BOARD, "Failures by prompt length"), counted, expected)
 
 
 @pytest.mark.parametrize(
@@ -66,30 +64,24 @@ def test_a_failure_is_a_share_of_the_requests_with_prompts_of_that_length(
         pytest.param("Failures by prompt length", "outcome", id="outcomes"),
     ],
 )
-def test_sizes_stand_in_their_order_and_in_words(title: str, row: str) -> None:
+def test_sizes_are_sorted_and_have_titles(title: str, row: str) -> None:
     matrix_panel = panel(BOARD, title)
     steps = [(step["id"], step["options"]) for step in matrix_panel["transformations"]]
     *sorts, (matrix, by), (organize, names) = steps
-    # columns come in the order of the rows that answer, and rows in that of the first column
+    # columns have the order of the rows of the result, and rows that of its first column
     assert sorts == [("sortBy", {"sort": [{"field": field}]}) for field in (row, "prompt_size")]
     assert (matrix, organize) == ("groupingToMatrix", "organize")
     assert by == {"rowField": row, "columnField": "prompt_size", "valueField": "Value"}
     assert sorted((*SIZES, NO_TOKENS)) == [*SIZES, NO_TOKENS]
     headings = {name: text for name, text in names["renameByName"].items() if name in SIZES}
-    assert headings == {
-        "00128": "to 128",
-        "00512": "to 512",
-        "02048": "to 2048",
-        "08192": "to 8192",
-        "32768": "to 32768",
-        "above": "over 32768",
-    }
-    (words,) = matrix_panel["fieldConfig"]["defaults"]["mappings"]
-    assert {size: words["options"][size]["text"] for size in (*SIZES, NO_TOKENS)} == {**headings, "none": "no token"}
+    texts = ["to 128", "to 512", "to 2048", "to 8192", "to 32768", "over 32768"]
+    assert headings == dict(zip(SIZES, texts, strict=True))
+    (mapping,) = matrix_panel["fieldConfig"]["defaults"]["mappings"]
+    assert {size: mapping["options"][size]["text"] for size in (*SIZES, NO_TOKENS)} == {**headings, "none": "no token"}
 
 
 @pytest.mark.lab
-def test_a_cache_would_save_the_share_of_repeats_of_each_class_own_tokens(promtool: Promtool) -> None:
+def test_tokens_saved_by_a_cache_use_the_repeats_of_each_class(promtool: Promtool) -> None:
     counters = {
         'llm_requests_total{class="siso"}': 60,
         'llm_prompt_repeats_total{class="siso"}': 15,
@@ -102,19 +94,19 @@ def test_a_cache_would_save_the_share_of_repeats_of_each_class_own_tokens(promto
         'llm_requests_total{class="other"}': 0,
     }
     saved = panel(BOARD, "Tokens that a response cache would save")
-    assert_answers(promtool, saved, counters, {'{class="siso"}': 150, '{class="lilo"}': 0})
-    assert_answers(promtool, panel(BOARD, "Repeats in range"), counters, {"{}": 0.2})
+    assert_results(promtool, saved, counters, {'{class="siso"}': 150, '{class="lilo"}': 0})
+    assert_results(promtool, panel(BOARD, "Repeats in range"), counters, {"{}": 0.2})
 
 
 @pytest.mark.lab
-def test_a_mix_adds_up_and_is_absent_without_traffic(promtool: Promtool) -> None:
+def test_the_class_mix_adds_up_and_is_absent_without_traffic(promtool: Promtool) -> None:
     mix = panel(BOARD, "Class mix")
     both = {
         'llm_requests_total{class="siso",outcome="ok"}': 3,
         'llm_requests_total{class="lilo",outcome="rejected"}': 1,
     }
-    assert_answers(promtool, mix, both, {'{class="siso"}': 0.75, '{class="lilo"}': 0.25})
-    assert_answers(promtool, mix, dict.fromkeys(both, 0.0), {})
+    assert_results(promtool, mix, both, {'{class="siso"}': 0.75, '{class="lilo"}': 0.25})
+    assert_results(promtool, mix, dict.fromkeys(both, 0.0), {})
 
 
 def test_tenants_are_judged_by_the_lowest_objective() -> None:

@@ -1,4 +1,4 @@
-"""A dashboard with one panel of each kind, and a Prometheus that knows its series."""
+"""A dashboard with one panel of each kind, and a fake Prometheus with its series."""
 
 import math
 from collections.abc import Callable
@@ -6,13 +6,13 @@ from typing import Any
 
 RED, GREEN, BLUE = "#D55E00", "#009E73", "#0072B2"
 
-# 2026-01-31 12:00:00 UTC and five minutes before; at 1 s scrapes a point a second
+# 2026-01-31 12:00:00 UTC, and five minutes earlier
 END = 1769860800
 START = END - 300
 WHEN = ("--from", str(START), "--to", str(END), "--scrape-interval", "1s")
 
 Value = float | Callable[[float], float]
-"""Constant, or a function of the time."""
+"""A constant, or a function of the time."""
 
 SERIES: dict[str, list[tuple[dict[str, str], Value]]] = {
     "requests": [({"class": "siso"}, lambda at: 4 + at % 2), ({"class": "lilo"}, 1.5)],
@@ -36,7 +36,20 @@ def answer(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
         return 200, {"status": "success", "data": ["lilo", "siso"]}
     if parameters["query"] not in SERIES:
         return 400, {"status": "error", "error": f"unknown function {parameters['query']}"}
-    series = SERIES[parameters["query"]]
+    return _result(path, parameters, SERIES[parameters["query"]])
+
+
+def anything(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
+    """The response of a Prometheus that has two series for every query."""
+    if path.startswith("/api/v1/label/"):
+        return answer(path, parameters)
+    labels = [{"class": name, "engine": f"{name}:8000", "setting": "seed", "value": name} for name in ("lilo", "siso")]
+    if "_bucket" in parameters["query"]:
+        labels = [{**labels[0], "le": le} for le in ("0.1", "0.5", "+Inf")]
+    return _result(path, parameters, [(each, 0.5) for each in labels])
+
+
+def _result(path: str, parameters: dict[str, str], series: list[tuple[dict[str, str], Value]]) -> tuple[int, Any]:
     if path == "/api/v1/query":
         at = float(parameters["time"])
         result = [{"metric": labels, "value": [at, _text(value, at)]} for labels, value in series]
@@ -48,7 +61,7 @@ def answer(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
 
 
 def _text(value: Value, at: float) -> str:
-    """As Prometheus spells it."""
+    """A value in the notation of Prometheus."""
     number = value(at) if callable(value) else value
     return "NaN" if math.isnan(number) else "+Inf" if math.isinf(number) else str(number)
 
@@ -57,26 +70,11 @@ def panel(kind: str, title: str, *queries: str, legend: str = "", **more: Any) -
     """A panel of half the width; instant queries, except for time series and heatmaps."""
     over_time = kind in {"timeseries", "heatmap"}
     style = {"table": "table", "heatmap": "heatmap"}.get(kind, "time_series")
-    targets = [
-        {
-            "refId": ref,
-            "expr": query,
-            "legendFormat": legend,
-            "instant": not over_time,
-            "range": over_time,
-            "format": style,
-        }
-        for ref, query in zip("ABCDEF", queries, strict=False)
-    ]
+    common = {"legendFormat": legend, "instant": not over_time, "range": over_time, "format": style}
+    targets = [{"refId": ref, "expr": query, **common} for ref, query in zip("ABCDEF", queries, strict=False)]
     place = {"x": 0, "y": 0, "w": 12, "h": 8}
-    return {
-        "type": kind,
-        "title": title,
-        "gridPos": place,
-        "targets": targets,
-        "description": f"What of {title}?",
-        **more,
-    }
+    description = f"What of {title}?"
+    return {"type": kind, "title": title, "gridPos": place, "targets": targets, "description": description, **more}
 
 
 def config(*overrides: dict[str, Any], **defaults: Any) -> dict[str, Any]:
@@ -218,19 +216,3 @@ def dashboard(*panels: dict[str, Any], **more: Any) -> dict[str, Any]:
         "panels": [row, *placed_panels],
         **more,
     }
-
-
-def anything(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
-    """The response of a Prometheus that has two series for every query."""
-    if path.startswith("/api/v1/label/"):
-        return 200, {"status": "success", "data": ["lilo", "siso"]}
-    labels = [{"class": name, "engine": f"{name}:8000", "setting": "seed", "value": name} for name in ("lilo", "siso")]
-    if "_bucket" in parameters["query"]:
-        labels = [{**one, "le": le} for one in labels[:1] for le in ("0.1", "0.5", "+Inf")]
-    if path == "/api/v1/query":
-        result = [{"metric": one, "value": [float(parameters["time"]), "0.5"]} for one in labels]
-        return 200, {"status": "success", "data": {"resultType": "vector", "result": result}}
-    start, step = float(parameters["start"]), float(parameters["step"])
-    values = [[start + number * step, "0.5"] for number in range(20)]
-    matrix = [{"metric": one, "values": values} for one in labels]
-    return 200, {"status": "success", "data": {"resultType": "matrix", "result": matrix}}

@@ -38,7 +38,7 @@ def test_an_override_applies_to_the_columns_that_it_matches(matcher: str, option
     assert field_config.settings["unit"] == ("s" if matches else "short")
 
 
-def test_of_several_overrides_the_last_one_counts_and_the_panel_keeps_its_defaults() -> None:
+def test_the_last_override_wins_and_the_defaults_are_not_changed() -> None:
     fields = config(
         override("byName", "siso p95", custom__lineWidth=2, unit="s"),
         override("byRegexp", "/siso/", unit="ms"),
@@ -67,7 +67,7 @@ def of(kind: str, result: Any, **options: Any) -> dict[str, Any]:
         pytest.param(of_value(_1={"text": "up", "color": "green"}), 1.0, "up", "#73BF69", id="a value"),
         pytest.param(of_value(_1={"text": "up"}), 2.0, "2", "", id="another value"),
         pytest.param(of_value(_1={"color": RED}), 1, "1", RED, id="only a colour"),
-        pytest.param(of_value(_00128={"text": "to 128"}), "00128", "to 128", "", id="a word"),
+        pytest.param(of_value(_00128={"text": "to 128"}), "00128", "to 128", "", id="a string"),
         pytest.param(of("range", {"text": "much"}, **{"from": 1, "to": None}), 7, "much", "", id="a range"),
         pytest.param(of("range", {"text": "few"}, **{"from": 1, "to": 2}), 3, "3", "", id="outside of a range"),
         pytest.param(of("regex", {"text": "old"}, pattern="/^v0/"), "v0.1", "old", "", id="a pattern"),
@@ -109,11 +109,11 @@ def test_thresholds_may_be_shares_of_the_panels_range() -> None:
     assert [field_config.colour_of(value, "", 0) for value in (4.9, 5.0)] == [RED, GREEN]
 
 
-def test_a_fixed_colour_is_that_colour_whatever_the_value() -> None:
+def test_a_fixed_colour_does_not_depend_on_the_value() -> None:
     assert config_of(config(color=fixed(BLUE), thresholds=thresholds(RED))).colour_of(0, "", 3) == BLUE
 
 
-def test_a_series_keeps_the_colour_of_its_name_wherever_it_stands() -> None:
+def test_the_colour_of_a_series_depends_only_on_its_name() -> None:
     field_config = config_of(config(color={"mode": "palette-classic-by-name"}))
     assert (
         field_config.colour_of(1, "siso", 0) == field_config.colour_of(2, "siso", 5) == colours.colour_by_name("siso")
@@ -126,13 +126,13 @@ def test_a_series_keeps_the_colour_of_its_name_wherever_it_stands() -> None:
     [
         pytest.param("#DEEBF7", "#111217", id="black on light blue"),
         pytest.param("#08519C", "#FFFFFF", id="white on dark blue"),
-        pytest.param("transparent", "", id="as it is on no ground"),
+        pytest.param("transparent", "", id="default on a transparent background"),
     ],
 )
 def test_text_on_a_coloured_background_is_readable(background: str, text_colour: str) -> None:
     assert colours.text_colour(background) == text_colour
 
 
-def test_in_the_classic_palette_the_place_counts() -> None:
+def test_the_classic_palette_colours_by_index() -> None:
     field_config = config_of(config(color={"mode": "palette-classic"}))
     assert [field_config.colour_of(1, "x", place) for place in (0, 1, 56)] == ["#7EB26D", "#EAB839", "#7EB26D"]

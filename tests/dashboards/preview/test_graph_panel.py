@@ -31,7 +31,7 @@ def graph_document(
     return graph(panel_json, series_frames, field_config_source(panel_json, Context(0)), GRID)
 
 
-def test_a_missing_sample_is_a_gap_and_the_others_keep_their_place() -> None:
+def test_a_missing_sample_is_a_gap() -> None:
     (line,) = graph_document(frames(siso=[1, None, 3]))["series"]
     assert (line["y"], line["text"]) == ([1, None, 3], ["1", None, "3"])
 
@@ -42,14 +42,14 @@ def test_a_stack_reaches_as_high_as_its_sum() -> None:
     assert 10 <= beside["axes"][0]["range"][1] < 13 <= upon["axes"][0]["range"][1]
 
 
-def test_a_line_over_a_stack_is_no_part_of_it() -> None:
+def test_a_line_over_a_stack_is_not_stacked() -> None:
     apart = override("byName", "good", custom__stacking={"mode": "none"})
     document = graph_document(frames(siso=[1, 1, 1], good=[9, 9, 9]), apart, custom={"stacking": {"mode": "normal"}})
     assert [line["stack"] for line in document["series"]] == ["A", ""]
     assert document["axes"][0]["range"][1] < 10
 
 
-def test_another_unit_has_an_axis_of_its_own_on_the_right() -> None:
+def test_another_unit_has_an_axis_on_the_right() -> None:
     series = frames(rate=[1, 2, 3], share=[0.1, 0.2, 0.3])
     document = graph_document(series, override("byName", "share", unit="percentunit"), unit="reqps")
     assert [axis["side"] for axis in document["axes"]] == ["left", "right"]
@@ -57,7 +57,7 @@ def test_another_unit_has_an_axis_of_its_own_on_the_right() -> None:
     assert document["axes"][1]["text"][-1].endswith("%")
 
 
-def test_a_threshold_within_reach_is_drawn_and_one_that_is_transparent_or_out_of_reach_is_not() -> None:
+def test_only_thresholds_with_a_colour_within_the_axis_are_drawn() -> None:
     document = graph_document(
         frames(siso=[1, 2, 3]),
         min=0,
@@ -67,7 +67,7 @@ def test_a_threshold_within_reach_is_drawn_and_one_that_is_transparent_or_out_of
     assert [(limit["y"], limit["colour"], limit["dash"]) for limit in document["limits"]] == [(2, RED, True)]
 
 
-def test_thresholds_are_drawn_only_where_the_panel_says_so() -> None:
+def test_thresholds_are_drawn_only_if_the_panel_enables_them() -> None:
     assert graph_document(frames(siso=[1, 2, 3]), thresholds=thresholds(RED, (2, GREEN)))["limits"] == []
 
 
@@ -83,7 +83,7 @@ def test_the_legend_is_sorted_by_a_calculation_with_empty_series_last() -> None:
     ]
 
 
-def test_a_hidden_legend_and_a_hidden_series_are_not_there() -> None:
+def test_a_hidden_legend_and_a_hidden_series_are_not_drawn() -> None:
     series = frames(siso=[1, 1, 1], lilo=[2, 2, 2])
     document = graph_document(
         series, override("byName", "lilo", custom__hideFrom={"viz": True}), options={"legend": {"showLegend": False}}
@@ -118,7 +118,7 @@ def look(**settings: Any) -> FieldConfig:
     st.sampled_from([None, {"type": "log", "log": 10}, {"type": "symlog", "log": 10, "linearThreshold": 1}]),
     st.integers(2, 12),
 )
-def test_an_axis_shows_every_value_and_its_ticks_are_few_rising_and_within(
+def test_an_axis_shows_every_value_and_has_a_few_ascending_ticks(
     values: list[float], distribution: Any, most: int
 ) -> None:
     assume(max(values) - min(values) > 1e-6 * max(map(abs, values)) or len(set(values)) == 1)
@@ -141,9 +141,7 @@ def test_an_axis_shows_every_value_and_its_ticks_are_few_rising_and_within(
         pytest.param(0, 5000, "short", ["0", "1 K", "2 K", "3 K", "4 K", "5 K"], id="thousands"),
     ],
 )
-def test_ticks_are_labelled_with_no_more_digits_than_they_need(
-    low: float, high: float, unit: str, texts: list[str]
-) -> None:
+def test_ticks_are_labelled_without_trailing_zeros(low: float, high: float, unit: str, texts: list[str]) -> None:
     assert labels(Scale().ticks(low, high, 5, unit), look(unit=unit, decimals=3)) == texts
 
 
@@ -156,7 +154,7 @@ def test_the_limits_of_a_panel_do_not_depend_on_the_values() -> None:
     assert (axis.low, axis.high) == (0, 1)
 
 
-def test_a_heatmap_shows_what_fell_into_each_bucket_alone() -> None:
+def test_a_heatmap_shows_buckets_that_are_not_cumulative() -> None:
     matrix = [
         {"metric": {"le": le}, "values": [[15 * at, str(value)] for at in range(3)]}
         for le, value in (("+Inf", 10), ("0.1", 1), ("0.5", 9))

@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}"),
 ]
 
-# The state of each panel in the page.
+# The state of each panel on the page.
 PANEL_FACTS = """[...document.querySelectorAll(".panel")].map((panel) => ({
   title: panel.querySelector("h2")?.textContent,
   drawn: panel.dataset.drawn,
@@ -61,7 +61,7 @@ def prometheus() -> Iterator[FakePrometheus]:
 
 @pytest.fixture(scope="module")
 def file(prometheus: FakePrometheus, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a written page with every kind of panel."""
+    """The URL of a written page with every kind of panel."""
     folder = tmp_path_factory.mktemp("preview")
     (folder / "made.json").write_text(json.dumps(dashboard(*PANELS)))
     (folder / "other.json").write_text(json.dumps(dashboard(title="Other", uid="other")))
@@ -78,9 +78,9 @@ def server(dashboards: Mapping[str, Mapping[str, Any]], draw: Draw, refresh: flo
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(prometheus: FakePrometheus) -> AsyncIterator[str]:
-    """The address of a server of the page with every kind of panel and of all shipped dashboards.
+    """The URL of a server with the page with every kind of panel and with all shipped dashboards.
 
-    A browser caches the compiled charting library of a server; that of a file it compiles at each load.
+    The browser caches the compiled charting library of a server, but not that of a file.
     """
     dashboards = {**SHIPPED, "made": dashboard(*PANELS)}
     with FakePrometheus(anything) as of_shipped:
@@ -95,16 +95,17 @@ async def site(prometheus: FakePrometheus) -> AsyncIterator[str]:
 
 @pytest.fixture(scope="module")
 def page(site: str) -> str:
-    """The address of a served page with every kind of panel."""
+    """The URL of a served page with every kind of panel."""
     return f"{site}/made"
 
 
-def complaints(tab: Tab) -> list[Any]:
+def console_errors(tab: Tab) -> list[Any]:
     """The errors and warnings of the browser's console."""
     wrong = {"Runtime.exceptionThrown", "Log.entryAdded", "Network.loadingFailed"}
-    console_events = [(what, how) for what, how in tab.events if what in wrong]
-    return console_events + [
-        (what, how) for what, how in tab.events if what == "Runtime.consoleAPICalled" and how["type"] != "log"
+    return [
+        (what, how)
+        for what, how in tab.events
+        if what in wrong or (what == "Runtime.consoleAPICalled" and how["type"] != "log")
     ]
 
 
@@ -114,7 +115,7 @@ def requests(tab: Tab) -> set[str]:
 
 
 async def point_at(tab: Tab, selector: str, across: float = 0.5, down: float = 0.5) -> None:
-    """Move the mouse over a place within an element, as a hand would: it comes from beside it."""
+    """Move the mouse to a position within an element, from a position next to it."""
     box = await tab.evaluate(
         f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
         "const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()"
@@ -125,10 +126,10 @@ async def point_at(tab: Tab, selector: str, across: float = 0.5, down: float = 0
         await tab.send("Input.dispatchMouseEvent", type="mouseMoved", **where)
 
 
-async def test_every_panel_is_drawn_without_a_complaint_and_asks_for_nothing_else(tab: Tab, file: str) -> None:
+async def test_every_panel_is_drawn_without_console_errors_or_other_requests(tab: Tab, file: str) -> None:
     await tab.show(file)
     facts = {each["title"]: each for each in await tab.evaluate(PANEL_FACTS)}
-    assert complaints(tab) == []
+    assert console_errors(tab) == []
     assert requests(tab) == {file}
     assert len(facts) == len(PANELS) + 1  # one is repeated
     assert all(each["size"] > 0 for each in facts.values())
@@ -138,13 +139,13 @@ async def test_every_panel_is_drawn_without_a_complaint_and_asks_for_nothing_els
     assert facts["Spread"]["cells"] == 1
     assert facts["Engines"]["text"].split() == ["a", "up", "b", "down"]
     assert facts["Budget left"]["text"].split() == ["ttft", "75.0%", "itl", "-25.0%"]
-    assert facts["Map"]["text"] == "A panel of type geomap: only Grafana draws it"
+    assert facts["Map"]["text"] == "The preview does not support panels of type geomap"
     assert facts["Note"]["text"].strip() == "Read this <script>throw 1</script>"
     assert facts["Nobody"]["text"] == facts["Undefined"]["text"] == "no traffic"
     assert {"Of lilo", "Of siso"} <= facts.keys()
 
 
-async def test_the_page_says_what_it_is_and_leads_to_the_others(tab: Tab, file: str) -> None:
+async def test_the_page_is_marked_as_a_preview_and_links_to_the_others(tab: Tab, file: str) -> None:
     await tab.show(file)
     bar = await tab.evaluate("document.querySelector('.bar').innerText")
     assert "Preview of the Grafana dashboard, drawn by vllm-slo from live queries; not Grafana" in bar
@@ -175,7 +176,7 @@ async def test_a_failed_query_is_an_error_in_its_own_panel(tab: Tab, page: str) 
     assert await tab.evaluate(errors) == ["A: unknown function sum("]
 
 
-async def test_hovering_over_a_graph_shows_the_values_under_the_pointer_the_greatest_first(tab: Tab, page: str) -> None:
+async def test_hovering_over_a_graph_shows_the_values_sorted(tab: Tab, page: str) -> None:
     await tab.show(page)
     await point_at(tab, ".plot .nsewdrag")
     await tab.wait_for("!document.getElementById('tip').hidden")
@@ -188,16 +189,19 @@ async def test_hovering_over_a_graph_shows_the_values_under_the_pointer_the_grea
     await tab.wait_for("document.getElementById('tip').hidden")
 
 
-async def test_hovering_over_an_annotation_shows_its_text(tab: Tab, page: str) -> None:
+@pytest.mark.parametrize(
+    "across, text",
+    [
+        # the config change is 100 s before the end of 300 s
+        pytest.param(2 / 3, "seed → 2", id="point"),
+        # the alert fires from one third to one half of the time range
+        pytest.param(0.42, "Burn", id="region"),
+    ],
+)
+async def test_hovering_over_an_annotation_shows_its_text(tab: Tab, page: str, across: float, text: str) -> None:
     await tab.show(page)
-    await point_at(tab, ".plot .nsewdrag", across=2 / 3)  # the config change was 100 s before the end of 300 s
-    await tab.wait_for("document.getElementById('tip').innerText.includes('seed → 2')")
-
-
-async def test_hovering_within_a_region_shows_its_text(tab: Tab, page: str) -> None:
-    await tab.show(page)
-    await point_at(tab, ".plot .nsewdrag", across=0.42)  # the alert fired from a third to a half of the time shown
-    await tab.wait_for("document.getElementById('tip').innerText.includes('Burn')")
+    await point_at(tab, ".plot .nsewdrag", across)
+    await tab.wait_for(f"document.getElementById('tip').innerText.includes('{text}')")
 
 
 async def test_hovering_over_a_heatmap_names_the_bucket(tab: Tab, page: str) -> None:
@@ -222,7 +226,7 @@ async def test_a_series_is_drawn_in_the_colour_of_its_override(tab: Tab, page: s
     assert keys[0] == f"rgb({red}, {green}, {blue})"
 
 
-async def test_a_click_in_the_legend_hides_a_series_and_another_brings_it_back(tab: Tab, page: str) -> None:
+async def test_a_click_in_the_legend_hides_a_series_and_a_second_click_shows_it(tab: Tab, page: str) -> None:
     await tab.show(page)
     lines = "document.querySelectorAll('.panel .plot')[0].querySelectorAll('.scatterlayer .trace .js-line').length"
     before = await tab.evaluate(lines)
@@ -252,7 +256,7 @@ async def test_a_light_scheme_is_followed(tab: Tab, page: str) -> None:
     dark = await tab.evaluate(ground)
     await tab.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
     assert await tab.evaluate(ground) != dark
-    assert complaints(tab) == []
+    assert console_errors(tab) == []
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -260,9 +264,9 @@ async def test_every_panel_of_every_shipped_dashboard_is_drawn(tab: Tab, site: s
     await tab.show(f"{site}/{name}")
     facts = await tab.evaluate(PANEL_FACTS)
     assert [each["title"] for each in facts if each["drawn"] in {None, "0"}] == []
-    assert [each["title"] for each in facts if "only Grafana draws it" in each["text"]] == []
+    assert [each["title"] for each in facts if "does not support" in each["text"]] == []
     assert await tab.evaluate("document.querySelector('main').innerText.includes('undefined')") is False
-    assert complaints(tab) == []
+    assert console_errors(tab) == []
 
 
 async def test_a_served_page_follows_its_data_selection_and_failures(tab: Tab, prometheus: FakePrometheus) -> None:

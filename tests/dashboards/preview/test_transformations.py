@@ -39,7 +39,7 @@ UP = frame(("Time", "engine", "Value #A"), (0, "a", 1), (0, "b", 0))
 WAIT = frame(("Time", "engine", "Value #B"), (0, "b", 7), (0, "c", 9), ref="B")
 
 
-def test_merge_puts_what_does_not_contradict_into_one_row() -> None:
+def test_merge_joins_rows_without_different_values() -> None:
     assert apply([UP, WAIT], "merge") == [
         [("Time", "engine", "Value #A", "Value #B"), (0, "a", 1, None), (0, "b", 0, 7), (0, "c", None, 9)]
     ]
@@ -57,7 +57,7 @@ def test_merge_keeps_rows_together_when_one_query_is_empty() -> None:
     ]
 
 
-def test_one_frame_is_merged_with_nothing() -> None:
+def test_merge_keeps_a_single_frame() -> None:
     assert apply([UP], "merge") == [table(UP)]
 
 
@@ -124,7 +124,7 @@ def test_a_limit_keeps_the_first_rows() -> None:
     assert apply([UP], "limit", limitField=1) == [[("Time", "engine", "Value #A"), (0, "a", 1)]]
 
 
-def test_reduce_makes_a_row_of_each_series() -> None:
+def test_reduce_returns_a_row_per_series() -> None:
     assert apply([series(1, engine="a"), series(2, engine="b")], "reduce", reducers=["max"], labelsToFields=True) == [
         [("Field", "engine", "Max"), ("s1", "a", 1), ("s2", "b", 2)]
     ]

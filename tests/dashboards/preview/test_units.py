@@ -50,7 +50,7 @@ HOUR = 3600
         pytest.param(-math.inf, "bytes", "-∞", id="below everything"),
     ],
 )
-def test_a_value_is_formatted_as_grafana_formats_it(value: float, unit: str, text: str) -> None:
+def test_a_value_is_formatted_as_in_grafana(value: float, unit: str, text: str) -> None:
     assert format_value(value, unit) == text
 
 

@@ -1,4 +1,4 @@
-// What a dashboard's file may hold, by Grafana's own types: those of the frame, and those of each kind of panel in use.
+// The type of a dashboard's file, from Grafana's types for dashboards and for each type of panel in use.
 import type * as grafana from '@grafana/schema';
 import type * as bargauge from '@grafana/schema/dist/esm/raw/composable/bargauge/panelcfg/x/BarGaugePanelCfg_types.gen';
 import type * as heatmap from '@grafana/schema/dist/esm/raw/composable/heatmap/panelcfg/x/HeatmapPanelCfg_types.gen';
@@ -7,7 +7,7 @@ import type * as statetimeline from '@grafana/schema/dist/esm/raw/composable/sta
 import type * as table from '@grafana/schema/dist/esm/raw/composable/table/panelcfg/x/TablePanelCfg_types.gen';
 import type * as timeseries from '@grafana/schema/dist/esm/raw/composable/timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen';
 
-// A file spells the member of an enum by its value.
+// JSON has the value of an enum member.
 type Plain<T> = 0 extends 1 & T
   ? T // any stays any
   : T extends string
@@ -18,7 +18,7 @@ type Plain<T> = 0 extends 1 & T
         ? { [K in keyof T]: Plain<T[K]> }
         : T;
 
-// Grafana fills in what is left out of a panel's options.
+// Grafana adds missing options.
 type Some<T> = T extends (infer Each)[] ? Some<Each>[] : T extends object ? { [K in keyof T]?: Some<T[K]> } : T;
 
 type Standard = Omit<grafana.FieldConfig, 'custom'>;
@@ -46,7 +46,7 @@ type Panel =
   | Kind<'table', table.Options, table.FieldConfig>
   | Kind<'timeseries', timeseries.Options, timeseries.FieldConfig>;
 
-// Fields of the Prometheus datasource, which the package knows as little as its queries.
+// Fields of the Prometheus data source, which the package does not declare.
 type Annotation = Plain<Omit<grafana.AnnotationQuery, 'target'>> & {
   expr: string;
   step: string;
@@ -56,7 +56,7 @@ type Annotation = Plain<Omit<grafana.AnnotationQuery, 'target'>> & {
   useValueForTime?: boolean;
 };
 
-// `definition` is what Grafana's list of variables shows; the rest is of intervals and written for all.
+// `definition` is shown in Grafana's list of variables; the SDK writes the others, which are for intervals, for all.
 type Variable = Plain<grafana.VariableModel> & {
   auto?: boolean;
   auto_count?: number;

@@ -1,0 +1,19 @@
+"""Writes dashboards and pages of the preview to files."""
+
+from pathlib import Path
+
+from exporters.errors import UsageError, system_reason
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file, create its folder, and print its path.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
+    print(path, flush=True)
