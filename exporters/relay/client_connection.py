@@ -39,6 +39,7 @@ class ClientConnection(asyncio.Protocol):
         self._body: http1_parser.Body
         self._upload_paused = False
         self._reading = True
+        self._first_request_pending = True
         self._closed = False
         self._last_read_at = time.monotonic()
         self._unwritten = 0
@@ -52,6 +53,7 @@ class ClientConnection(asyncio.Protocol):
         # Any unsent byte triggers back-pressure on the engine. Not 0: uvloop's TLS would treat an empty buffer as full.
         self._transport.set_write_buffer_limits(high=1, low=0)
         self._context.connections.add(self)
+        self._context.pool.expect_request()
 
     def data_received(self, data: bytes) -> None:
         if self._closed:
@@ -62,6 +64,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._context.connections.discard(self)
+        self._expect_no_request()
         self._closed = True
         self._buffer = b""
         if self._exchange is not None:
@@ -170,6 +173,7 @@ class ClientConnection(asyncio.Protocol):
             self._refuse(error.status, error.message, error.code)
             return False
         self._buffer, self._scanned = buffer[end:], 0
+        self._expect_no_request()
         exchange = self._exchange = Exchange(self._context, self, head)
         if head.has_body:
             self._receiving = exchange
@@ -178,6 +182,11 @@ class ClientConnection(asyncio.Protocol):
         if self._receiving is exchange and not self._buffer and b"expect" in head.fields:
             self._transport.write(error_responses.CONTINUE)
         return True
+
+    def _expect_no_request(self) -> None:
+        if self._first_request_pending:
+            self._first_request_pending = False
+            self._context.pool.expect_no_request()
 
     def _receive_body(self, exchange: Exchange) -> None:
         body = self._body

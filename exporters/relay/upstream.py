@@ -15,6 +15,12 @@ from exporters.relay.http1_parser import ResponseHead
 IDLE_SECONDS = 4.0
 """Idle connections are closed before uvicorn, the HTTP server of vLLM, closes them after 5 s."""
 
+MAX_AHEAD = 256
+"""Connections that are idle or being opened, above which none is opened ahead of a request."""
+
+FRESH_SECONDS = 1.0
+"""A connection opened ahead counts as new up to this age, and an attempt to open one up to this age is used."""
+
 _RESPONSE_BEGINS = b"HTTP/1."
 
 MAX_RESPONSE_HEAD = 256 * 1024
@@ -160,6 +166,7 @@ class UpstreamConnection(asyncio.Protocol):
         # The engine would read unsent bytes of this request as the next request.
         if self._keep_alive and clean and not self.unwritten and not self._head_only:
             self.pause(pause=False)
+            self.reused = True
             self._pool.release(self)
         else:
             self.transport.close()
@@ -189,15 +196,51 @@ class UpstreamConnection(asyncio.Protocol):
             self._exchange.on_writable(writable=True)
 
 
+class _Attempt:
+    """Opening one connection, for a request that waits for it or ahead of the first request of a new client."""
+
+    __slots__ = ("on_connected", "on_failure", "started_at", "task")
+
+    def __init__(self, on_connected: Callable[[UpstreamConnection], None], on_failure: Callable[[str], None]) -> None:
+        self.on_connected = on_connected
+        self.on_failure = on_failure
+        self.started_at = time.monotonic()
+        self.task: asyncio.Task[None]
+
+
 class UpstreamPool:
-    """Connections to one origin; the most recently used idle connection is reused first."""
+    """Connections to one origin; the most recently used idle connection is reused first.
+
+    A connection is opened ahead for each new client. Otherwise, in a burst of new clients, the engine would accept a
+    connection and read a request in turn, so that the event loop of its API server streams the first responses before
+    it reads the last requests: on an H200 their TTFT was up to 8 times that of the same burst without a proxy.
+    """
 
     def __init__(self, origin: Origin, connect_timeout: float, loop: asyncio.AbstractEventLoop) -> None:
         self.origin = origin
         self._connect_timeout = connect_timeout
         self._loop = loop
         self._idle: list[UpstreamConnection] = []
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._ahead: list[_Attempt] = []  # oldest first
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._expected = 0
+
+    @property
+    def opening(self) -> int:
+        """The number of attempts to connect ahead of a request."""
+        return len(self._ahead)
+
+    def expect_request(self) -> None:
+        """A client has connected: open a connection for its first request unless enough are idle or being opened."""
+        self._expected += 1
+        if len(self._idle) + self.opening < min(self._expected, MAX_AHEAD):
+            attempt = _Attempt(self.release, lambda _reason: None)  # a request reports its own failure to connect
+            self._ahead.append(attempt)
+            self._start(attempt)
+
+    def expect_no_request(self) -> None:
+        """The client has sent its first request, or disconnected before it."""
+        self._expected -= 1
 
     def acquire(self) -> UpstreamConnection | None:
         """An idle connection that the engine has not closed, or None."""
@@ -205,7 +248,7 @@ class UpstreamPool:
         while self._idle:
             connection = self._idle.pop()
             if now - connection.idle_since < IDLE_SECONDS and not connection.transport.is_closing():
-                connection.reused = True
+                connection.reused = connection.reused or now - connection.idle_since > FRESH_SECONDS
                 return connection
             connection.transport.close()
         return None
@@ -214,26 +257,38 @@ class UpstreamPool:
         self, on_connected: Callable[[UpstreamConnection], None], on_failure: Callable[[str], None]
     ) -> asyncio.Task[None]:
         """Open a connection; exactly one of the callbacks is called unless the task is cancelled."""
+        if self._ahead and time.monotonic() - self._ahead[0].started_at < FRESH_SECONDS:
+            attempt = self._ahead.pop(0)
+            attempt.on_connected, attempt.on_failure = on_connected, on_failure
+        else:
+            attempt = _Attempt(on_connected, on_failure)
+            self._start(attempt)
+        return attempt.task
 
-        async def attempt() -> None:
-            try:
-                async with asyncio.timeout(self._connect_timeout):
-                    _, connection = await self._loop.create_connection(
-                        lambda: UpstreamConnection(self), self.origin.host, self.origin.port, ssl=self.origin.tls
-                    )
-            except TimeoutError:
-                on_failure(f"connection timed out after {self._connect_timeout:g} s")
-            except ssl.SSLError as error:
-                on_failure(tls_reason(error))
-            except OSError as error:
-                on_failure((os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)).lower())
-            else:
-                on_connected(connection)
+    def _start(self, attempt: _Attempt) -> None:
+        attempt.task = self._loop.create_task(self._open(attempt))
+        self._tasks.add(attempt.task)
+        attempt.task.add_done_callback(self._tasks.discard)
 
-        task = self._loop.create_task(attempt())
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
-        return task
+    async def _open(self, attempt: _Attempt) -> None:
+        failure = ""
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                _, connection = await self._loop.create_connection(
+                    lambda: UpstreamConnection(self), self.origin.host, self.origin.port, ssl=self.origin.tls
+                )
+        except TimeoutError:
+            failure = f"connection timed out after {self._connect_timeout:g} s"
+        except ssl.SSLError as error:
+            failure = tls_reason(error)
+        except OSError as error:
+            failure = (os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)).lower()
+        if attempt in self._ahead:
+            self._ahead.remove(attempt)
+        if failure:
+            attempt.on_failure(failure)
+        else:
+            attempt.on_connected(connection)
 
     def release(self, connection: UpstreamConnection) -> None:
         connection.idle_since = time.monotonic()
@@ -253,3 +308,6 @@ class UpstreamPool:
         for connection in self._idle:
             connection.transport.close()
         self._idle.clear()
+        for attempt in self._ahead:
+            attempt.task.cancel()
+        self._ahead.clear()

@@ -20,7 +20,7 @@ from tests.support.scripted_relay import (
     staged,
     whole_stream,
 )
-from tests.support.waiting import HANG
+from tests.support.waiting import HANG, until
 
 LARGE = UNARY[:-1] + b',"user":"' + b"x" * 7_000_000 + b'"}'
 """Larger than the kernel's socket buffers, smaller than the limit for streaming."""
@@ -167,3 +167,38 @@ async def test_connections_are_reused_on_both_sides(tmp_path: Path) -> None:
             await client.until(END)
         assert len({received.writer for received in stage.requests}) == 1
         assert len(stage.records) == 3
+
+
+async def test_a_connection_is_opened_ahead_for_each_new_client(tmp_path: Path) -> None:
+    async with engine(good, good, good) as (url, opened), staged(tmp_path, None, upstream=url) as stage:
+        clients = [await stage.connect() for _ in range(3)]
+        await until(lambda: opened == [0, 1, 2])
+        for client in clients:
+            await client.send(post(UNARY))
+            assert (await client.until(b"ok")).endswith(b"ok")
+        assert opened == [0, 1, 2]
+
+
+async def test_no_connection_is_opened_ahead_while_enough_are_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporters.relay.upstream.MAX_AHEAD", 2)
+    async with engine(good, good) as (url, opened), staged(tmp_path, None, upstream=url) as stage:
+        clients = [await stage.connect() for _ in range(4)]
+        await until(lambda: len(stage.relay.connections) == 4)
+        await until(lambda: opened == [0, 1])
+        for client in clients:
+            await client.send(post(UNARY, close=False))
+            await client.until(b"ok")
+        await stage.connect()
+        await until(lambda: len(stage.relay.connections) == 5)
+        assert opened == [0, 1]
+
+
+async def test_a_connection_opened_ahead_that_fails_is_not_reported_but_the_request_is(tmp_path: Path) -> None:
+    async with staged(tmp_path, None) as stage:
+        client = await stage.connect()
+        await until(lambda: len(stage.relay.connections) == 1 and not stage.relay.pool.opening)
+        await client.send(post(UNARY))
+        assert error_in(await client.until(b"}}"))["code"] == "upstream_unreachable"
+        assert [record.outcome for record in stage.records] == [Outcome.UPSTREAM_UNREACHABLE]
