@@ -1,4 +1,4 @@
-"""Recording rules that hold back pages while an engine starts; the error budget is charged all the same."""
+"""Recording rules that hold back pages while an engine starts; the error budget is still charged."""
 
 from alerts.alert_names import AlertName
 from alerts.promql import increase, sum_by
@@ -11,7 +11,7 @@ from exporters.slos import SloFile
 
 
 def cold_start_limit(spec: SloFile) -> float:
-    """Seconds that an engine may be down, and again be slow after it; at least the time to detect that it is down."""
+    """Seconds that an engine may be down, and then slow; at least the time to detect that it is down."""
     return max(spec.alerting.cold_start, down_after(spec))
 
 
@@ -43,8 +43,7 @@ def starting(condition: str = COLD_START.name) -> str:
 def page_held(spec: SloFile) -> Recording:
     """Looks back one step, as the short window still counts bad events from before the engine was warm.
 
-    Not where bad events come from elsewhere too, and not where a page is out already: a restart must not look like its
-    end.
+    Not if bad events also come from other engines, and not if a page already fires: a restart must not resolve it.
     """
     step = spell_duration(windows(spec).step)
     instances = starting(f"last_over_time({COLD_START.name}[{step}])")

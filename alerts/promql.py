@@ -13,6 +13,11 @@ def select(series: Signal | Recorded | str, where: Mapping[Label, str] | None = 
     return f"{name}{{{matchers}}}" if matchers else name
 
 
+def in_window(series: Recorded, window: str) -> str:
+    """A recorded series of all SLOs in one window."""
+    return select(series, {Label.WINDOW: window})
+
+
 def within(series: Recorded, slo: str, window: str) -> str:
     """A recorded series of one SLO in one window."""
     return select(series, {Label.SLO: slo, Label.WINDOW: window})

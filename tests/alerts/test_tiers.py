@@ -1,13 +1,12 @@
-"""Tiers and windows follow from the period, and can always fire."""
+"""Tiers and windows are derived from the period, and every tier can fire."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.burn_alerts import rescaled
 from alerts.recording_windows import windows
 from alerts.tiers import Severity, fit, tiers
-from exporters.slos import Measure, Slo, SloFile, load
+from exporters.slos import Measure, Slo, load
 from tests.support.promtool import ROOT
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -50,12 +49,3 @@ def test_the_labs_file_pages_on_sixty_and_five_seconds() -> None:
     assert lengths.of_steps == (120, 360)
     assert lengths.of_dozens == (1440, 4320, 43200)
     assert lengths.step == 5
-
-
-def test_a_rescaled_tier_says_so(loose: SloFile) -> None:
-    assert rescaled(loose) == (
-        (
-            "slo ttft, tier fast-page: a burn rate of 14.4 would take 144 % bad events, which cannot be; "
-            "rescaled to 9, which 90 % bad events reach"
-        ),
-    )

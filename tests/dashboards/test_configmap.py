@@ -68,8 +68,7 @@ def test_the_same_file_gives_the_same_bytes(capsys: pytest.CaptureFixture[str]) 
         ),
         pytest.param(
             [*RENDER, "--label", "team"],
-            "--label: 'team' is no label of a Kubernetes object; write KEY=VALUE, such as "
-            "release=kube-prometheus-stack",
+            "--label: 'team' is not a valid Kubernetes label; write KEY=VALUE, such as release=kube-prometheus-stack",
             id="label without a value",
         ),
         pytest.param(
