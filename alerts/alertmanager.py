@@ -41,7 +41,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mail:
-    """How Alertmanager sends mail; `login` is a user and the file with the password."""
+    """How Alertmanager sends email; `login` is a user and the file with the password."""
 
     smarthost: str
     sender: str
@@ -173,7 +173,8 @@ def _route(delivery: Delivery) -> dict[str, object]:
                 "receiver": _HEARTBEAT,
                 "group_wait": "0s",
                 "group_interval": "30s",
-                "repeat_interval": "55s",  # 1m would be missed narrowly at the second interval
+                # Below 1m, so that every second group interval sends it.
+                "repeat_interval": "55s",
             },
             *(
                 {

@@ -1,4 +1,4 @@
-"""Recording rules for the baselines of the last week, with which alerts compare a class or a model."""
+"""Recording rules for the baselines of the last week, to which alerts compare a class or a model."""
 
 from alerts.promql import in_window
 from alerts.recording_rules import step_count

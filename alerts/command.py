@@ -130,7 +130,8 @@ def _check(arguments: argparse.Namespace) -> int:
             console.print(f"{arguments.file}: OK: {_summary(effective_spec(result.spec))}", markup=False)
     if result.spec is None:
         return 2
-    return 1 if arguments.strict and result.has(Level.WARNING) else 0
+    has_warning = any(finding.level is Level.WARNING for finding in result.findings)
+    return 1 if arguments.strict and has_warning else 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:

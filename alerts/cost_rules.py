@@ -1,4 +1,4 @@
-"""Recording rules for the cost of output tokens and good requests, from an hourly GPU price; idle time included."""
+"""Recording rules for the cost of output tokens and good requests, from the price of a GPU hour."""
 
 from collections.abc import Iterator
 

@@ -91,7 +91,8 @@ def webhook(target: str) -> Webhook:
 def is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
-    except ValueError:  # an unclosed IPv6 bracket
+    # An unclosed IPv6 bracket.
+    except ValueError:
         return False
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and text == "".join(text.split())
 

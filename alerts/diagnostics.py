@@ -44,7 +44,8 @@ def _render(source: str, lines: list[str], finding: Finding) -> Text:
     text.append(f"{source}:{at.line}:{at.column}: ", "bold")
     text.append(f"{finding.level}: ", f"bold {colour}")
     text.append(f"{at.path}: {problem}\n" if at.path else f"{problem}\n")
-    if at.line <= len(lines):  # a file that ends too early has its mistake after the last line
+    # A file that ends too early has its mistake after the last line.
+    if at.line <= len(lines):
         line = "".join(
             character if character.isprintable() or character == "\t" else "\N{REPLACEMENT CHARACTER}"
             for character in lines[at.line - 1]

@@ -22,12 +22,7 @@ _RESTARTS = 3
 
 
 def engine_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
-    return (
-        _queue(spec, links),
-        _kv_cache(spec, links),
-        _prefix_cache(spec, links),
-        _restarts(spec, links),
-    )
+    return _queue(spec, links), _kv_cache(spec, links), _prefix_cache(spec, links), _restarts(spec, links)
 
 
 def _queue(spec: SloFile, links: Links) -> Alert:

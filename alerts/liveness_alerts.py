@@ -39,7 +39,8 @@ def _sidecar_down(spec: SloFile, links: Links) -> Alert:
     return annotated_alert(
         AlertName.SIDECAR_DOWN,
         Severity.PAGE,
-        f"{up} == 0\nor absent({up})",  # absent: with another job name, no alert could ever fire
+        # With another job name, no alert could ever fire.
+        f"{up} == 0\nor absent({up})",
         links,
         "the sidecar {{ $labels.instance }} does not answer Prometheus",
         f"No scrape of the job {SIDECAR_JOB} {{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}has worked "
@@ -73,7 +74,8 @@ def _engine_down(spec: SloFile, links: Links) -> tuple[Alert, ...]:
             f"{engine} does not answer {observer}",
             f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}. No "
             "request is served there. Look first at the last lines of the engine's log.",
-            keep_firing_for=windows(spec).step,  # an engine that restarts and exits again is one incident
+            # An engine that restarts and exits again is one incident.
+            keep_firing_for=windows(spec).step,
         ),
         annotated_alert(
             AlertName.PAGE_HELD,

@@ -37,7 +37,7 @@ def max_by(expression: str, labels: Iterable[Label | str]) -> str:
 
 
 def ratio(part: str, whole: str) -> str:
-    """Absent instead of NaN where the whole is 0."""
+    """Absent instead of NaN if the whole is 0."""
     return f"{part} / ({whole} > 0)"
 
 

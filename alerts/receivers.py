@@ -80,7 +80,8 @@ def _settings(
                 "channel": channel,
                 "color": f'{{{{ if eq .Status "firing" }}}}{color}{{{{ else }}}}good{{{{ end }}}}',
                 "title": _TITLE,
-                "fallback": _TITLE,  # shown by push notifications
+                # Push notifications show the fallback.
+                "fallback": _TITLE,
                 "text": _TEXT,
             }
         case PagerDuty(routing_key):

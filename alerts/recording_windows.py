@@ -47,7 +47,8 @@ def windows(spec: SloFile) -> Windows:
         direct=tuple(sorted(w for w in lengths if w <= hour)),
         of_steps=tuple(sorted(w for w in lengths if hour < w <= quarter_day)),
         of_dozens=(*sorted(w for w in lengths if w > quarter_day), spec.period),
-        step=round(spec.period / 8640, 3),  # the shortest window: 5 m of 30 d
+        # The shortest window: 5 m of 30 d.
+        step=round(spec.period / 8640, 3),
         day=round(spec.period / 30, 3),
         week=round(spec.period * 7 / 30, 3),
     )

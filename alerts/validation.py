@@ -46,9 +46,6 @@ class CheckResult:
     spec: SloFile | None
     findings: tuple[Finding, ...]
 
-    def has(self, level: Level) -> bool:
-        return any(finding.level is level for finding in self.findings)
-
 
 def check(
     path: Path, retention: float | None, apply_flags: Callable[[SloFile], SloFile] = lambda spec: spec
@@ -87,7 +84,7 @@ def _check_retention(spec: SloFile, period: Node, retention: float | None) -> It
 
 
 def _check_classes(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
-    """Warnings for classes, and for an `other` with SLOs, that no size of request matches."""
+    """Warnings for classes, and for an `other` with SLOs, that no request size matches."""
     assigned = _assigned_classes(spec)
     for item, request_class in zip(keys["classes"].items(), spec.classes, strict=True):
         others = assigned[request_class.name]
@@ -113,7 +110,7 @@ def _check_classes(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
 
 
 def _assigned_classes(spec: SloFile) -> dict[str, set[str]]:
-    """For each class, the classes to which its requests are assigned; for `other`, those of requests that fit none."""
+    """The classes that requests get if they fit the bounds of each class; for `other`, if they fit none."""
     assigned: dict[str, set[str]] = {name: set() for name in spec.class_names}
     # The class changes only at bounds, so the values next to each bound suffice. Estimates are quarters of a token.
     prompts = _values_near((c.prompt_tokens for c in spec.classes), 0.25)

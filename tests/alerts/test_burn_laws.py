@@ -69,7 +69,8 @@ def random_history(seed: int, length: int) -> History:
     while len(events) < length:
         busy, share = random.choice([0, 1, 20, 400]), random.choice([0, 0, 0.02, 0.3, 0.8, 0.95, 1])
         for _ in range(random.randint(1, 12)):
-            events.append(20 * busy)  # 20 scrapes a step, each with a whole number
+            # 20 scrapes a step, each with a whole number.
+            events.append(20 * busy)
             bad.append(20 * round(busy * share))
     return History(tuple(events[:length]), tuple(bad[:length]))
 

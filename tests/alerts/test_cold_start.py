@@ -32,7 +32,8 @@ def test_a_restart_raises_a_ticket_and_no_page(promtool: Promtool, pace: Pace) -
     series = {up(): f"{constant(1, WARM_UP)} {away(pace.spec, gone)} {constant(1, 200)}"}
     at = (WARM_UP + 1) * scrape
     case = Case(pace.spec, series, scrape).expect_silent(at + down_after(pace.spec) - 2 * scrape)
-    if gone > down_after(pace.spec) + 4 * scrape:  # in the lab, the engine is still down after the cold start
+    # In the lab, the engine is still down after the cold start.
+    if gone > down_after(pace.spec) + 4 * scrape:
         case.expect_firing(at + down_after(pace.spec) + 2 * scrape, HELD)
         for passed in range(0, round(gone + pace.step), round(4 * scrape)):
             case.expect_silent(at + passed, DOWN)
@@ -82,7 +83,8 @@ def test_a_burn_that_outlasts_the_cold_start_pages(promtool: Promtool, pace: Pac
     case = Case(pace.spec, {**failing(pace, 24), **restarted(pace, 24)}, pace.step / 5)
     # One step down, the cold start, and one step in which the short window still has bad events.
     held = 1 + (cold_start_limit(pace.spec) + pace.step) / pace.step
-    for fifth in range(6, round(5 * held) - 2):  # Prometheus 3 excludes the start of each range
+    # Prometheus 3 excludes the start of each range.
+    for fifth in range(6, round(5 * held) - 2):
         paged(case, pace.seconds(24 + fifth / 5), held=True)
     promtool.test([paged(case, pace.seconds(24 + held + 0.6), held=False)])
 

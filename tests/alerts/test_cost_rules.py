@@ -17,7 +17,8 @@ SIDE = 'llm_completion_tokens_total{model="org/m",class="lilo",tenant="a"}'
 ENGINE = 'llm_engine_generation_tokens_total{engine="e:1",rank="0",model="org/m"}'
 VLLM = 'vllm:generation_tokens_total{engine="0",model_name="org/m"}'
 GOOD = 'llm_goodput_requests_total{model="org/m",class="siso",tenant="other"}'
-STEPS_OF_AN_HOUR = 12  # at a period of 30 days
+STEPS_OF_AN_HOUR = 12
+"""At a period of 30 days."""
 
 
 def case(pace: Pace, series: Mapping[str, str], *, sidecar_is_up: bool = True) -> Case:
@@ -53,7 +54,8 @@ def test_without_traffic_a_price_is_absent_and_all_money_is_idle(promtool: Promt
         expect_value(each, pace, 18, "llm_cost:per_good_request", None)
         expect_value(each, pace, 18, "llm_cost:idle_money:increase", money(pace, 12))
         expect_value(each, pace, 18, "llm_cost:money:increase", money(pace, 12))
-        day = spell_duration(288 * pace.step)  # nineteen steps are recorded, including the one at 0
+        # Nineteen steps are recorded, including the one at 0.
+        day = spell_duration(288 * pace.step)
         total = f'round(llm_cost:money:increase{{window="{day}"}}, 0.000001)'
         each.expect(pace.seconds(18), total, {f'{{window="{day}"}}': round(money(pace, 19), 6)})
     promtool.test([still, gone], hour_price=HOUR_PRICE)
@@ -105,7 +107,8 @@ def test_a_price_only_adds_rules(promtool: Promtool, spec: SloFile) -> None:
 def test_render_multiplies_the_price_by_the_gpus(tmp_path: Path) -> None:
     flags = ["alerts", "render", "--gpu-hour-price", "2.50", "--gpus", "4", "--out", str(tmp_path)]
     assert main(flags) == 0
-    assert "expr: vector(0.833333333333)\n" in (tmp_path / "rules.yaml").read_text()  # 10 an hour, in 5 minutes
+    # 10 an hour, in 5 minutes.
+    assert "expr: vector(0.833333333333)\n" in (tmp_path / "rules.yaml").read_text()
 
 
 NO_PRICE = "--gpu-hour-price: {} is not a price; write the price of one GPU hour, such as 2.50"

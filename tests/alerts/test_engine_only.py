@@ -82,8 +82,10 @@ def test_the_series_of_the_sidecar_have_the_counts_of_the_histogram(promtool: Pr
     labels = 'class="all",model="org/m",slo="ttft",window="1h"'
     counts = case(at, {**scraped(at, (14, 10, 0.5)), **rank, **again, **up(at, 14)})
     hour = at.scrapes(12)
-    missing = f"{50 * hour} - llm_slo:events:increase{{{labels}}}"  # after the last scrape before the reset
-    counts.expect(at.seconds(13), f"count({missing} <= 11)", {"{}": 1})  # 10, and the extrapolation from 59 scrapes
+    # Events after the last scrape before the reset are missing.
+    missing = f"{50 * hour} - llm_slo:events:increase{{{labels}}}"
+    # 10, and the extrapolation from 59 scrapes.
+    counts.expect(at.seconds(13), f"count({missing} <= 11)", {"{}": 1})
     counts.expect(at.seconds(13), f"round(llm_slo:bad_events:increase{{{labels}}})", {f"{{{labels}}}": 11 * hour})
     promtool.test([counts])
 

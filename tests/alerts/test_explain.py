@@ -74,7 +74,8 @@ def test_a_rescaled_tier_fires_at_its_stated_time(promtool: Promtool, loose: Slo
 @pytest.mark.parametrize("rejected", list(Rejected))
 @pytest.mark.parametrize("measure", list(Measure))
 def test_the_listed_causes_are_bad_events(measure: Measure, rejected: Rejected, unary: Unary) -> None:
-    limit = None if measure is Measure.AVAILABILITY else 2 * TIMEOUT  # so that no deadline coincides with the timeout
+    # So that no deadline coincides with the timeout.
+    limit = None if measure is Measure.AVAILABILITY else 2 * TIMEOUT
     slo = Slo(
         name="x",
         classes=("siso",),

@@ -50,7 +50,8 @@ def test_a_new_series_is_miscounted_by_at_most_one_scrape(promtool: Promtool, pa
     case = Case(pace.spec, series, pace.step)
     period = spell_duration(pace.spec.period)
     for start in starts:
-        expected = growth * (pace.scrapes(steps) - 1 - start)  # a scrape is counted one scrape later
+        # A scrape is counted one scrape later.
+        expected = growth * (pace.scrapes(steps) - 1 - start)
         off = f'abs(llm_slo:events:increase{{model="{start}",window="{period}"}} - {expected})'
         case.expect(pace.seconds(steps), f"count({off} <= {growth})", {"{}": 1})
     promtool.test([case])

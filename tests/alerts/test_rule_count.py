@@ -1,13 +1,17 @@
 """The number of rules and series follows the formulas in docs/alerts.md."""
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert
+from exporters.quantities import spell_duration
 from exporters.slos import SloFile, load, loads
 from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
 
+DOCS = ROOT / "docs/alerts.md"
 SHIPPED = load(ROOT / "alerts/slos.yaml")
 WEIGHT_OF_AN_SLO, WEIGHT_OF_A_CLASS = 39, 30
 """Recorded series per model: for each class of each SLO, and for each class."""
@@ -81,8 +85,15 @@ def test_recorded_series_grow_with_models_classes_slos_and_tenants(promtool: Pro
     promtool.test([case.expect(pace.seconds(steps), 'count({__name__=~"llm_slo_tenant:.*"})', {"{}": each})])
 
 
+def test_the_docs_list_all_groups_with_their_intervals() -> None:
+    rows = re.findall(r"^\| ([a-z ]+) \| .* \| (\d+) ([smh]) \|$", DOCS.read_text(), re.MULTILINE)
+    groups = rules(spec_of_size(slos=1, classes=1, tenants=1, per_tenant=True))
+    intervals = {group.name.removeprefix("vllm-slo-"): spell_duration(group.interval) for group in groups}
+    assert {name.replace(" ", "-"): number + unit for name, number, unit in rows} == intervals
+
+
 def test_the_docs_state_these_formulas() -> None:
-    text = (ROOT / "docs/alerts.md").read_text()
+    text = DOCS.read_text()
     assert f"{WEIGHT_OF_AN_SLO} x pairs + {WEIGHT_OF_A_CLASS} x classes" in text
     assert "79 + constants" in text
     assert "18 + 6 x SLOs" in text

@@ -75,8 +75,10 @@ def page(case: Case, at: float, *, ours: bool, sloths: bool) -> Case:
 def test_objectives_that_the_published_factors_fit_page_at_the_same_time(promtool: Promtool, percent: float) -> None:
     pace = Pace(with_objective(percent)).coarse
     share = 1 if percent == 95.0 else 0.05
-    needed = 14.4 * (1 - percent / 100) / share * 12  # steps of bad events until an hour has enough
-    begun, burning = 74, int(needed) + 4  # after six good hours
+    # Steps of bad events until an hour has enough.
+    needed = 14.4 * (1 - percent / 100) / share * 12
+    # After six good hours.
+    begun, burning = 74, int(needed) + 4
     case = Case(pace.spec, pace.slo_events((begun, 100, 0), (burning, 100, share), (4, 100, 0)), pace.step)
     page(case, pace.seconds(begun + needed - 1), ours=False, sloths=False)
     page(case, pace.seconds(begun + needed + 2), ours=True, sloths=True)

@@ -45,7 +45,8 @@ def http_sink() -> Iterator[HttpSink]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             sink.arrived.append(Delivery(self.path, self.headers["Authorization"], body))
-            reply = b"ok"  # for Slack; the others check only the status
+            # For Slack; the others check only the status.
+            reply = b"ok"
             self.send_response(202 if self.path == "/pagerduty" else 200)
             self.send_header("Content-Length", str(len(reply)))
             self.end_headers()

@@ -141,7 +141,8 @@ def test_an_absent_scrape_job_inhibits_nothing(alertmanager: Alertmanager) -> No
     alertmanager.post([gone, DOWN, *beside, STALLED])
     assert wait_until(lambda: len(alertmanager.states()) == 5)
     try:
-        assert wait_until(lambda: (STALLED, "suppressed") in alertmanager.states())  # all are evaluated
+        # All are evaluated.
+        assert wait_until(lambda: (STALLED, "suppressed") in alertmanager.states())
         assert all((each, "active") in alertmanager.states() for each in beside)
     finally:
         alertmanager.post([gone, *beside, STALLED], firing=False)

@@ -21,7 +21,8 @@ from tests.support.ports import free_lab_ports
 
 pytestmark = pytest.mark.lab
 
-RATE = 20.0  # requests per second; an engine with one slot serves half of them
+# Requests per second; an engine with one slot serves half of them.
+RATE = 20.0
 DESCRIPTION = re.compile(
     r"The objective is ttft within 500ms for 95 %\. Over the last 1m, siso requests to \S+ have missed it "
     r"(?P<times>[\d.]+) times as often as a budget of 12h allows, and the last 5s are no better\. A page at "
@@ -55,7 +56,8 @@ async def offered(lab: Lab) -> AsyncIterator[None]:
 
 
 async def arrives(lab: Lab, status: str) -> Notification:
-    async with asyncio.timeout(300):  # an idle machine needs a minute: windows, evaluation, grouping
+    # An idle machine needs a minute: windows, evaluation, grouping.
+    async with asyncio.timeout(300):
         while True:
             for each in lab.notifications.received:
                 if each.status == status and each.has(alertname="LLMErrorBudgetBurn", slo="ttft", tier="fast-page"):
