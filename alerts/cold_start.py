@@ -21,7 +21,7 @@ def second_start_interval(spec: SloFile) -> float:
 
 
 def cold_start(spec: SloFile) -> Recording:
-    """True if the engine went down, came back or first appeared within the limit, once in the interval."""
+    """Present if an engine went down, came up or first appeared within the limit, once in the interval."""
     up, started, recent = ENGINE_UP.name, ENGINE_START_TIME.name, spell_duration(cold_start_limit(spec))
     long = spell_duration(second_start_interval(spec))
     return Recording(
@@ -41,9 +41,10 @@ def starting(condition: str = COLD_START.name) -> str:
 
 
 def page_held(spec: SloFile) -> Recording:
-    """Looks back one step, as the short window still counts bad events from before the engine was warm.
+    """Present for an SLO if all bad events of the last step come from starting engines, and no page fires yet.
 
-    Not if bad events also come from other engines, and not if a page already fires: a restart must not resolve it.
+    It covers one step, as the short window still counts bad events from before the engine was warm. It does not affect
+    a firing page, as a restart must not resolve it.
     """
     step = spell_duration(windows(spec).step)
     instances = starting(f"last_over_time({COLD_START.name}[{step}])")

@@ -51,14 +51,11 @@ def _render(source: str, lines: list[str], finding: Finding) -> Text:
             for character in lines[at.line - 1]
         )
         text_before, marked = line[: at.column - 1], line[at.column - 1 :][: at.length]
+        # A tab stays a tab, and some characters are two columns wide.
+        indent = "".join("\t" if character == "\t" else " " * cell_len(character) for character in text_before)
         text.append(f"  {at.line} | {line}\n")
-        text.append(f"  {gutter} | {_blanks(text_before)}")
+        text.append(f"  {gutter} | {indent}")
         text.append("^" * max(1, cell_len(marked)) + "\n", colour)
     if hint:
         text.append(f"  {gutter} = {hint}\n")
     return text
-
-
-def _blanks(text: str) -> str:
-    """Blanks of the same width: a tab stays a tab; some characters are two columns wide."""
-    return "".join("\t" if character == "\t" else " " * cell_len(character) for character in text)

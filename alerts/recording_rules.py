@@ -27,6 +27,7 @@ def direct_windows(spec: SloFile) -> tuple[Recording, ...]:
 def recording_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
     """Constants; counts of steps and dozens; windows summed over them."""
     lengths = windows(spec)
+    spent = in_window(signals.SLO_BURN_RATE, spell_duration(spec.period))
     return (
         RuleGroup("vllm-slo-constants", summed_interval(spec), _constants(spec)),
         RuleGroup(
@@ -45,7 +46,8 @@ def recording_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
             (
                 *(rule for length in lengths.of_steps for rule in _window(_of_steps, length)),
                 *(rule for length in lengths.of_dozens for rule in _window(partial(_of_dozens, lengths.step), length)),
-                _budget_left(spec),
+                # From the counts of the whole period, so that every request has the same weight.
+                Recording(signals.SLO_BUDGET_LEFT, f"1 - max without (window) ({spent})"),
             ),
         ),
     )
@@ -135,7 +137,7 @@ def _dozen(target: Recorded, spec: SloFile) -> Recording:
 
 
 def _dozen_is_full(spec: SloFile) -> str:
-    """True at one evaluation in twelve; half a step away from both edges where time starts with a step."""
+    """Present at one evaluation in twelve; half a step from both edges, if steps are aligned with the epoch."""
     step, dozen = windows(spec).step, windows(spec).dozen
     return f"(vector(time() + {number(step / 2)}) % {number(dozen)} >= {number(round(dozen - step, 3))})"
 
@@ -164,25 +166,12 @@ def _any_window(expression: str) -> str:
 
 def _ratios(window: str) -> tuple[Recording, ...]:
     """Absent without events, as `> 0` drops them: a NaN would make every mean NaN."""
-    bad, events, good, judged, error_ratio = (
-        in_window(series, window)
-        for series in (
-            signals.SLO_BAD_IN,
-            signals.SLO_EVENTS_IN,
-            signals.GOODPUT_REQUESTS_IN,
-            signals.GOODPUT_EVENTS_IN,
-            signals.SLO_ERROR_RATIO,
-        )
-    )
+    bad, events = in_window(signals.SLO_BAD_IN, window), in_window(signals.SLO_EVENTS_IN, window)
+    good, judged = in_window(signals.GOODPUT_REQUESTS_IN, window), in_window(signals.GOODPUT_EVENTS_IN, window)
+    error_ratio = in_window(signals.SLO_ERROR_RATIO, window)
     budget = f"on (class, slo) group_left () (1 - {signals.SLO_OBJECTIVE.name})"
     return (
         windowed(signals.SLO_ERROR_RATIO, window, ratio(bad, events)),
         windowed(signals.SLO_BURN_RATE, window, f"{error_ratio} / {budget}"),
         windowed(signals.GOODPUT_RATIO, window, ratio(good, judged)),
     )
-
-
-def _budget_left(spec: SloFile) -> Recording:
-    """From the counts of the whole period, so that every request has the same weight."""
-    spent = in_window(signals.SLO_BURN_RATE, spell_duration(spec.period))
-    return Recording(signals.SLO_BUDGET_LEFT, f"1 - max without (window) ({spent})")

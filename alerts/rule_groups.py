@@ -51,11 +51,10 @@ def to_yaml(groups: Iterable[RuleGroup], remarks: Iterable[str] = ()) -> str:
 
 def header(remarks: Iterable[str]) -> str:
     """The comments at the head of a rule file."""
-    return HEADER + "".join(f"{line}\n" for text in remarks for line in _comment(text))
-
-
-def _comment(text: str) -> list[str]:
-    return wrap(text, 120, initial_indent="# ", subsequent_indent="#   ", break_long_words=False) or ["#"]
+    wrapped = (
+        wrap(text, 120, initial_indent="# ", subsequent_indent="#   ", break_long_words=False) for text in remarks
+    )
+    return HEADER + "".join(f"{line}\n" for lines in wrapped for line in lines or ["#"])
 
 
 def document(groups: Iterable[RuleGroup]) -> dict[str, object]:

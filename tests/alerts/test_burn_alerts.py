@@ -26,9 +26,8 @@ def test_a_tier_fires_above_its_factor_not_below_and_ends_with_its_short_window(
     below = pace.slo_events((long, 10_000, round(0.94 * limit, 4)), model="below")
     alerts = f'ALERTS{{alertname="{BURN}",alertstate="firing",tier="{name}"'
     labels = f'severity="{tier.severity}",model="above",class="siso",slo="ttft",window="{spell_duration(tier.long)}"'
-    case = Case(pace.spec, above | below, pace.step).expect(
-        pace.seconds(long), f"{alerts}}}", {f"{alerts},{labels}}}": 1}
-    )
+    case = Case(pace.spec, above | below, pace.step)
+    case.expect(pace.seconds(long), f"{alerts}}}", {f"{alerts},{labels}}}": 1})
     promtool.test([case.expect(pace.seconds(long + short + 2), f"{alerts}}}", {})])
 
 

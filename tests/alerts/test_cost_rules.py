@@ -61,7 +61,7 @@ def test_without_traffic_a_price_is_absent_and_all_money_is_idle(promtool: Promt
     promtool.test([still, gone], hour_price=HOUR_PRICE)
 
 
-def test_tokens_of_the_window_pay_for_its_idle_steps(promtool: Promtool, pace: Pace) -> None:
+def test_prices_include_idle_steps(promtool: Promtool, pace: Pace) -> None:
     """Three steps of work appear in four steps, as each step waits for a scrape in progress."""
     work = counter((0, pace.scrapes(15)), (100, pace.scrapes(3)), (0, pace.scrapes(3)), start=5000)
     each = case(pace, {RELAY: work})

@@ -19,7 +19,6 @@ from tests.support.promtool import ROOT
 from tests.support.slo_files import MINIMAL, MISTAKES
 
 SCHEMA: dict[str, Any] = json.loads(json_schema.render())
-COMMITTED = ROOT / "alerts/generated/slos.schema.json"
 
 EVERY_KEY = """\
 version: 1
@@ -85,7 +84,8 @@ KEYWORDS: dict[str, Any] = {
 
 
 def test_the_committed_schema_is_up_to_date() -> None:
-    assert COMMITTED.read_text(encoding="utf-8") == json_schema.render(), "run: vllm-slo alerts schema"
+    committed = ROOT / "alerts/generated/slos.schema.json"
+    assert committed.read_text(encoding="utf-8") == json_schema.render(), "run: vllm-slo alerts schema"
 
 
 @pytest.mark.parametrize("path", [SHIPPED, ROOT / "compose/slos.yaml"], ids=["alerts", "compose"])
@@ -147,11 +147,11 @@ def written_out(rules: Mapping[str, Any], value: Any) -> Any:
         return [written_out(rules["items"], item) for item in value]
     if "properties" not in rules:
         return value
-    keys = {key: value.get(key, each.get("default", {})) for key, each in rules["properties"].items()}
-    has_value = {
-        key for key, each in rules["properties"].items() if key in value or {"default", "properties"} & {*each}
+    return {
+        key: written_out(each, value.get(key, each.get("default", {})))
+        for key, each in rules["properties"].items()
+        if key in value or "default" in each or "properties" in each
     }
-    return {key: written_out(rules["properties"][key], keys[key]) for key in keys if key in has_value}
 
 
 def test_an_explicit_default_changes_nothing() -> None:
@@ -177,6 +177,8 @@ def test_the_docs_explain_every_key_with_its_default() -> None:
     assert {key for key, default in documented.items() if default == "required"} == {
         key for key, (_, required) in declared.items() if required
     }
+    with_default = {key for key, (default, _) in declared.items() if default not in (None, [])}
+    assert {key for key, default in documented.items() if "`" in default} == with_default
     for key, (default, _) in declared.items():
         if default is not None:
             text = f"`{default if isinstance(default, str) else json.dumps(default)}`" if default != [] else "none"

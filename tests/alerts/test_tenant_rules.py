@@ -25,10 +25,8 @@ def test_one_tenant_that_burns_inside_a_healthy_total_pages_by_name(promtool: Pr
     }
     page = firing(TENANT, "class, model, slo, tenant", severity="page", tier="fast-page")
     labels = '{class="siso",model="org/m",slo="ttft",tenant="small"}'
-    case = (
-        Case(per_tenant, series, pace.step).expect_silent(pace.seconds(24)).expect(pace.seconds(36), page, {labels: 1})
-    )
-    case.expect_silent(pace.seconds(36), BURN)
+    case = Case(per_tenant, series, pace.step).expect_silent(pace.seconds(24))
+    case.expect(pace.seconds(36), page, {labels: 1}).expect_silent(pace.seconds(36), BURN)
     promtool.test([case.expect_silent(pace.seconds(39), TENANT, tier="fast-page")])
 
 
@@ -45,8 +43,9 @@ def test_when_all_tenants_burn_there_is_one_page_for_all(promtool: Promtool, per
 
 def test_a_tenant_needs_enough_events(promtool: Promtool, per_tenant: SloFile) -> None:
     pace = Pace(per_tenant)
-    hour = pace.scrapes(12)
-    series = pace.slo_events((12, 40 / hour, 1), tenant="small") | pace.slo_events((12, 100, 0), tenant="big")
+    series = pace.slo_events((12, 40 / pace.scrapes(12), 1), tenant="small") | pace.slo_events(
+        (12, 100, 0), tenant="big"
+    )
     promtool.test([Case(per_tenant, series, pace.step).expect_silent(pace.seconds(12), TENANT)])
 
 
