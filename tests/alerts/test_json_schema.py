@@ -197,29 +197,16 @@ def leaves(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[Any
             yield from leaves(f"{inner}[].", items)
 
 
+KEYS = SCHEMA["properties"]
+CLASS_KEYS, SLO_KEYS = (KEYS[key]["items"]["properties"] for key in ("classes", "slos"))
+SLO = "slos: [{{name: a, classes: [short], signal: availability, objective: {}}}]"
 PATTERNS = [
-    pytest.param(SCHEMA["properties"]["period"], "first_token_timeout: {}", id="duration"),
-    pytest.param(SCHEMA["properties"]["tenants"]["properties"]["header"], "tenants: {{header: {}}}", id="header"),
-    pytest.param(
-        SCHEMA["properties"]["engine"]["properties"]["version"],
-        "engine: {{version: {}}}",
-        id="version",
-    ),
-    pytest.param(
-        SCHEMA["properties"]["classes"]["items"]["properties"]["name"],
-        "classes: [{{name: {}}}, {{name: short}}]",
-        id="name",
-    ),
-    pytest.param(
-        SCHEMA["properties"]["classes"]["items"]["properties"]["max_tokens"],
-        "classes: [{{name: short, max_tokens: {}}}]",
-        id="bound",
-    ),
-    pytest.param(
-        SCHEMA["properties"]["slos"]["items"]["properties"]["objective"],
-        "slos: [{{name: a, classes: [short], signal: availability, objective: {}}}]",
-        id="objective",
-    ),
+    pytest.param(KEYS["period"], "first_token_timeout: {}", id="duration"),
+    pytest.param(KEYS["tenants"]["properties"]["header"], "tenants: {{header: {}}}", id="header"),
+    pytest.param(KEYS["engine"]["properties"]["version"], "engine: {{version: {}}}", id="version"),
+    pytest.param(CLASS_KEYS["name"], "classes: [{{name: {}}}, {{name: short}}]", id="name"),
+    pytest.param(CLASS_KEYS["max_tokens"], "classes: [{{name: short, max_tokens: {}}}]", id="bound"),
+    pytest.param(SLO_KEYS["objective"], SLO, id="objective"),
 ]
 
 

@@ -43,10 +43,9 @@ def test_when_all_tenants_burn_there_is_one_page_for_all(promtool: Promtool, per
 
 def test_a_tenant_needs_enough_events(promtool: Promtool, per_tenant: SloFile) -> None:
     pace = Pace(per_tenant)
-    series = pace.slo_events((12, 40 / pace.scrapes(12), 1), tenant="small") | pace.slo_events(
-        (12, 100, 0), tenant="big"
-    )
-    promtool.test([Case(per_tenant, series, pace.step).expect_silent(pace.seconds(12), TENANT)])
+    small = pace.slo_events((12, 40 / pace.scrapes(12), 1), tenant="small")
+    big = pace.slo_events((12, 100, 0), tenant="big")
+    promtool.test([Case(per_tenant, small | big, pace.step).expect_silent(pace.seconds(12), TENANT)])
 
 
 def test_without_per_tenant_no_rule_has_tenants() -> None:
