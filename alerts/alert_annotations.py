@@ -1,18 +1,42 @@
-"""The annotations of an alert, and how its texts write an SLO and a share."""
+"""Builds an alert with its severity and annotations, and writes an SLO and a share in words."""
+
+from collections.abc import Mapping
 
 from alerts.alert_names import AlertName
 from alerts.links import Links
+from alerts.rule_groups import Alert
+from alerts.tiers import Severity
 from exporters.quantities import number, spell_duration
+from exporters.signals import Label
 from exporters.slos import Slo
 
 
-def annotations(name: AlertName, links: Links, summary: str, description: str) -> dict[str, str]:
-    return {
-        "summary": summary,
-        "description": description,
-        "runbook_url": links.runbook(name),
-        "dashboard_url": links.dashboard(name),
-    }
+def annotated_alert(
+    name: AlertName,
+    severity: Severity,
+    expr: str,
+    links: Links,
+    summary: str,
+    description: str,
+    *,
+    labels: Mapping[str, str] | None = None,
+    pending_for: float = 0.0,
+    keep_firing_for: float = 0.0,
+) -> Alert:
+    """An alert with all annotations; `labels` are added to the severity. Both durations are in seconds."""
+    return Alert(
+        name,
+        expr,
+        {Label.SEVERITY: severity, **(labels or {})},
+        {
+            "summary": summary,
+            "description": description,
+            "runbook_url": links.runbook(name),
+            "dashboard_url": links.dashboard(name),
+        },
+        pending_for=pending_for,
+        keep_firing_for=keep_firing_for,
+    )
 
 
 def describe(slo: Slo) -> str:

@@ -12,7 +12,7 @@ from alerts.tiers import Severity
 from exporters.quantities import spell_duration
 from exporters.signals import Label
 
-_PAGE, _TICKET, _HEARTBEAT = Severity.PAGE.value, Severity.TICKET.value, "heartbeat"
+_PAGE, _TICKET, _HEARTBEAT = Severity.PAGE, Severity.TICKET, "heartbeat"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mail:
-    """How Alertmanager sends mail; `login` is a user and the file with the password."""
+    """How Alertmanager sends email; `login` is a user and the file with the password."""
 
     smarthost: str
     sender: str
@@ -51,7 +51,7 @@ class Mail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """All destinations; alerts that differ in a label of `keep_apart` are neither grouped nor inhibited together."""
+    """All destinations; alerts that differ in a label of `keep_apart` are grouped and inhibited separately."""
 
     page: tuple[Destination, ...]
     ticket: tuple[Destination, ...]
@@ -78,7 +78,7 @@ class Inhibition:
     target: tuple[AlertName, ...]
     equal: tuple[Label, ...]
     required_label: Label
-    """Must exist on both alerts: for Alertmanager two absent labels are equal."""
+    """Must exist on both alerts, as Alertmanager treats two absent labels as equal."""
     ticket_of_page: bool = False
     """Only pages inhibit, and only tickets are inhibited."""
 
@@ -93,7 +93,7 @@ _ENGINE_ALERTS = (
 )
 INHIBITIONS = (
     Inhibition(
-        "Whoever is paged for an SLO needs no ticket for it; a page for one tenant leaves the ticket for all alone.",
+        "A page for an SLO inhibits its tickets. A page for one tenant does not inhibit the ticket for all tenants.",
         (AlertName.BURN, AlertName.TENANT_BURN),
         (AlertName.BURN, AlertName.LOW_TRAFFIC, AlertName.PAGE_HELD),
         (Label.SLO, Label.CLASS, Label.MODEL, Label.TENANT),
@@ -101,7 +101,7 @@ INHIBITIONS = (
         ticket_of_page=True,
     ),
     Inhibition(
-        "A certificate that ends within a day also ends within a week.",
+        "A certificate that expires within a day also expires within a week.",
         (AlertName.CERTIFICATE,),
         (AlertName.CERTIFICATE,),
         (Label.INSTANCE,),
@@ -109,14 +109,14 @@ INHIBITIONS = (
         ticket_of_page=True,
     ),
     Inhibition(
-        "A dead engine explains all else that is said of it, and nothing that is said of another.",
+        "An engine that is down explains its own other alerts, and no alert of another engine.",
         (AlertName.ENGINE_DOWN,),
         _ENGINE_ALERTS,
         (Label.INSTANCE, Label.ENGINE),
         Label.ENGINE,
     ),
     Inhibition(
-        "A dead sidecar explains what is said of itself and of its engines: it is old, or wrong.",
+        "A sidecar that is down explains its other alerts and those of its engines: their data is stale.",
         (AlertName.SIDECAR_DOWN,),
         (AlertName.ENGINE_DOWN, *_ENGINE_ALERTS, AlertName.DROPPING, AlertName.LOST),
         (Label.INSTANCE,),
@@ -125,8 +125,8 @@ INHIBITIONS = (
 )
 
 _ROUTING = """\
-# What carries no severity that is known here becomes a ticket: it must wake nobody.
-# One notification is of one alert, SLO, model and tenant, and lists every class, tier and engine that it is true of.
+# Alerts with an unknown severity go to the ticket receiver, so that they do not page.
+# One notification covers one alert, SLO, model and tenant, and lists all its classes, tiers and engines.
 """
 
 
@@ -173,7 +173,8 @@ def _route(delivery: Delivery) -> dict[str, object]:
                 "receiver": _HEARTBEAT,
                 "group_wait": "0s",
                 "group_interval": "30s",
-                "repeat_interval": "55s",  # a minute would not be over at the second interval, by a hair
+                # Below 1m, so that every second group interval sends it.
+                "repeat_interval": "55s",
             },
             *(
                 {
@@ -181,7 +182,7 @@ def _route(delivery: Delivery) -> dict[str, object]:
                     "receiver": route.name,
                     "repeat_interval": repeat[route.severity],
                 }
-                # A tenant's alerts name its class, too, so tenants come first.
+                # Alerts of a tenant also have a class, so routes of tenants come first.
                 for route in sorted(delivery.routes, key=lambda route: route.label != Label.TENANT)
             ),
             {

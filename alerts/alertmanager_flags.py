@@ -1,14 +1,15 @@
-"""Reads the flags of `vllm-slo alerts alertmanager`, and reports every mistake in them in one run."""
+"""Reads the flags of `vllm-slo alerts alertmanager`, and reports all mistakes in one run."""
 
 import argparse
 import re
 import shlex
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import TypeVar
 
 from alerts.alertmanager import Delivery, Mail, Route, Timing
-from alerts.destinations import FORMS, Destination, SecretFile, Webhook, absolute_path, destination, webhook
+from alerts.destinations import FORMS, Destination, SecretFile, Webhook, destination, secret_file, webhook
 from alerts.tiers import Severity
 from exporters.addresses import parse_address
 from exporters.errors import UsageError
@@ -24,39 +25,42 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add all flags but --out."""
-    parser.add_argument("--slos", type=Path, default=SHIPPED, help="names classes and tenants (default: the shipped)")
-    where = parser.add_argument_group(
-        "destinations", f"KIND=TARGET is {FORMS}. Alertmanager reads FILE, a secret: write the path as it is there."
+    parser.add_argument(
+        "--slos", type=Path, default=SHIPPED, help="SLO file with the classes and tenants (default: the shipped one)"
     )
-    _many(where, "--page", "KIND=TARGET", "pages")
-    _many(where, "--ticket", "KIND=TARGET", "tickets")
+    where = parser.add_argument_group(
+        "destinations",
+        f"KIND=TARGET is {FORMS}. FILE holds a secret, which Alertmanager reads: give its path on that host.",
+    )
+    _many(where, "--page", "KIND=TARGET", "destination of pages")
+    _many(where, "--ticket", "KIND=TARGET", "destination of tickets")
     _many(
         where,
         "--route",
-        "WHOSE:SEVERITY:KIND=TARGET",
-        "destinations for one class or tenant instead, such as class=NAME:page:slack=#CHANNEL or tenant=NAME:page:...",
+        "LABEL=NAME:SEVERITY:KIND=TARGET",
+        "replaces --page or --ticket for one class or tenant, such as class=siso:page:slack=#CHANNEL",
     )
     where.add_argument(
         "--heartbeat",
         metavar="URL|@FILE",
-        help="the dead man's switch, which receives the Watchdog alert once a minute",
+        help="dead man's switch, which receives the Watchdog alert once a minute",
     )
     how = parser.add_argument_group("delivery")
     how.add_argument("--slack-url-file", metavar="FILE", help="file with the URL of Slack's incoming webhook")
-    _many(how, "--webhook-token", "URL=FILE", "FILE holds the bearer token for this webhook")
-    how.add_argument("--smtp", metavar="HOST:PORT", help="the mail server")
-    how.add_argument("--smtp-from", metavar="ADDRESS", help="the sender of mail")
+    _many(how, "--webhook-token", "URL=FILE", "file with the bearer token of this webhook")
+    how.add_argument("--smtp", metavar="HOST:PORT", help="mail server")
+    how.add_argument("--smtp-from", metavar="ADDRESS", help="sender address")
     how.add_argument("--smtp-user", metavar="NAME", help="user name at the mail server (default: no login)")
     how.add_argument("--smtp-password-file", metavar="FILE", help="file with the password")
     how.add_argument(
-        "--smtp-tls", choices=("required", "off"), default="required", help="by STARTTLS (default: %(default)s)"
+        "--smtp-tls", choices=("required", "off"), default="required", help="STARTTLS (default: %(default)s)"
     )
     when, default = parser.add_argument_group("timing"), Timing()
     for name, what in (
         ("group_wait", "wait before the first notification of a group"),
         ("group_interval", "wait before a notification of changes in a group"),
-        ("repeat_pages", "repeat the notification of a firing page"),
-        ("repeat_tickets", "repeat the notification of a firing ticket"),
+        ("repeat_pages", "interval of repeated notifications of a page"),
+        ("repeat_tickets", "interval of repeated notifications of a ticket"),
     ):
         when.add_argument(
             f"--{name.replace('_', '-')}",
@@ -68,8 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         when,
         "--keep-apart",
         "LABEL",
-        "a label that your Prometheus adds, such as cluster: alerts that differ in it are neither grouped nor "
-        "inhibited together",
+        "external label of Prometheus, such as cluster: alerts that differ in it are grouped and inhibited separately",
     )
 
 
@@ -81,7 +84,7 @@ def read(flags: argparse.Namespace, spec: SloFile) -> Delivery:
     """The destinations and timing that the flags describe.
 
     Raises:
-        UsageError: everything that is wrong with them, a line each.
+        UsageError: all mistakes, one per line.
     """
     mistakes = _missing_flags(flags)
 
@@ -98,10 +101,7 @@ def read(flags: argparse.Namespace, spec: SloFile) -> Delivery:
     def parse_one(name: str, parse: Callable[[str], _T]) -> _T | None:
         return next(iter(parse_all(name.replace("_", "-"), [getattr(flags, name)], parse)), None)
 
-    def time(name: str) -> float:
-        return parse_one(name, _time) or 0.0
-
-    password, server = parse_one("smtp_password_file", _secret_file), parse_one("smtp", _host_and_port)
+    password, server = parse_one("smtp_password_file", secret_file), parse_one("smtp", _host_and_port)
     login = (flags.smtp_user, password) if password else None
     tls = flags.smtp_tls == "required"
     delivery = Delivery(
@@ -110,19 +110,14 @@ def read(flags: argparse.Namespace, spec: SloFile) -> Delivery:
         routes=_merge(parse_all("route", flags.route, lambda text: _route(text, spec))),
         heartbeat=parse_one("heartbeat", webhook),
         mail=Mail(smarthost=server, sender=flags.smtp_from, login=login, require_tls=tls) if server else None,
-        slack_url=parse_one("slack_url_file", _secret_file),
+        slack_url=parse_one("slack_url_file", secret_file),
         tokens=dict(parse_all("webhook-token", flags.webhook_token, _token)),
-        timing=Timing(
-            group_wait=time("group_wait"),
-            group_interval=time("group_interval"),
-            repeat_pages=time("repeat_pages"),
-            repeat_tickets=time("repeat_tickets"),
-        ),
+        timing=Timing(**{each.name: parse_one(each.name, _time) or 0.0 for each in fields(Timing)}),
         keep_apart=parse_all("keep-apart", flags.keep_apart, _label_name),
     )
     urls = [each.url for each in delivery.destinations if isinstance(each, Webhook) and isinstance(each.url, str)]
     mistakes += [
-        f"--webhook-token: no webhook is {url!r}; {nearest(url, urls) if urls else 'there is none'}"
+        f"--webhook-token: {url!r} is not a webhook destination; {nearest(url, urls) if urls else 'there is none'}"
         for url in delivery.tokens
         if url not in urls
     ]
@@ -132,7 +127,7 @@ def read(flags: argparse.Namespace, spec: SloFile) -> Delivery:
 
 
 def heading(flags: argparse.Namespace) -> str:
-    """The command that generates the file, as a comment: one flag a line, without those that have their default."""
+    """The command that generates the file, as a comment: one flag per line, without defaults."""
     plain = argparse.ArgumentParser()
     configure(plain)
     words = ["vllm-slo alerts alertmanager"]
@@ -142,7 +137,7 @@ def heading(flags: argparse.Namespace) -> str:
             values = value if isinstance(value, list) else [value]
             words += [f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for value in values]
     command = " \\\n#     ".join(words)
-    return f"# Made by this command; run it again with other flags instead of changing the file.\n#   {command}\n\n"
+    return f"# Generated by this command. Do not edit; run it again with other flags.\n#   {command}\n\n"
 
 
 def _missing_flags(flags: argparse.Namespace) -> list[str]:
@@ -152,24 +147,24 @@ def _missing_flags(flags: argparse.Namespace) -> list[str]:
     mail, slack = "email" in kinds, "slack" in kinds
     mail_flags = (flags.smtp, flags.smtp_from, flags.smtp_user, flags.smtp_password_file)
     requirements = [
-        (not flags.page, f"--page: nobody would be notified of a page; write where it goes: {FORMS}"),
-        (not flags.ticket, f"--ticket: nobody would be notified of a ticket; write where it goes: {FORMS}"),
+        (not flags.page, f"--page: pages have no destination; add one: {FORMS}"),
+        (not flags.ticket, f"--ticket: tickets have no destination; add one: {FORMS}"),
         (
             mail and not (flags.smtp and flags.smtp_from),
-            "--smtp, --smtp-from: mail needs a server and a sender; add --smtp HOST:PORT --smtp-from ADDRESS",
+            "--smtp, --smtp-from: email needs a server and a sender; add --smtp HOST:PORT --smtp-from ADDRESS",
         ),
-        (not mail and any(mail_flags), "--smtp...: nothing is sent by mail; add a destination email=ADDRESS"),
+        (not mail and any(mail_flags), "--smtp...: no destination uses email; add email=ADDRESS"),
         (
             bool(flags.smtp_user) != bool(flags.smtp_password_file),
             "--smtp-user, --smtp-password-file: a login needs both",
         ),
         (
             slack and not flags.slack_url_file,
-            "--slack-url-file: Slack needs the URL of its incoming webhook, a secret; name the file that holds it",
+            "--slack-url-file: Slack needs the URL of its incoming webhook; pass the file that holds it",
         ),
         (
             not slack and bool(flags.slack_url_file),
-            "--slack-url-file: nothing is sent to Slack; add a destination slack=#CHANNEL",
+            "--slack-url-file: no destination uses Slack; add slack=#CHANNEL",
         ),
     ]
     return [text for is_missing, text in requirements if is_missing]
@@ -178,13 +173,13 @@ def _missing_flags(flags: argparse.Namespace) -> list[str]:
 def _route(text: str, spec: SloFile) -> Route:
     match = _ROUTE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no WHOSE:SEVERITY:KIND=TARGET, such as class=NAME:page:slack=#CHANNEL")
+        raise ValueError(f"{text!r} is not LABEL=NAME:SEVERITY:KIND=TARGET, such as class=siso:page:slack=#CHANNEL")
     label, value = Label(match[1]), match[2]
     if label is Label.TENANT and not spec.alerting.per_tenant:
-        raise ValueError("no alert names a tenant; write alerting: {per_tenant: true} in the SLO file")
+        raise ValueError("alerts have no tenant label; set alerting: {per_tenant: true} in the SLO file")
     names = spec.class_names if label is Label.CLASS else spec.tenant_names
     if value not in names:
-        raise ValueError(f"no {label} is called {value!r}; {nearest(value, names)}")
+        raise ValueError(f"{label} {value!r} does not exist; {nearest(value, names)}")
     return Route(label, value, Severity(match[3]), (destination(match[4]),))
 
 
@@ -197,15 +192,11 @@ def _merge(routes: Iterable[Route]) -> tuple[Route, ...]:
     return tuple(merged.values())
 
 
-def _secret_file(text: str) -> SecretFile:
-    return SecretFile(absolute_path(text))
-
-
 def _token(text: str) -> tuple[str, SecretFile]:
     url, equals, path = text.rpartition("=")
     if not equals:
-        raise ValueError(f"{text!r} is no URL=FILE; write the URL of a webhook, =, and the file with its token")
-    return url, _secret_file(path)
+        raise ValueError(f"{text!r} is not URL=FILE; write the URL of a webhook, =, and the file with its token")
+    return url, secret_file(path)
 
 
 def _host_and_port(text: str) -> str:
@@ -218,5 +209,5 @@ def _time(text: str) -> float:
 
 def _label_name(text: str) -> str:
     if not _LABEL.fullmatch(text):
-        raise ValueError(f"{text!r} is no name of a label; use letters, digits and _")
+        raise ValueError(f"{text!r} is not a label name; use letters, digits and _")
     return text

@@ -1,23 +1,12 @@
-"""Recording rules for the baselines of the last week, with which alerts compare a class or a model."""
+"""Recording rules for the baselines of the last week, to which alerts compare a class or a model."""
 
-from alerts.promql import select
+from alerts.promql import in_window
 from alerts.recording_rules import step_count
 from alerts.recording_windows import STEP, Windows, windows
 from alerts.rule_groups import Recording, RuleGroup
+from exporters import signals
 from exporters.quantities import number, spell_duration
-from exporters.signals import (
-    CACHE_WEEKLY_RATIO,
-    COMPLETION_TOKENS,
-    ENGINE_CACHE_HITS,
-    ENGINE_CACHE_HITS_IN,
-    ENGINE_PROMPT_TOKENS,
-    ENGINE_PROMPT_TOKENS_IN,
-    TOKENS_IN,
-    TOKENS_MEDIAN,
-    Label,
-    Recorded,
-    Signal,
-)
+from exporters.signals import Label, Recorded, Signal
 from exporters.slos import SloFile
 
 
@@ -26,19 +15,19 @@ def baseline_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
     lengths = windows(spec)
 
     def busy_steps(source: Signal, target: Recorded) -> Recording:
-        """Only steps with tokens, so that quiet nights do not pull a median to zero."""
+        """Only steps with tokens, so that quiet nights do not lower the median to zero."""
         step = step_count(source, target, spec)
         return Recording(step.series, f"{step.expr} > 0", step.labels)
 
-    tokens, prompt = _last_week(TOKENS_IN, lengths), _last_week(ENGINE_PROMPT_TOKENS_IN, lengths)
+    tokens, prompt = _last_week(signals.TOKENS_IN, lengths), _last_week(signals.ENGINE_PROMPT_TOKENS_IN, lengths)
     return (
         RuleGroup(
             "vllm-slo-work",
             lengths.step,
             (
-                busy_steps(COMPLETION_TOKENS, TOKENS_IN),
-                busy_steps(ENGINE_PROMPT_TOKENS, ENGINE_PROMPT_TOKENS_IN),
-                step_count(ENGINE_CACHE_HITS, ENGINE_CACHE_HITS_IN, spec),
+                busy_steps(signals.COMPLETION_TOKENS, signals.TOKENS_IN),
+                busy_steps(signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_PROMPT_TOKENS_IN),
+                step_count(signals.ENGINE_CACHE_HITS, signals.ENGINE_CACHE_HITS_IN, spec),
             ),
         ),
         RuleGroup(
@@ -46,14 +35,15 @@ def baseline_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
             lengths.dozen,
             (
                 Recording(
-                    TOKENS_MEDIAN,
-                    f"max without (window) (quantile_over_time(0.5, {tokens}))\n{_if_day_known(TOKENS_IN, lengths)}",
+                    signals.TOKENS_MEDIAN,
+                    f"max without (window) (quantile_over_time(0.5, {tokens}))\n"
+                    f"{_if_day_known(signals.TOKENS_IN, lengths)}",
                 ),
                 Recording(
-                    CACHE_WEEKLY_RATIO,
-                    f"sum by (model) (sum_over_time({_last_week(ENGINE_CACHE_HITS_IN, lengths)}))\n"
+                    signals.CACHE_WEEKLY_RATIO,
+                    f"sum by (model) (sum_over_time({_last_week(signals.ENGINE_CACHE_HITS_IN, lengths)}))\n"
                     f"/ sum by (model) (sum_over_time({prompt}))\n"
-                    f"{_if_day_known(ENGINE_PROMPT_TOKENS_IN, lengths)}",
+                    f"{_if_day_known(signals.ENGINE_PROMPT_TOKENS_IN, lengths)}",
                 ),
             ),
         ),
@@ -66,7 +56,7 @@ def baseline(series: Recorded, spec: SloFile) -> str:
 
 
 def _last_week(series: Recorded, lengths: Windows) -> str:
-    return f"{select(series, {Label.WINDOW: STEP})}[{spell_duration(lengths.week)}]"
+    return f"{in_window(series, STEP)}[{spell_duration(lengths.week)}]"
 
 
 def _if_day_known(series: Recorded, lengths: Windows) -> str:

@@ -1,4 +1,4 @@
-"""Recording rules that hold back pages while an engine starts; the error budget is charged all the same."""
+"""Recording rules that hold back pages while an engine starts; the error budget is still charged."""
 
 from alerts.alert_names import AlertName
 from alerts.promql import increase, sum_by
@@ -11,7 +11,7 @@ from exporters.slos import SloFile
 
 
 def cold_start_limit(spec: SloFile) -> float:
-    """Seconds that an engine may be down, and again be slow after it; at least the time to detect that it is down."""
+    """Seconds that an engine may be down, and then slow; at least the time to detect that it is down."""
     return max(spec.alerting.cold_start, down_after(spec))
 
 
@@ -21,7 +21,7 @@ def second_start_interval(spec: SloFile) -> float:
 
 
 def cold_start(spec: SloFile) -> Recording:
-    """True if the engine went down, came back or first appeared within the limit, once in the interval."""
+    """Present if an engine went down, came up or first appeared within the limit, once in the interval."""
     up, started, recent = ENGINE_UP.name, ENGINE_START_TIME.name, spell_duration(cold_start_limit(spec))
     long = spell_duration(second_start_interval(spec))
     return Recording(
@@ -41,10 +41,10 @@ def starting(condition: str = COLD_START.name) -> str:
 
 
 def page_held(spec: SloFile) -> Recording:
-    """Looks back one step, as the short window still counts bad events from before the engine was warm.
+    """Present for an SLO if all bad events of the last step come from starting engines, and no page fires yet.
 
-    Not where bad events come from elsewhere too, and not where a page is out already: a restart must not look like its
-    end.
+    It covers one step, as the short window still counts bad events from before the engine was warm. It does not affect
+    a firing page, as a restart must not resolve it.
     """
     step = spell_duration(windows(spec).step)
     instances = starting(f"last_over_time({COLD_START.name}[{step}])")

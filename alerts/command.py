@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -26,40 +27,29 @@ OUT = Path("alerts/generated")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    check_parser = actions.add_parser("check", help="check an SLO file and report every mistake in it")
-    check_parser.add_argument(
-        "file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)"
-    )
+    check_parser = actions.add_parser("check", help="check an SLO file and report all mistakes")
+    _add_file(check_parser, "file", nargs="?")
     check_parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
-    check_parser.add_argument("--strict", action="store_true", help="exit with 1 when there is a warning")
+    check_parser.add_argument("--strict", action="store_true", help="exit with 1 if there are warnings")
     check_parser.add_argument(
-        "--retention", metavar="TIME", help="how long Prometheus keeps samples, such as 15d: is the period covered?"
+        "--retention", metavar="TIME", help="retention of Prometheus, such as 15d: warn if the period is longer"
     )
     _add_source(check_parser)
     check_parser.set_defaults(run=_check)
-    explain_parser = actions.add_parser("explain", help="show what burns each budget, and how soon each tier fires")
-    explain_parser.add_argument(
-        "file", nargs="?", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)"
-    )
+    explain_parser = actions.add_parser("explain", help="show what burns each budget and when each tier fires")
+    _add_file(explain_parser, "file", nargs="?")
     explain_parser.add_argument("--format", choices=("table", "json"), default="table", help="default: %(default)s")
     explain_parser.add_argument(
-        "--rate", type=float, default=1.0, metavar="R", help="events a second in one class (default: %(default)g)"
+        "--rate", type=float, default=1.0, metavar="R", help="events per second in one class (default: %(default)g)"
     )
     _add_source(explain_parser)
     explain_parser.set_defaults(run=_explain)
     schema_parser = actions.add_parser("schema", help="write the JSON Schema of SLO files, for editors")
-    schema_parser.add_argument(
-        "--out",
-        default=str(OUT),
-        metavar="DIR",
-        help="folder for slos.schema.json, - for standard output (%(default)s)",
-    )
+    _add_out(schema_parser)
     schema_parser.set_defaults(run=_schema)
     render_parser = actions.add_parser("render", help="write the Prometheus rules of an SLO file")
-    render_parser.add_argument("--slos", type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
-    render_parser.add_argument(
-        "--out", default=str(OUT), metavar="DIR", help="folder for the file, - for standard output (%(default)s)"
-    )
+    _add_file(render_parser, "--slos")
+    _add_out(render_parser)
     defaults = Links()
     render_parser.add_argument(
         "--runbooks", default=defaults.runbooks, metavar="URL", help="base of runbook_url (default: %(default)s)"
@@ -71,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--gpu-hour-price",
         type=float,
         metavar="X",
-        help="price of one GPU hour: record costs per token and good request (default: none)",
+        help="price of one GPU hour: record the cost of tokens and good requests (default: none)",
     )
     render_parser.add_argument("--gpus", type=int, metavar="N", help="number of GPUs (default: 1)")
     render_parser.add_argument(
@@ -86,25 +76,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="label of the PrometheusRule, by which the operator selects it (repeatable)",
+        help="label of the PrometheusRule, for the operator's ruleSelector (repeatable)",
     )
     _add_source(render_parser)
     render_parser.set_defaults(run=_render)
     alertmanager_parser = actions.add_parser(
         "alertmanager", help="write an Alertmanager configuration: destinations of pages and tickets"
     )
-    alertmanager_parser.add_argument(
-        "--out", default=str(OUT), metavar="DIR", help="folder for the files, - for standard output (%(default)s)"
-    )
+    _add_out(alertmanager_parser)
     alertmanager_flags.configure(alertmanager_parser)
     alertmanager_parser.set_defaults(run=_alertmanager)
+
+
+def _add_file(parser: argparse.ArgumentParser, name: str, nargs: Literal["?"] | None = None) -> None:
+    parser.add_argument(name, nargs=nargs, type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
+
+
+def _add_out(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", default=str(OUT), metavar="DIR", help="output folder, or - for standard output (default: %(default)s)"
+    )
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source",
         choices=[str(each) for each in Source],
-        help="the counters to use: the sidecar's, or those of vLLM as Prometheus scrapes it (default: from the file)",
+        help="the counters to use: those of the sidecar, or those of vLLM (default: from the file)",
     )
     parser.add_argument(
         "--vllm-version", metavar="V", help="release of vLLM with --source engine, such as 0.25 (default: newest known)"
@@ -114,7 +112,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 def _apply_flags(spec: SloFile, arguments: argparse.Namespace) -> SloFile:
     version = arguments.vllm_version or spec.engine.version
     if version and not VERSION.fullmatch(version):
-        raise UsageError(f"--vllm-version: {version!r} is no release of vLLM; write its number, such as 0.25")
+        raise UsageError(f"--vllm-version: {version!r} is not a release of vLLM; write its number, such as 0.25")
     return replace(spec, source=Source(arguments.source or spec.source), engine=replace(spec.engine, version=version))
 
 
@@ -132,13 +130,14 @@ def _check(arguments: argparse.Namespace) -> int:
             console.print(f"{arguments.file}: OK: {_summary(effective_spec(result.spec))}", markup=False)
     if result.spec is None:
         return 2
-    return 1 if arguments.strict and result.has(Level.WARNING) else 0
+    has_warning = any(finding.level is Level.WARNING for finding in result.findings)
+    return 1 if arguments.strict and has_warning else 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:
     spec = effective_spec(_apply_flags(load(arguments.file), arguments))
     if not 0 < arguments.rate < math.inf:
-        raise UsageError(f"--rate: {arguments.rate:g} events a second burn nothing; write a rate, such as 0.5")
+        raise UsageError(f"--rate: {arguments.rate:g} is not a rate; write events per second above 0, such as 0.5")
     if arguments.format == "json":
         print(explain.as_json(spec, arguments.rate))
     else:
@@ -168,7 +167,7 @@ def _render(arguments: argparse.Namespace) -> int:
         name, labels = checked_name(arguments.name or "vllm-slo"), checked_labels(arguments.label)
         text = prometheus_rule(groups, name, labels, head(spec))
     elif arguments.name or arguments.label:
-        raise UsageError("--name, --label: a plain rule file has neither; add --format prometheusrule")
+        raise UsageError("--name, --label: only a PrometheusRule has these; add --format prometheusrule")
     else:
         text = to_yaml(groups, head(spec))
     path = _write(text, arguments.out, "rules.yaml" if arguments.format == "plain" else "prometheusrule.yaml")
@@ -185,7 +184,7 @@ def _alertmanager(arguments: argparse.Namespace) -> int:
     delivery = alertmanager_flags.read(arguments, effective_spec(load(arguments.slos)))
     template = receivers.needs_template(delivery.destinations)
     if template and arguments.out == "-":
-        raise UsageError(f"--out -: all but webhooks need {receivers.TEMPLATE_PATH} beside the file; name a folder")
+        raise UsageError(f"--out -: {receivers.TEMPLATE_PATH} is needed for all kinds but webhook; write to a folder")
     path = _write(
         alertmanager_flags.heading(arguments) + alertmanager.config(delivery), arguments.out, "alertmanager.yml"
     )
@@ -193,10 +192,11 @@ def _alertmanager(arguments: argparse.Namespace) -> int:
         return 0
     template_path = _write(receivers.TEMPLATE, arguments.out, receivers.TEMPLATE_PATH) if template else None
     print(
-        f"{path}: routes of pages, tickets and the Watchdog" + (f"; texts in {template_path}" if template_path else "")
+        f"{path}: routes of pages, tickets and the Watchdog"
+        + (f"; messages in {template_path}" if template_path else "")
     )
     if delivery.heartbeat is None:
-        print("note: without --heartbeat, nobody is notified when Prometheus or Alertmanager itself is down")
+        print("note: without --heartbeat, no notification is sent if Prometheus or Alertmanager itself is down")
     return 0
 
 
@@ -217,12 +217,12 @@ def _write(text: str, out: str, name: str) -> Path | None:
 def _hour_price(price: float | None, gpus: int | None) -> float | None:
     if price is None:
         if gpus is not None:
-            raise UsageError("--gpus: there is no price of one; add --gpu-hour-price X")
+            raise UsageError("--gpus: needs a price; add --gpu-hour-price X")
         return None
     if not 0 < price < math.inf:
-        raise UsageError(f"--gpu-hour-price: {price:g} is no price; write what one GPU costs in an hour, such as 2.50")
+        raise UsageError(f"--gpu-hour-price: {price:g} is not a price; write the price of one GPU hour, such as 2.50")
     if gpus is not None and gpus < 1:
-        raise UsageError(f"--gpus: {gpus} GPUs cost nothing; use 1 or more")
+        raise UsageError(f"--gpus: {gpus} is too few; use 1 or more")
     return price * (gpus or 1)
 
 

@@ -1,4 +1,4 @@
-"""Parses destinations of alerts: a webhook, a mailbox, a Slack channel or PagerDuty, written as `KIND=TARGET`."""
+"""Parses alert destinations (webhook, email address, Slack channel, PagerDuty), written as `KIND=TARGET`."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ FORMS = "webhook=URL, webhook=@FILE, email=ADDRESS, slack=#CHANNEL or pagerduty=
 
 @dataclass(frozen=True, slots=True)
 class SecretFile:
-    """A secret that Alertmanager reads from this file, so that it is in no configuration."""
+    """The path of a secret that Alertmanager reads itself, so that the configuration does not contain it."""
 
     path: str
 
@@ -43,7 +43,7 @@ def destination(text: str) -> Destination:
     """Parse `KIND=TARGET`.
 
     Raises:
-        ValueError: the text is no destination, with the reason.
+        ValueError: the text is not a destination; the message gives the reason.
     """
     kind, equals, target = text.partition("=")
     match kind if equals else None:
@@ -51,28 +51,28 @@ def destination(text: str) -> Destination:
             return webhook(target)
         case "email":
             if not re.fullmatch(r"[^@\s,]+@[^@\s,]+", target):
-                raise ValueError(f"{target!r} is no mail address; write one, such as email=oncall@example.org")
+                raise ValueError(f"{target!r} is not an email address; write for example email=oncall@example.org")
             return Email(target)
         case "slack":
             if not re.fullmatch(r"[#@][^\s,]+", target):
                 raise ValueError(
-                    "slack takes a #channel or @user, such as slack=#oncall; the URL that Slack gave you is a secret: "
-                    "put it in a file and name that with --slack-url-file"
+                    "slack takes a #channel or @user, such as slack=#oncall; the URL of Slack's webhook is a secret: "
+                    "put it in a file and pass the path with --slack-url-file"
                 )
             return Slack(target)
         case "pagerduty":
             if not target.startswith("@"):
                 raise ValueError(
-                    "a routing key of PagerDuty is a secret: put it in a file and name that, such as "
+                    "the routing key of PagerDuty is a secret: put it in a file and pass the path, such as "
                     "pagerduty=@/etc/alertmanager/secrets/pagerduty"
                 )
-            return PagerDuty(SecretFile(absolute_path(target[1:])))
+            return PagerDuty(secret_file(target[1:]))
         case _ if equals and kind.isalpha():
             raise ValueError(
-                f"{kind!r} is no kind of receiver; {nearest(kind, ('webhook', 'email', 'slack', 'pagerduty'))}"
+                f"{kind!r} is not a kind of receiver; {nearest(kind, ('webhook', 'email', 'slack', 'pagerduty'))}"
             )
         case _:
-            raise ValueError(f"{text!r} is no KIND=TARGET; write {FORMS}")
+            raise ValueError(f"{text!r} is not KIND=TARGET; write {FORMS}")
 
 
 def webhook(target: str) -> Webhook:
@@ -82,26 +82,27 @@ def webhook(target: str) -> Webhook:
         ValueError: it is neither.
     """
     if target.startswith("@"):
-        return Webhook(SecretFile(absolute_path(target[1:])))
+        return Webhook(secret_file(target[1:]))
     if not is_url(target):
-        raise ValueError(f"{target!r} is no URL of a webhook; write http://HOST/PATH, or @FILE where it is a secret")
+        raise ValueError(f"{target!r} is not a webhook URL; write http://HOST/PATH, or @FILE if the URL is a secret")
     return Webhook(target)
 
 
 def is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
-    except ValueError:  # a bracket of IPv6 that nothing closes
+    # An unclosed IPv6 bracket.
+    except ValueError:
         return False
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and text == "".join(text.split())
 
 
-def absolute_path(path: str) -> str:
-    """The path of a secret.
+def secret_file(path: str) -> SecretFile:
+    """The file of a secret.
 
     Raises:
-        ValueError: it is relative.
+        ValueError: the path is relative.
     """
     if not path.startswith("/"):
-        raise ValueError(f"the file {path!r} is relative to wherever Alertmanager is started; write /PATH")
-    return path
+        raise ValueError(f"the path {path!r} is relative to the working directory of Alertmanager; write /PATH")
+    return SecretFile(path)

@@ -1,14 +1,11 @@
-"""Computes the detection time of each tier: the time from the first bad event until its rule fires."""
+"""Computes the detection time of each tier: the time from the first bad event until the alert fires."""
 
 import math
 from dataclasses import dataclass
 
-from alerts.alert_names import AlertName
-from alerts.burn_alerts import burn_alerts
-from alerts.links import Links
+from alerts.burn_alerts import min_events
 from alerts.recording_windows import direct_interval, summed_interval, windows
-from alerts.tiers import Severity, Tier, fit, tiers
-from exporters.signals import Label
+from alerts.tiers import Tier, fit, tiers
 from exporters.slos import Slo, SloFile, Source
 
 
@@ -40,25 +37,22 @@ def fastest(of_tiers: tuple[Detection, ...]) -> Detection:
 
 def _detection(spec: SloFile, slo: Slo, published: Tier, rate: float) -> Detection:
     tier = fit(published, slo)
-    alerting = spec.alerting
-    min_events = alerting.min_events.page if tier.severity is Severity.PAGE else alerting.min_events.ticket
-    bad_ratio = tier.bad_ratio(slo)
-    has_enough_events = rate * tier.long >= min_events
-    pending_for = _pending_time(spec, slo, tier)
+    bad_ratio, min_bad = tier.bad_ratio(slo), spec.alerting.min_bad
+    has_enough_events = rate * tier.long >= min_events(spec, tier)
 
     def time_to_fire(bad_share: float) -> float | None:
         """The long window decides: the short one needs only a twelfth of its time."""
-        if not has_enough_events or not bad_ratio < bad_share <= 1 or bad_share * rate * tier.long < alerting.min_bad:
+        if not has_enough_events or not bad_ratio < bad_share <= 1 or bad_share * rate * tier.long < min_bad:
             return None
-        bad_events_needed = max(bad_ratio * rate * _lookback(spec, tier), alerting.min_bad)
-        return round(bad_events_needed / (bad_share * rate) + pending_for, 3)
+        bad_events_needed = max(bad_ratio * rate * _lookback(spec, tier), min_bad)
+        return round(bad_events_needed / (bad_share * rate), 3)
 
     return Detection(
         tier=tier,
         rescaled=tier != published,
         enough_events=has_enough_events,
-        # Rounded first, as 0.05 x 14.4 is no exact number.
-        bad_events=max(math.floor(round(bad_ratio * rate * tier.long, 6)) + 1, alerting.min_bad),
+        # Rounded first, as 0.05 x 14.4 is not exact in binary.
+        bad_events=max(math.floor(round(bad_ratio * rate * tier.long, 6)) + 1, min_bad),
         at_all_bad=time_to_fire(1.0),
         at_twice_budget=time_to_fire(2 * slo.budget),
         delay=_scrape_delay(spec) + direct_interval(spec) + _recording_delay(spec, tier),
@@ -66,7 +60,7 @@ def _detection(spec: SloFile, slo: Slo, published: Tier, rate: float) -> Detecti
 
 
 def _scrape_delay(spec: SloFile) -> float:
-    """Without a sidecar, scraped series are first recorded under the sidecar's names, at the same interval."""
+    """Without a sidecar, the scraped series are first recorded under the sidecar's names, at the same interval."""
     return spec.scrape_interval * (1 if spec.source is Source.SIDECAR else 2)
 
 
@@ -83,13 +77,3 @@ def _lookback(spec: SloFile, tier: Tier) -> float:
     """
     lengths, long = windows(spec), round(tier.long, 3)
     return tier.long + (0.0 if long in lengths.direct else lengths.step if long in lengths.of_steps else lengths.dozen)
-
-
-def _pending_time(spec: SloFile, slo: Slo, tier: Tier) -> float:
-    """The `for` of the rule."""
-    return next(
-        alert.pending_for
-        for alert in burn_alerts(spec, Links())
-        if alert.name == AlertName.BURN
-        and (alert.labels[Label.SLO.value], alert.labels[Label.TIER.value]) == (slo.name, tier.name)
-    )

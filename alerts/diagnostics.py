@@ -1,4 +1,4 @@
-"""Renders the findings in an SLO file: as text with a caret under the place, and as JSON."""
+"""Renders the findings in an SLO file: as text with a caret under the position, and as JSON."""
 
 import json
 
@@ -11,7 +11,7 @@ _COLOURS = {Level.MISTAKE: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 
 def render_text(result: CheckResult) -> Text:
-    """Each finding with its line, a caret under its place, and the hint."""
+    """Each finding with its line, a caret under its position, and the hint."""
     lines = result.content.splitlines()
     return Text("\n").join(_render(result.source, lines, finding) for finding in result.findings)
 
@@ -26,10 +26,11 @@ def as_json(result: CheckResult) -> str:
                 "column": finding.at.column,
                 "path": finding.at.path,
                 "level": finding.level,
-                "problem": finding.what,
-                "hint": finding.hint,
+                "problem": problem,
+                "hint": hint,
             }
             for finding in result.findings
+            for problem, hint in [finding.problem_and_hint]
         ],
         indent=2,
     )
@@ -37,25 +38,24 @@ def as_json(result: CheckResult) -> str:
 
 def _render(source: str, lines: list[str], finding: Finding) -> Text:
     at, colour = finding.at, _COLOURS[finding.level]
+    problem, hint = finding.problem_and_hint
     gutter = " " * len(str(at.line))
     text = Text()
     text.append(f"{source}:{at.line}:{at.column}: ", "bold")
     text.append(f"{finding.level}: ", f"bold {colour}")
-    text.append(f"{at.path}: {finding.what}\n" if at.path else f"{finding.what}\n")
-    if at.line <= len(lines):  # a file that ends too early is wrong after its last line
+    text.append(f"{at.path}: {problem}\n" if at.path else f"{problem}\n")
+    # A file that ends too early has its mistake after the last line.
+    if at.line <= len(lines):
         line = "".join(
-            letter if letter.isprintable() or letter == "\t" else "\N{REPLACEMENT CHARACTER}"
-            for letter in lines[at.line - 1]
+            character if character.isprintable() or character == "\t" else "\N{REPLACEMENT CHARACTER}"
+            for character in lines[at.line - 1]
         )
         text_before, marked = line[: at.column - 1], line[at.column - 1 :][: at.length]
+        # A tab stays a tab, and some characters are two columns wide.
+        indent = "".join("\t" if character == "\t" else " " * cell_len(character) for character in text_before)
         text.append(f"  {at.line} | {line}\n")
-        text.append(f"  {gutter} | {_blanks(text_before)}")
+        text.append(f"  {gutter} | {indent}")
         text.append("^" * max(1, cell_len(marked)) + "\n", colour)
-    if finding.hint:
-        text.append(f"  {gutter} = {finding.hint}\n")
+    if hint:
+        text.append(f"  {gutter} = {hint}\n")
     return text
-
-
-def _blanks(text: str) -> str:
-    """Blanks of the same width: a tab stays a tab, some letters are two columns wide."""
-    return "".join("\t" if letter == "\t" else " " * cell_len(letter) for letter in text)

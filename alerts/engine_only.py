@@ -7,7 +7,6 @@ from exporters import signals
 from exporters.engines.vllm_buckets import NEWEST, OLDEST, Histogram, first_with, histogram, order
 from exporters.errors import UsageError
 from exporters.quantities import number
-from exporters.signals import GOODPUT_AT_LEAST, GOODPUT_AT_MOST
 from exporters.slos import Measure, RequestClass, Slo, SloFile, Source, Tenants
 
 ALL_REQUESTS = "all"
@@ -23,20 +22,17 @@ _HISTOGRAM_SIGNALS = {
 }
 
 _UNSUPPORTED = {
-    Measure.ITL_P95: "vLLM counts the gaps of all requests together and not those of each, so itl_p95 is left out; "
-    "tpot is what it counts for each request",
-    Measure.AVAILABILITY: "vLLM counts only requests that finish, so availability would be perfect in an outage and is "
-    "left out; only the sidecar sees requests that are cut, refused or never answered",
+    Measure.ITL_P95: "vLLM counts token gaps of all requests together, so itl_p95 is left out; use tpot, which it "
+    "counts per request",
+    Measure.AVAILABILITY: "vLLM counts only requests that finish, so an outage would not lower availability, and it is "
+    "left out; only the sidecar measures requests that are aborted, rejected or never answered",
 }
 
-_JOINT = (
-    "Of N requests, g1 of which are good for one SLO and g2 for another, max(0, g1 + g2 - N) to min(g1, g2) are good "
-    "for both"
-)
+_JOINT = "if g1 of N requests meet one SLO and g2 another, max(0, g1 + g2 - N) to min(g1, g2) meet both"
 
 CAVEAT = (
-    "Requests that were refused, aborted or never answered are in no count of vLLM, but for first tokens that came "
-    f"before. {_JOINT}: nobody saw which."
+    "vLLM does not count requests that are rejected, aborted or never answered, except for first tokens sent before. "
+    f"vLLM does not count joint goodput either: {_JOINT}."
 )
 
 
@@ -49,7 +45,7 @@ class SupportedSlo:
     bound: float
 
     @property
-    def evaluate_slos(self) -> Slo:
+    def effective_slo(self) -> Slo:
         """The SLO that the rules use: all requests, with the bound as its threshold."""
         return replace(self.slo, classes=(ALL_REQUESTS,), threshold=self.bound)
 
@@ -66,14 +62,14 @@ class SupportedSlo:
         below = max(bound for bound in self.histogram.bounds if bound < limit)
         above = min(bound for bound in self.histogram.bounds if bound > limit)
         return (
-            f"{_seconds(limit)} is no bound of {self.histogram.name}, where the nearest are {_seconds(below)} and "
+            f"{_seconds(limit)} is not a bound of {self.histogram.name}, whose nearest are {_seconds(below)} and "
             f"{_seconds(above)}; counted at {_seconds(self.bound)}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedSlo:
-    """An SLO without rules: the key that is the cause, and the reason."""
+    """An SLO without rules: the key that causes this, and the reason."""
 
     slo: Slo
     key: str
@@ -92,9 +88,12 @@ def supported_slos(spec: SloFile) -> tuple[SupportedSlo, ...]:
 def unsupported_reason(spec: SloFile) -> tuple[str, str] | None:
     """The key and the reason if no rules are possible."""
     if order(version(spec)) < order(OLDEST):
-        return "engine", f"the bounds of vLLM {version(spec)} are not known; the oldest that are, are those of {OLDEST}"
+        return (
+            "engine",
+            f"the bounds of vLLM {version(spec)} are not known; the oldest known release is {OLDEST}",
+        )
     if not supported_slos(spec):
-        return "slos", "vLLM can count none of these by itself; add one on ttft, tpot or e2e, or run the sidecar"
+        return "slos", "vLLM alone counts none of these; add an SLO on ttft, tpot or e2e, or run the sidecar"
     return None
 
 
@@ -111,7 +110,7 @@ def effective_spec(spec: SloFile) -> SloFile:
     return replace(
         spec,
         classes=(RequestClass(ALL_REQUESTS, None, None),),
-        slos=tuple(each.evaluate_slos for each in supported_slos(spec)),
+        slos=tuple(each.effective_slo for each in supported_slos(spec)),
         tenants=Tenants(spec.tenants.header, ()),
         alerting=replace(spec.alerting, per_tenant=False),
     )
@@ -124,20 +123,20 @@ def version(spec: SloFile) -> str:
 def remarks(spec: SloFile) -> Iterator[str]:
     """The comments at the head of the rule file."""
     yield ""
-    yield f"No sidecar: counted by the histograms of vLLM {version(spec)}, scraped as the job {spec.engine.job}."
+    yield f"No sidecar: counted from the histograms of vLLM {version(spec)}, scraped as job {spec.engine.job}."
     yield from (f"- {each.slo.name}: {each.note}." for each in evaluate_slos(spec))
-    yield "What vLLM cannot tell, and so these rules do not know:"
-    yield f'- Classes and tenants: each SLO counts all requests of a model, streams or not, as class="{ALL_REQUESTS}".'
+    yield "Limitations of the counts of vLLM:"
+    yield f'- No classes or tenants: each SLO counts all requests of a model, also unary, as class="{ALL_REQUESTS}".'
     yield (
-        "- Requests that are refused, aborted or never answered: they are in no count and burn no budget, but for "
-        "first tokens that came before. Where nothing is answered any more, LLMEngineDown and LLMEngineStalled page, "
-        "and no SLO."
+        "- Requests that are rejected, aborted or never answered are not counted and burn no budget, except for first "
+        "tokens sent before. In a total outage, LLMEngineDown and LLMEngineStalled page, and no SLO does."
     )
     yield (
-        f"- Joint goodput. {_JOINT}. Recorded as shares of N: {GOODPUT_AT_LEAST.name} and {GOODPUT_AT_MOST.name}; with "
-        "more SLOs, 1 less all their error ratios, and 1 less the largest."
+        f"- Only bounds of joint goodput: {_JOINT}. The bounds are recorded as shares of N: "
+        f"{signals.GOODPUT_AT_LEAST.name} is 1 minus the sum of all error ratios, {signals.GOODPUT_AT_MOST.name} is 1 "
+        "minus the largest."
     )
-    yield "- Rejections, client errors, work that helps nobody: no alert."
+    yield "- No alerts on rejections, client errors or throughput without goodput."
 
 
 def snap(threshold: float, bounds: tuple[float, ...]) -> float | None:
@@ -156,8 +155,8 @@ def _evaluate(spec: SloFile, slo: Slo) -> SupportedSlo | UnsupportedSlo:
         return UnsupportedSlo(
             slo,
             "signal",
-            f"vLLM {version(spec)} has no histogram of {slo.measure} for each request, so it is left out; "
-            f"{first_with(signal)} is the first that has",
+            f"vLLM {version(spec)} has no histogram of {slo.measure} per request, so the SLO is left out; "
+            f"the first release with one is {first_with(signal)}",
         )
     bound = snap(slo.threshold, family.bounds)
     if bound is None:
@@ -165,15 +164,15 @@ def _evaluate(spec: SloFile, slo: Slo) -> SupportedSlo | UnsupportedSlo:
         return UnsupportedSlo(
             slo,
             "threshold",
-            f"{_seconds(slo.threshold)} lies {'below' if below else 'above'} every bound of {family.name}, so it is "
-            f"left out; the nearest is {_seconds(family.bounds[0 if below else -1])}",
+            f"{_seconds(slo.threshold)} is {'below' if below else 'above'} every bound of {family.name}, so the SLO is "
+            f"left out; the nearest bound is {_seconds(family.bounds[0 if below else -1])}",
         )
     if (other := _weaker_objective(spec, slo)) is not None:
         return UnsupportedSlo(
             slo,
             "classes",
-            f"vLLM cannot tell its requests from those to which {other.name!r} promises less, so it is left out; give "
-            "all classes one promise, or run the sidecar",
+            f"vLLM cannot distinguish its requests from those of {other.name!r}, whose objective is weaker, so it is "
+            "left out; use one objective for all classes, or run the sidecar",
         )
     return SupportedSlo(slo, family, bound)
 
@@ -181,7 +180,7 @@ def _evaluate(spec: SloFile, slo: Slo) -> SupportedSlo | UnsupportedSlo:
 def _weaker_objective(spec: SloFile, slo: Slo) -> Slo | None:
     """An SLO on the same signal with a weaker objective for a class that `slo` does not judge.
 
-    A request that misses the weaker objective is bad for every class; the stronger one would judge requests wrongly.
+    A request that misses the weaker objective is bad for every class. The stronger one would misjudge the others.
     """
 
     def strictness(each: Slo) -> tuple[float, float]:

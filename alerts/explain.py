@@ -1,4 +1,4 @@
-"""`vllm-slo alerts explain`: the causes of bad events and the detection time of each tier, as a table and as JSON."""
+"""`vllm-slo alerts explain`: the causes of bad events and the detection time of each tier, as text and as JSON."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from exporters.verdicts import charges
 
 
 def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
-    """Every kind of request that is a bad event."""
+    """Every kind of request that is a bad event of the SLO."""
     limit = "" if slo.threshold is None else spell_duration(slo.threshold)
     stream = "a stream" if spec.source is Source.SIDECAR else "a request"
     latency_cause = {
@@ -40,7 +40,7 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
         latency_cause,
         f"a unary request that takes longer than {limit}" if unary == {Measure.E2E} != {slo.measure} else None,
         f"no first token within {spell_duration(spec.first_token_timeout)}" if no_first_token else None,
-        "an error, a timeout or a broken stream of the engine" + (" before it" if slo.measure is Measure.TTFT else ""),
+        "an engine error, timeout or broken stream" + (" before it" if slo.measure is Measure.TTFT else ""),
         "a 429 or 503" if slo.rejected is Rejected.BAD else None,
     )
     return tuple(cause for cause in causes if cause)
@@ -48,16 +48,16 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
 
 def table(spec: SloFile, rate: float, console: Console) -> None:
     """Print the tables; they fit into 80 columns."""
-    console.print(Text(f"Steady traffic of {number(rate)} events/s in a class; times from the first bad event."))
+    console.print(Text(f"At a steady {number(rate)} events/s per class. Times count from the first bad event."))
     for slo in spec.slos:
         of_tiers = detections(spec, slo, rate)
         console.print()
         console.print(Text.assemble((slo.name, "bold"), f": {describe(slo)} of {', '.join(slo.classes)}"))
-        console.print(Text(f"burned by: {'; '.join(burned_by(spec, slo))}"))
+        console.print(Text(f"bad events: {'; '.join(burned_by(spec, slo))}"))
         console.print(_table(slo, of_tiers))
         if any(each.rescaled for each in of_tiers):
-            console.print(Text("* rescaled, as no outage could reach the published rate"))
-        console.print(Text(f"smallest incident seen: {_smallest(of_tiers)}"))
+            console.print(Text("* rescaled: even an outage could not reach the published burn rate"))
+        console.print(Text(f"smallest detected incident: {_smallest(of_tiers)}"))
     for note in _notes(spec):
         console.print()
         console.print(Text(note))
@@ -114,7 +114,7 @@ def _table(slo: Slo, of_tiers: tuple[Detection, ...]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     for title in ("tier", "long / short"):
         table.add_column(title)
-    for title in ("burn rate", "bad over", "at 100 % bad", "at 2 x budget", "least bad"):
+    for title in ("burn rate", "bad above", "at 100 % bad", "at 2 x budget", "min bad"):
         table.add_column(title, justify="right")
     for each in of_tiers:
         tier = each.tier
@@ -139,7 +139,7 @@ def _time(detection: Detection, seconds: float | None) -> str:
 def _smallest(of_tiers: tuple[Detection, ...]) -> str:
     least = fastest(of_tiers)
     if least.at_all_bad is None:
-        return f"none by these tiers; see {AlertName.LOW_TRAFFIC} below"
+        return f"none; see {AlertName.LOW_TRAFFIC} below"
     return (
         f"{least.bad_events} bad events, an outage of {spell_duration(math.ceil(least.at_all_bad))} ({least.tier.name})"
     )
@@ -149,20 +149,20 @@ def _notes(spec: SloFile) -> Iterator[str]:
     shortest, *_, longest = detections(spec, spec.slos[0], 1.0)
     guards, few = spec.alerting, spec.alerting.min_events.ticket
     yield (
-        f"A scrape and the rules add up to {spell_duration(shortest.delay)} on the shortest tier, "
+        f"Scraping and rule evaluation add up to {spell_duration(shortest.delay)} on the shortest tier and "
         f"{spell_duration(longest.delay)} on the longest."
     )
     yield (
-        f"A tier needs {guards.min_events.page} events (page) or {few} (ticket) in its long window, {guards.min_bad} "
-        f"of them bad. Under {few} in {spell_duration(longest.tier.long)}, {AlertName.LOW_TRAFFIC} makes a ticket of "
-        f"{guards.min_bad} bad ones, if the objective does not allow them."
+        f"A tier needs {guards.min_events.page} events (page) or {few} events (ticket) in its long window, and "
+        f"{guards.min_bad} bad events. With fewer than {few} events in {spell_duration(longest.tier.long)}, "
+        f"{AlertName.LOW_TRAFFIC} raises a ticket for {guards.min_bad} bad events that miss the objective."
     )
     if spec.source is Source.SIDECAR:
-        yield "A client that gives up burns what was missed by then; a 4xx other than 429 burns nothing."
+        yield "After a client abort, only thresholds already missed are bad events. A 4xx other than 429 is no event."
     else:
         yield CAVEAT
     yield (
-        f"An engine that is away pages by itself after {spell_duration(cold_start_limit(spec))} "
-        f"({AlertName.ENGINE_DOWN}); for as long, pages for a burn wait while all bad events are at an engine that "
-        "starts. The budget does not."
+        f"{AlertName.ENGINE_DOWN} pages when an engine has been down for {spell_duration(cold_start_limit(spec))}. "
+        "For the same time, burn pages wait while all bad events are on a starting engine; the error budget is still "
+        "charged."
     )

@@ -1,4 +1,4 @@
-"""Where an alert's runbook and dashboard panel are found; dashboards take their uids and linked titles from here."""
+"""Links from an alert to its runbook and dashboard panel; dashboards use the uids and panel titles declared here."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -63,7 +63,7 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.UNMEASURED: (DashboardUid.ENGINE, PanelTitle.ENGINE_VERSION),
     AlertName.WATCHDOG: (DashboardUid.OVERVIEW, PanelTitle.FIRING_ALERTS),
 }
-"""The panel that shows what an alert is about."""
+"""The panel that shows the cause of an alert."""
 
 LINK_VARIABLES: dict[DashboardUid, tuple[Label, ...]] = {
     DashboardUid.OVERVIEW: (Label.MODEL, Label.CLASS),
@@ -75,13 +75,13 @@ LINK_VARIABLES: dict[DashboardUid, tuple[Label, ...]] = {
 
 
 def panel_id(title: str) -> int:
-    """A panel's id depends on its title alone, so that links to it hold when panels are moved."""
+    """Depends only on the title, so that links stay valid when panels are moved."""
     return crc32(title.encode()) % 1_000_000 + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where runbooks and Grafana are found: a URL, or a path in the repository."""
+    """The base of runbooks (a URL, or a path in the repository) and of Grafana."""
 
     runbooks: str = "alerts/runbooks"
     grafana: str = "http://localhost:3000"
@@ -90,9 +90,9 @@ class Links:
         return f"{self.runbooks.rstrip('/')}/{name}.md"
 
     def dashboard(self, name: AlertName) -> str:
-        """Opens at the alert's own panel, on its own class, engine or sidecar."""
+        """A link to the alert's panel, with the dashboard variables set from the labels of the alert."""
         uid, title = ALERT_PANELS[name]
-        # a label that the alert does not have leaves its variable at All; the name of a model has slashes
+        # A variable without a label on the alert stays at All. Model names contain slashes.
         variables = (
             f"{{{{ with $labels.{label} }}}}&var-{label}={{{{ . | urlquery }}}}{{{{ end }}}}"
             for label in LINK_VARIABLES[uid]

@@ -14,7 +14,7 @@ _LABEL_KEY = re.compile(rf"({_NAME.pattern}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}
 def prometheus_rule(
     groups: Iterable[RuleGroup], name: str, labels: Mapping[str, str], remarks: Iterable[str] = ()
 ) -> str:
-    """The groups of the plain rule file, with a name and the labels by which the operator selects the object."""
+    """The groups of the plain rule file as an object with a name and the labels that the operator selects by."""
     metadata = {"name": name, **({"labels": dict(labels)} if labels else {})}
     return header(remarks) + dump(
         {
@@ -27,31 +27,31 @@ def prometheus_rule(
 
 
 def checked_name(name: str) -> str:
-    """A valid name of a Kubernetes object.
+    """The name, if it is a valid Kubernetes object name.
 
     Raises:
         UsageError: the name is not valid.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"--name: {name!r} is no name of a Kubernetes object; use lower-case letters, digits, - and ., beginning "
-            "and ending with a letter or digit"
+            f"--name: {name!r} is not a valid Kubernetes object name; use lower-case letters, digits, - and ., with a "
+            "letter or digit first and last"
         )
     return name
 
 
 def checked_labels(flags: Iterable[str]) -> dict[str, str]:
-    """`KEY=VALUE` of each flag.
+    """The labels of `KEY=VALUE` flags.
 
     Raises:
-        UsageError: one is not of that form.
+        UsageError: a flag is not a valid label.
     """
     labels: dict[str, str] = {}
     for flag in flags:
         key, equals, value = flag.partition("=")
         if not (equals and _LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
             raise UsageError(
-                f"--label: {flag!r} is no label of a Kubernetes object; write KEY=VALUE, such as "
+                f"--label: {flag!r} is not a valid Kubernetes label; write KEY=VALUE, such as "
                 "release=kube-prometheus-stack"
             )
         labels[key] = value

@@ -13,6 +13,11 @@ def select(series: Signal | Recorded | str, where: Mapping[Label, str] | None = 
     return f"{name}{{{matchers}}}" if matchers else name
 
 
+def in_window(series: Recorded, window: str) -> str:
+    """A recorded series of all SLOs in one window."""
+    return select(series, {Label.WINDOW: window})
+
+
 def within(series: Recorded, slo: str, window: str) -> str:
     """A recorded series of one SLO in one window."""
     return select(series, {Label.SLO: slo, Label.WINDOW: window})
@@ -32,7 +37,7 @@ def max_by(expression: str, labels: Iterable[Label | str]) -> str:
 
 
 def ratio(part: str, whole: str) -> str:
-    """Absent instead of NaN where the whole is 0."""
+    """Absent instead of NaN if the whole is 0."""
     return f"{part} / ({whole} > 0)"
 
 

@@ -6,15 +6,15 @@ from alerts.tiers import tiers
 from exporters.slos import SloFile
 
 STEP = "step"
-"""The value of the label `window` on the counts of one step, of which longer windows are sums."""
+"""The value of the label `window` on the counts of one step; longer windows are sums of steps."""
 
 DOZEN = "12steps"
-"""The value of `window` on the counts of twelve steps, of which the longest windows are sums."""
+"""The value of `window` on the counts of twelve steps; the longest windows are sums of dozens."""
 
 OPEN = "open"
 """The value of `window` on the counts since the last `DOZEN`."""
 
-# Prometheus forgets a sample after 5 minutes, so whatever is read by name is recorded well within that time.
+# An instant selector looks back 5 minutes, so each series that it reads is recorded more often than that.
 _READ_BY_NAME = 240.0
 _EVERY_MINUTE = 60.0
 
@@ -38,8 +38,8 @@ class Windows:
 def windows(spec: SloFile) -> Windows:
     """Every window of every tier, and the period.
 
-    A window costs each sample in it, at each evaluation: an hour of 15 s scrapes are 240, a day of steps 288, but of
-    dozens of steps 24. So each window is made of the coarsest counts that still follow its tier.
+    Each evaluation reads every sample of a window: 240 for an hour of 15 s scrapes, 288 for a day of steps, but 24 for
+    a day of dozens. So each window uses the coarsest counts that are precise enough for its tier.
     """
     lengths = {round(w, 3) for tier in tiers(spec.period) for w in (tier.long, tier.short)}
     hour, quarter_day = round(spec.period / 720, 3), round(spec.period / 120, 3)
@@ -47,7 +47,8 @@ def windows(spec: SloFile) -> Windows:
         direct=tuple(sorted(w for w in lengths if w <= hour)),
         of_steps=tuple(sorted(w for w in lengths if hour < w <= quarter_day)),
         of_dozens=(*sorted(w for w in lengths if w > quarter_day), spec.period),
-        step=round(spec.period / 8640, 3),  # the shortest window: 5 m of 30 d
+        # The shortest window: 5 m of 30 d.
+        step=round(spec.period / 8640, 3),
         day=round(spec.period / 30, 3),
         week=round(spec.period * 7 / 30, 3),
     )
@@ -59,7 +60,7 @@ def direct_interval(spec: SloFile) -> float:
 
 
 def summed_interval(spec: SloFile) -> float:
-    """Once a step, as the sums change; more often only where a step is longer than the lookback of Prometheus."""
+    """Once a step, as the sums change; more often only if a step is longer than the lookback of Prometheus."""
     return min(_READ_BY_NAME, windows(spec).step)
 
 

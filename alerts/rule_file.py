@@ -22,7 +22,7 @@ DEFAULT_LINKS = Links()
 def rules(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None = None) -> tuple[RuleGroup, ...]:
     """Burn alerts are in one group with their counts and `llm_slo:page_held`, so that they read the same evaluation.
 
-    With `hour_price`, what all GPUs cost in an hour, also what tokens and requests cost. Without a sidecar, those that
+    `hour_price` is the cost of all GPUs for one hour; it adds the cost rules. Without a sidecar, only the rules that
     vLLM can feed.
     """
     if spec.source is Source.SIDECAR:

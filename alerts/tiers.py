@@ -16,7 +16,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Fires when `share` of the budget of `period` is spent within `long` and `short` burns as fast; in seconds."""
+    """Fires if `share` of the budget of `period` is spent within `long`, and `short` burns as fast; in seconds."""
 
     name: str
     severity: Severity
@@ -50,11 +50,11 @@ def tiers(period: float) -> tuple[Tier, ...]:
 
 
 def fit(tier: Tier, slo: Slo) -> Tier:
-    """`tier`, or one with a smaller share when even an outage could not reach its factor.
+    """`tier`, or a tier with a smaller share if even an outage could not reach the factor.
 
-    An objective of 93 % leaves a budget of 7 %: all requests bad is a burn rate of 14.3, and 14.4 never comes.
+    For example, an objective of 93 % has a budget of 7 %, so an outage has a burn rate of 14.3 and never reaches 14.4.
     """
     if tier.bad_ratio(slo) < 1:
         return tier
-    # 0.9: an outage in which one request in ten slips through is one still
+    # 0.9: an outage in which one request in ten succeeds still fires the tier
     return replace(tier, share=0.9 / slo.budget * tier.long / tier.period)

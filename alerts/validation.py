@@ -14,11 +14,11 @@ from exporters.signals import OTHER
 from exporters.slos import Bound, SloFile, Source, loads
 from exporters.yaml_reader import FileError, Node, Problem, open_yaml
 
-_HEADER_ONLY = "so only the header x-request-class can name it"
+_HEADER_ONLY = "so only the header x-request-class can select it"
 
 
 class Level(StrEnum):
-    """A file with a mistake is not used; a warning is probably unintended; a note is for information."""
+    """A file with a mistake is rejected; a warning is probably unintended; a note is for information."""
 
     MISTAKE = "mistake"
     WARNING = "warning"
@@ -31,18 +31,10 @@ class Finding:
     at: Problem
 
     @property
-    def what(self) -> str:
-        return self._parts[0]
-
-    @property
-    def hint(self) -> str | None:
-        """The part of the message after its last semicolon: what would work."""
-        return self._parts[1]
-
-    @property
-    def _parts(self) -> tuple[str, str | None]:
-        what, separator, hint = self.at.text.rpartition("; ")
-        return (what, hint) if separator else (hint, None)
+    def problem_and_hint(self) -> tuple[str, str | None]:
+        """The message, split at its last semicolon: the problem, and what would work."""
+        problem, separator, hint = self.at.text.rpartition("; ")
+        return (problem, hint) if separator else (hint, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +45,6 @@ class CheckResult:
     content: str
     spec: SloFile | None
     findings: tuple[Finding, ...]
-
-    def has(self, level: Level) -> bool:
-        return any(finding.level is level for finding in self.findings)
 
 
 def check(
@@ -88,14 +77,14 @@ def _check_retention(spec: SloFile, period: Node, retention: float | None) -> It
         yield Finding(
             Level.WARNING,
             period.as_problem(
-                f"is longer than the {limit} that Prometheus keeps, so bad events are forgotten and the budget left "
-                f"looks too good; use a period of at most {limit}, or keep samples for {spell_duration(spec.period)}"
+                f"is longer than the retention of {limit}, so Prometheus drops bad events and overstates the budget "
+                f"left; use a period of at most {limit}, or a retention of {spell_duration(spec.period)}"
             ),
         )
 
 
 def _check_classes(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
-    """Warnings for classes that no size of request reaches, and for SLOs on such an `other`."""
+    """Warnings for classes, and for an `other` with SLOs, that no request size matches."""
     assigned = _assigned_classes(spec)
     for item, request_class in zip(keys["classes"].items(), spec.classes, strict=True):
         others = assigned[request_class.name]
@@ -103,27 +92,27 @@ def _check_classes(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
             continue
         name = dict(item.entries())["name"]
         if others:
-            names = [repr(c.name) for c in spec.classes if c.name in others]
+            earlier = " or ".join(repr(c.name) for c in spec.classes if c.name in others)
             text = (
-                f"whatever fits {request_class.name!r} fits {_list(names)} before it, {_HEADER_ONLY}; "
-                "put it further up, or leave it some sizes"
+                f"every request that fits {request_class.name!r} fits {earlier} before it, {_HEADER_ONLY}; "
+                "move it up, or narrow the earlier bounds"
             )
         else:
-            text = f"no request is of such a size, {_HEADER_ONLY}; widen its bounds"
+            text = f"no request has such a size, {_HEADER_ONLY}; widen its bounds"
         yield Finding(Level.WARNING, name.as_problem(text))
     if assigned[OTHER]:
         return
     for item in keys["slos"].items():
         for name in dict(item.entries())["classes"].items():
             if name.text() == OTHER:
-                text = f"every size of request fits one of the classes, {_HEADER_ONLY}; leave {OTHER!r} out"
+                text = f"every size of request fits one of the classes, {_HEADER_ONLY}; remove {OTHER!r}"
                 yield Finding(Level.WARNING, name.as_problem(text))
 
 
 def _assigned_classes(spec: SloFile) -> dict[str, set[str]]:
-    """For each class, the classes to which its requests are assigned; for `other`, those of requests that fit none."""
+    """The classes that requests get if they fit the bounds of each class; for `other`, if they fit none."""
     assigned: dict[str, set[str]] = {name: set() for name in spec.class_names}
-    # Estimates come in quarters of a token. What fits changes at bounds alone, so their surroundings say it all.
+    # The class changes only at bounds, so the values next to each bound suffice. Estimates are quarters of a token.
     prompts = _values_near((c.prompt_tokens for c in spec.classes), 0.25)
     outputs = _values_near((c.max_tokens for c in spec.classes), 1)
     for prompt, output in product(prompts, outputs):
@@ -139,7 +128,7 @@ def _values_near(bounds: Iterable[Bound | None], unit: float) -> set[float]:
 
 
 def _check_tiers(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
-    """Notes for tiers that no outage could reach as published, and their rescaled burn rates."""
+    """Notes for tiers that are rescaled because no outage could reach the published burn rate."""
     for item, slo in zip(keys["slos"].items(), spec.slos, strict=True):
         objective = dict(item.entries())["objective"]
         for text in rescaled(replace(spec, slos=(slo,))):
@@ -160,12 +149,8 @@ def _check_engine_slos(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding
         if evaluated.is_adjusted:
             yield Finding(Level.NOTE, places["threshold"].as_problem(evaluated.note))
         if others := [name for name in classes if name not in evaluated.slo.classes]:
-            text = f"vLLM knows no classes, so requests of {', '.join(others)} are counted too"
+            text = f"vLLM does not distinguish classes, so requests of {', '.join(others)} are counted too"
             yield Finding(Level.NOTE, places["classes"].as_problem(text))
     if spec.alerting.per_tenant:
-        text = "vLLM knows no tenants, so per_tenant is left out; only the sidecar tells them apart"
+        text = "vLLM does not distinguish tenants, so per_tenant is ignored; run the sidecar for it"
         yield Finding(Level.WARNING, keys["alerting"].as_problem(text))
-
-
-def _list(words: list[str]) -> str:
-    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -1,10 +1,10 @@
-"""Records the families of vLLM under the sidecar's names, so that the other rules work without a sidecar."""
+"""Records the series of vLLM under the sidecar's names, so that the other rules work without a sidecar."""
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from alerts.alert_annotations import annotations
+from alerts.alert_annotations import annotated_alert
 from alerts.alert_names import AlertName
 from alerts.engine_only import ALL_REQUESTS, CAVEAT, SupportedSlo, supported_slos, version
 from alerts.links import Links
@@ -26,21 +26,16 @@ _OUTCOMES = {
 }
 """By `finished_reason`; vLLM's Python frontend counts no aborts, its Rust frontend does."""
 
-_ALL_REQUESTS_LABELS = {Label.CLASS.value: ALL_REQUESTS, Label.TENANT.value: OTHER}
+_ALL_REQUESTS_LABELS: dict[str, str] = {Label.CLASS: ALL_REQUESTS, Label.TENANT: OTHER}
 
-# What only the sidecar knows, so that no rule of it could ever have a value.
-_UNKNOWN_ALERTS = frozenset(
+# Only the sidecar exposes the series of these rules.
+_SIDECAR_ALERTS = frozenset(
     {
-        AlertName.CLIENT_ERRORS,
-        AlertName.REJECTIONS,
-        AlertName.BUSY_BUT_USELESS,
-        AlertName.SIDECAR_DOWN,
-        AlertName.DROPPING,
-        AlertName.LOST,
-        AlertName.CERTIFICATE,
+        *(AlertName.CLIENT_ERRORS, AlertName.REJECTIONS, AlertName.BUSY_BUT_USELESS),
+        *(AlertName.SIDECAR_DOWN, AlertName.DROPPING, AlertName.LOST, AlertName.CERTIFICATE),
     }
 )
-_UNKNOWN_SERIES = frozenset(
+_SIDECAR_SERIES = frozenset(
     {
         *(signals.GOODPUT_EVENTS_IN, signals.GOODPUT_REQUESTS_IN, signals.GOODPUT_RATIO, signals.GOODPUT_AT),
         *(signals.TOKENS_IN, signals.TOKENS_MEDIAN, signals.COST_GOOD_IN, signals.COST_PER_GOOD),
@@ -49,7 +44,7 @@ _UNKNOWN_SERIES = frozenset(
 
 
 def vllm_groups(spec: SloFile, links: Links) -> tuple[RuleGroup, ...]:
-    """The sidecar's series at its scrape interval, alerts on missing buckets, and the bounds of goodput."""
+    """The sidecar's series at the scrape interval, alerts on missing buckets, and the bounds of goodput."""
     slos = supported_slos(spec)
     ratio, by = signals.SLO_ERROR_RATIO.name, "by (model, class, window)"
     return (
@@ -74,7 +69,7 @@ def vllm_groups(spec: SloFile, links: Links) -> tuple[RuleGroup, ...]:
 
 
 def supported_groups(groups: Iterable[RuleGroup], spec: SloFile) -> Iterator[RuleGroup]:
-    """The rules that can have a value; burn alerts describe how their SLO is counted."""
+    """The rules that vLLM can feed; the descriptions of burn alerts explain how their SLO is counted."""
     notes = {
         each.slo.name: f"The SLO {each.slo.name} is judged by vLLM itself: {each.note}. "
         for each in supported_slos(spec)
@@ -86,11 +81,9 @@ def supported_groups(groups: Iterable[RuleGroup], spec: SloFile) -> Iterator[Rul
 
 
 def _is_supported(rule: Recording | Alert) -> bool:
-    match rule:
-        case Recording(series):
-            return series not in _UNKNOWN_SERIES
-        case Alert(name):
-            return name not in _UNKNOWN_ALERTS
+    if isinstance(rule, Alert):
+        return rule.name not in _SIDECAR_ALERTS
+    return rule.series not in _SIDECAR_SERIES
 
 
 def _with_note(rule: Recording | Alert, notes: dict[str, str]) -> Recording | Alert:
@@ -112,14 +105,12 @@ def _engine_state(spec: SloFile) -> Iterator[Recording]:
             yield Recording(row.signal, _relabelled(_scraped_series(spec, family_found.name, only)))
     for outcome, reasons in _OUTCOMES.items():
         ended = _scraped_series(spec, FINISHED, f'finished_reason=~"{reasons}"')
-        yield Recording(
-            signals.REQUESTS, _relabelled(ended), {**_ALL_REQUESTS_LABELS, Label.OUTCOME.value: outcome.value}
-        )
+        yield Recording(signals.REQUESTS, _relabelled(ended), {**_ALL_REQUESTS_LABELS, Label.OUTCOME: outcome})
 
 
 def _slo_counts(spec: SloFile, each: SupportedSlo) -> Iterator[Recording]:
-    """Good events are those in the bucket; without the bucket there are no events, or all would be good."""
-    labels = {**_ALL_REQUESTS_LABELS, Label.SLO.value: each.slo.name}
+    """Good events are those in the bucket. Without the bucket, events are absent too; otherwise all would be good."""
+    labels: dict[str, str] = {**_ALL_REQUESTS_LABELS, Label.SLO: each.slo.name}
     events = _scraped_series(spec, f"{each.histogram.name}_count")
     good = _scraped_series(spec, f"{each.histogram.name}_bucket", f'le=~"{_bound_pattern(each.bound)}"')
     yield Recording(signals.SLO_EVENTS, _relabelled(f"{events}\n  and {good}"), labels)
@@ -133,9 +124,9 @@ def _bound_pattern(bound: float) -> str:
 
 
 def _scraped_series(spec: SloFile, name: str, more: str = "") -> str:
-    """One sample per process, without the label `le`.
+    """One sample per process, without the label `le`; matches `vllm:` and `vllm_`.
 
-    Either spelling: Prometheus asks for OpenMetrics, in which Python's client library writes `vllm_` to a Prometheus 2.
+    Prometheus 2 receives `vllm_`: it requests OpenMetrics, in which Python's client library replaces the colon.
     """
     name_pattern = name.replace(":", "[:_]")
     matchers = ",".join(filter(None, (f'__name__=~"{name_pattern}"', _job(spec), more)))
@@ -147,24 +138,22 @@ def _job(spec: SloFile) -> str:
 
 
 def _relabelled(expression: str) -> str:
-    """With the sidecar's labels: vLLM's `engine` is a rank, and the engine is the scraped instance."""
+    """Adds the sidecar's labels: vLLM's `engine` is a rank, and the scraped instance is the engine."""
     names = (Label.RANK, "engine"), (Label.ENGINE, "instance"), (Label.MODEL, "model_name")
     copies = "), ".join(f'"{own_name}", "$1", "{vllm_name}", "(.*)"' for own_name, vllm_name in names)
     return f"{'label_replace(' * len(names)}\n  {expression},\n  {copies})"
 
 
 def _unmeasured(spec: SloFile, each: SupportedSlo, links: Links) -> Alert:
-    return Alert(
+    return annotated_alert(
         AlertName.UNMEASURED,
+        Severity.TICKET,
         f"{signals.ENGINE_UP.name} == 1\nunless on (instance) {select(signals.SLO_EVENTS, {Label.SLO: each.slo.name})}",
-        {Label.SEVERITY.value: Severity.TICKET.value, Label.SLO.value: each.slo.name},
-        annotations(
-            AlertName.UNMEASURED,
-            links,
-            f"{{{{ $labels.engine }}}} does not count what {each.slo.name} is judged by",
-            f"{{{{ $labels.engine }}}} is up, but its page has no bucket of {each.histogram.name} at "
-            f"{number(each.bound)}s, so that {each.slo.name} is judged without it or not at all. Look first at whether "
-            f"it is vLLM {version(spec)}, as the rules were made for, then at `--custom-histogram-buckets`.",
-        ),
+        links,
+        f"{{{{ $labels.engine }}}} does not count what {each.slo.name} is judged by",
+        f"{{{{ $labels.engine }}}} is up, but its page has no bucket of {each.histogram.name} at "
+        f"{number(each.bound)}s, so that {each.slo.name} is judged without it or not at all. Look first at whether "
+        f"it is vLLM {version(spec)}, as the rules were made for, then at `--custom-histogram-buckets`.",
+        labels={Label.SLO: each.slo.name},
         pending_for=windows(spec).step,
     )

@@ -1,4 +1,4 @@
-"""The real promtool, and the two SLO files that are shipped."""
+"""The two shipped SLO files."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.promtool import ROOT, Pace
     params=[pytest.param("alerts/slos.yaml", id="30d"), pytest.param("compose/slos.yaml", id="12h")], scope="session"
 )
 def spec(request: pytest.FixtureRequest) -> SloFile:
-    """The file for production and the lab's."""
+    """The production file and the file of the lab."""
     return load(ROOT / request.param)
 
 
@@ -21,6 +21,6 @@ def pace(spec: SloFile) -> Pace:
 
 @pytest.fixture(scope="session")
 def loose() -> SloFile:
-    """An objective of 90 %: a budget so large that the published factors cannot be reached."""
+    """An objective of 90 %: the budget is so large that the published factors are unreachable."""
     text = (ROOT / "alerts/slos.yaml").read_text().replace("objective: 95%", "objective: 90%", 1)
     return loads(text)

@@ -9,20 +9,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporters.slos import SloFile, loads
-from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
+from tests.alerts.firing import firing
+from tests.support.promtool import ROOT, Case, Pace, Promtool
 
-BURN = "LLMErrorBudgetBurn"
+PAGE = firing("LLMErrorBudgetBurn", "model", severity="page", tier="fast-page")
 SHIPPED = (ROOT / "alerts/slos.yaml").read_text()
 PUBLISHED = {99.9: 14.4, 95.0: 14.4, 90.0: 9.0, 80.0: 4.5}
-"""The factor of the fast page: 14.4, or what 90 % bad events reach where 14.4 never comes."""
+"""The factor of the fast page: 14.4, or the burn rate of 90 % bad events if 14.4 is unreachable."""
 
 
 def spec_with_objective(percent: float) -> SloFile:
     return loads(SHIPPED.replace("objective: 95%", f"objective: {percent}%", 1))
-
-
-def page(tier: str = "fast-page") -> str:
-    return f'sum by (model) (ALERTS{{alertname="{BURN}",alertstate="firing",severity="page",tier="{tier}"}})'
 
 
 @pytest.mark.parametrize("percent", PUBLISHED)
@@ -36,11 +33,11 @@ def test_every_objective_has_a_page_that_fires_above_its_rate_not_below_and_ends
         **pace.slo_events((14, 10_000, 1), after, model="outage"),
         **pace.slo_events((14, 10_000, round(1.03 * limit, 6)), after, model="above"),
         **pace.slo_events((14, 10_000, round(0.97 * limit, 6)), after, model="below"),
-        **pace.slo_events((14, 10_000, round(1 - percent / 100, 6)), after, model="as promised"),
+        **pace.slo_events((14, 10_000, round(1 - percent / 100, 6)), after, model="at the objective"),
     }
     case = Case(pace.spec, series, pace.step)
-    case.expect(pace.seconds(14), page(), {'{model="outage"}': 1, '{model="above"}': 1})
-    promtool.test([case.expect(pace.seconds(17), page(), {})])
+    case.expect(pace.seconds(14), PAGE, {'{model="outage"}': 1, '{model="above"}': 1})
+    promtool.test([case.expect(pace.seconds(17), PAGE, {})])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +48,12 @@ class History:
     bad: tuple[int, ...]
 
     def over(self, factor: float, budget: float, end: int, steps: int) -> float:
-        """How many times the factor the last `steps` burn; written without a word of PromQL."""
+        """The burn rate of the last `steps` as a multiple of the factor, without PromQL."""
         events, bad = sum(self.events[max(end - steps, 0) : end]), sum(self.bad[max(end - steps, 0) : end])
         return bad / events / budget / factor if events else 0.0
 
     def pages(self, factor: float, budget: float, end: int) -> bool | None:
-        """Whether both windows of the fast page exceed the factor; None where a window is too close to say."""
+        """Whether both windows of the fast page exceed the factor; None where a window is too close to the factor."""
         long, short = (self.over(factor, budget, end, steps) for steps in (12, 1))
         bad, events = sum(self.bad[max(end - 12, 0) : end]), sum(self.events[max(end - 12, 0) : end])
         if any(0.9 < each < 1.1 for each in (long, short)) or 8 <= bad <= 12 or 45 <= events <= 55:
@@ -65,14 +62,15 @@ class History:
 
 
 def random_history(seed: int, length: int) -> History:
-    """Quiet and busy steps, good hours and bad ones, at random: runs, as an outage is no single step."""
-    random = Random(seed)  # noqa: S311 - a story, no secret
+    """Random runs of quiet or busy, good or bad steps."""
+    random = Random(seed)  # noqa: S311 - test data, no secret
     events: list[int] = []
     bad: list[int] = []
     while len(events) < length:
         busy, share = random.choice([0, 1, 20, 400]), random.choice([0, 0, 0.02, 0.3, 0.8, 0.95, 1])
         for _ in range(random.randint(1, 12)):
-            events.append(20 * busy)  # a step has 20 scrapes, each of which grows by a whole number
+            # 20 scrapes a step, each with a whole number.
+            events.append(20 * busy)
             bad.append(20 * round(busy * share))
     return History(tuple(events[:length]), tuple(bad[:length]))
 
@@ -82,7 +80,7 @@ def random_history(seed: int, length: int) -> History:
 def test_the_page_fires_exactly_when_both_windows_exceed_the_factor(
     programs: tuple[Path, ...], tmp_path: Path, seed: int, percent: float
 ) -> None:
-    """Ten histories at a time. An alert is kept for one step longer: it fires when this step says so or the last."""
+    """Ten histories at a time. `keep_firing_for` is one step, so this step or the last must exceed the factor."""
     pace, length = Pace(spec_with_objective(percent)), 60
     factor, budget = PUBLISHED[percent], 1 - percent / 100
     histories = {f"m{n}": random_history(seed + n, length) for n in range(10)}
@@ -97,22 +95,13 @@ def test_the_page_fires_exactly_when_both_windows_exceed_the_factor(
         before = {model: history.pages(factor, budget, end - 1) for model, history in histories.items()}
         sure = {m for m in histories if now[m] or None not in (now[m], before[m])}
         expected = {f'{{model="{model}"}}': 1.0 for model in sure if now[model] or before[model]}
-        among = page().replace("ALERTS{", f'ALERTS{{model=~"{"|".join(sorted(sure))}",')
+        among = PAGE.replace("ALERTS{", f'ALERTS{{model=~"{"|".join(sorted(sure))}",')
         case.expect(pace.seconds(end), among, expected)
     Promtool(programs, tmp_path).test([case])
 
 
-def test_a_total_outage_in_which_no_request_ends_pages(promtool: Promtool, pace: Pace) -> None:
-    """Verdicts fall when a deadline passes: only they move, and no request is in any other count."""
-    series = pace.slo_events((24, 20, 0), (12, 20, 1), slo="availability")
-    labels = 'model="org/m",class="siso",tenant="other",stream="true",outcome="ok",instance="s:1"'
-    series[f"llm_requests_total{{{labels}}}"] = counter((20, pace.scrapes(24)), (0, pace.scrapes(12)))
-    case = Case(pace.spec, series, pace.step).expect(pace.seconds(24), page(), {})
-    promtool.test([case.expect(pace.seconds(27), page(), {'{model="org/m"}': 1})])
-
-
-def test_counters_that_start_again_neither_raise_nor_end_a_page(promtool: Promtool, pace: Pace) -> None:
-    """The exporter is started again in the middle, once while all is well and once in a burn."""
+def test_counter_resets_neither_raise_nor_end_a_page(promtool: Promtool, pace: Pace) -> None:
+    """The exporter restarts halfway, once without errors and once in a burn."""
 
     def twice(model: str, share: float) -> dict[str, str]:
         halves = [pace.slo_events((12, 40, share), start=start, model=model) for start in (5000.0, 0.0)]
@@ -123,5 +112,5 @@ def test_counters_that_start_again_neither_raise_nor_end_a_page(promtool: Promto
 
     case = Case(pace.spec, twice("well", 0.01) | twice("burns", 0.9), pace.step)
     for step in range(11, 24):
-        case.expect(pace.seconds(step), page(), {'{model="burns"}': 1})
+        case.expect(pace.seconds(step), PAGE, {'{model="burns"}': 1})
     promtool.test([case])

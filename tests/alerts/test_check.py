@@ -1,4 +1,4 @@
-"""`vllm-slo alerts check` shows each mistake under its place, and doubts a file that is valid but cannot be meant."""
+"""`vllm-slo alerts check` marks each mistake in its line, and warns about a valid file that is probably unintended."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.support.slo_files import MINIMAL
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where files have short names."""
+    """The working directory, so that files have short names."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -22,7 +22,7 @@ def check(folder: Path, text: str, *flags: str) -> int:
     return main(["alerts", "check", "slos.yaml", *flags])
 
 
-def test_the_shipped_file_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shipped_file_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alerts", "check", "--strict", "--retention", "31d"]) == 0
     assert capsys.readouterr().out == (
         f"{SHIPPED}: OK: 30d over 4 classes: ttft (ttft within 5s for 95 %), itl (itl_p95 within 250ms for 95 %), "
@@ -30,7 +30,7 @@ def test_the_shipped_file_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_every_mistake_is_shown_under_its_place(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_mistake_is_marked_in_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = MINIMAL.replace("period:", "periods:").replace("95%", "100%").replace("name: long", "name: 長い")
     assert check(folder, text) == 2
     out, err = capsys.readouterr()
@@ -69,13 +69,13 @@ slos.yaml:8:76: mistake: slos[0].objective: 100% leaves no error budget, so its 
             "slos.yaml:1:1: mistake: is no YAML: unacceptable character #x001b: special characters are not allowed\n"
             "  1 | version: 1 # [b]\N{REPLACEMENT CHARACTER}[31m\n"
             "    | ^\n\n",
-            id="a terminal's escape is not passed on, and no markup is read",
+            id="a terminal escape is replaced, and markup is not interpreted",
         ),
         pytest.param(
             "version: [1\n",
             "slos.yaml:2:1: mistake: is no YAML: while parsing a flow sequence, expected ',' or ']', but got "
             "'<stream end>'\n\n",
-            id="there is no line to show after the last",
+            id="a mistake after the last line shows no line",
         ),
         pytest.param(
             MINIMAL.replace("{name: long}", '{name: long, prompt_tokens: "<\t512", max_tokens: 8}'),
@@ -83,27 +83,27 @@ slos.yaml:8:76: mistake: slos[0].objective: 100% leaves no error budget, so its 
             '  6 |   - {name: long, prompt_tokens: "<        512", max_tokens: 8}\n'
             "    |                                                             ^\n"
             '    = write a comparison in quotes, such as "<512" or ">=2048"\n\n',
-            id="a tab is as wide before the caret",
+            id="a tab has the same width above the caret",
         ),
     ],
 )
-def test_what_is_shown_of_a_line_stands_where_it_stood(
+def test_the_caret_is_under_the_mistake_for_any_characters(
     folder: Path, capsys: pytest.CaptureFixture[str], text: str, output: str
 ) -> None:
     assert check(folder, text) == 2
     assert capsys.readouterr().out == output
 
 
-DOUBTS = [
+WARNINGS = [
     pytest.param(
         "{name: long}",
         '{name: long, prompt_tokens: ">8", max_tokens: ">8"}\n  - {name: late, max_tokens: "<=100"}',
         """\
-slos.yaml:7:12: warning: classes[2].name: whatever fits 'late' fits 'short' before it, so only the header \
-x-request-class can name it
+slos.yaml:7:12: warning: classes[2].name: every request that fits 'late' fits 'short' before it, so \
+only the header x-request-class can select it
   7 |   - {name: late, max_tokens: "<=100"}
     |            ^^^^
-    = put it further up, or leave it some sizes
+    = move it up, or narrow the earlier bounds
 """,
         id="a class shadowed by an earlier one",
     ),
@@ -111,11 +111,11 @@ x-request-class can name it
         "{name: long}",
         '{name: long}\n  - {name: late, prompt_tokens: ">100"}',
         """\
-slos.yaml:7:12: warning: classes[2].name: whatever fits 'late' fits 'short' or 'long' before it, so only the header \
-x-request-class can name it
+slos.yaml:7:12: warning: classes[2].name: every request that fits 'late' fits 'short' or 'long' before \
+it, so only the header x-request-class can select it
   7 |   - {name: late, prompt_tokens: ">100"}
     |            ^^^^
-    = put it further up, or leave it some sizes
+    = move it up, or narrow the earlier bounds
 """,
         id="a class shadowed by two together",
     ),
@@ -123,7 +123,7 @@ x-request-class can name it
         "{name: long}",
         '{name: long, prompt_tokens: "<0"}',
         """\
-slos.yaml:6:12: warning: classes[1].name: no request is of such a size, so only the header x-request-class can name it
+slos.yaml:6:12: warning: classes[1].name: no request has such a size, so only the header x-request-class can select it
   6 |   - {name: long, prompt_tokens: "<0"}
     |            ^^^^
     = widen its bounds
@@ -135,30 +135,30 @@ slos.yaml:6:12: warning: classes[1].name: no request is of such a size, so only 
         "classes: [short, other]",
         """\
 slos.yaml:8:35: warning: slos[0].classes[1]: every size of request fits one of the classes, so only the header \
-x-request-class can name it
+x-request-class can select it
   8 |   - {name: ttft, classes: [short, other], signal: ttft, threshold: 5s, objective: 95%}
     |                                   ^^^^^
-    = leave 'other' out
+    = remove 'other'
 """,
-        id="an SLO on other, to which nothing falls",
+        id="an SLO on other, which no request matches",
     ),
     pytest.param(
         "period: 30d",
         "period: 90d",
         """\
-slos.yaml:2:9: warning: period: is longer than the 30d that Prometheus keeps, so bad events are forgotten and the \
-budget left looks too good
+slos.yaml:2:9: warning: period: is longer than the retention of 30d, so Prometheus drops bad events and overstates \
+the budget left
   2 | period: 90d
     |         ^^^
-    = use a period of at most 30d, or keep samples for 90d
+    = use a period of at most 30d, or a retention of 90d
 """,
-        id="a period longer than Prometheus keeps samples",
+        id="a period longer than the retention",
     ),
 ]
 
 
-@pytest.mark.parametrize("right,wrong,output", DOUBTS)
-def test_a_doubt_is_told_and_fails_the_check_only_when_strict(
+@pytest.mark.parametrize("right,wrong,output", WARNINGS)
+def test_a_warning_fails_the_check_only_with_strict(
     folder: Path, capsys: pytest.CaptureFixture[str], right: str, wrong: str, output: str
 ) -> None:
     text = MINIMAL.replace(right, wrong, 1)
@@ -175,10 +175,10 @@ def test_a_doubt_is_told_and_fails_the_check_only_when_strict(
         pytest.param('prompt_tokens: "<512"', 'prompt_tokens: ">=512"', id="halves"),
         pytest.param('prompt_tokens: "<=511"', 'prompt_tokens: "<512"', id="a quarter of a token between them"),
         pytest.param('max_tokens: "<=511"', 'max_tokens: "<=512"', id="a token between them"),
-        pytest.param('max_tokens: "<=511"', 'prompt_tokens: "<9"', id="an edge each"),
+        pytest.param('max_tokens: "<=511"', 'prompt_tokens: "<9"', id="one bound each"),
     ],
 )
-def test_a_class_with_sizes_of_its_own_is_no_doubt(
+def test_a_class_that_some_sizes_match_raises_no_warning(
     folder: Path, capsys: pytest.CaptureFixture[str], first: str, second: str
 ) -> None:
     text = MINIMAL.replace('max_tokens: "<=512"', first).replace("{name: long}", f"{{name: long, {second}}}")
@@ -186,31 +186,29 @@ def test_a_class_with_sizes_of_its_own_is_no_doubt(
     assert "warning" not in capsys.readouterr().out
 
 
-def test_no_whole_number_lies_between_two_bounds_on_max_tokens(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_max_tokens_are_whole_numbers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = MINIMAL.replace("{name: long}", '{name: long, max_tokens: ">=513"}').replace("[short]", "[other]")
     assert check(folder, text, "--strict") == 1
     assert "slos.yaml:8:28: warning: slos[0].classes[0]: every size of request fits" in capsys.readouterr().out
 
 
-def test_a_rescaled_tier_is_a_note_and_strict_allows_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rescaled_tier_is_a_note_which_passes_with_strict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(folder, MINIMAL.replace("95%", "90%"), "--strict") == 0
     assert (
         capsys.readouterr().out
         == """\
-slos.yaml:8:76: note: slos[0].objective: slo ttft, tier fast-page: a burn rate of 14.4 would take 144 % bad events, \
-which cannot be
+slos.yaml:8:76: note: slos[0].objective: slo ttft, tier fast-page: a burn rate of 14.4 would need 144 % bad events, \
+which is impossible
   8 |   - {name: ttft, classes: [short], signal: ttft, threshold: 5s, objective: 90%}
     |                                                                            ^^^
-    = rescaled to 9, which 90 % bad events reach
+    = rescaled to 9, which needs 90 %
 
 slos.yaml: OK: 30d over 2 classes: ttft (ttft within 5s for 90 %)
 """
     )
 
 
-def test_json_has_the_same_findings_for_a_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_same_findings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = MINIMAL.replace("period: 30d\n", "").replace("95%", "0%")
     assert check(folder, wrong, "--format", "json") == 2
     assert json.loads(capsys.readouterr().out) == [
@@ -240,15 +238,13 @@ def test_json_has_the_same_findings_for_a_program(folder: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("retention", ["15", "0s", "a while"])
-def test_a_retention_that_is_no_duration_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], retention: str
-) -> None:
+def test_an_invalid_retention_is_rejected(folder: Path, capsys: pytest.CaptureFixture[str], retention: str) -> None:
     assert check(folder, MINIMAL, "--retention", retention) == 2
     assert capsys.readouterr().err == (
         f"vllm-slo: --retention: {retention!r} is no duration; write a number with a unit, such as 15d or 52w\n"
     )
 
 
-def test_a_file_that_cannot_be_read_is_said_to_be(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alerts", "check", "nowhere.yaml", "--format", "json"]) == 2
     assert capsys.readouterr() == ("", "vllm-slo: nowhere.yaml: cannot be read: no such file or directory\n")

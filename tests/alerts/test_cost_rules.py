@@ -1,4 +1,4 @@
-"""What tokens and good requests cost, in promtool: the price of an hour over what was made in it."""
+"""The cost of tokens and good requests: the price of an hour over the counts of that hour."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +17,8 @@ SIDE = 'llm_completion_tokens_total{model="org/m",class="lilo",tenant="a"}'
 ENGINE = 'llm_engine_generation_tokens_total{engine="e:1",rank="0",model="org/m"}'
 VLLM = 'vllm:generation_tokens_total{engine="0",model_name="org/m"}'
 GOOD = 'llm_goodput_requests_total{model="org/m",class="siso",tenant="other"}'
-STEPS_OF_AN_HOUR = 12  # at a period of 30 days
-
-
-def costs(promtool: Promtool, cases: list[Case]) -> None:
-    promtool.test(cases, hour_price=HOUR_PRICE)
+STEPS_OF_AN_HOUR = 12
+"""At a period of 30 days."""
 
 
 def case(pace: Pace, series: Mapping[str, str], *, sidecar_is_up: bool = True) -> Case:
@@ -29,7 +26,7 @@ def case(pace: Pace, series: Mapping[str, str], *, sidecar_is_up: bool = True) -
 
 
 def expect_value(case: Case, pace: Pace, steps: float, name: str, value: float | None) -> None:
-    """`name`, over the last twelve steps, is `value` after so many steps, or is absent."""
+    """After `steps`, `name` over the last twelve steps is `value`, or absent."""
     window = spell_duration(STEPS_OF_AN_HOUR * pace.step)
     samples = {} if value is None else {f'{{window="{window}"}}': round(value, 6)}
     case.expect(pace.seconds(steps), f'round({name}{{window="{window}"}}, 0.000001)', samples)
@@ -39,14 +36,14 @@ def money(pace: Pace, steps: float) -> float:
     return HOUR_PRICE * pace.step * steps / 3600
 
 
-def test_a_million_tokens_cost_what_the_hour_costs_over_the_tokens_of_all(promtool: Promtool, pace: Pace) -> None:
+def test_the_price_of_a_million_tokens_is_money_over_all_tokens(promtool: Promtool, pace: Pace) -> None:
     n = pace.scrapes(20)
     each = case(pace, {RELAY: counter((300, n)), SIDE: counter((100, n)), GOOD: counter((2, n))})
     tokens, good = 400 * pace.scrapes(12), 2 * pace.scrapes(12)
     expect_value(each, pace, 18, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / tokens)
     expect_value(each, pace, 18, "llm_cost:per_good_request", money(pace, 12) / good)
     expect_value(each, pace, 18, "llm_cost:idle_money:increase", 0)
-    costs(promtool, [each])
+    promtool.test([each], hour_price=HOUR_PRICE)
 
 
 def test_without_traffic_a_price_is_absent_and_all_money_is_idle(promtool: Promtool, pace: Pace) -> None:
@@ -57,38 +54,39 @@ def test_without_traffic_a_price_is_absent_and_all_money_is_idle(promtool: Promt
         expect_value(each, pace, 18, "llm_cost:per_good_request", None)
         expect_value(each, pace, 18, "llm_cost:idle_money:increase", money(pace, 12))
         expect_value(each, pace, 18, "llm_cost:money:increase", money(pace, 12))
-        day = spell_duration(288 * pace.step)  # of which nineteen steps are recorded, the one at 0 among them
+        # Nineteen steps are recorded, including the one at 0.
+        day = spell_duration(288 * pace.step)
         total = f'round(llm_cost:money:increase{{window="{day}"}}, 0.000001)'
         each.expect(pace.seconds(18), total, {f'{{window="{day}"}}': round(money(pace, 19), 6)})
-    costs(promtool, [still, gone])
+    promtool.test([still, gone], hour_price=HOUR_PRICE)
 
 
-def test_idle_steps_are_paid_by_the_tokens_of_the_others(promtool: Promtool, pace: Pace) -> None:
-    """Three steps' worth of work, which four steps see: each waits for a scrape that is still under way."""
+def test_prices_include_idle_steps(promtool: Promtool, pace: Pace) -> None:
+    """Three steps of work appear in four steps, as each step waits for a scrape in progress."""
     work = counter((0, pace.scrapes(15)), (100, pace.scrapes(3)), (0, pace.scrapes(3)), start=5000)
     each = case(pace, {RELAY: work})
     expect_value(each, pace, 20, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / (100 * pace.scrapes(3)))
     expect_value(each, pace, 20, "llm_cost:idle_money:increase", money(pace, 8))
-    costs(promtool, [each])
+    promtool.test([each], hour_price=HOUR_PRICE)
 
 
-def test_requests_that_all_miss_their_slos_have_no_price_though_their_tokens_do(promtool: Promtool, pace: Pace) -> None:
+def test_without_good_requests_only_tokens_have_a_price(promtool: Promtool, pace: Pace) -> None:
     n = pace.scrapes(20)
     each = case(pace, {RELAY: counter((100, n)), GOOD: counter((0, n))})
     expect_value(each, pace, 18, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / (100 * pace.scrapes(12)))
     expect_value(each, pace, 18, "llm_cost:per_good_request", None)
-    costs(promtool, [each])
+    promtool.test([each], hour_price=HOUR_PRICE)
 
 
 @pytest.mark.parametrize(
     "growths, output_tokens",
     [
-        pytest.param({RELAY: 100, ENGINE: 130, VLLM: 130}, 100, id="the relay's count comes first"),
-        pytest.param({RELAY: 0, ENGINE: 130, VLLM: 130}, 130, id="the engine's, for traffic around the relay"),
-        pytest.param({VLLM: 130}, 130, id="vLLM's own, without a sidecar"),
+        pytest.param({RELAY: 100, ENGINE: 130, VLLM: 130}, 100, id="the relay before all others"),
+        pytest.param({RELAY: 0, ENGINE: 130, VLLM: 130}, 130, id="the engine for traffic that bypasses the relay"),
+        pytest.param({VLLM: 130}, 130, id="vLLM itself without a sidecar"),
     ],
 )
-def test_tokens_are_counted_once_by_whoever_saw_them(
+def test_tokens_are_counted_from_one_source(
     growths: Mapping[str, float], output_tokens: float, promtool: Promtool, pace: Pace
 ) -> None:
     series = {name: counter((growth, pace.scrapes(20))) for name, growth in growths.items()}
@@ -96,10 +94,10 @@ def test_tokens_are_counted_once_by_whoever_saw_them(
     expect_value(
         each, pace, 18, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / (output_tokens * pace.scrapes(12))
     )
-    costs(promtool, [each])
+    promtool.test([each], hour_price=HOUR_PRICE)
 
 
-def test_the_rules_with_a_price_are_good_rules_and_only_add_to_those_without(promtool: Promtool, spec: SloFile) -> None:
+def test_a_price_only_adds_rules(promtool: Promtool, spec: SloFile) -> None:
     priced = render(spec, hour_price=HOUR_PRICE)
     promtool.check(priced)
     assert priced.startswith(render(spec))
@@ -109,37 +107,23 @@ def test_the_rules_with_a_price_are_good_rules_and_only_add_to_those_without(pro
 def test_render_multiplies_the_price_by_the_gpus(tmp_path: Path) -> None:
     flags = ["alerts", "render", "--gpu-hour-price", "2.50", "--gpus", "4", "--out", str(tmp_path)]
     assert main(flags) == 0
-    assert "expr: vector(0.833333333333)\n" in (tmp_path / "rules.yaml").read_text()  # 10 an hour, in 5 minutes
+    # 10 an hour, in 5 minutes.
+    assert "expr: vector(0.833333333333)\n" in (tmp_path / "rules.yaml").read_text()
+
+
+NO_PRICE = "--gpu-hour-price: {} is not a price; write the price of one GPU hour, such as 2.50"
 
 
 @pytest.mark.parametrize(
     "flags, message",
     [
-        pytest.param(
-            ["--gpu-hour-price", "0"],
-            "--gpu-hour-price: 0 is no price; write what one GPU costs in an hour, such as 2.50",
-            id="nothing",
-        ),
-        pytest.param(
-            ["--gpu-hour-price=-1"],
-            "--gpu-hour-price: -1 is no price; write what one GPU costs in an hour, such as 2.50",
-            id="negative",
-        ),
-        pytest.param(
-            ["--gpu-hour-price", "nan"],
-            "--gpu-hour-price: nan is no price; write what one GPU costs in an hour, such as 2.50",
-            id="no number",
-        ),
-        pytest.param(
-            ["--gpu-hour-price", "2", "--gpus", "0"], "--gpus: 0 GPUs cost nothing; use 1 or more", id="no GPUs"
-        ),
-        pytest.param(
-            ["--gpus", "4"], "--gpus: there is no price of one; add --gpu-hour-price X", id="GPUs without a price"
-        ),
+        pytest.param(["--gpu-hour-price", "0"], NO_PRICE.format(0), id="zero"),
+        pytest.param(["--gpu-hour-price=-1"], NO_PRICE.format(-1), id="negative"),
+        pytest.param(["--gpu-hour-price", "nan"], NO_PRICE.format("nan"), id="not a number"),
+        pytest.param(["--gpu-hour-price", "2", "--gpus", "0"], "--gpus: 0 is too few; use 1 or more", id="no GPUs"),
+        pytest.param(["--gpus", "4"], "--gpus: needs a price; add --gpu-hour-price X", id="GPUs without a price"),
     ],
 )
-def test_a_wrong_price_is_refused_with_what_would_work(
-    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_price_is_rejected(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alerts", "render", "--out", "-", *flags]) == 2
     assert capsys.readouterr() == ("", f"vllm-slo: {message}\n")

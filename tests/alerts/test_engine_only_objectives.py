@@ -1,4 +1,4 @@
-"""Without a sidecar, each SLO is counted at a real bound or left out, and what vLLM cannot see is said."""
+"""Without a sidecar, each SLO is counted at a histogram bound or left out, and the limitations are stated."""
 
 import re
 import subprocess
@@ -16,8 +16,10 @@ from alerts.engine_only import CAVEAT, SupportedSlo, UnsupportedSlo, evaluate_sl
 from alerts.rule_file import render, rules
 from alerts.rule_groups import Alert, Recording
 from compose.cli import main
-from exporters.engines.vllm_buckets import NEWEST, OLDEST, order
+from exporters import signals
+from exporters.engines.vllm_buckets import NEWEST, OLDEST, histogram, order
 from exporters.slos import SHIPPED, Measure, Slo, load, loads
+from tests.support.promtool import ROOT
 from tests.support.slo_files import ENGINE_ONLY, engine_only
 
 SPEC = loads(ENGINE_ONLY)
@@ -38,15 +40,30 @@ def test_a_threshold_is_counted_at_the_nearest_bound_of_its_release(
             assert all(abs(bound - threshold) <= abs(other - threshold) + 1e-9 for other in histogram.bounds)
             assert snap(bound, histogram.bounds) == bound
         case (UnsupportedSlo(_, key, note),) if key == "threshold":
-            lies, nearest = re.search(r" lies (below|above) every .* ([\d.]+)s$", note).groups()  # type: ignore[union-attr]
-            assert threshold < float(nearest) if lies == "below" else threshold > float(nearest)
+            side, nearest = re.search(r" is (below|above) every .* ([\d.]+)s$", note).groups()  # type: ignore[union-attr]
+            assert threshold < float(nearest) if side == "below" else threshold > float(nearest)
         case (UnsupportedSlo(_, key),):
             assert (key, measure, order(version) < (0, 11, 0)) == ("signal", Measure.TPOT, True)
 
 
-def test_of_two_bounds_as_near_the_stricter_is_used() -> None:
+def test_of_two_equally_near_bounds_the_stricter_is_used() -> None:
     assert snap(0.25, (0.1, 0.2, 0.3)) == 0.2
     assert snap(0.26, (0.1, 0.2, 0.3)) == 0.3
+
+
+@pytest.mark.parametrize(
+    "row,signal", [("ttft", signals.ENGINE_TTFT), ("tpot", signals.ENGINE_TPOT), ("e2e", signals.ENGINE_DURATION)]
+)
+def test_the_docs_list_the_bounds(row: str, signal: signals.Signal) -> None:
+    text = (ROOT / "docs/alerts.md").read_text()
+    match = re.search(
+        rf"^\| `{row}`.* \| ([\d.]+) \| ([\d. ]+?)(?:; since ([\d.]+) also ([\d ]+))? \|$", text, re.MULTILINE
+    )
+    assert match
+    for version, listed in ((match[1], match[2]), (match[3] or match[1], f"{match[2]} {match[4] or ''}")):
+        family = histogram(signal, version)
+        assert family
+        assert family.bounds == tuple(map(float, listed.split()))
 
 
 SNAPPED = "{name: ttft, classes: [short, long], signal: ttft, threshold: 1s, objective: 95%}"
@@ -54,71 +71,72 @@ DECISIONS = [
     pytest.param(
         "threshold: 1s",
         "threshold: 4s",
-        "slos.yaml:8:67: note: slos[0].threshold: 4s is no bound of vllm:time_to_first_token_seconds, where the "
+        "slos.yaml:8:67: note: slos[0].threshold: 4s is not a bound of vllm:time_to_first_token_seconds, whose "
         "nearest are 2.5s and 5s = counted at 5s",
         id="between two bounds",
     ),
     pytest.param(
         "signal: ttft, threshold: 1s",
         "signal: queue, threshold: 50ms",
-        "slos.yaml:8:68: warning: slos[0].threshold: 0.05s lies below every bound of vllm:request_queue_time_seconds, "
-        "so it is left out = the nearest is 0.3s",
+        "slos.yaml:8:68: warning: slos[0].threshold: 0.05s is below every bound of vllm:request_queue_time_seconds, "
+        "so the SLO is left out = the nearest bound is 0.3s",
         id="below all bounds",
     ),
     pytest.param(
         "signal: ttft, threshold: 1s",
         "signal: ttft, threshold: 1h",
-        "slos.yaml:8:67: warning: slos[0].threshold: 3600s lies above every bound of vllm:time_to_first_token_seconds, "
-        "so it is left out = the nearest is 2560s",
+        "slos.yaml:8:67: warning: slos[0].threshold: 3600s is above every bound of vllm:time_to_first_token_seconds, "
+        "so the SLO is left out = the nearest bound is 2560s",
         id="above all bounds",
     ),
     pytest.param(
         "signal: ttft, threshold: 1s",
         "signal: itl_p95, threshold: 250ms",
-        "slos.yaml:8:50: warning: slos[0].signal: vLLM counts the gaps of all requests together and not those of each, "
-        "so itl_p95 is left out = tpot is what it counts for each request",
+        "slos.yaml:8:50: warning: slos[0].signal: vLLM counts token gaps of all requests together, so itl_p95 is left "
+        "out = use tpot, which it counts per request",
         id="gaps of one request",
     ),
     pytest.param(
         "signal: ttft, threshold: 1s",
         "signal: availability",
-        "slos.yaml:8:50: warning: slos[0].signal: vLLM counts only requests that finish, so availability would be "
-        "perfect in an outage and is left out = only the sidecar sees requests that are cut, refused or never answered",
+        "slos.yaml:8:50: warning: slos[0].signal: vLLM counts only requests that finish, so an outage would not lower "
+        "availability, and it is left out = only the sidecar measures requests that are aborted, rejected or never "
+        "answered",
         id="availability",
     ),
     pytest.param(
         "name: ttft, classes: [short, long]",
         "name: ttft, classes: [long]",
-        "slos.yaml:8:27: note: slos[0].classes: vLLM knows no classes, so requests of short are counted too",
-        id="a class without a promise",
+        "slos.yaml:8:27: note: slos[0].classes: vLLM does not distinguish classes, so requests of short are counted "
+        "too",
+        id="a class without an SLO",
     ),
     pytest.param(
         SNAPPED,
         SNAPPED.replace("short, long", "short") + "\n  - {name: t, classes: [long], signal: ttft, threshold: 5s, "
         "objective: 95%}",
-        "slos.yaml:8:27: warning: slos[0].classes: vLLM cannot tell its requests from those to which 't' promises "
-        "less, so it is left out = give all classes one promise, or run the sidecar",
-        id="a class with a lesser promise",
+        "slos.yaml:8:27: warning: slos[0].classes: vLLM cannot distinguish its requests from those of 't', whose "
+        "objective is weaker, so it is left out = use one objective for all classes, or run the sidecar",
+        id="a class with a weaker objective",
     ),
     pytest.param(
         "source: engine",
         "source: engine\ntenants: {allow: [a]}\nalerting: {per_tenant: true}",
-        "slos.yaml:5:11: warning: alerting: vLLM knows no tenants, so per_tenant is left out = only the sidecar tells "
-        "them apart",
+        "slos.yaml:5:11: warning: alerting: vLLM does not distinguish tenants, so per_tenant is ignored = run the "
+        "sidecar for it",
         id="tenants",
     ),
     pytest.param(
         "source: engine",
         "source: engine\nengine: {version: 0.5.4}",
-        "slos.yaml:4:9: mistake: engine: the bounds of vLLM 0.5.4 are not known = the oldest that are, are those of "
-        "0.6.6",
+        "slos.yaml:4:9: mistake: engine: the bounds of vLLM 0.5.4 are not known = the oldest known release is 0.6.6",
         id="too old",
     ),
 ]
 
 
 @pytest.mark.parametrize("right,wrong,finding", DECISIONS)
-def test_what_vllm_judges_otherwise_or_not_at_all_is_told_under_its_place(
+def test_check_reports_slos_that_vllm_counts_differently_or_not_at_all(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -142,9 +160,7 @@ def blocks(out: str) -> Iterator[str]:
         yield " = ".join([first, *(line.partition(" = ")[2] for line in rest if re.match(r" +=", line))])
 
 
-def test_a_file_without_anything_that_vllm_counts_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_vllm_cannot_count_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text(
         ENGINE_ONLY.replace("signal: ttft, threshold: 1s", "signal: availability").replace(
@@ -152,51 +168,51 @@ def test_a_file_without_anything_that_vllm_counts_is_refused(
         )
     )
     assert main(["alerts", "render", "--slos", str(path), "--out", "-"]) == 2
-    message = "slos: vLLM can count none of these by itself; add one on ttft, tpot or e2e, or run the sidecar"
+    message = "slos: vLLM alone counts none of these; add an SLO on ttft, tpot or e2e, or run the sidecar"
     assert capsys.readouterr() == ("", f"vllm-slo: {message}\n")
     assert main(["alerts", "check", str(path)]) == 2
 
 
-def test_flags_take_the_shipped_file_without_a_sidecar(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_select_vllm_as_the_source(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--source", "engine", "--vllm-version", "0.25.1"]
     assert main(["alerts", "render", *flags, "--out", "-"]) == 0
     text = capsys.readouterr().out
     assert text == render(replace(load(SHIPPED), source=SPEC.source, engine=engine_only("0.25.1").engine))
     assert main(["alerts", "render", *flags, "--out", "-", "--format", "prometheusrule"]) == 0
-    assert "No sidecar: counted by the histograms of vLLM 0.25.1" in capsys.readouterr().out
+    assert "No sidecar: counted from the histograms of vLLM 0.25.1" in capsys.readouterr().out
     assert main(["alerts", "explain", *flags]) == 0
-    assert "burned by: a request whose first token takes longer than 5s\n" in capsys.readouterr().out
+    assert "bad events: a request whose first token takes longer than 5s\n" in capsys.readouterr().out
     assert main(["alerts", "render", "--vllm-version", "newest", "--out", "-"]) == 2
     assert capsys.readouterr().err == (
-        "vllm-slo: --vllm-version: 'newest' is no release of vLLM; write its number, such as 0.25\n"
+        "vllm-slo: --vllm-version: 'newest' is not a release of vLLM; write its number, such as 0.25\n"
     )
 
 
-def test_the_head_of_the_file_says_how_each_slo_is_counted_and_what_is_not_seen() -> None:
+def test_the_comments_of_the_file_state_how_slos_are_counted_and_the_limitations() -> None:
     spec = loads(ENGINE_ONLY.replace("threshold: 1s", "threshold: 1200ms"))
     head = render(spec).partition("groups:")[0]
     assert max(map(len, head.splitlines())) <= 120
     assert (
         head
         == """\
-# Made by `vllm-slo alerts render` from the SLO file; change that file and render again.
+# Generated by `vllm-slo alerts render` from the SLO file. Do not edit; change the SLO file and render again.
 #
-# No sidecar: counted by the histograms of vLLM 0.33.0, scraped as the job vllm.
-# - ttft: 1.2s is no bound of vllm:time_to_first_token_seconds, where the nearest are 1s and 2.5s; counted at 1s.
+# No sidecar: counted from the histograms of vLLM 0.33.0, scraped as job vllm.
+# - ttft: 1.2s is not a bound of vllm:time_to_first_token_seconds, whose nearest are 1s and 2.5s; counted at 1s.
 # - e2e: 30s is a bound of vllm:e2e_request_latency_seconds, so it is counted exactly.
-# What vLLM cannot tell, and so these rules do not know:
-# - Classes and tenants: each SLO counts all requests of a model, streams or not, as class="all".
-# - Requests that are refused, aborted or never answered: they are in no count and burn no budget, but for first tokens
-#   that came before. Where nothing is answered any more, LLMEngineDown and LLMEngineStalled page, and no SLO.
-# - Joint goodput. Of N requests, g1 of which are good for one SLO and g2 for another, max(0, g1 + g2 - N) to min(g1,
-#   g2) are good for both. Recorded as shares of N: llm_goodput:ratio_at_least and llm_goodput:ratio_at_most; with more
-#   SLOs, 1 less all their error ratios, and 1 less the largest.
-# - Rejections, client errors, work that helps nobody: no alert.
+# Limitations of the counts of vLLM:
+# - No classes or tenants: each SLO counts all requests of a model, also unary, as class="all".
+# - Requests that are rejected, aborted or never answered are not counted and burn no budget, except for first tokens
+#   sent before. In a total outage, LLMEngineDown and LLMEngineStalled page, and no SLO does.
+# - Only bounds of joint goodput: if g1 of N requests meet one SLO and g2 another, max(0, g1 + g2 - N) to min(g1, g2)
+#   meet both. The bounds are recorded as shares of N: llm_goodput:ratio_at_least is 1 minus the sum of all error
+#   ratios, llm_goodput:ratio_at_most is 1 minus the largest.
+# - No alerts on rejections, client errors or throughput without goodput.
 """
     )
 
 
-def test_every_alert_on_a_budget_says_how_it_was_counted_and_what_is_not_seen() -> None:
+def test_burn_alerts_state_how_they_are_counted_and_the_limitations() -> None:
     spec = loads(ENGINE_ONLY.replace("threshold: 1s", "threshold: 1200ms"))
     alerts = [rule for group in rules(spec) for rule in group.rules if isinstance(rule, Alert)]
     notes = {each.slo.name: each.note for each in evaluate_slos(spec) if isinstance(each, SupportedSlo)}
@@ -213,14 +229,14 @@ def test_every_alert_on_a_budget_says_how_it_was_counted_and_what_is_not_seen() 
     }
 
 
-def test_no_rule_asks_for_what_only_a_sidecar_knows() -> None:
+def test_no_rule_reads_series_of_the_sidecar() -> None:
     all_rules = [rule for group in rules(SPEC) for rule in group.rules]
     recorded = {rule.series.name for rule in all_rules if isinstance(rule, Recording)}
     for rule in all_rules:
         assert set(re.findall(r"\bllm_[\w:]+", rule.expr)) <= recorded
 
 
-def test_the_same_file_gives_the_same_bytes_in_any_process() -> None:
+def test_equal_files_render_to_equal_bytes_in_every_process() -> None:
     program = "import sys; from alerts import rule_file; from exporters import slos; "
     program += "print(rule_file.render(slos.loads(sys.stdin.read())))"
     outputs = {

@@ -1,4 +1,4 @@
-"""`vllm-slo alerts explain` says when a tier fires, and it fires then."""
+"""Each tier fires at the time that `vllm-slo alerts explain` states."""
 
 import json
 import math
@@ -16,16 +16,14 @@ from compose.cli import main
 from exporters.signals import Outcome, Verdict
 from exporters.slos import SHIPPED, Measure, Rejected, Slo, SloFile, Unary, load
 from exporters.verdicts import Ending, Judge, Story, charges, judge_story
+from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 
 TIMEOUT = 60.0
 
 
 def fires_as_explained(spec: SloFile, name: str, rate: float, bad_ratio: float) -> Case:
-    """Days of good traffic, then a burn: each tier is silent before its time, and fires one evaluation later.
-
-    promtool has one interval for all groups: a step.
-    """
+    """Days of good traffic, then a burn: each tier is silent before its time, and fires one evaluation later."""
     pace, slo = Pace(spec), next(slo for slo in spec.slos if slo.name == name)
     lengths = detections(spec, slo, rate)
     times = [(each.tier, each.at_all_bad if bad_ratio == 1 else each.at_twice_budget) for each in lengths]
@@ -34,20 +32,20 @@ def fires_as_explained(spec: SloFile, name: str, rate: float, bad_ratio: float) 
     per_scrape = rate * spec.scrape_interval
     case = Case(spec, pace.slo_events((begun, per_scrape, 0), (burning, per_scrape, bad_ratio), slo=name), pace.step)
     for tier, time in times:
-        firing = f'sum by (slo) (ALERTS{{alertname="LLMErrorBudgetBurn",alertstate="firing",tier="{tier.name}"}})'
+        alerts = firing("LLMErrorBudgetBurn", "slo", tier=tier.name)
         if time is None:
-            case.expect(pace.seconds(begun + burning), firing, {})
+            case.expect(pace.seconds(begun + burning), alerts, {})
             continue
         sooner = tier.bad_ratio(slo) / bad_ratio * further_back(spec, tier)
         before = math.ceil((time - sooner) / pace.step) - 1
         after = math.ceil((time + spec.scrape_interval) / pace.step)
-        case.expect(pace.seconds(begun + before), firing, {})
-        case.expect(pace.seconds(begun + after), firing, {f'{{slo="{name}"}}': 1})
+        case.expect(pace.seconds(begun + before), alerts, {})
+        case.expect(pace.seconds(begun + after), alerts, {f'{{slo="{name}"}}': 1})
     return case
 
 
 def further_back(spec: SloFile, tier: Tier) -> float:
-    """How much longer a window made of steps or dozens can be than its name; a time is said for the longest."""
+    """The seconds by which a window of steps or dozens can exceed its length; `explain` states the longest time."""
     lengths = windows(spec)
     return 0.0 if tier.long in lengths.direct else lengths.step if tier.long in lengths.of_steps else lengths.dozen
 
@@ -62,21 +60,22 @@ def further_back(spec: SloFile, tier: Tier) -> float:
         pytest.param("compose/slos.yaml", "ttft", 10, 1, id="95 % in an outage of the lab"),
     ],
 )
-def test_a_tier_fires_when_it_is_said_to(
+def test_a_tier_fires_at_its_stated_time(
     promtool: Promtool, file: str, name: str, rate: float, bad_ratio: float
 ) -> None:
     promtool.test([fires_as_explained(load(ROOT / file), name, rate, bad_ratio)])
 
 
-def test_a_rescaled_tier_fires_when_it_is_said_to(promtool: Promtool, loose: SloFile) -> None:
+def test_a_rescaled_tier_fires_at_its_stated_time(promtool: Promtool, loose: SloFile) -> None:
     promtool.test([fires_as_explained(loose, "ttft", 10, 1)])
 
 
 @pytest.mark.parametrize("unary", list(Unary))
 @pytest.mark.parametrize("rejected", list(Rejected))
 @pytest.mark.parametrize("measure", list(Measure))
-def test_a_budget_burns_by_what_is_said_to_burn_it(measure: Measure, rejected: Rejected, unary: Unary) -> None:
-    limit = None if measure is Measure.AVAILABILITY else 2 * TIMEOUT  # so that no deadline falls with the timeout
+def test_the_listed_causes_are_bad_events(measure: Measure, rejected: Rejected, unary: Unary) -> None:
+    # So that no deadline coincides with the timeout.
+    limit = None if measure is Measure.AVAILABILITY else 2 * TIMEOUT
     slo = Slo(
         name="x",
         classes=("siso",),
@@ -97,7 +96,7 @@ def test_a_budget_burns_by_what_is_said_to_burn_it(measure: Measure, rejected: R
     assert ("a 429 or 503" in causes) == (ends(Outcome.REJECTED, 1.0) is Verdict.BAD)
     assert ends(Outcome.TRUNCATED, 2.0) is Verdict.BAD
     late_break = ends(Outcome.TRUNCATED, 2.0, first_token=1.0)
-    assert late_break is (Verdict.GOOD if "of the engine before it" in causes else Verdict.BAD)
+    assert late_break is (Verdict.GOOD if "broken stream before it" in causes else Verdict.BAD)
     if "a stream" in causes:
         slow_unary = ends(Outcome.OK, 3 * TIMEOUT, stream=False)
         assert slow_unary is (Verdict.BAD if "a unary request that takes longer than 2m" in causes else None)
@@ -114,26 +113,26 @@ def test_the_table_has_a_block_for_each_slo_and_fits_in_80_columns(loose: SloFil
     text = explained(loose, 1.0)
     assert max(map(len, text.splitlines())) <= 80
     assert text.startswith("""\
-Steady traffic of 1 events/s in a class; times from the first bad event.
+At a steady 1 events/s per class. Times count from the first bad event.
 
 ttft: ttft within 5s for 90 % of siso, liso
-burned by: a stream whose first token takes longer than 5s; an error, a timeout
-or a broken stream of the engine before it; a 429 or 503
-tier        long / short burn rate bad over at 100 % bad at 2 x budget least bad
-fast-page   1h / 5m             9*     90 %          54m         never      3241
-slow-page   6h / 30m             6     60 %        3h39m         never     12961
-fast-ticket 1d / 2h              3     30 %        7h30m         never     25921
-slow-ticket 3d / 6h              1     10 %        7h18m      1d12h30m     25921
-* rescaled, as no outage could reach the published rate
-smallest incident seen: 3241 bad events, an outage of 54m (fast-page)
+bad events: a stream whose first token takes longer than 5s; an engine error,
+timeout or broken stream before it; a 429 or 503
+tier        long / short burn rate bad above at 100 % bad at 2 x budget min bad
+fast-page   1h / 5m             9*      90 %          54m         never    3241
+slow-page   6h / 30m             6      60 %        3h39m         never   12961
+fast-ticket 1d / 2h              3      30 %        7h30m         never   25921
+slow-ticket 3d / 6h              1      10 %        7h18m      1d12h30m   25921
+* rescaled: even an outage could not reach the published burn rate
+smallest detected incident: 3241 bad events, an outage of 54m (fast-page)
 
 """)
 
 
-def test_traffic_too_thin_for_every_tier_is_said_to_be(loose: SloFile) -> None:
+def test_too_little_traffic_for_every_tier_is_stated(loose: SloFile) -> None:
     text = explained(loose, 0.0001)
     assert text.count("too few") == 4 * 2 * len(loose.slos)
-    assert "smallest incident seen: none by these tiers; see LLMErrorBudgetLowTraffic below\n" in text
+    assert "smallest detected incident: none; see LLMErrorBudgetLowTraffic below\n" in text
 
 
 def test_json_has_seconds_and_shares() -> None:
@@ -159,12 +158,10 @@ def test_json_has_seconds_and_shares() -> None:
 
 
 @pytest.mark.parametrize("rate", ["0", "-1", "nan", "inf"])
-def test_a_rate_that_is_none_is_refused(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_rate_is_rejected(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alerts", "explain", f"--rate={rate}"]) == 2
-    assert capsys.readouterr() == (
-        "",
-        f"vllm-slo: --rate: {rate} events a second burn nothing; write a rate, such as 0.5\n",
-    )
+    message = f"vllm-slo: --rate: {rate} is not a rate; write events per second above 0, such as 0.5\n"
+    assert capsys.readouterr() == ("", message)
 
 
 def test_the_command_explains_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,4 +170,4 @@ def test_the_command_explains_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["alerts", "explain", str(path), "--format", "json", "--rate", "2"]) == 0
     assert capsys.readouterr().out == as_json(load(path), 2.0) + "\n"
     assert main(["alerts", "explain", str(path)]) == 0
-    assert capsys.readouterr().out.startswith("Steady traffic of 1 events/s")
+    assert capsys.readouterr().out.startswith("At a steady 1 events/s per class.")

@@ -1,9 +1,8 @@
-"""The schema that editors read agrees with the reader: the same keys and defaults, and what it refuses is refused."""
+"""The JSON Schema agrees with the reader of SLO files: the same keys and defaults, and the same rejected values."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -14,14 +13,12 @@ from hypothesis import strategies as st
 from alerts import json_schema
 from compose.cli import main
 from exporters import yaml_reader
-from exporters.quantities import parse_duration, spell_duration
 from exporters.slos import SHIPPED, loads
 from exporters.yaml_reader import FileError
 from tests.support.promtool import ROOT
 from tests.support.slo_files import MINIMAL, MISTAKES
 
 SCHEMA: dict[str, Any] = json.loads(json_schema.render())
-COMMITTED = ROOT / "alerts/generated/slos.schema.json"
 
 EVERY_KEY = """\
 version: 1
@@ -46,10 +43,10 @@ alerting:
 
 
 def fits(rules: Any, value: Any) -> bool:
-    """Whether `value` is valid under the words of JSON Schema that ours uses; an unknown one is a KeyError."""
+    """Whether `value` is valid under the JSON Schema keywords in use; an unknown keyword is a KeyError."""
     if isinstance(rules, bool):
         return rules
-    return all(WORDS[word](rules, expected, value) for word, expected in rules.items())
+    return all(KEYWORDS[keyword](rules, expected, value) for keyword, expected in rules.items())
 
 
 def is_a(kind: str, value: Any) -> bool:
@@ -63,7 +60,7 @@ def conditional(rules: Any, condition: Any, value: Any) -> bool:
     return fits(rules["then" if fits(condition, value) else "else"], value)
 
 
-WORDS: dict[str, Any] = {
+KEYWORDS: dict[str, Any] = {
     **dict.fromkeys(
         ("$schema", "$comment", "title", "description", "default", "then", "else"),
         lambda _rules, _expected, _value: True,
@@ -86,8 +83,9 @@ WORDS: dict[str, Any] = {
 }
 
 
-def test_the_committed_schema_is_what_the_types_give() -> None:
-    assert COMMITTED.read_text(encoding="utf-8") == json_schema.render(), "run: vllm-slo alerts schema"
+def test_the_committed_schema_is_up_to_date() -> None:
+    committed = ROOT / "alerts/generated/slos.schema.json"
+    assert committed.read_text(encoding="utf-8") == json_schema.render(), "run: vllm-slo alerts schema"
 
 
 @pytest.mark.parametrize("path", [SHIPPED, ROOT / "compose/slos.yaml"], ids=["alerts", "compose"])
@@ -100,7 +98,7 @@ def test_a_file_with_every_key_is_valid_and_read() -> None:
     assert fits(SCHEMA, yaml.safe_load(EVERY_KEY))
 
 
-# What one place must know of another, and what YAML has settled before a schema looks: `alerts check` sees these.
+# Mistakes across keys, and mistakes that a YAML parser resolves before validation; `alerts check` reports these.
 BEYOND_A_SCHEMA = {
     "period too short for its scrapes",
     "key given twice",
@@ -111,23 +109,25 @@ BEYOND_A_SCHEMA = {
 
 
 @pytest.mark.parametrize("right,wrong,_message", MISTAKES)
-def test_a_mistake_of_form_is_refused(right: str, wrong: str, _message: str, request: pytest.FixtureRequest) -> None:
+def test_a_structural_mistake_is_rejected(
+    right: str, wrong: str, _message: str, request: pytest.FixtureRequest
+) -> None:
     value = yaml.safe_load(MINIMAL.replace(right, wrong, 1))
     assert fits(SCHEMA, yaml.safe_load(MINIMAL))
     assert fits(SCHEMA, value) == (request.node.callspec.id in BEYOND_A_SCHEMA)
 
 
-def test_every_key_of_the_reader_is_in_the_schema_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_schema_has_exactly_the_keys_of_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     keys_read: dict[str, tuple[set[str], set[str]]] = {}
     read = yaml_reader.Node.fields
 
-    def listen(
+    def record(
         node: yaml_reader.Node, known_keys: Iterable[str], required: Iterable[str] = ()
     ) -> dict[str, yaml_reader.Node]:
         keys_read[re.sub(r"\[\d+\]", "[]", node.path)] = set(known_keys), set(required)
         return read(node, known_keys, required)
 
-    monkeypatch.setattr(yaml_reader.Node, "fields", listen)
+    monkeypatch.setattr(yaml_reader.Node, "fields", record)
     loads(EVERY_KEY)
     assert dict(mappings("", SCHEMA)) == keys_read
 
@@ -141,33 +141,28 @@ def mappings(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[s
             yield from mappings(f"{path}.{key}" if path else key, value)
 
 
-def test_the_defaults_are_the_readers() -> None:
-    least = loads(MINIMAL.replace("scrape_interval: 15s\n", ""))
-    defaults = {key: rules["default"] for key, rules in SCHEMA["properties"].items() if "default" in rules}
-    assert defaults == {
-        "scrape_interval": spell_duration(least.scrape_interval),
-        "first_token_timeout": spell_duration(least.first_token_timeout),
-        "trust_request_start": least.trust_request_start,
-        "source": least.source,
+def written_out(rules: Mapping[str, Any], value: Any) -> Any:
+    """The value with every default of the schema as an explicit key."""
+    if "items" in rules:
+        return [written_out(rules["items"], item) for item in value]
+    if "properties" not in rules:
+        return value
+    return {
+        key: written_out(each, value.get(key, each.get("default", {})))
+        for key, each in rules["properties"].items()
+        if key in value or "default" in each or "properties" in each
     }
-    assert SCHEMA["properties"]["engine"]["properties"]["job"]["default"] == least.engine.job
-    inner = SCHEMA["properties"]
-    assert inner["tenants"]["properties"]["header"]["default"] == least.tenants.header
-    assert inner["tenants"]["properties"]["allow"]["default"] == list(least.tenants.allow)
-    slo = inner["slos"]["items"]["properties"]
-    assert (slo["unary"]["default"], slo["rejected"]["default"]) == (least.slos[0].unary, least.slos[0].rejected)
-    guards = inner["alerting"]["properties"]
-    assert {key: rules["default"] for key, rules in guards["min_events"]["properties"].items()} == asdict(
-        least.alerting.min_events
-    )
-    assert guards["min_bad"]["default"] == least.alerting.min_bad
-    assert guards["per_tenant"]["default"] == least.alerting.per_tenant
-    assert parse_duration(guards["cold_start"]["default"]) == least.alerting.cold_start
 
 
-def test_the_readme_explains_every_key_with_its_default() -> None:
-    readme = (ROOT / "alerts/README.md").read_text(encoding="utf-8")
-    tables = readme.partition("## The SLO file")[2].partition("### Check it")[0]
+def test_an_explicit_default_changes_nothing() -> None:
+    least = yaml.safe_load(MINIMAL.replace("scrape_interval: 15s\n", ""))
+    explicit = written_out(SCHEMA, least)
+    assert explicit["alerting"]["min_events"] == {"page": 50, "ticket": 100}
+    assert loads(json.dumps(explicit)) == loads(json.dumps(least))
+
+
+def test_the_docs_explain_every_key_with_its_default() -> None:
+    tables = (ROOT / "docs/slo-file.md").read_text(encoding="utf-8").partition("## Check")[0]
     prefixes = {"key": "", "key of a class": "classes[].", "key of an SLO": "slos[]."}
     documented: dict[str, str] = {}
     prefix = ""
@@ -182,6 +177,8 @@ def test_the_readme_explains_every_key_with_its_default() -> None:
     assert {key for key, default in documented.items() if default == "required"} == {
         key for key, (_, required) in declared.items() if required
     }
+    with_default = {key for key, (default, _) in declared.items() if default not in (None, [])}
+    assert {key for key, default in documented.items() if "`" in default} == with_default
     for key, (default, _) in declared.items():
         if default is not None:
             text = f"`{default if isinstance(default, str) else json.dumps(default)}`" if default != [] else "none"
@@ -189,7 +186,7 @@ def test_the_readme_explains_every_key_with_its_default() -> None:
 
 
 def leaves(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[Any, bool]]]:
-    """Each key that holds no mapping: its default, and whether it is required."""
+    """Each key whose value is not a mapping: its default, and whether it is required."""
     for key, value in rules["properties"].items():
         inner = f"{path}{key}"
         if "properties" in value:
@@ -200,38 +197,25 @@ def leaves(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[Any
             yield from leaves(f"{inner}[].", items)
 
 
+KEYS = SCHEMA["properties"]
+CLASS_KEYS, SLO_KEYS = (KEYS[key]["items"]["properties"] for key in ("classes", "slos"))
+SLO = "slos: [{{name: a, classes: [short], signal: availability, objective: {}}}]"
 PATTERNS = [
-    pytest.param(SCHEMA["properties"]["period"], "first_token_timeout: {}", id="duration"),
-    pytest.param(SCHEMA["properties"]["tenants"]["properties"]["header"], "tenants: {{header: {}}}", id="header"),
-    pytest.param(
-        SCHEMA["properties"]["engine"]["properties"]["version"],
-        "engine: {{version: {}}}",
-        id="version",
-    ),
-    pytest.param(
-        SCHEMA["properties"]["classes"]["items"]["properties"]["name"],
-        "classes: [{{name: {}}}, {{name: short}}]",
-        id="name",
-    ),
-    pytest.param(
-        SCHEMA["properties"]["classes"]["items"]["properties"]["max_tokens"],
-        "classes: [{{name: short, max_tokens: {}}}]",
-        id="bound",
-    ),
-    pytest.param(
-        SCHEMA["properties"]["slos"]["items"]["properties"]["objective"],
-        "slos: [{{name: a, classes: [short], signal: availability, objective: {}}}]",
-        id="objective",
-    ),
+    pytest.param(KEYS["period"], "first_token_timeout: {}", id="duration"),
+    pytest.param(KEYS["tenants"]["properties"]["header"], "tenants: {{header: {}}}", id="header"),
+    pytest.param(KEYS["engine"]["properties"]["version"], "engine: {{version: {}}}", id="version"),
+    pytest.param(CLASS_KEYS["name"], "classes: [{{name: {}}}, {{name: short}}]", id="name"),
+    pytest.param(CLASS_KEYS["max_tokens"], "classes: [{{name: short, max_tokens: {}}}]", id="bound"),
+    pytest.param(SLO_KEYS["objective"], SLO, id="objective"),
 ]
 
 
 @pytest.mark.parametrize("rules,place", PATTERNS)
 @given(data=st.data())
-def test_a_text_fits_its_pattern_just_when_it_is_read(
+def test_a_pattern_accepts_exactly_the_values_that_the_reader_accepts(
     rules: Mapping[str, Any], place: str, data: st.DataObject
 ) -> None:
-    """Texts like a valid one, with a letter or two changed."""
+    """Valid values with one or two characters changed."""
     alphabet = st.sampled_from("0123459.%<>= mshdwkx-_")
     text = data.draw(
         st.sampled_from(
@@ -254,7 +238,7 @@ def is_read(document: Mapping[str, Any]) -> bool:
     return True
 
 
-def test_the_command_writes_it(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+def test_the_command_writes_the_schema(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     assert main(["alerts", "schema", "--out", "-"]) == 0
     assert capsys.readouterr().out == json_schema.render()
     assert main(["alerts", "schema", "--out", str(tmp_path / "deep")]) == 0

@@ -1,4 +1,4 @@
-"""prometheus-operator gets the same groups as Prometheus, under a name and the labels that select it."""
+"""The PrometheusRule for prometheus-operator has the groups of the rule file, a name and labels."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from exporters.slos import SHIPPED, load
 OPERATOR = ["alerts", "render", "--format", "prometheusrule"]
 
 
-def test_the_operator_gets_the_same_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_object_has_the_groups_of_the_rule_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--name", "llm.slo-1", "--label", "release=kube-prometheus-stack", "--label", "example.com/team="]
     assert main([*OPERATOR, *words, "--out", str(tmp_path)]) == 0
     path = tmp_path / "prometheusrule.yaml"
@@ -31,9 +31,12 @@ def test_the_operator_gets_the_same_groups(tmp_path: Path, capsys: pytest.Captur
     assert plain["groups"]
 
 
-def test_a_name_is_there_without_flags_and_labels_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_flags_there_is_a_name_and_no_labels(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*OPERATOR, "--out", "-"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["metadata"] == {"name": "vllm-slo"}
+
+
+NO_LABEL = "--label: {!r} is not a valid Kubernetes label; write KEY=VALUE, such as release=kube-prometheus-stack"
 
 
 @pytest.mark.parametrize(
@@ -41,30 +44,20 @@ def test_a_name_is_there_without_flags_and_labels_are_not(capsys: pytest.Capture
     [
         pytest.param(
             [*OPERATOR, "--name", "My_Rules"],
-            "--name: 'My_Rules' is no name of a Kubernetes object; use lower-case letters, digits, - and ., beginning "
-            "and ending with a letter or digit",
+            "--name: 'My_Rules' is not a valid Kubernetes object name; use lower-case letters, digits, - and ., with a "
+            "letter or digit first and last",
             id="name",
         ),
-        pytest.param(
-            [*OPERATOR, "--label", "release"],
-            "--label: 'release' is no label of a Kubernetes object; write KEY=VALUE, such as "
-            "release=kube-prometheus-stack",
-            id="label without a value",
-        ),
-        pytest.param(
-            [*OPERATOR, "--label", "release=a b"],
-            "--label: 'release=a b' is no label of a Kubernetes object; write KEY=VALUE, such as "
-            "release=kube-prometheus-stack",
-            id="value with a blank",
-        ),
+        pytest.param([*OPERATOR, "--label", "release"], NO_LABEL.format("release"), id="label without a value"),
+        pytest.param([*OPERATOR, "--label", "release=a b"], NO_LABEL.format("release=a b"), id="value with a blank"),
         pytest.param(
             ["alerts", "render", "--label", "a=b"],
-            "--name, --label: a plain rule file has neither; add --format prometheusrule",
-            id="labels of a plain file",
+            "--name, --label: only a PrometheusRule has these; add --format prometheusrule",
+            id="label of a plain file",
         ),
     ],
 )
-def test_what_kubernetes_would_refuse_is_refused(
+def test_names_and_labels_that_kubernetes_rejects_are_rejected(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*words, "--out", "-"]) == 2

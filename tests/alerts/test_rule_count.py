@@ -1,16 +1,20 @@
-"""What the rules cost is a formula of what the file names, and is the one that the README states."""
+"""The number of rules and series follows the formulas in docs/alerts.md."""
+
+import re
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert
+from exporters.quantities import spell_duration
 from exporters.slos import SloFile, load, loads
 from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
 
+DOCS = ROOT / "docs/alerts.md"
 SHIPPED = load(ROOT / "alerts/slos.yaml")
 WEIGHT_OF_AN_SLO, WEIGHT_OF_A_CLASS = 39, 30
-"""Series that are recorded for each model: for each class of each SLO, and for each class."""
+"""Recorded series per model: for each class of each SLO, and for each class."""
 
 
 def pairs(spec: SloFile) -> int:
@@ -45,7 +49,7 @@ def spec_of_size(slos: int, classes: int, tenants: int, per_tenant: bool) -> Slo
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 50), st.booleans())
-def test_rules_grow_with_slos_and_classes_and_never_with_models_or_tenants(
+def test_the_number_of_rules_depends_only_on_slos_and_classes(
     slos: int, classes: int, tenants: int, per_tenant: bool
 ) -> None:
     spec = spec_of_size(slos, classes, tenants, per_tenant)
@@ -55,21 +59,21 @@ def test_rules_grow_with_slos_and_classes_and_never_with_models_or_tenants(
     assert len(all_rules) - alerts == 79 + constants(spec) + (12 if per_tenant else 0)
 
 
-def test_recorded_series_grow_with_models_and_what_the_file_names(promtool: Promtool) -> None:
-    """All windows are there once a dozen of steps is full, and every series has had events."""
+def test_recorded_series_grow_with_models_classes_slos_and_tenants(promtool: Promtool) -> None:
+    """After a complete dozen of steps with events on every series, all windows exist."""
     text = (ROOT / "alerts/slos.yaml").read_text().replace("per_tenant: false", "per_tenant: true")
     spec = loads(text.replace("allow: []", "allow: [a, b]"))
     pace, models, steps = Pace(spec), ("org/m", "org/n"), 23
-    grows = counter((10, pace.scrapes(steps)))
+    growth = counter((10, pace.scrapes(steps)))
     series = {
-        f'{name}{{model="{model}",class="{cls}",slo="{slo.name}",tenant="{tenant}"}}': grows
+        f'{name}{{model="{model}",class="{cls}",slo="{slo.name}",tenant="{tenant}"}}': growth
         for name in ("llm_slo_events_total", "llm_slo_bad_events_total")
         for model in models
         for slo in spec.slos
         for cls in slo.classes
         for tenant in spec.tenant_names
     } | {
-        f'{name}{{model="{model}",class="{cls}",tenant="a"}}': grows
+        f'{name}{{model="{model}",class="{cls}",tenant="a"}}': growth
         for name in ("llm_goodput_events_total", "llm_goodput_requests_total")
         for model in models
         for cls in classes_with_slos(spec)
@@ -81,8 +85,15 @@ def test_recorded_series_grow_with_models_and_what_the_file_names(promtool: Prom
     promtool.test([case.expect(pace.seconds(steps), 'count({__name__=~"llm_slo_tenant:.*"})', {"{}": each})])
 
 
-def test_the_readme_states_these_figures() -> None:
-    readme = (ROOT / "alerts/README.md").read_text()
-    assert f"{WEIGHT_OF_AN_SLO} x pairs + {WEIGHT_OF_A_CLASS} x classes" in readme
-    assert "79 + constants" in readme
-    assert "18 + 6 x SLOs" in readme
+def test_the_docs_list_all_groups_with_their_intervals() -> None:
+    rows = re.findall(r"^\| ([a-z ]+) \| .* \| (\d+) ([smh]) \|$", DOCS.read_text(), re.MULTILINE)
+    groups = rules(spec_of_size(slos=1, classes=1, tenants=1, per_tenant=True))
+    intervals = {group.name.removeprefix("vllm-slo-"): spell_duration(group.interval) for group in groups}
+    assert {name.replace(" ", "-"): number + unit for name, number, unit in rows} == intervals
+
+
+def test_the_docs_state_these_formulas() -> None:
+    text = DOCS.read_text()
+    assert f"{WEIGHT_OF_AN_SLO} x pairs + {WEIGHT_OF_A_CLASS} x classes" in text
+    assert "79 + constants" in text
+    assert "18 + 6 x SLOs" in text

@@ -1,13 +1,15 @@
-"""Tiers and windows follow from the period, and can always fire."""
+"""Tiers and windows are derived from the period, and every tier can fire."""
+
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.burn_alerts import rescaled
 from alerts.recording_windows import windows
 from alerts.tiers import Severity, fit, tiers
-from exporters.slos import Measure, Slo, SloFile, load
+from exporters.quantities import number, spell_duration
+from exporters.slos import Measure, Slo, load
 from tests.support.promtool import ROOT
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -27,6 +29,16 @@ def test_thirty_days_give_the_published_table(
 ) -> None:
     tier = next(each for each in tiers(30 * DAY) if each.name == name)
     assert (tier.severity, tier.long, tier.short, tier.factor) == (severity, long, short, factor)
+
+
+def test_the_docs_have_this_table() -> None:
+    rows = (
+        f"| {tier.name} | {tier.severity} | {tier.share:.0%} "
+        f"| {spell_duration(tier.long)} / {spell_duration(tier.short)} | {number(tier.factor)} |"
+        for tier in tiers(30 * DAY)
+    )
+    text = re.sub(r"(\d) (?=[%mhd])", r"\1", (ROOT / "docs/alerts.md").read_text())
+    assert "\n".join(rows) in text
 
 
 @given(st.floats(12 * HOUR, 400 * DAY))
@@ -50,12 +62,3 @@ def test_the_labs_file_pages_on_sixty_and_five_seconds() -> None:
     assert lengths.of_steps == (120, 360)
     assert lengths.of_dozens == (1440, 4320, 43200)
     assert lengths.step == 5
-
-
-def test_a_rescaled_tier_says_so(loose: SloFile) -> None:
-    assert rescaled(loose) == (
-        (
-            "slo ttft, tier fast-page: a burn rate of 14.4 would take 144 % bad events, which cannot be; "
-            "rescaled to 9, which 90 % bad events reach"
-        ),
-    )

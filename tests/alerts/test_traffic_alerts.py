@@ -1,28 +1,25 @@
-"""Requests that no SLO counts, and work that helps nobody: each alert fires, is silent on less, and ends."""
+"""Client errors, rejections and throughput without goodput: each alert fires, stays silent on less, and ends."""
 
 from collections.abc import Mapping
 
 import pytest
 
 from exporters.slos import load
+from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
 
 CLIENT, REJECTED, BUSY = "LLMClientErrorSurge", "LLMRejectionSurge", "LLMBusyButUseless"
-Story = tuple[tuple[float, float, float], ...]
+Phases = tuple[tuple[float, float, float], ...]
 
 
-def ended(pace: Pace, outcome: str, phases: Story, instance: str = "s:1", model: str = "org/m") -> dict[str, str]:
-    """Requests that end as `ok` and as `outcome`; a phase is steps, requests per scrape, share of the latter."""
+def ended(pace: Pace, outcome: str, phases: Phases, instance: str = "s:1", model: str = "org/m") -> dict[str, str]:
+    """Requests that end as `ok` and as `outcome`; a phase is steps, requests per scrape, share of `outcome`."""
     labels = f'model="{model}",class="siso",tenant="other",stream="true",instance="{instance}"'
     runs = [(pace.scrapes(steps), each, share) for steps, each, share in phases]
     return {
         f'llm_requests_total{{{labels},outcome="ok"}}': counter(*((each * (1 - part), n) for n, each, part in runs)),
         f'llm_requests_total{{{labels},outcome="{outcome}"}}': counter(*((each * part, n) for n, each, part in runs)),
     }
-
-
-def severities(alert: str) -> str:
-    return f'count by (severity) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
 
 
 @pytest.mark.parametrize(
@@ -40,44 +37,38 @@ def test_a_surge_fires_by_its_share_and_ends(
 ) -> None:
     series = ended(pace, outcome, ((10, 10, 0), (4, 10, share), (4, 10, 0)))
     fires: Mapping[str, float] = {f'{{severity="{severity}"}}': 1} if severity else {}
-    promtool.test(
-        [
-            Case(pace.spec, series, pace.step)
-            .expect_silent(pace.seconds(10), alert)
-            .expect(pace.seconds(13.8), severities(alert), fires)
-            .expect_silent(pace.seconds(18), alert)
-        ]
-    )
+    case = Case(pace.spec, series, pace.step).expect_silent(pace.seconds(10), alert)
+    case.expect(pace.seconds(13.8), firing(alert, "severity"), fires)
+    promtool.test([case.expect_silent(pace.seconds(18), alert)])
 
 
-def test_requests_for_a_name_that_is_gone_count_although_their_model_is_other(promtool: Promtool, pace: Pace) -> None:
+def test_requests_for_an_unknown_model_name_count(promtool: Promtool, pace: Pace) -> None:
     series = ended(pace, "client_error", ((10, 10, 0), (6, 0, 0)))
     series |= ended(pace, "client_error", ((10, 0, 0), (6, 10, 1)), model="other")
-    promtool.test(
-        [Case(pace.spec, series, pace.step).expect(pace.seconds(15), severities(CLIENT), {'{severity="page"}': 1})]
-    )
+    case = Case(pace.spec, series, pace.step)
+    promtool.test([case.expect(pace.seconds(15), firing(CLIENT, "severity"), {'{severity="page"}': 1})])
 
 
-def test_a_class_that_was_refused_yesterday_too_has_no_surge(promtool: Promtool) -> None:
-    """Somebody sends with a wrong key all day long; a new sidecar takes its share of that. A day later it is old."""
+def test_an_old_error_share_is_no_surge(promtool: Promtool) -> None:
+    """A client sends with a wrong key all day; a new sidecar receives a part of it. A day later, no sidecar fires."""
     pace = Pace(load(ROOT / "compose/slos.yaml"))
     day = 288
     always = ended(pace, "client_error", ((day + 10, 10, 0.6),))
     begun = ended(pace, "client_error", ((2, 0, 0), (day + 8, 10, 0.6)), instance="s:2")
     late = ended(pace, "client_error", ((day, 0, 0), (10, 10, 0.6)), instance="s:3")
     case = Case(pace.spec, always | begun | late, pace.step)
-    case.expect(pace.seconds(20), severities(CLIENT), {'{severity="page"}': 2})
+    case.expect(pace.seconds(20), firing(CLIENT, "severity"), {'{severity="page"}': 2})
     promtool.test([case.expect_silent(pace.seconds(day + 9), CLIENT)])
 
 
-def test_a_handful_of_refused_requests_is_no_surge(promtool: Promtool, pace: Pace) -> None:
+def test_few_client_errors_are_no_surge(promtool: Promtool, pace: Pace) -> None:
     few = 30 / pace.scrapes(3)
     case = Case(pace.spec, ended(pace, "client_error", ((6, few, 1),)), pace.step)
     promtool.test([case.expect_silent(pace.seconds(6), CLIENT)])
 
 
-def goodput(pace: Pace, model: str, phases: Story, tokens: float) -> dict[str, str]:
-    """Requests judged and how many are good, each of `tokens`; a phase is steps, requests per scrape, good share."""
+def goodput(pace: Pace, model: str, phases: Phases, tokens: float) -> dict[str, str]:
+    """Judged and good requests with `tokens` each; a phase is steps, requests per scrape, good share."""
     labels = f'model="{model}",class="siso",tenant="other",instance="s:1"'
     runs = [(pace.scrapes(steps), each, good) for steps, each, good in phases]
     return {
@@ -87,18 +78,18 @@ def goodput(pace: Pace, model: str, phases: Story, tokens: float) -> dict[str, s
     }
 
 
-def test_more_tokens_than_usual_for_fewer_good_requests_is_busy_but_useless(promtool: Promtool) -> None:
-    """Quiet nights are no part of what is usual: with them, any busy hour would be above the median."""
+def test_more_tokens_than_usual_with_less_goodput_fire(promtool: Promtool) -> None:
+    """Quiet nights do not count as usual: with them, any busy hour would be above the median."""
     pace = Pace(load(ROOT / "alerts/slos.yaml"))
     night, baseline = (150, 0, 0), (290, 20, 0.99)
     series = {
         **goodput(pace, "fires", (night, baseline, (13, 30, 0.6), (14, 30, 0.99)), 100),
         **goodput(pace, "good enough", (night, baseline, (27, 30, 0.92)), 100),
         **goodput(pace, "fewer tokens", (night, baseline, (27, 18, 0.6)), 100),
-        **goodput(pace, "not known for a day", ((190, 0, 0), (250, 20, 0.99), (27, 30, 0.6)), 100),
-        **goodput(pace, "hardly asked", ((150, 0, 0), (290, 0.2, 1), (27, 0.3, 0.1)), 100),
+        **goodput(pace, "no baseline yet", ((190, 0, 0), (250, 20, 0.99), (27, 30, 0.6)), 100),
+        **goodput(pace, "little traffic", ((150, 0, 0), (290, 0.2, 1), (27, 0.3, 0.1)), 100),
     }
-    query = f'sum by (model) (ALERTS{{alertname="{BUSY}",alertstate="firing",severity="ticket"}})'
+    query = firing(BUSY, "model", severity="ticket")
     begun = 150 + 290
     case = Case(pace.spec, series, pace.step).expect(pace.seconds(begun), query, {})
     case.expect(pace.seconds(begun + 13), query, {'{model="fires"}': 1})

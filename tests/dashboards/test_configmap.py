@@ -60,8 +60,7 @@ def test_the_label_of_the_grafana_sidecar_can_be_changed(capsys: pytest.CaptureF
         ),
         pytest.param(
             [*RENDER, "--label", "team"],
-            "--label: 'team' is no label of a Kubernetes object; write KEY=VALUE, such as "
-            "release=kube-prometheus-stack",
+            "--label: 'team' is not a valid Kubernetes label; write KEY=VALUE, such as release=kube-prometheus-stack",
             id="label without a value",
         ),
         pytest.param(

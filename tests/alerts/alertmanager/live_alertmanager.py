@@ -1,4 +1,4 @@
-"""A real Alertmanager of a test: its configuration from flags, its alerts by its API."""
+"""A real Alertmanager for tests: configured by flags, with alerts through its API."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ Labels = Mapping[str, str]
 
 
 def render_configuration(folder: Path, *flags: str) -> Path:
-    """What the command writes."""
+    """The path of the configuration that the command writes."""
     assert main(["alerts", "alertmanager", "--out", str(folder), *flags]) == 0
     return folder / "alertmanager.yml"
 
@@ -43,20 +43,20 @@ class Alertmanager:
 
     def post(self, alerts: Iterable[Labels], annotations: Labels | None = None, *, firing: bool = True) -> None:
         now = datetime.now(UTC)
-        # not in the past, where the first would be sent at once and alone
+        # Not in the past: the first alert would be sent at once and on its own.
         times = {"startsAt": now, "endsAt": now + timedelta(minutes=5)} if firing else {"endsAt": now}
         rfc3339 = {name: at.isoformat() for name, at in times.items()}
         body = [{"labels": dict(labels), "annotations": dict(annotations or {}), **rfc3339} for labels in alerts]
         request = urllib.request.Request(
             f"{self.url}/api/v2/alerts", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            assert answer.status == 200
+        with urllib.request.urlopen(request, timeout=60) as response:
+            assert response.status == 200
 
     def states(self) -> list[tuple[Labels, str]]:
         """Each alert that has not ended, and whether it is `active` or `suppressed`."""
-        with urllib.request.urlopen(f"{self.url}/api/v2/alerts", timeout=60) as answer:
-            return [(each["labels"], each["status"]["state"]) for each in json.load(answer)]
+        with urllib.request.urlopen(f"{self.url}/api/v2/alerts", timeout=60) as response:
+            return [(each["labels"], each["status"]["state"]) for each in json.load(response)]
 
     def is_ready(self) -> bool:
         try:
@@ -68,7 +68,7 @@ class Alertmanager:
 
 @contextmanager
 def running(folder: Path, tools: Tools, *flags: str, **more: Any) -> Iterator[Alertmanager]:
-    """With what the command makes of the flags, and with `more` in its `global`; alone, on loopback."""
+    """With the configuration of the flags, and `more` in its `global`; a single node on loopback."""
     config = services.LabConfig(directory=RunDirectory(folder), ports=free_lab_ports())
     path = render_configuration(folder, *flags)
     document = yaml.safe_load(path.read_text())

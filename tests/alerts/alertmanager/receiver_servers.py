@@ -1,4 +1,4 @@
-"""What stands in for the services that Alertmanager sends to: HTTP and mail on loopback, and what has arrived."""
+"""HTTP and SMTP servers on loopback that record the notifications of Alertmanager."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Arrived:
+class Delivery:
     path: str
     authorization: str | None
     body: Any
@@ -23,7 +23,7 @@ class Arrived:
 @dataclass(frozen=True)
 class HttpSink:
     port: int
-    arrived: list[Arrived] = field(default_factory=list)
+    arrived: list[Delivery] = field(default_factory=list)
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}/{path}"
@@ -44,12 +44,13 @@ def http_sink() -> Iterator[HttpSink]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            sink.arrived.append(Arrived(self.path, self.headers["Authorization"], body))
-            answer = b"ok"  # Slack's; the others look at the status alone
+            sink.arrived.append(Delivery(self.path, self.headers["Authorization"], body))
+            # For Slack; the others check only the status.
+            reply = b"ok"
             self.send_response(202 if self.path == "/pagerduty" else 200)
-            self.send_header("Content-Length", str(len(answer)))
+            self.send_header("Content-Length", str(len(reply)))
             self.end_headers()
-            self.wfile.write(answer)
+            self.wfile.write(reply)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -65,8 +66,8 @@ def mail_sink() -> Iterator[MailSink]:
         def handle(self) -> None:
             self.wfile.write(b"220 sink\r\n")
             for line in self.rfile:
-                word, _, rest = line.decode().strip().partition(" ")
-                match word.upper():
+                command, _, rest = line.decode().strip().partition(" ")
+                match command.upper():
                     case "EHLO":
                         self.wfile.write(b"250-sink\r\n250 AUTH PLAIN\r\n")
                     case "AUTH":

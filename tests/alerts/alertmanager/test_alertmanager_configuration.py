@@ -1,4 +1,4 @@
-"""What the command writes: valid for amtool, routed as said, and every mistake in its flags told at once."""
+"""The written configuration is valid for amtool and routes correctly; all mistakes in flags are reported in one run."""
 
 import shlex
 import subprocess
@@ -54,15 +54,13 @@ def amtool(tools: Tools, *words: str | Path) -> str:
         pytest.param(rewrite_config.ALERTMANAGER.parent, LAB, id="the lab's"),
     ],
 )
-def test_the_committed_files_are_what_the_command_gives(
-    tmp_path: Path, committed: Path, flags: tuple[str, ...]
-) -> None:
+def test_the_committed_files_are_up_to_date(tmp_path: Path, committed: Path, flags: tuple[str, ...]) -> None:
     render_configuration(tmp_path, *flags)
     for path in (path for path in tmp_path.rglob("*") if path.is_file()):
         assert (committed / path.relative_to(tmp_path)).read_text() == path.read_text()
 
 
-def test_the_heading_is_the_command_that_makes_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_heading_is_the_command_that_generates_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alerts", "alertmanager", "--out", "-", *LAB]) == 0
     heading = capsys.readouterr().out.split("\n\n")[0]
     _, *command = heading.replace("# ", "").replace("\\", "").split("\n")
@@ -72,29 +70,29 @@ def test_the_heading_is_the_command_that_makes_the_file(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     "flags",
     [
-        pytest.param(WEBHOOKS, id="webhooks alone"),
+        pytest.param(WEBHOOKS, id="only webhooks"),
         pytest.param(EVERY_KIND, id="every kind"),
         pytest.param((*WEBHOOKS, *ROUTES), id="routes"),
         pytest.param((*WEBHOOKS, "--webhook-token", "http://pager.example.org/page=/s/token"), id="a token"),
-        pytest.param((*WEBHOOKS, "--page", "email=a@example.org", *MAIL, "--smtp-tls", "off"), id="mail in the clear"),
+        pytest.param((*WEBHOOKS, "--page", "email=a@example.org", *MAIL, "--smtp-tls", "off"), id="mail without TLS"),
         pytest.param((*WEBHOOKS, "--keep-apart", "cluster", "--keep-apart", "region"), id="labels kept apart"),
     ],
 )
-def test_amtool_finds_no_fault(tools: Tools, tenants: str, tmp_path: Path, flags: tuple[str, ...]) -> None:
+def test_amtool_accepts_the_configuration(tools: Tools, tenants: str, tmp_path: Path, flags: tuple[str, ...]) -> None:
     path = render_configuration(tmp_path, "--slos", tenants, *flags)
     output = amtool(tools, "check-config", path)
     assert "4 inhibit rules" in output
     assert f"{(tmp_path / 'templates').exists():d} templates" in output
 
 
-def test_a_url_that_is_a_secret_stays_in_its_file(tools: Tools, tmp_path: Path) -> None:
+def test_a_secret_url_stays_in_its_file(tools: Tools, tmp_path: Path) -> None:
     path = render_configuration(tmp_path, *WEBHOOKS, "--page", "webhook=@/s/hook", "--heartbeat", "@/s/heartbeat")
     receivers = {each["name"]: each for each in yaml.safe_load(path.read_text())["receivers"]}
     assert receivers["page"]["webhook_configs"][1] == {"url_file": "/s/hook", "send_resolved": True}
     assert receivers["heartbeat"]["webhook_configs"] == [{"url_file": "/s/heartbeat", "send_resolved": False}]
     version = subprocess.run([tools.amtool, "--version"], capture_output=True, text=True, check=True).stdout
     if "version 0.25" in version:
-        pytest.skip("Alertmanager knows url_file from 0.26 on")
+        pytest.skip("url_file needs Alertmanager 0.26")
     amtool(tools, "check-config", path)
 
 
@@ -104,17 +102,16 @@ def test_a_url_that_is_a_secret_stays_in_its_file(tools: Tools, tmp_path: Path) 
         pytest.param("alertname=LLMErrorBudgetBurn severity=page class=liso", "page", id="page"),
         pytest.param("alertname=LLMErrorBudgetBurn severity=ticket class=liso", "ticket", id="ticket"),
         pytest.param("alertname=Watchdog severity=none", "heartbeat", id="watchdog"),
-        pytest.param("alertname=Unheard severity=critical", "ticket", id="unknown severity wakes nobody"),
-        pytest.param("alertname=Unheard", "ticket", id="no severity wakes nobody"),
+        pytest.param("alertname=Unknown severity=critical", "ticket", id="an unknown severity is a ticket"),
+        pytest.param("alertname=Unknown", "ticket", id="no severity is a ticket"),
         pytest.param("severity=page class=siso", "page-class-siso", id="page of a class"),
-        pytest.param("severity=ticket class=siso", "ticket", id="ticket of a class that only pages elsewhere"),
-        pytest.param("severity=ticket class=other", "ticket-class-other", id="ticket of requests that fit no class"),
-        pytest.param("severity=page class=liso tenant='team a'", "page-tenant-team a", id="page of a tenant"),
+        pytest.param("severity=ticket class=siso", "ticket", id="ticket of a class with a route for pages"),
+        pytest.param("severity=ticket class=other", "ticket-class-other", id="ticket of the class other"),
         pytest.param("severity=page class=siso tenant='team a'", "page-tenant-team a", id="tenant before class"),
         pytest.param("severity=page class=siso tenant=team-b", "page-class-siso", id="class of another tenant"),
     ],
 )
-def test_each_alert_goes_to_its_receiver(
+def test_each_alert_is_routed_to_its_receiver(
     tools: Tools, tenants: str, tmp_path: Path, labels: str, receiver: str
 ) -> None:
     path = render_configuration(tmp_path, "--slos", tenants, *WEBHOOKS, *ROUTES)
@@ -125,11 +122,11 @@ def test_each_alert_goes_to_its_receiver(
 FORMS = "webhook=URL, webhook=@FILE, email=ADDRESS, slack=#CHANNEL or pagerduty=@FILE"
 HOOK = "webhook=http://x"
 SLACK_URL = (
-    "slack takes a #channel or @user, such as slack=#oncall; the URL that Slack gave you is a secret: put it in a file "
-    "and name that with --slack-url-file"
+    "slack takes a #channel or @user, such as slack=#oncall; the URL of Slack's webhook is a secret: put it in a file "
+    "and pass the path with --slack-url-file"
 )
 PAGERDUTY_KEY = (
-    "a routing key of PagerDuty is a secret: put it in a file and name that, such as "
+    "the routing key of PagerDuty is a secret: put it in a file and pass the path, such as "
     "pagerduty=@/etc/alertmanager/secrets/pagerduty"
 )
 
@@ -140,24 +137,24 @@ PAGERDUTY_KEY = (
         pytest.param(
             [],
             [
-                f"--page: nobody would be notified of a page; write where it goes: {FORMS}",
-                f"--ticket: nobody would be notified of a ticket; write where it goes: {FORMS}",
-            ],
-            id="nobody hears anything",
-        ),
-        pytest.param(
-            [*WEBHOOKS, "--page", "telegram", "--page", "slak=#x", "--page", "webhook=ftp://x"],
-            [
-                f"--page: 'telegram' is no KIND=TARGET; write {FORMS}",
-                "--page: 'slak' is no kind of receiver; did you mean 'slack'?",
-                "--page: 'ftp://x' is no URL of a webhook; write http://HOST/PATH, or @FILE where it is a secret",
+                f"--page: pages have no destination; add one: {FORMS}",
+                f"--ticket: tickets have no destination; add one: {FORMS}",
             ],
             id="no destinations",
         ),
         pytest.param(
+            [*WEBHOOKS, "--page", "telegram", "--page", "slak=#x", "--page", "webhook=ftp://x"],
+            [
+                f"--page: 'telegram' is not KIND=TARGET; write {FORMS}",
+                "--page: 'slak' is not a kind of receiver; did you mean 'slack'?",
+                "--page: 'ftp://x' is not a webhook URL; write http://HOST/PATH, or @FILE if the URL is a secret",
+            ],
+            id="invalid destinations",
+        ),
+        pytest.param(
             [*WEBHOOKS, "--page", "email=x", *MAIL, "--page", "slack=https://x", *SLACK, "--page", "pagerduty=0"],
             [
-                "--page: 'x' is no mail address; write one, such as email=oncall@example.org",
+                "--page: 'x' is not an email address; write for example email=oncall@example.org",
                 f"--page: {SLACK_URL}",
                 f"--page: {PAGERDUTY_KEY}",
             ],
@@ -165,49 +162,49 @@ PAGERDUTY_KEY = (
         ),
         pytest.param(
             [*WEBHOOKS, "--page", "pagerduty=@key"],
-            ["--page: the file 'key' is relative to wherever Alertmanager is started; write /PATH"],
+            ["--page: the path 'key' is relative to the working directory of Alertmanager; write /PATH"],
             id="a relative path",
         ),
         pytest.param(
             [*WEBHOOKS, "--page", "email=a@example.org", "--page", "slack=#x", "--smtp-user", "u"],
             [
-                "--smtp, --smtp-from: mail needs a server and a sender; add --smtp HOST:PORT --smtp-from ADDRESS",
+                "--smtp, --smtp-from: email needs a server and a sender; add --smtp HOST:PORT --smtp-from ADDRESS",
                 "--smtp-user, --smtp-password-file: a login needs both",
-                "--slack-url-file: Slack needs the URL of its incoming webhook, a secret; name the file that holds it",
+                "--slack-url-file: Slack needs the URL of its incoming webhook; pass the file that holds it",
             ],
-            id="kinds without what they need",
+            id="missing flags",
         ),
         pytest.param(
             [*WEBHOOKS, *MAIL, *SLACK, "--webhook-token", "http://pager.example.org=/s/token"],
             [
-                "--smtp...: nothing is sent by mail; add a destination email=ADDRESS",
-                "--slack-url-file: nothing is sent to Slack; add a destination slack=#CHANNEL",
-                "--webhook-token: no webhook is 'http://pager.example.org'; did you mean 'http://pager.example.org/page'?",
+                "--smtp...: no destination uses email; add email=ADDRESS",
+                "--slack-url-file: no destination uses Slack; add slack=#CHANNEL",
+                "--webhook-token: 'http://pager.example.org' is not a webhook destination; did you mean 'http://pager.example.org/page'?",
             ],
-            id="what no kind needs",
+            id="unused flags",
         ),
         pytest.param(
             [*WEBHOOKS, "--route", "siso", "--route", f"class=sis:page:{HOOK}", "--route", f"tenant=a:page:{HOOK}"],
             [
-                "--route: 'siso' is no WHOSE:SEVERITY:KIND=TARGET, such as class=NAME:page:slack=#CHANNEL",
-                "--route: no class is called 'sis'; did you mean 'siso'?",
-                "--route: no alert names a tenant; write alerting: {per_tenant: true} in the SLO file",
+                "--route: 'siso' is not LABEL=NAME:SEVERITY:KIND=TARGET, such as class=siso:page:slack=#CHANNEL",
+                "--route: class 'sis' does not exist; did you mean 'siso'?",
+                "--route: alerts have no tenant label; set alerting: {per_tenant: true} in the SLO file",
             ],
-            id="routes of nobody",
+            id="routes without alerts",
         ),
         pytest.param(
             [*WEBHOOKS, "--group-wait", "5", "--repeat-pages", "0s", "--keep-apart", "a-b", "--heartbeat", "ping"],
             [
-                "--heartbeat: 'ping' is no URL of a webhook; write http://HOST/PATH, or @FILE where it is a secret",
+                "--heartbeat: 'ping' is not a webhook URL; write http://HOST/PATH, or @FILE if the URL is a secret",
                 "--group-wait: '5' is no duration; write a number with a unit, such as 30s or 5m",
                 "--repeat-pages: '0s' is no duration; write a number with a unit, such as 30s or 5m",
-                "--keep-apart: 'a-b' is no name of a label; use letters, digits and _",
+                "--keep-apart: 'a-b' is not a label name; use letters, digits and _",
             ],
             id="times and labels",
         ),
     ],
 )
-def test_every_mistake_is_told_at_once(
+def test_all_mistakes_are_reported_in_one_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], mistakes: list[str]
 ) -> None:
     assert main(["alerts", "alertmanager", "--out", str(tmp_path / "out"), *flags]) == 2
@@ -215,16 +212,16 @@ def test_every_mistake_is_told_at_once(
     assert not (tmp_path / "out").exists()
 
 
-def test_standard_output_has_no_room_for_the_template(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_template_cannot_go_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alerts", "alertmanager", "--out", "-", *EVERY_KIND]) == 2
     assert capsys.readouterr().err == (
-        "vllm-slo: --out -: all but webhooks need templates/vllm-slo.tmpl beside the file; name a folder\n"
+        "vllm-slo: --out -: templates/vllm-slo.tmpl is needed for all kinds but webhook; write to a folder\n"
     )
 
 
-def test_who_forgets_the_heartbeat_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_heartbeat_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = render_configuration(tmp_path, *WEBHOOKS)
     assert capsys.readouterr().out == (
         f"{path}: routes of pages, tickets and the Watchdog\n"
-        "note: without --heartbeat, nobody is notified when Prometheus or Alertmanager itself is down\n"
+        "note: without --heartbeat, no notification is sent if Prometheus or Alertmanager itself is down\n"
     )

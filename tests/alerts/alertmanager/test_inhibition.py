@@ -1,4 +1,4 @@
-"""What keeps quiet beside what, asked of a real Alertmanager."""
+"""Which alerts inhibit which, on a real Alertmanager."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def alert(name: str, *labels: Labels) -> dict[str, str]:
 WATCHDOG = alert("Watchdog", {"severity": "none"}, SLO, ENGINE)
 BURN_TICKET = alert("LLMErrorBudgetBurn", TICKET, SLO, {"tier": "slow-ticket"})
 STALLED = alert("LLMEngineStalled", PAGE, ENGINE)
-DEAD = alert("LLMEngineDown", PAGE, ENGINE, {"job": "vllm-slo-sidecar"})
+DOWN = alert("LLMEngineDown", PAGE, ENGINE, {"job": "vllm-slo-sidecar"})
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.mark.parametrize(
-    "source, quiet, active",
+    "source, inhibited, active",
     [
         pytest.param(
             alert("LLMErrorBudgetBurn", PAGE, SLO, {"tier": "fast-page", "window": "1h"}),
@@ -59,24 +59,24 @@ def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iter
                 alert("LLMTenantErrorBudgetBurn", PAGE, SLO, {"tenant": "a"}),
                 alert("LLMBusyButUseless", TICKET, {"class": "siso", "model": "org/m"}),
                 alert("LLMPageHeldBack", TICKET, ENGINE),
-                alert("SomebodyElses", TICKET, SLO),
+                alert("ForeignAlert", TICKET, SLO),
             ],
-            id="page over ticket, of the same SLO, class and model",
+            id="a page inhibits tickets of the same SLO, class and model",
         ),
         pytest.param(
             alert("LLMTenantErrorBudgetBurn", PAGE, SLO, {"tenant": "a"}),
             [BURN_TICKET | {"tenant": "a"}],
             [BURN_TICKET, BURN_TICKET | {"tenant": "b"}],
-            id="one tenant's page leaves the ticket for all alone",
+            id="a tenant's page does not inhibit the ticket for all",
         ),
         pytest.param(
             alert("LLMCertificateExpiry", PAGE, HERE),
             [alert("LLMCertificateExpiry", TICKET, HERE)],
             [alert("LLMCertificateExpiry", TICKET, {"instance": "s:2"})],
-            id="a certificate that ends tomorrow",
+            id="a certificate that expires tomorrow",
         ),
         pytest.param(
-            DEAD,
+            DOWN,
             [
                 STALLED,
                 alert("LLMEngineRestarts", TICKET, ENGINE),
@@ -92,38 +92,38 @@ def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iter
                 alert("LLMEngineStalled", PAGE, HERE),
                 alert("LLMErrorBudgetBurn", PAGE, SLO),
                 alert("LLMSidecarLostRequests", TICKET, HERE, {"process": "relay-0"}),
-                DEAD | {"engine": "e:3"},
+                DOWN | {"engine": "e:3"},
             ],
-            id="a dead engine over what is said of it, and of no other",
+            id="an engine that is down inhibits its own alerts",
         ),
         pytest.param(
             alert("LLMSidecarDown", PAGE, HERE, {"job": "vllm-slo-sidecar"}),
             [
-                DEAD,
+                DOWN,
                 STALLED,
                 alert("LLMEngineStalled", PAGE, HERE),
                 alert("LLMSidecarLostRequests", TICKET, HERE, {"process": "relay-0"}),
                 alert("LLMSidecarDroppingRecords", TICKET, HERE),
             ],
             [
-                DEAD | {"instance": "s:2"},
+                DOWN | {"instance": "s:2"},
                 alert("LLMErrorBudgetBurn", PAGE, SLO),
                 alert("LLMPageHeldBack", TICKET, SLO | {"class": "liso"}),
                 alert("LLMClientErrorSurge", PAGE, HERE, {"class": "siso"}),
                 alert("LLMSidecarDown", PAGE, {"instance": "s:3"}),
-                alert("SomebodyElses", PAGE, HERE),
+                alert("ForeignAlert", PAGE, HERE),
             ],
-            id="a dead sidecar over its engines, and no other's",
+            id="a sidecar that is down inhibits its own and its engines' alerts",
         ),
     ],
 )
-def test_an_alert_keeps_quiet_beside_what_explains_it_and_beside_nothing_else(
-    alertmanager: Alertmanager, source: Labels, quiet: list[Labels], active: list[Labels]
+def test_an_alert_inhibits_exactly_those_that_it_explains(
+    alertmanager: Alertmanager, source: Labels, inhibited: list[Labels], active: list[Labels]
 ) -> None:
-    alerts = [source, *quiet, *active, WATCHDOG]
+    alerts = [source, *inhibited, *active, WATCHDOG]
     alertmanager.post(alerts)
     try:
-        expected = {frozenset(each.items()): "suppressed" if each in quiet else "active" for each in alerts}
+        expected = {frozenset(each.items()): "suppressed" if each in inhibited else "active" for each in alerts}
 
         def states() -> dict[frozenset[tuple[str, str]], str]:
             return {frozenset(labels.items()): state for labels, state in alertmanager.states()}
@@ -134,28 +134,29 @@ def test_an_alert_keeps_quiet_beside_what_explains_it_and_beside_nothing_else(
         assert wait_until(lambda: not alertmanager.states())
 
 
-def test_no_sidecar_at_all_keeps_nothing_quiet(alertmanager: Alertmanager) -> None:
-    """Its alert has no instance, and neither has a burn: what both lack would count as equal."""
+def test_an_absent_scrape_job_inhibits_nothing(alertmanager: Alertmanager) -> None:
+    """Neither its alert nor a burn has an instance, and two absent labels are equal."""
     gone = alert("LLMSidecarDown", PAGE, {"job": "vllm-slo-sidecar"})
-    beside = [alert("LLMPageHeldBack", TICKET, SLO), DEAD, WATCHDOG]
-    alertmanager.post([gone, DEAD, *beside, STALLED])
+    beside = [alert("LLMPageHeldBack", TICKET, SLO), DOWN, WATCHDOG]
+    alertmanager.post([gone, DOWN, *beside, STALLED])
     assert wait_until(lambda: len(alertmanager.states()) == 5)
     try:
-        assert wait_until(lambda: (STALLED, "suppressed") in alertmanager.states())  # all have been looked at
+        # All are evaluated.
+        assert wait_until(lambda: (STALLED, "suppressed") in alertmanager.states())
         assert all((each, "active") in alertmanager.states() for each in beside)
     finally:
         alertmanager.post([gone, *beside, STALLED], firing=False)
         assert wait_until(lambda: not alertmanager.states())
 
 
-def test_nothing_keeps_the_watchdog_or_itself_quiet() -> None:
+def test_nothing_inhibits_the_watchdog_or_itself() -> None:
     for each in INHIBITIONS:
         assert AlertName.WATCHDOG not in each.target
         assert each.ticket_of_page or not {*each.source} & {*each.target}
 
 
-def carried(rule: Alert) -> set[str]:
-    """Labels of an alert, by the first series of its expression and how it is summed up."""
+def labels_of(rule: Alert) -> set[str]:
+    """The labels of an alert, from the first series of its expression and its aggregation."""
     summed = re.match(r"\W*\w+ by \(([^)]*)\)", rule.expr)
     name = next(name for name in re.findall(r"\bllm_[\w:]+|\bup\b", rule.expr))
     recorded = {series.name: {*series.labels} for series in RECORDED}
@@ -164,9 +165,9 @@ def carried(rule: Alert) -> set[str]:
     return {*rule.labels} | (set(summed[1].split(", ")) if summed else of_series)
 
 
-@pytest.mark.parametrize("each", [pytest.param(each, id=f"{each.source[0]} over others") for each in INHIBITIONS])
-def test_what_alerts_are_compared_by_is_on_them(each: Inhibition) -> None:
+@pytest.mark.parametrize("each", [pytest.param(each, id=f"{each.source[0]} inhibits") for each in INHIBITIONS])
+def test_alerts_have_the_labels_that_inhibition_compares(each: Inhibition) -> None:
     alert_rules = [rule for group in rules(loads(PER_TENANT)) for rule in group.rules if isinstance(rule, Alert)]
     for name in (*each.source, *each.target):
-        states = [carried(rule) for rule in alert_rules if rule.name == name]
+        states = [labels_of(rule) for rule in alert_rules if rule.name == name]
         assert any({each.required_label, *each.equal} - {Label.TENANT} <= labels for labels in states), (name, states)

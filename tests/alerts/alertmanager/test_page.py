@@ -1,4 +1,4 @@
-"""A burn in the real lab, from the engine to the webhook: the page with everything that it must say, and its end."""
+"""A burn in the real lab, from the engine to the webhook: the complete page, and its resolution."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,8 @@ from tests.support.ports import free_lab_ports
 
 pytestmark = pytest.mark.lab
 
-RATE = 20.0  # requests a second, of which an engine that works on one at a time serves half
+# Requests per second; an engine with one slot serves half of them.
+RATE = 20.0
 DESCRIPTION = re.compile(
     r"The objective is ttft within 500ms for 95 %\. Over the last 1m, siso requests to \S+ have missed it "
     r"(?P<times>[\d.]+) times as often as a budget of 12h allows, and the last 5s are no better\. A page at "
@@ -31,22 +32,22 @@ DESCRIPTION = re.compile(
 
 @contextlib.asynccontextmanager
 async def offered(lab: Lab) -> AsyncIterator[None]:
-    """Short streams at a steady pace, whatever becomes of them."""
+    """Short streams at a steady rate, regardless of their outcome."""
     model = str((await (await lab.http.get(lab.config.ports.url("relay") + "/v1/models")).json())["data"][0]["id"])
     body = {"model": model, "stream": True, "max_tokens": 8, "messages": [{"role": "user", "content": "hello"}]}
 
-    async def ask() -> None:
+    async def send() -> None:
         with contextlib.suppress(aiohttp.ClientError):
-            async with lab.http.post(lab.config.ports.url("relay") + "/v1/chat/completions", json=body) as answer:
-                await answer.read()
+            async with lab.http.post(lab.config.ports.url("relay") + "/v1/chat/completions", json=body) as response:
+                await response.read()
 
-    async def go_on() -> None:
+    async def send_all() -> None:
         async with asyncio.TaskGroup() as open_requests:
             while True:
-                open_requests.create_task(ask())
+                open_requests.create_task(send())
                 await asyncio.sleep(1 / RATE)
 
-    load = asyncio.create_task(go_on())
+    load = asyncio.create_task(send_all())
     try:
         yield
     finally:
@@ -55,9 +56,8 @@ async def offered(lab: Lab) -> AsyncIterator[None]:
 
 
 async def arrives(lab: Lab, status: str) -> Notification:
-    async with asyncio.timeout(
-        300
-    ):  # a minute of a quiet machine: windows fill, Prometheus evaluates, Alertmanager groups
+    # An idle machine needs a minute: windows, evaluation, grouping.
+    async with asyncio.timeout(300):
         while True:
             for each in lab.notifications.received:
                 if each.status == status and each.has(alertname="LLMErrorBudgetBurn", slo="ttft", tier="fast-page"):
@@ -65,9 +65,7 @@ async def arrives(lab: Lab, status: str) -> Notification:
             await asyncio.sleep(0.2)
 
 
-async def test_a_burn_is_paged_with_all_that_a_page_says_and_resolved_when_it_ends(
-    tools: Tools, tmp_path: Path
-) -> None:
+async def test_a_burn_pages_with_all_annotations_and_resolves_when_it_ends(tools: Tools, tmp_path: Path) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text((ROOT / "compose/slos.yaml").read_text().replace("threshold: 5s", "threshold: 500ms"))
     spec = slos.load(path)
@@ -93,7 +91,7 @@ async def test_a_burn_is_paged_with_all_that_a_page_says_and_resolved_when_it_en
         assert parse_qs(dashboard.query).items() >= {"var-class": ["siso"], "var-model": [model]}.items()
 
         flip = {"max_num_seqs": 256}
-        async with lab.http.post(config.upstream + "/simulator/config", json=flip) as answer:
-            assert answer.status == 200
+        async with lab.http.post(config.upstream + "/simulator/config", json=flip) as response:
+            assert response.status == 200
         ended = await lab.during(arrives(lab, "resolved"))
         assert (ended.labels, ended.receiver, ended.started) == (page.labels, "page", page.started)

@@ -1,4 +1,4 @@
-"""What each kind of receiver gets from a real Alertmanager: the page, everything in it, and that it has ended."""
+"""Each kind of receiver gets the complete page from a real Alertmanager, and its resolution."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.lab
 
 ANNOTATIONS = {
-    # Each line alone could be a mapping in YAML, as which newer Alertmanagers read details.
+    # Each line could be a YAML mapping; newer versions of Alertmanager parse details as YAML.
     "summary": "no page yet: siso requests to org/m burn the error budget of ttft 20.0 times too fast",
     "description": "A page at 14.4 times: 72 % bad events where 5 % are allowed.",
     "runbook_url": "https://runbooks.example.org/LLMErrorBudgetBurn.md",
@@ -32,7 +32,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Two pages of one incident, which have been sent, and then have ended."""
+    """Two pages of one incident, sent and then resolved."""
     with http_sink() as http, mail_sink() as mail:
         folder = tmp_path_factory.mktemp("alertmanager")
 
@@ -65,7 +65,7 @@ def complete(site: Site, count: int) -> bool:
     return len(site.mail.messages) == count and all(len(site.http.bodies(path)) == count for path in paths)
 
 
-def test_a_webhook_gets_both_alerts_of_an_incident_in_one_delivery_and_its_token(site: Site) -> None:
+def test_a_webhook_gets_both_alerts_in_one_request_with_its_token(site: Site) -> None:
     fired, ended = site.http.bodies("page")
     assert [each.authorization for each in site.http.arrived if each.path == "/page"] == ["Bearer let me in"] * 2
     assert (fired["receiver"], fired["status"], ended["status"]) == ("page", "firing", "resolved")
@@ -73,17 +73,17 @@ def test_a_webhook_gets_both_alerts_of_an_incident_in_one_delivery_and_its_token
     assert all(each["annotations"] == ANNOTATIONS for each in fired["alerts"])
 
 
-def test_slack_gets_a_title_and_the_whole_text(site: Site) -> None:
+def test_slack_gets_the_title_and_the_complete_text(site: Site) -> None:
     fired, ended = (body["attachments"][0] for body in site.http.bodies("slack"))
     assert [body["channel"] for body in site.http.bodies("slack")] == ["#oncall"] * 2
     assert fired["title"] == f"[PAGE] {ANNOTATIONS['summary']} (one of 2)"
     assert ended["title"] == f"[RESOLVED] {ANNOTATIONS['summary']} (one of 2)"
     assert (fired["color"], ended["color"]) == ("danger", "good")
-    assert_whole(fired["text"], "FIRING")
-    assert_whole(ended["text"], "RESOLVED")
+    assert_complete(fired["text"], "FIRING")
+    assert_complete(ended["text"], "RESOLVED")
 
 
-def test_pagerduty_gets_an_event_with_its_details_and_the_end_of_the_same(site: Site) -> None:
+def test_pagerduty_gets_an_event_with_details_and_its_resolution(site: Site) -> None:
     fired, ended = site.http.bodies("pagerduty")
     assert (fired["routing_key"], fired["event_action"], ended["event_action"]) == ("r" * 32, "trigger", "resolve")
     assert fired["dedup_key"] == ended["dedup_key"]
@@ -93,10 +93,10 @@ def test_pagerduty_gets_an_event_with_its_details_and_the_end_of_the_same(site: 
     assert (details["slo"], details["model"]) == ("ttft", "org/m")
     assert details["runbook"] == ANNOTATIONS["runbook_url"]
     assert details["dashboard"] == ANNOTATIONS["dashboard_url"]
-    assert_whole(details["firing"], "FIRING")
+    assert_complete(details["firing"], "FIRING")
 
 
-def test_a_mail_has_the_title_as_its_subject_and_plain_text(site: Site) -> None:
+def test_an_email_has_the_title_as_its_subject_and_plain_text(site: Site) -> None:
     fired, ended = site.mail.messages
     assert site.mail.logins == ["u p"] * 2
     assert (fired["From"], fired["To"]) == ("slo@example.org", "oncall@example.org")
@@ -104,18 +104,18 @@ def test_a_mail_has_the_title_as_its_subject_and_plain_text(site: Site) -> None:
     assert ended["Subject"].startswith("[RESOLVED] ")
     (part,) = fired.iter_parts()
     assert part.get_content_type() == "text/plain"
-    assert_whole(part.get_content().replace("\r\n", "\n"), "FIRING")
+    assert_complete(part.get_content().replace("\r\n", "\n"), "FIRING")
 
 
-def test_the_heartbeat_is_the_watchdogs_alone_and_a_ticket_is_nobodys_page(site: Site) -> None:
+def test_the_heartbeat_gets_only_the_watchdog_and_tickets_get_no_page(site: Site) -> None:
     assert [[each["labels"]["alertname"] for each in body["alerts"]] for body in site.http.bodies("heartbeat")] == [
         ["Watchdog"]
     ]
     assert site.http.bodies("ticket") == []
 
 
-def assert_whole(text: str, status: str) -> None:
-    """Each alert with all that it says."""
+def assert_complete(text: str, status: str) -> None:
+    """The text has the annotations and labels of each alert."""
     assert text.count(f"*{status}* {ANNOTATIONS['summary']}\n{ANNOTATIONS['description']}\n") == 2
     assert text.count(f"Runbook: {ANNOTATIONS['runbook_url']}\nDashboard: {ANNOTATIONS['dashboard_url']}\n") == 2
     for labels in (PAGE, LONG):
