@@ -89,7 +89,7 @@ class Exchange:
         self._connecting: asyncio.Task[None] | None = None
         self._status: int | None = None
         self._framing = _NO_RESPONSE
-        self.measurement = Measurement(context.measuring, head, self._path, metered=metered)
+        self.measurement = Measurement(context.measuring, head, self._path, metered_path=metered)
         self._last_read_at = self.measurement.zero
 
     # Called by the client connection.
