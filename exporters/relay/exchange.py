@@ -153,7 +153,7 @@ class Exchange:
         self._connect()
 
     def refuse(self, status: int, message: str, code: str) -> None:
-        """Reject a request whose body is invalid, too large or late."""
+        """Reject the request with an error response."""
         if not self.measurement.offered:
             self.measurement.unparsed = TOO_LARGE if status == 413 else NOT_UNDERSTOOD
             self._offer(None)
