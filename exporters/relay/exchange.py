@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from exporters.configuration.sidecar_config import SidecarConfig
@@ -55,41 +56,32 @@ class ExchangeContext(Protocol):
     def exchange_failed(self, error: Exception) -> None: ...
 
 
+@dataclass(eq=False, slots=True)
 class Exchange:
     """Joins one client request with one upstream response."""
 
-    __slots__ = (
-        "_body",
-        "_body_size",
-        "_client",
-        "_connecting",
-        "_context",
-        "_framing",
-        "_head",
-        "_last_read_at",
-        "_path",
-        "_route",
-        "_state",
-        "_status",
-        "_upstream",
-        "measurement",
-    )
+    _context: ExchangeContext
+    _client: Client
+    _head: RequestHead
+    measurement: Measurement = field(init=False)
+    _path: str = field(init=False)
+    _route: Route = field(init=False)
+    _state: ExchangeState = field(init=False)
+    _last_read_at: float = field(init=False)
+    _body: list[bytes] = field(default_factory=list)
+    _body_size: int = 0
+    _upstream: UpstreamConnection | None = None
+    _connecting: asyncio.Task[None] | None = None
+    _status: int | None = None
+    _framing: ResponseFraming = _NO_RESPONSE
 
-    def __init__(self, context: ExchangeContext, client: Client, head: RequestHead) -> None:
-        self._context = context
-        self._client = client
-        self._head = head
+    def __post_init__(self) -> None:
+        head, context = self._head, self._context
         self._path = normalise(head.target)
         self._route = route(head.target, context.config.allow_paths)
         metered = self._route is _METERED
         self._state = ExchangeState(streams=not metered)
-        self._body: list[bytes] = []
-        self._body_size = 0
-        self._upstream: UpstreamConnection | None = None
-        self._connecting: asyncio.Task[None] | None = None
-        self._status: int | None = None
-        self._framing = _NO_RESPONSE
-        self.measurement = Measurement(context.measuring, head, self._path, metered=metered)
+        self.measurement = Measurement(context.measuring, head, self._path, metered_path=metered)
         self._last_read_at = self.measurement.zero
 
     # Called by the client connection.
@@ -161,7 +153,7 @@ class Exchange:
         self._connect()
 
     def refuse(self, status: int, message: str, code: str) -> None:
-        """Reject a request whose body is invalid, too large or late."""
+        """Reject the request with an error response."""
         if not self.measurement.offered:
             self.measurement.unparsed = TOO_LARGE if status == 413 else NOT_UNDERSTOOD
             self._offer(None)

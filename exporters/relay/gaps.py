@@ -4,6 +4,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import exp, log
 
@@ -17,19 +18,17 @@ _SIZE_WIDTH = 0.02
 _SMALLEST = 1e-7
 
 
+@dataclass(eq=False, slots=True)
 class Gaps:
     """Gaps of one stream, in seconds."""
 
-    __slots__ = ("_bounds", "_by_size", "_counts", "_folded", "_sum", "recent")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.recent = array("d")
-        """Gaps that are not folded; the caller appends each new gap."""
-        self._bounds = bounds
-        self._folded = 0
-        self._sum = 0.0
-        self._by_size: Counter[int] = Counter()
-        self._counts: list[int] = []
+    _bounds: Sequence[float]
+    recent: "array[float]" = field(default_factory=lambda: array("d"))
+    """Gaps that are not folded; the caller appends each new gap."""
+    _folded: int = 0
+    _sum: float = 0.0
+    _by_size: Counter[int] = field(default_factory=Counter)
+    _counts: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return self._folded + len(self.recent)

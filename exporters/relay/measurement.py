@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from math import inf
 
 from exporters.records import Finished, Judged
@@ -45,67 +45,49 @@ class MeasurementContext:
         return self._charges[kind]
 
 
+@dataclass(eq=False, slots=True)
 class Measurement:
     """Measures one request. An error in this class never fails the response; it is counted and logged once."""
 
-    __slots__ = (
-        "_body",
-        "_caller",
-        "_closed",
-        "_context",
-        "_goodput_reported",
-        "_head",
-        "_head_at",
-        "_meter",
-        "_metered",
-        "_offered_at",
-        "_path",
-        "_prompt_estimate",
-        "_reported",
-        "_span",
-        "_unmetered",
-        "_unreported",
-        "deadline",
-        "model",
-        "offered",
-        "request_class",
-        "request_id",
-        "strips_usage",
-        "unparsed",
-        "zero",
-    )
+    _context: MeasurementContext
+    _head: RequestHead
+    _path: str
+    _: KW_ONLY
+    metered_path: bool
+    zero: float = field(init=False)
+    deadline: float = inf
+    """When `check_deadline` is due, in monotonic seconds."""
+    unparsed: str | None = None
+    strips_usage: bool = False
+    """Whether the relay removes the usage event, which the client did not request."""
+    model: str = ""
+    request_class: str = OTHER
+    offered: bool = False
+    """Whether the request is counted: `start` was called."""
+    request_id: str = field(init=False)
+    _head_at: float = field(init=False)
+    _offered_at: float = field(init=False)
+    _body: RequestBody | None = None
+    _prompt_estimate: float | None = None
+    _meter: Meter | None = None
+    _unmetered: str | None = None
+    _reported: list[str] = field(default_factory=list)
+    _unreported: dict[str, Verdict] = field(default_factory=dict)
+    _goodput_reported: bool = False
+    _closed: bool = False
+    _caller: trace_context.Caller | None = field(init=False)
+    _span: trace_context.OwnSpan | None = None
 
-    def __init__(self, context: MeasurementContext, head: RequestHead, path: str, *, metered: bool) -> None:
-        self._context = context
-        self._head = head
-        self._path = path
-        self._metered = metered
+    def __post_init__(self) -> None:
+        context, head = self._context, self._head
         self._head_at = self._offered_at = self.zero = time.monotonic()
-        self.deadline = inf
-        """When `check_deadline` is due, in monotonic seconds."""
-        self._body: RequestBody | None = None
-        self._prompt_estimate: float | None = None
-        self._meter: Meter | None = None
-        self._unmetered: str | None = None
-        self._reported: list[str] = []
-        self._unreported: dict[str, Verdict] = {}
-        self._goodput_reported = False
-        self._closed = False
-        self.unparsed: str | None = None
-        self.strips_usage = False
-        """Whether the relay removes the usage event, which the client did not request."""
-        self.model = ""
-        self.request_class = OTHER
-        self.offered = False
-        """Whether the request is counted: `start` was called."""
         request_id = head.get(b"x-request-id")
         if request_id is None:
             request_id = context.new_request_id()
             head.headers.append((b"x-request-id", request_id.encode()))
         self.request_id = request_id
         self._caller = trace_context.parse_traceparent(head.headers)
-        self._span: trace_context.OwnSpan | None = None
-        if context.wants_spans and metered:
+        if context.wants_spans and self.metered_path:
             self._span = trace_context.new_span(self._caller)
             head.headers = trace_context.with_traceparent(head.headers, self._caller, self._span)
 
@@ -131,7 +113,7 @@ class Measurement:
         self._offered_at = self.zero = now
         if self._context.slos.trust_request_start:
             self.zero = now - _wait_before_relay(self._head.get(_REQUEST_START))
-        if self._metered:
+        if self.metered_path:
             try:
                 self._meter = self._create_meter(body, body_size)
                 self._update_deadline()

@@ -1,6 +1,7 @@
 """Measures a response: first token, gaps, usage, the engine's times, the outcome."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any
 
 import msgspec
@@ -27,83 +28,49 @@ Verdicts = list[tuple[str, Verdict]]
 """Pairs of SLO name and verdict."""
 
 
+@dataclass(eq=False, slots=True)
 class Meter:
     """Measures one response. Times are monotonic seconds; the bytes are passed to `stream` or `unary`.
 
     The meter's clock stops while the client does not read, because that delays the engine's response.
     """
 
-    __slots__ = (
-        "_body",
-        "_done",
-        "_error",
-        "_forwarded",
-        "_on_verdicts",
-        "_one_choice",
-        "_patterns_left",
-        "_paused_at",
-        "_splitter",
-        "_strips_usage",
-        "_tokens_estimated",
-        "answer_at",
-        "cached_tokens",
-        "chunks",
-        "completion_tokens",
-        "engine",
-        "fingerprint",
-        "finish_reason",
-        "first_at",
-        "gaps",
-        "judge",
-        "last_at",
-        "overflow",
-        "pattern",
-        "paused",
-        "prompt_tokens",
-        "zero",
-    )
+    judge: Judge
+    _: KW_ONLY
+    zero: float
+    one_choice: bool
+    """With n > 1 the chunks of the choices interleave, so there are no gaps and no TPOT."""
+    gap_bounds: InitVar[Sequence[float]]
+    strips_usage: bool
+    on_verdicts: Callable[[Verdicts], None]
+    first_at: float | None = None
+    answer_at: float | None = None
+    last_at: float | None = None
+    chunks: int = 0
+    gaps: Gaps = field(init=False)
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    engine: sse.EngineTimes = field(default_factory=sse.EngineTimes)
+    fingerprint: str | None = None
+    finish_reason: str | None = None
+    overflow: bool = False
+    pattern: Pattern | None = None
+    """The pattern of this stream's chunks, if it is known."""
+    paused: float = 0.0
+    """Seconds for which the client delayed the response."""
+    _paused_at: float | None = None
+    _patterns_left: int = MAX_PATTERNS
+    _splitter: sse.Splitter = field(default_factory=sse.Splitter)
+    _forwarded: int = 0
+    """Bytes of the incomplete event that were forwarded."""
+    _body: bytearray = field(default_factory=bytearray)
+    _done: bool = False
+    _tokens_estimated: bool = False
+    _error: bool = False
 
-    def __init__(
-        self,
-        judge: Judge,
-        *,
-        zero: float,
-        one_choice: bool,
-        gap_bounds: Sequence[float],
-        strips_usage: bool,
-        on_verdicts: Callable[[Verdicts], None],
-    ) -> None:
-        self.judge = judge
-        self.zero = zero
-        self.first_at: float | None = None
-        self.answer_at: float | None = None
-        self.last_at: float | None = None
-        self.chunks = 0
+    def __post_init__(self, gap_bounds: Sequence[float]) -> None:
         self.gaps = Gaps(gap_bounds)
-        self.prompt_tokens: int | None = None
-        self.completion_tokens: int | None = None
-        self.cached_tokens: int | None = None
-        self.engine = sse.EngineTimes()
-        self.fingerprint: str | None = None
-        self.finish_reason: str | None = None
-        self.overflow = False
-        self.pattern: Pattern | None = None
-        """The pattern of this stream's chunks, if it is known."""
-        self.paused = 0.0
-        """Seconds for which the client delayed the response."""
-        self._paused_at: float | None = None
-        self._patterns_left = MAX_PATTERNS
-        # With n > 1 the chunks of the choices interleave, so there are no gaps and no TPOT.
-        self._one_choice = one_choice
-        self._strips_usage = strips_usage
-        self._on_verdicts = on_verdicts
-        self._splitter = sse.Splitter()
-        # Bytes of the incomplete event that were forwarded.
-        self._forwarded = 0
-        self._body = bytearray()
-        self._done = False
-        self._tokens_estimated = False
-        self._error = False
 
     def stream(self, data: bytes, at: float) -> bytes:
         """Measure a read of an event stream and return the bytes for the client: all but an injected usage event."""
@@ -117,9 +84,9 @@ class Meter:
             and not self._splitter.pending
         ):
             # One read contains one event, as vLLM sends them.
-            return b"" if self._measure_json(data[6:-2], at) and self._strips_usage else data
+            return b"" if self._measure_json(data[6:-2], at) and self.strips_usage else data
         events = self._splitter.feed(data)
-        if not self._strips_usage:
+        if not self.strips_usage:
             for event in events:
                 self._measure_event(event, at)
             self._check_size()
@@ -172,7 +139,7 @@ class Meter:
         if not rest:
             return b""
         ours = self._measure_event(rest, at)
-        if not self._strips_usage or (ours and not self._forwarded):
+        if not self.strips_usage or (ours and not self._forwarded):
             return b""
         return rest[self._forwarded :]
 
@@ -210,7 +177,7 @@ class Meter:
 
     def report(self, verdicts: Verdicts) -> None:
         if verdicts:
-            self._on_verdicts(verdicts)
+            self.on_verdicts(verdicts)
 
     def finish(self, outcome: Outcome, at: float) -> None:
         """Give the final verdicts. Without usage, as for aborted requests, each chunk counts as one token."""
@@ -240,7 +207,7 @@ class Meter:
         if self.answer_at is not None:
             latencies["ttft_answer"] = self.answer_at - self.zero
         if (
-            self._one_choice
+            self.one_choice
             and not self._tokens_estimated
             and self.completion_tokens is not None
             and self.completion_tokens >= 2
@@ -279,14 +246,14 @@ class Meter:
                 self.first_at = self.last_at = at - self.paused
                 self.chunks = 1
                 self.report(self.judge.first_token(self.last_at))
-            elif self._one_choice:
+            elif self.one_choice:
                 self.count_chunk(at)
             else:
                 self.last_at = at - self.paused
                 self.chunks += 1
             if (
                 self._patterns_left
-                and self._one_choice
+                and self.one_choice
                 and (pattern := learn(data, event)) is not None
                 and pattern != self.pattern
             ):

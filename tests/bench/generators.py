@@ -57,16 +57,8 @@ class Reading:
         return int(self.counts["chunks"])
 
     @property
-    def per_second(self) -> float:
-        return float(self.counts["requests"] / self.counts["seconds"])
-
-    @property
     def disturbed(self) -> bool:
         return self.other_cpu > FOREIGN * float(self.counts["seconds"])
-
-    @property
-    def failed(self) -> int:
-        return int(self.counts["errors"] + self.counts["short"])
 
     def milliseconds(self, what: str, percentile: str) -> float:
         """A percentile of `delay`, `gap`, `ttft` or `duration`; NaN without samples."""

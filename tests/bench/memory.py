@@ -40,11 +40,11 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
             note(f"{STREAMS:,} streams open")
             behind = 0
             for stage in stages(effort.requests):
-                reading = generators.read(_unary(stage - behind), proxy.port)
+                counts = generators.read(_unary(stage - behind), proxy.port).counts
                 behind = stage
                 note(f"{stage:,} requests")
-                if reading.failed:
-                    notes.append(f"{proxy.name}, up to {stage:,} requests: {reading.failed} failed")
+                if failed := counts["errors"] + counts["short"]:
+                    notes.append(f"{proxy.name}, up to {stage:,} requests: {failed} failed")
         if held["open"] != STREAMS or held["errors"] or held["short"]:
             notes.append(f"{proxy.name}: {held['open']} streams open at the end, {held['errors']} errors")
     names = ["idle", f"{STREAMS:,} streams open", *(f"... and {stage:,} requests" for stage in stages(effort.requests))]

@@ -108,16 +108,13 @@ async def test_requests_that_end_while_the_exporter_is_down_are_logged_or_counte
         sender._path, sender.outbox = path, Outbox(limit=20)
         sender.start()
 
-        async def all_acknowledged() -> bool:
-            return sender.outbox.unacknowledged == 0
-
         for ended_while_down in (5, 50, 20):
             for _ in range(ended_while_down):
                 assert (await stage.ask(post(UNARY))).endswith(b"ok")
             log = RequestLog(tmp_path / "log")
             receiver = RecordReceiver(RequestMetrics(SLOS), log, lambda: None)
             server = await asyncio.get_running_loop().create_unix_server(partial(RelayConnection, receiver), path)
-            await until(all_acknowledged)
+            await until(lambda: sender.outbox.unacknowledged == 0)
             server.close()
             assert sender._transport is not None
             sender._transport.abort()

@@ -62,16 +62,6 @@ async def test_an_event_stream_with_a_content_length_is_complete_without_the_usa
         assert (await client.rest()).removeprefix(b"\r\n" + END).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_second_response_to_one_request_is_not_forwarded(tmp_path: Path) -> None:
-    async def twice(received: Received) -> None:
-        await received.send(OK, OK.replace(b"ok", b"no"))
-
-    async with staged(tmp_path, twice) as stage:
-        assert (await stage.ask(NEXT)).count(b"HTTP/1.1") == 1
-        assert (await stage.ask(NEXT)).endswith(b"ok")
-        assert len({received.writer for received in stage.requests}) == 2
-
-
 async def test_an_empty_line_before_a_request_is_ignored_for_any_split_into_reads(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
         client = await stage.connect()
