@@ -116,7 +116,7 @@ def test_no_output_is(choice: dict[str, object]) -> None:
     assert read(HEAD, chunked(event({"choices": [choice]}), end=False)).first is None
 
 
-ENDED = "the response ended before its end"
+INCOMPLETE = "the response is incomplete"
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,10 @@ ENDED = "the response ended before its end"
             HEAD + chunked(*WHOLE[:-1]), (ClientOutcome.OK, None), id="no DONE, but a reason and the framing's end"
         ),
         pytest.param(HEAD + chunked(*WHOLE, end=False), (ClientOutcome.OK, None), id="DONE, then the connection ends"),
-        pytest.param(HEAD + chunked(*WHOLE[:3]), (ClientOutcome.TRUNCATED, ENDED), id="no end of the stream"),
-        pytest.param(HEAD + chunked(*WHOLE[:-1], end=False), (ClientOutcome.TRUNCATED, ENDED), id="torn before DONE"),
+        pytest.param(HEAD + chunked(*WHOLE[:3]), (ClientOutcome.TRUNCATED, INCOMPLETE), id="no end of the stream"),
+        pytest.param(
+            HEAD + chunked(*WHOLE[:-1], end=False), (ClientOutcome.TRUNCATED, INCOMPLETE), id="torn before DONE"
+        ),
         pytest.param(
             HEAD + chunked(*WHOLE[:3], event({"error": {"message": "out of memory"}}), DONE),
             (ClientOutcome.UPSTREAM_ERROR, "out of memory"),
@@ -149,8 +151,10 @@ ENDED = "the response ended before its end"
             (ClientOutcome.OK, None),
             id="unary",
         ),
-        pytest.param(unary(200, {"usage": USAGE})[:-4], (ClientOutcome.TRUNCATED, ENDED), id="unary, torn"),
-        pytest.param(b"", (ClientOutcome.UPSTREAM_UNREACHABLE, "the connection ended before a response"), id="nothing"),
+        pytest.param(unary(200, {"usage": USAGE})[:-4], (ClientOutcome.TRUNCATED, INCOMPLETE), id="unary, torn"),
+        pytest.param(
+            b"", (ClientOutcome.UPSTREAM_UNREACHABLE, "the connection closed before a response"), id="nothing"
+        ),
     ],
 )
 def test_the_outcome_of(data: bytes, outcome: tuple[ClientOutcome, str | None]) -> None:
@@ -178,14 +182,14 @@ def test_a_body_is_read_whole_with_a_length_chunked_or_until_the_end(body: bytes
 @pytest.mark.parametrize(
     "data, message",
     [
-        (b"SSH-2.0-OpenSSH\r\n\r\n", "'SSH-2.0-OpenSSH' is no status line"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", "content-length is 'many'"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "b'zz' is no chunk size"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc\r\n", "b'bc' follows a chunk"),
-        (b"x" * 70_000, "no end of line or head in 65536 bytes"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "invalid status line 'SSH-2.0-OpenSSH'"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", "invalid content-length 'many'"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "invalid chunk size b'zz'"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc\r\n", "unexpected b'bc' after a chunk"),
+        (b"x" * 70_000, "a head or line exceeds 65536 bytes"),
     ],
 )
-def test_what_is_no_http_is_refused(data: bytes, message: str) -> None:
+def test_invalid_http_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(ProtocolError) as refusal:
         HttpResponse().feed(data)
     assert str(refusal.value) == message

@@ -114,4 +114,4 @@ def test_an_address_in_use_is_refused_before_any_load(tmp_path: Path) -> None:
         address = target.removeprefix("http://")
         process = run_load("mixed", target, out, "--metrics", address)
     assert (process.returncode, process.stdout, out.exists()) == (2, "", False)
-    assert process.stderr == f"vllm-slo: --metrics {address}: cannot listen there: address already in use\n"
+    assert process.stderr == f"vllm-slo: --metrics {address}: cannot listen: address already in use\n"

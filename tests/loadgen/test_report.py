@@ -83,12 +83,12 @@ def test_a_quantile_that_no_stream_reached_is_infinite() -> None:
 def test_a_report_of_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refusal:
         read_run(tmp_path)
-    assert str(refusal.value) == f"{tmp_path}: is no result of a load run: run.json cannot be read"
+    assert str(refusal.value) == f"{tmp_path}: not the output of a load run: run.json cannot be read"
     (tmp_path / "requests.jsonl").write_text("{}\n")
     with pytest.raises(UsageError) as refusal:
         read_records(tmp_path)
     assert str(refusal.value) == (
-        f"{tmp_path / 'requests.jsonl'}:1: is no record of a request: Object missing required field `class`"
+        f"{tmp_path / 'requests.jsonl'}:1: not a request record: Object missing required field `class`"
     )
 
 

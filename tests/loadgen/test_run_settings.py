@@ -36,8 +36,8 @@ def test_a_remote_target_needs_a_flag() -> None:
     with pytest.raises(UsageError) as refusal:
         parse("https://gpu.example:8443", allow_remote=False)
     assert str(refusal.value) == (
-        "--target https://gpu.example:8443: gpu.example is not this machine, and load on the wrong host hurts; "
-        "use 127.0.0.1, or give --allow-remote if it is yours to load"
+        "--target https://gpu.example:8443: gpu.example is another machine; use 127.0.0.1, or set --allow-remote if "
+        "you may load-test it"
     )
     assert str(parse("https://gpu.example:8443", allow_remote=True)) == "https://gpu.example:8443"
 
@@ -45,13 +45,13 @@ def test_a_remote_target_needs_a_flag() -> None:
 @pytest.mark.parametrize(
     "url, message",
     [
-        ("127.0.0.1:8000", "is no URL of an API; write it as http://127.0.0.1:8000"),
-        ("ftp://127.0.0.1", "is no URL of an API; write it as http://127.0.0.1:8000"),
-        ("http://127.0.0.1:99999", "is no URL: port out of range 0-65535"),
-        ("http://127.0.0.1/?a=1", "has more than scheme, host, port and path; leave the rest out"),
+        ("127.0.0.1:8000", "not a base URL; write it as http://127.0.0.1:8000"),
+        ("ftp://127.0.0.1", "not a base URL; write it as http://127.0.0.1:8000"),
+        ("http://127.0.0.1:99999", "invalid URL: port out of range 0-65535"),
+        ("http://127.0.0.1/?a=1", "user, query and fragment are not supported; remove them"),
     ],
 )
-def test_what_is_no_base_url_is_refused(url: str, message: str) -> None:
+def test_an_invalid_base_url_is_refused(url: str, message: str) -> None:
     with pytest.raises(UsageError) as refusal:
         parse(url, allow_remote=False)
     assert str(refusal.value) == f"--target {url}: {message}"
@@ -73,7 +73,7 @@ def test_flags_change_the_scenario() -> None:
 def test_without_a_check_the_model_must_be_named() -> None:
     with pytest.raises(UsageError) as refusal:
         run_settings.from_arguments(parsed("mixed", *LOCAL, "--no-check"))
-    assert str(refusal.value) == "--no-check leaves the target unasked, so its model is not known; give --model too"
+    assert str(refusal.value) == "--no-check: the model is unknown without /v1/models; set --model too"
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_the_series_are_shown_where_the_flag_says(text: str, address: tuple[str,
             "5",
             "argument --duration: '5' is no duration; write a number with a unit, such as 30s or 5m",
         ),
-        ("--rate-scale", "0", "argument --rate-scale: '0' is no factor; write a number above 0, such as 1.5"),
-        ("--seed", "-1", "argument --seed: '-1' is no whole number of at least 0"),
+        ("--rate-scale", "0", "argument --rate-scale: invalid factor '0'; write a number above 0, such as 1.5"),
+        ("--seed", "-1", "argument --seed: '-1' is not a whole number of at least 0"),
         ("--metrics", "9465", "argument --metrics: '9465' is no address; write HOST:PORT, such as 127.0.0.1:9465"),
     ],
 )

@@ -101,8 +101,8 @@ def test_goodput_is_good_over_judged_and_abandoned_requests_are_counted() -> Non
     assert row.slos == {"ttft": SloResult(3, 2)}
     assert result.warnings == (
         (
-            "1 requests were ended by the client (timeout, cut) before all their SLOs had judged them: "
-            "what was still open made no event, good or bad"
+            "1 requests were ended by the client (timeout, cut) before every SLO had a verdict; the SLOs without a "
+            "verdict count them as abandoned, not as good or bad"
         ),
     )
 
@@ -112,10 +112,10 @@ def test_a_generator_that_was_late_or_left_requests_out_says_so() -> None:
     result = summarise([*late, record(outcome=ClientOutcome.NOT_SENT)], ["siso"], ["steady"])
     assert result.warnings == (
         (
-            "the generator itself was late: 1 % of the requests left 200 ms or more after they were due, "
-            "which every latency contains; give it a core of its own, or lower the rate"
+            "the load generator was overloaded: send lag p99 is 200 ms, and latencies include the lag; give it a "
+            "dedicated core or lower the rate"
         ),
-        "1 requests were due but not sent (see their `error`): the server saw less load than was offered",
+        "1 requests were not sent (see `error`): the server received less load than planned",
     )
 
 

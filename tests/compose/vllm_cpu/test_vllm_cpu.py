@@ -98,7 +98,7 @@ def test_the_load_for_it_fits_its_context() -> None:
     load = scenario.load(scenario.find(launch.NAME))
     longest = max(
         (max(load.corpus) if shape.document else 0) + shape.prompt_tokens.most + shape.output_tokens.most
-        for shape in load.shapes
+        for shape in load.shapes.values()
     )
     # the tiny tokenizer makes up to two tokens of a word
     assert 2 * longest <= int(launch.FLAGS["--max-model-len"])
