@@ -83,12 +83,7 @@ def test_the_page_must_arrive_in_time_with_its_labels(
         pytest.param([notification(1), notification(251, "resolved")], False, "after 241 s", id="late"),
         pytest.param([notification(1)], False, "not resolved", id="still fires"),
         pytest.param([], False, "not resolved", id="never fired"),
-        pytest.param(
-            [notification(1), notification(5, "resolved")],
-            False,
-            "not resolved",
-            id="resolved before the config change",
-        ),
+        pytest.param([notification(1), notification(5, "resolved")], False, "not resolved", id="resolved before it"),
         pytest.param(
             [notification(1, tier="fast"), notification(2, tier="slow"), notification(30, "resolved", tier="fast")],
             False,
@@ -138,11 +133,11 @@ def test_the_config_change_must_be_drawn_once_and_at_its_time(
 
 
 @pytest.mark.parametrize("after, passed", [(0.95, True), (0.2, False), (None, False)])
-def test_goodput_must_come_back(after: float | None, passed: bool) -> None:
+def test_goodput_must_recover(after: float | None, passed: bool) -> None:
     assert demo_checks.recovers(goodput(0.05), goodput(after)).passed is passed
 
 
-def test_the_windows_leave_out_the_time_in_which_the_engine_settles() -> None:
+def test_the_windows_exclude_the_transitions() -> None:
     windows = demo_checks.Times(load=0, overload=75, config_change=160, stop=280).windows
     assert {name: (window.start, window.end) for name, window in windows.items()} == {
         "baseline": (10, 75),

@@ -1,4 +1,4 @@
-"""`vllm-slo up` as a user runs it: it starts, serves and stops with all its processes."""
+"""`vllm-slo up` starts, serves and stops with all its processes."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -81,7 +80,7 @@ def test_the_lab_stops_after_the_given_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
-def test_a_service_that_dies_is_named_with_the_end_of_its_log_and_all_others_stop(tmp_path: Path) -> None:
+def test_a_failed_service_is_reported_with_the_last_lines_of_its_log_and_all_others_stop(tmp_path: Path) -> None:
     with start("--no-load", "--dir", str(tmp_path)) as process:
         read_until(process, *is_up("simulator", "sidecar"))
         children = descendants(process.pid)
@@ -151,7 +150,7 @@ def test_two_labs_never_share_a_directory(tmp_path: Path) -> None:
     assert str(caught.value) == f"--dir {tmp_path}: already used by a running lab; stop it, or choose another --dir"
 
 
-def test_a_new_run_removes_an_earlier_runs_files_and_no_others(tmp_path: Path) -> None:
+def test_a_run_deletes_only_the_files_of_the_previous_run(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     directory.load.mkdir()
@@ -159,7 +158,3 @@ def test_a_new_run_removes_an_earlier_runs_files_and_no_others(tmp_path: Path) -
     directory.request_log.write_text("{}")
     with directory.lock():
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "notes.txt"]
-
-
-def test_our_own_commands_start_with_this_interpreter() -> None:
-    assert OURS[0] == sys.executable

@@ -1,4 +1,4 @@
-"""Alertmanager's webhook requests, and the notifications in them."""
+"""Alertmanager's webhook requests and their notifications."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The schedule is a Poisson process that depends on the seed alone."""
+"""The schedule is a Poisson process that depends only on the seed."""
 
 import math
 from itertools import pairwise

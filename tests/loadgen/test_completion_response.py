@@ -1,4 +1,4 @@
-"""A response is read the same in pieces of any size."""
+"""A response is parsed the same in pieces of any size."""
 
 import json
 
@@ -64,7 +64,7 @@ def contents(response: CompletionResponse) -> tuple[object, ...]:
     )
 
 
-def test_a_stream_torn_at_any_byte_means_the_same() -> None:
+def test_a_stream_is_parsed_the_same_in_pieces_of_any_size() -> None:
     data = HEAD + chunked(*WHOLE)
     whole = contents(read(data))
     assert whole == ((ClientOutcome.OK, None), 2, 31, 3, 16, "length", 0.0125, 0.04, 0.08)
@@ -90,30 +90,21 @@ def test_the_first_token_is_the_first_output_not_the_role() -> None:
 
 
 @pytest.mark.parametrize(
-    "choice",
+    "choice, first",
     [
-        pytest.param({"delta": {"content": "x"}}, id="content"),
-        pytest.param({"delta": {"reasoning_content": "x"}}, id="reasoning_content"),
-        pytest.param({"delta": {"reasoning": "x"}}, id="reasoning"),
-        pytest.param({"delta": {"tool_calls": [{"index": 0}]}}, id="tool call"),
-        pytest.param({"text": "x"}, id="completions"),
+        pytest.param({"delta": {"content": "x"}}, 2.0, id="content"),
+        pytest.param({"delta": {"reasoning_content": "x"}}, 2.0, id="reasoning_content"),
+        pytest.param({"delta": {"reasoning": "x"}}, 2.0, id="reasoning"),
+        pytest.param({"delta": {"tool_calls": [{"index": 0}]}}, 2.0, id="tool call"),
+        pytest.param({"text": "x"}, 2.0, id="completions"),
+        pytest.param({"delta": {"role": "assistant"}}, None, id="role"),
+        pytest.param({"delta": {"content": None, "tool_calls": []}}, None, id="empty delta"),
+        pytest.param({"delta": {}, "finish_reason": "stop"}, None, id="finish"),
+        pytest.param({"text": ""}, None, id="empty text"),
     ],
 )
-def test_output_is(choice: dict[str, object]) -> None:
-    assert read(HEAD, chunked(event({"choices": [choice]}), end=False)).first == 2.0
-
-
-@pytest.mark.parametrize(
-    "choice",
-    [
-        pytest.param({"delta": {"role": "assistant"}}, id="role"),
-        pytest.param({"delta": {"content": None, "tool_calls": []}}, id="nothing"),
-        pytest.param({"delta": {}, "finish_reason": "stop"}, id="finish"),
-        pytest.param({"text": ""}, id="empty text"),
-    ],
-)
-def test_no_output_is(choice: dict[str, object]) -> None:
-    assert read(HEAD, chunked(event({"choices": [choice]}), end=False)).first is None
+def test_the_first_token_is_a_chunk_with_output(choice: dict[str, object], first: float | None) -> None:
+    assert read(HEAD, chunked(event({"choices": [choice]}), end=False)).first == first
 
 
 INCOMPLETE = "the response is incomplete"

@@ -80,7 +80,7 @@ def test_a_quantile_that_no_stream_reached_is_infinite() -> None:
     assert line.split()[:14] == "siso 10 6 upstream_error 4 60 % 250 ms ∞ ∞ 4 - 1 ms".split()[:14]  # noqa: SIM905
 
 
-def test_a_report_of_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refusal:
         read_run(tmp_path)
     assert str(refusal.value) == f"{tmp_path}: not the output of a load run: run.json cannot be read"
@@ -92,7 +92,7 @@ def test_a_report_of_no_run_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_output_that_is_no_terminal_is_wide() -> None:
+def test_the_report_is_wide_when_the_output_is_not_a_terminal() -> None:
     console = Console(file=io.StringIO(), width=40)
     show(RUN, summarise(RECORDS, RUN.classes, ["calm"]), console)
     assert console.width == 160

@@ -1,4 +1,4 @@
-"""The planned requests are as the scenario says, for every seed."""
+"""The planned requests follow the scenario, for every seed."""
 
 import json
 from collections import Counter
@@ -48,13 +48,13 @@ def test_classes_streams_and_endpoints_come_in_their_shares() -> None:
     assert abs(sum(request.endpoint == CHAT for request in plans) / len(plans) - MIXED.chat_share) < 0.04
 
 
-def test_long_inputs_share_their_documents_and_nothing_else_repeats() -> None:
+def test_long_inputs_share_documents_and_all_else_is_unique() -> None:
     plans = plan(67, 600)
     documents = Counter(p.prompt.split("\n\n")[0] for p in plans if "\n\n" in p.prompt)
     assert len(documents) == len(MIXED.corpus)
     rest = [p.prompt.split("\n\n")[-1] for p in plans]
     assert len(set(rest)) == len(rest)
-    # A prefix cache works in blocks of 16 tokens or so: short prompts must differ before that.
+    # The blocks of a prefix cache have about 16 tokens, so short prompts must differ in their first 16.
     beginnings = [p.prompt[:64] for p in plans if "\n\n" not in p.prompt]
     assert len(set(beginnings)) == len(beginnings)
 

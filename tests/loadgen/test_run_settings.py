@@ -1,4 +1,4 @@
-"""The settings of a run, from flags or the environment; wrong ones are refused before any load."""
+"""The settings of a run, from flags or environment variables; invalid ones are refused before the load starts."""
 
 import argparse
 from typing import Any
@@ -28,7 +28,7 @@ def parsed(*arguments: str) -> Any:
         ("http://127.0.0.2/engine/v1/", Target("127.0.0.2", 80, path="/engine")),
     ],
 )
-def test_a_loopback_target_is_taken(url: str, target: Target) -> None:
+def test_a_loopback_target_is_accepted(url: str, target: Target) -> None:
     assert parse(url, allow_remote=False) == target
 
 
@@ -70,7 +70,7 @@ def test_flags_change_the_scenario() -> None:
     assert (settings.seed, settings.length, settings.grace, settings.check) == (7, 120, 3, True)
 
 
-def test_without_a_check_the_model_must_be_named() -> None:
+def test_without_a_check_the_model_must_be_set() -> None:
     with pytest.raises(UsageError) as refusal:
         run_settings.from_arguments(parsed("mixed", *LOCAL, "--no-check"))
     assert str(refusal.value) == "--no-check: the model is unknown without /v1/models; set --model too"
@@ -80,7 +80,7 @@ def test_without_a_check_the_model_must_be_named() -> None:
     "text, address",
     [("127.0.0.1:9465", ("127.0.0.1", 9465)), (":9465", ("0.0.0.0", 9465)), ("[::1]:9465", ("::1", 9465))],
 )
-def test_the_series_are_shown_where_the_flag_says(text: str, address: tuple[str, int]) -> None:
+def test_the_metrics_flag_is_an_address(text: str, address: tuple[str, int]) -> None:
     assert run_settings.from_arguments(parsed("mixed", *LOCAL, "--metrics", text)).metrics == address
 
 
@@ -97,7 +97,7 @@ def test_the_series_are_shown_where_the_flag_says(text: str, address: tuple[str,
         ("--metrics", "9465", "argument --metrics: '9465' is no address; write HOST:PORT, such as 127.0.0.1:9465"),
     ],
 )
-def test_a_wrong_value_is_refused(flag: str, value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_value_is_refused(flag: str, value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refusal:
         parsed("mixed", *LOCAL, f"{flag}={value}")
     assert refusal.value.code == 2
@@ -127,7 +127,7 @@ def test_plain_locust_reads_the_same_flags_from_the_environment() -> None:
         ),
     ],
 )
-def test_a_wrong_environment_is_refused(environment: dict[str, str], message: str) -> None:
+def test_an_invalid_environment_is_refused(environment: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError) as refusal:
         run_settings.from_environment(environment, None)
     assert str(refusal.value) == message

@@ -1,4 +1,4 @@
-"""A scenario is read whole, and all of its mistakes are reported at once."""
+"""A scenario is read in full, and all of its mistakes are reported at once."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ phases: [{name: steady, duration: 1m30s, rate: 2.5}]
 """
 
 
-def test_what_is_left_out_has_a_default() -> None:
+def test_optional_keys_have_defaults() -> None:
     assert scenario.loads(SMALL) == scenario.Scenario(
         name="small",
         description="",
@@ -63,7 +63,7 @@ def test_a_scenario_that_offers_nothing_is_refused(before: str, after: str, mess
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in scenario.SHIPPED.glob("*.yaml")))
-def test_a_shipped_scenario_is_found_by_its_name(name: str) -> None:
+def test_a_built_in_scenario_is_found_by_its_name(name: str) -> None:
     assert scenario.load(scenario.find(name)).name == name
 
 

@@ -1,5 +1,6 @@
 """The summary counts every record, and requests without a first token count in the percentiles."""
 
+from dataclasses import astuple
 from typing import Any
 
 import pytest
@@ -71,16 +72,12 @@ def test_a_stream_without_a_first_token_is_worse_than_any_with_one() -> None:
 
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.integers(0, 50))
-def test_what_is_missing_never_lowers_a_percentile(values: list[float], missing: int) -> None:
+def test_missing_values_never_lower_a_percentile(values: list[float], missing: int) -> None:
     for with_missing, without in zip(
-        percentiles(quantiles(values, missing=missing)), percentiles(quantiles(values)), strict=True
+        astuple(quantiles(values, missing=missing)), astuple(quantiles(values)), strict=True
     ):
         assert without is not None
         assert with_missing is None or with_missing >= without
-
-
-def percentiles(values: Quantiles) -> tuple[float | None, ...]:
-    return values.p50, values.p95, values.p99
 
 
 def test_goodput_is_good_over_judged_and_abandoned_requests_are_counted() -> None:
@@ -107,7 +104,7 @@ def test_goodput_is_good_over_judged_and_abandoned_requests_are_counted() -> Non
     )
 
 
-def test_a_generator_that_was_late_or_left_requests_out_says_so() -> None:
+def test_an_overloaded_generator_and_requests_not_sent_are_warnings() -> None:
     late = [record(send_lag=0.2) for _ in range(3)]
     result = summarise([*late, record(outcome=ClientOutcome.NOT_SENT)], ["siso"], ["steady"])
     assert result.warnings == (
@@ -119,7 +116,7 @@ def test_a_generator_that_was_late_or_left_requests_out_says_so() -> None:
     )
 
 
-def test_no_request_makes_no_figure() -> None:
+def test_a_class_without_requests_has_no_percentiles() -> None:
     row = summarise_class("siso", [])
     assert (row.offered, row.goodput, row.ttft, row.outcomes) == (0, None, Quantiles(), {})
 
@@ -172,13 +169,13 @@ def graded_record(
             graded_record("siso", ClientOutcome.TIMEOUT, first=None, closed=190),
             {"ttft": Verdict.BAD, "availability": Verdict.BAD},
             False,
-            id="a client that gave up after 180 s",
+            id="client timeout after 180 s",
         ),
         pytest.param(
             graded_record("siso", ClientOutcome.CUT, first=None, closed=12),
             {"ttft": Verdict.ABANDONED, "availability": Verdict.ABANDONED},
             None,
-            id="cut while nothing was decided",
+            id="cut before any verdict",
         ),
         pytest.param(graded_record("siso", ClientOutcome.NOT_SENT, first=None), {}, None, id="never sent"),
         pytest.param(

