@@ -87,12 +87,13 @@ class HttpResponse:
 
     def _head(self, head: bytes) -> None:
         first, *lines = head.decode("latin-1").split("\r\n")
-        words = first.split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
+        version, _, rest = first.partition(" ")
+        status = rest.partition(" ")[0]
+        if not version.startswith("HTTP/1.") or not status.isdecimal():
             raise ProtocolError(f"invalid status line {first[:80]!r}")
-        if 100 <= int(words[1]) < 200:  # 100 Continue or 103 Early Hints precede the response
+        if 100 <= int(status) < 200:  # 100 Continue or 103 Early Hints precede the response
             return
-        self.status = int(words[1])
+        self.status = int(status)
         for line in lines:
             name, _, value = line.partition(":")
             self.headers[name.strip().lower()] = value.strip()

@@ -9,7 +9,7 @@ from exporters.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The base of an OpenAI-compatible API; `path` goes before `/v1/...`."""
+    """The base URL of an OpenAI-compatible API; `path` is the prefix of `/v1/...`."""
 
     host: str
     port: int

@@ -53,7 +53,7 @@ def show(run: Run, result: Summary, console: Console) -> None:
 
 
 def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType:
-    """The whole report; `narrow` gives each class two lines of figures in two tables, for 80 columns."""
+    """The whole report; `narrow` splits the figures into two tables, for 80 columns."""
     blocks = dict(result.phases) if len(result.phases) > 1 else {}
     blocks["whole run"] = (*result.classes, result.total)
     columns = [_COUNTS + _TOKENS, _TIMES] if narrow else [_COUNTS + _TIMES + _TOKENS]

@@ -90,7 +90,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def from_arguments(arguments: argparse.Namespace) -> RunSettings:
-    """The settings that the flags give.
+    """The settings from parsed flags.
 
     Raises:
         UsageError: a file or a flag is invalid.
@@ -119,7 +119,7 @@ def from_arguments(arguments: argparse.Namespace) -> RunSettings:
 
 
 def from_environment(environment: Mapping[str, str], host: str | None) -> RunSettings:
-    """The settings that VLLM_SLO_SCENARIO, VLLM_SLO_TARGET etc. give; Locust's `host` overrides VLLM_SLO_TARGET.
+    """The settings from VLLM_SLO_SCENARIO, VLLM_SLO_TARGET etc.; Locust's `host` overrides VLLM_SLO_TARGET.
 
     Raises:
         UsageError: a file or a value is invalid.

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def configuration(args: argparse.Namespace) -> SimulatorConfig:
-    """The configuration that the flags give.
+    """The configuration from parsed flags.
 
     Raises:
         UsageError: every mistake in the flags.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from compose.simulator.scheduler import FinishReason
 from compose.simulator.tokenizer import END_OF_TEXT, TOKEN_BYTES, encode
 
-# Each piece is one token and needs no escaping in JSON. Encoding a completion gives its own tokens, so the next turn of
-# a conversation hits the prefix cache.
+# Each piece is one token and needs no escaping in JSON. Encoding the text of a completion returns its tokens, so the
+# next turn of a conversation hits the prefix cache.
 _OPENING: tuple[str, ...] = ("[sim", "ulat", "ed] ")
 _WORDS = (
     "the and for are was not you all any can had her one our out day get has him his how man new now old see two way "

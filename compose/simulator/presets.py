@@ -1,6 +1,6 @@
 """Presets of a GPU and a model: memory traffic, arithmetic and KV cache size, with the sources of the numbers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 BF16_BYTES = 2
 BLOCK_SIZE = 16  # vLLM's default on CUDA
@@ -41,42 +41,33 @@ def _kv_bytes(*, layers: int, kv_heads: int, head_size: int) -> float:
     return 2 * layers * kv_heads * head_size * BF16_BYTES
 
 
-# From the model's config.json: 48 layers, 8 KV heads of 128, so 196,608 B per token; 14 G parameters (without the
-# embedding, which needs no arithmetic) at 2 B and 2 flop each.
-_QWEN_14B_WEIGHTS = 28e9
-_QWEN_14B_FLOP = 28e9
-_QWEN_14B_KV = _kv_bytes(layers=48, kv_heads=8, head_size=128)
-_QWEN_14B_BLOCKS = 3562  # 57k tokens, the rest of 48 GB after the weights; the H200 recording has the same limit
+_RTX_6000_ADA = Preset(
+    name="rtx6000ada-qwen2.5-14b",
+    model="Qwen/Qwen2.5-14B-Instruct",
+    # From the model's config.json: 48 layers, 8 KV heads of 128; 14 G parameters (without the embedding, which needs no
+    # arithmetic) at 2 B and 2 flop each.
+    weight_bytes=28e9,
+    kv_bytes_per_token=_kv_bytes(layers=48, kv_heads=8, head_size=128),
+    flop_per_token=28e9,
+    # Data sheet: 960 GB/s GDDR6, 364 TFLOPS dense bf16. Reading the weights takes 29 ms per step.
+    memory_bytes_per_second=960e9,
+    flop_per_second=364e12,
+    efficiency=0.5,  # assumed: prefill on this card is power-bound; gives 6,500 prompt tokens/s
+    overhead_seconds=0.0015,
+    num_gpu_blocks=3562,  # 57k tokens, the rest of 48 GB after the weights
+)
 
 PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
-        Preset(
-            name="rtx6000ada-qwen2.5-14b",
-            model="Qwen/Qwen2.5-14B-Instruct",
-            weight_bytes=_QWEN_14B_WEIGHTS,
-            kv_bytes_per_token=_QWEN_14B_KV,
-            flop_per_token=_QWEN_14B_FLOP,
-            # Data sheet: 960 GB/s GDDR6, 364 TFLOPS dense bf16. Reading the weights takes 29 ms per step.
-            memory_bytes_per_second=960e9,
-            flop_per_second=364e12,
-            # Assumed: prefill on this card is power-bound. Gives 6,500 prompt tokens/s.
-            efficiency=0.5,
-            overhead_seconds=0.0015,
-            num_gpu_blocks=_QWEN_14B_BLOCKS,
-        ),
-        Preset(
+        _RTX_6000_ADA,
+        replace(
+            _RTX_6000_ADA,  # with as many blocks, as in the recording on an H200
             name="h200-qwen2.5-14b",
-            model="Qwen/Qwen2.5-14B-Instruct",
-            weight_bytes=_QWEN_14B_WEIGHTS,
-            kv_bytes_per_token=_QWEN_14B_KV,
-            flop_per_token=_QWEN_14B_FLOP,
             # Data sheet: 4.8 TB/s HBM3e, 989 TFLOPS dense bf16.
             memory_bytes_per_second=4.8e12,
             flop_per_second=989e12,
-            efficiency=0.5,  # assumed
             overhead_seconds=0.004,  # assumed: the host takes longer than the GPU for small steps
-            num_gpu_blocks=_QWEN_14B_BLOCKS,
         ),
         Preset(
             name="t4-qwen2.5-0.5b",

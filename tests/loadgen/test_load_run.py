@@ -38,7 +38,7 @@ def test_no_request_waits_for_another_and_every_latency_shows_the_queue(tmp_path
     assert (process.returncode, errors) == (0, "")
     run, records = read_run(out), read_records(out)
 
-    # the schedule, the records and the requests that the server received are the same, with the same due times
+    # the schedule, the records and the server's requests are the same, with the same due times
     assert sorted(record.due for record in records) == [round(arrival.due, 6) for arrival in planned]
     assert {record.request_id for record in records} == {request["x-request-id"] for request in requests}
     assert len(requests) == len(planned) > 20
@@ -55,7 +55,7 @@ def test_no_request_waits_for_another_and_every_latency_shows_the_queue(tmp_path
     assert all(record.ttft == pytest.approx((record.first or 0) - record.due, abs=1e-5) for record in streamed)
     assert all((record.first or 0) > last_sent for record in streamed)
 
-    # the summary agrees with the records, and the report can be shown again
+    # the summary agrees with the records, and `load report` prints the same report
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
     assert summary["total"]["offered"] == len(planned)
     assert summary["classes"][0]["ttft"]["p50"] == summarise_class("siso", records).ttft.p50
@@ -97,7 +97,7 @@ def test_a_stopped_run_records_open_requests_and_those_not_sent(tmp_path: Path) 
     path, out = write_scenario(tmp_path, "hang", rate=40, duration="1h"), tmp_path / "out"
     flags = ("--grace", "200ms", "--max-open", "10")
     with scripted_server() as target, running_load(path, target, out, *flags) as process:
-        # the records of the open requests come later, so these are of requests that were not sent
+        # open requests are recorded later, so these records are of requests that were not sent
         assert wait_until(lambda: len(received(target)) == 10 and (out / "requests.jsonl").stat().st_size > 0)
         process.send_signal(signal.SIGTERM)
         shown, errors = process.communicate(timeout=HANG)

@@ -35,7 +35,9 @@ def test_a_switch_may_be_a_text_from_the_environment() -> None:
             "max_model_len, enable_prefix_caching, enable_chunked_prefill, seed",
             id="nothing is near",
         ),
-        pytest.param({"enable_chunked_prefill": 1}, "enable_chunked_prefill: 1 is not true or false", id="no switch"),
+        pytest.param(
+            {"enable_chunked_prefill": 1}, "enable_chunked_prefill: 1 is not true or false", id="not a boolean"
+        ),
         pytest.param({"seed": -1}, "seed: -1 is not a whole number from 0", id="negative seed"),
         pytest.param(
             {"num_gpu_blocks": 512},
@@ -54,7 +56,7 @@ def test_a_switch_may_be_a_text_from_the_environment() -> None:
             "max_num_batched_tokens: 64 is less than max_num_seqs 128, so a full batch cannot decode in one step",
             id="a batch could not decode",
         ),
-        pytest.param([1], "expected an object of settings, found [1]", id="no object"),
+        pytest.param([1], "expected an object of settings, found [1]", id="not an object"),
     ],
 )
 def test_what_vllm_would_reject_is_rejected_with_every_mistake(changes: Any, mistakes: str) -> None:

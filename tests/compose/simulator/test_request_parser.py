@@ -78,7 +78,7 @@ def test_a_seed_in_the_body_gives_the_same_completion_each_time() -> None:
             "of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=2009)",
             id="prompt and completion too long",
         ),
-        pytest.param([], None, "the request body must be a JSON object", id="no object"),
+        pytest.param([], None, "the request body must be a JSON object", id="not an object"),
         pytest.param({}, "messages", "messages must be a list of at least one message", id="no messages"),
         pytest.param(
             {"messages": ["hi"]}, "messages", "each of messages must be an object with a role", id="no message"
@@ -93,7 +93,9 @@ def test_a_seed_in_the_body_gives_the_same_completion_each_time() -> None:
         pytest.param(
             HELLO | {"max_tokens": 0}, "max_tokens", "max_tokens must be a whole number from 1, not 0", id="no tokens"
         ),
-        pytest.param(HELLO | {"stream": "yes"}, "stream", "stream must be true or false, not 'yes'", id="no switch"),
+        pytest.param(
+            HELLO | {"stream": "yes"}, "stream", "stream must be true or false, not 'yes'", id="not a boolean"
+        ),
         pytest.param(
             HELLO | {"stream_options": {"include_usage": True}},
             "stream_options",
@@ -104,7 +106,7 @@ def test_a_seed_in_the_body_gives_the_same_completion_each_time() -> None:
             HELLO | {"stream": True, "stream_options": 1},
             "stream_options",
             "stream_options must be an object",
-            id="stream options that are none",
+            id="invalid stream options",
         ),
     ],
 )

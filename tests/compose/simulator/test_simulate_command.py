@@ -45,7 +45,7 @@ def test_flags_override_the_preset() -> None:
         pytest.param(
             "--preset toy --max-num-seqs 0 --seed -1",
             "--max-num-seqs: 0 is not a whole number from 1\n--seed: -1 is not a whole number from 0",
-            id="all wrong settings at once",
+            id="all invalid settings",
         ),
     ],
 )
