@@ -82,7 +82,7 @@ def add_place_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit status 0 when the lab was stopped, 1 when a service failed."""
-    length = _length(arguments.length)
+    length = None if arguments.length is None else parse_flag("--for", arguments.length, _duration)
     chosen = arguments.scenario or (launch.NAME if arguments.engine == launch.NAME else "mixed")
     config = LabConfig(
         directory=RunDirectory(Path(arguments.dir).absolute()),
@@ -125,10 +125,6 @@ def _vllm_cpu(config: LabConfig, console: LabConsole) -> VllmCpu:
     launch.refuse_short_of_memory()
     console.print_line(f"starting {launch.NAME} from {installation.root}; this takes one to two minutes")
     return installation
-
-
-def _length(text: str | None) -> float | None:
-    return None if text is None else parse_flag("--for", text, _duration)
 
 
 def _engine(text: str) -> str | None:

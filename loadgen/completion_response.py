@@ -85,7 +85,8 @@ class CompletionResponse:
         self.size += len(data)
         body = self.http.feed(data)
         if body:
-            if self._stream is None and self._is_stream():
+            content_type = self.http.headers.get("content-type", "")
+            if self._stream is None and self.http.status == 200 and "text/event-stream" in content_type:
                 self._stream = EventStream()
             if self._stream is None:
                 self.body += body
@@ -119,9 +120,6 @@ class CompletionResponse:
         if self._stream is not None:
             complete = self._done or (complete and self.finish_reason is not None)
         return (ClientOutcome.OK, None) if complete else (ClientOutcome.TRUNCATED, "the response is incomplete")
-
-    def _is_stream(self) -> bool:
-        return self.http.status == 200 and "text/event-stream" in self.http.headers.get("content-type", "")
 
     def _end(self, at: float) -> None:
         if self._stream is not None:

@@ -78,7 +78,8 @@ def configuration(args: argparse.Namespace) -> SimulatorConfig:
     try:
         flags = apply_changes(preset_flags(preset), changes)
     except EngineFlagsError as error:
-        raise UsageError("\n".join(_as_flag(mistake) for mistake in error.mistakes)) from error
+        parts = (mistake.partition(":") for mistake in error.mistakes)
+        raise UsageError("\n".join(f"--{name.replace('_', '-')}:{text}" for name, _, text in parts)) from error
     if not 0 <= args.restart_seconds < float("inf"):
         raise UsageError(f"--restart-seconds: {args.restart_seconds} is not a time; use 0 or more seconds")
     return SimulatorConfig(
@@ -97,8 +98,3 @@ async def _serve(config: SimulatorConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, simulator.stop)
     await simulator.run()
-
-
-def _as_flag(mistake: str) -> str:
-    name, _, text = mistake.partition(":")
-    return f"--{name.replace('_', '-')}:{text}"

@@ -81,7 +81,9 @@ class Simulator:
             self.listening.clear()
             listener.close()
             engine_loop.stop()
-            _reset(runner)
+            for connection in list(runner.server.connections if runner.server else ()):
+                if connection.transport is not None:
+                    connection.transport.abort()
         finally:
             await runner.cleanup()
         return next_start.result() if next_start.done() else None
@@ -118,9 +120,3 @@ class Simulator:
 def _reason(error: OSError) -> str:
     # asyncio adds text to the system's reason; a failed DNS lookup has no error number of the system
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error.strerror or error)
-
-
-def _reset(runner: web.AppRunner) -> None:
-    for connection in list(runner.server.connections if runner.server else ()):
-        if connection.transport is not None:
-            connection.transport.abort()

@@ -123,7 +123,9 @@ class Scheduler:
             count = min(len(job.tokens) - job.computed, budget)
             while not self._grow(job, count):
                 last = self.running.pop()
-                self._preempt(last)
+                self._free(last)
+                last.preemptions += 1
+                self.waiting.appendleft(last)
                 preempted.append(last)
                 if last is job:
                     return budget, preempted
@@ -206,11 +208,6 @@ class Scheduler:
         if not job.hashes:
             job.hashes = list(block_hashes(job.tokens, size))
         return self.pool.find(job.hashes[: (len(job.tokens) - 1) // size])
-
-    def _preempt(self, job: Job) -> None:
-        self._free(job)
-        job.preemptions += 1
-        self.waiting.appendleft(job)
 
     def _free(self, job: Job) -> None:
         self.pool.release(job.blocks)

@@ -1,7 +1,6 @@
 """The summary counts every record, and requests without a first token count in the percentiles."""
 
 from dataclasses import astuple
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,24 +13,9 @@ from loadgen.grading import make_record
 from loadgen.request_plan import CHAT, PlannedRequest
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.summary import Quantiles, SloResult, quantiles, summarise, summarise_class
+from tests.loadgen.load_records import record
 
 SHIPPED = slos.load(slos.SHIPPED)
-
-
-def record(**changes: Any) -> Record:
-    usual: dict[str, Any] = {
-        "request_class": "siso",
-        "phase": "steady",
-        "request_id": "r",
-        "endpoint": CHAT,
-        "stream": True,
-        "outcome": ClientOutcome.OK,
-        "due": 1.0,
-        "closed": 2.0,
-        "asked_prompt_tokens": 10,
-        "max_tokens": 10,
-    }
-    return Record(**(usual | changes))
 
 
 OUTCOMES = st.sampled_from(list(ClientOutcome))
