@@ -103,7 +103,7 @@ class ChildProcess:
             await asyncio.sleep(0.1)
 
     async def is_healthy(self, http: aiohttp.ClientSession, timeout: float) -> bool:  # noqa: ASYNC109 - of one request
-        """Whether the process is alive, or may have exited, and its URL returns 200."""
+        """Whether the process is alive and its URL, if any, returns 200; a permitted exit is healthy too."""
         if not self.alive:
             return self.service.may_exit and self._process.returncode == 0
         return await self._probe(http, timeout) is None

@@ -53,7 +53,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=_whole, metavar="N", help="random seed (default: the scenario's)")
     parser.add_argument("--model", metavar="NAME", help="model to request (default: the first in /v1/models)")
     parser.add_argument(
-        "--duration", type=_seconds, metavar="TIME", help="length of the run, such as 5m; changes the last phases"
+        "--duration", type=_seconds, metavar="TIME", help="length of the run, such as 5m (default: the scenario's)"
     )
     parser.add_argument(
         "--rate-scale", type=_positive, metavar="X", default=1.0, help="factor for every rate (default: %(default)s)"
