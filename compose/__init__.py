@@ -1,1 +1,1 @@
-"""The lab: the command line, the native runner and the simulated engine."""
+"""The command line, and the lab: its native runner and the simulated engine."""

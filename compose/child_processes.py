@@ -1,4 +1,4 @@
-"""Starts, watches and stops child processes together, so that none outlives the lab."""
+"""Starts, monitors and stops child processes together, so that none outlives the lab."""
 
 import asyncio
 import contextlib
@@ -20,24 +20,23 @@ START_TIMEOUT = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One process of the lab; `ready_url` responds with 200 once the service is ready, `grace` is the time to stop."""
+    """One process of the lab; `ready_url` returns 200 when it is ready; `grace` is the time from SIGTERM to SIGKILL."""
 
     name: str
     command: tuple[str, ...]
     ready_url: str | None = None
-    start_timeout: float = START_TIMEOUT  # from its start to the first 200
+    start_timeout: float = START_TIMEOUT
     cwd: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    may_exit: bool = False  # exit status 0 is no failure, as of a load run that is complete
+    may_exit: bool = False  # exit status 0 is not a failure, for example of a completed load run
     grace: float = 10.0
 
 
 class ServiceFailedError(Exception):
-    """A child died or did not become ready; the message ends with the last lines of its log."""
+    """A child exited or did not become ready; the message ends with the last lines of its log."""
 
     def __init__(self, name: str, what: str, log: Path) -> None:
-        self.name = name
-        super().__init__(f"{name} {what}; the end of {log}:\n{tail(log)}")
+        super().__init__(f"{name} {what}; last lines of {log}:\n{tail(log)}")
 
 
 def tail(log: Path, lines: int = _LOG_LINES) -> str:
@@ -51,9 +50,8 @@ def tail(log: Path, lines: int = _LOG_LINES) -> str:
 
 
 def describe_exit(code: int) -> str:
-    """How a process ended."""
     if code >= 0:
-        return f"exited with {code}"
+        return f"exited with status {code}"
     try:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
@@ -80,59 +78,60 @@ class ChildProcess:
         return await self._process.wait()
 
     async def wait_for_failure(self) -> ServiceFailedError | None:
-        """Wait for the process to end; None if its end is no failure."""
+        """Wait for the process to end; None if this is not a failure."""
         code = await self.wait()
         if self._stopping or (code == 0 and self.service.may_exit):
             return None
         return ServiceFailedError(self.service.name, describe_exit(code), self.log)
 
     async def wait_until_ready(self, http: aiohttp.ClientSession, within: float) -> None:
-        """Wait until the process is alive and its URL responds with 200.
+        """Wait until the process is alive and its URL returns 200.
 
         Raises:
-            ServiceFailedError: it died, or `within` seconds have passed.
+            ServiceFailedError: it exited, or `within` seconds have passed.
         """
-        deadline, last_response = time.monotonic() + within, "no response"
+        deadline = time.monotonic() + within
         while True:
             if not self.alive:
                 raise ServiceFailedError(self.service.name, describe_exit(await self.wait()), self.log)
-            if self.service.ready_url is None:
+            failure = await self._probe(http, 2)
+            if failure is None:
                 return
-            try:
-                async with http.get(self.service.ready_url, timeout=aiohttp.ClientTimeout(total=2)) as response:
-                    last_response = f"{response.status} {(await response.text())[:200].strip()}".strip()
-                    if response.status == 200:
-                        return
-            except (aiohttp.ClientError, TimeoutError) as error:
-                last_response = str(error) or "no response"
             if time.monotonic() > deadline:
-                what = f"was not ready within {within:g} s: {self.service.ready_url}: {last_response}"
+                what = f"was not ready within {within:g} s: {self.service.ready_url}: {failure}"
                 raise ServiceFailedError(self.service.name, what, self.log)
             await asyncio.sleep(0.1)
 
     async def is_healthy(self, http: aiohttp.ClientSession, timeout: float) -> bool:  # noqa: ASYNC109 - of one request
-        """Whether it is alive and its URL, if it has one, responds with 200."""
-        if not self.alive or self.service.ready_url is None:
-            return self.alive or (self.service.may_exit and self._process.returncode == 0)
+        """Whether the process is alive and its URL, if any, returns 200; a permitted exit is healthy too."""
+        if not self.alive:
+            return self.service.may_exit and self._process.returncode == 0
+        return await self._probe(http, timeout) is None
+
+    async def _probe(self, http: aiohttp.ClientSession, timeout: float) -> str | None:  # noqa: ASYNC109 - of one request
+        """None if the URL returns 200, or if there is no URL; else the response or error."""
+        if self.service.ready_url is None:
+            return None
         try:
             async with http.get(self.service.ready_url, timeout=aiohttp.ClientTimeout(total=timeout)) as response:
-                return response.status == 200
-        except (aiohttp.ClientError, TimeoutError):
-            return False
+                text = (await response.text())[:200].strip()
+                return None if response.status == 200 else f"{response.status} {text}".strip()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return str(error) or "no response"
 
     async def stop(self) -> None:
-        """Send SIGTERM to the process and, after the grace, SIGKILL to its group; wait for the end."""
+        """Send SIGTERM to the process and, after the grace period, SIGKILL to its group; wait for its end."""
         self._stopping = True
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()  # not the group: a supervisor stops its own children, in its own order
+                self._process.terminate()  # not the group: a supervisor stops its own children in order
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.wait(), self.service.grace)
         self.kill()
         await self.wait()
 
     def kill(self) -> None:
-        """Send SIGKILL to the group."""
+        """Send SIGKILL to the process group."""
         self._stopping = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -150,15 +149,15 @@ class ChildProcesses:
         path = self._logs / f"{service.name}.log"
         with path.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                # Instead of a `preexec_fn`: Python code between fork and exec can deadlock in a process with threads.
+                # Not a `preexec_fn`: Python code between fork and exec can deadlock in a process with threads.
                 *(sys.executable, "-I", "-S", str(PARENT_DEATH_SIGNAL), str(os.getpid()), *service.command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=asyncio.subprocess.STDOUT,
                 cwd=service.cwd,
                 env={**os.environ, **service.env},
-                # Ctrl-c at the terminal then reaches the runner only, which stops all in order. Not a session: Linux
-                # schedules sessions as groups, and beside an engine that spins the others would stall for seconds.
+                # Ctrl-c at the terminal then reaches only the runner, which stops the children in order. Not a new
+                # session: Linux schedules sessions as groups, so a busy engine would stall the others for seconds.
                 process_group=0,
             )
         child = ChildProcess(service, process, path)
@@ -166,7 +165,7 @@ class ChildProcesses:
         return child
 
     async def wait_for_failure(self) -> ServiceFailedError:
-        """Wait until a child fails; without a failure this does not return."""
+        """Wait until a child fails."""
         waits = [asyncio.ensure_future(child.wait_for_failure()) for child in self.children]
         try:
             for completed in asyncio.as_completed(waits):
@@ -180,7 +179,7 @@ class ChildProcesses:
         raise AssertionError  # unreachable: the event above is never set
 
     async def stop(self) -> None:
-        """Stop the last started first, so that the load ends before its target; when cancelled, kill all at once."""
+        """Stop the children in reverse order, the load before its target; when cancelled, kill all at once."""
         try:
             for child in reversed(self.children):
                 await child.stop()

@@ -1,4 +1,4 @@
-"""The command `vllm-slo`: imports the module of a subcommand and turns errors into messages and exit codes."""
+"""The command `vllm-slo`: imports the module of a subcommand and converts errors to messages and exit codes."""
 
 import argparse
 import importlib
@@ -12,32 +12,37 @@ from exporters.errors import UsageError
 PROGRAM = "vllm-slo"
 
 # Each module has `configure(parser)`, which declares flags and sets `run`, a function of the parsed arguments that
-# returns the exit code. Only the module of the chosen command is imported: the load generator's gevent and the
-# sidecar's asyncio must never share a process.
+# returns the exit status. Only the module of the selected command is imported, because the load generator's gevent and
+# the sidecar's asyncio must not share a process.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("compose.up", "run the whole lab natively: engine, sidecar, Prometheus, Alertmanager, load"),
-    "demo": ("compose.demo", "an overload burns an error budget, a page arrives, a config change resolves the alert"),
+    "up": ("compose.up", "run the whole lab without containers: engine, sidecar, Prometheus, Alertmanager, load"),
+    "demo": ("compose.demo", "show an error budget burn, the page, a config change and the resolved alert"),
     "sidecar": ("exporters.sidecar.command", "relay and measure OpenAI-compatible traffic"),
-    "flip": ("exporters.sidecar.flip_command", "declare a config change that is not visible from outside the engine"),
-    "simulate": ("compose.simulator.command", "serve a simulated vLLM, for a machine without a GPU"),
+    "flip": ("exporters.sidecar.flip_command", "record a config change that the engine does not expose"),
+    "simulate": ("compose.simulator.command", "run a simulated vLLM, for machines without a GPU"),
     "alerts": ("alerts.command", "check and explain the SLO file, render Prometheus rules and Alertmanager routes"),
-    "dashboards": ("dashboards.command", "render Grafana dashboards, audit their queries, draw them without Grafana"),
-    "load": ("loadgen.command", "offer open-loop mixed traffic and report on it"),
-    "compare": ("exporters.comparison.command", "compare the requests before a config change with those after it"),
-    "roofline": ("exporters.roofline.command", "the upper limits of a GPU with a model: prefill, decode, KV cache"),
+    "dashboards": (
+        "dashboards.command",
+        "render Grafana dashboards, audit their queries, preview them without Grafana",
+    ),
+    "load": ("loadgen.command", "generate open-loop mixed traffic and report the results"),
+    "compare": ("exporters.comparison.command", "compare the requests before and after a config change"),
+    "roofline": (
+        "exporters.roofline.command",
+        "calculate the upper limits of a GPU and model: prefill, decode, KV cache",
+    ),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command: 0 fine, 1 a check failed, 2 wrong usage or a bad file."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    chosen = next((word for word in words if not word.startswith("-")), None)
+    """Run one command; exit status 0 success, 1 a check failed, 2 wrong usage or an invalid file."""
+    flags = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((flag for flag in flags if not flag.startswith("-")), None)
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Observability and SLO alerting for vLLM.",
-        epilog="Every flag can also be set in the environment: --listen as VLLM_SLO_LISTEN; one that can be repeated "
-        "takes a list with commas. "
-        f"'{PROGRAM} COMMAND --help' explains one command.",
+        epilog="Every flag has an environment variable: VLLM_SLO_LISTEN sets --listen. The variable of a repeatable "
+        f"flag is a comma-separated list. '{PROGRAM} COMMAND --help' describes a command.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     try:
@@ -46,12 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             if name == chosen:
                 _import(module).configure(sub)
                 _defaults_from_environment(sub)
-        arguments = parser.parse_args(words)
+        arguments = parser.parse_args(flags)
         return int(arguments.run(arguments))
     except UsageError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of the output has ended, as with `| head`
+    except BrokenPipeError:  # the reader of the output has exited, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:

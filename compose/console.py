@@ -1,4 +1,4 @@
-"""Prints the events of the lab with their time and, on a terminal, a table that is updated."""
+"""Prints the events of the lab with their time and, on a terminal, a live table."""
 
 import asyncio
 import sys
@@ -14,7 +14,7 @@ from compose.status_table import Snapshot
 from compose.webhook import Notification, format_notification
 from exporters.prometheus_api import PrometheusError
 
-TABLE_INTERVAL = 2.0  # each snapshot makes six queries
+TABLE_INTERVAL = 2.0  # each snapshot runs six queries
 LINE_INTERVAL = 10.0
 _HEALTH_TIMEOUT = 1.0
 
@@ -37,12 +37,11 @@ class LabConsole:
         return time.monotonic() - self._start
 
     def print_line(self, text: str, style: str = "") -> None:
-        """One line, with the time since the start."""
+        """Print a line with the time since the start."""
         body = f"[{style}]{escape(text)}[/]" if style else escape(text)
         self.console.print(f"[dim]{self.seconds:6.1f} s[/]  {body}", highlight=False, soft_wrap=True)
 
     def print_notification(self, notification: Notification) -> None:
-        """Print a notification that has arrived at the webhook."""
         style = {"firing": "bold red", "resolved": "bold green"}.get(notification.status, "")
         self.print_line(format_notification(notification), style if notification.receiver == "page" else "dim")
 

@@ -1,6 +1,6 @@
-"""Compares twelve figures of the dashboard with the request log, and six of them with the records of the load run."""
+"""Compares twelve dashboard figures with the request log, and six of them with the records of the load run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from statistics import fmean, median
@@ -13,13 +13,8 @@ from loadgen.request_record import ClientOutcome, Record
 
 TOLERANCE = 0.02
 CLIENT_SECONDS = 0.01
-"""The delay that a busy machine may add between the relay's socket and the client's; the relay cannot measure it."""
+"""Allowed delay between the sockets of relay and client on a busy machine, which the relay cannot measure."""
 
-FIGURES = ("offered", "ok", "goodput", "ttft_p50", "tokens_out", "cached_tokens")
-OF_LOG = ("failed", "bad_events", "prompt_tokens", "tpot_mean", "e2e_mean", "queue_mean")
-"""Figures that the load generator does not have, or measures on another clock."""
-
-TRUE_MEDIAN = "ttft_p50 of log and load"
 Figures = Mapping[str, Mapping[str, float]]
 """By figure, then by class."""
 
@@ -35,7 +30,7 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """The greatest relative difference of two sources; infinite if one does not have the figure."""
+        """The greatest relative difference of two sources; infinite if one of them has no value."""
         return max(_difference(one, other) for one, other in combinations(self.sources.values(), 2))
 
     @property
@@ -47,9 +42,9 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """What the request log and a record of the load have in common; `ttft` only of streams."""
+    """The fields that the request log and the load records share; `ttft` in seconds, for streams only."""
 
-    name: str
+    request_class: str
     ok: bool
     good: bool | None
     ttft: float | None
@@ -72,7 +67,7 @@ def of_log(requests: Iterable[LogEntry]) -> list[RequestFacts]:
 
 
 def of_load(records: Iterable[Record]) -> list[RequestFacts]:
-    """All requests but those that were not sent, which a server cannot count."""
+    """All requests except those that were not sent, which a server cannot count."""
     return [
         RequestFacts(
             each.request_class,
@@ -87,44 +82,44 @@ def of_load(records: Iterable[Record]) -> list[RequestFacts]:
     ]
 
 
-def figures(requests: Sequence[RequestFacts], classes: Iterable[str]) -> Figures:
-    """Five of the six figures, and the true median of TTFT."""
-    result: dict[str, dict[str, float]] = {figure: {} for figure in (*FIGURES, TRUE_MEDIAN)}
-    for name in classes:
-        selected = [each for each in requests if each.name == name]
-        result["offered"][name] = len(selected)
-        result["ok"][name] = sum(each.ok for each in selected)
-        judged = [each.good for each in selected if each.good is not None]
-        if judged:
-            result["goodput"][name] = sum(judged) / len(judged)
-        waits = [each.ttft for each in selected if each.ttft is not None]
-        if waits:
-            result[TRUE_MEDIAN][name] = median(waits)
-        result["tokens_out"][name] = sum(each.completion_tokens for each in selected)
-        result["cached_tokens"][name] = sum(each.cached_tokens for each in selected)
-    return result
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
-def further_figures(requests: Sequence[LogEntry], classes: Iterable[str]) -> Figures:
-    """The other six figures; a mean only where there are values."""
-    result: dict[str, dict[str, float]] = {figure: {} for figure in OF_LOG}
-    for name in classes:
-        selected = [each for each in requests if each.request_class == name]
-        result["failed"][name] = sum(each.outcome is not Outcome.OK for each in selected)
-        result["bad_events"][name] = sum(list(each.slo.values()).count(Verdict.BAD) for each in selected)
-        result["prompt_tokens"][name] = sum(each.prompt_tokens or 0 for each in selected)
-        for figure, values in (
-            ("tpot_mean", [each.tpot_ms for each in selected if each.tpot_ms is not None]),
-            ("e2e_mean", [each.e2e_ms for each in selected]),
-            ("queue_mean", [each.queue_ms for each in selected if each.queue_ms is not None]),
-        ):
-            if values:
-                result[figure][name] = fmean(values) / 1000
-    return result
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = _known(values)
+    return fmean(known) if known else None
+
+
+def _mean_seconds(milliseconds: Iterable[float | None]) -> float | None:
+    return _mean(value / 1000 for value in _known(milliseconds))
+
+
+SHARED: dict[str, Callable[[Sequence[RequestFacts]], float | None]] = {
+    "offered": len,
+    "ok": lambda requests: sum(each.ok for each in requests),
+    "goodput": lambda requests: _mean(each.good for each in requests),
+    "tokens_out": lambda requests: sum(each.completion_tokens for each in requests),
+    "cached_tokens": lambda requests: sum(each.cached_tokens for each in requests),
+}
+"""Figures of the dashboard, the request log and the load."""
+
+OF_LOG: dict[str, Callable[[Sequence[LogEntry]], float | None]] = {
+    "failed": lambda requests: sum(each.outcome is not Outcome.OK for each in requests),
+    "bad_events": lambda requests: sum(list(each.slo.values()).count(Verdict.BAD) for each in requests),
+    "prompt_tokens": lambda requests: sum(each.prompt_tokens or 0 for each in requests),
+    "tpot_mean": lambda requests: _mean_seconds(each.tpot_ms for each in requests),
+    "e2e_mean": lambda requests: _mean_seconds(each.e2e_ms for each in requests),
+    "queue_mean": lambda requests: _mean_seconds(each.queue_ms for each in requests),
+}
+"""Figures that the load generator does not have, or measures on another clock."""
+
+MEDIAN, EXACT_MEDIAN = "ttft_p50", "ttft_p50 of log and load"
+FIGURES = (*SHARED, MEDIAN, *OF_LOG)
 
 
 def bucketed_quantile(q: float, values: Sequence[float], bounds: Sequence[float]) -> float | None:
-    """`histogram_quantile` of these values: linear between the bounds of the bucket that has the rank."""
+    """`histogram_quantile` of these values: linear between the bounds of the bucket with the rank."""
     if not values:
         return None
     rank = q * len(values)
@@ -148,39 +143,37 @@ def compare(
 ) -> list[Comparison]:
     """Every figure of every class that any source has.
 
-    A median from a histogram is as exact as its buckets, so comparing it with a true median would test their width.
-    Instead the values of the log go through the same buckets and must give the dashboard's median, and the true
-    medians of log and load must agree.
+    A histogram median is only as exact as its buckets, so it is compared with the log's values in the same buckets.
+    The exact medians of log and load are compared with each other.
     """
-    log = of_log(logged)
-    by_log, by_load, further = figures(log, classes), figures(load, classes), further_figures(logged, classes)
     comparisons = []
     for name in classes:
-        for figure in FIGURES:
-            sources = {"dashboard": dashboard[figure].get(name)}
-            if figure == "ttft_p50":
-                waits = [each.ttft for each in log if each.name == name and each.ttft is not None]
-                sources["log in its buckets"] = bucketed_quantile(0.5, waits, bounds)
-            else:
-                sources |= {"log": by_log[figure].get(name), "load": by_load[figure].get(name)}
-            comparisons.append(Comparison(figure, name, sources))
-        for figure in OF_LOG:
-            sources = {"dashboard": dashboard[figure].get(name), "log": further[figure].get(name)}
-            comparisons.append(Comparison(figure, name, sources))
-        true = {"log": by_log[TRUE_MEDIAN].get(name), "load": by_load[TRUE_MEDIAN].get(name)}
-        comparisons.append(Comparison(TRUE_MEDIAN, name, true, CLIENT_SECONDS))
+        entries = [each for each in logged if each.request_class == name]
+        log, client = of_log(entries), [each for each in load if each.request_class == name]
+        log_ttft, client_ttft = (_known(each.ttft for each in requests) for requests in (log, client))
+        sources: dict[str, dict[str, float | None]] = {
+            figure: {"dashboard": dashboard[figure].get(name)} for figure in FIGURES
+        }
+        for figure, value in SHARED.items():
+            sources[figure] |= {"log": value(log), "load": value(client)}
+        sources[MEDIAN]["log in its buckets"] = bucketed_quantile(0.5, log_ttft, bounds)
+        for figure, value_of_log in OF_LOG.items():
+            sources[figure]["log"] = value_of_log(entries)
+        comparisons += [Comparison(figure, name, values) for figure, values in sources.items()]
+        exact = {"log": median(log_ttft) if log_ttft else None, "load": median(client_ttft) if client_ttft else None}
+        comparisons.append(Comparison(EXACT_MEDIAN, name, exact, CLIENT_SECONDS))
     return [each for each in comparisons if any(value is not None for value in each.sources.values())]
 
 
 def checks(comparisons: Sequence[Comparison]) -> list[Check]:
-    """One check per figure, by the class with the greatest difference."""
+    """One check per figure, with the class that has the greatest difference."""
     results = []
-    for figure in (*FIGURES, *OF_LOG, TRUE_MEDIAN):
+    for figure in (*FIGURES, EXACT_MEDIAN):
         selected = [each for each in comparisons if each.figure == figure]
-        slack = f" or {CLIENT_SECONDS * 1000:.0f} ms" if figure == TRUE_MEDIAN else ""
+        slack = f" or {CLIENT_SECONDS * 1000:.0f} ms" if figure == EXACT_MEDIAN else ""
         claim = f"cross-check: {figure} agrees within 2 %{slack} in every class"
         if not selected:
-            results.append(Check(claim, "no source has it", passed=False))
+            results.append(Check(claim, "no source has a value", passed=False))
             continue
         worst = max(selected, key=lambda each: (not each.agrees, each.difference))
         values = (f"{source} {'-' if value is None else f'{value:.6g}'}" for source, value in worst.sources.items())

@@ -1,6 +1,6 @@
-"""The checks of the demo: when each event happened, and whether it is as expected."""
+"""The checks of the demo: the time of each event, and whether it is as expected."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compose.request_log_totals import ClassFigures
@@ -19,7 +19,7 @@ GOODPUT_FALL = 0.30
 TOKENS_FALL = 0.20
 ANNOTATION_WITHIN = 2.0
 
-# Seconds left out of each window: the first requests of a phase are affected by the phase before.
+# Seconds excluded from each window, because the previous phase affects the first requests of a phase.
 BASELINE_SETTLE = 10.0
 OVERLOAD_SETTLE = 15.0
 CHANGE_SETTLE = 20.0
@@ -36,7 +36,7 @@ class Times:
 
     @property
     def windows(self) -> dict[str, Window]:
-        """The windows that are compared, without the time in which the engine settles."""
+        """The windows that are compared, without the transitions between phases."""
         return {
             "baseline": Window(self.load + BASELINE_SETTLE, self.overload),
             "overload": Window(self.overload + OVERLOAD_SETTLE, self.config_change),
@@ -46,7 +46,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A claim of the demo, the result, and whether it confirms the claim."""
+    """A claim of the demo, the measured result, and whether the result confirms the claim."""
 
     claim: str
     result: str
@@ -87,8 +87,8 @@ def goodput_falls(baseline: ClassFigures, overload: ClassFigures) -> Check:
 
 
 def tokens_stay(baseline: float, overload: float) -> Check:
-    """Tokens/s by the engine's own counters in Prometheus, whether a client received them or not."""
-    claim = "while tokens/s (prompt and completion, engine's counters) fall by less than 20 %"
+    """`baseline` and `overload` in tokens/s by the engine's counters, including tokens that no client received."""
+    claim = "engine tokens/s (prompt and completion) fall by less than 20 %"
     if baseline <= 0:
         return Check(claim, "the engine counted no tokens in the baseline", passed=False)
     result = f"{baseline:.0f}/s to {overload:.0f}/s: {overload / baseline - 1:+.0%}"
@@ -101,13 +101,13 @@ def page_in_time(notifications: Sequence[Notification], overload: float) -> Chec
     page = page_arrived(notifications, overload)
     if page is None:
         others = sorted({f"{each.labels.get('severity')} {each.name}" for each in notifications})
-        return Check(claim, f"none; arrived: {', '.join(others) or 'nothing'}", passed=False)
+        return Check(claim, f"no such page; received: {', '.join(others) or 'none'}", passed=False)
     after = page.arrived_at - overload
     return Check(claim, f"{page.name} after {after:.0f} s", after <= PAGE_WITHIN)
 
 
 def resolved_in_time(notifications: Sequence[Notification], config_change: float) -> Check:
-    claim = f"it is resolved within {number(RESOLVED_WITHIN)} s of the config change"
+    claim = f"the page is resolved within {number(RESOLVED_WITHIN)} s of the config change"
     at = resolved_at(notifications, config_change)
     if at is None:
         return Check(claim, "not resolved", passed=False)
@@ -115,28 +115,17 @@ def resolved_in_time(notifications: Sequence[Notification], config_change: float
 
 
 def config_change_drawn(points: Sequence[Sample], config_change: float) -> Check:
-    """`points`: what the dashboard's annotation query returns, values in unix milliseconds."""
-    claim = f"the annotation has exactly one point for {SETTING}, within {number(ANNOTATION_WITHIN)} s of the change"
+    """`points` are the result of the dashboard's annotation query, in unix milliseconds."""
+    claim = f"one config change annotation for {SETTING}, within {number(ANNOTATION_WITHIN)} s of the change"
     times = [each.value / 1000 for each in points if each.labels.get(Label.SETTING) == SETTING]
     if len(times) != 1:
         return Check(claim, f"{len(times)} points", passed=False)
-    return Check(
-        claim, f"one, {times[0] - config_change:+.2f} s from it", abs(times[0] - config_change) <= ANNOTATION_WITHIN
-    )
-
-
-def panels_filled(code: int, last_line: str) -> Check:
-    return Check("dashboards audit finds no empty panel", last_line, code == 0)
+    return Check(claim, f"offset {times[0] - config_change:+.2f} s", abs(times[0] - config_change) <= ANNOTATION_WITHIN)
 
 
 def recovers(overload: ClassFigures, after: ClassFigures) -> Check:
-    """Goodput returns after the config change."""
     claim = f"{overload.name} goodput recovers after the config change"
     if overload.goodput is None or after.goodput is None:
         return Check(claim, "no request was judged in one of the windows", passed=False)
     result = f"{overload.goodput:.1%} to {after.goodput:.1%}"
     return Check(claim, result, after.goodput - overload.goodput >= GOODPUT_FALL)
-
-
-def of_class(figures: Mapping[str, Sequence[ClassFigures]], window: str, name: str) -> ClassFigures:
-    return next(each for each in figures[window] if each.name == name)

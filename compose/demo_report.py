@@ -7,6 +7,7 @@ from rich.table import Table
 from compose.demo_checks import BASELINE_SETTLE, CHANGE_SETTLE, OVERLOAD_SETTLE, SETTING, Check
 from compose.request_log_totals import ClassFigures
 from exporters.quantities import number
+from loadgen.report import format_seconds
 
 
 def before_and_after(figures: Mapping[str, Sequence[ClassFigures]], seconds: Mapping[str, float]) -> Table:
@@ -24,16 +25,16 @@ def before_and_after(figures: Mapping[str, Sequence[ClassFigures]], seconds: Map
                 str(row.offered),
                 str(row.ok),
                 _share(row.goodput),
-                _time(row.ttft_p50),
-                _time(row.ttft_p95),
+                format_seconds(row.ttft_p50),
+                format_seconds(row.ttft_p95),
                 f"{row.tokens_per_second:.0f}",
                 _share(row.cache_hit_ratio),
                 end_section=window == windows[-1],
             )
     table.caption = (
-        "Requests by when they arrived, tokens by when their request ended. Left out while the engine settles: "
-        f"{number(BASELINE_SETTLE)} s of the start, {number(OVERLOAD_SETTLE)} s of the overload, "
-        f"{number(CHANGE_SETTLE)} s after the config change. TTFT is of streams that got a first token."
+        "Requests count in the window of their arrival, tokens in that of the end of their request. Excluded: the "
+        f"first {number(BASELINE_SETTLE)} s of the baseline, {number(OVERLOAD_SETTLE)} s of the overload and "
+        f"{number(CHANGE_SETTLE)} s after the config change. TTFT covers streams with a first token."
     )
     return table
 
@@ -47,7 +48,3 @@ def check_table(checks: Sequence[Check]) -> Table:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
-
-
-def _time(value: float | None) -> str:
-    return "-" if value is None else (f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s")

@@ -1,4 +1,4 @@
-"""Runs a coroutine that SIGINT and SIGTERM cancel, so that its `finally` blocks run before the process ends."""
+"""Runs a coroutine and cancels it on SIGINT and SIGTERM, so that its `finally` blocks run before the process ends."""
 
 import asyncio
 import signal
@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 
 class InterruptedBySignalError(Exception):
-    """A signal ended the coroutine; `exit_code` is the exit status that a shell expects."""
+    """A signal ended the coroutine; `exit_code` is the exit status for the shell."""
 
     def __init__(self, number: int) -> None:
         self.exit_code = 128 + number
@@ -20,7 +20,7 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
     """The result of `work`; a second signal also cancels its clean-up.
 
     Raises:
-        InterruptedBySignalError: SIGINT or SIGTERM arrived and `work` has ended.
+        InterruptedBySignalError: `work` has ended after SIGINT or SIGTERM.
     """
     return asyncio.run(_guarded(work))
 

@@ -1,4 +1,4 @@
-"""The native lab: starts every service, waits until each is healthy, and always stops all of them."""
+"""The native lab: starts every service, waits until each is healthy, and stops all of them at the end."""
 
 import asyncio
 import time
@@ -35,11 +35,10 @@ class Lab:
     prometheus: Prometheus
 
     async def start_load(self, scenario: str) -> ChildProcess:
-        """Start the load run."""
         return await self.processes.start(services.load(self.config, scenario))
 
     async def during(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """The result of `work`, while every service runs.
+        """The result of `work`, which runs while every service is up.
 
         Raises:
             ServiceFailedError: a service failed; `work` is cancelled.
@@ -60,11 +59,11 @@ class Lab:
 async def running(
     config: LabConfig, spec: SloFile, tools: Tools, report: Report, on_notification: Callable[[Notification], None]
 ) -> AsyncIterator[Lab]:
-    """The lab, with every service healthy; on exit all processes are stopped.
+    """The lab with every service healthy; stops all processes on exit.
 
     Raises:
-        ServiceFailedError: a service died or did not become ready.
-        UsageError: a port is busy, or the directory is in use; nothing has been started.
+        ServiceFailedError: a service exited or did not become ready.
+        UsageError: a port or the directory is in use; nothing has been started.
     """
     refuse_busy(config.ports, config.used)
     with config.directory.lock():
@@ -108,6 +107,6 @@ async def _start(
                 each.cancel()
 
     order = services.services(config, tools)
-    # A service that takes minutes starts first and alone, or the lab would start with a page for a dead engine.
+    # A slow engine starts first; otherwise the lab would begin with a page for an engine that is down.
     await start_all([each for each in order if each.start_timeout > START_TIMEOUT])
     await start_all([each for each in order if each.start_timeout <= START_TIMEOUT])

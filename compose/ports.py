@@ -1,4 +1,4 @@
-"""The loopback port of each service of the lab, and the check that it is free."""
+"""The loopback ports of the lab's services, and a check that they are free."""
 
 import dataclasses
 import socket
@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """One port per service; the defaults are those of the container lab."""
+    """One port per service; the defaults match the container lab."""
 
     engine: int = 8000
     relay: int = 8001
@@ -36,10 +36,10 @@ SERVICES: tuple[str, ...] = tuple(each.name for each in dataclasses.fields(Ports
 
 
 def parse_ports(text: str) -> Ports:
-    """Parse `default`, `auto` (free ports), or `prometheus=19090,grafana=13000`, which changes the defaults.
+    """Parse `default`, `auto` (free ports), or overrides of the defaults such as `prometheus=19090,grafana=13000`.
 
     Raises:
-        UsageError: an unknown service, or a wrong port number.
+        UsageError: an unknown service, or an invalid port number.
     """
     if text == "default":
         return Ports()
@@ -49,23 +49,23 @@ def parse_ports(text: str) -> Ports:
     for part in text.split(","):
         name, equals, port = part.strip().partition("=")
         if not equals:
-            raise UsageError(f"--ports: {part.strip()!r} is no SERVICE=PORT; write auto, or such as prometheus=19090")
+            raise UsageError(f"--ports: {part.strip()!r} is not SERVICE=PORT; write auto, or prometheus=19090")
         if name not in SERVICES:
-            raise UsageError(f"--ports: no service is called {name!r}; {nearest(name, SERVICES)}")
+            raise UsageError(f"--ports: unknown service {name!r}; {nearest(name, SERVICES)}")
         if not port.isdecimal() or not 0 < int(port) < 65536:
-            raise UsageError(f"--ports: {name}: {port!r} is no port; write a number from 1 to 65535")
+            raise UsageError(f"--ports: {name}: {port!r} is not a port; write a number from 1 to 65535")
         chosen[name] = int(port)
     ports = Ports(**chosen)
     owners: dict[int, str] = {}
     for name in SERVICES:
         other = owners.setdefault(getattr(ports, name), name)
         if other != name:
-            raise UsageError(f"--ports: {other} and {name} would share port {getattr(ports, name)}; give one another")
+            raise UsageError(f"--ports: {other} and {name} both use port {getattr(ports, name)}; change one")
     return ports
 
 
 def free_ports() -> Ports:
-    """Ports that are free at this moment; all are bound while choosing, so that they differ."""
+    """Ports that are free at this moment; all are bound at the same time, so they differ."""
     with ExitStack() as stack:
         sockets = {name: stack.enter_context(socket.socket()) for name in SERVICES}
         for each in sockets.values():
@@ -74,22 +74,22 @@ def free_ports() -> Ports:
 
 
 def refuse_busy(ports: Ports, used: Iterable[str]) -> None:
-    """Refuse ports that are in use, before anything is started.
+    """Check that the ports of these services are free.
 
     Raises:
-        UsageError: names every such port.
+        UsageError: lists every port that is in use.
     """
     busy = [name for name in used if _busy(getattr(ports, name))]
     if busy:
         raise UsageError(
-            "\n".join(f"port {getattr(ports, name)}, wanted for {name}, is busy on {HOST}" for name in busy)
-            + f"\nstop what listens there, or choose another: --ports {busy[0]}=PORT, or --ports auto for free ones"
+            "\n".join(f"port {getattr(ports, name)} for {name} is already in use on {HOST}" for name in busy)
+            + f"\nstop the other process, or choose another port: --ports {busy[0]}=PORT, or --ports auto"
         )
 
 
 def _busy(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection in TIME_WAIT is not in use
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ignores connections in TIME_WAIT
         try:
             probe.bind((HOST, port))
         except OSError:

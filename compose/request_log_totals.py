@@ -1,4 +1,4 @@
-"""What the demo's request log amounts to in a window, per class and in total."""
+"""Aggregates the demo's request log over a window, by class and in total."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ TOTAL = "all"
 class ClassFigures:
     """One class over one window.
 
-    All are of requests that arrived in the window, but for `tokens_per_second` (prompt and completion), which is of
-    those that ended in it. `ttft` is of streams that got a first token; in an overload the others are the slower ones.
+    `tokens_per_second` (prompt and completion) counts requests that ended in the window; all other figures count
+    requests that arrived in it. `ttft` in seconds excludes streams without a first token.
     """
 
     name: str
@@ -33,20 +33,20 @@ class ClassFigures:
 
 
 def read(path: Path) -> list[LogEntry]:
-    """Every line of a request log; a single bad line is a fault of the sidecar.
+    """All entries of a request log.
 
     Raises:
-        UsageError: the log cannot be read, or a line is bad.
+        UsageError: the log cannot be read, or a line is invalid.
     """
     reader = LogReader([path])
     entries = list(reader)
     if reader.bad_lines[path].count:
-        raise UsageError(f"{path}: is no request log: {reader.bad_lines[path].first}")
+        raise UsageError(f"{path}: not a request log: {reader.bad_lines[path].first}")
     return entries
 
 
 def figures(entries: Iterable[LogEntry], classes: Sequence[str], window: Window) -> tuple[ClassFigures, ...]:
-    """Each class, then all of them together."""
+    """The figures of each class, then of all classes together."""
     every = list(entries)
     return (
         *(_figures(name, [entry for entry in every if entry.request_class == name], window) for name in classes),

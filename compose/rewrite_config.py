@@ -1,4 +1,4 @@
-"""Rewrites the container lab's configuration files for the native lab, with its addresses and folders."""
+"""Adapts the container lab's configuration files to the addresses and folders of the native lab."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ PROMETHEUS = COMPOSE_DIRECTORY / "prometheus" / "prometheus.yml"
 ALERTMANAGER = COMPOSE_DIRECTORY / "alertmanager" / "alertmanager.yml"
 GRAFANA = COMPOSE_DIRECTORY / "grafana" / "provisioning"
 
-# The addresses of the container lab, by the native lab's name of the service.
+# The addresses of the container lab, by service name in the native lab.
 CONTAINER = {
     "engine": "simulator:8000",
     "relay": "sidecar:8001",
@@ -29,7 +29,7 @@ DASHBOARDS = "/etc/grafana/dashboards"
 
 
 def replacements(ports: Ports, *, rules: Path, dashboards: Path) -> dict[str, str]:
-    """Each address and folder of the container lab, with that of the native lab."""
+    """The native lab's address or folder, by that of the container lab."""
     return {
         **{address: ports.address(service) for service, address in CONTAINER.items()},
         RULES: str(rules.absolute()),
@@ -41,7 +41,7 @@ def rewrite(source: Path, changes: Mapping[str, str]) -> str:
     """The YAML of `source` with every key of `changes` replaced by its value."""
     document = yaml.safe_load(source.read_text(encoding="utf-8"))
     text = yaml.safe_dump(_replace(document, changes), sort_keys=False)
-    return f"# made from {source.name} of the container lab\n{text}"
+    return f"# generated from {source.name} of the container lab\n{text}"
 
 
 def _replace(value: Any, changes: Mapping[str, str]) -> Any:

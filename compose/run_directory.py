@@ -4,69 +4,34 @@ import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from exporters.errors import UsageError, system_reason
 
 
-@dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """An absolute path, because children have other working directories."""
+    """The paths of one run; `root` is absolute, because child processes have other working directories."""
 
-    root: Path
-
-    @property
-    def logs(self) -> Path:
-        return self.root / "logs"
-
-    @property
-    def rules(self) -> Path:
-        return self.root / "rules"
-
-    @property
-    def load(self) -> Path:
-        return self.root / "load"
-
-    @property
-    def request_log(self) -> Path:
-        return self.root / "requests.jsonl"
-
-    @property
-    def notifications(self) -> Path:
-        return self.root / "pages.jsonl"
-
-    @property
-    def prometheus_config(self) -> Path:
-        return self.root / "prometheus.yml"
-
-    @property
-    def prometheus_data(self) -> Path:
-        return self.root / "prometheus"
-
-    @property
-    def alertmanager_config(self) -> Path:
-        return self.root / "alertmanager.yml"
-
-    @property
-    def alertmanager_data(self) -> Path:
-        return self.root / "alertmanager"
-
-    @property
-    def grafana(self) -> Path:
-        return self.root / "grafana"
-
-    @property
-    def dashboards(self) -> Path:
-        """Rendered dashboards."""
-        return self.root / "dashboards"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.logs = root / "logs"
+        self.rules = root / "rules"
+        self.load = root / "load"
+        self.request_log = root / "requests.jsonl"
+        self.notifications = root / "pages.jsonl"
+        self.prometheus_config = root / "prometheus.yml"
+        self.prometheus_data = root / "prometheus"
+        self.alertmanager_config = root / "alertmanager.yml"
+        self.alertmanager_data = root / "alertmanager"
+        self.grafana = root / "grafana"
+        self.dashboards = root / "dashboards"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the directory and remove the files of an earlier run, and no others.
+        """Lock the directory and delete the files of an earlier run; other files remain.
 
         Raises:
-            UsageError: another lab runs in it, or it cannot be written.
+            UsageError: another lab uses the directory, or it cannot be written.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -78,18 +43,11 @@ class RunDirectory:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise UsageError(
-                    f"--dir {self.root}: another lab runs there; stop it, or give another --dir"
+                    f"--dir {self.root}: already used by a running lab; stop it, or choose another --dir"
                 ) from error
-            for folder in (
-                self.logs,
-                self.rules,
-                self.load,
-                self.prometheus_data,
-                self.alertmanager_data,
-                self.grafana,
-                self.dashboards,
-            ):
-                shutil.rmtree(folder, ignore_errors=True)
-            for file in (self.request_log, self.notifications, self.prometheus_config, self.alertmanager_config):
-                file.unlink(missing_ok=True)
+            for path in vars(self).values():
+                if path.is_dir() and path != self.root:
+                    shutil.rmtree(path, ignore_errors=True)
+                elif path != self.root:
+                    path.unlink(missing_ok=True)
             yield

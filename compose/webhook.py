@@ -24,7 +24,7 @@ class _Payload(msgspec.Struct):
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """One alert of one webhook request; `arrived` in unix seconds, `status` is `firing` or `resolved`."""
+    """One alert of one webhook request; `arrived_at` in unix seconds, `status` is `firing` or `resolved`."""
 
     arrived_at: float = msgspec.field(name="arrived")
     receiver: str
@@ -50,14 +50,14 @@ def parse_notifications(body: bytes, arrived_at: float) -> list[Notification]:
     """The alerts of one webhook request.
 
     Raises:
-        PayloadError: the body is wrong.
+        PayloadError: the body is invalid.
     """
     try:
         payload = msgspec.json.decode(body, type=_Payload)
     except msgspec.DecodeError as error:
-        raise PayloadError(f"no notification of Alertmanager: {error}") from error
+        raise PayloadError(f"not an Alertmanager notification: {error}") from error
     if payload.version != "4":
-        raise PayloadError(f"no notification of Alertmanager: version {payload.version!r} is not known; expected '4'")
+        raise PayloadError(f"not an Alertmanager notification: version {payload.version!r}, expected '4'")
     return [
         Notification(
             arrived_at=arrived_at,
@@ -73,7 +73,7 @@ def parse_notifications(body: bytes, arrived_at: float) -> list[Notification]:
 
 
 class NotificationStore:
-    """Every notification once: Alertmanager repeats the alerts of a group that have not changed."""
+    """Stores each notification once; Alertmanager repeats the unchanged alerts of a group."""
 
     def __init__(self, file: Path, on_notification: Callable[[Notification], None]) -> None:
         self.received: list[Notification] = []
@@ -85,7 +85,7 @@ class NotificationStore:
         """Store the alerts of one webhook request.
 
         Raises:
-            PayloadError: the body is wrong.
+            PayloadError: the body is invalid.
         """
         for notification in parse_notifications(body, arrived_at):
             labels = (f"{key}={value}" for key, value in sorted(notification.labels.items()))
@@ -107,7 +107,6 @@ def alert_title(labels: Mapping[str, str]) -> str:
 
 
 def format_notification(notification: Notification) -> str:
-    """A notification in one line."""
     at = time.strftime("%H:%M:%S", time.localtime(notification.arrived_at))
     severity = notification.labels.get("severity", "alert")
     summary = notification.annotations.get("summary", "")

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from compose.webhook import Notification, NotificationStore, format_notification, serve
+from compose.webhook import NotificationStore, format_notification, serve
 from exporters.addresses import parse_address
 from exporters.errors import UsageError, parse_flag
 from exporters.logging_setup import add_logging_flags, configure_logging
@@ -16,24 +16,22 @@ _log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """Serve until SIGTERM or SIGINT; each notification is one log line and one line of the file."""
+    """Serve until SIGTERM or SIGINT; writes each notification to the log and to the file."""
     parser = argparse.ArgumentParser(
-        prog="python -m compose.webhook_process", description="Receive Alertmanager's webhooks."
+        prog="python -m compose.webhook_process", description="Receive webhook requests of Alertmanager."
     )
-    parser.add_argument("--listen", default="127.0.0.1:9095", metavar="H:P", help="where to serve (%(default)s)")
     parser.add_argument(
-        "--file", type=Path, required=True, metavar="FILE", help="append one JSON line per notification"
+        "--listen", default="127.0.0.1:9095", metavar="HOST:PORT", help="listen address (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--file", type=Path, required=True, metavar="FILE", help="file to which each notification appends a JSON line"
     )
     add_logging_flags(parser)
     arguments = parser.parse_args()
     try:
         configure_logging(arguments.log_level, arguments.log_format, "webhook")
-        asyncio.run(
-            _serve(
-                NotificationStore(arguments.file, _log_notification),
-                *parse_flag("--listen", arguments.listen, parse_address),
-            )
-        )
+        store = NotificationStore(arguments.file, lambda each: _log.info("%s", format_notification(each)))
+        asyncio.run(_serve(store, *parse_flag("--listen", arguments.listen, parse_address)))
     except (UsageError, OSError) as error:
         print(f"webhook: {error}", file=sys.stderr)
         return 2
@@ -46,10 +44,6 @@ async def _serve(notifications: NotificationStore, host: str, port: int) -> None
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with serve(notifications, host, port):
         await stop.wait()
-
-
-def _log_notification(notification: Notification) -> None:
-    _log.info("%s", format_notification(notification))
 
 
 if __name__ == "__main__":

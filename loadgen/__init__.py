@@ -1,1 +1,1 @@
-"""Offers open-loop mixed traffic and reports what became of each request."""
+"""Sends open-loop mixed traffic and reports the outcome of each request."""

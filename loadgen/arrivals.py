@@ -4,15 +4,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from random import Random
+from typing import Annotated
+
+from exporters.yaml_keys import DURATION, NAMED, Key, Kind
+
+NOT_NEGATIVE = Kind(lambda node: node.number(least=0), {})
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
     """A part of the run with a mean `rate` in requests/s for `duration` seconds."""
 
-    name: str
-    duration: float
-    rate: float
+    name: Annotated[str, Key(NAMED)]
+    duration: Annotated[float, Key(DURATION)]
+    rate: Annotated[float, Key(NOT_NEGATIVE)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +31,8 @@ class Arrival:
 def arrivals(phases: Sequence[Phase], seed: int) -> Iterator[Arrival]:
     """Every arrival of the phases, in order; the same seed gives the same arrivals.
 
-    A gap that crosses into the next phase is drawn again from the start of that phase at its rate, which is exact
-    because the process has no memory.
+    A gap that would cross into the next phase is redrawn from the start of that phase at its rate, which is exact
+    because a Poisson process is memoryless.
     """
     random = Random(f"{seed}/arrivals")  # noqa: S311 - repeatable, not secret
     ends = accumulate(phase.duration for phase in phases)
@@ -41,7 +46,7 @@ def arrivals(phases: Sequence[Phase], seed: int) -> Iterator[Arrival]:
 
 
 def with_duration(phases: Sequence[Phase], seconds: float) -> tuple[Phase, ...]:
-    """The phases, shortened or with a longer last one, so that they end after `seconds`."""
+    """The phases with a total length of `seconds`: cut short, or with a longer last phase."""
     cut: list[Phase] = []
     remaining = seconds
     for index, phase in enumerate(phases):

@@ -1,4 +1,4 @@
-"""`vllm-slo load`: runs a load scenario, or shows the report of an earlier run."""
+"""`vllm-slo load`: runs a load scenario, or prints the report of an earlier run."""
 
 import argparse
 from pathlib import Path
@@ -13,13 +13,15 @@ from loadgen.result_store import summarise_run
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    run = actions.add_parser("run", help="offer open-loop load and report", description="Offer open-loop load.")
-    run.add_argument("scenario", metavar="SCENARIO", help="a file, or the name of a shipped one: mixed, demo")
+    text = "run an open-loop load test and report the results"
+    run = actions.add_parser("run", help=text, description=f"{text.capitalize()}.")
+    run.add_argument("scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu")
     run_settings.add_flags(run)
     add_logging_flags(run)
     run.set_defaults(run=_run)
-    show = actions.add_parser("report", help="show the report of an earlier run", description="Show a report again.")
-    show.add_argument("folder", metavar="DIR", help="the folder of --out")
+    text = "print the report of an earlier run"
+    show = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
+    show.add_argument("folder", metavar="DIR", help="output folder of the run")
     show.set_defaults(run=_report)
 
 

@@ -1,6 +1,7 @@
-"""Reads one response: times of its chunks, token counts, the engine's own times, and the outcome; no sockets."""
+"""Parses one response, without I/O: chunk times, token counts, engine times and the outcome."""
 
 from array import array
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from loadgen.event_stream import EventStream
 from loadgen.http_response import HttpResponse
 from loadgen.request_record import ClientOutcome
 
-ERROR_LENGTH = 300  # characters of an error message that a record has
+ERROR_LENGTH = 300  # characters of an error message in a record
 
 
 class _Cached(msgspec.Struct):
@@ -54,56 +55,38 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
+@dataclass(slots=True, eq=False)
 class CompletionResponse:
-    """The reader of one response; times are on the caller's clock."""
+    """One response; `first`, `last` and `gaps` in seconds of the caller's clock, engine times in seconds."""
 
-    __slots__ = (
-        "_done",
-        "_failure",
-        "_stream",
-        "body",
-        "bytes",
-        "cached_tokens",
-        "completion_tokens",
-        "decode",
-        "finish_reason",
-        "first",
-        "gaps",
-        "http",
-        "last",
-        "prefill",
-        "prompt_tokens",
-        "queue",
-    )
-
-    def __init__(self) -> None:
-        self.http = HttpResponse()
-        self.bytes = 0
-        self.first: float | None = None
-        self.last: float | None = None
-        self.gaps = array("d")
-        self.prompt_tokens: int | None = None
-        self.completion_tokens: int | None = None
-        self.cached_tokens: int | None = None
-        self.finish_reason: str | None = None
-        self.queue: float | None = None
-        self.prefill: float | None = None
-        self.decode: float | None = None
-        self._stream: EventStream | None = None
-        self.body = bytearray()
-        self._done = False
-        self._failure: str | None = None
+    http: HttpResponse = field(default_factory=HttpResponse)
+    size: int = 0
+    body: bytearray = field(default_factory=bytearray)
+    first: float | None = None
+    last: float | None = None
+    gaps: "array[float]" = field(default_factory=lambda: array("d"))
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    finish_reason: str | None = None
+    queue: float | None = None
+    prefill: float | None = None
+    decode: float | None = None
+    _stream: EventStream | None = None
+    _done: bool = False
+    _failure: str | None = None
 
     def feed(self, data: bytes, at: float) -> bool:
-        """Take the bytes of one read; True when the response is complete.
+        """Parse the bytes of one read; True when the response is complete.
 
         Raises:
             ProtocolError: the bytes are not an HTTP/1.1 response.
         """
-        self.bytes += len(data)
+        self.size += len(data)
         body = self.http.feed(data)
         if body:
-            if self._stream is None and self._is_stream():
+            content_type = self.http.headers.get("content-type", "")
+            if self._stream is None and self.http.status == 200 and "text/event-stream" in content_type:
                 self._stream = EventStream()
             if self._stream is None:
                 self.body += body
@@ -116,18 +99,18 @@ class CompletionResponse:
         return False
 
     def eof(self, at: float) -> None:
-        """The sender has closed the connection."""
+        """The connection closed."""
         self.http.eof()
         self._end(at)
 
     def outcome(self) -> tuple[ClientOutcome, str | None]:
-        """The outcome of the request, now that its response has ended, and the text of an error."""
+        """The outcome of an ended request, and the text of an error."""
         status = self.http.status
         if status is None:
-            return ClientOutcome.UPSTREAM_UNREACHABLE, "the connection ended before a response"
+            return ClientOutcome.UPSTREAM_UNREACHABLE, "the connection closed before a response"
         if status >= 300:
             text = error_text(self.body) or f"status {status}"
-            # a redirect is not followed: the request was sent to the wrong address
+            # Redirects are not followed: they show a wrong target.
             return (ClientOutcome.CLIENT_ERROR if status < 400 else ClientOutcome(outcome_of_status(status))), text
         if self._failure is not None:
             return ClientOutcome.UPSTREAM_ERROR, self._failure
@@ -136,10 +119,7 @@ class CompletionResponse:
         complete = self.http.complete
         if self._stream is not None:
             complete = self._done or (complete and self.finish_reason is not None)
-        return (ClientOutcome.OK, None) if complete else (ClientOutcome.TRUNCATED, "the response ended before its end")
-
-    def _is_stream(self) -> bool:
-        return self.http.status == 200 and "text/event-stream" in self.http.headers.get("content-type", "")
+        return (ClientOutcome.OK, None) if complete else (ClientOutcome.TRUNCATED, "the response is incomplete")
 
     def _end(self, at: float) -> None:
         if self._stream is not None:
@@ -149,7 +129,7 @@ class CompletionResponse:
             try:
                 self._read(_decode(self.body))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                self._failure = f"the body is no completion: {error}"
+                self._failure = f"the body is not a completion: {error}"
 
     def _event(self, data: bytes, at: float) -> None:
         if data == b"[DONE]":
@@ -158,7 +138,7 @@ class CompletionResponse:
         try:
             event = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return  # not a completion: nothing to count
+            return  # not a completion
         for choice in event.choices:
             if choice.text or ((delta := choice.delta) and _has_output(delta)):
                 if self.last is None:

@@ -28,7 +28,7 @@ class _RunEnded(gevent.GreenletExit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchConfig:
-    """How requests are sent; `timeout` counts from the due time of a request."""
+    """How requests are sent; `timeout` in seconds from the due time of a request."""
 
     target: Target
     model: str
@@ -38,9 +38,9 @@ class DispatchConfig:
 
 
 class Dispatcher:
-    """Sends the requests of one run and passes the record of each to `on_record`.
+    """Sends the requests of one run and passes each record to `on_record`.
 
-    Open requests never delay the next one; a request above `max_open` is recorded as not sent.
+    Open requests never delay the next one; requests above `max_open` are recorded as not sent.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Dispatcher:
         self._on_record = on_record
         self._open = Group()
         self._stop = Event()
-        # Ids are unique over all runs and cost no system call for each request.
+        # Ids are unique across runs, without a system call per request.
         self._ids = random.Random(uuid.uuid4().int)  # noqa: S311 - unique, not secret
         self.begin()
         self.offered = 0
         self.worst_lag = 0.0
 
     def begin(self) -> None:
-        """Take the current time as the start of the run; call it once, before `offer`."""
+        """Set the start of the run to the current time; call it once, before `offer`."""
         self.start = monotonic()
         self.start_unix = time()
 
@@ -76,28 +76,28 @@ class Dispatcher:
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Send no further request."""
+        """Stop sending requests."""
         self._stop.set()
 
     def offer(self, plan: Iterable[PlannedRequest], until: float) -> None:
-        """Send each request at its due time until `until` seconds after the start, or until stopped."""
+        """Send each request at its due time, up to `until` seconds after the start or until stopped."""
         for request in plan:
             if self._wait(self.start + request.due):
                 return
             self.offered += 1
             self._series.count_scheduled(request)
             if len(self._open) >= self._config.max_open:
-                self._record_not_sent(request, f"{self._config.max_open} requests are open")
+                error = f"{self._config.max_open} requests are open"
+                self._record(request, CompletionResponse(), self._id(), None, ClientOutcome.NOT_SENT, error)
             else:
                 self._open.start(gevent.Greenlet(self._send, request))
         self._wait(self.start + until)
 
-    def drain(self, seconds: float) -> bool:
-        """Wait up to `seconds` for the open requests, or until stopped; True when none is left."""
+    def drain(self, seconds: float) -> None:
+        """Wait up to `seconds` for the open requests, or until stopped."""
         end = monotonic() + seconds
         while len(self._open) and (remaining := end - monotonic()) > 0 and not self._stop.is_set():
             self._open.join(timeout=min(remaining, 0.25))
-        return not len(self._open)
 
     def wait_after_stop(self, seconds: float) -> None:
         """Wait up to `seconds` for the open requests of a stopped run."""
@@ -114,7 +114,7 @@ class Dispatcher:
         return bool(self._stop.wait(wait)) if wait > 0 else self._stop.is_set()
 
     def _send(self, request: PlannedRequest) -> None:
-        sent = monotonic()  # before connecting: a server that accepts slowly is not a lag of the load generator
+        sent = monotonic()  # before connecting, because a slow accept is not send lag
         lag = sent - self.start - request.due
         self.worst_lag = max(self.worst_lag, lag)
         self._series.count_sent(request, lag)
@@ -134,14 +134,11 @@ class Dispatcher:
             outcome, error = ClientOutcome.UPSTREAM_UNREACHABLE, str(failure)
         except ProtocolError as failure:
             outcome, error = ClientOutcome.UPSTREAM_ERROR, str(failure)
-        except OSError as failure:  # no file descriptors or ports left: a fault of this machine, not of the server
+        except OSError as failure:  # no file descriptors or ports left on this machine
             outcome, error = ClientOutcome.NOT_SENT, str(failure)
         finally:
             deadline.close()
         self._record(request, response, request_id, sent, outcome, error)
-
-    def _record_not_sent(self, request: PlannedRequest, reason: str) -> None:
-        self._record(request, CompletionResponse(), self._id(), None, ClientOutcome.NOT_SENT, reason)
 
     def _record(
         self,
@@ -164,7 +161,7 @@ class Dispatcher:
             error=error,
         )
         self._series.count_ended(request, outcome)
-        self._on_record(record, response.bytes)
+        self._on_record(record, response.size)
 
     def _id(self) -> str:
         return f"load-{self._ids.getrandbits(96):024x}"

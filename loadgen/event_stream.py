@@ -19,12 +19,12 @@ class EventStream:
         return [event for block in blocks if (event := _data(block))]
 
     def close(self) -> list[bytes]:
-        """The data of a last event that no blank line ends."""
+        """The data of a last event without its closing blank line."""
         event, self._buffer = _data(self._buffer), b""
         return [event] if event else []
 
     def _normalise_line_ends(self, data: bytes) -> bytes:
-        """`data` with LF for every line end; a CR LF may be split between two calls."""
+        """`data` with LF line ends; a CR LF may be split between two calls."""
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
             self._after_cr = False

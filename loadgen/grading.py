@@ -1,4 +1,4 @@
-"""Makes the record of one request from its plan and its response, with verdicts by the SLO file as in the sidecar."""
+"""Builds the record of a request from its plan and its response, with verdicts as in the sidecar."""
 
 from exporters.signals import Verdict
 from exporters.slos import SloFile
@@ -75,7 +75,7 @@ def _verdicts(
 ) -> dict[str, Verdict]:
     sidecar_outcome = outcome.sidecar_outcome
     if sidecar_outcome is None:
-        return {}  # not sent: the server has no part in it
+        return {}  # not sent, so no SLO applies
     zero = start + request.due
     return judge_story(
         slos.slos_of(slos.classify(request.request_class, request.prompt_tokens, request.max_tokens)),

@@ -1,6 +1,6 @@
 """Sends one request over a gevent socket and feeds each read, with its time, to the response."""
 
-import ssl
+import errno
 from time import monotonic
 from typing import Any
 
@@ -15,17 +15,17 @@ READ_BYTES = 16 * 1024  # more than the chunks that arrive in one turn of the ev
 
 
 class UnreachableError(Exception):
-    """No connection, or a connection that ended before the first byte of a response."""
+    """The connection failed, or closed before the first byte of a response."""
 
 
 class HttpClient:
-    """Opens a connection for each request: a pool would limit the open requests, and the load would not be open-loop.
+    """Opens a connection for each request, because a connection pool would limit the open requests.
 
-    The name is resolved once: a look-up for each request would wait for gevent's small thread pool.
+    The host name is resolved once, because lookups wait for gevent's small thread pool.
     """
 
     def __init__(self, target: Target) -> None:
-        """Resolve the target's name.
+        """Resolve the target's host name.
 
         Raises:
             UnreachableError: the name has no address.
@@ -34,12 +34,12 @@ class HttpClient:
         try:
             addresses = gevent.socket.getaddrinfo(target.host, target.port, type=gevent.socket.SOCK_STREAM)
         except OSError as error:
-            raise UnreachableError(f"{target.host} has no address: {_reason(error)}") from error
+            raise UnreachableError(f"cannot resolve {target.host}: {system_reason(error)}") from error
         self._addresses = [(family, address) for family, _, _, _, address in addresses]
         self._tls = gevent.ssl.create_default_context() if target.tls else None
 
     def exchange(self, request: bytes, response: CompletionResponse) -> None:
-        """Send the request and feed the response to `response` until it is complete or the connection has ended.
+        """Send the request and feed `response` until it is complete or the connection closes.
 
         Raises:
             UnreachableError: there is no response.
@@ -51,16 +51,15 @@ class HttpClient:
             try:
                 connection.sendall(request)
             except (BrokenPipeError, ConnectionResetError) as error:
-                failure = (
-                    error  # the response may have arrived: a server can reject a request before it has read all of it
-                )
+                # A server can reject a request before it has read all of it, so a response may have arrived.
+                failure = error
             try:
                 self._read(connection, response)
             except OSError as error:
                 failure = failure or error
                 response.eof(monotonic())
             if response.http.status is None:
-                reason = _reason(failure) if failure else "the connection was closed"
+                reason = system_reason(failure) if failure else "the connection was closed"
                 raise UnreachableError(f"no response: {reason}")
         finally:
             connection.close()
@@ -73,7 +72,7 @@ class HttpClient:
         response.eof(monotonic())
 
     def _connect(self) -> Any:
-        failure: OSError | None = None
+        failure = OSError(errno.EADDRNOTAVAIL, "no address")
         for family, address in self._addresses:
             connection = gevent.socket.socket(family, gevent.socket.SOCK_STREAM)
             try:
@@ -81,7 +80,7 @@ class HttpClient:
                 connection.connect(address)
                 if self._tls is not None:
                     return self._tls.wrap_socket(connection, server_hostname=self._target.host)
-            except (OSError, ssl.SSLError) as error:
+            except OSError as error:
                 connection.close()
                 failure = error
             except BaseException:  # a timeout, or the end of the run, while connecting
@@ -89,8 +88,4 @@ class HttpClient:
                 raise
             else:
                 return connection
-        raise UnreachableError(f"cannot connect to {self._target}: {_reason(failure)}") from failure
-
-
-def _reason(error: OSError | None) -> str:
-    return system_reason(error) if error else "it has no address"
+        raise UnreachableError(f"cannot connect to {self._target}: {system_reason(failure)}") from failure

@@ -1,4 +1,4 @@
-"""Parses one HTTP/1.1 response that arrives in pieces of any size, and returns the bytes of its body."""
+"""Parses one HTTP/1.1 response that arrives in pieces of any size, and returns its body bytes."""
 
 from enum import Enum, auto
 
@@ -37,7 +37,7 @@ class HttpResponse:
         return self._state is _State.DONE
 
     def feed(self, data: bytes) -> bytes:
-        """The body bytes that `data` brings; bytes after the end are ignored.
+        """The body bytes in `data`; bytes after the end of the response are ignored.
 
         Raises:
             ProtocolError: the bytes are not an HTTP/1.1 response.
@@ -76,23 +76,24 @@ class HttpResponse:
         return body[0] if len(body) == 1 else b"".join(body)
 
     def eof(self) -> None:
-        """The sender has closed the connection, which ends a body without a length, and no other."""
+        """The connection closed; this completes only a body without a length."""
         if self._state is _State.UNTIL_CLOSE:
             self._state = _State.DONE
 
     def _keep(self, data: bytes) -> None:
         if len(data) > HEAD_LIMIT:
-            raise ProtocolError(f"no end of line or head in {HEAD_LIMIT} bytes")
+            raise ProtocolError(f"a head or line exceeds {HEAD_LIMIT} bytes")
         self._buffer = data
 
     def _head(self, head: bytes) -> None:
         first, *lines = head.decode("latin-1").split("\r\n")
-        words = first.split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
-            raise ProtocolError(f"{first[:80]!r} is no status line")
-        if 100 <= int(words[1]) < 200:  # 100 Continue or 103 Early Hints precede the response
+        version, _, rest = first.partition(" ")
+        status = rest.partition(" ")[0]
+        if not version.startswith("HTTP/1.") or not status.isdecimal():
+            raise ProtocolError(f"invalid status line {first[:80]!r}")
+        if 100 <= int(status) < 200:  # 100 Continue or 103 Early Hints precede the response
             return
-        self.status = int(words[1])
+        self.status = int(status)
         for line in lines:
             name, _, value = line.partition(":")
             self.headers[name.strip().lower()] = value.strip()
@@ -107,7 +108,7 @@ class HttpResponse:
             self._remaining = int(length)
             self._state = _State.LENGTH
         else:
-            raise ProtocolError(f"content-length is {length!r}")
+            raise ProtocolError(f"invalid content-length {length!r}")
 
     def _line(self, line: bytes) -> None:
         match self._state:
@@ -115,12 +116,12 @@ class HttpResponse:
                 try:
                     self._remaining = int(line.split(b";", 1)[0], 16)
                 except ValueError as error:
-                    raise ProtocolError(f"{line[:40]!r} is no chunk size") from error
+                    raise ProtocolError(f"invalid chunk size {line[:40]!r}") from error
                 self._state = _State.CHUNK if self._remaining else _State.TRAILER
             case _State.CHUNK_END:
                 if line:
-                    raise ProtocolError(f"{line[:40]!r} follows a chunk")
+                    raise ProtocolError(f"unexpected {line[:40]!r} after a chunk")
                 self._state = _State.CHUNK_SIZE
-            case _:  # a trailer, which is ignored; the empty line ends the response
+            case _:  # trailers are ignored; an empty line ends the response
                 if not line:
                     self._state = _State.DONE

@@ -1,4 +1,4 @@
-"""The load generator's own series: requests scheduled, sent and ended, and the send lag."""
+"""The load generator's own metrics: requests scheduled, sent and ended, and the send lag."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -17,9 +17,9 @@ from loadgen.request_record import ClientOutcome
 
 
 class LoadCollector(Collector):
-    """Counts over all runs of this process; every class and outcome is exposed at 0 before the first run.
+    """Counts over all runs of this process; every class and outcome starts at 0.
 
-    The class is the one that the SLO file gives a request, as in the sidecar, not its name in the scenario.
+    The SLO file determines the class of a request, as in the sidecar, not the class name in the scenario.
     """
 
     def __init__(self, slos: SloFile) -> None:
@@ -44,7 +44,7 @@ class LoadCollector(Collector):
         self._scheduled[self._class(request)] += 1
 
     def count_sent(self, request: PlannedRequest, lag: float) -> None:
-        """Counted before connecting: a request for which no socket is left ends as not_sent although it is counted."""
+        """Called before connecting, so it includes requests that end as not_sent for lack of a socket."""
         self._sent[self._class(request)] += 1
         self._lags[bisect_left(signals.LOAD_SEND_LAG.bounds, lag)] += 1
         self._lag_sum += lag

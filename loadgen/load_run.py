@@ -1,4 +1,4 @@
-"""One run from its settings to its report; Locust only receives an event for each request."""
+"""One run, from its settings to its report; Locust only receives an event for each request."""
 
 import resource
 from collections.abc import Callable
@@ -21,14 +21,14 @@ from loadgen.run_settings import RunSettings
 
 
 class FailedRequestError(Exception):
-    """Locust's exception for a request that is not ok; the outcome only, so that its table is short."""
+    """Reported to Locust for a failed request; contains the outcome only, to keep Locust's table short."""
 
 
 class LoadRun:
-    """One run from its settings to its summary."""
+    """One run of a scenario."""
 
     def __init__(self, settings: RunSettings, series: LoadCollector, fire: Callable[..., None]) -> None:
-        """Check the target and make the output folder, before any load.
+        """Check the target and create the output folder before the load starts.
 
         Raises:
             UsageError: the target does not respond, or the folder cannot be used.
@@ -54,7 +54,7 @@ class LoadRun:
         self.dispatcher = Dispatcher(config, client, series, self._record)
 
     def run(self) -> None:
-        """Send all requests, wait for the open ones, and report; a stopped run waits for the grace only."""
+        """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only."""
         dispatcher, settings = self.dispatcher, self._settings
         dispatcher.begin()
         self._store.start(dispatcher.start_unix)
@@ -77,14 +77,14 @@ class LoadRun:
             report.show(run, result, Console())
 
     def stop(self) -> None:
-        """Send no further request and end after the grace; a second call ends the run at once."""
+        """Stop sending and end the run after the grace period; a second call ends the run immediately."""
         if self.dispatcher.stopped:
             self.dispatcher.cut()
         self.dispatcher.stop()
 
     def _record(self, record: Record, size: int) -> None:
         self._store.add(record)
-        # Locust rounds its percentiles to two digits and has no TTFT, so its figures are for display only.
+        # For display only: Locust rounds its percentiles to two digits and has no TTFT.
         self._fire(
             request_type="STREAM" if record.stream else "POST",
             name=record.request_class,

@@ -1,4 +1,4 @@
-"""Runs Locust headless in this process; imported by `load run` only, because importing Locust patches the sockets."""
+"""Runs Locust headless in this process; only `load run` imports it, because importing Locust patches the sockets."""
 
 import logging
 import signal
@@ -18,9 +18,9 @@ def run(settings: RunSettings) -> int:
     """Run the load and report.
 
     Raises:
-        UsageError: the target does not respond, or the folder or the address of the metrics cannot be used.
+        UsageError: the target does not respond, or the folder or the metrics address cannot be used.
     """
-    logging.getLogger("locust").setLevel(logging.WARNING)  # it logs each step of its own start and stop
+    logging.getLogger("locust").setLevel(logging.WARNING)  # Locust logs each step of its start and stop
     environment = Environment(events=locust.events, host=str(settings.target))
     series = LoadCollector(settings.slos)
     endpoint = MetricsEndpoint(series, settings.metrics)

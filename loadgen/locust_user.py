@@ -1,4 +1,4 @@
-"""The Locust user that runs a whole load: one is enough, because every request has its own greenlet."""
+"""The Locust user that runs the load; one user is enough, because every request has its own greenlet."""
 
 import logging
 
@@ -23,11 +23,11 @@ class OpenLoopUser(User):
     def offer(self) -> None:
         try:
             self.load().run()
-        except UsageError as error:  # Locust's web page has no command line to report it on
+        except UsageError as error:  # Locust's web UI has no command line that could print it
             logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - a message, never a traceback
             self.environment.process_exit_code = 2
         finally:
             runner = self.environment.runner
             # In another greenlet, because ending the test kills this one.
             gevent.spawn(runner.stop if self.environment.web_ui else runner.quit)
-        raise StopUser  # otherwise Locust runs the task again before that greenlet
+        raise StopUser  # otherwise Locust runs the task again first

@@ -1,8 +1,8 @@
-"""For plain Locust, `locust -f loadgen/locustfile.py`: the same load with Locust's own web page, set by VLLM_SLO_*.
+"""The same load with Locust's web UI: `locust -f loadgen/locustfile.py`, configured by VLLM_SLO_* variables.
 
-Every start makes a folder under VLLM_SLO_OUT. One process sends all requests: with --master and --workers, Locust gives
-the one user to one worker. With VLLM_SLO_METRICS every process exposes its series until it ends; those of the others
-are 0, so the sum is right. Two processes on one machine need two addresses.
+Every start creates a folder under VLLM_SLO_OUT. One process sends all requests: with --master and --workers, Locust
+assigns the only user to one worker. With VLLM_SLO_METRICS every process exposes metrics, at 0 in all but that worker,
+so sums are correct. Two processes on one machine need two addresses.
 """
 
 import os
@@ -32,7 +32,7 @@ class Mix(OpenLoopUser):
         return LoadRun(replace(settings, out=folder), self.series, self.environment.events.request.fire)
 
 
-def _check_before_the_page_opens(environment: Any, **_: Any) -> None:
+def _check_settings(environment: Any, **_: Any) -> None:
     try:
         settings = from_environment(os.environ, environment.host)
         Mix.series = LoadCollector(settings.slos)
@@ -42,4 +42,4 @@ def _check_before_the_page_opens(environment: Any, **_: Any) -> None:
         sys.exit(2)
 
 
-events.init.add_listener(_check_before_the_page_opens)  # type: ignore[no-untyped-call]
+events.init.add_listener(_check_settings)  # type: ignore[no-untyped-call]

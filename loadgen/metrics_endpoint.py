@@ -1,4 +1,4 @@
-"""Serves the load generator's series for Prometheus, with `--metrics`."""
+"""Serves the load generator's metrics for Prometheus, with `--metrics`."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,13 +14,13 @@ from exporters.errors import UsageError, system_reason
 
 
 class MetricsEndpoint:
-    """Listens from its construction on if there is an address, in the event loop that sends the load."""
+    """Runs in the event loop that sends the load; without an address it does nothing."""
 
     def __init__(self, series: Collector, address: Address | None) -> None:
-        """Listen.
+        """Listen on the address.
 
         Raises:
-            UsageError: the address is in use, or not of this machine.
+            UsageError: the address is in use, or does not belong to this machine.
         """
         registry = CollectorRegistry()
         registry.register(series)
@@ -31,7 +31,7 @@ class MetricsEndpoint:
             self._server.start()
 
     def mark_unread(self) -> None:
-        """The series have changed since the last scrape."""
+        """Ignore earlier scrapes in `wait_for_scrape`, because the metrics have changed."""
         self._scraped.clear()
 
     def wait_for_scrape(self, seconds: float) -> None:
@@ -49,7 +49,7 @@ class MetricsEndpoint:
 
     def _respond(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         def start_and_close(status: str, headers: list[tuple[str, str]]) -> Any:
-            # `close` would wait for the next request of a connection that is kept alive.
+            # `close` would wait for the next request on a keep-alive connection.
             return start(status, [*headers, ("Connection", "close")])
 
         body: Iterable[bytes] = self._render(environ, start_and_close)
@@ -58,7 +58,7 @@ class MetricsEndpoint:
 
 
 def _listen(address: Address) -> gevent.socket.socket:
-    # gevent's server leaves the socket open when it cannot bind it.
+    # gevent's server does not close the socket when binding fails.
     listener = gevent.socket.socket(gevent.socket.AF_INET6 if ":" in address.host else gevent.socket.AF_INET)
     try:
         listener.setsockopt(gevent.socket.SOL_SOCKET, gevent.socket.SO_REUSEADDR, 1)
@@ -66,5 +66,5 @@ def _listen(address: Address) -> gevent.socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        raise UsageError(f"--metrics {address}: cannot listen there: {system_reason(error)}") from error
+        raise UsageError(f"--metrics {address}: cannot listen: {system_reason(error)}") from error
     return listener

@@ -1,4 +1,4 @@
-"""Requests the target's list of models before any load, so that a wrong address or model is found first."""
+"""Checks the target and its model with /v1/models before the load starts."""
 
 import gevent
 import msgspec
@@ -16,12 +16,12 @@ def find_model(settings: RunSettings, client: HttpClient) -> str:
     """The model to send requests for.
 
     Raises:
-        UsageError: the target does not response, or does not serve the model that was chosen.
+        UsageError: the target does not respond, or does not serve the requested model.
     """
     response = CompletionResponse()
     path = f"{settings.target.path}/v1/models"
     request = f"GET {path} HTTP/1.1\r\nhost: {settings.target.netloc}\r\nconnection: close\r\n\r\n".encode("ascii")
-    hint = "start it first, or give --no-check"
+    hint = "start it, or set --no-check"
     try:
         with gevent.Timeout(TIMEOUT):
             client.exchange(request, response)
@@ -30,16 +30,16 @@ def find_model(settings: RunSettings, client: HttpClient) -> str:
     except UnreachableError as error:
         raise UsageError(f"--target {settings.target}: {error}; {hint}") from error
     except ProtocolError as error:
-        raise UsageError(f"--target {settings.target}: does not speak HTTP/1.1: {error}") from error
+        raise UsageError(f"--target {settings.target}: not an HTTP/1.1 server: {error}") from error
     if response.http.status != 200:
         text = error_text(response.body)
-        raise UsageError(f"--target {settings.target}: {path} answers {response.http.status}: {text}; {hint}")
+        raise UsageError(f"--target {settings.target}: {path} returned {response.http.status}: {text}; {hint}")
     try:
         models = [str(model["id"]) for model in msgspec.json.decode(response.body)["data"]]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
-        raise UsageError(f"--target {settings.target}: {path} is no list of models; give --no-check") from error
+        raise UsageError(f"--target {settings.target}: {path} is not a list of models; set --no-check") from error
     if settings.model is not None and settings.model not in models:
-        raise UsageError(f"--model {settings.model}: is not served by {settings.target}; it has {', '.join(models)}")
+        raise UsageError(f"--model {settings.model}: not served by {settings.target}; known: {', '.join(models)}")
     if not models:
-        raise UsageError(f"--target {settings.target}: {path} names no model; {hint}")
+        raise UsageError(f"--target {settings.target}: {path} lists no model; {hint}")
     return settings.model or models[0]

@@ -1,4 +1,4 @@
-"""Shows the progress of a run: a line that is updated on a terminal, else a log line every ten seconds."""
+"""Shows the progress of a run: a live line on a terminal, else a log line every ten seconds."""
 
 import logging
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 TICK = 1.0
 LOG_INTERVAL = 10.0
-RECENT = 10.0  # seconds that the counts of ended requests and the TTFT cover
+RECENT = 10.0  # window of the request counts and of the TTFT, in seconds
 
 
 class ProgressLine:
@@ -49,7 +49,7 @@ class ProgressLine:
 
     def line(self, now: float) -> str:
         recent = []
-        for record in reversed(self._records):  # the records are in the order in which the requests ended
+        for record in reversed(self._records):  # sorted by end time
             if record.closed < now - RECENT:
                 break
             recent.append(record)

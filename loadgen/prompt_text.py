@@ -1,11 +1,11 @@
-"""Makes text of a given number of tokens, from words that are one token for almost every tokenizer."""
+"""Generates text with a given number of tokens, from words that are one token for almost every tokenizer."""
 
 from collections.abc import Sequence
 from random import Random
 
-# Common words of three letters: each is, with its space, one token and four characters. So the engine's count, an
-# estimate of one token per four characters, and the scenario agree.
-WORDS = (  # noqa: SIM905 - a list literal of it would be 190 lines
+# Common three-letter words: with its space, each is one token and four characters. So the scenario, the engine's count
+# and the sidecar's estimate of four characters per token agree.
+WORDS = (  # noqa: SIM905 - a list literal would have 190 lines
     "ace act add age ago aid aim air all and any are arm art ask bad bag bar bat bed bet bid big bit box boy bus but "
     "buy can cap car cat cut dad day die dig dog dry due ear eat egg end eye fan far fat few fit fix fly for fox fun "
     "gap gas get god got gun guy had has hat her him his hit hot how ice its job joy key kid kit lab law lay led leg "

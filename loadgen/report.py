@@ -1,4 +1,4 @@
-"""Shows the figures of a run as tables: requests, outcomes, latencies, goodput."""
+"""Prints the results of a run as tables: requests, outcomes, latencies, goodput."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,10 +11,10 @@ from loadgen.request_record import ClientOutcome, Run
 from loadgen.summary import ClassSummary, Summary
 
 _LEGEND = (
-    "TTFT of streams, from the time the request was due; ∞: that share got no first token.\n"
-    "*median over requests of their own 95th percentile of gaps. lag: sent later than due, by this generator's fault."
+    "TTFT: streams only, from the due time; ∞: the percentile falls on streams without a first token.\n"
+    "*median over requests of their ITL p95. lag: time from due to sent, a delay of the load generator."
 )
-WIDE = 160  # columns when the output is not a terminal: a folded table cannot be read
+WIDE = 160  # columns when the output is not a terminal, to avoid wrapped tables
 FOLDED = 140  # with fewer columns, the figures do not fit in one table
 
 
@@ -53,7 +53,7 @@ def show(run: Run, result: Summary, console: Console) -> None:
 
 
 def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType:
-    """The whole report; `narrow` gives each class two lines of figures in two tables, for 80 columns."""
+    """The whole report; `narrow` splits the figures into two tables, for 80 columns."""
     blocks = dict(result.phases) if len(result.phases) > 1 else {}
     blocks["whole run"] = (*result.classes, result.total)
     columns = [_COUNTS + _TOKENS, _TIMES] if narrow else [_COUNTS + _TIMES + _TOKENS]

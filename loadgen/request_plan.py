@@ -1,4 +1,4 @@
-"""The plan of a run: class, sizes and prompt of each request, which depend on the seed and never on time."""
+"""The plan of a run: class, sizes and prompt of each request, determined by the seed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,22 +30,22 @@ class PlannedRequest:
 
 
 class Workload:
-    """Makes a request of each arrival; the same scenario and seed give the same requests."""
+    """Plans a request for each arrival; the same scenario and seed give the same requests."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self._scenario = scenario
         self._seed = seed
         self._documents = prompt_text.documents(seed, scenario.corpus)
-        self._weights = [shape.share for shape in scenario.shapes]
+        self._weights = [shape.share for shape in scenario.shapes.values()]
 
     def plan(self, arrivals: Iterator[Arrival]) -> Iterator[PlannedRequest]:
         for number, arrival in enumerate(arrivals):
             yield self._request(number, arrival)
 
     def _request(self, number: int, arrival: Arrival) -> PlannedRequest:
-        # A generator for each request: the draws of one request do not change those of the next.
+        # A random generator for each request, so that the draws of one request do not change those of the next.
         random = Random(f"{self._seed}/request/{number}")  # noqa: S311 - repeatable, not secret
-        shape = random.choices(self._scenario.shapes, self._weights)[0]
+        name, shape = random.choices(list(self._scenario.shapes.items()), self._weights)[0]
         own_tokens, max_tokens = _draw(random, shape.prompt_tokens), _draw(random, shape.output_tokens)
         stream = random.random() < self._scenario.stream_share
         chat = random.random() < self._scenario.chat_share
@@ -58,7 +58,7 @@ class Workload:
             number=number,
             due=arrival.due,
             phase=arrival.phase,
-            request_class=shape.name,
+            request_class=name,
             stream=stream,
             endpoint=CHAT if chat else COMPLETIONS,
             prompt_tokens=tokens,
@@ -72,7 +72,7 @@ def _draw(random: Random, tokens: TokenRange) -> int:
 
 
 def encode_body(request: PlannedRequest, model: str) -> bytes:
-    """The JSON body; `ignore_eos` makes the engine generate exactly `max_tokens`, so that the load is repeatable."""
+    """The JSON body; with `ignore_eos` the engine generates exactly `max_tokens`, so the load is repeatable."""
     body: dict[str, object] = {"model": model}
     if request.endpoint == CHAT:
         body["messages"] = [{"role": "user", "content": request.prompt}]

@@ -1,4 +1,4 @@
-"""The record of one request at the load generator, and the files of a run: records, run and summary."""
+"""The load generator's record of one request, and the files of a run: records, run and summary."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -16,7 +16,7 @@ SUMMARY = "summary.json"
 
 
 class ClientOutcome(StrEnum):
-    """The outcome of a request at the client: the sidecar's outcomes where they apply, and the client's own."""
+    """The outcome of a request at the client: the applicable outcomes of the sidecar, and the client's own."""
 
     OK = Outcome.OK.value
     TRUNCATED = Outcome.TRUNCATED.value
@@ -30,7 +30,7 @@ class ClientOutcome(StrEnum):
 
     @property
     def sidecar_outcome(self) -> Outcome | None:
-        """The outcome at the sidecar, where a client timeout is an abort; None for a request that was not sent."""
+        """The sidecar's outcome for it, where a client timeout is an abort; None for a request that was not sent."""
         match self:
             case ClientOutcome.NOT_SENT:
                 return None
@@ -43,7 +43,7 @@ class ClientOutcome(StrEnum):
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Times in seconds since the start of the run, durations in seconds; a field without a value is absent.
 
-    `due` is when the request should be sent, and latencies count from it; `sent` is when it was sent.
+    `due` is the scheduled send time, from which latencies count; `sent` is the actual send time.
     """
 
     request_class: str = msgspec.field(name="class")
@@ -127,13 +127,13 @@ def read_run(folder: Path) -> Run:
     try:
         return msgspec.json.decode((folder / RUN).read_bytes(), type=Run)
     except OSError as error:
-        raise UsageError(f"{folder}: is no result of a load run: {RUN} cannot be read") from error
+        raise UsageError(f"{folder}: not the output of a load run: {RUN} cannot be read") from error
     except msgspec.DecodeError as error:
-        raise UsageError(f"{folder / RUN}: is no result of a load run: {error}".lower()) from error
+        raise UsageError(f"{folder / RUN}: not the output of a load run: {error}") from error
 
 
 def read_records(folder: Path) -> list[Record]:
-    """All requests of a run, in the order in which they ended.
+    """All requests of a run, sorted by end time.
 
     Raises:
         UsageError: the file cannot be read.
@@ -151,4 +151,4 @@ def _decode(lines: Iterable[bytes], path: Path) -> Iterable[Record]:
         try:
             yield decode(text)
         except msgspec.DecodeError as error:
-            raise UsageError(f"{path}:{number}: is no record of a request: {error}") from error
+            raise UsageError(f"{path}:{number}: not a request record: {error}") from error

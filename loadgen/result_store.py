@@ -1,4 +1,4 @@
-"""Stores the records of a run in memory and in its folder, and makes the summary when it ends."""
+"""Stores the records of a run in memory and in its folder, and writes the summary at the end."""
 
 import platform
 import time
@@ -18,10 +18,10 @@ class ResultStore:
     """The output folder of one run."""
 
     def __init__(self, settings: RunSettings, model: str) -> None:
-        """Make the folder.
+        """Create the folder.
 
         Raises:
-            UsageError: it cannot be written, or has a run already.
+            UsageError: it cannot be written, or already contains a run.
         """
         self.records: list[Record] = []
         self._folder = settings.out
@@ -34,18 +34,17 @@ class ResultStore:
             rate_scale=settings.rate_scale,
             timeout=settings.scenario.timeout,
             phases=list(settings.phases),
-            classes=[shape.name for shape in settings.scenario.shapes],
+            classes=list(settings.scenario.shapes),
             slos=[Objective(slo.name, slo.measure.value, slo.threshold, slo.objective) for slo in settings.slos.slos],
             versions=_versions(),
         )
         if (self._folder / REQUESTS).exists():
-            raise UsageError(f"--out {self._folder}: holds a run already; choose another folder or remove it")
+            raise UsageError(f"--out {self._folder}: already contains a run; choose another folder or delete it")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = (self._folder / REQUESTS).open("wb")
         except OSError as error:
-            reason = system_reason(error)
-            raise UsageError(f"--out {self._folder}: cannot be written: {reason}") from error
+            raise UsageError(f"--out {self._folder}: cannot be written: {system_reason(error)}") from error
 
     def add(self, record: Record) -> None:
         self.records.append(record)
@@ -55,7 +54,7 @@ class ResultStore:
         self._file.flush()
 
     def start(self, start: float) -> None:
-        """Write `run.json` before the first request, so that a killed run can be read."""
+        """Write `run.json` before the first request, so that the output of a killed run is readable."""
         self._run = structs.replace(self._run, start=start)
         write_json(self._folder / RUN, self._run)
 
@@ -83,6 +82,6 @@ def _versions() -> dict[str, str]:
     for package in ("vllm-slo", "locust", "gevent"):
         try:
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:  # a checkout that is not installed
+        except metadata.PackageNotFoundError:  # a checkout without an installation
             versions[package] = "unknown"
     return versions

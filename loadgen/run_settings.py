@@ -1,4 +1,4 @@
-"""The settings of a load run, from flags, or from the environment with plain Locust."""
+"""The settings of a load run, from flags, or from environment variables under plain Locust."""
 
 import argparse
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _seconds = partial(parse_duration, examples="30s or 5m", allow_zero=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """The settings of one run; flags have changed the phases and the seed of the scenario."""
+    """The settings of one run; `phases` and `seed` are those of the scenario unless flags override them."""
 
     scenario: scenario.Scenario
     phases: tuple[arrivals.Phase, ...]
@@ -35,55 +35,72 @@ class RunSettings:
 
     @property
     def length(self) -> float:
-        """Seconds from the first to the last due time."""
+        """Length of all phases in seconds."""
         return sum(phase.duration for phase in self.phases)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", metavar="URL", required=True, help="the sidecar or engine, http://127.0.0.1:8000")
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder for requests.jsonl, run.json, summary.json")
     parser.add_argument(
-        "--slos", metavar="FILE", default=str(slos.SHIPPED), help="SLO file that grades (default: the shipped)"
+        "--target",
+        metavar="URL",
+        required=True,
+        help="base URL of the sidecar or engine, such as http://127.0.0.1:8000",
     )
-    parser.add_argument("--seed", type=_whole, metavar="N", help="instead of the scenario's")
-    parser.add_argument("--model", metavar="NAME", help="instead of the first that /v1/models names")
-    parser.add_argument("--duration", type=_seconds, metavar="5m", help="cut off, or draw out the last phase")
-    parser.add_argument("--rate-scale", type=_positive, metavar="1.0", default=1.0, help="multiply every rate")
+    parser.add_argument("--out", metavar="DIR", required=True, help="output folder of the run")
     parser.add_argument(
-        "--grace", type=_seconds, metavar="10s", default=10.0, help="how long open requests may end when stopped"
+        "--slos", metavar="FILE", default=str(slos.SHIPPED), help="SLO file for the verdicts (default: built-in)"
+    )
+    parser.add_argument("--seed", type=_whole, metavar="N", help="random seed (default: the scenario's)")
+    parser.add_argument("--model", metavar="NAME", help="model to request (default: the first in /v1/models)")
+    parser.add_argument(
+        "--duration", type=_seconds, metavar="TIME", help="length of the run, such as 5m (default: the scenario's)"
     )
     parser.add_argument(
-        "--max-open", type=_whole, metavar="N", default=5000, help="beyond so many open requests record not_sent"
+        "--rate-scale", type=_positive, metavar="X", default=1.0, help="factor for every rate (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--grace",
+        type=_seconds,
+        metavar="TIME",
+        default=10.0,
+        help="time for open requests to finish when the run is stopped (default: 10s)",
+    )
+    parser.add_argument(
+        "--max-open",
+        type=_whole,
+        metavar="N",
+        default=5000,
+        help="limit of open requests; requests above it are recorded as not_sent (default: %(default)s)",
     )
     parser.add_argument(
         "--metrics",
         type=partial(parse_address, example="127.0.0.1:9465"),
         metavar="HOST:PORT",
-        help="serve series for Prometheus; the run waits up to two scrape intervals for a scrape before and after it",
+        help="serve /metrics here; the run waits up to two scrape intervals for a scrape before and after the load",
     )
     parser.add_argument(
         "--metrics-wait",
         type=_seconds,
-        metavar="5s",
+        metavar="TIME",
         default=5.0,  # the discovery of a Prometheus that has just started, as in the lab
-        help="how much longer to wait for the first scrape, until Prometheus has discovered this process",
+        help="additional time for Prometheus to discover this process before the first scrape (default: 5s)",
     )
-    parser.add_argument("--allow-remote", action="store_true", help="the target may be another machine")
-    parser.add_argument("--no-check", action="store_true", help="do not request the list of models before the load")
+    parser.add_argument("--allow-remote", action="store_true", help="allow a target on another machine")
+    parser.add_argument("--no-check", action="store_true", help="do not request /v1/models first; needs --model")
 
 
 def from_arguments(arguments: argparse.Namespace) -> RunSettings:
-    """The run that the flags describe.
+    """The settings from parsed flags.
 
     Raises:
-        UsageError: a file or a flag is wrong.
+        UsageError: a file or a flag is invalid.
     """
     chosen = scenario.load(scenario.find(arguments.scenario))
     phases = arrivals.scale_rates(chosen.phases, arguments.rate_scale)
     if arguments.duration is not None:
         phases = arrivals.with_duration(phases, arguments.duration)
     if arguments.no_check and arguments.model is None:
-        raise UsageError("--no-check leaves the target unasked, so its model is not known; give --model too")
+        raise UsageError("--no-check: the model is unknown without /v1/models; set --model too")
     return RunSettings(
         scenario=chosen,
         phases=phases,
@@ -102,10 +119,10 @@ def from_arguments(arguments: argparse.Namespace) -> RunSettings:
 
 
 def from_environment(environment: Mapping[str, str], host: str | None) -> RunSettings:
-    """The run that VLLM_SLO_SCENARIO, VLLM_SLO_TARGET and so on describe; Locust's own host comes before the target.
+    """The settings from VLLM_SLO_SCENARIO, VLLM_SLO_TARGET etc.; Locust's `host` overrides VLLM_SLO_TARGET.
 
     Raises:
-        UsageError: a file or a value is wrong.
+        UsageError: a file or a value is invalid.
     """
     parser = argparse.ArgumentParser(prog="locust", exit_on_error=False)
     parser.add_argument("scenario")
@@ -136,11 +153,11 @@ def _positive(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no factor; write a number above 0, such as 1.5")
+        raise argparse.ArgumentTypeError(f"invalid factor {text!r}; write a number above 0, such as 1.5")
     return value
 
 
 def _whole(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)

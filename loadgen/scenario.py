@@ -1,11 +1,14 @@
-"""A scenario file: the classes of request, their shares, and the phases with their rates."""
+"""A scenario file: the request classes, their shares, and the phases with their rates."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from exporters.errors import UsageError
+from exporters.yaml_keys import COUNT, DURATION, FLAG, NAMED, TEXT, Key, Kind, list_of, read
 from exporters.yaml_reader import Node, Reader, nearest, open_yaml, parse_yaml
-from loadgen.arrivals import Phase
+from loadgen.arrivals import NOT_NEGATIVE, Phase
 
 SHIPPED = Path(__file__).parent / "scenarios"
 
@@ -14,41 +17,91 @@ SHIPPED = Path(__file__).parent / "scenarios"
 class TokenRange:
     """A number of tokens, drawn uniformly from `least` to `most`, both included."""
 
-    least: int
-    most: int
+    least: Annotated[int, Key(COUNT, name="min")]
+    most: Annotated[int, Key(COUNT, name="max")]
+
+
+def _token_range(node: Node) -> TokenRange:
+    tokens = read(TokenRange, node)
+    if tokens.least and tokens.most and tokens.most < tokens.least:
+        node.mapping()["max"].problem(f"max {tokens.most} is below min {tokens.least}")
+    return tokens
+
+
+_TOKEN_RANGE = Kind(_token_range, {})
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One class of request: its share of the mix, the tokens of its prompt, and those that the engine generates.
+    """One request class: its relative share, its prompt tokens, and the tokens that the engine generates.
 
-    With `document`, the prompt is preceded by a document of the corpus.
+    With `document`, the prompt begins with a document of the corpus.
     """
 
-    name: str
-    share: float
-    prompt_tokens: TokenRange
-    output_tokens: TokenRange
-    document: bool
+    share: Annotated[float, Key(NOT_NEGATIVE)]
+    prompt_tokens: Annotated[TokenRange, Key(_TOKEN_RANGE)]
+    output_tokens: Annotated[TokenRange, Key(_TOKEN_RANGE)]
+    document: Annotated[bool, Key(FLAG)] = False
 
 
-@dataclass(frozen=True, slots=True)
+def _shapes(node: Node) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {}
+    has_corpus = "corpus" in node.reader.node().mapping()
+    for name, item in node.entries():
+        if name in shapes:
+            item.problem(f"class {name!r} is defined twice; keep one")
+        shapes[name] = read(Shape, item)
+        if shapes[name].document and not has_corpus:
+            item.mapping()["document"].problem("needs a corpus; add one, such as corpus: [800, 3500]")
+    if not node.reader.problems and not any(shape.share > 0 for shape in shapes.values()):
+        node.problem("no class has a share above 0; set one, such as share: 1")
+    return shapes
+
+
+def _phases(node: Node) -> tuple[Phase, ...]:
+    phases: list[Phase] = []
+    for item in node.items():
+        phase = read(Phase, item)
+        if phase.name and any(phase.name == earlier.name for earlier in phases):
+            item.mapping()["name"].problem(f"phase {phase.name!r} is defined twice; names must be unique")
+        phases.append(phase)
+    if not phases and not node.reader.problems:
+        node.problem("has no phase; add one, such as {name: steady, duration: 2m, rate: 4}")
+    return tuple(phases)
+
+
+def _seed(node: Node) -> int | None:
+    value = node.number(least=0, whole=True)
+    return None if value is None else int(value)
+
+
+def _fraction(node: Node) -> float | None:
+    value = node.number(least=0)
+    if value is not None and value > 1:
+        node.problem(f"{node.quoted()} is not a share; write a number from 0 to 1")
+    return value
+
+
+_FRACTION = Kind(_fraction, {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """The whole file; times in seconds, `corpus` has the tokens of each shared document."""
+    """The whole file; times in seconds, `corpus` has the tokens of each shared document, `shapes` is by class name."""
 
-    name: str
-    description: str
-    seed: int
-    timeout: float
-    stream_share: float
-    chat_share: float
-    corpus: tuple[int, ...]
-    shapes: tuple[Shape, ...]
-    phases: tuple[Phase, ...]
+    name: Annotated[str, Key(NAMED)]
+    description: Annotated[str, Key(TEXT)] = ""
+    seed: Annotated[int, Key(Kind(_seed, {}))] = 0
+    timeout: Annotated[float, Key(DURATION)] = 180.0
+    stream_share: Annotated[float, Key(_FRACTION)] = 0.9
+    chat_share: Annotated[float, Key(_FRACTION)] = 0.9
+    corpus: Annotated[tuple[int, ...], Key(list_of(COUNT, "is empty; write sizes in tokens, such as [800, 3500]"))] = ()
+    shapes: Annotated[Mapping[str, Shape], Key(Kind(_shapes, {}), name="classes")]
+    phases: Annotated[tuple[Phase, ...], Key(Kind(_phases, {}))]
 
 
 def find(name: str) -> Path:
-    """The file of a scenario, by path or by the name of a shipped one.
+    """The file of a scenario, by path or by the name of a built-in scenario.
 
     Raises:
         UsageError: there is no such scenario.
@@ -60,7 +113,7 @@ def find(name: str) -> Path:
     if path.name == name and shipped.is_file():
         return shipped
     names = sorted(file.stem for file in SHIPPED.glob("*.yaml"))
-    raise UsageError(f"{name}: is neither a file nor a scenario that comes with the program; {nearest(name, names)}")
+    raise UsageError(f"{name}: neither a file nor a built-in scenario; {nearest(name, names)}")
 
 
 def load(path: Path) -> Scenario:
@@ -78,89 +131,7 @@ def loads(text: str, source: str = "scenario.yaml") -> Scenario:
     return _parse(parse_yaml(text, source))
 
 
-_KEYS = ("name", "description", "seed", "timeout", "stream_share", "chat_share", "corpus", "classes", "phases")
-
-
 def _parse(reader: Reader) -> Scenario:
-    root = reader.node()
-    keys = root.fields(_KEYS, required=("name", "classes", "phases"))
-    corpus = _corpus(keys.get("corpus"))
-    scenario = Scenario(
-        name=(keys["name"].name() or "") if "name" in keys else "",
-        description=(keys["description"].text() or "") if "description" in keys else "",
-        seed=int((keys["seed"].number(least=0, whole=True) or 0) if "seed" in keys else 0),
-        timeout=(keys["timeout"].duration() or 180.0) if "timeout" in keys else 180.0,
-        stream_share=_fraction(keys.get("stream_share"), 0.9),
-        chat_share=_fraction(keys.get("chat_share"), 0.9),
-        corpus=corpus,
-        shapes=_shapes(keys.get("classes"), has_corpus=bool(corpus)),
-        phases=_phases(keys.get("phases")),
-    )
+    scenario = read(Scenario, reader.node())
     reader.finish()
     return scenario
-
-
-def _fraction(node: Node | None, default: float) -> float:
-    if node is None:
-        return default
-    value = node.number(least=0)
-    if value is not None and value > 1:
-        node.problem(f"{node.quoted()} is no share; write a number from 0 to 1")
-    return default if value is None else value
-
-
-def _corpus(node: Node | None) -> tuple[int, ...]:
-    sizes = [item.number(least=1, whole=True) for item in node.items()] if node else []
-    return tuple(int(size) for size in sizes if size is not None)
-
-
-def _shapes(node: Node | None, *, has_corpus: bool) -> tuple[Shape, ...]:
-    shapes: list[Shape] = []
-    needed = ("share", "prompt_tokens", "output_tokens")
-    for name, item in node.entries() if node else []:
-        keys = item.fields((*needed, "document"), required=needed)
-        if any(shape.name == name for shape in shapes):
-            item.problem(f"{name!r} is given twice; keep one")
-        document = bool(keys["document"].boolean()) if "document" in keys else False
-        if document and not has_corpus:
-            keys["document"].problem("there is no corpus to draw a document from; add one, such as corpus: [800, 3500]")
-        shapes.append(
-            Shape(
-                name=name,
-                share=(keys["share"].number(least=0) or 0.0) if "share" in keys else 0.0,
-                prompt_tokens=_token_range(keys.get("prompt_tokens")),
-                output_tokens=_token_range(keys.get("output_tokens")),
-                document=document,
-            )
-        )
-    if node and not node.reader.problems and not any(shape.share > 0 for shape in shapes):
-        node.problem("no class has a share above 0, so nothing would be sent; give one a share, such as share: 1")
-    return tuple(shapes)
-
-
-def _token_range(node: Node | None) -> TokenRange:
-    if node is None:
-        return TokenRange(1, 1)
-    keys = node.fields(("min", "max"), required=("min", "max"))
-    least = keys["min"].number(least=1, whole=True) if "min" in keys else None
-    most = keys["max"].number(least=1, whole=True) if "max" in keys else None
-    if least is None or most is None:
-        return TokenRange(1, 1)
-    if most < least:
-        keys["max"].problem(f"{int(most)} is below the min of {int(least)}; exchange them")
-    return TokenRange(int(least), int(most))
-
-
-def _phases(node: Node | None) -> tuple[Phase, ...]:
-    phases: list[Phase] = []
-    for item in node.items() if node else []:
-        keys = item.fields(("name", "duration", "rate"), required=("name", "duration", "rate"))
-        name = keys["name"].name() if "name" in keys else None
-        if name and any(phase.name == name for phase in phases):
-            keys["name"].problem(f"{name!r} is the name of an earlier phase; names must differ")
-        duration = keys["duration"].duration() if "duration" in keys else None
-        rate = keys["rate"].number(least=0) if "rate" in keys else None
-        phases.append(Phase(name or "", duration or 0.0, rate or 0.0))
-    if node and not phases and not node.reader.problems:
-        node.problem("names no phase; write at least one, such as {name: steady, duration: 2m, rate: 4}")
-    return tuple(phases)

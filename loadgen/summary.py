@@ -13,7 +13,7 @@ TOTAL = "all"
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Nearest-rank percentiles in seconds; None where requests without a value reach that rank."""
+    """Nearest-rank percentiles in seconds; None where the rank falls on a request without a value."""
 
     p50: float | None = None
     p95: float | None = None
@@ -30,12 +30,11 @@ class SloResult:
 
 @dataclass(frozen=True, slots=True)
 class ClassSummary:
-    """One class, or all of them.
+    """The figures of one class, or of all classes.
 
-    `ttft` ranks a stream without a first token after all others, so its percentiles may be None; `ttft_of_started`
-    leaves such streams out, as every histogram of a server does. `goodput` is good over judged, None when none was
-    judged. `abandoned` counts requests that the client ended before each SLO had a verdict. `itl_p95` has percentiles
-    over requests of each request's own 95th percentile of gaps.
+    `ttft` ranks streams without a first token last, so its percentiles may be None; `ttft_of_started` excludes such
+    streams, as server-side histograms do. `goodput` is good / judged, None when none was judged. `abandoned` counts
+    requests with an abandoned verdict. `itl_p95` has percentiles over the ITL p95 of each request.
     """
 
     name: str
@@ -144,13 +143,13 @@ def _warnings(total: ClassSummary) -> Iterable[str]:
     lag = total.send_lag.p99
     if lag is not None and lag > SEND_LATE:
         yield (
-            f"the generator itself was late: 1 % of the requests left {lag * 1000:.0f} ms or more after they were due, "
-            "which every latency contains; give it a core of its own, or lower the rate"
+            f"the load generator was overloaded: send lag p99 is {lag * 1000:.0f} ms, and latencies include the lag; "
+            "give it a dedicated core or lower the rate"
         )
     if total.abandoned:
         yield (
-            f"{total.abandoned} requests were ended by the client (timeout, cut) before all their SLOs had judged "
-            "them: what was still open made no event, good or bad"
+            f"{total.abandoned} requests were ended by the client (timeout, cut) before every SLO had a verdict; the "
+            "SLOs without a verdict count them as abandoned, not as good or bad"
         )
     if unsent := total.outcomes.get(ClientOutcome.NOT_SENT, 0):
-        yield f"{unsent} requests were due but not sent (see their `error`): the server saw less load than was offered"
+        yield f"{unsent} requests were not sent (see `error`): the server received less load than planned"

@@ -1,10 +1,10 @@
-"""The label set of `vllm:cache_config_info`, in which a config change is visible to the sidecar."""
+"""The labels of `vllm:cache_config_info`, from which the sidecar detects config changes."""
 
 from compose.simulator.engine_flags import EngineFlags
 
 
 def cache_config(flags: EngineFlags) -> dict[str, str]:
-    """The labels of `vllm:cache_config_info` at 0.33, in the form in which Python prints the values."""
+    """The labels of `vllm:cache_config_info` in vLLM 0.33, with values as Python prints them."""
     size = flags.num_gpu_blocks * flags.block_size
     return {
         "_block_size_resolved": "True",

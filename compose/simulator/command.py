@@ -1,4 +1,4 @@
-"""`vllm-slo simulate`: serves a simulated vLLM until a signal stops it."""
+"""`vllm-slo simulate`: runs a simulated vLLM until a signal stops it."""
 
 import argparse
 import asyncio
@@ -9,36 +9,36 @@ from typing import Any
 import uvloop
 
 from compose.simulator.engine_flags import NAMES, SWITCHES, EngineFlagsError, apply_changes, preset_flags
-from compose.simulator.presets import DEFAULT_PRESET, PRESETS, Preset
+from compose.simulator.presets import BLOCK_SIZE, DEFAULT_PRESET, PRESETS
 from compose.simulator.restarting_server import Simulator, SimulatorConfig
 from exporters.addresses import parse_address
 from exporters.errors import UsageError, parse_flag
 from exporters.logging_setup import add_logging_flags, configure_logging
 
 _HELP = {
-    "max_num_seqs": "maximum of requests in the running batch",
-    "max_num_batched_tokens": "maximum of tokens computed in one step",
-    "num_gpu_blocks": "blocks of the KV cache",
-    "block_size": "tokens in a block",
-    "max_model_len": "maximum of tokens of prompt and completion together",
-    "enable_prefix_caching": "reuse the blocks of common prompt prefixes (default: on)",
+    "max_num_seqs": "maximum number of running requests (default: the preset's)",
+    "max_num_batched_tokens": "maximum number of tokens per step (default: the preset's)",
+    "num_gpu_blocks": "number of KV cache blocks (default: the preset's)",
+    "block_size": f"tokens per KV cache block (default: {BLOCK_SIZE})",
+    "max_model_len": "maximum length of prompt and completion, in tokens (default: the preset's)",
+    "enable_prefix_caching": "reuse the KV cache blocks of common prompt prefixes (default: on)",
     "enable_chunked_prefill": "compute a prompt in several steps (default: on)",
-    "seed": "seed of the lengths and texts of completions",
+    "seed": "seed of completion lengths and texts (default: 0)",
 }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the flags, with vLLM's names."""
     parser.add_argument(
-        "--listen", default="127.0.0.1:8000", metavar="HOST:PORT", help="where to serve (default: %(default)s)"
+        "--listen", default="127.0.0.1:8000", metavar="HOST:PORT", help="listen address (default: %(default)s)"
     )
     parser.add_argument(
         "--preset",
         default=DEFAULT_PRESET,
         metavar="NAME",
-        help=f"card and model: {', '.join(PRESETS)} (default: %(default)s)",
+        help=f"GPU and model: {', '.join(PRESETS)} (default: %(default)s)",
     )
-    parser.add_argument("--model", metavar="NAME", help="name the model is served under (default: the preset's)")
+    parser.add_argument("--model", metavar="NAME", help="model name in the API (default: the preset's)")
     for name in NAMES:
         flag = f"--{name.replace('_', '-')}"
         if name in SWITCHES:
@@ -49,8 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--restart-seconds",
         type=float,
         default=1.0,
-        metavar="S",
-        help="how long the port stays closed after POST /simulator/config (default: %(default)s)",
+        metavar="SECONDS",
+        help="time between stop and start after POST /simulator/config (default: %(default)s)",
     )
     add_logging_flags(parser)
     parser.set_defaults(run=run)
@@ -65,20 +65,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def configuration(args: argparse.Namespace) -> SimulatorConfig:
-    """The configuration that the flags describe.
+    """The configuration from parsed flags.
 
     Raises:
         UsageError: every mistake in the flags.
     """
-    preset = _preset(args.preset)
+    if args.preset not in PRESETS:
+        raise UsageError(f"--preset: unknown preset {args.preset!r}; known: {', '.join(PRESETS)}")
+    preset = PRESETS[args.preset]
     host, port = parse_flag("--listen", args.listen, partial(parse_address, example="127.0.0.1:8000"))
     changes: dict[str, Any] = {name: getattr(args, name) for name in NAMES if getattr(args, name) is not None}
     try:
         flags = apply_changes(preset_flags(preset), changes)
     except EngineFlagsError as error:
-        raise UsageError("\n".join(_as_flag(mistake) for mistake in error.mistakes)) from error
+        parts = (mistake.partition(":") for mistake in error.mistakes)
+        raise UsageError("\n".join(f"--{name.replace('_', '-')}:{text}" for name, _, text in parts)) from error
     if not 0 <= args.restart_seconds < float("inf"):
-        raise UsageError(f"--restart-seconds: {args.restart_seconds} is no time; take 0 or more")
+        raise UsageError(f"--restart-seconds: {args.restart_seconds} is not a time; use 0 or more seconds")
     return SimulatorConfig(
         host=host,
         port=port,
@@ -95,14 +98,3 @@ async def _serve(config: SimulatorConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, simulator.stop)
     await simulator.run()
-
-
-def _as_flag(mistake: str) -> str:
-    name, _, text = mistake.partition(":")
-    return f"--{name.replace('_', '-')}:{text}"
-
-
-def _preset(name: str) -> Preset:
-    if name not in PRESETS:
-        raise UsageError(f"--preset: there is no {name!r}; there are {', '.join(PRESETS)}")
-    return PRESETS[name]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from compose.simulator.scheduler import FinishReason
 from compose.simulator.tokenizer import END_OF_TEXT, TOKEN_BYTES, encode
 
-# Each is one token and needs no escaping in JSON. A completion that returns as a message has its own tokens again, so
-# the next turn of a conversation hits the prefix cache there.
+# Each piece is one token and needs no escaping in JSON. Encoding the text of a completion returns its tokens, so the
+# next turn of a conversation hits the prefix cache.
 _OPENING: tuple[str, ...] = ("[sim", "ulat", "ed] ")
 _WORDS = (
     "the and for are was not you all any can had her one our out day get has him his how man new now old see two way "
@@ -19,12 +19,12 @@ _IDS: tuple[int, ...] = tuple(encode(piece.decode())[0] for piece in PIECES)
 
 MEDIAN_OUTPUT = 200
 OUTPUT_SPREAD = 0.8
-"""Assumed lengths of natural completions: log-normal, as chat logs roughly are."""
+"""Median and sigma of the assumed log-normal length of natural completions, in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The whole completion, fixed when the request arrives, so that it depends on the seed and not on the load."""
+    """A completion, drawn when the request arrives, so that it depends on the seed and not on the load."""
 
     length: int  # tokens, the end marker included
     finish: FinishReason
@@ -54,7 +54,7 @@ class Completion:
 
 
 def draw_completion(rng: random.Random, *, max_tokens: int, min_tokens: int, ignore_eos: bool) -> Completion:
-    """A completion of at most `max_tokens`; its natural length is drawn."""
+    """Draw a completion of at most `max_tokens`."""
     natural = max(1, min_tokens, round(MEDIAN_OUTPUT * rng.lognormvariate(0, OUTPUT_SPREAD)))
     start, stride = rng.randrange(len(VOCABULARY)), rng.randrange(1, len(VOCABULARY))
     if ignore_eos or natural > max_tokens:

@@ -1,12 +1,12 @@
-"""The flags of the simulated engine, the combinations that vLLM refuses, and changes to them."""
+"""The flags of the simulated engine, changes to them, and the combinations that vLLM rejects."""
 
-import difflib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from compose.simulator.presets import BLOCK_SIZE, Preset
+from exporters.yaml_reader import nearest
 
 VERSION = "0.33.0+simulated"
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -27,11 +27,11 @@ class EngineFlags:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens that requests can use: vLLM reserves block 0."""
+        """Tokens that requests can use; vLLM reserves block 0."""
         return (self.num_gpu_blocks - 1) * self.block_size
 
     def fingerprint(self) -> str:
-        """The end of `system_fingerprint`: as in vLLM, it does not depend on prefix caching, KV size and seed."""
+        """The last part of `system_fingerprint`; as in vLLM, it excludes prefix caching, KV cache size and seed."""
         visible = {
             name: value
             for name, value in asdict(self).items()
@@ -53,7 +53,7 @@ class EngineFlagsError(Exception):
 
 
 def preset_flags(preset: Preset) -> EngineFlags:
-    """The preset's flags, with vLLM's defaults for those that it does not set."""
+    """The preset's flags, with vLLM's defaults for the others."""
     return EngineFlags(
         max_num_seqs=preset.max_num_seqs,
         max_num_batched_tokens=preset.max_num_batched_tokens,
@@ -73,13 +73,12 @@ def apply_changes(flags: EngineFlags, changes: Any) -> EngineFlags:
         EngineFlagsError: every mistake in the changes.
     """
     if not isinstance(changes, Mapping):
-        raise EngineFlagsError([f"settings come as an object of names and values, not as {changes!r}"])
+        raise EngineFlagsError([f"expected an object of settings, found {changes!r}"])
     mistakes: list[str] = []
     values: dict[str, int | bool] = {}
     for name, value in changes.items():
         if name not in NAMES:
-            near = difflib.get_close_matches(name, NAMES, n=1)
-            mistakes.append(f"{name}: no such setting; " + (f"did you mean {near[0]}" if near else _flag_names()))
+            mistakes.append(f"{name}: unknown setting; {nearest(name, NAMES)}")
             continue
         checked = _switch(value) if name in SWITCHES else _count(value, least=0 if name == "seed" else 1)
         if checked is None:
@@ -94,10 +93,6 @@ def apply_changes(flags: EngineFlags, changes: Any) -> EngineFlags:
     return changed
 
 
-def _flag_names() -> str:
-    return "there are " + ", ".join(NAMES)
-
-
 def _switch(value: Any) -> bool | None:
     if isinstance(value, str):
         return _BOOLEANS.get(value.lower())
@@ -109,23 +104,23 @@ def _count(value: Any, *, least: int) -> int | None:
 
 
 def _contradictions(flags: EngineFlags) -> list[str]:
-    """What vLLM refuses at start, because some request could never be scheduled."""
+    """The combinations that vLLM rejects at start, because some requests could never be scheduled."""
     mistakes = []
     if flags.kv_tokens < flags.max_model_len:
         needed = -(-flags.max_model_len // flags.block_size) + 1
         mistakes.append(
-            f"num_gpu_blocks: {flags.num_gpu_blocks} blocks of {flags.block_size} tokens hold less than one "
-            f"request of max_model_len {flags.max_model_len}; take at least {needed} blocks, "
-            f"or a max_model_len of {flags.kv_tokens} at most"
+            f"num_gpu_blocks: {flags.num_gpu_blocks} blocks of {flags.block_size} tokens are too few for one request "
+            f"of max_model_len {flags.max_model_len}; use {needed} blocks or more, or a max_model_len of "
+            f"{flags.kv_tokens} or less"
         )
     if not flags.enable_chunked_prefill and flags.max_num_batched_tokens < flags.max_model_len:
         mistakes.append(
-            f"max_num_batched_tokens: without chunked prefill a prompt must fit one step, so "
-            f"{flags.max_num_batched_tokens} must be at least max_model_len {flags.max_model_len}"
+            f"max_num_batched_tokens: {flags.max_num_batched_tokens} is less than max_model_len "
+            f"{flags.max_model_len}, so without chunked prefill a long prompt would never be scheduled"
         )
     if flags.max_num_batched_tokens < flags.max_num_seqs:
         mistakes.append(
             f"max_num_batched_tokens: {flags.max_num_batched_tokens} is less than max_num_seqs "
-            f"{flags.max_num_seqs}, so a full batch could not decode in one step"
+            f"{flags.max_num_seqs}, so a full batch cannot decode in one step"
         )
     return mistakes

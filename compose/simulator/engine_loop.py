@@ -1,4 +1,4 @@
-"""Runs the scheduler in real time, from one start of the engine to its restart, and sends tokens to the writers."""
+"""Runs the scheduler in real time, from a start of the engine to its restart, and sends tokens to the writers."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ from compose.simulator.scheduler import Job, Scheduler, Step
 from compose.simulator.vllm_metrics import EngineMetrics
 
 MAX_LAG = 0.05
-"""Seconds behind its own clock at which the engine stops catching up: this machine is too slow for the preset."""
+"""Lag in seconds from which the engine does not catch up, because the machine is too slow for the preset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class _OpenRequest:
 
 
 class EngineLoop:
-    """Queue, KV cache, metrics and random draws, which a restart resets."""
+    """The engine state that a restart resets: queue, KV cache, metrics and random numbers."""
 
     def __init__(self, flags: EngineFlags, preset: Preset, *, model: str, started: float) -> None:
         self.flags = flags
-        self.rng = random.Random(flags.seed)  # noqa: S311 - a model, no secret
+        self.rng = random.Random(flags.seed)  # noqa: S311 - a model, not a secret
         self.scheduler = Scheduler(flags, preset)
         self.metrics = EngineMetrics(flags, preset, model=model, scheduler=self.scheduler, started=started)
         self._loop = asyncio.get_running_loop()
@@ -56,7 +56,6 @@ class EngineLoop:
             self.scheduler.abort(job)
 
     def stop(self) -> None:
-        """Stop for good."""
         if self._timer is not None:
             self._timer.cancel()
         self._open.clear()
@@ -73,6 +72,6 @@ class EngineLoop:
             if token.finish is not None:
                 finished = self._open.pop(token.job)
                 self.metrics.count_finished(token.job, finished.request.max_tokens)
-        # The next step starts when this one ended by the model; the timer has a resolution of 1 ms.
+        # The next step starts at the modelled end of this one, because the timer has a resolution of 1 ms.
         now = self._loop.time()
         self._start_step(step.ends_at if now - step.ends_at < MAX_LAG else now)

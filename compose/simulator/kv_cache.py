@@ -1,4 +1,4 @@
-"""The paged KV cache: blocks with reference counts, found by the hash of their tokens, evicted oldest first."""
+"""The paged KV cache: reference-counted blocks, found by the hash of their tokens, evicted oldest first."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ ROOT = 0
 
 def block_hash(parent: int, tokens: Sequence[int]) -> int:
     """The hash of a full block: its own tokens and, through `parent`, all before them."""
-    return hash((parent, *tokens))  # of integers, so the same in every process
+    return hash((parent, *tokens))  # hashes of integers are the same in every process
 
 
 def block_hashes(tokens: Sequence[int], block_size: int) -> Iterator[int]:
@@ -32,12 +32,12 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        """Blocks that no request uses, with cached content or without."""
+        """Blocks that no request uses, with or without cached content."""
         return len(self._free)
 
     @property
     def usage(self) -> float:
-        """Share of the blocks in use, 0 to 1: cached content that no request uses counts as free, as in vLLM."""
+        """Share of the blocks in use, 0 to 1; as in vLLM, unused cached content counts as free."""
         return 1 - len(self._free) / self.capacity
 
     def find(self, hashes: Sequence[int]) -> list[int]:
@@ -51,18 +51,18 @@ class BlockPool:
         return blocks
 
     def count_unused(self, blocks: Sequence[int]) -> int:
-        """How many of `blocks` are free: `share` makes them used."""
+        """How many of `blocks` are free."""
         return sum(not self._references[block] for block in blocks)
 
     def share(self, blocks: Sequence[int]) -> None:
-        """One more reference to each of `blocks`."""
+        """Add a reference to each of `blocks`."""
         for block in blocks:
             if not self._references[block]:
                 del self._free[block]
             self._references[block] += 1
 
     def allocate(self, count: int) -> list[int]:
-        """`count` of the free blocks for new content; their cached content is evicted."""
+        """Allocate `count` free blocks and evict their cached content."""
         blocks = [self._free.popitem(last=False)[0] for _ in range(count)]
         for block in blocks:
             self._references[block] = 1
@@ -73,13 +73,13 @@ class BlockPool:
         return blocks
 
     def register(self, block: int, content: int) -> None:
-        """Make `block` findable by `content`; of several blocks with the same content, the first stays findable."""
+        """Add `block` to the cache under the hash `content`, unless another block has it."""
         if content not in self._by_hash and self._hash[block] is None:
             self._by_hash[content] = block
             self._hash[block] = content
 
     def release(self, blocks: Sequence[int]) -> None:
-        """One reference less to each; a request's last blocks are evicted first, as its prefix is shared more often."""
+        """Remove a reference from each; evict the last blocks of a request first, as prefixes are shared more often."""
         for block in reversed(blocks):
             self._references[block] -= 1
             if not self._references[block]:

@@ -1,6 +1,6 @@
-"""Presets of a GPU with a model: memory traffic, arithmetic and KV capacity, with the sources of the numbers."""
+"""Presets of a GPU and a model: memory traffic, arithmetic and KV cache size, with the sources of the numbers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 BF16_BYTES = 2
 BLOCK_SIZE = 16  # vLLM's default on CUDA
@@ -12,23 +12,23 @@ class Preset:
 
     name: str
     model: str
-    weight_bytes: float  # read once a step
-    kv_bytes_per_token: float  # read once a step for each token of context
+    weight_bytes: float  # read once per step
+    kv_bytes_per_token: float  # read once per step for each token of context
     flop_per_token: float
     memory_bytes_per_second: float
-    flop_per_second: float  # dense peak of the data sheet
-    efficiency: float  # share of that peak which large matrix products reach
-    overhead_seconds: float  # a step's scheduling, launches and sampling
+    flop_per_second: float  # dense peak in the data sheet
+    efficiency: float  # share of that peak for large matrix products
+    overhead_seconds: float  # scheduling, kernel launches and sampling per step
     num_gpu_blocks: int
     max_num_seqs: int = 128
     max_num_batched_tokens: int = 2048
     max_model_len: int = 8192
 
     def step_seconds(self, *, tokens: int, context: int) -> float:
-        """How long a step takes that computes `tokens` and attends over `context` cached tokens in all.
+        """The duration of a step that computes `tokens` and attends over `context` cached tokens in total.
 
-        The roofline: a step's matrix products wait for the weights or for the arithmetic, whichever takes longer;
-        attention reads the KV cache on top. Attention's own arithmetic is left out, so very long prompts come out fast.
+        By the roofline model, matrix products take the longer of reading the weights and computing; attention adds
+        reading the KV cache. The model ignores the arithmetic of attention, so very long prompts are too fast.
         """
         weights = self.weight_bytes / self.memory_bytes_per_second
         arithmetic = tokens * self.flop_per_token / (self.flop_per_second * self.efficiency)
@@ -37,46 +37,37 @@ class Preset:
 
 
 def _kv_bytes(*, layers: int, kv_heads: int, head_size: int) -> float:
-    """A key and a value for each layer and KV head."""
+    """Bytes of the keys and values of one token."""
     return 2 * layers * kv_heads * head_size * BF16_BYTES
 
 
-# From the model's config.json: 48 layers, 8 KV heads of 128, so 196,608 B a token; 14 G parameters (the embedding
-# does no arithmetic) at 2 B and 2 flop each.
-_QWEN_14B_WEIGHTS = 28e9
-_QWEN_14B_FLOP = 28e9
-_QWEN_14B_KV = _kv_bytes(layers=48, kv_heads=8, head_size=128)
-_QWEN_14B_BLOCKS = 3562  # 57k tokens, what 48 GB leave beside the weights; the recording on an H200 has the same limit
+_RTX_6000_ADA = Preset(
+    name="rtx6000ada-qwen2.5-14b",
+    model="Qwen/Qwen2.5-14B-Instruct",
+    # From the model's config.json: 48 layers, 8 KV heads of 128; 14 G parameters (without the embedding, which needs no
+    # arithmetic) at 2 B and 2 flop each.
+    weight_bytes=28e9,
+    kv_bytes_per_token=_kv_bytes(layers=48, kv_heads=8, head_size=128),
+    flop_per_token=28e9,
+    # Data sheet: 960 GB/s GDDR6, 364 TFLOPS dense bf16. Reading the weights takes 29 ms per step.
+    memory_bytes_per_second=960e9,
+    flop_per_second=364e12,
+    efficiency=0.5,  # assumed: prefill on this card is power-bound; gives 6,500 prompt tokens/s
+    overhead_seconds=0.0015,
+    num_gpu_blocks=3562,  # 57k tokens, the rest of 48 GB after the weights
+)
 
 PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
-        Preset(
-            name="rtx6000ada-qwen2.5-14b",
-            model="Qwen/Qwen2.5-14B-Instruct",
-            weight_bytes=_QWEN_14B_WEIGHTS,
-            kv_bytes_per_token=_QWEN_14B_KV,
-            flop_per_token=_QWEN_14B_FLOP,
-            # Data sheet: 960 GB/s GDDR6, 364 TFLOPS dense bf16. A decode step is thus 29 ms of weights.
-            memory_bytes_per_second=960e9,
-            flop_per_second=364e12,
-            # Assumed, not measured: prefill on this card is power-bound. Gives 6,500 prompt tokens/s.
-            efficiency=0.5,
-            overhead_seconds=0.0015,
-            num_gpu_blocks=_QWEN_14B_BLOCKS,
-        ),
-        Preset(
+        _RTX_6000_ADA,
+        replace(
+            _RTX_6000_ADA,  # with as many blocks, as in the recording on an H200
             name="h200-qwen2.5-14b",
-            model="Qwen/Qwen2.5-14B-Instruct",
-            weight_bytes=_QWEN_14B_WEIGHTS,
-            kv_bytes_per_token=_QWEN_14B_KV,
-            flop_per_token=_QWEN_14B_FLOP,
             # Data sheet: 4.8 TB/s HBM3e, 989 TFLOPS dense bf16.
             memory_bytes_per_second=4.8e12,
             flop_per_second=989e12,
-            efficiency=0.5,  # assumed
-            overhead_seconds=0.004,  # assumed: the host takes longer than the card's share of such a small step
-            num_gpu_blocks=_QWEN_14B_BLOCKS,
+            overhead_seconds=0.004,  # assumed: the host takes longer than the GPU for small steps
         ),
         Preset(
             name="t4-qwen2.5-0.5b",
@@ -85,18 +76,18 @@ PRESETS: dict[str, Preset] = {
             weight_bytes=0.99e9,
             kv_bytes_per_token=_kv_bytes(layers=24, kv_heads=2, head_size=64),
             flop_per_token=0.99e9,
-            # Data sheet: 320 GB/s GDDR6, 65 TFLOPS fp16 (at 70 W it holds far less, hence the efficiency).
+            # Data sheet: 320 GB/s GDDR6, 65 TFLOPS fp16 (far less at 70 W, hence the efficiency).
             memory_bytes_per_second=320e9,
             flop_per_second=65e12,
             efficiency=0.3,  # assumed
-            overhead_seconds=0.006,  # assumed: two slow host cores are typical beside a T4
-            # 15 GB x 0.9 less weights and 1.5 GB of activations, over 196,608 B a block, is 56,000.
+            overhead_seconds=0.006,  # assumed: T4 hosts typically have two slow cores
+            # (15 GB x 0.9 - weights - 1.5 GB of activations) / 196,608 B per block
             num_gpu_blocks=56_000,
         ),
         Preset(
             name="toy",
             model="toy",
-            # No hardware: a 1 ms step, 20k prompt tokens/s and little KV, so that tests of other packages are fast.
+            # Not a real GPU: 1 ms steps, 20k prompt tokens/s and a small KV cache, for fast tests.
             weight_bytes=1e6,
             kv_bytes_per_token=100,
             flop_per_token=1e6,

@@ -10,7 +10,7 @@ from compose.simulator.completion import Completion, draw_completion
 from compose.simulator.tokenizer import encode, encode_chat
 
 COMPLETIONS_MAX_TOKENS = 16
-"""The default max_tokens of the completions endpoint; chat has none but the model's length."""
+"""The default max_tokens of the completions endpoint; the default for chat is the rest of the context length."""
 
 
 class Endpoint(Enum):
@@ -21,7 +21,7 @@ class Endpoint(Enum):
 
 
 class RequestError(Exception):
-    """A request is refused, with this body and status."""
+    """A request is rejected with this body and status."""
 
     def __init__(self, message: str, *, param: str | None, code: int = 400, kind: str = "BadRequestError") -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ def parse_request(
     """The request in `body`; `rng` is used once, unless the body has a `seed`.
 
     Raises:
-        RequestError: the body is wrong.
+        RequestError: the body is invalid.
     """
     if not isinstance(body, dict):
         raise RequestError("the request body must be a JSON object", param=None)
@@ -60,12 +60,12 @@ def parse_request(
             kind="NotFoundError",
         )
     if _integer(body, "n", least=1) not in {None, 1}:
-        raise RequestError("the simulator gives one choice a request, so n must be 1", param="n")
+        raise RequestError("the simulator supports n=1 only", param="n")
     prompt = _chat(body) if endpoint is Endpoint.CHAT else _prompt(body)
     max_tokens = _max_tokens(endpoint, body, prompt=len(prompt), max_model_len=max_model_len)
     seed = body.get("seed")
     completion = draw_completion(
-        random.Random(seed) if isinstance(seed, int) else rng,  # noqa: S311 - a model, no secret
+        random.Random(seed) if isinstance(seed, int) else rng,  # noqa: S311 - a model, not a secret
         max_tokens=max_tokens,
         min_tokens=_integer(body, "min_tokens", least=0) or 0,
         ignore_eos=_boolean(body, "ignore_eos"),
@@ -134,7 +134,7 @@ def _prompt(body: Mapping[str, Any]) -> list[int]:
     if isinstance(prompt, list) and prompt and all(type(token) is int and token >= 0 for token in prompt):
         return prompt
     raise RequestError(
-        "prompt must be one string or one list of token ids, and not empty; the simulator takes no batches",
+        "prompt must be a non-empty string or list of token ids; the simulator does not support batches",
         param="prompt",
     )
 

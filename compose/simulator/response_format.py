@@ -1,4 +1,4 @@
-"""The bytes of a response as vLLM 0.33 writes them: server-sent events, unary bodies, usage and metrics."""
+"""The bytes of a response as in vLLM 0.33: server-sent events, unary bodies, usage and metrics."""
 
 import json
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ def dump(body: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
-    """The fields that every part of one response repeats."""
+    """The common fields of all parts of one response."""
 
     endpoint: Endpoint
     id: str
@@ -41,7 +41,7 @@ class ResponseFormat:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
     def role(self) -> bytes:
-        """The event that opens a chat stream; completions have none."""
+        """The first event of a chat stream; empty for completions."""
         if self.endpoint is Endpoint.COMPLETIONS:
             return b""
         choice = {
@@ -66,7 +66,7 @@ class ResponseFormat:
         return event(self._head("chat.completion.chunk") | {"choices": [choice]})
 
     def template(self) -> tuple[bytes, bytes]:
-        """The bytes before and after the text of a token in its HTTP chunk: every piece is four bytes long."""
+        """The bytes before and after the text of a token in its HTTP chunk; every piece is four bytes long."""
         before, after = chunk(self.piece(_PLACEHOLDER[:TOKEN_BYTES], None)).split(
             b'"' + _PLACEHOLDER[:TOKEN_BYTES].encode() + b'"'
         )
@@ -105,7 +105,7 @@ class ResponseFormat:
 
 
 def usage(job: Job) -> dict[str, Any]:
-    """Tokens of prompt and completion, and prefix cache hits."""
+    """The `usage` object: tokens of prompt and completion, and prefix cache hits."""
     return {
         "prompt_tokens": job.prompt_length,
         "total_tokens": job.prompt_length + job.generated,
@@ -115,7 +115,7 @@ def usage(job: Job) -> dict[str, Any]:
 
 
 def timings(job: Job) -> dict[str, float | None]:
-    """The per-request `metrics`: its time to first token counts from when the request was scheduled."""
+    """The per-request `metrics`; their time to first token counts from the time the request was scheduled."""
     if job.scheduled_at is None or job.first_token_at is None or job.last_token_at is None:
         raise ValueError("a request has no timings before its first token")
     prefill, decode = job.first_token_at - job.scheduled_at, job.last_token_at - job.first_token_at

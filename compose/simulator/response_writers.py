@@ -10,8 +10,8 @@ from compose.simulator.scheduler import FinishReason, Job
 class StreamWriter:
     """Writes each token as one event in one HTTP chunk.
 
-    It writes to the transport from the engine's step: waking a task for each token of each stream costs several times
-    as much. A client that reads slowly fills the transport's buffer, because an engine does not wait.
+    It writes directly to the transport, because waking a task for each token costs several times as much. A slow client
+    fills the transport's buffer, because an engine does not wait.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class StreamWriter:
 
 
 class UnaryWriter:
-    """Makes the body after the last token."""
+    """Formats the body after the last token."""
 
     def __init__(self, format_: response_format.ResponseFormat, completion: Completion) -> None:
         self.finished: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatorConfig:
-    """What stays the same across restarts, and the flags of the first start."""
+    """The configuration of all starts, and the engine flags of the first start."""
 
     host: str
     port: int
@@ -49,7 +49,6 @@ class Simulator:
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
-        """End the engine, and do not restart it."""
         self._stopped.set()
 
     async def run(self) -> None:
@@ -82,7 +81,9 @@ class Simulator:
             self.listening.clear()
             listener.close()
             engine_loop.stop()
-            _reset(runner)
+            for connection in list(runner.server.connections if runner.server else ()):
+                if connection.transport is not None:
+                    connection.transport.abort()
         finally:
             await runner.cleanup()
         return next_start.result() if next_start.done() else None
@@ -100,7 +101,7 @@ class Simulator:
             ) from error
         self.port = listener.sockets[0].getsockname()[1]
         _log.info(
-            "a SIMULATED vLLM serves %s as preset %s on http://%s (seed %d)",
+            "serving a SIMULATED vLLM: model %s, preset %s, http://%s, seed %d",
             config.model,
             config.preset.name,
             Address(config.host, self.port),
@@ -117,11 +118,5 @@ class Simulator:
 
 
 def _reason(error: OSError) -> str:
-    # asyncio adds its own text to the system's; a failed name look-up has no error number of the system
+    # asyncio adds text to the system's reason; a failed DNS lookup has no error number of the system
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error.strerror or error)
-
-
-def _reset(runner: web.AppRunner) -> None:
-    for connection in list(runner.server.connections if runner.server else ()):
-        if connection.transport is not None:
-            connection.transport.abort()

@@ -1,4 +1,4 @@
-"""Continuous batching as in vLLM's V1 scheduler, step by step, without a clock, sockets or randomness."""
+"""Continuous batching as in vLLM's V1 scheduler, step by step, without a clock, I/O or randomness."""
 
 from collections import deque
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from compose.simulator.presets import Preset
 
 
 class FinishReason(StrEnum):
-    """Why a request ended, in the API's words."""
+    """The `finish_reason` of a request."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -19,7 +19,7 @@ class FinishReason(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request in the engine; `tokens` are those of the prompt, then those generated."""
+    """One request in the engine; `tokens` has the prompt and the generated tokens, times are in seconds."""
 
     tokens: list[int]
     prompt_length: int
@@ -27,15 +27,15 @@ class Job:
     finish: FinishReason
     generate: Callable[[int], int]  # the n-th output token, from 0
     queued_at: float = 0.0
-    scheduled_at: float | None = None  # the first time, like every vLLM time below
+    scheduled_at: float | None = None  # for the first time, as in vLLM
     first_token_at: float | None = None
     last_token_at: float | None = None
     computed: int = 0  # tokens whose keys and values are in the cache
-    cached: int = 0  # prompt tokens with a prefix cache hit on admission
+    cached: int = 0  # prompt tokens found in the prefix cache at admission
     preemptions: int = 0
     blocks: list[int] = field(default_factory=list)
-    hashes: list[int] = field(default_factory=list)  # of the full blocks, as far as computed
-    registered: int = 0  # blocks that are findable by their hash
+    hashes: list[int] = field(default_factory=list)  # of the full blocks
+    registered: int = 0  # blocks added to the prefix cache
 
     @property
     def generated(self) -> int:
@@ -48,7 +48,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One request's share of a step: its next output token, and the time since the previous one."""
+    """The next output token of one request, and the time since its previous token."""
 
     job: Job
     gap: float | None  # None for the first
@@ -57,12 +57,12 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One forward pass; its tokens exist when it ends."""
+    """One forward pass; `tokens` are available at its end."""
 
     started_at: float
     duration: float
     tokens: list[Token]
-    scheduled: dict[Job, int]  # tokens computed for each, in the order they were considered
+    scheduled: dict[Job, int]  # number of tokens computed for each job
     admitted: list[Job]  # for the first time
     preempted: list[Job]
 
@@ -72,17 +72,16 @@ class Step:
 
 
 class Scheduler:
-    """A waiting queue, a running batch and a block pool. Every job must fit `max_model_len`."""
+    """A waiting queue, a running batch and a block pool. No job may exceed `max_model_len`."""
 
     def __init__(self, flags: EngineFlags, preset: Preset) -> None:
-        self.pool = BlockPool(flags.num_gpu_blocks - 1)  # vLLM keeps block 0 for padding
+        self.pool = BlockPool(flags.num_gpu_blocks - 1)  # vLLM reserves block 0 for padding
         self.waiting: deque[Job] = deque()
         self.running: list[Job] = []
         self._flags = flags
         self._preset = preset
 
     def submit(self, job: Job, now: float) -> None:
-        """Queue a job."""
         job.queued_at = now
         self.waiting.append(job)
 
@@ -116,7 +115,7 @@ class Scheduler:
         )
 
     def _continue_running(self, budget: int, scheduled: dict[Job, int]) -> tuple[int, list[Job]]:
-        """Schedule the running jobs first; a job that gets no block preempts the last one admitted."""
+        """Schedule the running jobs; a job without free blocks preempts the last admitted job."""
         preempted: list[Job] = []
         index = 0
         while index < len(self.running) and budget:
@@ -124,7 +123,9 @@ class Scheduler:
             count = min(len(job.tokens) - job.computed, budget)
             while not self._grow(job, count):
                 last = self.running.pop()
-                self._preempt(last)
+                self._free(last)
+                last.preemptions += 1
+                self.waiting.appendleft(last)
                 preempted.append(last)
                 if last is job:
                     return budget, preempted
@@ -134,7 +135,7 @@ class Scheduler:
         return budget, preempted
 
     def _admit(self, budget: int, scheduled: dict[Job, int], admitted: list[Job], now: float) -> None:
-        """First come, first served: a job that does not fit blocks those behind it."""
+        """Admit waiting jobs in arrival order; a job that does not fit blocks the later ones."""
         while self.waiting and budget and len(self.running) < self._flags.max_num_seqs:
             job = self.waiting[0]
             hits = self._cached_blocks(job)
@@ -142,7 +143,7 @@ class Scheduler:
             count = len(job.tokens) - start
             if count > budget and not self._flags.enable_chunked_prefill:
                 return
-            # The whole sequence must fit, not only its first chunk (vLLM's scheduler_reserve_full_isl).
+            # The whole sequence must fit, not only its first chunk, as with vLLM's scheduler_reserve_full_isl.
             if self._blocks_for(len(job.tokens)) - len(hits) + self.pool.count_unused(hits) > self.pool.free:
                 return
             self.waiting.popleft()
@@ -157,7 +158,7 @@ class Scheduler:
             self.running.append(job)
 
     def _advance(self, scheduled: dict[Job, int], ends: float) -> list[Token]:
-        """Every job whose tokens are all computed gets its next token."""
+        """Generate the next token of each job whose tokens have all been computed."""
         tokens: list[Token] = []
         finished = False
         for job, count in scheduled.items():
@@ -178,7 +179,7 @@ class Scheduler:
         return tokens
 
     def _grow(self, job: Job, count: int) -> bool:
-        """Allocate blocks for `count` more tokens; False, and nothing is changed, if there are too few."""
+        """Allocate blocks for `count` more tokens; returns False and changes nothing if too few are free."""
         end = job.computed + count
         missing = self._blocks_for(end) - len(job.blocks)
         if missing > self.pool.free:
@@ -190,7 +191,7 @@ class Scheduler:
         return True
 
     def _register(self, job: Job, end: int) -> None:
-        """Make the blocks findable that this step fills; other jobs may share them within the same step."""
+        """Add the blocks that this step fills to the prefix cache; other jobs may share them in the same step."""
         size = self._flags.block_size
         for index in range(job.registered, end // size):
             if index == len(job.hashes):
@@ -200,18 +201,13 @@ class Scheduler:
             job.registered = index + 1
 
     def _cached_blocks(self, job: Job) -> list[int]:
-        """The cached blocks of a job's prefix; its last token is always computed, because its logits are needed."""
+        """The cached blocks of a job's prefix, without its last token, which must be computed for its logits."""
         if not self._flags.enable_prefix_caching:
             return []
         size = self._flags.block_size
         if not job.hashes:
             job.hashes = list(block_hashes(job.tokens, size))
         return self.pool.find(job.hashes[: (len(job.tokens) - 1) // size])
-
-    def _preempt(self, job: Job) -> None:
-        self._free(job)
-        job.preemptions += 1
-        self.waiting.appendleft(job)
 
     def _free(self, job: Job) -> None:
         self.pool.release(job.blocks)

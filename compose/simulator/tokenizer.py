@@ -1,9 +1,9 @@
-"""Encodes text as tokens of four bytes each, so that prompts with a common prefix have common tokens."""
+"""Encodes text as tokens of four bytes each, so that prompts with a common prefix share tokens."""
 
 from collections.abc import Iterable
 
 TOKEN_BYTES = 4
-# Ids that no four bytes have: the markers of a chat template.
+# The markers of a chat template; their ids exceed those of four bytes.
 _START, _ROLE, _END = 1 << 32, (1 << 32) + 1, (1 << 32) + 2
 END_OF_TEXT = (1 << 32) + 3
 
@@ -16,7 +16,7 @@ def encode(text: str) -> list[int]:
 
 
 def encode_chat(messages: Iterable[tuple[str, str]]) -> list[int]:
-    """Role and content of each message between markers, then the marker that starts the response."""
+    """The tokens of messages given as (role, content), as in a chat template with a generation prompt."""
     tokens: list[int] = []
     for role, content in messages:
         tokens += (_START, *encode(role), _ROLE)

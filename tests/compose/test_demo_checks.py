@@ -12,6 +12,7 @@ from exporters.prometheus_api import Sample
 
 SISO = ClassFigures("siso", 100, 100, 1.0, 0.1, 0.2, 500.0, 0.0)
 BURN = {"alertname": "LLMErrorBudgetBurn", **demo_checks.PAGE}
+NONE = "no such page; received: "
 
 
 def notification(arrived_at: float, status: str = "firing", **labels: str) -> Notification:
@@ -61,17 +62,11 @@ def test_tokens_must_not_fall_by_a_fifth(baseline: float, overload: float, passe
     [
         pytest.param([notification(1030)], True, "LLMErrorBudgetBurn after 30 s", id="in time"),
         pytest.param([notification(1151)], False, "LLMErrorBudgetBurn after 151 s", id="late"),
-        pytest.param([notification(990)], False, "none; arrived: page LLMErrorBudgetBurn", id="before the overload"),
-        pytest.param(
-            [notification(1030, **{"class": "liso"})], False, "none; arrived: page LLMErrorBudgetBurn", id="class"
-        ),
-        pytest.param(
-            [notification(1030, slo="itl")], False, "none; arrived: page LLMErrorBudgetBurn", id="another SLO"
-        ),
-        pytest.param(
-            [notification(1030, severity="ticket")], False, "none; arrived: ticket LLMErrorBudgetBurn", id="ticket"
-        ),
-        pytest.param([], False, "none; arrived: nothing", id="nothing"),
+        pytest.param([notification(990)], False, f"{NONE}page LLMErrorBudgetBurn", id="before the overload"),
+        pytest.param([notification(1030, **{"class": "liso"})], False, f"{NONE}page LLMErrorBudgetBurn", id="class"),
+        pytest.param([notification(1030, slo="itl")], False, f"{NONE}page LLMErrorBudgetBurn", id="another SLO"),
+        pytest.param([notification(1030, severity="ticket")], False, f"{NONE}ticket LLMErrorBudgetBurn", id="ticket"),
+        pytest.param([], False, f"{NONE}none", id="nothing"),
     ],
 )
 def test_the_page_must_arrive_in_time_with_its_labels(
@@ -88,12 +83,7 @@ def test_the_page_must_arrive_in_time_with_its_labels(
         pytest.param([notification(1), notification(251, "resolved")], False, "after 241 s", id="late"),
         pytest.param([notification(1)], False, "not resolved", id="still fires"),
         pytest.param([], False, "not resolved", id="never fired"),
-        pytest.param(
-            [notification(1), notification(5, "resolved")],
-            False,
-            "not resolved",
-            id="resolved before the config change",
-        ),
+        pytest.param([notification(1), notification(5, "resolved")], False, "not resolved", id="resolved before it"),
         pytest.param(
             [notification(1, tier="fast"), notification(2, tier="slow"), notification(30, "resolved", tier="fast")],
             False,
@@ -128,9 +118,9 @@ def point(at: float, setting: str = demo_checks.SETTING) -> Sample:
 @pytest.mark.parametrize(
     "points, passed, result",
     [
-        pytest.param([point(101.5), point(90, "version")], True, "one, +1.50 s from it", id="one, among others"),
-        pytest.param([point(103)], False, "one, +3.00 s from it", id="late"),
-        pytest.param([point(97)], False, "one, -3.00 s from it", id="early"),
+        pytest.param([point(101.5), point(90, "version")], True, "offset +1.50 s", id="one, among others"),
+        pytest.param([point(103)], False, "offset +3.00 s", id="late"),
+        pytest.param([point(97)], False, "offset -3.00 s", id="early"),
         pytest.param([point(100), point(100)], False, "2 points", id="two"),
         pytest.param([], False, "0 points", id="none"),
     ],
@@ -143,17 +133,11 @@ def test_the_config_change_must_be_drawn_once_and_at_its_time(
 
 
 @pytest.mark.parametrize("after, passed", [(0.95, True), (0.2, False), (None, False)])
-def test_goodput_must_come_back(after: float | None, passed: bool) -> None:
+def test_goodput_must_recover(after: float | None, passed: bool) -> None:
     assert demo_checks.recovers(goodput(0.05), goodput(after)).passed is passed
 
 
-@pytest.mark.parametrize("code, passed", [(0, True), (1, False)])
-def test_the_audit_must_find_no_empty_panel(code: int, passed: bool) -> None:
-    check = demo_checks.panels_filled(code, "29 queries, 0 empty or failing")
-    assert (check.passed, check.result) == (passed, "29 queries, 0 empty or failing")
-
-
-def test_the_windows_leave_out_the_time_in_which_the_engine_settles() -> None:
+def test_the_windows_exclude_the_transitions() -> None:
     windows = demo_checks.Times(load=0, overload=75, config_change=160, stop=280).windows
     assert {name: (window.start, window.end) for name, window in windows.items()} == {
         "baseline": (10, 75),

@@ -25,26 +25,16 @@ def test_single_ports_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        pytest.param(
-            "9090", "--ports: '9090' is no SERVICE=PORT; write auto, or such as prometheus=19090", id="no service"
-        ),
-        pytest.param(
-            "prometeus=1", "--ports: no service is called 'prometeus'; did you mean 'prometheus'?", id="misspelt"
-        ),
-        pytest.param(
-            "relay=70000", "--ports: relay: '70000' is no port; write a number from 1 to 65535", id="out of range"
-        ),
-        pytest.param(
-            "relay=9090",
-            "--ports: relay and prometheus would share port 9090; give one another",
-            id="shared with a default",
-        ),
+        pytest.param("9090", "'9090' is not SERVICE=PORT; write auto, or prometheus=19090", id="no service"),
+        pytest.param("prometeus=1", "unknown service 'prometeus'; did you mean 'prometheus'?", id="misspelt"),
+        pytest.param("relay=70000", "relay: '70000' is not a port; write a number from 1 to 65535", id="out of range"),
+        pytest.param("relay=9090", "relay and prometheus both use port 9090; change one", id="shared with a default"),
     ],
 )
 def test_a_wrong_port_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_ports(text)
-    assert str(caught.value) == message
+    assert str(caught.value) == f"--ports: {message}"
 
 
 def test_every_busy_port_is_named_with_its_service() -> None:
@@ -57,9 +47,9 @@ def test_every_busy_port_is_named_with_its_service() -> None:
         with pytest.raises(UsageError) as caught:
             refuse_busy(ports, SERVICES)
     assert str(caught.value) == (
-        f"port {first}, wanted for relay, is busy on 127.0.0.1\n"
-        f"port {second}, wanted for prometheus, is busy on 127.0.0.1\n"
-        "stop what listens there, or choose another: --ports relay=PORT, or --ports auto for free ones"
+        f"port {first} for relay is already in use on 127.0.0.1\n"
+        f"port {second} for prometheus is already in use on 127.0.0.1\n"
+        "stop the other process, or choose another port: --ports relay=PORT, or --ports auto"
     )
 
 

@@ -1,4 +1,4 @@
-"""The container lab's configuration, and the native lab's from it."""
+"""The configuration of the container lab, and that of the native lab generated from it."""
 
 import dataclasses
 import subprocess
@@ -11,16 +11,11 @@ from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.rule_file import render
 from compose import rewrite_config
 from compose.ports import Ports
-from compose.prometheus_tools import Tools, find_tools
+from compose.prometheus_tools import Tools
 from compose.run_directory import RunDirectory
 from compose.services import LabConfig, load, services, write_configs
 from exporters import slos
 from tests.support.ports import free_lab_ports
-
-
-@pytest.fixture(scope="module")
-def tools() -> Tools:
-    return find_tools()
 
 
 @pytest.fixture
@@ -39,16 +34,15 @@ def check(*command: str | Path) -> str:
 @pytest.mark.parametrize(
     "source", [rewrite_config.PROMETHEUS, rewrite_config.ALERTMANAGER, *rewrite_config.GRAFANA.glob("*/*.yaml")]
 )
-def test_no_name_of_a_container_is_left(source: Path) -> None:
+def test_no_container_name_remains(source: Path) -> None:
     changes = rewrite_config.replacements(Ports(), rules=Path("/r"), dashboards=Path("/d"))
     text = rewrite_config.rewrite(source, changes)
     assert not [address for address in changes if address in text]
 
 
-def test_nothing_but_addresses_is_changed(tmp_path: Path) -> None:
-    assert yaml.safe_load(rewrite_config.rewrite(rewrite_config.PROMETHEUS, {})) == yaml.safe_load(
-        rewrite_config.PROMETHEUS.read_text()
-    )
+def test_only_addresses_change() -> None:
+    rewritten = rewrite_config.rewrite(rewrite_config.PROMETHEUS, {})
+    assert yaml.safe_load(rewritten) == yaml.safe_load(rewrite_config.PROMETHEUS.read_text())
 
 
 def test_the_sidecar_is_scraped_under_the_job_that_its_alert_watches() -> None:
@@ -57,19 +51,22 @@ def test_the_sidecar_is_scraped_under_the_job_that_its_alert_watches() -> None:
     assert targets[SIDECAR_JOB] == [rewrite_config.CONTAINER["sidecar"]]
 
 
-def test_a_load_shows_its_series_where_prometheus_looks_for_them(config: LabConfig) -> None:
+def test_prometheus_scrapes_the_metrics_endpoint_of_the_load(config: LabConfig) -> None:
     jobs = yaml.safe_load(config.directory.prometheus_config.read_text())["scrape_configs"]
     command = load(config, "mixed").command
     assert [command[command.index("--metrics") + 1]] in [job["static_configs"][0]["targets"] for job in jobs]
 
 
-def test_a_load_takes_a_port_and_a_lab_without_one_does_not(tmp_path: Path) -> None:
+def test_only_services_that_are_started_need_a_port(tmp_path: Path) -> None:
     idle = LabConfig(directory=RunDirectory(tmp_path), ports=Ports())
     assert "load" not in idle.used
     assert "load" in dataclasses.replace(idle, scenario="mixed").used
+    external = dataclasses.replace(idle, engine="http://gpu:8000")
+    assert external.upstream == "http://gpu:8000"
+    assert "engine" not in external.used
 
 
-def test_prometheus_scrapes_as_often_as_the_slo_file_says() -> None:
+def test_prometheus_scrapes_at_the_interval_of_the_slo_file() -> None:
     every = yaml.safe_load(rewrite_config.PROMETHEUS.read_text())["global"]
     spec = slos.load(rewrite_config.COMPOSE_DIRECTORY / "slos.yaml")
     assert every["scrape_interval"] == every["evaluation_interval"] == f"{spec.scrape_interval:g}s"
@@ -120,9 +117,3 @@ def test_every_service_stays_on_loopback_and_in_its_folder(config: LabConfig) ->
     assert f"--web.listen-address={config.ports.address('alertmanager')}" in commands["alertmanager"]
     assert "--cluster.listen-address= " in commands["alertmanager"]
     assert not [name for name, command in commands.items() if "0.0.0.0" in command]
-
-
-def test_an_engine_that_runs_already_is_not_started(tmp_path: Path) -> None:
-    config = LabConfig(directory=RunDirectory(tmp_path), ports=Ports(), engine="http://gpu:8000")
-    assert config.upstream == "http://gpu:8000"
-    assert "engine" not in config.used

@@ -25,8 +25,7 @@ SNAPSHOT = Snapshot(
 def test_a_line_has_the_classes_the_pages_and_unhealthy_services() -> None:
     assert status_table.line(SNAPSHOT) == (
         "siso 3.0/s open 12 goodput 50% ttft 250 ms burn 6.4; lilo -/s open - goodput - ttft - burn -; "
-        "alerts: page LLMErrorBudgetBurn ttft/siso (fast), 1 below a page; arrived at the webhook: 1; "
-        "not healthy: sidecar"
+        "alerts: page LLMErrorBudgetBurn ttft/siso (fast), 1 other; pages received: 1; unhealthy: sidecar"
     )
 
 

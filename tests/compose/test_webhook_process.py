@@ -1,7 +1,6 @@
 """The webhook as a process."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,11 +18,15 @@ DELIVERY = {
         {
             "status": "firing",
             "labels": {"alertname": "LLMEngineDown", "severity": "page"},
-            "annotations": {"summary": "the engine does not answer"},
+            "annotations": {"summary": "the engine is down"},
             "startsAt": "2026-01-31T12:00:00Z",
         }
     ],
 }
+
+
+def command(listen: str, file: Path) -> list[str]:
+    return [sys.executable, "-m", "compose.webhook_process", "--listen", listen, "--file", str(file)]
 
 
 def is_up(url: str) -> bool:
@@ -36,16 +39,8 @@ def is_up(url: str) -> bool:
 
 def test_a_page_is_a_line_of_the_log_and_a_line_of_the_file(tmp_path: Path) -> None:
     ports, file = free_lab_ports(), tmp_path / "pages.jsonl"
-    command = [
-        sys.executable,
-        "-m",
-        "compose.webhook_process",
-        "--listen",
-        ports.address("webhook"),
-        "--file",
-        str(file),
-    ]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    webhook = command(ports.address("webhook"), file)
+    with subprocess.Popen(webhook, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert wait_until(lambda: is_up(ports.url("webhook") + "/healthz"))
             request = urllib.request.Request(ports.url("webhook") + "/page", data=json.dumps(DELIVERY).encode())
@@ -56,23 +51,13 @@ def test_a_page_is_a_line_of_the_log_and_a_line_of_the_file(tmp_path: Path) -> N
         _, log = process.communicate(timeout=HANG)
     assert process.returncode == 0
     assert " INFO webhook: page firing " in log
-    assert log.endswith("LLMEngineDown - the engine does not answer\n")
+    assert log.endswith("LLMEngineDown - the engine is down\n")
     (line,) = file.read_text().splitlines()
     assert json.loads(line)["labels"] == {"alertname": "LLMEngineDown", "severity": "page"}
 
 
 def test_a_wrong_address_is_refused(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "compose.webhook_process",
-        "--listen",
-        "here",
-        "--file",
-        str(tmp_path / "pages.jsonl"),
-    ]
-    run = subprocess.run(
-        command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True, check=False, timeout=HANG
-    )
+    webhook = command("here", tmp_path / "pages.jsonl")
+    run = subprocess.run(webhook, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANG)
     assert run.returncode == 2
     assert run.stderr == ("webhook: --listen: 'here' is no address; write HOST:PORT, such as 127.0.0.1:8001\n")

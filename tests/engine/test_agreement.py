@@ -39,7 +39,7 @@ FINISHED_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One set of requests as client, sidecar and engine report it; `lines` is the request log by request id."""
+    """A set of requests as client, sidecar and engine report them; `lines` is the request log by request id."""
 
     sent: list[ClientResponse]
     lines: dict[str, dict[str, Any]]
@@ -97,14 +97,14 @@ def test_the_mix_has_every_kind_of_request(mix: Evidence) -> None:
     assert any(not response.chunks for response, _ in mix.aborted)  # and some before the first token
 
 
-def test_requests_sent_are_requests_counted_are_lines_logged(mix: Evidence) -> None:
+def test_requests_sent_counted_and_logged_agree(mix: Evidence) -> None:
     assert mix.sidecar("llm_requests_total") == len(mix.sent) == mix.line_count == len(mix.lines) == REQUESTS
     assert mix.sidecar("llm_requests_total", outcome=Outcome.OK) == len(mix.finished)
     assert mix.sidecar("llm_requests_total", outcome=Outcome.CLIENT_ABORT) == len(mix.aborted)
     assert mix.sidecar("llm_requests_total", model=MODEL) == REQUESTS
 
 
-def test_a_client_sees_usage_if_and_only_if_it_asked(mix: Evidence) -> None:
+def test_a_client_receives_usage_only_if_requested(mix: Evidence) -> None:
     assert [
         response.request.request_id
         for response, _ in mix.finished
@@ -168,7 +168,7 @@ def test_an_aborted_request_is_a_client_abort_with_its_tokens_so_far(mix: Eviden
     assert aborts.sidecar("llm_completion_tokens_total") == aborts.logged("completion_tokens")
 
 
-def test_an_aborted_request_moves_none_of_the_engines_finished_counters(mix: Evidence, aborts: Evidence) -> None:
+def test_the_engines_finished_counters_exclude_aborted_requests(mix: Evidence, aborts: Evidence) -> None:
     assert len(aborts.aborted) == len(aborts.sent)
     for name in ("vllm:request_success_total", *FINISHED_ONLY):
         assert aborts.engine(name) == 0, name
@@ -219,7 +219,7 @@ def test_the_engines_span_is_a_child_of_the_sidecars_and_has_the_same_times(lab:
 
 
 def await_spans(lab: Lab, count: int) -> list[Span]:
-    """The collector's spans, once each finished request has both; both senders batch spans for seconds."""
+    """The collector's spans, once each finished request has both; both senders batch spans for some seconds."""
 
     def all_received() -> bool:
         spans = lab.collector.spans
@@ -228,20 +228,19 @@ def await_spans(lab: Lab, count: int) -> list[Span]:
         return bool(min(engine, sidecar) >= count)
 
     wait_until(all_received)
-    time.sleep(6)  # both senders wait up to 5 s for a full batch: the other spans of the last requests
+    time.sleep(6)  # both senders wait up to 5 s for a full batch
     return lab.collector.spans
 
 
-def test_nothing_is_left_open_lost_or_not_understood(lab: Lab, mix: Evidence, aborts: Evidence) -> None:
-    page = lab.sidecar()
-    assert page.total("llm_requests_in_flight") == 0
-    assert page.total("llm_sidecar_dropped_records_total") == 0
-    assert page.total("llm_sidecar_unparsed_requests_total") == 0
-    assert page.total("llm_sidecar_unmetered_requests_total") == 0
+def test_no_request_is_open_lost_or_unparsed(lab: Lab, mix: Evidence, aborts: Evidence) -> None:
+    scrape = lab.sidecar()
+    assert scrape.total("llm_requests_in_flight") == 0
+    assert scrape.total("llm_sidecar_dropped_records_total") == 0
+    assert scrape.total("llm_sidecar_unparsed_requests_total") == 0
+    assert scrape.total("llm_sidecar_unmetered_requests_total") == 0
 
 
-def test_the_slo_overview_is_filled(lab: Lab, mix: Evidence, tmp_path: Path) -> None:
-    """Also under the load generator's traffic, as a user has it."""
+def test_the_slo_overview_has_no_empty_panel_under_load(lab: Lab, mix: Evidence, tmp_path: Path) -> None:
     load = ("load", "run", NAME, "--target", lab.ports.url("relay"), "--out", str(tmp_path / "load"))
     process = run_command(*load, "--duration", "45s", "--slos", str(COMPOSE_DIRECTORY / "slos.yaml"))
     assert process.returncode == 0, process.stdout

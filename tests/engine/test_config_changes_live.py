@@ -1,17 +1,13 @@
-"""Restarts of a real vLLM (its community CPU build), each with one flag changed, and what the sidecar makes of them."""
+"""The sidecar detects a config change at each restart of a real vLLM (its community CPU build) with another flag."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
 import pytest
 
-from compose.vllm_cpu import launch
-from compose.vllm_cpu.install import VllmCpu, ensure_installed
 from exporters.engines.config_changes import FINGERPRINT
+from tests.engine.vllm_process import vllm
 from tests.support.ports import free_port
 from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import until
@@ -20,57 +16,28 @@ pytestmark = pytest.mark.engine
 
 SERVER_INFO = {"VLLM_SERVER_DEV_MODE": "1"}
 
-# Applied one after the other; each flag stays, and the later of two values counts. With the environment, and settings
-# that must be visible before the next restart: vLLM's /server_info responds only some seconds after its start.
+# Flags, which later restarts keep, the environment, and settings that must be visible before the next restart, because
+# vLLM's /server_info responds only some seconds after the start.
 RESTARTS: dict[str, tuple[tuple[str, ...], dict[str, str], dict[str, str]]] = {
-    "as it is": ((), {}, {}),
+    "unchanged": ((), {}, {}),
     "prefix caching off": (("--no-enable-prefix-caching",), {}, {}),
     "another max-num-seqs": (("--max-num-seqs", "8"), {}, {}),
     "another max-model-len": (("--max-model-len", "2048"), SERVER_INFO, {"scheduling_policy": "fcfs"}),
     "another dtype": (("--dtype", "float32"), SERVER_INFO, {"dtype": "torch.float32"}),
 }
 SCRAPES = 2.0
-"""Seconds, ten scrapes of the engine, after the first response of a process."""
+"""Seconds after the first response of a process, enough for ten scrapes of the engine."""
 
 Change = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The sidecar's series some scrapes after the first response of a process."""
+    """The sidecar's metrics some scrapes after the first response of a process."""
 
     start: float
     settings: dict[str, str]
     changes: dict[Change, float]
-
-
-@asynccontextmanager
-async def serving(
-    installation: VllmCpu, port: int, flags: tuple[str, ...], env: dict[str, str], log: Path
-) -> AsyncIterator[None]:
-    command = (*launch.command(installation, "127.0.0.1", port), *flags)
-    with log.open("wb") as out:
-        process = await asyncio.create_subprocess_exec(
-            *command, env={**launch.environment(installation), **env}, stdout=out, stderr=out
-        )
-
-    async def healthy() -> bool:
-        assert process.returncode is None, f"vLLM has ended: see {log}"
-        try:
-            async with aiohttp.request("GET", f"http://127.0.0.1:{port}/health") as answer:
-                return answer.status == 200
-        except aiohttp.ClientError:
-            return False
-
-    try:
-        await until(healthy, launch.START_SECONDS)
-        yield
-    finally:
-        process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), 30)
-        except TimeoutError:
-            process.kill()
 
 
 async def snapshot(running: Running) -> Snapshot:
@@ -88,14 +55,14 @@ async def snapshot(running: Running) -> Snapshot:
     return Snapshot(start, settings, changes)
 
 
-async def gather(installation: VllmCpu, folder: Path) -> dict[str, Snapshot]:
+async def gather(folder: Path) -> dict[str, Snapshot]:
     port, snapshots = free_port(), dict[str, Snapshot]()
     flags: tuple[str, ...] = ()
     last = 0.0
     async with sidecar(folder, f"http://127.0.0.1:{port}") as running:
         for name, (more, env, expected) in RESTARTS.items():
             flags += more
-            async with serving(installation, port, flags, env, folder / "vllm"):
+            async with vllm(folder / "vllm", port, *flags, env=env):
 
                 async def restarted(last: float = last) -> bool:
                     return (await snapshot(running)).start > last
@@ -115,7 +82,7 @@ async def gather(installation: VllmCpu, folder: Path) -> dict[str, Snapshot]:
 
 @pytest.fixture(scope="module")
 def snapshots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Snapshot]:
-    return asyncio.run(gather(ensure_installed(print), tmp_path_factory.mktemp("restarts")))
+    return asyncio.run(gather(tmp_path_factory.mktemp("restarts")))
 
 
 def before(snapshots: dict[str, Snapshot], name: str) -> Snapshot:
@@ -127,11 +94,11 @@ def before(snapshots: dict[str, Snapshot], name: str) -> Snapshot:
     "name, setting, values",
     [
         pytest.param(
-            "prefix caching off", "enable_prefix_caching", ("True", "False"), id="a label of the cache's info"
+            "prefix caching off", "enable_prefix_caching", ("True", "False"), id="a label of cache_config_info"
         ),
-        pytest.param("another max-num-seqs", FINGERPRINT, None, id="the fingerprint alone"),
-        pytest.param("another max-model-len", "max_model_len", ("4096", "2048"), id="the models page"),
-        pytest.param("another dtype", "dtype", ("torch.bfloat16", "torch.float32"), id="server_info"),
+        pytest.param("another max-num-seqs", FINGERPRINT, None, id="only the fingerprint"),
+        pytest.param("another max-model-len", "max_model_len", ("4096", "2048"), id="/v1/models"),
+        pytest.param("another dtype", "dtype", ("torch.bfloat16", "torch.float32"), id="/server_info"),
     ],
 )
 def test_a_restart_with_another_flag_is_one_config_change_at_the_start_of_the_process(
@@ -144,17 +111,16 @@ def test_a_restart_with_another_flag_is_one_config_change_at_the_start_of_the_pr
     assert added == {(setting, old, new): is_.start}
 
 
-def test_a_process_with_the_same_values_shows_the_same_fingerprint(snapshots: dict[str, Snapshot]) -> None:
-    """Prefix caching is not in it."""
-    assert snapshots["prefix caching off"].settings[FINGERPRINT] == snapshots["as it is"].settings[FINGERPRINT]
+def test_the_fingerprint_does_not_depend_on_prefix_caching(snapshots: dict[str, Snapshot]) -> None:
+    assert snapshots["prefix caching off"].settings[FINGERPRINT] == snapshots["unchanged"].settings[FINGERPRINT]
 
 
 @pytest.mark.parametrize("name", ["another max-model-len", "another dtype"])
-def test_the_fingerprint_changes_too_and_does_not_count(snapshots: dict[str, Snapshot], name: str) -> None:
+def test_a_new_fingerprint_is_no_second_change(snapshots: dict[str, Snapshot], name: str) -> None:
     assert before(snapshots, name).settings[FINGERPRINT] != snapshots[name].settings[FINGERPRINT]
 
 
-def test_what_server_info_adds_are_settings_by_name(snapshots: dict[str, Snapshot]) -> None:
+def test_server_info_adds_settings_by_name(snapshots: dict[str, Snapshot]) -> None:
     name = "another max-model-len"
     assert "scheduling_policy" not in before(snapshots, name).settings
     assert snapshots[name].settings.items() >= {

@@ -1,26 +1,24 @@
-"""A real vLLM (its community CPU build) reports a request's times in the response and in its span: they agree."""
+"""The request times that a real vLLM (its community CPU build) reports in the response and in its span agree."""
 
 import asyncio
 import contextlib
 import json
-import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
+from compose.ports import HOST
 from compose.vllm_cpu import launch
-from compose.vllm_cpu.install import ensure_installed
+from tests.engine.vllm_process import vllm
 from tests.support.otlp_collectors import Sidecar, attributes, grpc_collector, sidecar
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.engine
 
-HOST = "127.0.0.1"
 REQUESTS, TOKENS = 12, (1, 8, 24, 48)
 TIMES = {
     "queue": ("queue_time_ms", "time_in_queue"),
@@ -28,37 +26,6 @@ TIMES = {
     "decode": ("generation_time_ms", "time_in_model_decode"),
 }
 SHOWN, HIDDEN = b'"metrics"', b'"m3trics"'
-
-
-@contextlib.asynccontextmanager
-async def vllm(folder: Path, port: int, otlp: str) -> AsyncIterator[None]:
-    """The engine, healthy, sending its spans to `otlp`."""
-    installation = ensure_installed(print)
-    command = launch.command(installation, HOST, port, otlp)
-    with (folder / "vllm").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=log, stderr=log, env={**os.environ, **launch.environment(installation)}
-        )
-    try:
-        async with aiohttp.ClientSession() as session:
-
-            async def healthy() -> bool:
-                assert process.returncode is None, (folder / "vllm").read_text()[-3000:]
-                with contextlib.suppress(aiohttp.ClientError):
-                    async with session.get(f"http://{HOST}:{port}/health") as answer:
-                        return answer.status == 200
-                return False
-
-            await until(healthy, launch.START_SECONDS)
-        yield
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), 20)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
 
 
 @contextlib.asynccontextmanager
@@ -88,7 +55,7 @@ async def renaming_proxy(engine_port: int) -> AsyncIterator[int]:
 
 
 async def send_request(running: Sidecar, number: int) -> tuple[str, dict[str, Any]]:
-    """Send one streaming request; returns its id and the times in its response, which have another name."""
+    """Send one streaming request; returns its id and the renamed times in its response."""
     body = {
         "model": launch.MODEL,
         "messages": [{"role": "user", "content": f"{number} " + "tell me more " * (5 * number)}],
@@ -98,9 +65,9 @@ async def send_request(running: Sidecar, number: int) -> tuple[str, dict[str, An
         "stream_options": {"include_usage": True},
     }
     url, headers = f"http://{HOST}:{running.port}/v1/chat/completions", {"x-request-id": f"times-{number}"}
-    async with running.session.post(url, json=body, headers=headers) as answer:
-        assert answer.status == 200
-        text = await answer.text()
+    async with running.session.post(url, json=body, headers=headers) as response:
+        assert response.status == 200
+        text = await response.text()
     assert SHOWN.decode() not in text
     events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
     (metrics,) = [event["m3trics"] for event in events if event.get("m3trics")]
@@ -113,15 +80,15 @@ async def test_the_times_in_the_response_and_in_the_span_of_a_request_agree(tmp_
         grpc_collector() as got,
         renaming_proxy(port) as proxy,
         sidecar(tmp_path, proxy, "--engine-spans", spans, "--otlp", got.url) as running,
-        vllm(tmp_path, port, spans),
+        vllm(tmp_path / "vllm", port, otlp=spans),
     ):
         response_metrics = dict(await asyncio.gather(*(send_request(running, number) for number in range(REQUESTS))))
         ended = time.monotonic()
         await until(lambda: running.log.exists() and len(running.logged()) == REQUESTS, 15)
         waited = time.monotonic() - ended
         await until(lambda: sum(span.name == "llm_request" for span in got.spans) == REQUESTS, 10)
-        async with running.session.get(f"http://{HOST}:{running.pages}/metrics") as answer:
-            page = await answer.text()
+        async with running.session.get(f"http://{HOST}:{running.pages}/metrics") as response:
+            exposition = await response.text()
     lines = {line["request_id"]: line for line in running.logged()}
     theirs = {span.trace_id.hex(): attributes(span) for span in got.spans if span.name == "llm_request"}
     assert any(span.name != "llm_request" for span in got.spans if not attributes(span).get("vllm_slo.outcome"))
@@ -131,14 +98,10 @@ async def test_the_times_in_the_response_and_in_the_span_of_a_request_agree(tmp_
         for name, (of_response, of_span) in TIMES.items():
             in_span = theirs[line["trace_id"]][f"gen_ai.latency.{of_span}"] * 1000
             assert line[f"{name}_ms"] == pytest.approx(in_span, abs=0.001)
-            assert line[f"{name}_ms"] == pytest.approx(in_response[of_response] or 0.0, abs=5), (
-                name,
-                line,
-                in_response,
-            )
             worst = max(worst, abs(line[f"{name}_ms"] - (in_response[of_response] or 0.0)))
+            assert worst <= 5, (name, line, in_response)
     assert max(line["queue_ms"] for line in lines.values()) > 20  # 4 run at a time, so some waited
-    covered = [line for line in page.splitlines() if line.startswith("llm_requests_with_engine_times_total{")]
+    covered = [line for line in exposition.splitlines() if line.startswith("llm_requests_with_engine_times_total{")]
     assert sum(float(line.rpartition(" ")[2]) for line in covered) == REQUESTS
-    assert 'llm_sidecar_unjoined_spans_total{reason="late"} 0.0' in page
-    print(f"worst difference {worst:.3f} ms; the last line came {waited:.1f} s after the last answer")
+    assert 'llm_sidecar_unjoined_spans_total{reason="late"} 0.0' in exposition
+    print(f"worst difference {worst:.3f} ms; last log line {waited:.1f} s after the last response")

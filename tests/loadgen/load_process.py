@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SHAPE = "{share: 1, prompt_tokens: {min: 10, max: 20}, output_tokens: {min: 5, max: 20}}"
 _LOAD = [sys.executable, "-W", "error", "-c", "import sys; from compose.cli import main; sys.exit(main())", "load"]
-_QUIET = ("--log-level", "warning")  # a slow machine logs the progress, which no test compares
+_QUIET = ("--log-level", "warning")  # without the progress lines, which depend on the machine's speed
 
 
 def load(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -29,7 +29,7 @@ def run_load(scenario: Path | str, target: str, out: Path, *flags: str) -> subpr
 
 @contextmanager
 def running_load(scenario: Path, target: str, out: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
-    """`vllm-slo load run`, killed where a test fails."""
+    """`vllm-slo load run`, killed at the end."""
     command = [*_LOAD, *_run(scenario, target, out), *flags]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

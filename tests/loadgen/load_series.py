@@ -1,10 +1,18 @@
-"""Reads the load generator's series by the labels that the signals declare."""
+"""Reads the load generator's metrics by their declared labels."""
 
 from collections.abc import Iterable
 
 from prometheus_client.core import Metric
 
 from exporters.signals import LOAD_SIGNALS
+
+SLOS = """
+version: 1
+period: 30d
+scrape_interval: 200ms
+classes: [{name: short, prompt_tokens: "<512"}]
+slos: [{name: up, classes: [short], signal: availability, objective: 99%}]
+"""
 
 
 def series_values(families: Iterable[Metric], name: str) -> dict[tuple[str, ...], float]:

@@ -1,4 +1,4 @@
-"""The schedule is a Poisson process that depends on the seed alone."""
+"""The schedule is a Poisson process that depends only on the seed."""
 
 import math
 from itertools import pairwise
@@ -64,11 +64,9 @@ def test_each_phase_has_its_own_rate() -> None:
 def test_gaps_are_exponential() -> None:
     due = [0.0, *(arrival.due for arrival in arrivals([Phase("steady", 500, 10)], 67))]
     gaps = sorted(later - earlier for earlier, later in pairwise(due))
+    shares = [1 - math.exp(-10 * gap) for gap in gaps]
     distance = max(
-        max(
-            abs((index + 1) / len(gaps) - (1 - math.exp(-10 * gap))), abs(index / len(gaps) - (1 - math.exp(-10 * gap)))
-        )
-        for index, gap in enumerate(gaps)
+        max(abs((index + 1) / len(gaps) - share), abs(index / len(gaps) - share)) for index, share in enumerate(shares)
     )
     assert distance < 1.63 / math.sqrt(len(gaps))  # Kolmogorov-Smirnov at 1 %
 

@@ -1,4 +1,4 @@
-"""A response is read the same in pieces of any size."""
+"""A response is parsed the same in pieces of any size."""
 
 import json
 
@@ -64,7 +64,7 @@ def contents(response: CompletionResponse) -> tuple[object, ...]:
     )
 
 
-def test_a_stream_torn_at_any_byte_means_the_same() -> None:
+def test_a_stream_is_parsed_the_same_in_pieces_of_any_size() -> None:
     data = HEAD + chunked(*WHOLE)
     whole = contents(read(data))
     assert whole == ((ClientOutcome.OK, None), 2, 31, 3, 16, "length", 0.0125, 0.04, 0.08)
@@ -90,33 +90,24 @@ def test_the_first_token_is_the_first_output_not_the_role() -> None:
 
 
 @pytest.mark.parametrize(
-    "choice",
+    "choice, first",
     [
-        pytest.param({"delta": {"content": "x"}}, id="content"),
-        pytest.param({"delta": {"reasoning_content": "x"}}, id="reasoning_content"),
-        pytest.param({"delta": {"reasoning": "x"}}, id="reasoning"),
-        pytest.param({"delta": {"tool_calls": [{"index": 0}]}}, id="tool call"),
-        pytest.param({"text": "x"}, id="completions"),
+        pytest.param({"delta": {"content": "x"}}, 2.0, id="content"),
+        pytest.param({"delta": {"reasoning_content": "x"}}, 2.0, id="reasoning_content"),
+        pytest.param({"delta": {"reasoning": "x"}}, 2.0, id="reasoning"),
+        pytest.param({"delta": {"tool_calls": [{"index": 0}]}}, 2.0, id="tool call"),
+        pytest.param({"text": "x"}, 2.0, id="completions"),
+        pytest.param({"delta": {"role": "assistant"}}, None, id="role"),
+        pytest.param({"delta": {"content": None, "tool_calls": []}}, None, id="empty delta"),
+        pytest.param({"delta": {}, "finish_reason": "stop"}, None, id="finish"),
+        pytest.param({"text": ""}, None, id="empty text"),
     ],
 )
-def test_output_is(choice: dict[str, object]) -> None:
-    assert read(HEAD, chunked(event({"choices": [choice]}), end=False)).first == 2.0
+def test_the_first_token_is_a_chunk_with_output(choice: dict[str, object], first: float | None) -> None:
+    assert read(HEAD, chunked(event({"choices": [choice]}), end=False)).first == first
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        pytest.param({"delta": {"role": "assistant"}}, id="role"),
-        pytest.param({"delta": {"content": None, "tool_calls": []}}, id="nothing"),
-        pytest.param({"delta": {}, "finish_reason": "stop"}, id="finish"),
-        pytest.param({"text": ""}, id="empty text"),
-    ],
-)
-def test_no_output_is(choice: dict[str, object]) -> None:
-    assert read(HEAD, chunked(event({"choices": [choice]}), end=False)).first is None
-
-
-ENDED = "the response ended before its end"
+INCOMPLETE = "the response is incomplete"
 
 
 @pytest.mark.parametrize(
@@ -126,8 +117,10 @@ ENDED = "the response ended before its end"
             HEAD + chunked(*WHOLE[:-1]), (ClientOutcome.OK, None), id="no DONE, but a reason and the framing's end"
         ),
         pytest.param(HEAD + chunked(*WHOLE, end=False), (ClientOutcome.OK, None), id="DONE, then the connection ends"),
-        pytest.param(HEAD + chunked(*WHOLE[:3]), (ClientOutcome.TRUNCATED, ENDED), id="no end of the stream"),
-        pytest.param(HEAD + chunked(*WHOLE[:-1], end=False), (ClientOutcome.TRUNCATED, ENDED), id="torn before DONE"),
+        pytest.param(HEAD + chunked(*WHOLE[:3]), (ClientOutcome.TRUNCATED, INCOMPLETE), id="no end of the stream"),
+        pytest.param(
+            HEAD + chunked(*WHOLE[:-1], end=False), (ClientOutcome.TRUNCATED, INCOMPLETE), id="torn before DONE"
+        ),
         pytest.param(
             HEAD + chunked(*WHOLE[:3], event({"error": {"message": "out of memory"}}), DONE),
             (ClientOutcome.UPSTREAM_ERROR, "out of memory"),
@@ -149,8 +142,10 @@ ENDED = "the response ended before its end"
             (ClientOutcome.OK, None),
             id="unary",
         ),
-        pytest.param(unary(200, {"usage": USAGE})[:-4], (ClientOutcome.TRUNCATED, ENDED), id="unary, torn"),
-        pytest.param(b"", (ClientOutcome.UPSTREAM_UNREACHABLE, "the connection ended before a response"), id="nothing"),
+        pytest.param(unary(200, {"usage": USAGE})[:-4], (ClientOutcome.TRUNCATED, INCOMPLETE), id="unary, torn"),
+        pytest.param(
+            b"", (ClientOutcome.UPSTREAM_UNREACHABLE, "the connection closed before a response"), id="nothing"
+        ),
     ],
 )
 def test_the_outcome_of(data: bytes, outcome: tuple[ClientOutcome, str | None]) -> None:
@@ -178,14 +173,14 @@ def test_a_body_is_read_whole_with_a_length_chunked_or_until_the_end(body: bytes
 @pytest.mark.parametrize(
     "data, message",
     [
-        (b"SSH-2.0-OpenSSH\r\n\r\n", "'SSH-2.0-OpenSSH' is no status line"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", "content-length is 'many'"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "b'zz' is no chunk size"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc\r\n", "b'bc' follows a chunk"),
-        (b"x" * 70_000, "no end of line or head in 65536 bytes"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "invalid status line 'SSH-2.0-OpenSSH'"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", "invalid content-length 'many'"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "invalid chunk size b'zz'"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc\r\n", "unexpected b'bc' after a chunk"),
+        (b"x" * 70_000, "a head or line exceeds 65536 bytes"),
     ],
 )
-def test_what_is_no_http_is_refused(data: bytes, message: str) -> None:
+def test_invalid_http_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(ProtocolError) as refusal:
         HttpResponse().feed(data)
     assert str(refusal.value) == message

@@ -1,4 +1,4 @@
-"""The load generator's series count by class and outcome."""
+"""The load generator's metrics count by class and outcome."""
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -9,16 +9,9 @@ from exporters.slos import SHIPPED, load, loads
 from loadgen.load_metrics import LoadCollector
 from loadgen.request_plan import CHAT, PlannedRequest
 from loadgen.request_record import ClientOutcome
-from tests.loadgen.load_series import series_values
+from tests.loadgen.load_series import SLOS, series_values
 
 NAMES = load(SHIPPED).class_names
-SLOS = """
-version: 1
-period: 30d
-scrape_interval: 15s
-classes: [{name: short, prompt_tokens: "<512"}]
-slos: [{name: up, classes: [short], signal: availability, objective: 99%}]
-"""
 
 
 def planned_request(name: str, prompt_tokens: int = 10) -> PlannedRequest:
@@ -40,7 +33,7 @@ def test_every_combination_is_there_at_0_before_the_first_request() -> None:
     assert exposed(collector, signals.LOAD_RUN.name) == {}
 
 
-def test_only_what_is_declared_is_exposed() -> None:
+def test_the_declared_families_are_exposed_and_no_others() -> None:
     registry = CollectorRegistry()
     registry.register(LoadCollector(load(SHIPPED)))
     families = {family.name: (family.type, family.documentation) for family in registry.collect()}
@@ -59,7 +52,7 @@ def test_only_what_is_declared_is_exposed() -> None:
         pytest.param(planned_request("of my own", prompt_tokens=1000), "other", id="no shape fits"),
     ],
 )
-def test_a_class_is_that_of_the_slo_file_however_a_scenario_calls_it(request_: PlannedRequest, name: str) -> None:
+def test_the_slo_file_determines_the_class(request_: PlannedRequest, name: str) -> None:
     collector = LoadCollector(loads(SLOS))
     collector.count_scheduled(request_)
     collector.count_sent(request_, 0.001)

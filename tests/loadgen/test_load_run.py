@@ -38,7 +38,7 @@ def test_no_request_waits_for_another_and_every_latency_shows_the_queue(tmp_path
     assert (process.returncode, errors) == (0, "")
     run, records = read_run(out), read_records(out)
 
-    # the schedule, the records and the requests that the server received are the same, with the same due times
+    # the schedule, the records and the server's requests are the same, with the same due times
     assert sorted(record.due for record in records) == [round(arrival.due, 6) for arrival in planned]
     assert {record.request_id for record in records} == {request["x-request-id"] for request in requests}
     assert len(requests) == len(planned) > 20
@@ -55,7 +55,7 @@ def test_no_request_waits_for_another_and_every_latency_shows_the_queue(tmp_path
     assert all(record.ttft == pytest.approx((record.first or 0) - record.due, abs=1e-5) for record in streamed)
     assert all((record.first or 0) > last_sent for record in streamed)
 
-    # the summary agrees with the records, and the report can be shown again
+    # the summary agrees with the records, and `load report` prints the same report
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
     assert summary["total"]["offered"] == len(planned)
     assert summary["classes"][0]["ttft"]["p50"] == summarise_class("siso", records).ttft.p50
@@ -97,7 +97,7 @@ def test_a_stopped_run_records_open_requests_and_those_not_sent(tmp_path: Path) 
     path, out = write_scenario(tmp_path, "hang", rate=40, duration="1h"), tmp_path / "out"
     flags = ("--grace", "200ms", "--max-open", "10")
     with scripted_server() as target, running_load(path, target, out, *flags) as process:
-        # the records of the open requests come later, so these are of requests that were not sent
+        # open requests are recorded later, so these records are of requests that were not sent
         assert wait_until(lambda: len(received(target)) == 10 and (out / "requests.jsonl").stat().st_size > 0)
         process.send_signal(signal.SIGTERM)
         shown, errors = process.communicate(timeout=HANG)
@@ -108,7 +108,7 @@ def test_a_stopped_run_records_open_requests_and_those_not_sent(tmp_path: Path) 
     assert outcomes[ClientOutcome.CUT] == len(requests) == 10
     assert outcomes[ClientOutcome.NOT_SENT] > 0
     assert f"cut 10, not_sent {outcomes[ClientOutcome.NOT_SENT]}" in shown
-    assert "were due but not sent" in shown
+    assert "were not sent" in shown
 
 
 def test_a_target_that_does_not_respond_is_refused_before_any_load(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_target_that_does_not_respond_is_refused_before_any_load(tmp_path: Pat
     assert (process.returncode, process.stdout, out.exists()) == (2, "", False)
     assert process.stderr == (
         "vllm-slo: --target http://127.0.0.1:1: cannot connect to http://127.0.0.1:1: connection refused; "
-        "start it first, or give --no-check\n"
+        "start it, or set --no-check\n"
     )
 
 
@@ -127,8 +127,8 @@ def test_a_model_that_is_not_served_and_a_used_folder_are_refused(tmp_path: Path
         wrong = run_load("mixed", target, tmp_path, "--model", "other")
         used = run_load("mixed", target, tmp_path)
     assert (wrong.returncode, used.returncode) == (2, 2)
-    assert wrong.stderr == f"vllm-slo: --model other: is not served by {target}; it has scripted\n"
-    assert used.stderr == f"vllm-slo: --out {tmp_path}: holds a run already; choose another folder or remove it\n"
+    assert wrong.stderr == f"vllm-slo: --model other: not served by {target}; known: scripted\n"
+    assert used.stderr == f"vllm-slo: --out {tmp_path}: already contains a run; choose another folder or delete it\n"
 
 
 def test_only_a_run_imports_gevent_and_locust() -> None:

@@ -1,4 +1,4 @@
-"""The load generator's series, scraped from a real run as Prometheus does."""
+"""The load generator's metrics, scraped from a real run as Prometheus does."""
 
 import signal
 import urllib.request
@@ -15,17 +15,9 @@ from exporters.slos import SHIPPED, load
 from loadgen.request_record import ClientOutcome, read_records, read_run
 from loadgen.summary import summarise_class
 from tests.loadgen.load_process import release, run_load, running_load, scripted_server, write_scenario
-from tests.loadgen.load_series import series_values
+from tests.loadgen.load_series import SLOS, series_values
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
-
-SLOS = """
-version: 1
-period: 30d
-scrape_interval: 200ms
-classes: [{name: short, prompt_tokens: "<512"}]
-slos: [{name: up, classes: [short], signal: availability, objective: 99%}]
-"""
 
 
 def scrape(port: int) -> list[Metric] | None:
@@ -114,4 +106,4 @@ def test_an_address_in_use_is_refused_before_any_load(tmp_path: Path) -> None:
         address = target.removeprefix("http://")
         process = run_load("mixed", target, out, "--metrics", address)
     assert (process.returncode, process.stdout, out.exists()) == (2, "", False)
-    assert process.stderr == f"vllm-slo: --metrics {address}: cannot listen there: address already in use\n"
+    assert process.stderr == f"vllm-slo: --metrics {address}: cannot listen: address already in use\n"

@@ -10,8 +10,9 @@ from exporters.errors import UsageError
 from exporters.signals import Verdict
 from loadgen.arrivals import Phase
 from loadgen.report import FOLDED, format_percent, format_seconds, render, show
-from loadgen.request_record import ClientOutcome, Objective, Record, Run, read_records, read_run
+from loadgen.request_record import ClientOutcome, Objective, Run, read_records, read_run
 from loadgen.summary import summarise
+from tests.loadgen.load_records import record
 
 RUN = Run(
     scenario="mixed",
@@ -29,33 +30,10 @@ RUN = Run(
 )
 
 
-def record(number: int, phase: str, outcome: ClientOutcome, ttft: float | None) -> Record:
-    good = outcome is ClientOutcome.OK
-    return Record(
-        request_class="siso",
-        phase=phase,
-        request_id=str(number),
-        endpoint="/v1/completions",
-        stream=True,
-        outcome=outcome,
-        due=float(number),
-        closed=number + 1.0,
-        ttft=ttft,
-        asked_prompt_tokens=100_000,
-        max_tokens=1,
-        prompt_tokens=100_000,
-        completion_tokens=20_000,
-        cached_tokens=90_000,
-        send_lag=0.001,
-        slo={"ttft": Verdict.GOOD if good else Verdict.BAD},
-        good=good,
-    )
-
-
-RECORDS = [
-    *(record(n, "calm", ClientOutcome.OK, 0.25) for n in range(6)),
-    *(record(n, "busy", ClientOutcome.UPSTREAM_ERROR, None) for n in range(4)),
-]
+SIZES = {"prompt_tokens": 100_000, "completion_tokens": 20_000, "cached_tokens": 90_000, "send_lag": 0.001}
+GOOD = record(**SIZES, phase="calm", ttft=0.25, slo={"ttft": Verdict.GOOD}, good=True)
+BAD = record(**SIZES, phase="busy", outcome=ClientOutcome.UPSTREAM_ERROR, slo={"ttft": Verdict.BAD}, good=False)
+RECORDS = [GOOD] * 6 + [BAD] * 4
 
 
 def rendered(width: int) -> str:
@@ -80,19 +58,19 @@ def test_a_quantile_that_no_stream_reached_is_infinite() -> None:
     assert line.split()[:14] == "siso 10 6 upstream_error 4 60 % 250 ms ∞ ∞ 4 - 1 ms".split()[:14]  # noqa: SIM905
 
 
-def test_a_report_of_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refusal:
         read_run(tmp_path)
-    assert str(refusal.value) == f"{tmp_path}: is no result of a load run: run.json cannot be read"
+    assert str(refusal.value) == f"{tmp_path}: not the output of a load run: run.json cannot be read"
     (tmp_path / "requests.jsonl").write_text("{}\n")
     with pytest.raises(UsageError) as refusal:
         read_records(tmp_path)
     assert str(refusal.value) == (
-        f"{tmp_path / 'requests.jsonl'}:1: is no record of a request: Object missing required field `class`"
+        f"{tmp_path / 'requests.jsonl'}:1: not a request record: Object missing required field `class`"
     )
 
 
-def test_output_that_is_no_terminal_is_wide() -> None:
+def test_the_report_is_wide_when_the_output_is_not_a_terminal() -> None:
     console = Console(file=io.StringIO(), width=40)
     show(RUN, summarise(RECORDS, RUN.classes, ["calm"]), console)
     assert console.width == 160

@@ -1,4 +1,4 @@
-"""The planned requests are as the scenario says, for every seed."""
+"""The planned requests follow the scenario, for every seed."""
 
 import json
 from collections import Counter
@@ -21,9 +21,8 @@ def plan(seed: int, count: int) -> list[PlannedRequest]:
 @settings(max_examples=20)
 @given(st.integers(0, 2**32))
 def test_every_request_stays_within_the_bounds_of_its_class(seed: int) -> None:
-    shapes = {shape.name: shape for shape in MIXED.shapes}
     for request in plan(seed, 40):
-        shape = shapes[request.request_class]
+        shape = MIXED.shapes[request.request_class]
         own = request.prompt_tokens
         if shape.document:
             document, question = request.prompt.split("\n\n")
@@ -42,20 +41,20 @@ def test_the_same_seed_plans_the_same_requests() -> None:
 def test_classes_streams_and_endpoints_come_in_their_shares() -> None:
     plans = plan(67, 1000)
     classes = Counter(request.request_class for request in plans)
-    weights = {shape.name: shape.share for shape in MIXED.shapes}
-    for name, weight in weights.items():
-        assert abs(classes[name] / len(plans) - weight / sum(weights.values())) < 0.05
+    shares = sum(shape.share for shape in MIXED.shapes.values())
+    for name, shape in MIXED.shapes.items():
+        assert abs(classes[name] / len(plans) - shape.share / shares) < 0.05
     assert abs(sum(request.stream for request in plans) / len(plans) - MIXED.stream_share) < 0.04
     assert abs(sum(request.endpoint == CHAT for request in plans) / len(plans) - MIXED.chat_share) < 0.04
 
 
-def test_long_inputs_share_their_documents_and_nothing_else_repeats() -> None:
+def test_long_inputs_share_documents_and_all_else_is_unique() -> None:
     plans = plan(67, 600)
     documents = Counter(p.prompt.split("\n\n")[0] for p in plans if "\n\n" in p.prompt)
     assert len(documents) == len(MIXED.corpus)
     rest = [p.prompt.split("\n\n")[-1] for p in plans]
     assert len(set(rest)) == len(rest)
-    # A prefix cache works in blocks of 16 tokens or so: short prompts must differ before that.
+    # The blocks of a prefix cache have about 16 tokens, so short prompts must differ in their first 16.
     beginnings = [p.prompt[:64] for p in plans if "\n\n" not in p.prompt]
     assert len(set(beginnings)) == len(beginnings)
 

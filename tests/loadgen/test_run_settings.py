@@ -1,4 +1,4 @@
-"""The settings of a run, from flags or the environment; wrong ones are refused before any load."""
+"""The settings of a run, from flags or environment variables; invalid ones are refused before the load starts."""
 
 import argparse
 from typing import Any
@@ -28,7 +28,7 @@ def parsed(*arguments: str) -> Any:
         ("http://127.0.0.2/engine/v1/", Target("127.0.0.2", 80, path="/engine")),
     ],
 )
-def test_a_loopback_target_is_taken(url: str, target: Target) -> None:
+def test_a_loopback_target_is_accepted(url: str, target: Target) -> None:
     assert parse(url, allow_remote=False) == target
 
 
@@ -36,8 +36,8 @@ def test_a_remote_target_needs_a_flag() -> None:
     with pytest.raises(UsageError) as refusal:
         parse("https://gpu.example:8443", allow_remote=False)
     assert str(refusal.value) == (
-        "--target https://gpu.example:8443: gpu.example is not this machine, and load on the wrong host hurts; "
-        "use 127.0.0.1, or give --allow-remote if it is yours to load"
+        "--target https://gpu.example:8443: gpu.example is another machine; use 127.0.0.1, or set --allow-remote if "
+        "you may load-test it"
     )
     assert str(parse("https://gpu.example:8443", allow_remote=True)) == "https://gpu.example:8443"
 
@@ -45,13 +45,13 @@ def test_a_remote_target_needs_a_flag() -> None:
 @pytest.mark.parametrize(
     "url, message",
     [
-        ("127.0.0.1:8000", "is no URL of an API; write it as http://127.0.0.1:8000"),
-        ("ftp://127.0.0.1", "is no URL of an API; write it as http://127.0.0.1:8000"),
-        ("http://127.0.0.1:99999", "is no URL: port out of range 0-65535"),
-        ("http://127.0.0.1/?a=1", "has more than scheme, host, port and path; leave the rest out"),
+        ("127.0.0.1:8000", "not a base URL; write it as http://127.0.0.1:8000"),
+        ("ftp://127.0.0.1", "not a base URL; write it as http://127.0.0.1:8000"),
+        ("http://127.0.0.1:99999", "invalid URL: port out of range 0-65535"),
+        ("http://127.0.0.1/?a=1", "user, query and fragment are not supported; remove them"),
     ],
 )
-def test_what_is_no_base_url_is_refused(url: str, message: str) -> None:
+def test_an_invalid_base_url_is_refused(url: str, message: str) -> None:
     with pytest.raises(UsageError) as refusal:
         parse(url, allow_remote=False)
     assert str(refusal.value) == f"--target {url}: {message}"
@@ -70,38 +70,35 @@ def test_flags_change_the_scenario() -> None:
     assert (settings.seed, settings.length, settings.grace, settings.check) == (7, 120, 3, True)
 
 
-def test_without_a_check_the_model_must_be_named() -> None:
+def test_without_a_check_the_model_must_be_set() -> None:
     with pytest.raises(UsageError) as refusal:
         run_settings.from_arguments(parsed("mixed", *LOCAL, "--no-check"))
-    assert str(refusal.value) == "--no-check leaves the target unasked, so its model is not known; give --model too"
+    assert str(refusal.value) == "--no-check: the model is unknown without /v1/models; set --model too"
 
 
 @pytest.mark.parametrize(
     "text, address",
     [("127.0.0.1:9465", ("127.0.0.1", 9465)), (":9465", ("0.0.0.0", 9465)), ("[::1]:9465", ("::1", 9465))],
 )
-def test_the_series_are_shown_where_the_flag_says(text: str, address: tuple[str, int]) -> None:
+def test_the_metrics_flag_is_an_address(text: str, address: tuple[str, int]) -> None:
     assert run_settings.from_arguments(parsed("mixed", *LOCAL, "--metrics", text)).metrics == address
 
 
 @pytest.mark.parametrize(
     "flag, value, message",
     [
-        (
-            "--duration",
-            "5",
-            "argument --duration: '5' is no duration; write a number with a unit, such as 30s or 5m",
-        ),
-        ("--rate-scale", "0", "argument --rate-scale: '0' is no factor; write a number above 0, such as 1.5"),
-        ("--seed", "-1", "argument --seed: '-1' is no whole number of at least 0"),
-        ("--metrics", "9465", "argument --metrics: '9465' is no address; write HOST:PORT, such as 127.0.0.1:9465"),
+        ("--duration", "5", "'5' is no duration; write a number with a unit, such as 30s or 5m"),
+        ("--rate-scale", "0", "invalid factor '0'; write a number above 0, such as 1.5"),
+        ("--seed", "-1", "'-1' is not a whole number of at least 0"),
+        ("--metrics", "9465", "'9465' is no address; write HOST:PORT, such as 127.0.0.1:9465"),
     ],
 )
-def test_a_wrong_value_is_refused(flag: str, value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_value_is_refused(flag: str, value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refusal:
         parsed("mixed", *LOCAL, f"{flag}={value}")
     assert refusal.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"vllm-slo load run: error: {message}"
+    last_line = capsys.readouterr().err.splitlines()[-1]
+    assert last_line == f"vllm-slo load run: error: argument {flag}: {message}"
 
 
 def test_plain_locust_reads_the_same_flags_from_the_environment() -> None:
@@ -127,7 +124,7 @@ def test_plain_locust_reads_the_same_flags_from_the_environment() -> None:
         ),
     ],
 )
-def test_a_wrong_environment_is_refused(environment: dict[str, str], message: str) -> None:
+def test_an_invalid_environment_is_refused(environment: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError) as refusal:
         run_settings.from_environment(environment, None)
     assert str(refusal.value) == message

@@ -1,4 +1,4 @@
-"""A scenario is read whole, and all of its mistakes are reported at once."""
+"""A scenario is read in full, and all of its mistakes are reported at once."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ phases: [{name: steady, duration: 1m30s, rate: 2.5}]
 """
 
 
-def test_what_is_left_out_has_a_default() -> None:
+def test_optional_keys_have_defaults() -> None:
     assert scenario.loads(SMALL) == scenario.Scenario(
         name="small",
         description="",
@@ -27,7 +27,7 @@ def test_what_is_left_out_has_a_default() -> None:
         stream_share=0.9,
         chat_share=0.9,
         corpus=(),
-        shapes=(Shape("chat", 2.0, TokenRange(10, 20), TokenRange(5, 5), document=False),),
+        shapes={"chat": Shape(2.0, TokenRange(10, 20), TokenRange(5, 5))},
         phases=(Phase("steady", 90.0, 2.5),),
     )
 
@@ -45,15 +45,13 @@ def test_every_mistake_is_reported_in_one_run() -> None:
         pytest.param(
             "share: 2",
             "share: 0",
-            "scenario.yaml:4:3: classes: no class has a share above 0, so nothing would be sent; "
-            "give one a share, such as share: 1",
+            "scenario.yaml:4:3: classes: no class has a share above 0; set one, such as share: 1",
             id="no share",
         ),
         pytest.param(
             "[{name: steady, duration: 1m30s, rate: 2.5}]",
             "[]",
-            "scenario.yaml:5:9: phases: names no phase; write at least one, such as {name: steady, duration: 2m, "
-            "rate: 4}",
+            "scenario.yaml:5:9: phases: has no phase; add one, such as {name: steady, duration: 2m, rate: 4}",
             id="no phase",
         ),
     ],
@@ -65,7 +63,7 @@ def test_a_scenario_that_offers_nothing_is_refused(before: str, after: str, mess
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in scenario.SHIPPED.glob("*.yaml")))
-def test_a_shipped_scenario_is_found_by_its_name(name: str) -> None:
+def test_a_built_in_scenario_is_found_by_its_name(name: str) -> None:
     assert scenario.load(scenario.find(name)).name == name
 
 
@@ -75,9 +73,7 @@ def test_the_demo_has_a_baseline_and_an_overload() -> None:
     assert phases[1].rate > 4 * phases[0].rate
 
 
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(UsageError) as refusal:
         scenario.find("mixd")
-    assert str(refusal.value) == (
-        "mixd: is neither a file nor a scenario that comes with the program; did you mean 'mixed'?"
-    )
+    assert str(refusal.value) == "mixd: neither a file nor a built-in scenario; did you mean 'mixed'?"

@@ -1,6 +1,6 @@
 """The summary counts every record, and requests without a first token count in the percentiles."""
 
-from typing import Any
+from dataclasses import astuple
 
 import pytest
 from hypothesis import given
@@ -13,24 +13,9 @@ from loadgen.grading import make_record
 from loadgen.request_plan import CHAT, PlannedRequest
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.summary import Quantiles, SloResult, quantiles, summarise, summarise_class
+from tests.loadgen.load_records import record
 
 SHIPPED = slos.load(slos.SHIPPED)
-
-
-def record(**changes: Any) -> Record:
-    usual: dict[str, Any] = {
-        "request_class": "siso",
-        "phase": "steady",
-        "request_id": "r",
-        "endpoint": CHAT,
-        "stream": True,
-        "outcome": ClientOutcome.OK,
-        "due": 1.0,
-        "closed": 2.0,
-        "asked_prompt_tokens": 10,
-        "max_tokens": 10,
-    }
-    return Record(**(usual | changes))
 
 
 OUTCOMES = st.sampled_from(list(ClientOutcome))
@@ -71,16 +56,12 @@ def test_a_stream_without_a_first_token_is_worse_than_any_with_one() -> None:
 
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.integers(0, 50))
-def test_what_is_missing_never_lowers_a_percentile(values: list[float], missing: int) -> None:
+def test_missing_values_never_lower_a_percentile(values: list[float], missing: int) -> None:
     for with_missing, without in zip(
-        percentiles(quantiles(values, missing=missing)), percentiles(quantiles(values)), strict=True
+        astuple(quantiles(values, missing=missing)), astuple(quantiles(values)), strict=True
     ):
         assert without is not None
         assert with_missing is None or with_missing >= without
-
-
-def percentiles(values: Quantiles) -> tuple[float | None, ...]:
-    return values.p50, values.p95, values.p99
 
 
 def test_goodput_is_good_over_judged_and_abandoned_requests_are_counted() -> None:
@@ -101,25 +82,25 @@ def test_goodput_is_good_over_judged_and_abandoned_requests_are_counted() -> Non
     assert row.slos == {"ttft": SloResult(3, 2)}
     assert result.warnings == (
         (
-            "1 requests were ended by the client (timeout, cut) before all their SLOs had judged them: "
-            "what was still open made no event, good or bad"
+            "1 requests were ended by the client (timeout, cut) before every SLO had a verdict; the SLOs without a "
+            "verdict count them as abandoned, not as good or bad"
         ),
     )
 
 
-def test_a_generator_that_was_late_or_left_requests_out_says_so() -> None:
+def test_an_overloaded_generator_and_requests_not_sent_are_warnings() -> None:
     late = [record(send_lag=0.2) for _ in range(3)]
     result = summarise([*late, record(outcome=ClientOutcome.NOT_SENT)], ["siso"], ["steady"])
     assert result.warnings == (
         (
-            "the generator itself was late: 1 % of the requests left 200 ms or more after they were due, "
-            "which every latency contains; give it a core of its own, or lower the rate"
+            "the load generator was overloaded: send lag p99 is 200 ms, and latencies include the lag; give it a "
+            "dedicated core or lower the rate"
         ),
-        "1 requests were due but not sent (see their `error`): the server saw less load than was offered",
+        "1 requests were not sent (see `error`): the server received less load than planned",
     )
 
 
-def test_no_request_makes_no_figure() -> None:
+def test_a_class_without_requests_has_no_percentiles() -> None:
     row = summarise_class("siso", [])
     assert (row.offered, row.goodput, row.ttft, row.outcomes) == (0, None, Quantiles(), {})
 
@@ -172,13 +153,13 @@ def graded_record(
             graded_record("siso", ClientOutcome.TIMEOUT, first=None, closed=190),
             {"ttft": Verdict.BAD, "availability": Verdict.BAD},
             False,
-            id="a client that gave up after 180 s",
+            id="client timeout after 180 s",
         ),
         pytest.param(
             graded_record("siso", ClientOutcome.CUT, first=None, closed=12),
             {"ttft": Verdict.ABANDONED, "availability": Verdict.ABANDONED},
             None,
-            id="cut while nothing was decided",
+            id="cut before any verdict",
         ),
         pytest.param(graded_record("siso", ClientOutcome.NOT_SENT, first=None), {}, None, id="never sent"),
         pytest.param(

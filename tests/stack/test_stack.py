@@ -1,6 +1,6 @@
-"""The container lab for real: `make stack-test` starts it, burns a budget in it and stops it, in this order.
+"""The container lab: `make stack-test` starts it, burns an error budget and stops it, in this order.
 
-An image that is missing and cannot be pulled is named. Without Grafana's the rest is tested; each other is needed.
+Without Grafana's image the other services are tested; without any other image the tests are skipped.
 """
 
 import json
@@ -36,25 +36,25 @@ def docker(*words: str, within: float = 30, env: dict[str, str] | None = None) -
 
 
 def missing_docker() -> str | None:
-    """Why no container can be started on this machine."""
+    """The reason why this machine cannot start containers."""
     if shutil.which("docker") is None:
         return "Docker is not installed"
     if docker("compose", "version").returncode:
         return "Docker's Compose v2 is not installed"
     daemon = docker("info", "--format", "{{.ServerVersion}}")
     if daemon.returncode:
-        return f"Docker's daemon does not answer: {daemon.stderr.strip().splitlines()[-1]}"
+        return f"Docker's daemon does not respond: {daemon.stderr.strip().splitlines()[-1]}"
     return None
 
 
 def is_available(image: str) -> bool:
-    """Whether the image exists, or can be pulled."""
+    """Whether the image exists or can be pulled."""
     return not docker("image", "inspect", image).returncode or not docker("pull", "-q", image, within=300).returncode
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The running lab, on its own ports; `env` makes every docker command refer to it."""
+    """The running lab, on its own ports; `env` selects it for docker commands."""
 
     env: dict[str, str]
     services: dict[str, str]
@@ -70,16 +70,16 @@ class Stack:
         return f"http://127.0.0.1:{self.env[f'{service.upper()}_PORT']}"
 
     def get(self, url: str) -> Any:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return json.load(answer)
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return json.load(response)
 
     def value(self, query: str) -> float:
-        """The one value of a query, 0 when there is none."""
-        answer = self.get(f"{self.url('prometheus')}/api/v1/query?query={quote(query)}")
-        return sum(float(each["value"][1]) for each in answer["data"]["result"])
+        """The value of a query, 0 without a sample."""
+        response = self.get(f"{self.url('prometheus')}/api/v1/query?query={quote(query)}")
+        return sum(float(each["value"][1]) for each in response["data"]["result"])
 
     def pages(self) -> list[dict[str, str]]:
-        """The labels of every page that has arrived."""
+        """The labels of every received page."""
         lines = self.compose("exec", "-T", "webhook", "cat", "/var/lib/vllm-slo/pages.jsonl").splitlines()
         arrived = [json.loads(line) for line in lines]
         return [each["labels"] for each in arrived if each["receiver"] == "page" and each["status"] == "firing"]
@@ -119,7 +119,7 @@ def stack() -> Iterator[Stack]:
         pytest.skip(f"not available: {', '.join(needed)}")
     lab = Stack(env, services, absent)
     clear = ("compose", "down", "--volumes", "--remove-orphans", "--timeout", "10")
-    docker(*clear, within=120, env=env)  # the rest of a killed run would count in this one
+    docker(*clear, within=120, env=env)  # removes the volumes of a killed run
     try:
         lab.compose("build", within=600)
         started = [name for name in services if services[name] not in absent and name != "rules"]
@@ -132,16 +132,16 @@ def stack() -> Iterator[Stack]:
         docker(*clear, within=120, env=env)
 
 
-def test_every_service_is_healthy_and_the_rules_were_made(stack: Stack) -> None:
+def test_every_service_is_healthy_and_the_rules_were_rendered(stack: Stack) -> None:
     daemons = [name for name, image in stack.services.items() if image not in stack.absent and name != "rules"]
     assert stack.states() == {**dict.fromkeys(daemons, "running healthy"), "rules": "exited"}
 
 
-def test_the_relay_answers_on_loopback(stack: Stack) -> None:
+def test_the_relay_responds_on_loopback(stack: Stack) -> None:
     assert stack.get(f"{stack.url('relay')}/v1/models")["data"]
 
 
-def test_the_engine_can_be_reached_neither_from_here_nor_past_the_sidecar(stack: Stack) -> None:
+def test_only_the_sidecar_can_connect_to_the_engine(stack: Stack) -> None:
     container = stack.compose("ps", "--quiet", "simulator").strip()
     assert not json.loads(docker("inspect", "--format", "{{json .HostConfig.PortBindings}}", container).stdout)
     reach = "import socket; socket.create_connection(('simulator', 8000), 3)"
@@ -176,18 +176,18 @@ def test_grafana_shows_the_dashboard(stack: Stack) -> None:
     assert uids == {json.loads(path.read_text())["uid"] for path in (ROOT / "dashboards/generated").glob("*.json")}
 
 
-def test_load_started_on_locusts_page_moves_goodput(stack: Stack) -> None:
+def test_load_started_in_locusts_web_ui_changes_goodput(stack: Stack) -> None:
     with urllib.request.urlopen(stack.url("locust"), timeout=10) as page:
         assert b"locust" in page.read().lower()
     start = urllib.request.Request(f"{stack.url('locust')}/swarm", data=b"user_count=1&spawn_rate=1")
-    with urllib.request.urlopen(start, timeout=10) as answer:
-        assert json.load(answer)["success"]
+    with urllib.request.urlopen(start, timeout=10) as response:
+        assert json.load(response)["success"]
     assert wait_until(lambda: stack.value(f"sum({GOODPUT_REQUESTS.name})") > 10, seconds=60)
     assert stack.value(f"sum({GOODPUT_EVENTS.name})") >= stack.value(f"sum({GOODPUT_REQUESTS.name})")
     assert stack.get(f"{stack.url('locust')}/stats/requests")["state"] == "running"
 
 
-def test_a_dead_engine_burns_the_budget_and_both_pages_arrive(stack: Stack) -> None:
+def test_a_stopped_engine_burns_the_error_budget_and_both_pages_arrive(stack: Stack) -> None:
     stack.compose("stop", "simulator")
     assert wait_until(lambda: stack.value(ENGINE_UP.name) == 0, seconds=20)
 
@@ -198,7 +198,7 @@ def test_a_dead_engine_burns_the_budget_and_both_pages_arrive(stack: Stack) -> N
     assert wait_until(lambda: wanted <= arrived(), seconds=120), arrived()
 
 
-def test_it_recovers_by_itself_when_the_engine_is_back(stack: Stack) -> None:
+def test_it_recovers_when_the_engine_restarts(stack: Stack) -> None:
     before = stack.value(f"sum({GOODPUT_REQUESTS.name})")
     stack.compose("start", "simulator")
     assert wait_until(lambda: stack.value(ENGINE_UP.name) == 1, seconds=60)

@@ -15,7 +15,7 @@ def seeded(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311 - no secret
 
 
-def test_every_piece_is_one_token_and_stands_in_json_as_it_is() -> None:
+def test_every_piece_is_one_token_and_needs_no_escaping_in_json() -> None:
     for piece in PIECES:
         assert len(encode(piece.decode())) == 1
         assert json.dumps(piece.decode()) == f'"{piece.decode()}"'
@@ -29,7 +29,7 @@ def test_a_completion_sent_back_as_a_message_gives_its_own_tokens_again(seed: in
 
 
 @given(st.integers(0), st.integers(1, 500), st.integers(0, 50))
-def test_a_completion_is_as_long_as_asked_or_stops_earlier(seed: int, limit: int, least: int) -> None:
+def test_a_completion_has_the_requested_length_or_stops_earlier(seed: int, limit: int, least: int) -> None:
     full = draw_completion(seeded(seed), max_tokens=limit, min_tokens=least, ignore_eos=True)
     assert (full.length, full.finish) == (limit, FinishReason.LENGTH)
     free = draw_completion(seeded(seed), max_tokens=limit, min_tokens=least, ignore_eos=False)

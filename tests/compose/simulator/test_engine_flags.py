@@ -1,4 +1,4 @@
-"""The flags, what is refused, and what a fingerprint shows."""
+"""The engine flags, rejected changes, and the fingerprint."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ def test_a_change_leaves_the_rest_as_it_was() -> None:
     assert apply_changes(DEFAULT, {"enable_prefix_caching": False}) == replace(DEFAULT, enable_prefix_caching=False)
 
 
-def test_a_switch_may_come_as_a_word_from_the_environment() -> None:
+def test_a_switch_may_be_a_text_from_the_environment() -> None:
     assert apply_changes(DEFAULT, {"enable_prefix_caching": "False"}) == replace(DEFAULT, enable_prefix_caching=False)
 
 
@@ -24,59 +24,47 @@ def test_a_switch_may_come_as_a_word_from_the_environment() -> None:
     [
         pytest.param(
             {"enable_prefix_cashing": True, "max_num_seqs": 0, "block_size": True},
-            [
-                "enable_prefix_cashing: no such setting; did you mean enable_prefix_caching",
-                "max_num_seqs: 0 is not a whole number from 1",
-                "block_size: True is not a whole number from 1",
-            ],
+            "enable_prefix_cashing: unknown setting; did you mean 'enable_prefix_caching'?\n"
+            "max_num_seqs: 0 is not a whole number from 1\n"
+            "block_size: True is not a whole number from 1",
             id="all mistakes at once",
         ),
         pytest.param(
             {"zzz": 1},
-            [
-                (
-                    "zzz: no such setting; there are max_num_seqs, max_num_batched_tokens, num_gpu_blocks, block_size, "
-                    "max_model_len, enable_prefix_caching, enable_chunked_prefill, seed"
-                )
-            ],
+            "zzz: unknown setting; known: max_num_seqs, max_num_batched_tokens, num_gpu_blocks, block_size, "
+            "max_model_len, enable_prefix_caching, enable_chunked_prefill, seed",
             id="nothing is near",
         ),
-        pytest.param({"enable_chunked_prefill": 1}, ["enable_chunked_prefill: 1 is not true or false"], id="no switch"),
-        pytest.param({"seed": -1}, ["seed: -1 is not a whole number from 0"], id="negative seed"),
+        pytest.param(
+            {"enable_chunked_prefill": 1}, "enable_chunked_prefill: 1 is not true or false", id="not a boolean"
+        ),
+        pytest.param({"seed": -1}, "seed: -1 is not a whole number from 0", id="negative seed"),
         pytest.param(
             {"num_gpu_blocks": 512},
-            [
-                (
-                    "num_gpu_blocks: 512 blocks of 16 tokens hold less than one request of max_model_len 8192; take at "
-                    "least 513 blocks, or a max_model_len of 8176 at most"
-                )
-            ],
+            "num_gpu_blocks: 512 blocks of 16 tokens are too few for one request of max_model_len 8192; use 513 blocks "
+            "or more, or a max_model_len of 8176 or less",
             id="a request could never fit",
         ),
         pytest.param(
             {"enable_chunked_prefill": False},
-            [
-                (
-                    "max_num_batched_tokens: without chunked prefill a prompt must fit one step, so 2048 must be at "
-                    "least max_model_len 8192"
-                )
-            ],
+            "max_num_batched_tokens: 2048 is less than max_model_len 8192, so without chunked prefill a long prompt "
+            "would never be scheduled",
             id="a prompt could never be computed",
         ),
         pytest.param(
             {"max_num_batched_tokens": 64},
-            ["max_num_batched_tokens: 64 is less than max_num_seqs 128, so a full batch could not decode in one step"],
+            "max_num_batched_tokens: 64 is less than max_num_seqs 128, so a full batch cannot decode in one step",
             id="a batch could not decode",
         ),
-        pytest.param([1], ["settings come as an object of names and values, not as [1]"], id="no object"),
+        pytest.param([1], "expected an object of settings, found [1]", id="not an object"),
     ],
 )
-def test_what_vllm_would_refuse_is_refused_with_every_mistake(changes: Any, mistakes: list[str]) -> None:
+def test_what_vllm_would_reject_is_rejected_with_every_mistake(changes: Any, mistakes: str) -> None:
     with pytest.raises(EngineFlagsError) as refusal:
         apply_changes(DEFAULT, changes)
-    assert refusal.value.mistakes == mistakes
+    assert "\n".join(refusal.value.mistakes) == mistakes
 
 
-def test_a_fingerprint_shows_the_batch_but_not_prefix_caching_as_that_of_vllm() -> None:
+def test_as_in_vllm_a_fingerprint_depends_on_the_batch_but_not_on_prefix_caching() -> None:
     assert DEFAULT.fingerprint() != replace(DEFAULT, max_num_seqs=64).fingerprint()
     assert DEFAULT.fingerprint() == replace(DEFAULT, enable_prefix_caching=False).fingerprint()

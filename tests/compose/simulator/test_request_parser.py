@@ -1,4 +1,4 @@
-"""Request bodies: what is accepted, and the messages of refusals."""
+"""Request bodies: accepted forms, and the messages of rejections."""
 
 import random
 from typing import Any
@@ -19,7 +19,7 @@ def parsed(body: Any, endpoint: Endpoint = Endpoint.CHAT) -> CompletionRequest:
     return parse_request(endpoint, body, model="tiny", max_model_len=2048, rng=seeded(0))
 
 
-def test_a_chat_without_max_tokens_may_go_on_to_the_models_length() -> None:
+def test_a_chat_without_max_tokens_is_limited_by_the_context_length() -> None:
     request = parsed(HELLO | {"ignore_eos": True})
     assert len(request.prompt) + request.completion.length == 2048
     assert request.completion.finish is FinishReason.LENGTH
@@ -29,7 +29,7 @@ def test_a_completion_without_max_tokens_gets_sixteen() -> None:
     assert parsed({"prompt": "hello"}, Endpoint.COMPLETIONS).max_tokens == 16
 
 
-def test_max_completion_tokens_goes_before_max_tokens() -> None:
+def test_max_completion_tokens_overrides_max_tokens() -> None:
     assert parsed(HELLO | {"max_tokens": 5, "max_completion_tokens": 7}).max_tokens == 7
 
 
@@ -76,9 +76,9 @@ def test_a_seed_in_the_body_gives_the_same_completion_each_time() -> None:
             "This model's maximum context length is 2048 tokens. However, you requested 100 output tokens and your "
             "prompt contains at least 2009 input tokens, for a total of at least 2109 tokens. Please reduce the length "
             "of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=2009)",
-            id="prompt and answer too long",
+            id="prompt and completion too long",
         ),
-        pytest.param([], None, "the request body must be a JSON object", id="no object"),
+        pytest.param([], None, "the request body must be a JSON object", id="not an object"),
         pytest.param({}, "messages", "messages must be a list of at least one message", id="no messages"),
         pytest.param(
             {"messages": ["hi"]}, "messages", "each of messages must be an object with a role", id="no message"
@@ -89,13 +89,13 @@ def test_a_seed_in_the_body_gives_the_same_completion_each_time() -> None:
             "the content of a message must be a string or a list of parts",
             id="no content",
         ),
-        pytest.param(
-            HELLO | {"n": 2}, "n", "the simulator gives one choice a request, so n must be 1", id="two choices"
-        ),
+        pytest.param(HELLO | {"n": 2}, "n", "the simulator supports n=1 only", id="two choices"),
         pytest.param(
             HELLO | {"max_tokens": 0}, "max_tokens", "max_tokens must be a whole number from 1, not 0", id="no tokens"
         ),
-        pytest.param(HELLO | {"stream": "yes"}, "stream", "stream must be true or false, not 'yes'", id="no switch"),
+        pytest.param(
+            HELLO | {"stream": "yes"}, "stream", "stream must be true or false, not 'yes'", id="not a boolean"
+        ),
         pytest.param(
             HELLO | {"stream_options": {"include_usage": True}},
             "stream_options",
@@ -106,7 +106,7 @@ def test_a_seed_in_the_body_gives_the_same_completion_each_time() -> None:
             HELLO | {"stream": True, "stream_options": 1},
             "stream_options",
             "stream_options must be an object",
-            id="stream options that are none",
+            id="invalid stream options",
         ),
     ],
 )
@@ -120,20 +120,15 @@ def test_a_bad_request_is_refused(body: Any, param: str | None, message: str) ->
 def test_an_unknown_model_is_not_found() -> None:
     with pytest.raises(RequestError) as refusal:
         parsed(HELLO | {"model": "nope"})
-    assert refusal.value.body == {
-        "error": {
-            "message": "The model `nope` does not exist. Valid aliases: tiny.",
-            "type": "NotFoundError",
-            "param": "model",
-            "code": 404,
-        }
-    }
+    message = "The model `nope` does not exist. Valid aliases: tiny."
+    error = {"message": message, "type": "NotFoundError", "param": "model", "code": 404}
+    assert refusal.value.body == {"error": error}
 
 
 @pytest.mark.parametrize("prompt", [None, "", [], ["a", "b"], [1, "a"], [-1]])
-def test_a_prompt_that_is_none_is_refused(prompt: Any) -> None:
+def test_an_invalid_prompt_is_rejected(prompt: Any) -> None:
     with pytest.raises(RequestError) as refusal:
         parsed({"prompt": prompt}, Endpoint.COMPLETIONS)
     assert str(refusal.value) == (
-        "prompt must be one string or one list of token ids, and not empty; the simulator takes no batches"
+        "prompt must be a non-empty string or list of token ids; the simulator does not support batches"
     )

