@@ -1,4 +1,4 @@
-"""Errors of the user's making: the command line prints their text and exits with 2, without a traceback."""
+"""User errors: the command line prints their text and exits with 2, without a traceback."""
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
@@ -8,18 +8,18 @@ _T = TypeVar("_T")
 
 
 class UsageError(Exception):
-    """A wrong flag, file or environment: the command line prints the text and exits with 2."""
+    """An invalid flag, file or environment variable."""
 
 
 class InvalidValueError(ArgumentTypeError, ValueError):
-    """A text that is no value of its type; argparse shows the message of an `ArgumentTypeError` unchanged."""
+    """A text that is not a valid value; argparse shows the message of an `ArgumentTypeError` unchanged."""
 
 
 def parse_flag(flag: str, text: str, parse: Callable[[str], _T]) -> _T:
-    """The value of a flag.
+    """Parse the value of a flag.
 
     Raises:
-        UsageError: `parse` raises InvalidValueError; the message begins with the flag.
+        UsageError: the text is invalid; the message starts with the flag.
     """
     try:
         return parse(text)
@@ -28,5 +28,5 @@ def parse_flag(flag: str, text: str, parse: Callable[[str], _T]) -> _T:
 
 
 def system_reason(error: OSError) -> str:
-    """The operating system's reason, to be part of a message."""
+    """The operating system's reason, for use in a message."""
     return (error.strerror or str(error)).lower()

@@ -133,7 +133,7 @@ def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, caps
         ),
         pytest.param(
             ["--for", "5"],
-            "vllm-slo: --for: '5' is no duration; write a number with a unit, such as 30s or 5m\n",
+            "vllm-slo: --for: '5' is not a valid duration; write a number with a unit, such as 30s or 5m\n",
             id="no unit",
         ),
     ],

@@ -75,4 +75,4 @@ def test_a_wrong_address_is_refused(tmp_path: Path) -> None:
         command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True, check=False, timeout=HANG
     )
     assert run.returncode == 2
-    assert run.stderr == ("webhook: --listen: 'here' is no address; write HOST:PORT, such as 127.0.0.1:8001\n")
+    assert run.stderr == ("webhook: --listen: 'here' is not a valid address; write HOST:PORT, such as 127.0.0.1:8001\n")

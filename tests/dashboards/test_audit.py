@@ -171,7 +171,7 @@ def test_an_excused_empty_query_says_why_and_fails_only_with_strict(
     [
         pytest.param(400, {"status": "error", "error": "parse error"}, "failed: parse error", id="a refused query"),
         pytest.param(502, b"<html>", "failed: HTTP 502 Bad Gateway", id="a proxy's own page"),
-        pytest.param(200, b"<html>", "failed: the answer is not that of a Prometheus", id="another server"),
+        pytest.param(200, b"<html>", "failed: the response is not from Prometheus", id="another server"),
     ],
 )
 @pytest.mark.usefixtures("wide")
@@ -196,7 +196,7 @@ def test_a_prometheus_that_does_not_answer_is_one_message(capsys: pytest.Capture
         assert run(url) == 2
     assert capsys.readouterr().err == (
         f"vllm-slo: cannot reach Prometheus at {url}: connection refused; "
-        "give the address of its web page to --prometheus, such as http://127.0.0.1:9090\n"
+        "set --prometheus to its address, such as http://127.0.0.1:9090\n"
     )
 
 
@@ -210,7 +210,7 @@ def test_a_prometheus_that_does_not_answer_is_one_message(capsys: pytest.Capture
         ),
         pytest.param(
             ["--range", "soon"],
-            "--range: 'soon' is no duration; write a number with a unit, such as 15m",
+            "--range: 'soon' is not a valid duration; write a number with a unit, such as 15m",
             id="no duration",
         ),
         pytest.param(

@@ -23,7 +23,7 @@ def test_an_address_without_host_means_every_interface() -> None:
 def test_other_texts_are_no_address(text: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
         parse_address(text, "127.0.0.1:9465")
-    assert str(refused.value) == f"{text!r} is no address; write HOST:PORT, such as 127.0.0.1:9465"
+    assert str(refused.value) == f"{text!r} is not a valid address; write HOST:PORT, such as 127.0.0.1:9465"
 
 
 def test_an_address_without_host_is_refused_where_one_is_needed() -> None:

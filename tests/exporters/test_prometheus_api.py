@@ -73,12 +73,12 @@ def test_warnings_are_logged(serve: Serve, caplog: pytest.LogCaptureFixture) -> 
     [
         pytest.param(400, {"status": "error", "error": "parse error"}, "parse error", id="a refused query"),
         pytest.param(502, b"<html>", "HTTP 502 Bad Gateway", id="a proxy's own page"),
-        pytest.param(200, b"<html>", "the answer is not that of a Prometheus", id="another server"),
-        pytest.param(200, [], "the answer is not that of a Prometheus", id="other JSON"),
+        pytest.param(200, b"<html>", "the response is not from Prometheus", id="another server"),
+        pytest.param(200, [], "the response is not from Prometheus", id="other JSON"),
         pytest.param(
             200,
             {"data": {"resultType": "scalar", "result": [1, "1"]}},
-            "the answer is not that of a Prometheus",
+            "the response is not from Prometheus",
             id="a scalar where a vector is wanted",
         ),
     ],
@@ -93,7 +93,7 @@ def test_a_failed_query_has_a_reason(serve: Serve, status: int, body: Any, reaso
 def test_a_server_that_is_silent_is_given_up_after_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts, nobody responds
         prometheus = Prometheus(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.05)
-        with pytest.raises(QueryError, match=r"^no answer within 0\.05 s$"):
+        with pytest.raises(QueryError, match=r"^no response within 0\.05 s$"):
             prometheus.query("up")
 
 
@@ -107,7 +107,7 @@ def test_an_address_where_nothing_listens_is_a_usage_error() -> None:
     assert failed.value.reason == "connection refused"
     assert str(failed.value) == (
         f"cannot reach Prometheus at {url}: connection refused; "
-        "give the address of its web page to --prometheus, such as http://127.0.0.1:9090"
+        "set --prometheus to its address, such as http://127.0.0.1:9090"
     )
 
 

@@ -32,7 +32,7 @@ def test_a_duration_is_a_sum_of_numbers_with_units(text: str, seconds: float) ->
 def test_other_texts_are_no_duration(text: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
         parse_duration(text, "15m")
-    assert str(refused.value) == f"{text!r} is no duration; write a number with a unit, such as 15m"
+    assert str(refused.value) == f"{text!r} is not a valid duration; write a number with a unit, such as 15m"
 
 
 def test_zero_is_a_duration_where_it_is_allowed() -> None:
@@ -48,7 +48,10 @@ def test_a_size_is_a_count_of_bytes(text: str, size: int) -> None:
 def test_other_texts_are_no_size(text: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
         parse_size(text)
-    assert str(refused.value) == f"{text!r} is no size; write bytes or a number with a unit, such as 64KiB or 256MiB"
+    assert (
+        str(refused.value)
+        == f"{text!r} is not a valid size; write bytes or a number with a unit, such as 64KiB or 256MiB"
+    )
 
 
 @pytest.mark.parametrize("value, text", [(5.0, "5"), (0.25, "0.25"), (1_000_000.0, "1000000"), (1e-3, "0.001")])

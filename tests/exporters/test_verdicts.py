@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exporters.signals import Outcome, Verdict
 from exporters.slos import Measure, Rejected, Slo, Unary
-from exporters.verdicts import Ending, Judge, Story, charges, goodput, judge_story, outcome_of_status
+from exporters.verdicts import EndedRequest, Ending, Judge, applicable_slos, goodput, judge_request, outcome_of_status
 
 FIRST_TOKEN_TIMEOUT = 60.0
 MAX_TOKENS = 41  # 40 gaps, of which two may be late
@@ -123,9 +123,9 @@ ROWS = [
 
 def request(
     moment: Moment, outcome: Outcome, *, stream: bool = True, n: int = 1, max_tokens: int = MAX_TOKENS
-) -> Story:
+) -> EndedRequest:
     first = moment.first_token
-    return Story(
+    return EndedRequest(
         stream=stream,
         n=n,
         max_tokens=max_tokens,
@@ -143,8 +143,8 @@ def request(
     )
 
 
-def verdict(what: Slo, of: Story) -> Verdict | None:
-    return judge_story([what], FIRST_TOKEN_TIMEOUT, of).get(what.name)
+def verdict(what: Slo, of: EndedRequest) -> Verdict | None:
+    return judge_request([what], FIRST_TOKEN_TIMEOUT, of).get(what.name)
 
 
 def test_the_table_holds_every_outcome_moment_and_signal() -> None:
@@ -197,7 +197,7 @@ def test_one_token_of_many_allowed_has_no_time_between_tokens(measure: Measure) 
 @pytest.mark.parametrize("measure", [Measure.QUEUE, Measure.PREFILL, Measure.DECODE])
 def test_an_engine_time_that_is_not_known_makes_no_event(measure: Measure) -> None:
     decided = request(MOMENTS["streaming well"], Outcome.OK)
-    unknown = Story(stream=True, ending=Ending(at=2, outcome=Outcome.OK), first_token=1, gaps=decided.gaps)
+    unknown = EndedRequest(stream=True, ending=Ending(at=2, outcome=Outcome.OK), first_token=1, gaps=decided.gaps)
     assert verdict(slo(measure), unknown) is None
 
 
@@ -214,7 +214,7 @@ def test_the_threshold_itself_is_still_good() -> None:
 def live_judge(*measures: Measure) -> Judge:
     slos = [replace(slo(measure), name=measure) for measure in measures]
     return Judge(
-        charges(slos, stream=True, several=True),
+        applicable_slos(slos, stream=True, several=True),
         zero=100.0,
         first_token_timeout=FIRST_TOKEN_TIMEOUT,
         max_tokens=MAX_TOKENS,
@@ -224,10 +224,10 @@ def live_judge(*measures: Measure) -> Judge:
 def test_a_hung_engine_burns_budget_while_it_hangs() -> None:
     judge = live_judge(Measure.TTFT, Measure.AVAILABILITY, Measure.ITL_P95)
     assert judge.deadline() == 105.0
-    assert judge.clock(105.0) == []
-    assert judge.clock(105.001) == [("ttft", Verdict.BAD)]
+    assert judge.check_deadlines(105.0) == []
+    assert judge.check_deadlines(105.001) == [("ttft", Verdict.BAD)]
     assert judge.deadline() == 160.0
-    assert sorted(judge.clock(160.001)) == [("availability", Verdict.BAD), ("itl_p95", Verdict.BAD)]
+    assert sorted(judge.check_deadlines(160.001)) == [("availability", Verdict.BAD), ("itl_p95", Verdict.BAD)]
     assert judge.deadline() is None
 
 
@@ -260,7 +260,7 @@ def test_a_verdict_falls_once_and_an_early_one_is_what_the_whole_story_gives(
     at = 100 + first
     for number, gap in enumerate(gaps, 1):
         at += gap
-        verdicts += judge.clock(at)
+        verdicts += judge.check_deadlines(at)
         if gap > judge.late_gap or at > judge.late_after:  # as the relay does: other chunks decide nothing
             verdicts += judge.chunk(at, gap, number)
     tokens = 1 + len(gaps)

@@ -3,7 +3,7 @@
 import itertools
 
 from exporters.relay.meter import Meter
-from exporters.verdicts import Judge, charges
+from exporters.verdicts import Judge, applicable_slos
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
@@ -14,7 +14,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 def stream_meter(*, strips_usage: bool = False) -> Meter:
     """A meter that no SLO judges, with time zero at 0."""
-    judge = Judge(charges([], stream=True, several=True), zero=0, first_token_timeout=60)
+    judge = Judge(applicable_slos([], stream=True, several=True), zero=0, first_token_timeout=60)
     return Meter(
         judge, zero=0, one_choice=True, gap_bounds=(1.0,), strips_usage=strips_usage, on_verdicts=lambda _: None
     )

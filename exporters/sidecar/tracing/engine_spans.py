@@ -1,4 +1,4 @@
-"""Parses an OTLP message of the engine: separates its `llm_request` spans from all others."""
+"""Parses OTLP messages of the engine: separates `llm_request` spans from other spans."""
 
 import math
 import zlib
@@ -9,24 +9,24 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
 MESSAGE_BYTES = 1024 * 1024
-"""The largest message, decompressed: three full batches of vLLM's (512 spans). Parsing the worst takes 0.1 s."""
+"""Maximum decompressed size: three full batches of vLLM (512 spans). Parsing takes 0.1 s at worst."""
 
 MESSAGE_SPANS = 20_000
-"""An empty span takes two bytes of a message and several microseconds of ours."""
+"""Maximum number of spans: an empty span takes two bytes, but several microseconds to parse."""
 
 REQUEST_SPAN = "llm_request"
 _QUEUE = "gen_ai.latency.time_in_queue"
-_PREFILL = "gen_ai.latency.time_in_model_prefill"  # from scheduled to first token, as the body's metrics have it
+_PREFILL = "gen_ai.latency.time_in_model_prefill"  # scheduling to first token, as in `metrics` of the response body
 _DECODE = "gen_ai.latency.time_in_model_decode"
 
 
 class RefusedError(Exception):
-    """The message is refused; the text is the reason as the series names it."""
+    """The message is rejected; the text is the label value of the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanTimes:
-    """The times of one request in the engine, in seconds; vLLM before 0.10 sends the queue time alone."""
+    """The engine times of one request in seconds; vLLM before 0.10 sends only the queue time."""
 
     queue: float | None
     prefill: float | None
@@ -39,7 +39,7 @@ class SpanTimes:
 
 @dataclass(frozen=True, slots=True)
 class EngineSpan:
-    """The engine's span of one request; `parent` is our span in hex, `message` an OTLP message of it alone."""
+    """The engine span of a request; `parent` is the sidecar's span in hex, `message` an OTLP message with this span."""
 
     parent: str
     times: SpanTimes
@@ -48,7 +48,7 @@ class EngineSpan:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One OTLP message in parts; messages appended to each other are one message again."""
+    """The parts of an OTLP message; concatenated messages form one message."""
 
     engine_spans: list[EngineSpan]
     other_spans: bytes
@@ -59,7 +59,7 @@ def decompress(data: bytes) -> bytes:
     """Decompress a gzipped message.
 
     Raises:
-        RefusedError: it is not gzip, or is larger than a message may be.
+        RefusedError: the data is not gzip, or the message is too large.
     """
     decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
@@ -74,10 +74,10 @@ def decompress(data: bytes) -> bytes:
 
 
 def parse_message(data: bytes, *, with_spans: bool) -> Message:
-    """Parse a message; without `with_spans` the spans themselves are left out, as nothing forwards them.
+    """Parse a message; without `with_spans` the spans are omitted, because nothing forwards them.
 
     Raises:
-        RefusedError: it is no OTLP message, or has too many spans.
+        RefusedError: the data is not an OTLP message, or is too large.
     """
     if len(data) > MESSAGE_BYTES:
         raise RefusedError("too_large")

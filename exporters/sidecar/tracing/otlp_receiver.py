@@ -1,4 +1,4 @@
-"""Receives OTLP over gRPC and HTTP/protobuf: limits first, parsing in a thread, so that it delays nothing else."""
+"""Receives OTLP over gRPC and HTTP/protobuf, with limits; parses in a thread to avoid delays of the event loop."""
 
 import asyncio
 import contextlib
@@ -25,11 +25,11 @@ from exporters.sidecar.tracing.engine_spans import (
 )
 
 MAX_CONCURRENT = 8
-"""Messages in progress; one more is refused as busy, and its sender retries."""
+"""Limit of messages in progress; further messages are rejected as busy, and their senders retry."""
 
 READ_TIMEOUT = 10.0
 SPANS_PER_TURN = 500
-"""Spans joined before the event loop runs other work."""
+"""Spans joined before the event loop runs other tasks."""
 
 SERVICE, METHOD = "opentelemetry.proto.collector.trace.v1.TraceService", "Export"
 PROTOBUF = "application/x-protobuf"
@@ -48,7 +48,7 @@ Closer = Callable[[], Awaitable[None]]
 
 
 class OtlpReceiver:
-    """Parses messages one at a time; passes each engine span to `on_engine_span`, all others to `forward`."""
+    """Parses messages one at a time; passes engine spans to `on_engine_span` and other spans to `forward`."""
 
     def __init__(
         self, on_engine_span: Callable[[EngineSpan], None], forward: Callable[[bytes, int], None] | None = None
@@ -61,10 +61,10 @@ class OtlpReceiver:
         self._refused = dict.fromkeys(REASONS, 0)
 
     async def listen(self, receivers: Iterable[Receiver]) -> None:
-        """Listen at all of them.
+        """Listen on all receivers.
 
         Raises:
-            UsageError: one is in use; it was free when the sidecar started.
+            UsageError: an address is in use, although it was free when the sidecar started.
         """
         for receiver in receivers:
             try:
@@ -77,7 +77,7 @@ class OtlpReceiver:
     async def _listen_http(self, receiver: Receiver) -> None:
         app = web.Application(client_max_size=MESSAGE_BYTES)
         app.add_routes([web.post(TRACES_PATH, self.http)])
-        # Decompressed by us, because we stop where it becomes too large.
+        # The receiver decompresses itself, so that it can stop at the size limit.
         runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=1.0)
         await runner.setup()
         self._closers.append(runner.cleanup)
@@ -87,7 +87,7 @@ class OtlpReceiver:
         options = [
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ("grpc.max_concurrent_streams", MAX_CONCURRENT),
-            ("grpc.so_reuseport", 0),  # else a second sidecar would get half of the spans
+            ("grpc.so_reuseport", 0),  # else a second sidecar could receive half of the spans
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=2 * MAX_CONCURRENT)
         handler = grpc.stream_unary_rpc_method_handler(self.grpc)
@@ -102,7 +102,7 @@ class OtlpReceiver:
         self._parser_thread.shutdown(wait=False, cancel_futures=True)
 
     async def http(self, request: web.Request) -> web.Response:
-        """One message by HTTP/protobuf."""
+        """Handle an HTTP/protobuf message."""
         try:
             with self._slot():
                 data = await _http_message(request)
@@ -112,7 +112,7 @@ class OtlpReceiver:
         return web.Response(content_type=PROTOBUF)
 
     async def grpc(self, _: object, context: Any) -> bytes:
-        """One message by gRPC, as a stream of one: so it is not read before it has a slot."""
+        """Handle a gRPC message, declared as a stream so that it is not read before it has a slot."""
         try:
             with self._slot():
                 await self._process(await _grpc_message(context), compressed=False)
@@ -126,10 +126,10 @@ class OtlpReceiver:
 
     @contextlib.contextmanager
     def _slot(self) -> Iterator[None]:
-        """One of MAX_CONCURRENT slots. A refusal within is counted.
+        """Take one of MAX_CONCURRENT slots, and count a rejection.
 
         Raises:
-            RefusedError: no slot is free, or the message is refused.
+            RefusedError: no slot is free, or the message is rejected.
         """
         if self._in_progress == MAX_CONCURRENT:
             self._refused[BUSY] += 1
@@ -178,6 +178,6 @@ async def _grpc_message(context: Any) -> bytes:
             data = await context.read()
     except TimeoutError as error:
         raise RefusedError(CUT_OFF) from error
-    if not isinstance(data, bytes):  # gRPC itself has refused it
+    if not isinstance(data, bytes):  # gRPC has rejected it
         raise RefusedError(TOO_LARGE)
     return data

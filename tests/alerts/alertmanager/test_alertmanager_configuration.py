@@ -190,7 +190,7 @@ PAGERDUTY_KEY = (
             [*WEBHOOKS, "--route", "siso", "--route", f"class=sis:page:{HOOK}", "--route", f"tenant=a:page:{HOOK}"],
             [
                 "--route: 'siso' is no WHOSE:SEVERITY:KIND=TARGET, such as class=NAME:page:slack=#CHANNEL",
-                "--route: no class is called 'sis'; did you mean 'siso'?",
+                "--route: 'sis' is not a class of this file; did you mean 'siso'?",
                 "--route: no alert names a tenant; write alerting: {per_tenant: true} in the SLO file",
             ],
             id="routes of nobody",
@@ -199,8 +199,8 @@ PAGERDUTY_KEY = (
             [*WEBHOOKS, "--group-wait", "5", "--repeat-pages", "0s", "--keep-apart", "a-b", "--heartbeat", "ping"],
             [
                 "--heartbeat: 'ping' is no URL of a webhook; write http://HOST/PATH, or @FILE where it is a secret",
-                "--group-wait: '5' is no duration; write a number with a unit, such as 30s or 5m",
-                "--repeat-pages: '0s' is no duration; write a number with a unit, such as 30s or 5m",
+                "--group-wait: '5' is not a valid duration; write a number with a unit, such as 30s or 5m",
+                "--repeat-pages: '0s' is not a valid duration; write a number with a unit, such as 30s or 5m",
                 "--keep-apart: 'a-b' is no name of a label; use letters, digits and _",
             ],
             id="times and labels",

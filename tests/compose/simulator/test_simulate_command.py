@@ -40,7 +40,7 @@ def test_flags_override_the_preset() -> None:
     [
         pytest.param(
             "--listen nowhere",
-            "--listen: 'nowhere' is no address; write HOST:PORT, such as 127.0.0.1:8000",
+            "--listen: 'nowhere' is not a valid address; write HOST:PORT, such as 127.0.0.1:8000",
             id="listen",
         ),
         pytest.param(

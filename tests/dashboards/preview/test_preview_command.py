@@ -76,12 +76,12 @@ def test_a_browser_that_does_not_start_is_one_message(
         ),
         pytest.param(
             ["--serve", "3001"],
-            "--serve: '3001' is no address; write HOST:PORT, such as 127.0.0.1:3001",
+            "--serve: '3001' is not a valid address; write HOST:PORT, such as 127.0.0.1:3001",
             id="no address",
         ),
         pytest.param(
             ["--refresh", "soon"],
-            "--refresh: 'soon' is no duration; write a number with a unit, such as 15m",
+            "--refresh: 'soon' is not a valid duration; write a number with a unit, such as 15m",
             id="no duration",
         ),
         pytest.param(
@@ -118,5 +118,5 @@ def test_a_prometheus_that_does_not_answer_is_one_message(folder: Path, capsys: 
     assert run("http://127.0.0.1:9", folder) == 2
     assert capsys.readouterr().err == (
         "vllm-slo: cannot reach Prometheus at http://127.0.0.1:9: connection refused; "
-        "give the address of its web page to --prometheus, such as http://127.0.0.1:9090\n"
+        "set --prometheus to its address, such as http://127.0.0.1:9090\n"
     )

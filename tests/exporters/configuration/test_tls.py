@@ -108,7 +108,7 @@ async def test_clients_are_served_with_tls_and_one_that_leaves_is_noticed(tmp_pa
                 f"INFO supervisor: relaying 127.0.0.1:{running.port} (TLS) -> {engine.url}, "
                 f"metrics on 127.0.0.1:{running.metrics_port}/metrics"
             ),
-            "INFO supervisor: stopping: /readyz fails, open requests may finish within 30 s",
+            "INFO supervisor: stopping: /readyz fails, open requests have 30 s to finish",
         ]
 
 
@@ -131,7 +131,7 @@ async def test_sighup_shows_a_renewed_certificate_under_an_open_stream_and_keeps
             ours.issue("leaf", days=90)
             renewed_key = read(leaf.key)
             write(leaf.key, key)  # as when the renewal is half done
-            refusal = f"--tls-key: {leaf.key} is not the key of the certificate in {leaf.cert}"
+            refusal = f"--tls-key: {leaf.key} does not match the certificate in {leaf.cert}"
             await _reload(running, f"ERROR relay-0: {refusal}; keeping the old certificate")
             assert await shown(running, ours) == before
             assert (await running.samples())[EXPIRY] != enddate(leaf)
@@ -164,7 +164,7 @@ async def test_a_relay_that_is_started_again_beside_a_bad_file_says_so_until_it_
         write(leaf.key, "")
         assert running.relay is not None
         os.kill(running.relay, signal.SIGKILL)
-        missing = f"--tls-key: {leaf.key} holds no private key in PEM (-----BEGIN PRIVATE KEY-----)"
+        missing = f"--tls-key: {leaf.key} contains no PEM private key (-----BEGIN PRIVATE KEY-----)"
         await running.logs_line(f"ERROR relay-0: {missing}")
         write(leaf.key, key)
         await until(running.ready)
@@ -219,25 +219,23 @@ async def test_an_engine_whose_certificate_is_not_checked_is_reached_and_that_is
         await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
         assert await running.ask("one") == 200
         assert running.log_lines()[0] == (
-            "WARNING supervisor: --upstream-insecure: THE ENGINE'S CERTIFICATE IS NOT CHECKED; "
-            "whoever answers in its place reads all"
+            "WARNING supervisor: --upstream-insecure: THE ENGINE'S CERTIFICATE IS NOT VERIFIED; "
+            "a man in the middle can read all traffic"
         )
 
 
 ENGINE = "http://127.0.0.1:1"
-NO_CERTIFICATE = "holds no certificate in PEM (-----BEGIN CERTIFICATE-----)"
-NO_KEY = "holds no private key in PEM (-----BEGIN PRIVATE KEY-----)"
+NO_CERTIFICATE = "contains no PEM certificate (-----BEGIN CERTIFICATE-----)"
+NO_KEY = "contains no PEM private key (-----BEGIN PRIVATE KEY-----)"
 
 
 @pytest.mark.parametrize(
     "words, message",
     [
         pytest.param(
-            "--tls-cert leaf.pem", "--tls-cert: there is no key for it; add --tls-key FILE", id="a certificate alone"
+            "--tls-cert leaf.pem", "--tls-cert: needs a private key; add --tls-key FILE", id="a certificate alone"
         ),
-        pytest.param(
-            "--tls-key leaf.key", "--tls-key: there is no certificate for it; add --tls-cert FILE", id="a key alone"
-        ),
+        pytest.param("--tls-key leaf.key", "--tls-key: needs a certificate; add --tls-cert FILE", id="a key alone"),
         pytest.param(
             "--tls-cert none.pem --tls-key leaf.key",
             "--tls-cert: none.pem cannot be read: no such file or directory",
@@ -255,27 +253,27 @@ NO_KEY = "holds no private key in PEM (-----BEGIN PRIVATE KEY-----)"
         ),
         pytest.param(
             "--tls-cert leaf.pem --tls-key authority.key",
-            "--tls-key: authority.key is not the key of the certificate in leaf.pem",
+            "--tls-key: authority.key does not match the certificate in leaf.pem",
             id="the key of another",
         ),
         pytest.param(
             "--tls-cert leaf.pem --tls-key rsa.key",
-            "--tls-key: rsa.key is not the key of the certificate in leaf.pem",
+            "--tls-key: rsa.key does not match the certificate in leaf.pem",
             id="a key of another kind",
         ),
         pytest.param(
             "--tls-cert leaf.pem --tls-key locked.key",
-            "--tls-key: locked.key has a passphrase; write it without: openssl pkey -in locked.key",
+            "--tls-key: locked.key has a passphrase; remove it with: openssl pkey -in locked.key",
             id="a key with a passphrase",
         ),
         pytest.param(
             "--tls-cert half.pem --tls-key leaf.key",
-            "--tls-cert: half.pem with leaf.key cannot be used: one of them is damaged",
+            "--tls-cert: half.pem with leaf.key cannot be used: one of the files is corrupt",
             id="a damaged certificate",
         ),
         pytest.param(
             "--tls-cert version-2.pem --tls-key leaf.key",
-            "--tls-cert: version-2.pem holds an invalid certificate: 1 is not a valid X509 version",
+            "--tls-cert: version-2.pem contains an invalid certificate: 1 is not a valid X509 version",
             id="a certificate that OpenSSL accepts and RFC 5280 does not",
         ),
         pytest.param(
@@ -295,22 +293,22 @@ NO_KEY = "holds no private key in PEM (-----BEGIN PRIVATE KEY-----)"
         ),
         pytest.param(
             "--upstream https://127.0.0.1:1 --upstream-ca half.pem",
-            "--upstream-ca: half.pem cannot be used: a certificate in it is damaged",
+            "--upstream-ca: half.pem cannot be used: a certificate in it is corrupt",
             id="a damaged authority",
         ),
         pytest.param(
             "--upstream-ca authority.pem",
-            f"--upstream-ca: {ENGINE} is reached without TLS; write https:// or leave out --upstream-ca",
+            f"--upstream-ca: {ENGINE} does not use TLS; write https:// or remove --upstream-ca",
             id="an authority for nothing",
         ),
         pytest.param(
             "--upstream-insecure",
-            f"--upstream-insecure: {ENGINE} is reached without TLS; write https:// or leave out --upstream-insecure",
+            f"--upstream-insecure: {ENGINE} does not use TLS; write https:// or remove --upstream-insecure",
             id="no check of nothing",
         ),
         pytest.param(
             "--upstream https://127.0.0.1:1 --upstream-insecure --upstream-ca authority.pem",
-            "--upstream-insecure: nothing would be checked against --upstream-ca; leave out one of them",
+            "--upstream-insecure: conflicts with --upstream-ca; remove one of them",
             id="checked and not checked",
         ),
     ],
@@ -341,5 +339,5 @@ async def test_a_key_that_everybody_can_read_is_warned_of(tmp_path: Path, ours: 
     (ours.folder / "leaf.key").chmod(0o644)
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *tls_flags(leaf)) as running:
         assert running.log_lines()[0] == (
-            f"WARNING supervisor: --tls-key: every user of this machine can read {leaf.key}; chmod o-r {leaf.key}"
+            f"WARNING supervisor: --tls-key: {leaf.key} is readable by all users; run: chmod o-r {leaf.key}"
         )

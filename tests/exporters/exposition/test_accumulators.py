@@ -8,7 +8,7 @@ from prometheus_client.exposition import choose_encoder
 
 from exporters import signals
 from exporters.exposition.accumulators import Accumulator, Counter, ExemplarTrace, Families, Histogram, gauge
-from exporters.sidecar.http_api.http_server import page
+from exporters.sidecar.http_api.http_server import exposition
 from tests.support.openmetrics import whole
 
 TEXT, OPENMETRICS = "text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0"
@@ -32,7 +32,7 @@ def test_every_page_is_as_prometheus_client_writes_it(accept: str, scrapes: list
             histogram.observe(each, amount, trace)
         families: list[Metric | Accumulator] = [counter, gauge(signals.SIDECAR_BUILD, [(("1.0",), 1.0)]), histogram]
         encode, content_type = choose_encoder(accept)
-        assert page(families, accept) == (encode(Families(*whole(families))), content_type)
+        assert exposition(families, accept) == (encode(Families(*whole(families))), content_type)
 
 
 def test_a_bucket_shows_the_trace_that_ended_last_in_any_order_of_observation() -> None:
@@ -40,9 +40,9 @@ def test_a_bucket_shows_the_trace_that_ended_last_in_any_order_of_observation() 
     for at, trace_id, value in [(20.5, TRACE, 0.25), (10.0, OTHER_TRACE, 0.5), (10.0, OTHER_TRACE, 3.0)]:
         histogram.observe(("m", "c"), value, (at, trace_id))
     histogram.observe(("m", "c"), 0.75)
-    lines = page([histogram], OPENMETRICS)[0].decode().splitlines()
+    lines = exposition([histogram], OPENMETRICS)[0].decode().splitlines()
     assert [line.partition(" ")[2] for line in lines if "_bucket" in line] == [
         f'3.0 # {{trace_id="{TRACE}"}} 0.25 20.5',
         f'4.0 # {{trace_id="{OTHER_TRACE}"}} 3.0 10.0',
     ]
-    assert b"trace_id" not in page([histogram], TEXT)[0]
+    assert b"trace_id" not in exposition([histogram], TEXT)[0]

@@ -43,7 +43,7 @@ async def test_a_request_is_relayed_logged_and_counted_and_the_pages_say_so(tmp_
                 f"INFO supervisor: relaying 127.0.0.1:{running.port} -> {engine.url}, "
                 f"metrics on 127.0.0.1:{running.metrics_port}/metrics"
             ),
-            "INFO supervisor: stopping: /readyz fails, open requests may finish within 30 s",
+            "INFO supervisor: stopping: /readyz fails, open requests have 30 s to finish",
         ]
 
 
@@ -78,7 +78,7 @@ async def test_a_relay_that_is_killed_is_started_again_and_counted(tmp_path: Pat
         await until(running.ready)
         assert await running.ask("after") == 200
         await running.logs("after")
-        assert "WARNING supervisor: relay-0 ended by signal 9; starting it again" in running.log_lines()
+        assert "WARNING supervisor: relay-0 exited by signal 9; restarting it" in running.log_lines()
 
 
 async def test_sigterm_lets_an_open_stream_finish_and_keeps_new_traffic_away(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ async def test_sigterm_while_a_child_waits_for_its_restart_ends_at_once(tmp_path
         relay = running.relay
         assert relay is not None
         os.kill(relay, signal.SIGKILL)
-        await running.logs_line("WARNING supervisor: relay-0 ended by signal 9; starting it again")
+        await running.logs_line("WARNING supervisor: relay-0 exited by signal 9; restarting it")
         running.process.send_signal(signal.SIGTERM)
         assert await running.ended() == 0
 

@@ -19,7 +19,7 @@ from tests.support.sidecar_process import ROOT, Running, environment, sidecar
 from tests.support.waiting import until
 
 TOKEN = "t0ken-of-the-admin"  # noqa: S105 - of a test
-REFUSED = "vllm-slo: this page needs 'Authorization: Bearer ...' with the token of --admin-token-file\n"
+REFUSED = "vllm-slo: this endpoint needs 'Authorization: Bearer ...' with the token of --admin-token-file\n"
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
 
 
@@ -82,7 +82,7 @@ async def test_a_declared_change_is_a_series_is_listed_and_outlives_the_sidecar(
         done = await flip(
             running, token, "--set", "scheduling_policy=priority", "--set", "block_size=64", "--note", "for the night"
         )
-        says = f"{name}: block_size=64: the engine shows another value; the change counts when it shows this one\n"
+        says = f"{name}: block_size=64: pending; the engine still reports another value\n"
         assert done == (0, f"{name}: scheduling_policy=priority: changed\n{says}", "")
         samples = await running.samples()
         at = samples[f"llm_engine_config_change_timestamp_seconds{{{name},priority,unknown,scheduling_policy}}"]
@@ -155,7 +155,7 @@ async def test_the_admin_token_alone_opens_the_admin_pages_and_nothing_else(
         write(token, "two words\n")
         running.process.send_signal(signal.SIGHUP)
         refusal = AT_ADMIN.replace("TOKEN", str(token))
-        await running.logs_line(f"ERROR exporter: {refusal}; nothing of this file is used")
+        await running.logs_line(f"ERROR exporter: {refusal}; ignoring this file")
         assert (await fetch(running, "GET", "/admin/flips", ADMIN))[0] == 200
         write(token, "renewed\n")
         running.process.send_signal(signal.SIGHUP)
@@ -174,12 +174,13 @@ async def test_without_a_token_file_there_are_no_admin_pages(tmp_path: Path, eng
         assert await flip(running, token, "--set", "a=b") == (
             2,
             "",
-            f"vllm-slo: --admin: {running.pages} has no /admin/flip; start that sidecar with --admin-token-file FILE\n",
+            f"vllm-slo: --admin: {running.pages} has no /admin/flip; start the sidecar with --admin-token-file FILE\n",
         )
 
 
-NAMES = "write 1 to 100 letters, digits and _.:-, no digit first"
+NAMES = "is not a valid name; write 1 to 100 letters, digits and _.:-, no digit first"
 VALUES = "a value is 1 to 200 printable characters"
+LONG_NOTE = "--note: has 1001 characters; the limit is 1000"
 SHAPE = '; write {"set": {"NAME": "VALUE"}, "note": "TEXT"}'
 
 
@@ -197,13 +198,13 @@ async def test_a_wrong_declaration_is_refused_with_every_mistake_and_changes_not
                 {"set": {"9 lives": "x", "a": "", "b": "x" * 201, "c": "\n"}, "note": "n" * 1001, "engine": "e"}
             ),
             [
-                f"set: '9 lives' is no name; {NAMES}",
+                f"set: '9 lives' {NAMES}",
                 *(f"set: {setting}: {VALUES}" for setting in "abc"),
-                "note: 1001 characters; 1000 are kept",
-                f"engine: 'e' is none; there is {name}",
+                LONG_NOTE.removeprefix("--"),
+                f"engine: 'e' is not known; known: {name}",
             ],
         ),
-        ('{"set": {}}', ["set: nothing is declared; name at least one setting, such as scheduling_policy"]),
+        ('{"set": {}}', ["set: is empty; declare at least one setting, such as scheduling_policy=priority"]),
         (
             json.dumps({"set": {f"s{n}": "x" for n in range(101)}}),
             [f"set: {name} would have more than 100 declared settings"],
@@ -214,45 +215,45 @@ async def test_a_wrong_declaration_is_refused_with_every_mistake_and_changes_not
             status, text = await fetch(running, "POST", "/admin/flip", ADMIN, body)
             assert (status, json.loads(text)) == (400, {"errors": found})
         status, text = await fetch(running, "POST", "/admin/flip", ADMIN, " " * 70_000)
-        assert (status, json.loads(text)) == (413, {"errors": ["the body has 70000 bytes; 65536 are read"]})
+        assert (status, json.loads(text)) == (413, {"errors": ["the body has 70000 bytes; the limit is 65536"]})
         assert (await listed_changes(running))["flips"] == []
         assert await flip(running, token, "--set", "a=b", "--engine", "elsewhere:8000") == (
             2,
             "",
-            f"vllm-slo: --engine: 'elsewhere:8000' is none; there is {name}\n",
+            f"vllm-slo: --engine: 'elsewhere:8000' is not known; known: {name}\n",
         )
         other = tmp_path / "other"
         other.write_text("guess\n")
         assert await flip(running, other, "--set", "a=b") == (
             2,
             "",
-            "vllm-slo: --token-file: the sidecar has another token; use the file of its --admin-token-file\n",
+            "vllm-slo: --token-file: the sidecar rejected the token; use the file of its --admin-token-file\n",
         )
 
 
-AT_ADMIN = "--admin-token-file: TOKEN: a token is one word of printable ASCII; make one: openssl rand -hex 32"
+AT_ADMIN = "--admin-token-file: TOKEN: a token is one word of printable ASCII; generate one with: openssl rand -hex 32"
 
 
 @pytest.mark.parametrize(
     "words, message",
     [
         pytest.param(
-            [], "--set: nothing is declared; name at least one setting, such as scheduling_policy", id="nothing"
+            [], "--set: is empty; declare at least one setting, such as scheduling_policy=priority", id="nothing"
         ),
         pytest.param(["--set", "policy"], "--set: 'policy' has no value; write NAME=VALUE", id="no value"),
         pytest.param(
             ["--set", "a=1", "--set", "a=2"],
-            "--set: a has two values, '1' and '2'; leave out one of them",
+            "--set: a has two values, '1' and '2'; remove one of them",
             id="two values",
         ),
         pytest.param(
             ["--set", "9=x", "--set", "a=", "--note", "n" * 1001],
-            f"--set: '9' is no name; {NAMES}\n--set: a: {VALUES}\n--note: 1001 characters; 1000 are kept",
+            f"--set: '9' {NAMES}\n--set: a: {VALUES}\n{LONG_NOTE}",
             id="every mistake at once",
         ),
         pytest.param(
             ["--set", "a=b", "--admin", "localhost:9464"],
-            "--admin: 'localhost:9464' is no address; write http://host:port or https://host:port",
+            "--admin: 'localhost:9464' is not a valid URL; write http://host:port or https://host:port",
             id="no scheme",
         ),
         pytest.param(
@@ -263,7 +264,7 @@ AT_ADMIN = "--admin-token-file: TOKEN: a token is one word of printable ASCII; m
         ),
         pytest.param(
             ["--set", "a=b", "--admin", "http://127.0.0.1:1"],
-            "--admin: http://127.0.0.1:1: no answer: [Errno 111] Connection refused",
+            "--admin: http://127.0.0.1:1: request failed: [Errno 111] Connection refused",
             id="nobody there",
         ),
     ],
@@ -279,7 +280,7 @@ def test_a_wrong_flip_is_refused_before_it_is_sent(
     "content, message",
     [
         pytest.param(None, "FLAG: TOKEN cannot be read: no such file or directory", id="no file"),
-        pytest.param(b"\xff", "FLAG: TOKEN is no text in UTF-8", id="no text"),
+        pytest.param(b"\xff", "FLAG: TOKEN is not UTF-8 text", id="no text"),
         *(
             pytest.param(content, AT_ADMIN.replace("--admin-token-file", "FLAG"), id=name)
             for name, content in {
@@ -312,7 +313,7 @@ async def test_a_token_file_that_everybody_can_read_is_warned_of(tmp_path: Path,
     os.chmod(token, 0o644)  # noqa: PTH101 - a blocking call that is none
     async with sidecar(tmp_path, engine.url, "--admin-token-file", str(token)) as running:
         assert running.log_lines()[0] == (
-            f"WARNING supervisor: --admin-token-file: every user of this machine can read {token}; chmod o-r {token}"
+            f"WARNING supervisor: --admin-token-file: {token} is readable by all users; run: chmod o-r {token}"
         )
 
 
@@ -320,15 +321,17 @@ async def test_a_token_file_that_everybody_can_read_is_warned_of(tmp_path: Path,
     "answer, message",
     [
         pytest.param(
-            web.Response(text="<html>it works"), "is no sidecar: it answered 200 with '<html>it works'", id="a page"
+            web.Response(text="<html>it works"), "is not a sidecar: it responded 200 with '<html>it works'", id="a page"
         ),
         pytest.param(
             web.Response(status=302, headers={"location": "http://127.0.0.1:1/"}),
-            "is no sidecar: it answered 302 with ''",
+            "is not a sidecar: it responded 302 with ''",
             id="sent on: the token stays here",
         ),
-        pytest.param(web.Response(status=502, text="{}"), "is no sidecar: it answered 502 with '{}'", id="a gateway"),
-        pytest.param(web.Response(text="{}"), "is no sidecar: it answered 200 with '{}'", id="another program"),
+        pytest.param(
+            web.Response(status=502, text="{}"), "is not a sidecar: it responded 502 with '{}'", id="a gateway"
+        ),
+        pytest.param(web.Response(text="{}"), "is not a sidecar: it responded 200 with '{}'", id="another program"),
     ],
 )
 async def test_what_is_no_sidecar_is_told_so(

@@ -102,8 +102,8 @@ s3cret
 Bearer s3cret
 """
 AFTER_BEARER = "a token is one word of printable ASCII; write 'bearer TOKEN'"
-AFTER_BASIC = "a user and a password stand around a colon; write 'basic USER:PASSWORD'"
-NEITHER = "no kind of credential; write 'bearer TOKEN' or 'basic USER:PASSWORD'"
+AFTER_BASIC = "user and password must not be empty; write 'basic USER:PASSWORD'"
+NEITHER = "unknown scheme; write 'bearer TOKEN' or 'basic USER:PASSWORD'"
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,10 @@ NEITHER = "no kind of credential; write 'bearer TOKEN' or 'basic USER:PASSWORD'"
         ),
         pytest.param(
             b"# nobody yet\n",
-            "FILE: no credential; write 'bearer TOKEN' or 'basic USER:PASSWORD' on a line",
+            "FILE: contains no credential; write lines 'bearer TOKEN' or 'basic USER:PASSWORD'",
             id="an empty file",
         ),
-        pytest.param(b"bearer \xff\n", "--metrics-auth-file: FILE is no text in UTF-8", id="no text"),
+        pytest.param(b"bearer \xff\n", "--metrics-auth-file: FILE is not UTF-8 text", id="no text"),
         pytest.param(None, "--metrics-auth-file: FILE cannot be read: no such file or directory", id="no file"),
     ],
 )
@@ -158,7 +158,7 @@ async def test_with_a_file_the_pages_need_a_credential_and_the_probes_need_none(
     ):
         needs = "'Authorization: Bearer ...' or 'Authorization: Basic ...' with a credential of --metrics-auth-file"
         challenges = ['Bearer realm="vllm-slo"', 'Basic realm="vllm-slo", charset="UTF-8"']
-        refused = (401, challenges, f"vllm-slo: this page needs {needs}\n")
+        refused = (401, challenges, f"vllm-slo: this endpoint needs {needs}\n")
         for page in ("/metrics", "/", "/admin/flip"):
             assert await fetch(running, page) == refused
         assert await fetch(running, "/metrics", "Bearer guess") == refused
@@ -180,7 +180,7 @@ async def test_sighup_takes_other_credentials_and_a_wrong_file_changes_nothing(t
     ):
         write(path, "bearer\n")
         running.process.send_signal(signal.SIGHUP)
-        await running.logs_line(f"ERROR exporter: {path}:1: {AFTER_BEARER}; nothing of this file is used")
+        await running.logs_line(f"ERROR exporter: {path}:1: {AFTER_BEARER}; ignoring this file")
         assert (await fetch(running, "/metrics", "Bearer s3cret-token"))[0] == 200
         write(path, "bearer renewed\n")
         running.process.send_signal(signal.SIGHUP)
@@ -192,7 +192,8 @@ async def test_sighup_takes_other_credentials_and_a_wrong_file_changes_nothing(t
         status, challenges, text = await fetch(running, "/metrics", "Bearer s3cret-token")
         assert (status, challenges) == (401, ['Bearer realm="vllm-slo"'])
         assert (
-            text == "vllm-slo: this page needs 'Authorization: Bearer ...' with a credential of --metrics-auth-file\n"
+            text
+            == "vllm-slo: this endpoint needs 'Authorization: Bearer ...' with a credential of --metrics-auth-file\n"
         )
 
 
@@ -221,5 +222,5 @@ async def test_a_file_that_everybody_can_read_is_warned_of(tmp_path: Path, path:
         sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
     ):
         assert running.log_lines()[0] == (
-            f"WARNING supervisor: --metrics-auth-file: every user of this machine can read {path}; chmod o-r {path}"
+            f"WARNING supervisor: --metrics-auth-file: {path} is readable by all users; run: chmod o-r {path}"
         )

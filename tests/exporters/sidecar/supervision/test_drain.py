@@ -19,7 +19,7 @@ from tests.support.sidecar_process import ROOT, RUN, START, Running, alive, comm
 from tests.support.waiting import HANG, until
 
 BODY = {"model": "tiny", "messages": [], "stream": True}
-STOPPING = "INFO supervisor: stopping: /readyz fails, open requests may finish within 30 s"
+STOPPING = "INFO supervisor: stopping: /readyz fails, open requests have 30 s to finish"
 LONG_READINESS_TIMEOUT = f"{START}supervisor.READINESS_TIMEOUT = 60.0; {RUN}"
 
 
@@ -80,7 +80,7 @@ async def test_an_exporter_that_hangs_delays_the_drain_for_a_bounded_time(tmp_pa
         assert await running.ended() == 0
         assert running.log_lines()[1:] == [
             STOPPING,
-            "WARNING supervisor: the exporter did not confirm within 2 s that /readyz fails; draining nevertheless",
+            "WARNING supervisor: the exporter did not confirm within 2 s that /readyz fails; draining anyway",
         ]
 
 
@@ -120,7 +120,7 @@ async def test_an_exporter_that_dies_twice_in_the_drain_is_started_again_and_no_
         assert await running.ended() == 0
         line = json.loads(running.log.read_text())
         assert (line["request_id"], line["outcome"], line["completion_tokens"]) == ("open", "ok", 2)
-        assert running.log_lines().count("WARNING supervisor: exporter ended by signal 9; starting it again") == 3
+        assert running.log_lines().count("WARNING supervisor: exporter exited by signal 9; restarting it") == 3
 
 
 async def _another_exporter(running: Running, killed: int) -> None:
@@ -137,7 +137,7 @@ async def test_an_exporter_that_waits_for_its_restart_when_the_drain_begins_is_s
         async with open_stream(running, "open") as rest:
             assert running.exporter is not None
             os.kill(running.exporter, signal.SIGKILL)
-            await running.logs_line("WARNING supervisor: exporter ended by signal 9; starting it again")
+            await running.logs_line("WARNING supervisor: exporter exited by signal 9; restarting it")
             engine.may_finish.set()
             running.process.send_signal(signal.SIGTERM)
             assert (await rest.read()).endswith(b"data: [DONE]\n\n")
@@ -154,7 +154,7 @@ async def test_a_relay_that_dies_in_the_drain_is_not_started_again(tmp_path: Pat
             assert relay is not None
             os.kill(relay, signal.SIGKILL)
             assert await running.ended() == 0
-        assert "starting it again" not in running.stderr.read_text()
+        assert "restarting it" not in running.stderr.read_text()
         assert not alive(exporter)
 
 

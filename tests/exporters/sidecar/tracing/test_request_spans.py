@@ -296,9 +296,9 @@ def test_a_collector_that_is_down_costs_counted_spans_and_one_line_until_it_reco
     assert counts(span_queue) == {"exported": 2, "queue_full": 0, "export_failed": 4, "fault": 0}
     span_queue.close()
     down, up = caplog.messages
-    assert down.startswith("the collector accepts no spans, they are dropped and counted until it does: ")
+    assert down.startswith("the collector does not accept spans; dropping them: ")
     assert down.endswith("Failed to export: connection refused")
-    assert up == "the collector accepts spans again, after 4 were dropped"
+    assert up == "the collector accepts spans again; 4 were dropped"
 
 
 def test_a_collector_that_hangs_fills_a_bounded_queue_and_blocks_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -314,7 +314,7 @@ def test_a_collector_that_hangs_fills_a_bounded_queue_and_blocks_nothing(caplog:
     span_queue.add(finished(queue=0.1))  # two spans
     assert counts(span_queue)["queue_full"] == 4
     span_queue.close(timeout=0.05)
-    assert caplog.messages == ["12 spans could not be sent within 0.05 s"]
+    assert caplog.messages == ["12 spans were not sent within 0.05 s"]
     collector.may_finish.set()
     while counts(span_queue)["export_failed"] < 8:  # its log line must not reach the next test
         time.sleep(0.01)
@@ -327,4 +327,4 @@ def test_a_fault_in_making_a_span_is_counted_and_costs_the_record_nothing(caplog
     span_queue.close()
     assert counts(span_queue)["fault"] == 2
     error = "ValueError(\"invalid literal for int() with base 16: 'no hex'\")"
-    assert caplog.messages == [f"no span could be made: {error}"]
+    assert caplog.messages == [f"failed to create spans: {error}"]

@@ -72,8 +72,8 @@ async def test_a_collector_that_is_away_costs_counted_spans_and_one_line_each_wa
     queue.add(b"a", 1)
     queue.close(5)
     assert caplog.messages == [
-        "http://c accepts no spans, they are dropped and counted until it does: connection refused",
-        "http://c accepts spans again, after 1536 were dropped",
+        "http://c does not accept spans; dropping them: connection refused",
+        "http://c accepts spans again; 1536 were dropped",
     ]
     assert (counters.exported, counters.failed) == (1, 1536)
 
