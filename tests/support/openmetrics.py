@@ -1,4 +1,4 @@
-"""Families as prometheus_client's own, from a page or from before it is written."""
+"""Families as types of prometheus_client, parsed from an exposition or from accumulators."""
 
 from collections.abc import Iterable
 

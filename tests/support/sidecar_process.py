@@ -35,8 +35,8 @@ QUICK_RESTARTS = "supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 0.1; "
 RUN = "sys.exit(main())"
 
 
-def command(*words: str, code: str = START + RUN) -> list[str]:
-    return [sys.executable, "-c", code, "sidecar", *words]
+def command(*words: str, code: str = START + RUN, subcommand: str = "sidecar") -> list[str]:
+    return [sys.executable, "-c", code, subcommand, *words]
 
 
 def environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The page is byte for byte the one that prometheus_client writes, although accumulators write most of it."""
+"""The exposition is identical to the one of prometheus_client, although accumulators format most of it."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ OTHER_TRACE = "7" * 32
 
 @pytest.mark.parametrize("accept", [TEXT, OPENMETRICS])
 @given(observations_by_scrape)
-def test_every_page_is_as_prometheus_client_writes_it(accept: str, scrapes: list[list[Observation]]) -> None:
+def test_the_exposition_is_that_of_prometheus_client(accept: str, scrapes: list[list[Observation]]) -> None:
     counter, histogram = Counter(signals.PROMPT_REPEATS), Histogram(signals.TTFT, (0.5, 1, 1e6, 1e7))
     for observations in scrapes:
         for each, amount, trace in observations:
@@ -35,7 +35,7 @@ def test_every_page_is_as_prometheus_client_writes_it(accept: str, scrapes: list
         assert exposition(families, accept) == (encode(Families(*whole(families))), content_type)
 
 
-def test_a_bucket_shows_the_trace_that_ended_last_in_any_order_of_observation() -> None:
+def test_a_bucket_has_the_exemplar_that_ended_last_in_any_order_of_observation() -> None:
     histogram = Histogram(signals.TTFT, (1,))
     for at, trace_id, value in [(20.5, TRACE, 0.25), (10.0, OTHER_TRACE, 0.5), (10.0, OTHER_TRACE, 3.0)]:
         histogram.observe(("m", "c"), value, (at, trace_id))

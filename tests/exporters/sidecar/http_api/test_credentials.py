@@ -1,4 +1,4 @@
-"""Who may see the metrics pages: the file, the header, and a sidecar that has one."""
+"""Authentication of the metrics port: the file, the header, and the sidecar process."""
 
 import base64
 import os
@@ -51,7 +51,7 @@ def credentials(path: Path) -> Credentials:
         pytest.param(basic("jürgen:grün"), id="a password beyond ASCII"),
     ],
 )
-def test_a_credential_of_the_file_is_admitted(credentials: Credentials, authorization: str) -> None:
+def test_a_credential_in_the_file_is_accepted(credentials: Credentials, authorization: str) -> None:
     assert credentials.admit(authorization)
 
 
@@ -59,23 +59,23 @@ def test_a_credential_of_the_file_is_admitted(credentials: Credentials, authoriz
     "authorization",
     [
         pytest.param("", id="none"),
-        pytest.param("Bearer", id="a scheme alone"),
-        pytest.param("Bearer s3cret-toke", id="a token that is too short"),
-        pytest.param("Bearer s3cret-token2", id="a token that is too long"),
+        pytest.param("Bearer", id="no value"),
+        pytest.param("Bearer s3cret-toke", id="a shorter token"),
+        pytest.param("Bearer s3cret-token2", id="a longer token"),
         pytest.param("Bearer S3CRET-TOKEN", id="a token in another case"),
-        pytest.param("Basic s3cret-token", id="a token under another scheme"),
+        pytest.param("Basic s3cret-token", id="a token with another scheme"),
         pytest.param("Bearer # Prometheus", id="a comment"),
         pytest.param("s3cret-token", id="a token without a scheme"),
         pytest.param(basic("ops:"), id="no password"),
-        pytest.param(basic("jürgen:pass: word #1"), id="the password of another"),
-        pytest.param("Bearer \udcff", id="bytes that are no text"),
+        pytest.param(basic("jürgen:pass: word #1"), id="the password of another user"),
+        pytest.param("Bearer \udcff", id="invalid UTF-8"),
     ],
 )
-def test_nothing_else_is(credentials: Credentials, authorization: str) -> None:
+def test_other_headers_are_rejected(credentials: Credentials, authorization: str) -> None:
     assert not credentials.admit(authorization)
 
 
-def test_before_the_file_is_read_nobody_is_admitted(path: Path) -> None:
+def test_before_the_file_is_read_all_headers_are_rejected(path: Path) -> None:
     assert not Credentials(str(path)).admit("Bearer s3cret-token")
 
 
@@ -83,7 +83,7 @@ def test_no_secret_is_in_the_repr(credentials: Credentials) -> None:
     assert "s3cret" not in repr(credentials)
 
 
-def test_a_file_gone_wrong_changes_nothing(credentials: Credentials, path: Path) -> None:
+def test_an_invalid_file_changes_nothing(credentials: Credentials, path: Path) -> None:
     path.write_text("bearer\n")
     with pytest.raises(UsageError):
         credentials.read()
@@ -115,18 +115,18 @@ NEITHER = "unknown scheme; write 'bearer TOKEN' or 'basic USER:PASSWORD'"
                 [*(f"FILE:{n}: {AFTER_BEARER}" for n in (2, 3, 4)), *(f"FILE:{n}: {AFTER_BASIC}" for n in (5, 6, 7))]
                 + [f"FILE:{n}: {NEITHER}" for n in (8, 9)]
             ),
-            id="every mistake is said at once, and no secret",
+            id="all mistakes, without secrets",
         ),
         pytest.param(
-            b"# nobody yet\n",
+            b"# empty\n",
             "FILE: contains no credential; write lines 'bearer TOKEN' or 'basic USER:PASSWORD'",
             id="an empty file",
         ),
-        pytest.param(b"bearer \xff\n", "--metrics-auth-file: FILE is not UTF-8 text", id="no text"),
-        pytest.param(None, "--metrics-auth-file: FILE cannot be read: no such file or directory", id="no file"),
+        pytest.param(b"bearer \xff\n", "--metrics-auth-file: FILE is not UTF-8 text", id="not UTF-8"),
+        pytest.param(None, "--metrics-auth-file: FILE cannot be read: no such file or directory", id="a missing file"),
     ],
 )
-def test_a_wrong_file_is_refused(
+def test_an_invalid_file_is_rejected(
     text: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "credentials"
@@ -134,10 +134,6 @@ def test_a_wrong_file_is_refused(
         path.write_bytes(text)
     assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--metrics-auth-file", str(path)]) == 2
     assert capsys.readouterr().err == f"vllm-slo: {message.replace('FILE', str(path))}\n"
-
-
-def open_to_all(path: Path) -> None:
-    path.chmod(0o644)
 
 
 def write(path: Path, text: str) -> None:
@@ -151,7 +147,7 @@ async def fetch(running: Running, page: str, authorization: str | None = None) -
         return response.status, response.headers.getall("www-authenticate", []), text if response.status == 401 else ""
 
 
-async def test_with_a_file_the_pages_need_a_credential_and_the_probes_need_none(tmp_path: Path, path: Path) -> None:
+async def test_with_a_file_all_endpoints_but_the_probes_need_a_credential(tmp_path: Path, path: Path) -> None:
     async with (
         serving(Engine()) as engine,
         sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
@@ -173,7 +169,7 @@ async def test_with_a_file_the_pages_need_a_credential_and_the_probes_need_none(
         assert "s3cret" not in running.stderr.read_text()
 
 
-async def test_sighup_takes_other_credentials_and_a_wrong_file_changes_nothing(tmp_path: Path, path: Path) -> None:
+async def test_sighup_reloads_the_credentials_and_ignores_an_invalid_file(tmp_path: Path, path: Path) -> None:
     async with (
         serving(Engine()) as engine,
         sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
@@ -185,10 +181,7 @@ async def test_sighup_takes_other_credentials_and_a_wrong_file_changes_nothing(t
         write(path, "bearer renewed\n")
         running.process.send_signal(signal.SIGHUP)
 
-        async def renewed() -> bool:
-            return (await fetch(running, "/metrics", "Bearer renewed"))[0] == 200
-
-        await until(renewed)
+        await until(lambda: _is_accepted(running, "Bearer renewed"))
         status, challenges, text = await fetch(running, "/metrics", "Bearer s3cret-token")
         assert (status, challenges) == (401, ['Bearer realm="vllm-slo"'])
         assert (
@@ -197,7 +190,11 @@ async def test_sighup_takes_other_credentials_and_a_wrong_file_changes_nothing(t
         )
 
 
-async def test_an_exporter_that_is_started_again_beside_a_wrong_file_admits_nobody_and_loses_no_record(
+async def _is_accepted(running: Running, authorization: str) -> bool:
+    return (await fetch(running, "/metrics", authorization))[0] == 200
+
+
+async def test_an_exporter_that_restarts_with_an_invalid_file_rejects_all_and_loses_no_record(
     tmp_path: Path, path: Path
 ) -> None:
     async with (
@@ -205,9 +202,7 @@ async def test_an_exporter_that_is_started_again_beside_a_wrong_file_admits_nobo
         sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
     ):
         write(path, "")
-        before = running.exporter
-        assert before is not None
-        os.kill(before, signal.SIGKILL)
+        before = running.signal_exporter(signal.SIGKILL)
         assert await running.ask("meanwhile") == 200
         await running.logs("meanwhile")
         assert running.exporter not in {None, before}
@@ -215,12 +210,12 @@ async def test_an_exporter_that_is_started_again_beside_a_wrong_file_admits_nobo
         assert (status, len(challenges)) == (401, 2)
 
 
-async def test_a_file_that_everybody_can_read_is_warned_of(tmp_path: Path, path: Path) -> None:
-    open_to_all(path)
-    async with (
-        serving(Engine()) as engine,
-        sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
-    ):
-        assert running.log_lines()[0] == (
-            f"WARNING supervisor: --metrics-auth-file: {path} is readable by all users; run: chmod o-r {path}"
-        )
+async def test_world_readable_secrets_are_warned_about(tmp_path: Path, path: Path) -> None:
+    token = tmp_path / "token"
+    write(token, "t0ken")
+    for secret in (path, token):
+        os.chmod(secret, 0o644)  # noqa: PTH101 - a synchronous call
+    words = ("--metrics-auth-file", str(path), "--admin-token-file", str(token))
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words) as running:
+        warning = "WARNING supervisor: {}: {} is readable by all users; run: chmod o-r {}"
+        assert running.log_lines()[:2] == [warning.format(words[0], path, path), warning.format(words[2], token, token)]
