@@ -2,6 +2,7 @@
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -25,6 +26,20 @@ def parse_flag(flag: str, text: str, parse: Callable[[str], _T]) -> _T:
         return parse(text)
     except InvalidValueError as error:
         raise UsageError(f"{flag}: {error}") from error
+
+
+def read_text(path: str, flag: str) -> str:
+    """Read the UTF-8 file of a flag.
+
+    Raises:
+        UsageError: the file cannot be read or is not UTF-8 text; the message shows nothing of the file.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{flag}: {path} cannot be read: {system_reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{flag}: {path} is not UTF-8 text") from error
 
 
 def system_reason(error: OSError) -> str:

@@ -5,6 +5,7 @@ import json
 import logging
 import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
 
@@ -19,14 +20,14 @@ def add_logging_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("logging")
     group.add_argument(
         "--log-level",
-        type=_level,
+        type=_one_of("--log-level", LEVELS),
         default="info",
         metavar="LEVEL",
         help=f"minimum level of messages logged on standard error: {_alternatives(LEVELS)} (default %(default)s)",
     )
     group.add_argument(
         "--log-format",
-        type=_format,
+        type=_one_of("--log-format", FORMATS),
         default="text",
         metavar="FORMAT",
         help=f"{_alternatives(FORMATS)}; json writes one object per line (default %(default)s)",
@@ -90,16 +91,13 @@ def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
     logging.getLogger("vllm_slo").critical("uncaught exception in thread %s", name, exc_info=exc_info)
 
 
-def _level(text: str) -> str:
-    if text not in LEVELS:
-        raise UsageError(f"--log-level: {text!r} is not a log level; use {_alternatives(LEVELS)}")
-    return text
+def _one_of(flag: str, values: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in values:
+            raise UsageError(f"{flag}: {text!r} is unknown; use {_alternatives(values)}")
+        return text
 
-
-def _format(text: str) -> str:
-    if text not in FORMATS:
-        raise UsageError(f"--log-format: {text!r} is not a log format; use {_alternatives(FORMATS)}")
-    return text
+    return parse
 
 
 def _alternatives(names: tuple[str, ...]) -> str:

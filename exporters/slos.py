@@ -139,12 +139,10 @@ class RequestClass:
 
     name: Annotated[str, Key(_CLASS_NAME, "Name of the class; the value of the label `class`.")]
     prompt_tokens: Annotated[
-        Bound | None,
-        Key(_BOUND, 'Bound on prompt tokens, such as "<512"; prompt tokens are estimated as characters / 4.'),
+        Bound | None, Key(_BOUND, 'Bound on prompt tokens, such as "<512"; estimated as characters / 4.')
     ] = None
     max_tokens: Annotated[
-        Bound | None,
-        Key(_BOUND, 'Bound on max_tokens, such as "<=512"; a request without max_tokens counts as unlimited.'),
+        Bound | None, Key(_BOUND, 'Bound on max_tokens, such as "<=512"; without max_tokens it is infinite.')
     ] = None
 
     def fits(self, prompt_tokens: float, max_tokens: float) -> bool:
@@ -168,13 +166,12 @@ class Slo:
     measure: Annotated[Measure, Key(choice(Measure), "Signal that the SLO judges.", name="signal")]
     threshold: Annotated[float | None, Key(DURATION, "Highest value that is good.")] = None
     objective: Annotated[float, Key(_OBJECTIVE, "Share of events that must be good, such as 99.5%.")]
-    unary: Annotated[
-        Unary,
-        Key(choice(Unary), "How an SLO on ttft, tpot or itl_p95 treats unary requests: skip them, or judge their E2E."),
-    ] = Unary.SKIP
-    rejected: Annotated[
-        Rejected, Key(choice(Rejected), "How a response with status 429 or 503 counts: as a bad event, or not at all.")
-    ] = Rejected.BAD
+    unary: Annotated[Unary, Key(choice(Unary), "How an SLO on ttft, tpot or itl_p95 judges unary requests.")] = (
+        Unary.SKIP
+    )
+    rejected: Annotated[Rejected, Key(choice(Rejected), "Whether a status 429 or 503 is a bad event or none.")] = (
+        Rejected.BAD
+    )
 
     @property
     def budget(self) -> float:
@@ -189,15 +186,11 @@ class Tenants:
     header: Annotated[
         str,
         Key(
-            matched(
-                _HEADER, lambda match: match[0].lower(), "is not a valid HTTP header name; use letters, digits and -"
-            ),
+            matched(_HEADER, lambda match: match[0].lower(), "is not a valid header name; use letters, digits and -"),
             "HTTP header with the name of the tenant.",
         ),
     ] = "x-tenant"
-    allow: Annotated[
-        tuple[str, ...], Key(list_of(TEXT), "Tenants that get their own label value; all others are `other`.")
-    ] = ()
+    allow: Annotated[tuple[str, ...], Key(list_of(TEXT), "Tenants with their own label value, else `other`.")] = ()
 
     def bounded(self, tenant: str | None) -> str:
         return tenant if tenant in self.allow and tenant is not None else OTHER
@@ -217,15 +210,12 @@ class Alerting:
 
     min_events: Annotated[MinEvents, Key(section(MinEvents))] = MinEvents()
     min_bad: Annotated[int, Key(COUNT, "Minimum number of bad events in the long window of a tier.")] = 10
-    per_tenant: Annotated[bool, Key(FLAG, "Whether to generate rules and pages for each tenant of tenants.allow.")] = (
-        False
-    )
+    per_tenant: Annotated[bool, Key(FLAG, "Whether each tenant of tenants.allow gets rules and pages.")] = False
     cold_start: Annotated[
         float,
         Key(
             DURATION,
-            "How long pages are muted while an engine starts, and again after it is up. The default is period / 8640 "
-            "if that is shorter.",
+            "How long pages are muted while an engine starts, and again after its start; by default at most period / 8640.",
         ),
     ] = 300.0
 
@@ -275,9 +265,7 @@ class SloFile:
     trust_request_start: Annotated[
         bool, Key(FLAG, "Whether latencies count from the x-request-start header instead of the arrival.")
     ] = False
-    source: Annotated[Source, Key(choice(Source), "Exporter of the counters that the recording rules read.")] = (
-        Source.SIDECAR
-    )
+    source: Annotated[Source, Key(choice(Source), "Exporter of the counters in recording rules.")] = Source.SIDECAR
     engine: Annotated[ScrapedEngine, Key(section(ScrapedEngine))] = ScrapedEngine()
     tenants: Annotated[Tenants, Key(section(Tenants))] = Tenants()
     classes: Annotated[

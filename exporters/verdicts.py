@@ -188,10 +188,9 @@ class Judge:
         """The request has ended: each undecided SLO is good, bad or abandoned, or its signal is undefined."""
         verdicts = self.check_deadlines(ending.at)
         for name, (slo, measure) in self._undecided.items():
-            verdict = self._final_verdict(slo, measure, ending)
-            if verdict is not None:
-                self.verdicts[name] = verdict
+            if (verdict := self._final_verdict(slo, measure, ending)) is not None:
                 verdicts.append((name, verdict))
+        self.verdicts.update(verdicts)
         self._undecided.clear()
         return verdicts
 

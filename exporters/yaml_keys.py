@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar, get_type_hints
 
 from exporters.quantities import DURATION_UNITS, spell_duration
-from exporters.yaml_reader import NAME, Node
+from exporters.yaml_reader import NAME, Node, nearest
 
 Schema = dict[str, object]
 
@@ -73,7 +73,10 @@ def list_of(item: Kind[_T], empty: str | None = None) -> Kind[tuple[_T | None, .
 
 def choice(options: type[_E]) -> Kind[_E]:
     def read_choice(node: Node) -> _E | None:
-        text = node.choice(list(options))
+        text = node.text()
+        if text is not None and text not in set(options):
+            node.problem(f"{text!r} is unknown; {nearest(text, options)}")
+            return None
         return None if text is None else options(text)
 
     return Kind(read_choice, {"enum": [str(option) for option in options]})

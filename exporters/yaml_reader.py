@@ -33,14 +33,8 @@ class FileError(UsageError):
     def __init__(self, source: str, problems: Iterable[Problem], content: str) -> None:
         self.content = content
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
-        super().__init__(
-            "\n".join(
-                f"{source}:{p.line}:{p.column}: {p.path}: {p.text}"
-                if p.path
-                else f"{source}:{p.line}:{p.column}: {p.text}"
-                for p in self.problems
-            )
-        )
+        parts = ((f"{source}:{p.line}:{p.column}", p.path, p.text) for p in self.problems)
+        super().__init__("\n".join(": ".join(filter(None, each)) for each in parts))
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
@@ -197,14 +191,6 @@ class Node:
             return None
         return text
 
-    def choice(self, options: Iterable[str]) -> str | None:
-        names = list(options)
-        text = self.text()
-        if text is not None and text not in names:
-            self.problem(f"{text!r} is unknown; {nearest(text, names)}")
-            return None
-        return text
-
     def boolean(self) -> bool | None:
         if isinstance(self.at, yaml.ScalarNode) and self.at.tag == "tag:yaml.org,2002:bool":
             return str(self.at.value).lower() in {"true", "yes", "on"}
@@ -225,11 +211,11 @@ class Node:
 
     def duration(self) -> float | None:
         """Seconds, above zero."""
+        text = self.text()
         try:
-            return parse_duration(str(self.at.value) if isinstance(self.at, yaml.ScalarNode) else "")
-        except InvalidValueError:
-            examples = "250ms, 5s, 1m, 12h or 30d"
-            self.problem(f"{self.quoted()} is not a valid duration; write a number with a unit, such as {examples}")
+            return None if text is None else parse_duration(text, "250ms, 5s, 1m, 12h or 30d")
+        except InvalidValueError as error:
+            self.problem(str(error))
             return None
 
     def _join(self, key: str) -> str:

@@ -48,10 +48,6 @@ class Accumulator(ABC):
         self._prefixes: list[str] = []  # the part of each line before its value
         self._prefixed = 0  # the number of combinations with prefixes
 
-    def family(self) -> Metric:
-        """The family with all samples, as the type of prometheus_client."""
-        return self._family(self._labels())
-
     def head(self) -> Metric:
         """The family without samples."""
         return self._family(())

@@ -38,9 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--upstream", required=True, metavar="URL", help="URL of the engine, such as http://127.0.0.1:8000"
     )
     relay.add_argument(
-        "--upstream-ca",
-        metavar="FILE",
-        help="CA certificates for the engine's certificate, in PEM (default: the system's)",
+        "--upstream-ca", metavar="FILE", help="CA certificates of the engine, in PEM (default: the system's)"
     )
     relay.add_argument("--upstream-insecure", action="store_true", help="do not verify the engine's certificate")
     relay.add_argument(
@@ -49,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     relay.add_argument(
         "--tls-cert",
         metavar="FILE",
-        help="server certificate and its chain, in PEM; enables TLS for clients, and SIGHUP reloads it",
+        help="server certificate and its chain, in PEM; enables TLS for clients; SIGHUP reloads it",
     )
     relay.add_argument("--tls-key", metavar="FILE", help="private key of --tls-cert, in PEM")
     relay.add_argument(
@@ -138,9 +136,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="URL of the engine's metrics; one flag per engine behind a gateway (default: /metrics of the upstream)",
     )
     measuring.add_argument(
-        "--roofline",
-        metavar="FILE",
-        help="output of `vllm-slo roofline --format json`; its limits are exposed for comparison",
+        "--roofline", metavar="FILE", help="output of `vllm-slo roofline --format json`, exposed for comparison"
     )
 
     metrics = parser.add_argument_group("metrics")
@@ -163,9 +159,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(default: /admin/ is disabled)",
     )
     metrics.add_argument(
-        "--state",
-        metavar="FILE",
-        help="file that keeps the engines' config changes across restarts of the sidecar",
+        "--state", metavar="FILE", help="file that keeps the config changes across restarts of the sidecar"
     )
 
     traces = parser.add_argument_group("traces")

@@ -60,8 +60,7 @@ class Exporter:
         self.draining = config.draining
         spec = slos.load(Path(sidecar.slos))
         self.request_metrics = RequestMetrics(spec)
-        for model in sidecar.models:
-            self.request_metrics.add_model(model)
+        self._add_models(sidecar.models)
         tls = sidecar.trust.context()
         engines = targets(sidecar.upstream, sidecar.engine_metrics)
         store = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
@@ -118,8 +117,12 @@ class Exporter:
                 yield from part.collect()
 
     def reload(self) -> None:
-        """Reopen the request log and read all other files again."""
-        self.reopen_request_log()
+        """Reopen the request log, for example after a rotation, and read all other files again."""
+        if self.request_log is not None:
+            try:
+                self.request_log.reopen()
+            except OSError as error:
+                logger.error("request log: %s; keeping the old file", error)  # noqa: TRY400 - the message suffices
         self.read_files()
 
     def read_files(self) -> None:
@@ -133,14 +136,6 @@ class Exporter:
         if self._config.sidecar.certificate is not None:
             with contextlib.suppress(UsageError):  # the relays log it
                 self._certificate_expiry = self._config.sidecar.certificate.check()
-
-    def reopen_request_log(self) -> None:
-        """Reopen the request log after a rotation."""
-        if self.request_log is not None:
-            try:
-                self.request_log.reopen()
-            except OSError as error:
-                logger.error("request log: %s; keeping the old file", error)  # noqa: TRY400 - the message suffices
 
     def why_not_ready(self) -> str | None:
         """The reason to send no traffic to this sidecar. A down engine is none: the relay responds with status 502."""

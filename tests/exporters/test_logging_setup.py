@@ -60,8 +60,8 @@ def test_an_uncaught_exception_is_logged_with_its_traceback(statements: str, mes
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--log-level", "loud"], "--log-level: 'loud' is not a log level; use debug, info, warning or error"),
-        (["--log-format", "xml"], "--log-format: 'xml' is not a log format; use text or json"),
+        (["--log-level", "loud"], "--log-level: 'loud' is unknown; use debug, info, warning or error"),
+        (["--log-format", "xml"], "--log-format: 'xml' is unknown; use text or json"),
     ],
 )
 def test_an_unknown_level_or_format_is_rejected(words: list[str], message: str) -> None:

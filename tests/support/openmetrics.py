@@ -13,4 +13,4 @@ def parse_openmetrics(text: str) -> list[Metric]:
 
 
 def whole(families: Iterable[Metric | Accumulator]) -> list[Metric]:
-    return [family.family() if isinstance(family, Accumulator) else family for family in families]
+    return [each._family(each._labels()) if isinstance(each, Accumulator) else each for each in families]

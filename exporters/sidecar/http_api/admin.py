@@ -3,7 +3,6 @@
 import hmac
 import re
 import time
-from pathlib import Path
 
 import msgspec
 from aiohttp import web
@@ -11,7 +10,7 @@ from aiohttp.typedefs import Handler
 
 from exporters.engines.config_changes import DeclarationResult
 from exporters.engines.engine_group import EngineGroup
-from exporters.errors import UsageError, system_reason
+from exporters.errors import UsageError, read_text
 
 PREFIX = "/admin/"
 MAX_BODY = 64 * 1024
@@ -28,12 +27,7 @@ def read_token(path: str, flag: str) -> bytes:
     Raises:
         UsageError: it contains no valid token; the message shows nothing of the file.
     """
-    try:
-        words = Path(path).read_text(encoding="utf-8").split()
-    except OSError as error:
-        raise UsageError(f"{flag}: {path} cannot be read: {system_reason(error)}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{flag}: {path} is not UTF-8 text") from error
+    words = read_text(path, flag).split()
     if len(words) != 1 or not words[0].isascii() or not words[0].isprintable():
         raise UsageError(
             f"{flag}: {path}: a token is one word of printable ASCII; generate one with: openssl rand -hex 32"
@@ -134,16 +128,13 @@ class Admin:
     async def _list(self, _: web.Request) -> web.Response:
         watches = {state.name: state.watch for state in self._fleet.states}
         changes = [(change.at, name, change) for name, watch in watches.items() for change in watch.changes]
-        listed = [{"engine": name, **msgspec.to_builtins(change)} for _, name, change in sorted(changes, key=_by_time)]
+        changes.sort(key=lambda change: change[:2])
+        listed = [{"engine": name, **msgspec.to_builtins(change)} for _, name, change in changes]
         engines = {
             name: {"revision": watch.revision, "declared": watch.history.declared, "awaited": watch.history.awaited}
             for name, watch in watches.items()
         }
         return _json({"engines": engines, "flips": listed, "now": time.time()})
-
-
-def _by_time(change: tuple[float, str, object]) -> tuple[float, str]:
-    return change[:2]
 
 
 def _refused(errors: list[str], status: int = 400) -> web.Response:

@@ -2,9 +2,8 @@
 
 import base64
 import hmac
-from pathlib import Path
 
-from exporters.errors import UsageError, system_reason
+from exporters.errors import UsageError, read_text
 
 _CHALLENGES = {"bearer": 'Bearer realm="vllm-slo"', "basic": 'Basic realm="vllm-slo", charset="UTF-8"'}
 
@@ -22,13 +21,7 @@ class Credentials:
         Raises:
             UsageError: all mistakes in the file; the message contains no secret.
         """
-        try:
-            lines = Path(self._path).read_text(encoding="utf-8").splitlines()
-        except OSError as error:
-            reason = system_reason(error)
-            raise UsageError(f"--metrics-auth-file: {self._path} cannot be read: {reason}") from error
-        except UnicodeDecodeError as error:
-            raise UsageError(f"--metrics-auth-file: {self._path} is not UTF-8 text") from error
+        lines = read_text(self._path, "--metrics-auth-file").splitlines()
         accepted: list[bytes] = []
         mistakes: list[str] = []
         for number, line in enumerate(lines, 1):

@@ -60,10 +60,6 @@ class RequestMetrics:
         for reason in UNMETERED:
             self._counters[signals.SIDECAR_UNMETERED].initialise((reason,))
 
-    @property
-    def models(self) -> frozenset[str]:
-        return frozenset(self._models)
-
     def add_model(self, model: str) -> None:
         """Add a model that the engine serves as a label value, at 0 in all series."""
         if model in self._models:

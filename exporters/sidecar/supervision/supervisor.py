@@ -62,7 +62,7 @@ class Child:
         return process
 
     def stop(self) -> None:
-        """Close its standard input, after which it exits by itself and is not restarted."""
+        """Close its standard input, so that it exits, and do not restart it."""
         self.stopping.set()
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()

@@ -8,6 +8,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
+from exporters.records import NOT_UNDERSTOOD, TOO_LARGE
+
 MESSAGE_BYTES = 1024 * 1024
 """Maximum decompressed size: three full batches of vLLM (512 spans). Parsing takes 0.1 s at worst."""
 
@@ -65,11 +67,11 @@ def decompress(data: bytes) -> bytes:
     try:
         plain = decompressor.decompress(data, MESSAGE_BYTES + 1)
     except zlib.error as error:
-        raise RefusedError("not_understood") from error
+        raise RefusedError(NOT_UNDERSTOOD) from error
     if len(plain) > MESSAGE_BYTES:
-        raise RefusedError("too_large")
+        raise RefusedError(TOO_LARGE)
     if not decompressor.eof:
-        raise RefusedError("not_understood")
+        raise RefusedError(NOT_UNDERSTOOD)
     return plain
 
 
@@ -80,14 +82,14 @@ def parse_message(data: bytes, *, with_spans: bool) -> Message:
         RefusedError: the data is not an OTLP message, or is too large.
     """
     if len(data) > MESSAGE_BYTES:
-        raise RefusedError("too_large")
+        raise RefusedError(TOO_LARGE)
     try:
         message = ExportTraceServiceRequest.FromString(data)
     except DecodeError as error:
-        raise RefusedError("not_understood") from error
+        raise RefusedError(NOT_UNDERSTOOD) from error
     count = sum(len(scope.spans) for resource in message.resource_spans for scope in resource.scope_spans)
     if count > MESSAGE_SPANS:
-        raise RefusedError("too_large")
+        raise RefusedError(TOO_LARGE)
     engine_spans = []
     for resource in message.resource_spans:
         for scope in resource.scope_spans:

@@ -15,6 +15,7 @@ from exporters import signals
 from exporters.configuration.otlp_endpoints import TRACES_PATH, Receiver
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import counter
+from exporters.records import NOT_UNDERSTOOD, TOO_LARGE
 from exporters.sidecar.tracing.engine_spans import (
     MESSAGE_BYTES,
     EngineSpan,
@@ -34,14 +35,12 @@ SPANS_PER_TURN = 500
 SERVICE, METHOD = "opentelemetry.proto.collector.trace.v1.TraceService", "Export"
 PROTOBUF = "application/x-protobuf"
 
-BUSY, CUT_OFF, NOT_UNDERSTOOD, TOO_LARGE = "busy", "cut_off", "not_understood", "too_large"
-REASONS = (BUSY, CUT_OFF, NOT_UNDERSTOOD, TOO_LARGE)
-_STATUS = {BUSY: 503, CUT_OFF: 408, NOT_UNDERSTOOD: 400, TOO_LARGE: 413}
-_CODE = {
-    BUSY: grpc.StatusCode.UNAVAILABLE,
-    CUT_OFF: grpc.StatusCode.DEADLINE_EXCEEDED,
-    NOT_UNDERSTOOD: grpc.StatusCode.INVALID_ARGUMENT,
-    TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+BUSY, CUT_OFF = "busy", "cut_off"
+_STATUS = {
+    BUSY: (503, grpc.StatusCode.UNAVAILABLE),
+    CUT_OFF: (408, grpc.StatusCode.DEADLINE_EXCEEDED),
+    NOT_UNDERSTOOD: (400, grpc.StatusCode.INVALID_ARGUMENT),
+    TOO_LARGE: (413, grpc.StatusCode.RESOURCE_EXHAUSTED),
 }
 
 Closer = Callable[[], Awaitable[None]]
@@ -58,7 +57,7 @@ class OtlpReceiver:
         self._parser_thread = ThreadPoolExecutor(1, "otlp")
         self._closers: list[Closer] = []
         self._in_progress = 0
-        self._refused = dict.fromkeys(REASONS, 0)
+        self._refused = dict.fromkeys(_STATUS, 0)
 
     async def listen(self, receivers: Iterable[Receiver]) -> None:
         """Listen on all receivers.
@@ -108,7 +107,7 @@ class OtlpReceiver:
                 data = await _http_message(request)
                 await self._process(data, compressed=request.headers.get("content-encoding") == "gzip")
         except RefusedError as refused:
-            return web.Response(status=_STATUS[str(refused)], text=f"{refused}\n")
+            return web.Response(status=_STATUS[str(refused)][0], text=f"{refused}\n")
         return web.Response(content_type=PROTOBUF)
 
     async def grpc(self, _: object, context: Any) -> bytes:
@@ -117,7 +116,7 @@ class OtlpReceiver:
             with self._slot():
                 await self._process(await _grpc_message(context), compressed=False)
         except RefusedError as refused:
-            await context.abort(_CODE[str(refused)], str(refused))
+            await context.abort(_STATUS[str(refused)][1], str(refused))
         return b""
 
     def collect(self) -> Iterator[Metric]:

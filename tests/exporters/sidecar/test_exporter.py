@@ -217,7 +217,7 @@ def test_if_the_log_cannot_be_reopened_the_old_file_is_kept(
     exporter: Exporter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "folder").rename(tmp_path / "moved")
-    exporter.reopen_request_log()
+    exporter.reload()
     assert caplog.messages == [
         f"request log: [Errno 2] No such file or directory: '{tmp_path}/folder/log'; keeping the old file"
     ]

@@ -34,7 +34,7 @@ URL = "is not a valid URL"
 ORIGIN = "write http://host:port or https://host:port"
 DURATION = "is not a valid duration; write a number with a unit, such as 250ms, 30s or 10m"
 SIZE = "is not a valid size; write bytes or a number with a unit, such as 64KiB or 256MiB"
-LEVEL = "'loud' is not a log level; use debug, info, warning or error"
+LEVEL = "'loud' is unknown; use debug, info, warning or error"
 
 
 @pytest.mark.parametrize(
