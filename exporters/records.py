@@ -36,8 +36,8 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     outcome: Outcome
     metered: bool
     e2e: float
-    trace_id: str | None = None  # the client's, or ours if tracing is on
-    span_id: str | None = None  # our span; None if tracing is off
+    trace_id: str | None = None  # of the client, or of the sidecar's span if tracing is on
+    span_id: str | None = None  # of the sidecar's span; None if tracing is off
     parent_span_id: str | None = None  # the client's span
     parent_sampled: bool | None = None
     finish_reason: str | None = None

@@ -215,7 +215,7 @@ class Alerting:
         float,
         Key(
             DURATION,
-            "How long pages are muted while an engine starts, and again after its start; by default at most period / 8640.",
+            "How long pages are muted while an engine starts, and again after it; by default at most period / 8640.",
         ),
     ] = 300.0
 

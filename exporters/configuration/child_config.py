@@ -16,7 +16,7 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     restarts: dict[str, int]
     salt: bytes
     records_path: str
-    socket_fds: tuple[int, ...]  # relay: the listener; exporter: metrics page, records, drain control
+    socket_fds: tuple[int, ...]  # relay: the listener; exporter: metrics, records, drain control
     draining: bool = False  # the supervisor is stopping
 
 
