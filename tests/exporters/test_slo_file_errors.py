@@ -1,4 +1,4 @@
-"""A wrong SLO file is refused with every mistake at once, each with its place, its reason and what would work."""
+"""Mistakes in the SLO file are reported together, each with position, reason and fix."""
 
 import subprocess
 import sys

@@ -39,6 +39,20 @@ def command(*words: str, code: str = START + RUN, subcommand: str = "sidecar") -
     return [sys.executable, "-c", code, subcommand, *words]
 
 
+async def run_command(*words: str, subcommand: str = "sidecar") -> tuple[int | None, str, str]:
+    """Run a command until it exits: exit status, standard output and standard error."""
+    process = await asyncio.create_subprocess_exec(
+        *command(*words, subcommand=subcommand),
+        cwd=ROOT,
+        env=environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(HANG):
+        output, errors = await process.communicate()
+    return process.returncode, output.decode(), errors.decode()
+
+
 def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_SLO_", "OTEL_"))}
 

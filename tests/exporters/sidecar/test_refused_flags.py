@@ -9,8 +9,7 @@ import pytest
 
 from compose.cli import main
 from tests.support.ports import free_port
-from tests.support.sidecar_process import ROOT, SLOS, command, environment
-from tests.support.waiting import HANG
+from tests.support.sidecar_process import SLOS, run_command
 
 ENGINE = "http://127.0.0.1:1"
 
@@ -77,33 +76,16 @@ def test_an_unwritable_request_log_is_rejected(slos: str, tmp_path: Path, capsys
     assert capsys.readouterr().err == f"vllm-slo: --request-log: {tmp_path} cannot be written: is a directory\n"
 
 
-def test_the_upstream_is_required(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["sidecar"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.endswith(
-        "vllm-slo sidecar: error: the following arguments are required: --upstream\n"
-    )
-
-
-async def refused(*words: str) -> tuple[int | None, str]:
-    process = await asyncio.create_subprocess_exec(
-        *command("--upstream", ENGINE, *words), cwd=ROOT, env=environment(), stderr=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(HANG):
-        _, stderr = await process.communicate()
-    return process.returncode, stderr.decode()
-
-
 async def test_an_address_that_is_invalid_or_in_use_is_rejected(slos: str, busy: int) -> None:
     free = [f"127.0.0.1:{free_port()}" for _ in range(4)]  # different ports, because the processes run concurrently
+    flags = ("--upstream", ENGINE, "--slos", slos)
     runs = await asyncio.gather(
-        refused("--slos", slos, "--listen", f"127.0.0.1:{busy}", "--metrics", free[0]),
-        refused("--slos", slos, "--listen", free[1], "--metrics", f"127.0.0.1:{busy}"),
-        refused("--slos", slos, "--listen", "localhost", "--metrics", free[2]),
-        refused("--slos", slos, "--listen", free[3], "--metrics", "127.0.0.1:99999"),
+        run_command(*flags, "--listen", f"127.0.0.1:{busy}", "--metrics", free[0]),
+        run_command(*flags, "--listen", free[1], "--metrics", f"127.0.0.1:{busy}"),
+        run_command(*flags, "--listen", "localhost", "--metrics", free[2]),
+        run_command(*flags, "--listen", free[3], "--metrics", "127.0.0.1:99999"),
     )
-    assert list(runs) == [
+    assert [(status, errors) for status, _, errors in runs] == [
         (2, f"vllm-slo: --listen: cannot listen on 127.0.0.1:{busy}: address already in use\n"),
         (2, f"vllm-slo: --metrics: cannot listen on 127.0.0.1:{busy}: address already in use\n"),
         (2, "vllm-slo: --listen: 'localhost' is not a valid address; write HOST:PORT, such as 127.0.0.1:8001\n"),

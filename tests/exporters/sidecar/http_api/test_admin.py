@@ -13,7 +13,7 @@ from aiohttp import web
 
 from compose.cli import main
 from tests.support.fake_engine import CACHING_ON, Engine, serving, with_start_time
-from tests.support.sidecar_process import ROOT, Running, command, environment, sidecar
+from tests.support.sidecar_process import Running, run_command, sidecar
 from tests.support.waiting import until
 
 TOKEN = "t0ken-of-the-admin"  # noqa: S105 - of a test
@@ -46,18 +46,8 @@ async def listed_changes(running: Running) -> dict[str, Any]:
     return body
 
 
-async def flip(running: Running, token: Path, *words: str) -> tuple[int, str, str]:
-    """Run `vllm-slo flip`: exit status, standard output and standard error."""
-    process = await asyncio.create_subprocess_exec(
-        *command("--admin", running.pages, "--token-file", str(token), *words, subcommand="flip"),
-        cwd=ROOT,
-        env=environment(),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+async def flip(running: Running, token: Path, *words: str) -> tuple[int | None, str, str]:
+    return await run_command("--admin", running.pages, "--token-file", str(token), *words, subcommand="flip")
 
 
 async def test_a_declared_change_is_exposed_listed_and_kept_across_restarts(

@@ -3,6 +3,7 @@
 import base64
 import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,12 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+@pytest.fixture
+async def running(tmp_path: Path, path: Path) -> AsyncIterator[Running]:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running:
+        yield running
+
+
 async def fetch(running: Running, page: str, authorization: str | None = None) -> tuple[int, list[str], str]:
     headers = {} if authorization is None else {"authorization": authorization}
     async with running.session.get(f"{running.pages}{page}", headers=headers) as response:
@@ -147,47 +154,38 @@ async def fetch(running: Running, page: str, authorization: str | None = None) -
         return response.status, response.headers.getall("www-authenticate", []), text if response.status == 401 else ""
 
 
-async def test_with_a_file_all_endpoints_but_the_probes_need_a_credential(tmp_path: Path, path: Path) -> None:
-    async with (
-        serving(Engine()) as engine,
-        sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
-    ):
-        needs = "'Authorization: Bearer ...' or 'Authorization: Basic ...' with a credential of --metrics-auth-file"
-        challenges = ['Bearer realm="vllm-slo"', 'Basic realm="vllm-slo", charset="UTF-8"']
-        refused = (401, challenges, f"vllm-slo: this endpoint needs {needs}\n")
-        for page in ("/metrics", "/", "/admin/flip"):
-            assert await fetch(running, page) == refused
-        assert await fetch(running, "/metrics", "Bearer guess") == refused
-        assert await fetch(running, "/metrics", "Bearer s3cret-token") == (200, [], "")
-        assert await fetch(running, "/metrics", basic("ops:pass: word #1")) == (200, [], "")
-        for page in ("/healthz", "/readyz"):
-            assert await fetch(running, page) == (200, [], "")
-        for pid in (running.process.pid, *children(running.process.pid).values()):
-            for name in ("cmdline", "environ", "comm"):
-                assert b"s3cret" not in (Path("/proc") / str(pid) / name).read_bytes()
-        assert "WARNING" not in running.stderr.read_text()
-        assert "s3cret" not in running.stderr.read_text()
+async def test_with_a_file_all_endpoints_but_the_probes_need_a_credential(running: Running) -> None:
+    needs = "'Authorization: Bearer ...' or 'Authorization: Basic ...' with a credential of --metrics-auth-file"
+    challenges = ['Bearer realm="vllm-slo"', 'Basic realm="vllm-slo", charset="UTF-8"']
+    refused = (401, challenges, f"vllm-slo: this endpoint needs {needs}\n")
+    for page in ("/metrics", "/", "/admin/flip"):
+        assert await fetch(running, page) == refused
+    assert await fetch(running, "/metrics", "Bearer guess") == refused
+    assert await fetch(running, "/metrics", "Bearer s3cret-token") == (200, [], "")
+    assert await fetch(running, "/metrics", basic("ops:pass: word #1")) == (200, [], "")
+    for page in ("/healthz", "/readyz"):
+        assert await fetch(running, page) == (200, [], "")
+    for pid in (running.process.pid, *children(running.process.pid).values()):
+        for name in ("cmdline", "environ", "comm"):
+            assert b"s3cret" not in (Path("/proc") / str(pid) / name).read_bytes()
+    assert "WARNING" not in running.stderr.read_text()
+    assert "s3cret" not in running.stderr.read_text()
 
 
-async def test_sighup_reloads_the_credentials_and_ignores_an_invalid_file(tmp_path: Path, path: Path) -> None:
-    async with (
-        serving(Engine()) as engine,
-        sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
-    ):
-        write(path, "bearer\n")
-        running.process.send_signal(signal.SIGHUP)
-        await running.logs_line(f"ERROR exporter: {path}:1: {AFTER_BEARER}; ignoring this file")
-        assert (await fetch(running, "/metrics", "Bearer s3cret-token"))[0] == 200
-        write(path, "bearer renewed\n")
-        running.process.send_signal(signal.SIGHUP)
+async def test_sighup_reloads_the_credentials_and_ignores_an_invalid_file(running: Running, path: Path) -> None:
+    write(path, "bearer\n")
+    running.process.send_signal(signal.SIGHUP)
+    await running.logs_line(f"ERROR exporter: {path}:1: {AFTER_BEARER}; ignoring this file")
+    assert (await fetch(running, "/metrics", "Bearer s3cret-token"))[0] == 200
+    write(path, "bearer renewed\n")
+    running.process.send_signal(signal.SIGHUP)
 
-        await until(lambda: _is_accepted(running, "Bearer renewed"))
-        status, challenges, text = await fetch(running, "/metrics", "Bearer s3cret-token")
-        assert (status, challenges) == (401, ['Bearer realm="vllm-slo"'])
-        assert (
-            text
-            == "vllm-slo: this endpoint needs 'Authorization: Bearer ...' with a credential of --metrics-auth-file\n"
-        )
+    await until(lambda: _is_accepted(running, "Bearer renewed"))
+    status, challenges, text = await fetch(running, "/metrics", "Bearer s3cret-token")
+    assert (status, challenges) == (401, ['Bearer realm="vllm-slo"'])
+    assert (
+        text == "vllm-slo: this endpoint needs 'Authorization: Bearer ...' with a credential of --metrics-auth-file\n"
+    )
 
 
 async def _is_accepted(running: Running, authorization: str) -> bool:
@@ -195,19 +193,15 @@ async def _is_accepted(running: Running, authorization: str) -> bool:
 
 
 async def test_an_exporter_that_restarts_with_an_invalid_file_rejects_all_and_loses_no_record(
-    tmp_path: Path, path: Path
+    running: Running, path: Path
 ) -> None:
-    async with (
-        serving(Engine()) as engine,
-        sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
-    ):
-        write(path, "")
-        before = running.signal_exporter(signal.SIGKILL)
-        assert await running.ask("meanwhile") == 200
-        await running.logs("meanwhile")
-        assert running.exporter not in {None, before}
-        status, challenges, _ = await fetch(running, "/metrics", "Bearer s3cret-token")
-        assert (status, len(challenges)) == (401, 2)
+    write(path, "")
+    before = running.signal_exporter(signal.SIGKILL)
+    assert await running.ask("meanwhile") == 200
+    await running.logs("meanwhile")
+    assert running.exporter not in {None, before}
+    status, challenges, _ = await fetch(running, "/metrics", "Bearer s3cret-token")
+    assert (status, len(challenges)) == (401, 2)
 
 
 async def test_world_readable_secrets_are_warned_about(tmp_path: Path, path: Path) -> None:

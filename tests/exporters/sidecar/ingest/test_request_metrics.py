@@ -58,37 +58,27 @@ class Fed:
         return sums
 
 
-def bounded(label: Label, request_class: str) -> tuple[str, ...]:
-    match label:
-        case Label.MODEL:
-            return ("tiny", "other")
-        case Label.CLASS:
-            return (request_class,)
-        case Label.TENANT:
-            return ("team-a", "other")
-        case Label.STREAM:
-            return ("true", "false")
-        case Label.OUTCOME:
-            return tuple(Outcome)
-        case Label.PHASE:
-            return tuple(Phase)
-        case Label.SLO:
-            return tuple(slo.name for slo in SLOS.slos_of(request_class))
-        case Label.PROMPT_SIZE:
-            return ("00128", "00512", "02048", "08192", "32768", "above")
-        case Label.COMPLETION_SIZE:
-            return ("00128", "00512", "02048", "08192", "32768", "above", "none")
-        case _:
-            raise AssertionError(label)
+SIZES = ("00128", "00512", "02048", "08192", "32768", "above")
 
 
 def combinations(signal: Signal) -> set[Row]:
     """All label combinations of a signal with two models, computed independently of the code under test."""
-    return {
-        frozenset(zip(signal.labels, row, strict=True))
-        for name in ("short", "long", "other")
-        for row in itertools.product(*(bounded(label, name) for label in signal.labels))
-    }
+    rows: set[Row] = set()
+    for name in ("short", "long", "other"):
+        values: dict[Label, tuple[str, ...]] = {
+            Label.MODEL: ("tiny", "other"),
+            Label.CLASS: (name,),
+            Label.TENANT: ("team-a", "other"),
+            Label.STREAM: ("true", "false"),
+            Label.OUTCOME: tuple(Outcome),
+            Label.PHASE: tuple(Phase),
+            Label.SLO: tuple(slo.name for slo in SLOS.slos_of(name)),
+            Label.PROMPT_SIZE: SIZES,
+            Label.COMPLETION_SIZE: (*SIZES, "none"),
+        }
+        products = itertools.product(*(values[label] for label in signal.labels))
+        rows |= {frozenset(zip(signal.labels, row, strict=True)) for row in products}
+    return rows
 
 
 OF_REQUESTS = [

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import gzip
 import io
-import random
 import time
 import traceback
 from collections.abc import AsyncIterator
@@ -137,20 +136,6 @@ async def raw(port: int, data: bytes) -> asyncio.StreamWriter:
     writer.write(data)
     await writer.drain()
     return writer
-
-
-async def test_random_bytes_on_the_sockets_do_not_affect_other_senders() -> None:
-    dice = random.Random(5)  # noqa: S311 - repeatable, not secret
-    async with opened() as listening:
-        writers = [
-            await raw(port, dice.randbytes(2000))
-            for port in (listening.grpc_port, listening.http_port)
-            for _ in range(20)
-        ]
-        assert await listening.by_grpc(sent(request_span(OURS))) == "OK"
-        assert await listening.by_http(sent(request_span(OURS))) == (200, "")
-        for writer in writers:
-            writer.transport.abort()
 
 
 def beginning(length: int) -> bytes:
