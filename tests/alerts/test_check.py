@@ -50,12 +50,12 @@ slos.yaml:2:1: mistake: periods: unknown key
 slos.yaml:6:12: mistake: classes[1].name: '長い' is not a valid name
   6 |   - {name: 長い}
     |            ^^^^
-    = use lower-case letters, digits, - and _, beginning with a letter
+    = use lower-case letters, digits, - and _, starting with a letter
 
 slos.yaml:8:76: mistake: slos[0].objective: 100% leaves no error budget, so the burn rate is undefined
   8 |   - {name: ttft, classes: [short], signal: ttft, threshold: 5s, objective: 100%}
     |                                                                            ^^^^
-    = the nearest that works is 99.9%
+    = write at most 99.9%
 
 """
     )
@@ -230,7 +230,7 @@ def test_json_has_the_same_findings_for_a_program(folder: Path, capsys: pytest.C
             "path": "slos[0].objective",
             "level": "mistake",
             "problem": "0% is always met",
-            "hint": "write a share above 0%, such as 95%",
+            "hint": "write a percentage above 0%, such as 95%",
         },
     ]
     assert check(folder, MINIMAL, "--format", "json", "--strict", "--retention", "15d") == 1
