@@ -15,7 +15,7 @@ from alerts.detection_time import Detection, detections, fastest
 from alerts.engine_only import CAVEAT
 from exporters.quantities import number, spell_duration
 from exporters.slos import Measure, Rejected, Slo, SloFile, Source
-from exporters.verdicts import charges
+from exporters.verdicts import applicable_slos
 
 
 def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
@@ -34,8 +34,8 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
     }[slo.measure]
     if spec.source is Source.ENGINE:
         return (latency_cause or "",)
-    unary = {measure for _, measure in charges([slo], stream=False, several=True).slos.values()}
-    no_first_token = charges([slo], stream=True, several=True).awaits_first_token
+    unary = {measure for _, measure in applicable_slos([slo], stream=False, several=True).slos.values()}
+    no_first_token = applicable_slos([slo], stream=True, several=True).awaits_first_token
     causes = (
         latency_cause,
         f"a unary request that takes longer than {limit}" if unary == {Measure.E2E} != {slo.measure} else None,

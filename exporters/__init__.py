@@ -1,1 +1,1 @@
-"""Measures every request in front of an engine and exposes it: names, SLO file, relay and exporter processes."""
+"""The sidecar: series names, SLO file, relay and exporter processes, request log."""

@@ -1,9 +1,11 @@
-"""Network addresses as HOST:PORT: parsing and formatting."""
+"""Network addresses and URLs in flags: parsing and formatting."""
 
 import ipaddress
+from collections.abc import Collection
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
-from exporters.errors import InvalidValueError
+from exporters.errors import InvalidValueError, UsageError
 
 
 class Address(NamedTuple):
@@ -17,20 +19,45 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str, example: str = "127.0.0.1:8001", *, needs_host: bool = False) -> Address:
-    """The address of `HOST:PORT`, `[IPV6]:PORT` or, unless it `needs_host`, `:PORT` for every interface.
+    """Parse `HOST:PORT`, `[IPV6]:PORT` or, unless `needs_host`, `:PORT` for all interfaces.
 
     Raises:
-        InvalidValueError: the text is no such address; the message has the `example`.
+        InvalidValueError: the text is not such an address; the message has the `example`.
     """
     host, _, port = text.rpartition(":")
     valid_port = port.isascii() and port.isdecimal() and int(port) <= 65535
     if ":" not in text or not valid_port or any(map(str.isspace, host)) or (needs_host and not host):
-        raise InvalidValueError(f"{text!r} is no address; write HOST:PORT, such as {example}")
-    return Address(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - `:PORT` asks for every interface
+        raise InvalidValueError(f"{text!r} is not a valid address; write HOST:PORT, such as {example}")
+    return Address(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - `:PORT` means all interfaces
+
+
+class Url(NamedTuple):
+    """The parts of a URL; without a port, `port` is None."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+
+
+def parse_url(flag: str, text: str, schemes: Collection[str], examples: str) -> Url:
+    """Parse the URL of a flag, which needs one of the schemes and a host and takes no query or fragment.
+
+    Raises:
+        UsageError: the text is not such a URL; the message starts with the flag and has the `examples`.
+    """
+    reason = ""
+    try:
+        parts = urlsplit(text)
+        if parts.scheme in schemes and parts.hostname and not parts.query and not parts.fragment:
+            return Url(parts.scheme, parts.hostname, parts.port, parts.path)
+    except ValueError as error:
+        reason = f": {error}"
+    raise UsageError(f"{flag}: {text!r} is not a valid URL{reason}; write {examples}")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` names this machine; a name other than localhost does not, whatever it resolves to."""
+    """Whether `host` is localhost or a loopback address; other names are not resolved."""
     if host == "localhost":
         return True
     try:

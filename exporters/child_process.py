@@ -1,4 +1,4 @@
-"""How the relay and the exporter run as children of the supervisor: start, stop and garbage collection."""
+"""The relay and the exporter as children of the supervisor: start, stop and garbage collection."""
 
 import asyncio
 import gc
@@ -18,22 +18,22 @@ def run_child(
     serve: Callable[[ChildConfig], Coroutine[None, None, None]],
     run: Callable[[Coroutine[None, None, None]], None] = asyncio.run,
 ) -> int:
-    """Serve with the configuration of standard input; returns the exit status."""
+    """Serve with the configuration from standard input; returns the exit status."""
     config = read_child_config()
     configure_logging(config.sidecar.log_level, config.sidecar.log_format, config.process)
     try:
         run(serve(config))
-    except UsageError as error:  # a file was right when the sidecar started, and is wrong at this restart
-        logger.error("%s", error)  # noqa: TRY400 - the message says all, a traceback would hide it
+    except UsageError as error:  # a file became invalid after the sidecar started
+        logger.error("%s", error)  # noqa: TRY400 - the message suffices
         return 1
     return 0
 
 
 def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-    """Set when standard input ends: the supervisor has closed it, or was killed.
+    """An event that is set when standard input ends: the supervisor has closed it or was killed.
 
-    SIGTERM and SIGINT are ignored: a service manager sends them to all processes at once, and the supervisor alone
-    knows the order in which they stop.
+    SIGTERM and SIGINT are ignored: a service manager sends them to all processes at once, but the supervisor stops
+    its children in order.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -48,7 +48,7 @@ def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
 
 
 def collect_garbage_rarely() -> None:
-    """Requests and records make few cycles, and a full collection stalls all open requests."""
+    """Make full collections rare: they stall all open requests, and requests and records create few cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

@@ -1,25 +1,26 @@
-"""Errors of the user's making: the command line prints their text and exits with 2, without a traceback."""
+"""User errors: the command line prints their text and exits with 2, without a traceback."""
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 _T = TypeVar("_T")
 
 
 class UsageError(Exception):
-    """A wrong flag, file or environment: the command line prints the text and exits with 2."""
+    """An invalid flag, file or environment variable."""
 
 
 class InvalidValueError(ArgumentTypeError, ValueError):
-    """A text that is no value of its type; argparse shows the message of an `ArgumentTypeError` unchanged."""
+    """A text that is not a valid value; argparse shows the message of an `ArgumentTypeError` unchanged."""
 
 
 def parse_flag(flag: str, text: str, parse: Callable[[str], _T]) -> _T:
-    """The value of a flag.
+    """Parse the value of a flag.
 
     Raises:
-        UsageError: `parse` raises InvalidValueError; the message begins with the flag.
+        UsageError: the text is invalid; the message starts with the flag.
     """
     try:
         return parse(text)
@@ -27,6 +28,20 @@ def parse_flag(flag: str, text: str, parse: Callable[[str], _T]) -> _T:
         raise UsageError(f"{flag}: {error}") from error
 
 
+def read_text(path: str, flag: str) -> str:
+    """Read the UTF-8 file of a flag.
+
+    Raises:
+        UsageError: the file cannot be read or is not UTF-8 text; the message shows nothing of the file.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{flag}: {path} cannot be read: {system_reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{flag}: {path} is not UTF-8 text") from error
+
+
 def system_reason(error: OSError) -> str:
-    """The operating system's reason, to be part of a message."""
+    """The operating system's reason, for use in a message."""
     return (error.strerror or str(error)).lower()

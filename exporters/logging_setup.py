@@ -1,10 +1,11 @@
-"""Sets up the logging of one process: lines on standard error, as text or as one JSON object each."""
+"""Sets up the logging of a process: lines on standard error, as text or as JSON objects."""
 
 import argparse
 import json
 import logging
 import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
 
@@ -15,25 +16,25 @@ FORMATS = ("text", "json")
 
 
 def add_logging_flags(parser: argparse.ArgumentParser) -> None:
-    """Declare --log-level and --log-format; parsing them raises UsageError for an unknown value."""
+    """Declare --log-level and --log-format; parsing raises UsageError for an unknown value."""
     group = parser.add_argument_group("logging")
     group.add_argument(
         "--log-level",
-        type=_level,
+        type=_one_of("--log-level", LEVELS),
         default="info",
         metavar="LEVEL",
-        help=f"least severe messages to log on standard error: {_alternatives(LEVELS)} (default %(default)s)",
+        help=f"minimum level of messages logged on standard error: {_alternatives(LEVELS)} (default %(default)s)",
     )
     group.add_argument(
         "--log-format",
-        type=_format,
+        type=_one_of("--log-format", FORMATS),
         default="text",
         metavar="FORMAT",
-        help=f"{_alternatives(FORMATS)}; json has one object per line (default %(default)s)",
+        help=f"{_alternatives(FORMATS)}; json writes one object per line (default %(default)s)",
     )
 
 
-def configure_logging(level: str, format: str, process: str) -> None:  # noqa: A002 - as the flag is called
+def configure_logging(level: str, format: str, process: str) -> None:  # noqa: A002 - named as the flag
     """Log to standard error, uncaught exceptions included; `process` names this process on each line."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter(process) if format == "json" else TextFormatter(process))
@@ -53,7 +54,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object with time, level, logger, process and message; `exception` holds a traceback."""
+    """A JSON object with time, level, logger, process and message; `exception` is a traceback."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -90,16 +91,13 @@ def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
     logging.getLogger("vllm_slo").critical("uncaught exception in thread %s", name, exc_info=exc_info)
 
 
-def _level(text: str) -> str:
-    if text not in LEVELS:
-        raise UsageError(f"--log-level: {text!r} is no level; use {_alternatives(LEVELS)}")
-    return text
+def _one_of(flag: str, values: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in values:
+            raise UsageError(f"{flag}: {text!r} is unknown; use {_alternatives(values)}")
+        return text
 
-
-def _format(text: str) -> str:
-    if text not in FORMATS:
-        raise UsageError(f"--log-format: {text!r} is no format; use {_alternatives(FORMATS)}")
-    return text
+    return parse
 
 
 def _alternatives(names: tuple[str, ...]) -> str:

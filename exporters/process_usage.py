@@ -10,7 +10,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def footprint() -> Footprint:
-    """CPU time and memory as the kernel counts them; without /proc the memory is unknown."""
+    """CPU time and memory from the kernel; the memory is unknown without /proc."""
     try:
         pages = int(_STATM.read_bytes().split()[1])
     except OSError:

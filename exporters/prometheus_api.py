@@ -1,7 +1,6 @@
 """A synchronous client of Prometheus's HTTP API; asyncio code calls it through `asyncio.to_thread`.
 
-It uses urllib: every command may import it, so a library would be a dependency of all of them, and a request at a time
-with a timeout needs no connection pool.
+It uses urllib, because a library would be a dependency of all commands, and single requests need no connection pool.
 """
 
 import http.client
@@ -22,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class PrometheusError(Exception):
-    """A request to Prometheus failed; `reason` says why, without the address."""
+    """A request to Prometheus failed; `reason` does not contain the address."""
 
     def __init__(self, reason: str, message: str | None = None) -> None:
         super().__init__(message or reason)
@@ -34,7 +33,7 @@ class UnreachableError(PrometheusError, UsageError):
 
 
 class QueryError(PrometheusError):
-    """The request was refused, timed out, or its response is not that of a Prometheus."""
+    """The request was rejected or timed out, or the response is not from a Prometheus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class Alert:
 class Prometheus:
     """A server by its base URL, such as `http://127.0.0.1:9090`.
 
-    All methods raise UnreachableError if nothing listens there, and QueryError if the request fails otherwise.
+    All methods raise UnreachableError if nothing listens at the URL, and QueryError for all other failures.
     """
 
     url: str
@@ -78,7 +77,7 @@ class Prometheus:
         return [Sample(series["metric"], float(series["value"][1])) for series in result]
 
     def query_by(self, label: str, expression: str, at: float | None = None) -> dict[str, float]:
-        """The values of an instant query by the value of `label`; series without that label are left out."""
+        """The values of an instant query by the value of `label`; series without the label are omitted."""
         return {sample.labels[label]: sample.value for sample in self.query(expression, at) if label in sample.labels}
 
     def query_range(self, expression: str, start: float, end: float, step: float) -> list[Series]:
@@ -95,7 +94,7 @@ class Prometheus:
     def get(self, path: str, parameters: Mapping[str, str]) -> Any:
         """The `data` of the response to `GET path`; its warnings are logged."""
         url = f"{self.url.rstrip('/')}{path}?{urllib.parse.urlencode(parameters)}"
-        # A proxy of the environment cannot reach the loopback interface of this machine.
+        # A proxy from the environment cannot reach the loopback interface of this machine.
         proxies = [urllib.request.ProxyHandler({})] if is_loopback(urllib.parse.urlsplit(url).hostname or "") else []
         try:
             with urllib.request.build_opener(*proxies).open(url, timeout=self.timeout) as response:
@@ -108,29 +107,29 @@ class Prometheus:
             raise UnreachableError(
                 reason,
                 f"cannot reach Prometheus at {self.url}: {reason}; "
-                "give the address of its web page to --prometheus, such as http://127.0.0.1:9090",
+                "set --prometheus to its address, such as http://127.0.0.1:9090",
             ) from error
         except TimeoutError as error:
-            raise QueryError(f"no answer within {self.timeout:g} s") from error
+            raise QueryError(f"no response within {self.timeout:g} s") from error
         except (OSError, http.client.HTTPException) as error:
-            raise QueryError(f"the connection broke: {str(error).lower()}") from error
+            raise QueryError(f"connection failed: {str(error).lower()}") from error
         try:
             content = json.loads(body)
             for warning in content.get("warnings") or ():
                 _log.warning("Prometheus at %s: %s", self.url, warning)
             return content["data"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise QueryError("the answer is not that of a Prometheus") from error
+            raise QueryError("the response is not from Prometheus") from error
 
     def _result(self, path: str, parameters: Mapping[str, str]) -> list[Any]:
         match self.get(path, parameters):
             case {"resultType": "vector" | "matrix", "result": list(result)}:
                 return result
-        raise QueryError("the answer is not that of a Prometheus")
+        raise QueryError("the response is not from Prometheus")
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """The message of Prometheus's JSON, else the status line, as from a proxy in between."""
+    """The error message of Prometheus, or the status line if a proxy has responded."""
     try:
         return str(json.load(error)["error"])
     except (ValueError, KeyError, TypeError, OSError):

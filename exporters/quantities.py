@@ -11,20 +11,20 @@ _SIZE = re.compile(rf"([1-9][0-9]*)({'|'.join(_SIZE_UNITS)})")
 
 
 def number(value: float) -> str:
-    """A number as a person writes it: `5`, not `5.0`; `1000000`, not `1e+06`."""
+    """A number without a trailing `.0` or an exponent: `5`, `1000000`."""
     return f"{value:.12g}"
 
 
 def parse_duration(text: str, examples: str = "250ms, 30s or 10m", *, allow_zero: bool = False) -> float:
-    """Seconds of `250ms`, `5s`, `1m`, `12h`, `30d` or `1h30m`.
+    """Parse `250ms`, `5s`, `1m`, `12h`, `30d` or `1h30m`; returns seconds.
 
     Raises:
-        InvalidValueError: the text is no duration, or zero without `allow_zero`; the message has the `examples`.
+        InvalidValueError: the text is not a duration, or zero without `allow_zero`; the message has the `examples`.
     """
     parts = list(_DURATION.finditer(text))
     seconds = sum(round(float(part[1]) * DURATION_UNITS[part[2]], 9) for part in parts)
     if not parts or "".join(part[0] for part in parts) != text or not (seconds or allow_zero):
-        raise InvalidValueError(f"{text!r} is no duration; write a number with a unit, such as {examples}")
+        raise InvalidValueError(f"{text!r} is not a valid duration; write a number with a unit, such as {examples}")
     return seconds
 
 
@@ -38,12 +38,14 @@ def spell_duration(seconds: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `4096`, `64KiB`, `256MiB` or `1GiB`.
+    """Parse `4096`, `64KiB`, `256MiB` or `1GiB`; returns bytes.
 
     Raises:
-        InvalidValueError: the text is no size.
+        InvalidValueError: the text is not a size.
     """
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise InvalidValueError(f"{text!r} is no size; write bytes or a number with a unit, such as 64KiB or 256MiB")
+        raise InvalidValueError(
+            f"{text!r} is not a valid size; write bytes or a number with a unit, such as 64KiB or 256MiB"
+        )
     return int(match[1]) << 10 * _SIZE_UNITS.index(match[2])

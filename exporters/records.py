@@ -9,21 +9,21 @@ from exporters.signals import OTHER, Outcome, Verdict
 
 TOO_LARGE, NOT_UNDERSTOOD = "too_large", "not_understood"
 UNPARSED = (TOO_LARGE, NOT_UNDERSTOOD)
-"""Why a request's body was not parsed."""
+"""Reasons why a request body was not parsed."""
 
 UNMETERED = ("AttributeError", "IndexError", "KeyError", "RecursionError", "TypeError", "ValueError", OTHER)
-"""The exception that ended the metering of a request, as the series names it; the record has its full name."""
+"""Label values for the exception that ended the metering of a request; the record has its full name."""
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
-    """The first message of a relay: the name of the process, and the id of this run of it."""
+    """The first message of a relay: the name and the run id of its process."""
 
     process: str
     run_id: str
 
 
 class Finished(msgspec.Struct, array_like=True, tag="finished"):
-    """One request that has ended: everything that the request log and the series need."""
+    """One request that has ended, with all values that the request log and the series need."""
 
     time: float  # unix, at time zero
     request_id: str
@@ -36,8 +36,8 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     outcome: Outcome
     metered: bool
     e2e: float
-    trace_id: str | None = None  # the client's, or ours where spans are made
-    span_id: str | None = None  # our span; None when no span is wanted
+    trace_id: str | None = None  # of the client, or of the sidecar's span if tracing is on
+    span_id: str | None = None  # of the sidecar's span; None if tracing is off
     parent_span_id: str | None = None  # the client's span
     parent_sampled: bool | None = None
     finish_reason: str | None = None
@@ -65,14 +65,14 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     gap_sum: float = 0.0
     unparsed: str | None = None
     unmetered: str | None = None
-    paused: float = 0.0  # while the client did not read; in no latency but e2e
+    paused: float = 0.0  # while the client did not read; part of e2e only
     system_fingerprint: str | None = None
     prompt_repeat: bool | None = None  # set by the exporter, which sees the prompts of all relays
-    prompt_estimate: float | None = None  # tokens by the length of the text, set for failed requests too
+    prompt_estimate: float | None = None  # tokens, estimated from the text; also for failed requests
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):
-    """Verdicts that are certain before the request ends, so that a hung engine burns budget while it hangs."""
+    """Verdicts that are certain before the request ends: a hung engine consumes error budget while it hangs."""
 
     model: str
     request_class: str
@@ -109,7 +109,7 @@ class Footprint(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
-    """The current state of the relay; the newest one replaces all before it, so it needs no number."""
+    """The current state of the relay; it replaces the previous snapshot, so it needs no number."""
 
     open: list[OpenRequests]
     loop_lag: float
@@ -120,7 +120,7 @@ class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack"):
-    """The exporter has everything up to and including this number."""
+    """The exporter has stored all records up to and including this number."""
 
     last: int
 
@@ -131,7 +131,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def frame(message: Hello | Batch | Snapshot | Ack) -> bytes:
-    """One message as it goes over the socket."""
+    """The bytes of one message on the socket."""
     payload = _encoder.encode(message)
     return len(payload).to_bytes(4, "big") + payload
 

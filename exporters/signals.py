@@ -137,79 +137,62 @@ TOKENS = (1.0, 8.0, 32.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 1
 
 _M, _C, _T, _S, _O = Label.MODEL, Label.CLASS, Label.TENANT, Label.SLO, Label.OUTCOME
 _E, _P, _R, _W = Label.ENGINE, Label.PROCESS, Label.REASON, Label.WINDOW
-_RANKED = _E, Label.RANK, _M
+_MC, _RANKED = (_M, _C), (_E, Label.RANK, _M)
 _SLO_WINDOW, _CLASS_WINDOW = (_M, _C, _S, _W), (_M, _C, _W)
 
 # Requests and their latencies.
-REQUESTS = _counter("llm_requests_total", "Ended requests by outcome.", _M, _C, _O, _T, Label.STREAM)
+REQUESTS = _counter("llm_requests_total", "Ended requests by outcome.", *_MC, _O, _T, Label.STREAM)
 IN_FLIGHT = _gauge(
-    "llm_requests_in_flight", "Open requests: waiting before the first token, streaming after it.", _M, _C, Label.PHASE
+    "llm_requests_in_flight", "Open requests: waiting before the first token, streaming after it.", *_MC, Label.PHASE
 )
 OLDEST_WAIT = _gauge(
-    "llm_oldest_wait_seconds", "Age of the oldest open stream without a first token; 0 if every stream has one.", _M, _C
+    "llm_oldest_wait_seconds", "Age of the oldest open stream without a first token; 0 if every stream has one.", *_MC
 )
 TTFT = _histogram(
-    "llm_time_to_first_token_seconds",
-    "TTFT of streams: time from the arrival of the request to its first output token.",
-    WAIT_SECONDS,
-    _M,
-    _C,
+    "llm_time_to_first_token_seconds", "TTFT of streams, from the arrival of the request.", WAIT_SECONDS, *_MC
 )
 TPOT = _histogram(
     "llm_time_per_output_token_seconds",
     "TPOT of streams: time from the first to the last output token, divided by (completion tokens - 1).",
     GAP_SECONDS,
-    _M,
-    _C,
+    *_MC,
 )
 INTER_CHUNK = _histogram(
-    "llm_inter_chunk_seconds", "Time between output chunks; a chunk may contain several tokens.", GAP_SECONDS, _M, _C
+    "llm_inter_chunk_seconds", "Time between output chunks; a chunk may contain several tokens.", GAP_SECONDS, *_MC
 )
 DURATION = _histogram(
-    "llm_request_duration_seconds",
-    "E2E: time from the arrival of the request to its end, for streams and unary requests.",
-    WHOLE_SECONDS,
-    _M,
-    _C,
-    _O,
+    "llm_request_duration_seconds", "E2E of streams and unary requests, from their arrival.", WHOLE_SECONDS, *_MC, _O
 )
-QUEUE = _histogram("llm_request_queue_seconds", "Queue time, as the engine reports it.", WAIT_SECONDS, _M, _C)
+QUEUE = _histogram("llm_request_queue_seconds", "Queue time, as the engine reports it.", WAIT_SECONDS, *_MC)
 PREFILL = _histogram(
-    "llm_request_prefill_seconds",
-    "Prefill time (scheduling to first token), as the engine reports it.",
-    WAIT_SECONDS,
-    _M,
-    _C,
+    "llm_request_prefill_seconds", "Time from scheduling to first token, as the engine reports it.", WAIT_SECONDS, *_MC
 )
 DECODE = _histogram(
-    "llm_request_decode_seconds", "Decode time (first to last token), as the engine reports it.", WHOLE_SECONDS, _M, _C
+    "llm_request_decode_seconds", "Time from first to last token, as the engine reports it.", WHOLE_SECONDS, *_MC
 )
 REQUESTS_WITH_ENGINE_TIMES = _counter(
     "llm_requests_with_engine_times_total",
     "Ended requests with times from the engine; the queue, prefill and decode histograms count only these.",
-    _M,
-    _C,
+    *_MC,
 )
 
 # Tokens, from the `usage` of the response.
-PROMPT_TOKENS = _counter("llm_prompt_tokens_total", "Prompt tokens of ended requests.", _M, _C, _T)
+PROMPT_TOKENS = _counter("llm_prompt_tokens_total", "Prompt tokens of ended requests.", *_MC, _T)
 COMPLETION_TOKENS = _counter(
-    "llm_completion_tokens_total", "Completion tokens of ended requests, including aborted ones.", _M, _C, _T
+    "llm_completion_tokens_total", "Completion tokens of ended requests, including aborted ones.", *_MC, _T
 )
 CACHED_TOKENS = _counter(
-    "llm_cached_prompt_tokens_total", "Prompt tokens served from the engine's prefix cache.", _M, _C, _T
+    "llm_cached_prompt_tokens_total", "Prompt tokens served from the engine's prefix cache.", *_MC, _T
 )
 PROMPT_REPEATS = _counter(
-    "llm_prompt_repeats_total", "Requests whose entire prompt equals one of the last 100,000 distinct prompts.", _M, _C
+    "llm_prompt_repeats_total", "Requests whose entire prompt equals one of the last 100,000 distinct prompts.", *_MC
 )
 UNIQUE_PROMPTS = _gauge(
-    "llm_unique_prompts_estimate",
-    "Distinct prompts since the exporter started; an estimate with 1.6 % standard error.",
-    _M,
+    "llm_unique_prompts_estimate", "Estimated distinct prompts since the exporter started; standard error 1.6 %.", _M
 )
-REQUEST_PROMPT_TOKENS = _histogram("llm_request_prompt_tokens", "Prompt tokens per request.", TOKENS, _M, _C)
+REQUEST_PROMPT_TOKENS = _histogram("llm_request_prompt_tokens", "Prompt tokens per request.", TOKENS, *_MC)
 REQUEST_COMPLETION_TOKENS = _histogram(
-    "llm_request_completion_tokens", "Completion tokens per request.", TOKENS, _M, _C, _O
+    "llm_request_completion_tokens", "Completion tokens per request.", TOKENS, *_MC, _O
 )
 REQUESTS_BY_SIZE = _counter(
     "llm_requests_by_size_total",
@@ -221,15 +204,15 @@ REQUESTS_BY_SIZE = _counter(
 )
 
 # SLO events.
-SLO_EVENTS = _counter("llm_slo_events_total", "SLO events: requests with the verdict good or bad.", _M, _C, _S, _T)
-SLO_BAD = _counter("llm_slo_bad_events_total", "Bad SLO events: requests with the verdict bad.", _M, _C, _S, _T)
+SLO_EVENTS = _counter("llm_slo_events_total", "SLO events: requests with the verdict good or bad.", *_MC, _S, _T)
+SLO_BAD = _counter("llm_slo_bad_events_total", "Bad SLO events: requests with the verdict bad.", *_MC, _S, _T)
 SLO_ABANDONED = _counter(
-    "llm_slo_abandoned_total", "Requests aborted before the verdict; these are not SLO events.", _M, _C, _S, _T
+    "llm_slo_abandoned_total", "Requests aborted before the verdict; these are not SLO events.", *_MC, _S, _T
 )
-GOODPUT_EVENTS = _counter("llm_goodput_events_total", "Requests with at least one verdict, good or bad.", _M, _C, _T)
-GOODPUT_REQUESTS = _counter("llm_goodput_requests_total", "Requests that are good for all their SLOs.", _M, _C, _T)
+GOODPUT_EVENTS = _counter("llm_goodput_events_total", "Requests with at least one verdict, good or bad.", *_MC, _T)
+GOODPUT_REQUESTS = _counter("llm_goodput_requests_total", "Requests that are good for all their SLOs.", *_MC, _T)
 GOODPUT_TOKENS = _counter(
-    "llm_goodput_tokens_total", "Completion tokens of requests that are good for all their SLOs.", _M, _C, _T
+    "llm_goodput_tokens_total", "Completion tokens of requests that are good for all their SLOs.", *_MC, _T
 )
 
 # The engine's own state, with the same names for all engines.
@@ -282,21 +265,15 @@ ENGINE_INTER_TOKEN = _histogram(
     "llm_engine_inter_token_seconds", "ITL (time between outputs) as the engine measures it.", (), *_RANKED
 )
 ENGINE_TPOT = _histogram(
-    "llm_engine_time_per_output_token_seconds",
-    "TPOT (mean time per output token of each request) as the engine measures it.",
-    (),
-    *_RANKED,
+    "llm_engine_time_per_output_token_seconds", "Mean TPOT of each request as the engine measures it.", (), *_RANKED
 )
 ENGINE_DURATION = _histogram("llm_engine_request_duration_seconds", "E2E as the engine measures it.", (), *_RANKED)
 ENGINE_QUEUE = _histogram("llm_engine_request_queue_seconds", "Queue time as the engine measures it.", (), *_RANKED)
 ENGINE_PREFILL = _histogram(
-    "llm_engine_request_prefill_seconds",
-    "Prefill time (scheduling to first token) as the engine measures it.",
-    (),
-    *_RANKED,
+    "llm_engine_request_prefill_seconds", "Time from scheduling to first token as the engine measures it.", (), *_RANKED
 )
 ENGINE_DECODE = _histogram(
-    "llm_engine_request_decode_seconds", "Decode time (first to last token) as the engine measures it.", (), *_RANKED
+    "llm_engine_request_decode_seconds", "Time from first to last token as the engine measures it.", (), *_RANKED
 )
 ENGINE_CONFIG_INFO = _gauge("llm_engine_config_info", "Hash of the engine's visible configuration.", _E, Label.REVISION)
 ENGINE_SETTING_INFO = _gauge(
@@ -396,9 +373,7 @@ SLO_BURN_RATE = Recorded(
     "llm_slo:burn_rate", "Error ratio / (1 - objective); at 1 the error budget lasts one period.", _SLO_WINDOW
 )
 SLO_BUDGET_LEFT = Recorded(
-    "llm_slo:budget_remaining_ratio",
-    "Remaining share of the error budget of the period; negative if overspent.",
-    (_M, _C, _S),
+    "llm_slo:budget_remaining_ratio", "Remaining share of the error budget; negative if overspent.", (_M, _C, _S)
 )
 SLO_OBJECTIVE = Recorded("llm_slo:objective_ratio", "Objective of the SLO, from 0 to 1.", (_C, _S))
 SLO_THRESHOLD = Recorded("llm_slo:threshold_seconds", "Threshold of a latency SLO.", (_C, _S))
@@ -439,9 +414,7 @@ GOODPUT_AT = Recorded(
 # The baseline of a class or a model is its last week.
 TOKENS_IN = Recorded("llm_completion_tokens:increase", "Completion tokens in a window; absent if none.", _CLASS_WINDOW)
 TOKENS_MEDIAN = Recorded(
-    "llm_completion_tokens:weekly_median",
-    "Median of the completion tokens in each step with traffic, over the last week.",
-    (_M, _C),
+    "llm_completion_tokens:weekly_median", "Weekly median of completion tokens per step with traffic.", (_M, _C)
 )
 ENGINE_PROMPT_TOKENS_IN = Recorded(
     "llm_engine_prompt_tokens:increase", "Prompt tokens in a window; absent if none.", (_M, _W)

@@ -1,4 +1,4 @@
-"""The SLO file: classes of requests, the SLOs of each class, the period and the guards of the alerts."""
+"""The SLO file: request classes, the SLOs of each class, the period and the alerting thresholds."""
 
 import operator
 import re
@@ -29,11 +29,11 @@ from exporters.yaml_keys import (
 from exporters.yaml_reader import NAME, Node, Reader, nearest, open_yaml, parse_yaml
 
 SHIPPED = Path(__file__).resolve().parents[1] / "alerts" / "slos.yaml"
-"""The SLO file that comes with the program, in a checkout and in an installation."""
+"""The default SLO file, in a checkout and in an installation."""
 
 
 class Measure(StrEnum):
-    """The signal that an SLO judges; each is defined in README under "What is measured"."""
+    """The signal that an SLO judges."""
 
     TTFT = "ttft"
     TPOT = "tpot"
@@ -46,7 +46,7 @@ class Measure(StrEnum):
 
 
 class Unary(StrEnum):
-    """How a streaming SLO judges a request that does not stream."""
+    """How an SLO on a streaming signal judges a unary request."""
 
     SKIP = "skip"
     E2E = "e2e"
@@ -60,7 +60,7 @@ class Rejected(StrEnum):
 
 
 class Source(StrEnum):
-    """The counters that the rules are built on."""
+    """The exporter of the counters that the recording rules read."""
 
     SIDECAR = "sidecar"
     ENGINE = "engine"
@@ -95,14 +95,14 @@ _HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _BOUND = matched(
     r"\s*(<=|>=|<|>)\s*(\d+)\s*",
     lambda match: Bound(match[1], int(match[2])),
-    'is no bound; write a comparison in quotes, such as "<512" or ">=2048"',
+    'is not a valid bound; write a comparison in quotes, such as "<512" or ">=2048"',
 )
 
 
 def _class_name(node: Node) -> str | None:
     name = node.name()
     if name == OTHER:
-        node.problem(f"{OTHER!r} is the class of requests that fit no other; choose another name")
+        node.problem(f"{OTHER!r} is reserved for requests that fit no class; choose another name")
     return name
 
 
@@ -113,11 +113,11 @@ def _objective(node: Node) -> float | None:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
     percent = float(match[1]) if match else None
     if percent is None:
-        node.problem(f"{text!r} is no share; write a percentage, such as 99.5%")
+        node.problem(f"{text!r} is not a valid percentage; write one such as 99.5%")
     elif percent >= 100:
-        node.problem(f"{text} leaves no error budget, so its burn rate is undefined; the nearest that works is 99.9%")
+        node.problem(f"{text} leaves no error budget, so the burn rate is undefined; write at most 99.9%")
     elif percent <= 0:
-        node.problem(f"{text} can never be missed; write a share above 0%, such as 95%")
+        node.problem(f"{text} is always met; write a percentage above 0%, such as 95%")
     else:
         return round(percent / 100, 12)
     return None
@@ -130,19 +130,19 @@ _THRESHOLD_RULES: Schema = {
     "then": {"properties": {"threshold": False}},
     "else": {"required": ["threshold"]},
 }
-"""Every signal but availability needs a threshold."""
+"""All signals except availability need a threshold."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestClass:
-    """A shape of request; a missing bound accepts any size."""
+    """A class of requests by size; a missing bound accepts any size."""
 
-    name: Annotated[str, Key(_CLASS_NAME, "A value of the label `class`.")]
-    prompt_tokens: Annotated[Bound | None, Key(_BOUND, 'A comparison such as "<512"; estimated as characters / 4.')] = (
-        None
-    )
+    name: Annotated[str, Key(_CLASS_NAME, "Name of the class; the value of the label `class`.")]
+    prompt_tokens: Annotated[
+        Bound | None, Key(_BOUND, 'Bound on prompt tokens, such as "<512"; estimated as characters / 4.')
+    ] = None
     max_tokens: Annotated[
-        Bound | None, Key(_BOUND, 'A comparison such as "<=512"; a missing max_tokens counts as long.')
+        Bound | None, Key(_BOUND, 'Bound on max_tokens, such as "<=512"; without max_tokens it is infinite.')
     ] = None
 
     def fits(self, prompt_tokens: float, max_tokens: float) -> bool:
@@ -153,44 +153,44 @@ class RequestClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
-    """The share of events of some classes that must be good by one signal."""
+    """An SLO: the share of requests of some classes that must be good by one signal."""
 
-    name: Annotated[str, Key(NAMED, "A value of the label `slo`.")]
+    name: Annotated[str, Key(NAMED, "Name of the SLO; the value of the label `slo`.")]
     classes: Annotated[
         tuple[str, ...],
         Key(
-            list_of(Kind(Node.text, NAMED.schema), "names no class, so the SLO would judge nothing; name at least one"),
-            "Which classes it judges; `other` may be one.",
+            list_of(Kind(Node.text, NAMED.schema), "is empty; name at least one class"),
+            "Classes that the SLO applies to; `other` is allowed.",
         ),
     ]
-    measure: Annotated[Measure, Key(choice(Measure), "What is judged.", name="signal")]
-    threshold: Annotated[float | None, Key(DURATION, "What is still good.")] = None
-    objective: Annotated[float, Key(_OBJECTIVE, "The share of events that must be good.")]
-    unary: Annotated[Unary, Key(choice(Unary), "What a streaming SLO does with a request that does not stream.")] = (
+    measure: Annotated[Measure, Key(choice(Measure), "Signal that the SLO judges.", name="signal")]
+    threshold: Annotated[float | None, Key(DURATION, "Highest value that is good.")] = None
+    objective: Annotated[float, Key(_OBJECTIVE, "Share of events that must be good, such as 99.5%.")]
+    unary: Annotated[Unary, Key(choice(Unary), "How an SLO on ttft, tpot or itl_p95 judges unary requests.")] = (
         Unary.SKIP
     )
-    rejected: Annotated[Rejected, Key(choice(Rejected), "What a 429 or 503 is; exclude makes no event of it.")] = (
+    rejected: Annotated[Rejected, Key(choice(Rejected), "Whether a status 429 or 503 is a bad event or none.")] = (
         Rejected.BAD
     )
 
     @property
     def budget(self) -> float:
-        """The share of events that may be bad."""
+        """The error budget: the share of events that may be bad."""
         return round(1 - self.objective, 12)
 
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """Which header names the tenant and which tenants are shown by name."""
+    """The request header with the tenant, and the tenants that are label values."""
 
     header: Annotated[
         str,
         Key(
-            matched(_HEADER, lambda match: match[0].lower(), "is no HTTP header name; use letters, digits and -"),
-            "The HTTP header that names the tenant.",
+            matched(_HEADER, lambda match: match[0].lower(), "is not a valid header name; use letters, digits and -"),
+            "HTTP header with the name of the tenant.",
         ),
     ] = "x-tenant"
-    allow: Annotated[tuple[str, ...], Key(list_of(TEXT), "Tenants shown by name; all others are `other`.")] = ()
+    allow: Annotated[tuple[str, ...], Key(list_of(TEXT), "Tenants with their own label value, else `other`.")] = ()
 
     def bounded(self, tenant: str | None) -> str:
         return tenant if tenant in self.allow and tenant is not None else OTHER
@@ -198,32 +198,31 @@ class Tenants:
 
 @dataclass(frozen=True, slots=True)
 class MinEvents:
-    """Events that a tier's long window must hold."""
+    """Minimum number of events in the long window of a tier."""
 
-    page: Annotated[int, Key(COUNT, "For a page.")] = 50
-    ticket: Annotated[int, Key(COUNT, "For a ticket.")] = 100
+    page: Annotated[int, Key(COUNT, "Minimum for a page.")] = 50
+    ticket: Annotated[int, Key(COUNT, "Minimum for a ticket.")] = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Alerting:
-    """Guards against needless pages."""
+    """Settings that prevent unnecessary alerts."""
 
     min_events: Annotated[MinEvents, Key(section(MinEvents))] = MinEvents()
-    min_bad: Annotated[int, Key(COUNT, "Bad events that a tier's long window must hold.")] = 10
-    per_tenant: Annotated[bool, Key(FLAG, "Rules and pages for each of tenants.allow.")] = False
+    min_bad: Annotated[int, Key(COUNT, "Minimum number of bad events in the long window of a tier.")] = 10
+    per_tenant: Annotated[bool, Key(FLAG, "Whether each tenant of tenants.allow gets rules and pages.")] = False
     cold_start: Annotated[
         float,
         Key(
             DURATION,
-            "How long pages are held back while an engine starts, and again once it answers; less by default where "
-            "period / 8640 is less.",
+            "How long pages are muted while an engine starts, and again after it; by default at most period / 8640.",
         ),
     ] = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapedEngine:
-    """What the rules must know of vLLM with source: engine."""
+    """The scraped vLLM, for rules with `source: engine`."""
 
     version: Annotated[
         str | None,
@@ -231,49 +230,54 @@ class ScrapedEngine:
             matched(
                 VERSION.pattern,
                 lambda match: match[0],
-                "is no release of vLLM; write its number, such as 0.25 or v0.25.1",
+                "is not a vLLM release; write a version number, such as 0.25 or v0.25.1",
                 type=["string", "number"],
             ),
-            "Its release, such as 0.25; the newest known if left out.",
+            "vLLM release, such as 0.25; the default is the newest known release.",
         ),
     ] = None
-    job: Annotated[str, Key(TEXT, "The job under which Prometheus scrapes it.")] = "vllm"
+    job: Annotated[str, Key(TEXT, "Prometheus scrape job of vLLM.")] = "vllm"
 
 
 def _format_version(node: Node) -> float | None:
     version = node.number()
     if version not in {None, 1.0}:
-        node.problem(f"{node.quoted()} is not known to this release; write 1")
+        node.problem(f"{node.quoted()} is not supported; write 1")
     return version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloFile:
-    """One file judges requests, makes the rules, draws the dashboards and grades a load test."""
+    """The SLO file, which configures the sidecar, rules, dashboards and the grading of load tests."""
 
-    version: Annotated[float, Key(Kind(_format_version, {"const": 1}), "Of this format.")]
-    period: Annotated[float, Key(DURATION, "Over which the budget is counted; every window scales with it.")]
+    version: Annotated[float, Key(Kind(_format_version, {"const": 1}), "Version of the file format.")]
+    period: Annotated[float, Key(DURATION, "Period of the error budget; all alerting windows scale with it.")]
     scrape_interval: Annotated[
-        float, Key(DURATION, "Of Prometheus on the sidecar, and of the sidecar on the engine.")
+        float, Key(DURATION, "Interval at which Prometheus scrapes the sidecar and the sidecar scrapes the engine.")
     ] = 15.0
     first_token_timeout: Annotated[
         float,
-        Key(DURATION, "No first token by then is bad for tpot, itl_p95, decode and availability; it cuts nothing."),
+        Key(
+            DURATION,
+            "A request without a first token by then is bad for tpot, itl_p95, decode and availability; it stays open.",
+        ),
     ] = 60.0
-    trust_request_start: Annotated[bool, Key(FLAG, "Whether the sender's x-request-start is time zero.")] = False
-    source: Annotated[Source, Key(choice(Source), "Whose counts the rules are made of.")] = Source.SIDECAR
+    trust_request_start: Annotated[
+        bool, Key(FLAG, "Whether latencies count from the x-request-start header instead of the arrival.")
+    ] = False
+    source: Annotated[Source, Key(choice(Source), "Exporter of the counters in recording rules.")] = Source.SIDECAR
     engine: Annotated[ScrapedEngine, Key(section(ScrapedEngine))] = ScrapedEngine()
     tenants: Annotated[Tenants, Key(section(Tenants))] = Tenants()
     classes: Annotated[
         tuple[RequestClass, ...],
         Key(
-            list_of(section(RequestClass), "names no class; write at least one, such as {name: all}"),
-            "A known value of x-request-class wins, else the first whose bounds fit, else `other`.",
+            list_of(section(RequestClass), "is empty; write at least one class, such as {name: all}"),
+            "Request classes. The x-request-class header selects the class, else the first that fits, else `other`.",
         ),
     ]
     slos: Annotated[
         tuple[Slo, ...],
-        Key(list_of(section(Slo, _THRESHOLD_RULES), "names no SLO; write at least one"), "What is promised."),
+        Key(list_of(section(Slo, _THRESHOLD_RULES), "is empty; write at least one SLO"), "The SLOs."),
     ]
     alerting: Annotated[Alerting, Key(section(Alerting))] = Alerting()
 
@@ -291,9 +295,9 @@ class SloFile:
         return tuple(slo for slo in self.slos if class_name in slo.classes)
 
     def classify(self, header: str | None, prompt_tokens: float, max_tokens: float | None) -> str:
-        """The class of a request: a known header value, else the first shape that fits, else `other`.
+        """The class of a request: a known header value, else the first class that fits, else `other`.
 
-        `prompt_tokens` may be an estimate; a missing `max_tokens` counts as long output.
+        `prompt_tokens` may be an estimate; a missing `max_tokens` counts as unlimited.
         """
         if header is not None and header in self.class_names:
             return header
@@ -305,7 +309,7 @@ def load(path: Path) -> SloFile:
     """Read the SLO file.
 
     Raises:
-        FileError: every mistake in the file, each with line, path, what, why and what would work.
+        FileError: all mistakes in the file, each with line, path, reason and fix.
         UsageError: the file cannot be read.
     """
     return _parse(open_yaml(path))
@@ -329,11 +333,11 @@ def _parse(reader: Reader) -> SloFile:
         _check_slo(place, slo, class_names)
     allow = tuple(tenant for tenant in file.tenants.allow if tenant and tenant != OTHER)
     if file.alerting.per_tenant and not allow:
-        keys["alerting"].problem("per_tenant has no tenant to tell apart; name some in tenants.allow or write false")
+        keys["alerting"].problem("per_tenant needs tenants; list them in tenants.allow or write false")
     reader.finish()
     alerting = file.alerting
     if "alerting" not in keys or "cold_start" not in keys["alerting"].mapping():
-        # a lab has shorter windows
+        # short periods, as in a lab, have shorter windows
         alerting = replace(alerting, cold_start=min(alerting.cold_start, round(file.period / 8640, 3)))
     return replace(file, tenants=replace(file.tenants, allow=allow), alerting=alerting)
 
@@ -342,11 +346,11 @@ def _check_period(file: SloFile, keys: Mapping[str, Node]) -> None:
     period, scrape = file.period, file.scrape_interval
     if not period or any(problem.path == "scrape_interval" for problem in keys["period"].reader.problems):
         return
-    # The fastest tier's short window is period / 720 / 12; fewer than 4 scrapes in it is noise, fewer than 2 is empty.
+    # The short window of the fastest tier is period / 720 / 12; it needs 2 scrapes for a rate and 4 against noise.
     if period / 8640 < 4 * scrape:
         keys["period"].problem(
-            f"is too short for scrapes every {number(scrape)} s: the fastest burn window would be "
-            f"{number(period / 8640)} s and must hold 4 scrapes; use a period of at least "
+            f"is too short for a scrape interval of {number(scrape)} s: the shortest burn rate window would be "
+            f"{number(period / 8640)} s and needs 4 scrapes; use a period of at least "
             f"{number(4 * scrape * 8640 / 3600)}h or a scrape_interval of at most {number(round(period / 34560, 3))}s"
         )
 
@@ -355,24 +359,24 @@ def _check_names(places: Iterable[Node], names: Iterable[str], what: str) -> Non
     earlier: set[str] = set()
     for place, name in zip(places, names, strict=True):
         if name in earlier:
-            place.mapping()["name"].problem(f"{name!r} is the name of an earlier {what}; names must differ")
+            place.mapping()["name"].problem(f"{name!r} is the name of another {what}; names must be unique")
         if name:  # None after a mistake
             earlier.add(name)
 
 
 def _check_slo(place: Node, slo: Slo, class_names: list[str]) -> None:
-    """Whether its classes exist, and whether it has the threshold that its signal needs."""
+    """Check that its classes exist and that its signal has a threshold if it needs one."""
     keys = place.mapping()
     earlier: set[str] = set()
     for item, name in zip(keys["classes"].items(), slo.classes, strict=True) if slo.classes else ():
         if name and name not in class_names:
-            item.problem(f"no class is called {name!r}; {nearest(name, class_names)}")
+            item.problem(f"{name!r} is not a class of this file; {nearest(name, class_names)}")
         elif name in earlier:
-            item.problem(f"{name!r} is given twice; keep one")
+            item.problem(f"{name!r} is listed twice; keep one")
         elif name:
             earlier.add(name)
     if slo.measure is Measure.AVAILABILITY:
         if "threshold" in keys:
-            keys["threshold"].problem("availability has no threshold; remove it or choose a latency signal")
+            keys["threshold"].problem("availability takes no threshold; remove it or choose a latency signal")
     elif slo.measure and "threshold" not in keys:
-        place.problem(f"threshold is missing: {slo.measure} is judged against a time; write one, such as threshold: 5s")
+        place.problem(f"threshold is missing; {slo.measure} needs one, such as threshold: 5s")

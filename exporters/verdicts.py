@@ -1,4 +1,4 @@
-"""Judges one request against the SLOs of its class; each verdict is given once, as soon as it is certain."""
+"""Judges one request against the SLOs of its class; each verdict is returned once, as soon as it is certain."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from exporters.slos import Measure, Rejected, Slo, Unary
 _STREAM_ONLY = frozenset({Measure.TTFT, Measure.TPOT, Measure.ITL_P95})
 _SEVERAL_TOKENS = frozenset({Measure.TPOT, Measure.ITL_P95})
 _DEADLINE = frozenset({Measure.TTFT, Measure.E2E})
-# Without a first token these would stay undecided for as long as the engine hangs.
+# Without the timeout these would stay undecided while the engine hangs.
 _BAD_WITHOUT_FIRST_TOKEN = frozenset({Measure.TPOT, Measure.ITL_P95, Measure.DECODE, Measure.AVAILABILITY})
 
 SERVER_FAULT = frozenset(
@@ -22,11 +22,11 @@ SERVER_FAULT = frozenset(
         Outcome.UPSTREAM_UNREACHABLE,
     }
 )
-"""Outcomes that are bad for every SLO still undecided."""
+"""Outcomes that make every undecided SLO bad."""
 
 
 def outcome_of_status(status: int) -> Outcome:
-    """The outcome of a complete response, by its HTTP status alone."""
+    """The outcome of a complete response by its HTTP status."""
     if status in {429, 503}:
         return Outcome.REJECTED
     if status >= 500:
@@ -36,7 +36,7 @@ def outcome_of_status(status: int) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a request ended: times on the judge's clock, engine times in seconds, None for what is not known."""
+    """The end of a request: times on the judge's clock, engine times in seconds, None if unknown."""
 
     at: float
     outcome: Outcome
@@ -49,26 +49,26 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Charges:
-    """The SLOs that apply to one kind of request, and the limits that follow from their thresholds."""
+class ApplicableSlos:
+    """The SLOs that apply to one kind of request, and limits derived from their thresholds."""
 
     slos: dict[str, tuple[Slo, Measure]]
     late_gap: float
-    """`Judge.chunk` decides nothing for a gap up to this (seconds) ..."""
+    """Seconds; a gap up to this makes no verdict certain."""
     tpot: float
-    """... nor for a chunk within this many seconds per token of `max_tokens`."""
+    """Seconds; a chunk within this time per token of `max_tokens` makes no verdict certain."""
     deadline: float
-    """Seconds from time zero to the first threshold that time alone can miss."""
+    """Seconds from time zero to the lowest TTFT or E2E threshold."""
     awaits_first_token: bool
-    """Whether `first_token_timeout` decides any of them."""
+    """Whether `first_token_timeout` makes any of the SLOs bad."""
 
 
 def several_tokens(n: int, max_tokens: int | None) -> bool:
-    """Whether the time between tokens is defined: the chunks of several choices interleave."""
+    """Whether the time between tokens is defined; it is not for several choices, whose chunks interleave."""
     return n == 1 and (max_tokens is None or max_tokens >= 2)
 
 
-def charges(slos: Iterable[Slo], *, stream: bool, several: bool) -> Charges:
+def applicable_slos(slos: Iterable[Slo], *, stream: bool, several: bool) -> ApplicableSlos:
     """The SLOs that apply to a request; `several` is the result of `several_tokens`."""
     applicable: dict[str, tuple[Slo, Measure]] = {}
     for slo in slos:
@@ -87,7 +87,7 @@ def charges(slos: Iterable[Slo], *, stream: bool, several: bool) -> Charges:
             default=inf,
         )
 
-    return Charges(
+    return ApplicableSlos(
         applicable,
         late_gap=least(Measure.ITL_P95),
         tpot=least(Measure.TPOT),
@@ -97,9 +97,9 @@ def charges(slos: Iterable[Slo], *, stream: bool, several: bool) -> Charges:
 
 
 class Judge:
-    """The SLOs of one request; receives its events in order of time (monotonic seconds).
+    """Judges one open request; receives its events in order of time (monotonic seconds).
 
-    Each method returns the verdicts that it has settled, as (SLO name, verdict).
+    Each method returns the verdicts that have become certain, as (SLO name, verdict).
     """
 
     __slots__ = (
@@ -117,7 +117,7 @@ class Judge:
     )
 
     def __init__(
-        self, charges: Charges, *, zero: float, first_token_timeout: float, max_tokens: int | None = None
+        self, applicable_slos: ApplicableSlos, *, zero: float, first_token_timeout: float, max_tokens: int | None = None
     ) -> None:
         self.verdicts: dict[str, Verdict] = {}
         self._time_zero = zero
@@ -125,22 +125,22 @@ class Judge:
         self._first_token_by = zero + first_token_timeout
         self._max_tokens = max_tokens
         self._late_gaps: dict[str, int] = {}
-        self._undecided = charges.slos.copy()
-        self._next_deadline = zero + charges.deadline
-        if charges.awaits_first_token:
+        self._undecided = applicable_slos.slos.copy()
+        self._next_deadline = zero + applicable_slos.deadline
+        if applicable_slos.awaits_first_token:
             self._next_deadline = min(self._next_deadline, self._first_token_by)
-        self._tpot = charges.tpot
-        self.late_gap = charges.late_gap
-        """`chunk` decides nothing for a gap up to this, so that the relay may leave the call out ..."""
+        self._tpot = applicable_slos.tpot
+        self.late_gap = applicable_slos.late_gap
+        """The relay may skip `chunk` for a gap up to this ..."""
         self.late_after = inf
-        """... unless the chunk arrives after this time."""
+        """... that ends before this time: neither can make a verdict certain."""
 
     def deadline(self) -> float | None:
-        """When `clock` must be called next: just after this time a verdict is certain."""
+        """The time after which `check_deadlines` will return a verdict, if no event comes before."""
         return None if self._next_deadline == inf else self._next_deadline
 
-    def clock(self, at: float) -> list[tuple[str, Verdict]]:
-        """Settle the SLOs whose deadline lies before `at`: they are bad."""
+    def check_deadlines(self, at: float) -> list[tuple[str, Verdict]]:
+        """SLOs whose deadline is before `at` are bad."""
         if at <= self._next_deadline:
             return []
         waiting_too_long = self._first_token_at is None and at > self._first_token_by
@@ -155,7 +155,7 @@ class Judge:
 
     def first_token(self, at: float) -> list[tuple[str, Verdict]]:
         """The first chunk that carries output has arrived."""
-        verdicts = self.clock(at)
+        verdicts = self.check_deadlines(at)
         self._first_token_at = at
         if self._max_tokens is not None:
             self.late_after = at + self._tpot * (self._max_tokens - 1)
@@ -163,9 +163,9 @@ class Judge:
         return verdicts + self._settle(good)
 
     def chunk(self, at: float, gap: float, gaps: int) -> list[tuple[str, Verdict]]:
-        """A later output chunk has arrived, `gap` seconds after the one before it; `gaps` counts this one too.
+        """A further output chunk has arrived, `gap` seconds after the previous one; `gaps` includes this gap.
 
-        Bad is what the tokens still allowed by `max_tokens` can no longer repair. An itl_p95 of N gaps (nearest
+        A verdict is bad once the remaining tokens of `max_tokens` cannot change it. An itl_p95 of N gaps (nearest
         rank) exceeds the threshold when more than N // 20 of them do, and N is at most max_tokens - 1.
         """
         bad: list[tuple[str, Verdict]] = []
@@ -185,13 +185,12 @@ class Judge:
         return self._settle(bad) if bad else bad
 
     def ended(self, ending: Ending) -> list[tuple[str, Verdict]]:
-        """The request has ended: every undecided SLO is judged, abandoned or has no signal."""
-        verdicts = self.clock(ending.at)
+        """The request has ended: each undecided SLO is good, bad or abandoned, or its signal is undefined."""
+        verdicts = self.check_deadlines(ending.at)
         for name, (slo, measure) in self._undecided.items():
-            verdict = self._final_verdict(slo, measure, ending)
-            if verdict is not None:
-                self.verdicts[name] = verdict
+            if (verdict := self._final_verdict(slo, measure, ending)) is not None:
                 verdicts.append((name, verdict))
+        self.verdicts.update(verdicts)
         self._undecided.clear()
         return verdicts
 
@@ -209,7 +208,7 @@ class Judge:
                 return Verdict.BAD
 
     def _when_ok(self, slo: Slo, measure: Measure, ending: Ending) -> Verdict | None:
-        if slo.threshold is None or measure is Measure.E2E:  # e2e: `clock` has settled the late ones
+        if slo.threshold is None or measure is Measure.E2E:  # a late e2e is bad already
             return Verdict.GOOD
         if measure is Measure.ITL_P95:
             late = self._late_gaps.get(slo.name, 0)
@@ -224,7 +223,7 @@ class Judge:
                 value = ending.prefill
             case Measure.DECODE:
                 value = ending.decode
-            case _:  # ttft: still open only when there was no output at all
+            case _:  # ttft: undecided only without output
                 value = None
         return None if value is None else _verdict(good=value <= slo.threshold)
 
@@ -248,7 +247,7 @@ class Judge:
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:
-    """The smallest value with at least `percent` % of all at or below it: the percentile of itl_p95."""
+    """The nearest-rank percentile: the smallest value with at least `percent` % of all values at or below it."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
@@ -257,14 +256,14 @@ def _verdict(*, good: bool) -> Verdict:
 
 
 def goodput(verdicts: Iterable[Verdict]) -> bool | None:
-    """Whether a request counts as good: good for all SLOs that judged it; None when none did (no event)."""
+    """Whether all SLOs that judged a request are good; None without a good or bad verdict (no event)."""
     final = [verdict for verdict in verdicts if verdict is not Verdict.ABANDONED]
     return all(verdict is Verdict.GOOD for verdict in final) if final else None
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """A request that has ended; times in seconds since its time zero, `gaps` between its output chunks."""
+class EndedRequest:
+    """A request that has ended; times are seconds since its time zero, `gaps` are between output chunks."""
 
     stream: bool
     ending: Ending
@@ -274,10 +273,10 @@ class Story:
     gaps: Sequence[float] = ()
 
 
-def judge_story(slos: Iterable[Slo], first_token_timeout: float, request: Story) -> dict[str, Verdict]:
-    """The verdicts of a request that has ended, equal to those of a live judge."""
+def judge_request(slos: Iterable[Slo], first_token_timeout: float, request: EndedRequest) -> dict[str, Verdict]:
+    """The verdicts of a request that has ended, equal to those of a `Judge` during the request."""
     judge = Judge(
-        charges(slos, stream=request.stream, several=several_tokens(request.n, request.max_tokens)),
+        applicable_slos(slos, stream=request.stream, several=several_tokens(request.n, request.max_tokens)),
         zero=0.0,
         first_token_timeout=first_token_timeout,
         max_tokens=request.max_tokens,

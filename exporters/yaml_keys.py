@@ -1,4 +1,4 @@
-"""Declares the keys of a YAML file as fields of dataclasses, which read the file and give its JSON Schema."""
+"""Declares the keys of a YAML file as fields of dataclasses; reads the file and generates its JSON Schema."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar, get_type_hints
 
 from exporters.quantities import DURATION_UNITS, spell_duration
-from exporters.yaml_reader import NAME, Node
+from exporters.yaml_reader import NAME, Node, nearest
 
 Schema = dict[str, object]
 
@@ -17,7 +17,7 @@ _E = TypeVar("_E", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[_T]):
-    """The form of a value: what reads it (None after it has reported a mistake), and its JSON Schema."""
+    """The kind of a value: its reader, which returns None after it has reported a mistake, and its JSON Schema."""
 
     read: Callable[[Node], _T | None]
     schema: Schema
@@ -25,16 +25,16 @@ class Kind(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What `Annotated` says of a field; a field without a default is a required key."""
+    """The `Annotated` metadata of a field; a field without a default is a required key."""
 
     kind: Kind[Any]
     description: str = ""
     name: str = ""
-    """In the file, where the field has another."""
+    """The key in the file, if it differs from the name of the field."""
 
 
 def read(cls: type[_T], node: Node) -> _T:
-    """The dataclass of a mapping. A required value that is missing or wrong is None, and its mistake is reported."""
+    """Read a mapping. A required value that is missing or wrong is reported and None."""
     keys = _keys(cls)
     nodes = node.fields(keys, _required(keys))
     values: dict[str, object] = {}
@@ -45,7 +45,7 @@ def read(cls: type[_T], node: Node) -> _T:
 
 
 def schema(cls: type) -> Schema:
-    """The JSON Schema of a dataclass, whose docstring is its description."""
+    """The JSON Schema of a dataclass, with its docstring as the description."""
     keys = _keys(cls)
     properties = {name: _property(*declared) for name, declared in keys.items()}
     required = {"required": names} if (names := _required(keys)) else {}
@@ -54,12 +54,12 @@ def schema(cls: type) -> Schema:
 
 
 def section(cls: type[_T], rules: Schema | None = None) -> Kind[_T]:
-    """A mapping inside another; `rules` are what its schema says besides."""
+    """A nested mapping; `rules` are added to its schema."""
     return Kind(lambda node: read(cls, node), {**schema(cls), **(rules or {})})
 
 
 def list_of(item: Kind[_T], empty: str | None = None) -> Kind[tuple[_T | None, ...]]:
-    """`empty` is what a message says of a list without items, where there must be one."""
+    """A list; with `empty`, the error message for a list without items, it needs at least one."""
 
     def read_all(node: Node) -> tuple[_T | None, ...]:
         problems = len(node.reader.problems)
@@ -73,14 +73,17 @@ def list_of(item: Kind[_T], empty: str | None = None) -> Kind[tuple[_T | None, .
 
 def choice(options: type[_E]) -> Kind[_E]:
     def read_choice(node: Node) -> _E | None:
-        text = node.choice(list(options))
+        text = node.text()
+        if text is not None and text not in set(options):
+            node.problem(f"{text!r} is unknown; {nearest(text, options)}")
+            return None
         return None if text is None else options(text)
 
     return Kind(read_choice, {"enum": [str(option) for option in options]})
 
 
 def matched(pattern: str, parse: Callable[[re.Match[str]], _T], refusal: str, **rules: object) -> Kind[_T]:
-    """A text of this pattern; `refusal` is what a message says of another, `rules` what the schema says besides."""
+    """A text that matches the pattern; `refusal` ends the error message for others, `rules` are added to the schema."""
 
     def read_match(node: Node) -> _T | None:
         text = node.text()

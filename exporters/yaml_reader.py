@@ -1,4 +1,4 @@
-"""Reads a YAML mapping by name and keeps every mistake with its place, so that one run reports them all."""
+"""Reads a YAML mapping by key and collects all mistakes with their position, so that one run reports them all."""
 
 import difflib
 import math
@@ -17,34 +17,28 @@ NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake: line and column (both from 1), path in the file, and what, why, what would work."""
+    """One mistake: line and column (both from 1), path in the file, and a message with the fix."""
 
     line: int
     column: int
     path: str
     text: str
     length: int = 1
-    """Characters of that line."""
+    """Characters to mark in that line."""
 
 
 class FileError(UsageError):
-    """All mistakes of one file, and what stands in it; the message has one line for each."""
+    """All mistakes of one file, and its content; the message has one line for each mistake."""
 
     def __init__(self, source: str, problems: Iterable[Problem], content: str) -> None:
         self.content = content
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
-        super().__init__(
-            "\n".join(
-                f"{source}:{p.line}:{p.column}: {p.path}: {p.text}"
-                if p.path
-                else f"{source}:{p.line}:{p.column}: {p.text}"
-                for p in self.problems
-            )
-        )
+        parts = ((f"{source}:{p.line}:{p.column}", p.path, p.text) for p in self.problems)
+        super().__init__("\n".join(": ".join(filter(None, each)) for each in parts))
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """A closing `did you mean` when one of `words` is close, else the list of them."""
+    """The end of a message: `did you mean` if one of `words` is similar, else all of them."""
     options = [str(option) for option in words]  # names may be members of an enum
     close = difflib.get_close_matches(word, options, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(options)}"
@@ -52,7 +46,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 @dataclass(slots=True)
 class Reader:
-    """The file's root and its mistakes so far."""
+    """The root node of a file and the mistakes found so far."""
 
     source: str
     content: str
@@ -63,20 +57,20 @@ class Reader:
         return Node(self, self.root, "")
 
     def finish(self) -> None:
-        """Raise all mistakes at once.
+        """Report the mistakes.
 
         Raises:
-            FileError: when there is at least one.
+            FileError: there is at least one.
         """
         if self.problems:
             raise FileError(self.source, self.problems, self.content)
 
 
 def open_yaml(path: Path) -> Reader:
-    """Parse `path` into nodes that know their line.
+    """Parse `path` into nodes with positions.
 
     Raises:
-        UsageError: the file cannot be read or is no YAML.
+        UsageError: the file cannot be read or is not valid YAML.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -84,7 +78,7 @@ def open_yaml(path: Path) -> Reader:
         raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{path}: is not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}"
+            f"{path}: is not valid UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
         ) from error
     return parse_yaml(text, str(path))
 
@@ -93,7 +87,7 @@ def parse_yaml(text: str, source: str) -> Reader:
     """Parse YAML text; `source` names it in messages.
 
     Raises:
-        FileError: the text is no YAML.
+        FileError: the text is not valid YAML.
     """
     try:
         return Reader(source, text, yaml.compose(text, Loader=yaml.SafeLoader))
@@ -101,18 +95,18 @@ def parse_yaml(text: str, source: str) -> Reader:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise FileError(source, [Problem(line, column, "", f"is no YAML: {what}")], text) from error
+        raise FileError(source, [Problem(line, column, "", f"invalid YAML: {what}")], text) from error
     except yaml.YAMLError as error:
-        raise FileError(source, [Problem(1, 1, "", f"is no YAML: {error}".splitlines()[0])], text) from error
+        raise FileError(source, [Problem(1, 1, "", f"invalid YAML: {error}".splitlines()[0])], text) from error
     except RecursionError as error:
         raise FileError(
-            source, [Problem(1, 1, "", "is no YAML of a sane depth: too many [ or { inside others")], text
+            source, [Problem(1, 1, "", "invalid YAML: lists or mappings are nested too deeply")], text
         ) from error
 
 
 @dataclass(slots=True)
 class Node:
-    """A place in the file. Every reading method reports a mistake and returns None instead of raising."""
+    """A value in the file. Reading methods report a mistake and return None instead of raising."""
 
     reader: Reader
     at: yaml.Node | None
@@ -122,7 +116,7 @@ class Node:
         self.reader.problems.append(self.as_problem(text))
 
     def as_problem(self, text: str) -> Problem:
-        """A mistake at this place; a value of several lines is marked at its first character."""
+        """A mistake at this position; for a value of several lines, only its first character is marked."""
         if self.at is None:
             return Problem(1, 1, self.path, text)
         start, end = self.at.start_mark, self.at.end_mark
@@ -130,7 +124,7 @@ class Node:
         return Problem(start.line + 1, start.column + 1, self.path, text, max(1, length))
 
     def quoted(self) -> str:
-        """The value as a message quotes it."""
+        """The value, to be quoted in a message."""
         match self.at:
             case yaml.ScalarNode(value=value):
                 return repr(value)
@@ -154,7 +148,7 @@ class Node:
             if key not in names:
                 here.problem(f"unknown key; {nearest(key, names)}")
             elif key in entries:
-                here.problem("is given twice; keep one")
+                here.problem("duplicate key; keep one")
             else:
                 entries[key] = Node(self.reader, value_node, self._join(key))
         for name in required:
@@ -163,7 +157,7 @@ class Node:
         return entries
 
     def entries(self) -> Iterator[tuple[str, "Node"]]:
-        """Key and value of a mapping with free keys."""
+        """Keys and values of a mapping with any keys."""
         if not isinstance(self.at, yaml.MappingNode):
             self.problem(f"expected a mapping, found {self.quoted()}")
             return
@@ -172,7 +166,7 @@ class Node:
             yield key, Node(self.reader, value_node, self._join(key))
 
     def mapping(self) -> dict[str, "Node"]:
-        """The values by their keys, without a report; none where this is no mapping."""
+        """The values by key; empty if this is not a mapping, which is not reported."""
         return dict(self.entries()) if isinstance(self.at, yaml.MappingNode) else {}
 
     def items(self) -> list["Node"]:
@@ -184,22 +178,16 @@ class Node:
     def text(self) -> str | None:
         if isinstance(self.at, yaml.ScalarNode) and self.at.tag != "tag:yaml.org,2002:null":
             return str(self.at.value)
-        self.problem(f"expected a text, found {self.quoted()}")
+        self.problem(f"expected text, found {self.quoted()}")
         return None
 
     def name(self) -> str | None:
-        """A text that can be a label value and a part of a file name."""
+        """A text that is safe as a label value and in a file name."""
         text = self.text()
         if text is not None and not NAME.fullmatch(text):
-            self.problem(f"{text!r} is no name; use lower-case letters, digits, - and _, beginning with a letter")
-            return None
-        return text
-
-    def choice(self, options: Iterable[str]) -> str | None:
-        names = list(options)
-        text = self.text()
-        if text is not None and text not in names:
-            self.problem(f"{text!r} is unknown; {nearest(text, names)}")
+            self.problem(
+                f"{text!r} is not a valid name; use lower-case letters, digits, - and _, starting with a letter"
+            )
             return None
         return text
 
@@ -223,12 +211,11 @@ class Node:
 
     def duration(self) -> float | None:
         """Seconds, above zero."""
+        text = self.text()
         try:
-            return parse_duration(str(self.at.value) if isinstance(self.at, yaml.ScalarNode) else "")
-        except InvalidValueError:
-            self.problem(
-                f"{self.quoted()} is no duration; write a number with a unit, such as 250ms, 5s, 1m, 12h or 30d"
-            )
+            return None if text is None else parse_duration(text, "250ms, 5s, 1m, 12h or 30d")
+        except InvalidValueError as error:
+            self.problem(str(error))
             return None
 
     def _join(self, key: str) -> str:

@@ -2,7 +2,7 @@
 
 from exporters.signals import Verdict
 from exporters.slos import SloFile
-from exporters.verdicts import Ending, Story, goodput, judge_story, nearest_rank
+from exporters.verdicts import EndedRequest, Ending, goodput, judge_request, nearest_rank
 from loadgen.completion_response import CompletionResponse
 from loadgen.request_plan import PlannedRequest
 from loadgen.request_record import ClientOutcome, Record
@@ -77,10 +77,10 @@ def _verdicts(
     if sidecar_outcome is None:
         return {}  # not sent, so no SLO applies
     zero = start + request.due
-    return judge_story(
+    return judge_request(
         slos.slos_of(slos.classify(request.request_class, request.prompt_tokens, request.max_tokens)),
         slos.first_token_timeout,
-        Story(
+        EndedRequest(
             stream=request.stream,
             max_tokens=request.max_tokens,
             first_token=None if response.first is None else response.first - zero,

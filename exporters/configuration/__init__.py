@@ -1,1 +1,1 @@
-"""What the relay and the exporter processes share: flags as one value, TLS, where the engine and OTLP are."""
+"""Configuration of the relay and exporter processes: flags, TLS, addresses of the engine and of OTLP."""

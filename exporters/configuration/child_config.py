@@ -16,7 +16,7 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     restarts: dict[str, int]
     salt: bytes
     records_path: str
-    socket_fds: tuple[int, ...]  # relay: the listener; exporter: metrics page, records, drain control
+    socket_fds: tuple[int, ...]  # relay: the listener; exporter: metrics, records, drain control
     draining: bool = False  # the supervisor is stopping
 
 
@@ -27,6 +27,6 @@ def write_child_config(config: ChildConfig) -> bytes:
 
 
 def read_child_config() -> ChildConfig:
-    """Read the configuration from standard input, which stays open."""
+    """Read the configuration from standard input, which remains open."""
     length = int.from_bytes(sys.stdin.buffer.read(4), "big")
     return msgspec.msgpack.decode(sys.stdin.buffer.read(length), type=ChildConfig)

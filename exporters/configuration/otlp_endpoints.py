@@ -1,37 +1,37 @@
-"""Parses the flags about OTLP, before anything starts and without the OpenTelemetry SDK."""
+"""Parses the OTLP flags, without the OpenTelemetry SDK."""
 
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from urllib.parse import urlsplit
 
 import msgspec
 
-from exporters.addresses import Address
+from exporters.addresses import Address, parse_url
 from exporters.errors import UsageError
 
 TRACES_PATH = "/v1/traces"
 _EXAMPLES = "http://127.0.0.1:4318 or grpc://127.0.0.1:4317"
 _RECEIVERS = "grpc://127.0.0.1:4317 or http://127.0.0.1:4318"
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_CREDENTIALS = re.compile(r"[^/]*//[^/]*@")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 
 
 class Semconv(StrEnum):
-    """A version of the GenAI semantic conventions, by the release of the core conventions that it belongs to."""
+    """A version of the GenAI semantic conventions, named by the release of the core conventions."""
 
     V1_36 = "1.36"
-    """For older instrumentations and their back ends."""
+    """For older back ends."""
 
     V1_44 = "1.44"
-    """From the separate repository of the GenAI conventions."""
+    """The version in the separate repository of the GenAI conventions."""
 
 
 class Collector(msgspec.Struct, frozen=True, kw_only=True):
-    """One OTLP receiver."""
+    """The OTLP receiver that spans are sent to."""
 
     url: str  # http(s)://host:port/path for HTTP/protobuf, grpc(s)://host:port for gRPC
-    headers: dict[str, str] = {}  # may hold a token
+    headers: dict[str, str] = {}  # may contain a token
     semconv: Semconv = Semconv.V1_44
 
     def __repr__(self) -> str:
@@ -39,7 +39,7 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Receiver(msgspec.Struct, frozen=True):
-    """An address on which the engine's spans are received."""
+    """An address on which the sidecar receives the engine's spans."""
 
     grpc: bool  # else HTTP/protobuf
     host: str
@@ -51,72 +51,55 @@ class Receiver(msgspec.Struct, frozen=True):
 
 
 def semconv(text: str) -> Semconv:
-    """A version by its number.
+    """Parse a version.
 
     Raises:
-        UsageError: it is not known here.
+        UsageError: the version is not supported.
     """
     try:
         return Semconv(text)
     except ValueError as error:
         known = " or ".join(version.value for version in Semconv)
-        raise UsageError(f"--otlp-semconv: {text!r} is no version known here; use {known}") from error
+        raise UsageError(f"--otlp-semconv: {text!r} is not a supported version; use {known}") from error
 
 
 def url(text: str) -> str:
-    """The address of a collector with its port and, for HTTP, its path.
+    """The URL of a collector, completed with port and, for HTTP, path.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the URL is invalid.
     """
-    try:
-        parts = urlsplit(text)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise UsageError(f"--otlp: {text!r} is no address: {error}; write {_EXAMPLES}") from error
-    if parts.username is not None or parts.password is not None:
-        raise UsageError("--otlp: an address takes no user and password; use --otlp-header 'authorization=Basic ...'")
-    if parts.scheme not in {"http", "https", "grpc", "grpcs"} or not host or parts.query or parts.fragment:
-        raise UsageError(f"--otlp: {text!r} is no address; write {_EXAMPLES}")
+    if _CREDENTIALS.match(text):
+        raise UsageError("--otlp: the URL contains credentials; use --otlp-header 'authorization=Basic ...' instead")
+    parts = parse_url("--otlp", text, {"http", "https", "grpc", "grpcs"}, _EXAMPLES)
     grpc = parts.scheme.startswith("grpc")
     path = parts.path.rstrip("/")
     if grpc and path:
-        raise UsageError(f"--otlp: {text!r} has a path, which gRPC does not take; leave out {path!r}")
-    where = f"{parts.scheme}://{Address(host, port or (4317 if grpc else 4318))}"
-    return where if grpc else where + (path or TRACES_PATH)
+        raise UsageError(f"--otlp: {text!r} has a path, but gRPC takes none; remove {path!r}")
+    address = Address(parts.host, parts.port or (4317 if grpc else 4318))
+    return f"{parts.scheme}://{address}{'' if grpc else path or TRACES_PATH}"
 
 
 def receiver(text: str) -> Receiver:
-    """Parse the address to listen on, in the form that the engine is configured with.
+    """Parse the URL to listen on, which is the one that the engine is configured with.
 
     Raises:
-        UsageError: it is none to listen on.
+        UsageError: the sidecar cannot listen on the URL.
     """
-    try:
-        parts = urlsplit(text)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise UsageError(f"--engine-spans: {text!r} is no address: {error}; write {_RECEIVERS}") from error
+    parts = parse_url("--engine-spans", text, {"http", "https", "grpc", "grpcs"}, _RECEIVERS)
     if parts.scheme in {"https", "grpcs"}:
-        raise UsageError(f"--engine-spans: {text!r} asks for TLS, which is not offered; write {_RECEIVERS}")
+        raise UsageError(f"--engine-spans: {text!r} requires TLS, which is not supported; write {_RECEIVERS}")
     grpc = parts.scheme == "grpc"
-    if (
-        parts.scheme not in {"http", "grpc"}
-        or not host
-        or "@" in parts.netloc
-        or parts.path not in ({"", "/"} if grpc else {"", "/", TRACES_PATH})
-        or parts.query
-        or parts.fragment
-    ):
-        raise UsageError(f"--engine-spans: {text!r} is no address to listen on; write {_RECEIVERS}")
-    return Receiver(grpc, host, port or (4317 if grpc else 4318))
+    if _CREDENTIALS.match(text) or parts.path not in ({"", "/"} if grpc else {"", "/", TRACES_PATH}):
+        raise UsageError(f"--engine-spans: cannot listen on {text!r}; write {_RECEIVERS}")
+    return Receiver(grpc, parts.host, parts.port or (4317 if grpc else 4318))
 
 
 def headers(pairs: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The headers to send: each `NAME=VALUE` overrides those of the environment; a message never shows a value.
+    """The headers to send: `NAME=VALUE` pairs override the environment. Messages never show a value.
 
     Raises:
-        UsageError: one of them is no header.
+        UsageError: a pair is not a valid header.
     """
     merged = dict(environment)
     for number, text in enumerate(pairs, 1):
@@ -124,7 +107,7 @@ def headers(pairs: Iterable[str], environment: Mapping[str, str]) -> dict[str, s
         name, value = name.strip(), value.strip()
         if not equals or not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise UsageError(
-                f"--otlp-header: number {number} is no header (its value is not shown here); "
+                f"--otlp-header: header number {number} is invalid (its value is not shown); "
                 "write NAME=VALUE in printable ASCII, such as authorization='Bearer ...'"
             )
         merged[name.lower()] = value

@@ -8,7 +8,7 @@ from exporters.roofline.ceilings import Ceilings
 
 
 class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Flags of `vllm-slo sidecar`, read once by the command; times in seconds."""
+    """Flags of `vllm-slo sidecar`; times in seconds."""
 
     upstream: str
     trust: Trust = SYSTEM
@@ -16,30 +16,30 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     listen: str
     certificate: Certificate | None = None  # None: clients connect without TLS
     metrics: str
-    metrics_auth_file: str | None = None  # a path: only the exporter reads its secrets
-    admin_token_file: str | None = None  # as above; None: no pages under /admin/
+    metrics_auth_file: str | None = None  # a path, because only the exporter reads the secrets
+    admin_token_file: str | None = None  # as above; None: no endpoints under /admin/
     state: str | None = None
     workers: int = 1
     request_log: str | None = None
-    engine_metrics: tuple[str, ...] = ()  # none: the upstream's own
-    roofline: Ceilings | None = None  # shown beside the measurements
+    engine_metrics: tuple[str, ...] = ()  # empty: /metrics of the upstream
+    roofline: Ceilings | None = None  # exposed for comparison with the measurements
     allow_paths: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     inject_usage: bool = True
     max_head: int = 64 * 1024  # bytes of a request line and its headers
     max_body: int | None = 256 * 1024 * 1024  # bytes
     connect_timeout: float = 10.0
-    client_idle: float | None = 75.0  # without a byte of the awaited request
+    client_idle: float | None = 75.0  # without a byte of the next request
     cut_stalled_client: float | None = 300.0  # without reading a byte of the response
     cut_first_token: float | None = None
     cut_idle: float | None = 600.0
     drain: float = 30.0
-    otlp: Collector | None = None  # None: no spans of ours
+    otlp: Collector | None = None  # None: the sidecar exports no spans
     engine_spans: tuple[Receiver, ...] = ()
     log_level: str = "info"
     log_format: str = "text"
 
     @property
     def wants_spans(self) -> bool:
-        """Whether a request gets a span of ours, the parent of the engine's; else trace headers pass unchanged."""
+        """Whether requests get a span, the parent of the engine's span; else trace headers are not changed."""
         return self.otlp is not None or bool(self.engine_spans)

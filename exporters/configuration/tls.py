@@ -1,4 +1,4 @@
-"""TLS on both sides: the certificate for clients, and the authorities for the certificate of the engine."""
+"""TLS: the server certificate of the relay, and the authorities for the certificate of the engine."""
 
 import re
 import ssl
@@ -12,11 +12,15 @@ _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-
 _KEY = re.compile(rb"-----BEGIN ([A-Z]+ )?PRIVATE KEY-----")
 _CODES = re.compile(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$")
 _PROTOCOLS = ["http/1.1"]
-_KEY_MISMATCH = {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}  # the last: EC against RSA
+_KEY_MISMATCH = {
+    "KEY_VALUES_MISMATCH",
+    "KEY_TYPE_MISMATCH",
+    "NO_CERTIFICATE_ASSIGNED",
+}  # the last one: an EC key for an RSA certificate
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True):
-    """Files with the certificate for clients (and its chain), and with its key."""
+    """The files of the server certificate (with its chain) and of its key."""
 
     cert: str
     key: str
@@ -25,13 +29,13 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         """Check the files; returns the certificate's expiry in unix seconds.
 
         Raises:
-            UsageError: a file cannot be read, or certificate and key cannot be used together.
+            UsageError: a file cannot be read, or certificate and key do not match.
         """
         pem = _CERTIFICATE.search(_read(self.cert, "--tls-cert"))
         if pem is None:
-            raise UsageError(f"--tls-cert: {self.cert} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")
+            raise UsageError(f"--tls-cert: {self.cert} contains no PEM certificate (-----BEGIN CERTIFICATE-----)")
         if not _KEY.search(_read(self.key, "--tls-key")):
-            raise UsageError(f"--tls-key: {self.key} holds no private key in PEM (-----BEGIN PRIVATE KEY-----)")
+            raise UsageError(f"--tls-key: {self.key} contains no PEM private key (-----BEGIN PRIVATE KEY-----)")
         self._load_into(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
         return self._expiry(pem[0])
 
@@ -42,8 +46,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
     def load_into(self, context: ssl.SSLContext) -> float:
-        """Use it from the next handshake on; returns its expiry. If it cannot be used `context` stays as it is."""
-        # Checked on another context first: OpenSSL drops the old key as soon as it has a certificate of another one.
+        """Use the certificate for new handshakes; returns its expiry. If it is invalid, `context` is not changed."""
+        # Check it on another context first: OpenSSL drops the old key when it loads a certificate for another one.
         expiry = self.check()
         self._load_into(context)
         return expiry
@@ -54,29 +58,29 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
         except (ValueError, x509.InvalidVersion) as error:
-            raise UsageError(f"--tls-cert: {self.cert} holds an invalid certificate: {error}") from error
+            raise UsageError(f"--tls-cert: {self.cert} contains an invalid certificate: {error}") from error
 
     def _load_into(self, context: ssl.SSLContext) -> None:
-        def no_passphrase() -> str:  # without this, OpenSSL would ask at the terminal
-            raise UsageError(f"--tls-key: {self.key} has a passphrase; write it without: openssl pkey -in {self.key}")
+        def no_passphrase() -> str:  # else OpenSSL prompts on the terminal
+            raise UsageError(f"--tls-key: {self.key} has a passphrase; remove it with: openssl pkey -in {self.key}")
 
         try:
             context.load_cert_chain(self.cert, self.key, no_passphrase)
         except ssl.SSLError as error:
             if error.reason in _KEY_MISMATCH:
-                raise UsageError(f"--tls-key: {self.key} is not the key of the certificate in {self.cert}") from error
-            why = tls_reason(error) if error.reason else "one of them is damaged"
+                raise UsageError(f"--tls-key: {self.key} does not match the certificate in {self.cert}") from error
+            why = tls_reason(error) if error.reason else "one of the files is corrupt"
             raise UsageError(f"--tls-cert: {self.cert} with {self.key} cannot be used: {why}") from error
 
 
 class Trust(msgspec.Struct, frozen=True, kw_only=True):
-    """How the engine's certificate is checked: with the system's authorities, those of a file, or not at all."""
+    """How the engine's certificate is verified: with the system's authorities, with those of a file, or not at all."""
 
     ca: str | None = None
     insecure: bool = False
 
     def context(self) -> ssl.SSLContext:
-        """For connections to the engine.
+        """The context for connections to the engine.
 
         Raises:
             UsageError: the file of authorities cannot be used.
@@ -85,11 +89,11 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
         if self.ca is not None:
             authorities = b"\n".join(_CERTIFICATE.findall(_read(self.ca, "--upstream-ca"))).decode("ascii", "replace")
             if not authorities:
-                raise UsageError(f"--upstream-ca: {self.ca} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")
+                raise UsageError(f"--upstream-ca: {self.ca} contains no PEM certificate (-----BEGIN CERTIFICATE-----)")
         try:
             context = ssl.create_default_context(cadata=authorities)
         except ssl.SSLError as error:
-            raise UsageError(f"--upstream-ca: {self.ca} cannot be used: a certificate in it is damaged") from error
+            raise UsageError(f"--upstream-ca: {self.ca} cannot be used: a certificate in it is corrupt") from error
         context.set_alpn_protocols(_PROTOCOLS)
         if self.insecure:
             context.check_hostname = False
@@ -101,7 +105,7 @@ SYSTEM = Trust()
 
 
 def tls_reason(error: ssl.SSLError) -> str:
-    """The reason of a TLS error, without OpenSSL's codes and lines."""
+    """The reason of a TLS error, without OpenSSL's codes and source lines."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message.rstrip('.')}"
     return _CODES.sub("", str(error)).lower()

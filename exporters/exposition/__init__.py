@@ -1,1 +1,1 @@
-"""Counters and histograms of the sidecar, and how a metrics page shows them."""
+"""Counters and histograms of the sidecar, and their text format."""

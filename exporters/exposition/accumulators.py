@@ -1,8 +1,8 @@
-"""Counters and histograms as plain numbers, which write their own lines of a metrics page.
+"""Counters and histograms that format their own lines of the exposition.
 
-prometheus_client formats the name and the labels of every line at each scrape: 0.45 s of CPU for a page of 50,000
-series, which delays streams that share the core. Names and labels never change, so its encoder writes them once per
-label combination here, and a scrape formats only the numbers: 13 ms for the same page, byte for byte the same.
+prometheus_client formats the name and labels of each line at each scrape, which takes 0.45 s of CPU for 50,000 series
+and delays streams on the same core. Accumulators call its encoder once per label combination; a scrape formats only the
+numbers, which takes 13 ms for an identical exposition.
 """
 
 from abc import ABC, abstractmethod
@@ -22,17 +22,17 @@ from exporters.signals import Signal
 Labels = tuple[str, ...]
 
 ExemplarTrace = tuple[float, str]
-"""The time when a request ended (unix seconds), and the id of its trace in hex."""
+"""The end of a request in Unix seconds, and its trace id in hex."""
 
 TRACE_ID = "trace_id"
 """The label of an exemplar."""
 
 format_float: Callable[[float], str] = floatToGoString
-"""A number as both exposition formats write it."""
+"""Formats a number for both exposition formats."""
 
 
 class Families(Collector):
-    """Wraps finished families in the collector that prometheus_client's encoders expect."""
+    """Wraps families in the collector that prometheus_client's encoders expect."""
 
     def __init__(self, *families: Metric) -> None:
         self._families = families
@@ -42,22 +42,18 @@ class Families(Collector):
 
 
 class Accumulator(ABC):
-    """One family by label values; combinations are never removed."""
+    """A family of series; label combinations are never removed."""
 
     def __init__(self) -> None:
-        self._prefixes: list[str] = []  # of each line, up to its value
-        self._prefixed = 0  # how many combinations have their prefixes
-
-    def family(self) -> Metric:
-        """The whole family as prometheus_client's own type."""
-        return self._family(self._labels())
+        self._prefixes: list[str] = []  # the part of each line before its value
+        self._prefixed = 0  # the number of combinations with prefixes
 
     def head(self) -> Metric:
-        """The family without a sample."""
+        """The family without samples."""
         return self._family(())
 
     def lines(self, *, exemplars: bool) -> str:
-        """The lines of all samples: the same in both formats except for exemplars, which only OpenMetrics has."""
+        """The lines of all samples, for both formats; only OpenMetrics has exemplars."""
         if self._prefixed < len(self._labels()):
             family = self._family(islice(self._labels(), self._prefixed, None))
             new = generate_latest(Families(family)).decode().removesuffix("\n").split("\n")
@@ -78,15 +74,15 @@ class Accumulator(ABC):
 
     @abstractmethod
     def _values(self) -> Iterable[float]:
-        """The values of all lines, floats, in the order of the lines."""
+        """The values of all lines, in the order of the lines."""
 
     def _exemplars(self) -> Iterable[tuple[int, str]]:
-        """The index of each line that has an exemplar, and the exemplar's text."""
+        """The index of each line with an exemplar, and the text of the exemplar."""
         return ()
 
 
 class Counter(Accumulator):
-    """One counter family by label values."""
+    """A counter family."""
 
     def __init__(self, signal: Signal) -> None:
         super().__init__()
@@ -94,7 +90,7 @@ class Counter(Accumulator):
         self._totals: dict[Labels, float] = {}
 
     def initialise(self, labels: Labels) -> None:
-        """Expose a combination at 0, because `increase` misses the first value of a series that starts above 0."""
+        """Expose a combination at 0, because `increase` ignores the first value of a series."""
         self._totals.setdefault(labels, 0.0)
 
     def add(self, labels: Labels, amount: float = 1.0) -> None:
@@ -111,7 +107,7 @@ class Counter(Accumulator):
 
 
 class Histogram(Accumulator):
-    """One classic histogram family by label values."""
+    """A classic histogram family."""
 
     def __init__(self, signal: Signal, bounds: Sequence[float]) -> None:
         super().__init__()
@@ -167,7 +163,7 @@ class Histogram(Accumulator):
     def _exemplars(self) -> Iterator[tuple[int, str]]:
         for row, labels in enumerate(self._counts):
             for bucket, ((at, trace_id), value) in self._exemplars_by_bucket.get(labels, {}).items():
-                index = row * (len(self._bound_names) + 2) + bucket  # after the buckets: count and sum
+                index = row * (len(self._bound_names) + 2) + bucket  # count and sum follow the buckets
                 yield index, f' # {{{TRACE_ID}="{trace_id}"}} {format_float(value)} {at}'
 
 
@@ -180,7 +176,7 @@ def gauge(signal: Signal, samples: Iterable[tuple[Labels, float]]) -> Metric:
 
 
 def counter(signal: Signal, samples: Iterable[tuple[Labels, float]]) -> Metric:
-    """A counter family of these samples, whose values are counted elsewhere."""
+    """A counter family of these samples."""
     family = CounterMetricFamily(signal.name, signal.help, labels=list(signal.labels))
     for labels, value in samples:
         family.add_metric(labels, value)

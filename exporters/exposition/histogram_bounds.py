@@ -1,4 +1,4 @@
-"""Histogram bounds: the declared ones, and every threshold that the SLO file sets on that histogram."""
+"""Histogram bounds: the declared ones and the thresholds of the SLO file."""
 
 from exporters.signals import DECODE, DURATION, INTER_CHUNK, PREFILL, QUEUE, TPOT, TTFT, Signal
 from exporters.slos import Measure, SloFile
@@ -15,12 +15,12 @@ _MEASURES = {
 
 
 def bounds(signal: Signal, slos: SloFile) -> tuple[float, ...]:
-    """Ascending upper bounds without +Inf; each threshold is one, so that queries count exactly on either side."""
+    """Ascending upper bounds without +Inf; thresholds are bounds, so that queries on them are exact."""
     measure = _MEASURES.get(signal)
     thresholds = {slo.threshold for slo in slos.slos if slo.measure is measure and slo.threshold is not None}
     return tuple(sorted({*signal.bounds, *thresholds}))
 
 
 def gap_bounds(slos: SloFile) -> tuple[float, ...]:
-    """Bounds of the inter-chunk histogram, which the relay counts in."""
+    """Bounds of the inter-chunk histogram, which the relay fills."""
     return bounds(INTER_CHUNK, slos)

@@ -13,7 +13,7 @@ from exporters.relay.meter import Meter, Verdicts, seconds
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
 from exporters.slos import SloFile
-from exporters.verdicts import Charges, Judge, charges, goodput, outcome_of_status, several_tokens
+from exporters.verdicts import ApplicableSlos, Judge, applicable_slos, goodput, outcome_of_status, several_tokens
 
 _REQUEST_CLASS, _REQUEST_START = REQUEST_CLASS_HEADER.encode(), REQUEST_START_HEADER.encode()
 
@@ -35,13 +35,13 @@ class MeasurementContext:
     """Called with the time at which a request's `check_deadline` is due."""
     on_failure: Callable[[Exception], None]
     """Called when metering has failed; the request goes on unmetered."""
-    _charges: dict[tuple[str, bool, bool], Charges] = field(default_factory=dict)
+    _charges: dict[tuple[str, bool, bool], ApplicableSlos] = field(default_factory=dict)
 
-    def charges(self, request_class: str, *, stream: bool, several: bool) -> Charges:
+    def charges(self, request_class: str, *, stream: bool, several: bool) -> ApplicableSlos:
         """The SLO conditions for a request; computed once for each kind of request."""
         kind = request_class, stream, several
         if kind not in self._charges:
-            self._charges[kind] = charges(self.slos.slos_of(request_class), stream=stream, several=several)
+            self._charges[kind] = applicable_slos(self.slos.slos_of(request_class), stream=stream, several=several)
         return self._charges[kind]
 
 
@@ -272,7 +272,7 @@ class Measurement:
     def check_deadline(self, now: float) -> None:
         """Give the verdicts that are certain at `now`, in monotonic seconds."""
         if self._meter is not None:
-            self._meter.report(self._meter.judge.clock(now))
+            self._meter.report(self._meter.judge.check_deadlines(now))
             self._update_deadline()
 
     def _update_deadline(self) -> None:

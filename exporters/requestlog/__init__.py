@@ -1,1 +1,1 @@
-"""The request log: one JSON object a line for each request, how it is written and how it is read."""
+"""The request log, with one JSON object per request: writer and reader."""

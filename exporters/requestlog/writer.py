@@ -1,4 +1,4 @@
-"""Writes the request log: one JSON object a line, each request once, whatever restarts in between."""
+"""Writes the request log: one JSON object per request, exactly once even if processes restart."""
 
 import contextlib
 import os
@@ -13,52 +13,52 @@ from exporters.requestlog.log_entry import LogEntry
 from exporters.requestlog.reader import BadLineError, parse_line
 
 TAIL_BYTES = 16 * 1024 * 1024
-"""How much of the log's end is read at start: far more than relays keep unacknowledged."""
+"""Bytes at the end of the log that are read at start: far more than relays keep unacknowledged."""
 
 
 class _Timestamp(datetime):
-    """A time that is written with six digits and `+00:00`; msgspec writes a plain datetime as short as it can."""
+    """A time that is written with six decimals and `+00:00`; msgspec shortens a plain datetime."""
 
 
 _encode = msgspec.json.Encoder(enc_hook=lambda timestamp: timestamp.isoformat(timespec="microseconds")).encode
 
 
 class RequestLog:
-    """Appends records to a file; `last_numbers` has the number of the last one of each relay life."""
+    """Appends records to a file; `last_numbers` has the last record number by relay run."""
 
     def __init__(self, path: Path) -> None:
-        """Open for appending, and read which records the file already has.
+        """Open the file and read which records it already has.
 
         Raises:
             UsageError: the file cannot be written.
         """
         self._path = path
         try:
-            with contextlib.suppress(FileExistsError):  # a file in the place of a folder: `open` has the better reason
+            with contextlib.suppress(FileExistsError):  # a file instead of a folder: `open` fails with a better reason
                 path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab", buffering=0)  # a buffer would keep bytes that a full disk refused
+            self._file = path.open("ab", buffering=0)  # a buffer would keep bytes when the disk is full
             self.last_numbers = self._recover()
         except OSError as error:
             raise UsageError(f"--request-log: {path} cannot be written: {system_reason(error)}") from error
 
-    def write(self, life: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
-        """Append the records in one write; on return the kernel has them, so a killed process loses none.
+    def write(self, run_id: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
+        """Append the records in one write. After that the kernel has them, so a killed process loses none.
 
         Raises:
             OSError: the write failed; none of the records is in the file.
         """
-        unwritten = [(number, record) for number, record in numbered if number > self.last_numbers.get(life, 0)]
+        unwritten = [(number, record) for number, record in numbered if number > self.last_numbers.get(run_id, 0)]
         if not unwritten:
             return
-        lines = [_encode(log_entry(record, f"{life}:{number}", revision)) + b"\n" for number, record in unwritten]
+        lines = [_encode(log_entry(record, f"{run_id}:{number}", revision)) + b"\n" for number, record in unwritten]
         self._append(b"".join(lines))
-        self.last_numbers[life] = unwritten[-1][0]
+        self.last_numbers[run_id] = unwritten[-1][0]
 
     def reopen(self) -> None:
-        """Follow a rotation: the path may name a new file.
+        """Open the path again after a rotation of the log.
 
         Raises:
-            OSError: it cannot be opened; the old file stays in use.
+            OSError: the path cannot be opened; the old file remains in use.
         """
         file = self._path.open("ab", buffering=0)
         self._file.close()
@@ -73,7 +73,7 @@ class RequestLog:
             while data:
                 data = data[self._file.write(data) :]
         except OSError:
-            # A full disk takes a part of a write: the records will be sent again.
+            # A full disk may accept part of a write; the relay sends the records again.
             os.ftruncate(self._file.fileno(), before)
             raise
 
@@ -83,15 +83,15 @@ class RequestLog:
             file.seek(max(0, size - TAIL_BYTES))
             tail = file.read()
             whole = tail.rfind(b"\n") + 1
-            if whole < len(tail):  # killed in the middle of a line: its record will be sent again
+            if whole < len(tail):  # killed during a write; the relay sends the record again
                 file.truncate(size - len(tail) + whole)
         last_numbers: dict[str, int] = {}
         for line in tail[:whole].splitlines():
             try:
-                life, _, number = parse_line(line).record.rpartition(":")
-                last_numbers[life] = max(last_numbers.get(life, 0), int(number))
+                run_id, _, number = parse_line(line).record.rpartition(":")
+                last_numbers[run_id] = max(last_numbers.get(run_id, 0), int(number))
             except (BadLineError, ValueError):
-                continue  # the first, cut-off line of the tail, or a line of another program
+                continue  # the first, incomplete line of the tail, or a line of another program
         return last_numbers
 
 

@@ -1,1 +1,1 @@
-"""The sidecar as a whole: its command, its supervisor and its exporter process."""
+"""The sidecar: command, supervisor and exporter process."""

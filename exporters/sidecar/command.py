@@ -1,4 +1,4 @@
-"""`vllm-slo sidecar`: its flags, checked before anything starts."""
+"""`vllm-slo sidecar`: declares and checks the flags, then starts the supervisor."""
 
 import argparse
 import asyncio
@@ -34,107 +34,109 @@ logger = logging.getLogger("vllm_slo.sidecar")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     relay = parser.add_argument_group("relay")
-    relay.add_argument("--upstream", required=True, metavar="URL", help="the engine, such as http://127.0.0.1:8000")
     relay.add_argument(
-        "--upstream-ca",
-        metavar="FILE",
-        help="authorities that the engine's certificate is checked against, in PEM (default: the system's)",
+        "--upstream", required=True, metavar="URL", help="URL of the engine, such as http://127.0.0.1:8000"
     )
-    relay.add_argument("--upstream-insecure", action="store_true", help="do not check the engine's certificate at all")
     relay.add_argument(
-        "--listen", default="127.0.0.1:8001", metavar="H:P", help="where clients connect (default %(default)s)"
+        "--upstream-ca", metavar="FILE", help="CA certificates of the engine, in PEM (default: the system's)"
+    )
+    relay.add_argument("--upstream-insecure", action="store_true", help="do not verify the engine's certificate")
+    relay.add_argument(
+        "--listen", default="127.0.0.1:8001", metavar="H:P", help="address for clients (default %(default)s)"
     )
     relay.add_argument(
         "--tls-cert",
         metavar="FILE",
-        help="serve clients with TLS: the certificate and its chain, in PEM; SIGHUP reads it again",
+        help="server certificate and its chain, in PEM; enables TLS for clients; SIGHUP reloads it",
     )
-    relay.add_argument("--tls-key", metavar="FILE", help="the key of --tls-cert, in PEM")
+    relay.add_argument("--tls-key", metavar="FILE", help="private key of --tls-cert, in PEM")
     relay.add_argument(
         "--allow-path",
         action="append",
         default=[],
         metavar="PATH",
-        help="relay this path too; by default only inference and model paths pass (repeatable)",
+        help="additional path to relay; the default is inference and model paths only (repeatable)",
     )
-    relay.add_argument("--workers", type=int, default=1, metavar="N", help="relay processes (default %(default)s)")
+    relay.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="number of relay processes (default %(default)s)"
+    )
 
-    limits = parser.add_argument_group("limits", "DURATION as 250ms, 30s or 10m; SIZE as 64KiB or 256MiB")
+    limits = parser.add_argument_group("limits", "DURATION is, for example, 250ms, 30s or 10m; SIZE is 64KiB or 256MiB")
     limits.add_argument(
         "--max-head",
         default="64KiB",
         metavar="SIZE",
-        help="refuse a request whose line and headers are larger, with 431 (default %(default)s)",
+        help="maximum size of request line and headers; larger requests get status 431 (default %(default)s)",
     )
     limits.add_argument(
         "--max-body",
         default="256MiB",
         metavar="SIZE",
-        help="refuse a larger request body, with 413, or 'never' (default %(default)s)",
+        help="maximum size of request bodies, or 'never'; larger requests get status 413 (default %(default)s)",
     )
     limits.add_argument(
         "--connect-timeout",
         default="10s",
         metavar="DURATION",
-        help="give the engine up, with 502, when it has not accepted a connection by then (default %(default)s)",
+        help="timeout of connections to the engine; the request then gets status 502 (default %(default)s)",
     )
     limits.add_argument(
         "--client-idle",
         default="75s",
         metavar="DURATION",
-        help="close a connection that has sent no byte of its next request for this, with 408 where one has "
-        "begun, or 'never' (default %(default)s)",
+        help="close a connection that has sent no byte of its next request for this time, with status 408 if a request "
+        "has begun, or 'never' (default %(default)s)",
     )
     limits.add_argument(
         "--cut-stalled-client",
         default="5m",
         metavar="DURATION",
-        help="disconnect a client that has read no byte of its response for this, or 'never' (default %(default)s)",
+        help="disconnect a client that has not read its response for this time, or 'never' (default %(default)s)",
     )
     limits.add_argument(
-        "--cut-first-token", metavar="DURATION", help="end a request without a first token after this (default: never)"
+        "--cut-first-token",
+        metavar="DURATION",
+        help="end a request that has no first token after this time (default: never)",
     )
     limits.add_argument(
         "--cut-idle",
         default="10m",
         metavar="DURATION",
-        help="end a request whose engine has been silent for this, or 'never' (default %(default)s)",
+        help="end a request if the engine has sent nothing for this time, or 'never' (default %(default)s)",
     )
     limits.add_argument(
         "--drain",
         default="30s",
         metavar="DURATION",
-        help="how long open requests may finish on SIGTERM (default %(default)s)",
+        help="time for open requests to finish after SIGTERM (default %(default)s)",
     )
 
-    measuring = parser.add_argument_group("measuring")
+    measuring = parser.add_argument_group("measurement")
     measuring.add_argument(
-        "--slos", default=str(slos.SHIPPED), metavar="FILE", help="the SLO file (default: the one that is shipped)"
+        "--slos", default=str(slos.SHIPPED), metavar="FILE", help="SLO file (default: the shipped one)"
     )
     measuring.add_argument(
         "--model",
         action="append",
         default=[],
         metavar="NAME",
-        help="a model name to show; the engine's /v1/models adds to these (repeatable)",
+        help="model name to use as a label value, in addition to the engine's /v1/models (repeatable)",
     )
     measuring.add_argument(
         "--no-inject-usage",
         action="store_true",
-        help="do not ask the engine for usage where the client did not; tokens of such streams are then unknown",
+        help="do not add include_usage to streams; if the client omits it, their token counts are unknown",
     )
-    measuring.add_argument("--request-log", metavar="FILE", help="append one JSON line per request here")
+    measuring.add_argument("--request-log", metavar="FILE", help="append one JSON object per request to this file")
     measuring.add_argument(
         "--engine-metrics",
         action="append",
         default=[],
         metavar="URL",
-        help="the engine's metrics page; once for each engine behind a gateway (default: the upstream's /metrics)",
+        help="URL of the engine's metrics; one flag per engine behind a gateway (default: /metrics of the upstream)",
     )
     measuring.add_argument(
-        "--roofline",
-        metavar="FILE",
-        help="what `vllm-slo roofline --format json` printed: show its ceilings beside what is measured",
+        "--roofline", metavar="FILE", help="output of `vllm-slo roofline --format json`, exposed for comparison"
     )
 
     metrics = parser.add_argument_group("metrics")
@@ -142,39 +144,37 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--metrics",
         default="127.0.0.1:9464",
         metavar="H:P",
-        help="where /metrics, /healthz and /readyz are (default %(default)s)",
+        help="address of /metrics, /healthz and /readyz (default %(default)s)",
     )
     metrics.add_argument(
         "--metrics-auth-file",
         metavar="FILE",
-        help="who may see them: 'bearer TOKEN' or 'basic USER:PASSWORD' on each line; /healthz and /readyz stay open "
-        "(default: everybody)",
+        help="credentials for these endpoints, one 'bearer TOKEN' or 'basic USER:PASSWORD' per line; /healthz and "
+        "/readyz need none (default: no authentication)",
     )
     metrics.add_argument(
         "--admin-token-file",
         metavar="FILE",
-        help="one word: the bearer token that alone opens /admin/ there, for `vllm-slo flip`; no credential of "
-        "--metrics-auth-file does, and it opens nothing else (default: there is no /admin/)",
+        help="file with the bearer token of /admin/, which `vllm-slo flip` uses; it is valid for no other endpoint "
+        "(default: /admin/ is disabled)",
     )
     metrics.add_argument(
-        "--state",
-        metavar="FILE",
-        help="keep the engines' config changes in this file over restarts of the sidecar",
+        "--state", metavar="FILE", help="file that keeps the config changes across restarts of the sidecar"
     )
 
     traces = parser.add_argument_group("traces")
     traces.add_argument(
         "--otlp",
         metavar="URL",
-        help="send a span per request to this collector: http://HOST:4318 (HTTP/protobuf) or grpc://HOST:4317, "
-        "https:// and grpcs:// with TLS (default: no spans)",
+        help="collector that receives a span per request: http://HOST:4318 (HTTP/protobuf) or grpc://HOST:4317, with "
+        "TLS https:// and grpcs:// (default: no spans)",
     )
     traces.add_argument(
         "--otlp-header",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="send this header along, over those of OTEL_EXPORTER_OTLP_HEADERS (repeatable)",
+        help="header for the collector; overrides OTEL_EXPORTER_OTLP_HEADERS (repeatable)",
     )
     traces.add_argument(
         "--otlp-semconv",
@@ -187,17 +187,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="URL",
-        help="receive the engine's own spans here, as grpc://H:P or http://H:P, for the times in the engine of "
-        "requests whose answer does not tell them (repeatable; default: nowhere)",
+        help="URL to receive the engine's spans on, grpc://H:P or http://H:P; they add queue, prefill and decode times "
+        "that are not in the response (repeatable; default: none)",
     )
     add_logging_flags(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check all flags and files, then supervise."""
+    """Check all flags and files, then run the supervisor."""
     if arguments.workers < 1:
-        raise UsageError(f"--workers: {arguments.workers} relays cannot serve; use 1 or more")
+        raise UsageError(f"--workers: {arguments.workers} is not a valid number of relays; use 1 or more")
     trust = _trust(arguments)
     origin(arguments.upstream, trust)
     targets(arguments.upstream, arguments.engine_metrics)
@@ -256,9 +256,9 @@ def _trust(arguments: argparse.Namespace) -> Trust:
         return trust
     flag = "--upstream-ca" if trust.ca else "--upstream-insecure"
     if trust.ca and trust.insecure:
-        raise UsageError("--upstream-insecure: nothing would be checked against --upstream-ca; leave out one of them")
+        raise UsageError("--upstream-insecure: conflicts with --upstream-ca; remove one of them")
     if not any(url.startswith("https:") for url in (arguments.upstream, *arguments.engine_metrics)):
-        raise UsageError(f"{flag}: {arguments.upstream} is reached without TLS; write https:// or leave out {flag}")
+        raise UsageError(f"{flag}: {arguments.upstream} does not use TLS; write https:// or remove {flag}")
     trust.context()
     return trust
 
@@ -268,9 +268,9 @@ def _certificate(arguments: argparse.Namespace) -> Certificate | None:
     if not cert and not key:
         return None
     if not key:
-        raise UsageError("--tls-cert: there is no key for it; add --tls-key FILE")
+        raise UsageError("--tls-cert: needs a private key; add --tls-key FILE")
     if not cert:
-        raise UsageError("--tls-key: there is no certificate for it; add --tls-cert FILE")
+        raise UsageError("--tls-key: needs a certificate; add --tls-cert FILE")
     certificate = Certificate(cert=cert, key=key)
     certificate.check()
     return certificate
@@ -278,7 +278,7 @@ def _certificate(arguments: argparse.Namespace) -> Certificate | None:
 
 def _warnings(arguments: argparse.Namespace) -> Iterator[str]:
     if arguments.upstream_insecure:
-        yield "--upstream-insecure: THE ENGINE'S CERTIFICATE IS NOT CHECKED; whoever answers in its place reads all"
+        yield "--upstream-insecure: THE ENGINE'S CERTIFICATE IS NOT VERIFIED; a man in the middle can read all traffic"
     secrets = {
         "--metrics-auth-file": arguments.metrics_auth_file,
         "--admin-token-file": arguments.admin_token_file,
@@ -286,13 +286,13 @@ def _warnings(arguments: argparse.Namespace) -> Iterator[str]:
     }
     for flag, path in secrets.items():
         if path and Path(path).stat().st_mode & stat.S_IROTH:
-            yield f"{flag}: every user of this machine can read {path}; chmod o-r {path}"
+            yield f"{flag}: {path} is readable by all users; run: chmod o-r {path}"
 
 
 def _collector(arguments: argparse.Namespace) -> otlp_endpoints.Collector | None:
     if arguments.otlp is None:
         if arguments.otlp_header:
-            raise UsageError("--otlp-header: there is no collector to send it to; add --otlp URL")
+            raise UsageError("--otlp-header: needs a collector; add --otlp URL")
         return None
     environment = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or os.environ.get(
         "OTEL_EXPORTER_OTLP_HEADERS", ""
@@ -306,7 +306,7 @@ def _collector(arguments: argparse.Namespace) -> otlp_endpoints.Collector | None
 
 def _receivers(urls: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:
     receivers = tuple(map(otlp_endpoints.receiver, urls))
-    with contextlib.ExitStack() as sockets:  # a check only: gRPC accepts no socket of another process
+    with contextlib.ExitStack() as sockets:  # only a check: gRPC does not accept sockets
         for receiver in receivers:
             (listener,) = listen(receiver.address, "--engine-spans")
             sockets.enter_context(listener)

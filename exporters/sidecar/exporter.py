@@ -1,4 +1,4 @@
-"""The exporter process: everything that may be slow runs here, so that a scrape cannot stall a stream."""
+"""The exporter process: runs everything that may be slow, because a slow scrape must not delay streams."""
 
 import asyncio
 import contextlib
@@ -29,30 +29,30 @@ from exporters.process_usage import footprint
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.http_api.admin import Admin
 from exporters.sidecar.http_api.credentials import Credentials
-from exporters.sidecar.http_api.http_server import application, page
+from exporters.sidecar.http_api.http_server import application, exposition
 from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 
-if TYPE_CHECKING:  # the SDK and gRPC are loaded where --otlp or --engine-spans needs them
+if TYPE_CHECKING:  # only --otlp and --engine-spans load the SDK and gRPC
     from exporters.sidecar.tracing.otlp_receiver import OtlpReceiver
     from exporters.sidecar.tracing.span_exporter import SpanQueue
     from exporters.sidecar.tracing.span_join import SpanJoin
 
 
 NICE_INCREMENT = 5
-"""Where a relay and the exporter share a core, the streams go first."""
+"""Gives the relay priority if it shares a core with the exporter."""
 
 TIMEOUT_CHECK_SECONDS = 0.2
-"""Time between two checks for requests that have waited long enough for their span."""
+"""Interval of the checks for requests that have waited too long for their span."""
 
 DISCONNECT_TIMEOUT = 5.0
-"""The longest wait, beyond the drain, of a stopping exporter for relays that are still connected."""
+"""The maximum time, after the drain, that a stopping exporter waits for connected relays."""
 
 logger = logging.getLogger("vllm_slo.exporter")
 
 
 class Exporter:
-    """Connects the receiver of records, the scrapers of the engines and the metrics page."""
+    """Connects the record receiver, the engine scrapers and the metrics port."""
 
     def __init__(self, config: ChildConfig) -> None:
         sidecar = config.sidecar
@@ -60,8 +60,7 @@ class Exporter:
         self.draining = config.draining
         spec = slos.load(Path(sidecar.slos))
         self.request_metrics = RequestMetrics(spec)
-        for model in sidecar.models:
-            self.request_metrics.add_model(model)
+        self._add_models(sidecar.models)
         tls = sidecar.trust.context()
         engines = targets(sidecar.upstream, sidecar.engine_metrics)
         store = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
@@ -86,7 +85,7 @@ class Exporter:
         )
 
     def collect(self) -> Iterator[Metric | Accumulator]:
-        """All families of the sidecar."""
+        """All metric families of the sidecar."""
         yield from self.request_metrics.collect(time.monotonic())
         yield from self.engines.collect()
         yield gauge(signals.SIDECAR_BUILD, [((version("vllm-slo"),), 1.0)])
@@ -118,32 +117,28 @@ class Exporter:
                 yield from part.collect()
 
     def reload(self) -> None:
-        """Reopen the request log and read the other files again."""
-        self.reopen_request_log()
+        """Reopen the request log, for example after a rotation, and read all other files again."""
+        if self.request_log is not None:
+            try:
+                self.request_log.reopen()
+            except OSError as error:
+                logger.error("request log: %s; keeping the old file", error)  # noqa: TRY400 - the message suffices
         self.read_files()
 
     def read_files(self) -> None:
-        """Read credentials, admin token and the certificate's expiry; a wrong file is logged and changes nothing."""
+        """Read credentials, admin token and certificate expiry; an invalid file is logged and ignored."""
         for secrets in (self.credentials, self.admin):
             if secrets is not None:
                 try:
                     secrets.read()
                 except UsageError as error:
-                    logger.error("%s; nothing of this file is used", error)  # noqa: TRY400 - the message says all
+                    logger.error("%s; ignoring this file", error)  # noqa: TRY400 - the message suffices
         if self._config.sidecar.certificate is not None:
             with contextlib.suppress(UsageError):  # the relays log it
                 self._certificate_expiry = self._config.sidecar.certificate.check()
 
-    def reopen_request_log(self) -> None:
-        """Follow a rotation of the request log, if there is one."""
-        if self.request_log is not None:
-            try:
-                self.request_log.reopen()
-            except OSError as error:
-                logger.error("request log: %s; keeping the old file", error)  # noqa: TRY400 - the message says all
-
     def why_not_ready(self) -> str | None:
-        """The reason to send no traffic here. An engine that is down is none: the relay answers with a clear 502."""
+        """The reason to send no traffic to this sidecar. A down engine is none: the relay responds with status 502."""
         if self.draining or any(snapshot.draining for snapshot in self.request_metrics.snapshots().values()):
             return "draining"
         workers = self._config.sidecar.workers
@@ -164,7 +159,7 @@ def _span_queue(config: SidecarConfig) -> "SpanQueue | None":
 
 
 def _engine_span_receiver(spec: slos.SloFile, span_queue: "SpanQueue | None") -> "tuple[SpanJoin, OtlpReceiver]":
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core logs a line for each peer that sends no gRPC
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core logs each peer that does not use gRPC
     from exporters.sidecar.tracing.otlp_receiver import OtlpReceiver  # noqa: PLC0415 - see TYPE_CHECKING
     from exporters.sidecar.tracing.span_join import SpanJoin  # noqa: PLC0415 - see TYPE_CHECKING
 
@@ -180,13 +175,13 @@ async def _check_timeouts(record_receiver: RecordReceiver) -> None:
 
 
 def _obey_drain_control(exporter: Exporter, control: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-    """Fail readiness when the supervisor orders the drain, and confirm it, so that the relays close after that."""
+    """Fail readiness when the supervisor starts the drain, and confirm it; the relays close after that."""
 
     def read() -> None:
         if control.recv(1):
             exporter.draining = True
             control.send(b"\0")
-        else:  # the supervisor is gone
+        else:  # the supervisor has exited
             loop.remove_reader(control)
 
     control.setblocking(False)
@@ -194,26 +189,28 @@ def _obey_drain_control(exporter: Exporter, control: socket.socket, loop: asynci
 
 
 async def serve(config: ChildConfig) -> None:
-    """Run until standard input ends; SIGHUP reopens the request log and reads certificate and credentials again."""
+    """Run until standard input ends. SIGHUP reopens the request log and reloads certificate and credentials."""
     loop = asyncio.get_running_loop()
     exporter = Exporter(config)
     stop = stop_event(loop)
-    loop.add_signal_handler(signal.SIGHUP, exporter.reload)  # also without such files: unhandled, it would kill
-    metrics_page, records, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
+    loop.add_signal_handler(
+        signal.SIGHUP, exporter.reload
+    )  # needed even without files: the default action ends the process
+    metrics, records, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
     _obey_drain_control(exporter, drain_control, loop)
     record_server = await loop.create_unix_server(lambda: RelayConnection(exporter.record_receiver), sock=records)
     app = application(exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.SockSite(runner, metrics_page).start()
+    await web.SockSite(runner, metrics).start()
     if exporter.otlp_receiver is not None:
         await exporter.otlp_receiver.listen(config.sidecar.engine_spans)
-    page(exporter.collect(), "")  # the first page takes 30 times as long as the next: not while there is traffic
+    exposition(exporter.collect(), "")  # the first exposition takes 30 times as long; do it before there is traffic
     collect_garbage_rarely()
     tasks = [loop.create_task(exporter.engines.run()), loop.create_task(_check_timeouts(exporter.record_receiver))]
     await stop.wait()
     exporter.draining = True
-    # After the supervisor's death the relays drain at the same time and still have records to send.
+    # If the supervisor was killed, the relays drain at the same time and still send records.
     until = loop.time() + config.sidecar.drain + DISCONNECT_TIMEOUT
     while exporter.record_receiver.connected and loop.time() < until:
         await asyncio.sleep(0.02)

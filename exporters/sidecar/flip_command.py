@@ -3,10 +3,10 @@
 import argparse
 import http.client
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 import msgspec
 
+from exporters.addresses import parse_url
 from exporters.engines.config_changes import DeclarationResult
 from exporters.errors import UsageError
 from exporters.sidecar.http_api.admin import Accepted, Declaration, Refused, mistakes, read_token
@@ -15,8 +15,8 @@ TIMEOUT = 10.0
 
 _MEANING = {
     DeclarationResult.CHANGED: "changed",
-    DeclarationResult.NOTE_ADDED: "changed already, as the engine shows; the note is added to that change",
-    DeclarationResult.PENDING: "the engine shows another value; the change counts when it shows this one",
+    DeclarationResult.NOTE_ADDED: "changed already; the note is added to the detected change",
+    DeclarationResult.PENDING: "pending; the engine still reports another value",
     DeclarationResult.UNCHANGED: "unchanged",
 }
 
@@ -28,26 +28,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting that holds from now on, such as scheduling_policy=priority or image=v0.33.0 (repeatable)",
+        help="new value of a setting, such as scheduling_policy=priority or image=v0.33.0 (repeatable)",
     )
-    parser.add_argument("--note", default="", metavar="TEXT", help="why, or what else; listed with the change")
+    parser.add_argument("--note", default="", metavar="TEXT", help="reason or description of the change")
     parser.add_argument(
-        "--engine", metavar="HOST:PORT", help="the engine, as in the label `engine` (default: all of that sidecar)"
+        "--engine", metavar="HOST:PORT", help="value of the label `engine` (default: all engines of the sidecar)"
     )
     parser.add_argument(
         "--admin",
         default="http://127.0.0.1:9464",
         metavar="URL",
-        help="the sidecar's metrics port (default %(default)s)",
+        help="URL of the sidecar's metrics port (default %(default)s)",
     )
     parser.add_argument(
-        "--token-file", required=True, metavar="FILE", help="the file that the sidecar has as --admin-token-file"
+        "--token-file", required=True, metavar="FILE", help="token file, the same as --admin-token-file of the sidecar"
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Declare the settings, and print the result for each."""
+    """Declare the settings and print the result for each engine and setting."""
     token = read_token(arguments.token_file, "--token-file")
     declaration = Declaration(set=_settings(arguments.set), note=arguments.note, engine=arguments.engine)
     if errors := mistakes(declaration):
@@ -65,38 +65,36 @@ def _settings(pairs: Sequence[str]) -> dict[str, str]:
         if not sign:
             raise UsageError(f"--set: {text!r} has no value; write NAME=VALUE")
         if settings.setdefault(name, value) != value:
-            raise UsageError(f"--set: {name} has two values, {settings[name]!r} and {value!r}; leave out one of them")
+            raise UsageError(f"--set: {name} has two values, {settings[name]!r} and {value!r}; remove one of them")
     return settings
 
 
 def _post(url: str, token: bytes, declaration: Declaration) -> dict[str, dict[str, DeclarationResult]]:
-    # Not urllib: it would send the token to wherever a redirect or a proxy of the environment points.
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise UsageError(f"--admin: {url!r} is no address: {error}; write http://host:port") from error
-    if parts.scheme not in {"http", "https"} or not host or parts.path not in {"", "/"}:
-        raise UsageError(f"--admin: {url!r} is no address; write http://host:port or https://host:port")
+    # Not urllib, which would send the token to redirects and proxies from the environment.
+    parts = parse_url("--admin", url, {"http", "https"}, "http://host:port or https://host:port")
+    if parts.path not in {"", "/"}:
+        raise UsageError(f"--admin: {url!r} has a path; remove {parts.path!r}")
     connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = connect(host, port, timeout=TIMEOUT)
+    connection = connect(parts.host, parts.port, timeout=TIMEOUT)
     headers = {"authorization": f"Bearer {token.decode()}", "content-type": "application/json"}
     try:
         connection.request("POST", "/admin/flip", msgspec.json.encode(declaration), headers)
         response = connection.getresponse()
         text = response.read().decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:
-        raise UsageError(f"--admin: {url}: no answer: {str(error) or type(error).__name__}") from error
+        raise UsageError(f"--admin: {url}: request failed: {str(error) or type(error).__name__}") from error
     finally:
         connection.close()
     if response.status == 401:
-        raise UsageError("--token-file: the sidecar has another token; use the file of its --admin-token-file")
+        raise UsageError("--token-file: the sidecar rejected the token; use the file of its --admin-token-file")
     if response.status == 404:
-        raise UsageError(f"--admin: {url} has no /admin/flip; start that sidecar with --admin-token-file FILE")
+        raise UsageError(f"--admin: {url} has no /admin/flip; start the sidecar with --admin-token-file FILE")
     try:
         if response.status == 200:
             return msgspec.json.decode(text, type=Accepted).engines
         errors = msgspec.json.decode(text, type=Refused).errors
     except msgspec.DecodeError as error:
-        raise UsageError(f"--admin: {url} is no sidecar: it answered {response.status} with {text[:80]!r}") from error
+        raise UsageError(
+            f"--admin: {url} is not a sidecar: it responded {response.status} with {text[:80]!r}"
+        ) from error
     raise UsageError("\n".join(f"--{mistake}" for mistake in errors))

@@ -47,15 +47,15 @@ slos.yaml:2:1: mistake: periods: unknown key
     | ^^^^^^^
     = did you mean 'period'?
 
-slos.yaml:6:12: mistake: classes[1].name: '長い' is no name
+slos.yaml:6:12: mistake: classes[1].name: '長い' is not a valid name
   6 |   - {name: 長い}
     |            ^^^^
-    = use lower-case letters, digits, - and _, beginning with a letter
+    = use lower-case letters, digits, - and _, starting with a letter
 
-slos.yaml:8:76: mistake: slos[0].objective: 100% leaves no error budget, so its burn rate is undefined
+slos.yaml:8:76: mistake: slos[0].objective: 100% leaves no error budget, so the burn rate is undefined
   8 |   - {name: ttft, classes: [short], signal: ttft, threshold: 5s, objective: 100%}
     |                                                                            ^^^^
-    = the nearest that works is 99.9%
+    = write at most 99.9%
 
 """
     )
@@ -66,20 +66,20 @@ slos.yaml:8:76: mistake: slos[0].objective: 100% leaves no error budget, so its 
     [
         pytest.param(
             "version: 1 # [b]\x1b[31m\n",
-            "slos.yaml:1:1: mistake: is no YAML: unacceptable character #x001b: special characters are not allowed\n"
+            "slos.yaml:1:1: mistake: invalid YAML: unacceptable character #x001b: special characters are not allowed\n"
             "  1 | version: 1 # [b]\N{REPLACEMENT CHARACTER}[31m\n"
             "    | ^\n\n",
             id="a terminal escape is replaced, and markup is not interpreted",
         ),
         pytest.param(
             "version: [1\n",
-            "slos.yaml:2:1: mistake: is no YAML: while parsing a flow sequence, expected ',' or ']', but got "
+            "slos.yaml:2:1: mistake: invalid YAML: while parsing a flow sequence, expected ',' or ']', but got "
             "'<stream end>'\n\n",
             id="a mistake after the last line shows no line",
         ),
         pytest.param(
             MINIMAL.replace("{name: long}", '{name: long, prompt_tokens: "<\t512", max_tokens: 8}'),
-            "slos.yaml:6:54: mistake: classes[1].max_tokens: '8' is no bound\n"
+            "slos.yaml:6:54: mistake: classes[1].max_tokens: '8' is not a valid bound\n"
             '  6 |   - {name: long, prompt_tokens: "<        512", max_tokens: 8}\n'
             "    |                                                             ^\n"
             '    = write a comparison in quotes, such as "<512" or ">=2048"\n\n',
@@ -227,8 +227,8 @@ def test_json_has_the_same_findings(folder: Path, capsys: pytest.CaptureFixture[
             "column": 76,
             "path": "slos[0].objective",
             "level": "mistake",
-            "problem": "0% can never be missed",
-            "hint": "write a share above 0%, such as 95%",
+            "problem": "0% is always met",
+            "hint": "write a percentage above 0%, such as 95%",
         },
     ]
     assert check(folder, MINIMAL, "--format", "json", "--strict", "--retention", "15d") == 1
@@ -241,7 +241,8 @@ def test_json_has_the_same_findings(folder: Path, capsys: pytest.CaptureFixture[
 def test_an_invalid_retention_is_rejected(folder: Path, capsys: pytest.CaptureFixture[str], retention: str) -> None:
     assert check(folder, MINIMAL, "--retention", retention) == 2
     assert capsys.readouterr().err == (
-        f"vllm-slo: --retention: {retention!r} is no duration; write a number with a unit, such as 15d or 52w\n"
+        f"vllm-slo: --retention: {retention!r} is not a valid duration; "
+        "write a number with a unit, such as 15d or 52w\n"
     )
 
 

@@ -15,7 +15,7 @@ from alerts.tiers import Tier
 from compose.cli import main
 from exporters.signals import Outcome, Verdict
 from exporters.slos import SHIPPED, Measure, Rejected, Slo, SloFile, Unary, load
-from exporters.verdicts import Ending, Judge, Story, charges, judge_story
+from exporters.verdicts import EndedRequest, Ending, Judge, applicable_slos, judge_request
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 
@@ -87,11 +87,13 @@ def test_the_listed_causes_are_bad_events(measure: Measure, rejected: Rejected, 
     )
     causes = "; ".join(burned_by(load(SHIPPED), slo))
 
-    waiting = Judge(charges([slo], stream=True, several=True), zero=0.0, first_token_timeout=TIMEOUT)
-    assert ("no first token within 1m" in causes) == (waiting.clock(TIMEOUT + 1) == [("x", Verdict.BAD)])
+    waiting = Judge(applicable_slos([slo], stream=True, several=True), zero=0.0, first_token_timeout=TIMEOUT)
+    assert ("no first token within 1m" in causes) == (waiting.check_deadlines(TIMEOUT + 1) == [("x", Verdict.BAD)])
 
     def ends(outcome: Outcome, at: float, *, stream: bool = True, first_token: float | None = None) -> Verdict | None:
-        return judge_story([slo], TIMEOUT, Story(stream, Ending(at, outcome), first_token=first_token)).get("x")
+        return judge_request([slo], TIMEOUT, EndedRequest(stream, Ending(at, outcome), first_token=first_token)).get(
+            "x"
+        )
 
     assert ("a 429 or 503" in causes) == (ends(Outcome.REJECTED, 1.0) is Verdict.BAD)
     assert ends(Outcome.TRUNCATED, 2.0) is Verdict.BAD

@@ -133,7 +133,9 @@ def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, caps
             id="misspelt engine",
         ),
         pytest.param(
-            ["--for", "5"], "--for: '5' is no duration; write a number with a unit, such as 30s or 5m", id="no unit"
+            ["--for", "5"],
+            "--for: '5' is not a valid duration; write a number with a unit, such as 30s or 5m",
+            id="no unit",
         ),
     ],
 )

@@ -60,4 +60,4 @@ def test_a_wrong_address_is_refused(tmp_path: Path) -> None:
     webhook = command("here", tmp_path / "pages.jsonl")
     run = subprocess.run(webhook, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANG)
     assert run.returncode == 2
-    assert run.stderr == ("webhook: --listen: 'here' is no address; write HOST:PORT, such as 127.0.0.1:8001\n")
+    assert run.stderr == ("webhook: --listen: 'here' is not a valid address; write HOST:PORT, such as 127.0.0.1:8001\n")

@@ -155,7 +155,7 @@ def test_an_unreachable_prometheus_is_one_message(command: str, capsys: pytest.C
         assert main(["dashboards", command, "--prometheus", url]) == 2
     assert capsys.readouterr().err == (
         f"vllm-slo: cannot reach Prometheus at {url}: connection refused; "
-        "give the address of its web page to --prometheus, such as http://127.0.0.1:9090\n"
+        "set --prometheus to its address, such as http://127.0.0.1:9090\n"
     )
 
 
@@ -169,7 +169,7 @@ def test_an_unreachable_prometheus_is_one_message(command: str, capsys: pytest.C
         ),
         pytest.param(
             ["--range", "soon"],
-            "--range: 'soon' is no duration; write a number with a unit, such as 15m",
+            "--range: 'soon' is not a valid duration; write a number with a unit, such as 15m",
             id="no duration",
         ),
         pytest.param(

@@ -38,7 +38,8 @@ class Lab:
 
     def lines(self) -> list[dict[str, Any]]:
         log = self.folder / "requests.jsonl"
-        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        text = log.read_text() if log.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def wait_until_settled(self, lines: int) -> None:
         """Wait until no request is open at engine and relay, and the log has at least `lines` lines."""

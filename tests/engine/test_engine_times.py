@@ -13,8 +13,9 @@ import pytest
 from compose.ports import HOST
 from compose.vllm_cpu import launch
 from tests.engine.vllm_process import vllm
-from tests.support.otlp_collectors import Sidecar, attributes, grpc_collector, sidecar
+from tests.support.otlp_collectors import attributes, grpc_collector
 from tests.support.ports import free_port
+from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.engine
@@ -54,7 +55,7 @@ async def renaming_proxy(engine_port: int) -> AsyncIterator[int]:
         await asyncio.sleep(0)
 
 
-async def send_request(running: Sidecar, number: int) -> tuple[str, dict[str, Any]]:
+async def send_request(running: Running, number: int) -> tuple[str, dict[str, Any]]:
     """Send one streaming request; returns its id and the renamed times in its response."""
     body = {
         "model": launch.MODEL,
@@ -64,8 +65,8 @@ async def send_request(running: Sidecar, number: int) -> tuple[str, dict[str, An
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    url, headers = f"http://{HOST}:{running.port}/v1/chat/completions", {"x-request-id": f"times-{number}"}
-    async with running.session.post(url, json=body, headers=headers) as response:
+    headers = {"x-request-id": f"times-{number}"}
+    async with running.session.post(running.completions, json=body, headers=headers) as response:
         assert response.status == 200
         text = await response.text()
     assert SHOWN.decode() not in text
@@ -79,17 +80,16 @@ async def test_the_times_in_the_response_and_in_the_span_of_a_request_agree(tmp_
     async with (
         grpc_collector() as got,
         renaming_proxy(port) as proxy,
-        sidecar(tmp_path, proxy, "--engine-spans", spans, "--otlp", got.url) as running,
+        sidecar(tmp_path, f"http://{HOST}:{proxy}", "--engine-spans", spans, "--otlp", got.url) as running,
         vllm(tmp_path / "vllm", port, otlp=spans),
     ):
         response_metrics = dict(await asyncio.gather(*(send_request(running, number) for number in range(REQUESTS))))
         ended = time.monotonic()
-        await until(lambda: running.log.exists() and len(running.logged()) == REQUESTS, 15)
+        await until(lambda: len(running.lines()) == REQUESTS)
         waited = time.monotonic() - ended
-        await until(lambda: sum(span.name == "llm_request" for span in got.spans) == REQUESTS, 10)
-        async with running.session.get(f"http://{HOST}:{running.pages}/metrics") as response:
-            exposition = await response.text()
-    lines = {line["request_id"]: line for line in running.logged()}
+        await until(lambda: sum(span.name == "llm_request" for span in got.spans) == REQUESTS)
+        _, exposition = await running.fetch("/metrics")
+    lines = {line["request_id"]: line for line in running.lines()}
     theirs = {span.trace_id.hex(): attributes(span) for span in got.spans if span.name == "llm_request"}
     assert any(span.name != "llm_request" for span in got.spans if not attributes(span).get("vllm_slo.outcome"))
     worst = 0.0

@@ -1,4 +1,4 @@
-"""HOST:PORT: what is read, what is refused, and that formatting and parsing agree."""
+"""Addresses: valid and invalid texts, parsing and formatting."""
 
 import pytest
 from hypothesis import given
@@ -13,19 +13,19 @@ def test_a_formatted_address_is_parsed_to_the_same_value(host: str, port: int) -
     assert parse_address(str(Address(host, port))) == (host, port)
 
 
-def test_an_address_without_host_means_every_interface() -> None:
+def test_an_address_without_host_means_all_interfaces() -> None:
     assert parse_address(":9464") == ("0.0.0.0", 9464)
 
 
 @pytest.mark.parametrize(
     "text", ["", "localhost", "9464", "localhost:", "h:65536", "h:-1", "h:x", "h:\N{SUPERSCRIPT TWO}", "a b:1"]
 )
-def test_other_texts_are_no_address(text: str) -> None:
+def test_other_texts_are_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
         parse_address(text, "127.0.0.1:9465")
-    assert str(refused.value) == f"{text!r} is no address; write HOST:PORT, such as 127.0.0.1:9465"
+    assert str(refused.value) == f"{text!r} is not a valid address; write HOST:PORT, such as 127.0.0.1:9465"
 
 
-def test_an_address_without_host_is_refused_where_one_is_needed() -> None:
+def test_an_address_without_host_is_rejected_if_a_host_is_required() -> None:
     with pytest.raises(InvalidValueError):
         parse_address(":3001", needs_host=True)

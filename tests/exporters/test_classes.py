@@ -1,4 +1,4 @@
-"""Which class a request falls into."""
+"""The class of a request."""
 
 import pytest
 from hypothesis import given
@@ -44,7 +44,7 @@ slos:
         (9999, None, "lilo"),
     ],
 )
-def test_the_shape_of_a_request_is_its_class(prompt_tokens: float, max_tokens: int | None, expected: str) -> None:
+def test_the_size_of_a_request_selects_its_class(prompt_tokens: float, max_tokens: int | None, expected: str) -> None:
     assert FOUR.classify(None, prompt_tokens, max_tokens) == expected
 
 
@@ -52,12 +52,12 @@ def test_the_shape_of_a_request_is_its_class(prompt_tokens: float, max_tokens: i
     "header, expected",
     [("lilo", "lilo"), ("other", "other"), ("gold", "siso"), ("", "siso"), ("LILO", "siso"), (None, "siso")],
 )
-def test_a_known_header_wins_and_an_unknown_one_is_ignored(header: str | None, expected: str) -> None:
+def test_a_known_header_selects_the_class_and_an_unknown_one_is_ignored(header: str | None, expected: str) -> None:
     assert FOUR.classify(header, 1, 1) == expected
 
 
 @pytest.mark.parametrize("max_tokens, expected", [(9, "tiny"), (10, "short"), (101, "other"), (None, "other")])
-def test_the_first_class_that_fits_wins_and_what_fits_none_is_other(max_tokens: int | None, expected: str) -> None:
+def test_the_first_class_that_fits_is_used_else_other(max_tokens: int | None, expected: str) -> None:
     assert SHORT_ONLY.classify(None, 1, max_tokens) == expected
 
 

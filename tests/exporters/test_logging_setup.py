@@ -1,4 +1,4 @@
-"""The lines of a process's log, written by a process of its own: what is configured there is global."""
+"""The log lines of a process, in a subprocess because logging configuration is global."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ WARN = "logging.getLogger('vllm_slo.relay').warning('%s of %d', 'one', 2)"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
-def standard_error(statements: str, level: str = "info", format: str = "text") -> str:  # noqa: A002 - as the flag
+def standard_error(statements: str, level: str = "info", format: str = "text") -> str:  # noqa: A002 - named as the flag
     program = (
         "import logging, threading; from exporters.logging_setup import configure_logging; "
         f"configure_logging({level!r}, {format!r}, 'relay-0'); {statements}"
@@ -60,11 +60,11 @@ def test_an_uncaught_exception_is_logged_with_its_traceback(statements: str, mes
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--log-level", "loud"], "--log-level: 'loud' is no level; use debug, info, warning or error"),
-        (["--log-format", "xml"], "--log-format: 'xml' is no format; use text or json"),
+        (["--log-level", "loud"], "--log-level: 'loud' is unknown; use debug, info, warning or error"),
+        (["--log-format", "xml"], "--log-format: 'xml' is unknown; use text or json"),
     ],
 )
-def test_an_unknown_level_or_format_is_refused(words: list[str], message: str) -> None:
+def test_an_unknown_level_or_format_is_rejected(words: list[str], message: str) -> None:
     parser = argparse.ArgumentParser()
     add_logging_flags(parser)
     with pytest.raises(UsageError) as refused:

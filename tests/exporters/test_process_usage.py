@@ -1,4 +1,4 @@
-"""What a process says it costs."""
+"""CPU time and memory of a process."""
 
 import time
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from exporters import process_usage
 
 
-def test_a_process_knows_its_time_on_the_processors_and_its_memory() -> None:
+def test_cpu_time_and_memory_are_reported() -> None:
     before = time.process_time()
     held = bytearray(b"x" * 32 * 1024**2)
     usage = process_usage.footprint()
@@ -17,7 +17,7 @@ def test_a_process_knows_its_time_on_the_processors_and_its_memory() -> None:
     assert usage.memory > len(held)
 
 
-def test_without_proc_the_memory_is_not_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_proc_the_memory_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process_usage, "_STATM", tmp_path / "none")
     usage = process_usage.footprint()
     assert usage.memory is None

@@ -1,4 +1,4 @@
-"""The client of Prometheus's HTTP API against a fake server over a real socket."""
+"""The client of the Prometheus HTTP API, with a fake server on a real socket."""
 
 import logging
 import socket
@@ -62,24 +62,24 @@ def test_alerts_have_a_state_and_labels(serve: Serve) -> None:
 
 
 def test_warnings_are_logged(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    fake = serve(lambda *_: success({"resultType": "vector", "result": []}, warnings=["a store is away"]))
+    fake = serve(lambda *_: success({"resultType": "vector", "result": []}, warnings=["a store is down"]))
     with caplog.at_level(logging.WARNING):
         assert Prometheus(fake.url).query("up") == []
-    assert caplog.messages == [f"Prometheus at {fake.url}: a store is away"]
+    assert caplog.messages == [f"Prometheus at {fake.url}: a store is down"]
 
 
 @pytest.mark.parametrize(
     "status, body, reason",
     [
-        pytest.param(400, {"status": "error", "error": "parse error"}, "parse error", id="a refused query"),
-        pytest.param(502, b"<html>", "HTTP 502 Bad Gateway", id="a proxy's own page"),
-        pytest.param(200, b"<html>", "the answer is not that of a Prometheus", id="another server"),
-        pytest.param(200, [], "the answer is not that of a Prometheus", id="other JSON"),
+        pytest.param(400, {"status": "error", "error": "parse error"}, "parse error", id="a rejected query"),
+        pytest.param(502, b"<html>", "HTTP 502 Bad Gateway", id="a response from a proxy"),
+        pytest.param(200, b"<html>", "the response is not from Prometheus", id="another server"),
+        pytest.param(200, [], "the response is not from Prometheus", id="other JSON"),
         pytest.param(
             200,
             {"data": {"resultType": "scalar", "result": [1, "1"]}},
-            "the answer is not that of a Prometheus",
-            id="a scalar where a vector is wanted",
+            "the response is not from Prometheus",
+            id="a scalar instead of a vector",
         ),
     ],
 )
@@ -90,15 +90,15 @@ def test_a_failed_query_has_a_reason(serve: Serve, status: int, body: Any, reaso
     assert (str(failed.value), failed.value.reason) == (reason, reason)
 
 
-def test_a_server_that_is_silent_is_given_up_after_the_timeout() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts, nobody responds
+def test_a_server_that_does_not_respond_times_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections, but never responds
         prometheus = Prometheus(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.05)
-        with pytest.raises(QueryError, match=r"^no answer within 0\.05 s$"):
+        with pytest.raises(QueryError, match=r"^no response within 0\.05 s$"):
             prometheus.query("up")
 
 
 def test_an_address_where_nothing_listens_is_a_usage_error() -> None:
-    with socket.socket() as bound:  # bound but not listening: the port is ours and refuses
+    with socket.socket() as bound:  # bound but not listening, so connections are refused
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         with pytest.raises(UnreachableError) as failed:
@@ -107,11 +107,11 @@ def test_an_address_where_nothing_listens_is_a_usage_error() -> None:
     assert failed.value.reason == "connection refused"
     assert str(failed.value) == (
         f"cannot reach Prometheus at {url}: connection refused; "
-        "give the address of its web page to --prometheus, such as http://127.0.0.1:9090"
+        "set --prometheus to its address, such as http://127.0.0.1:9090"
     )
 
 
-def test_a_proxy_of_the_environment_is_not_asked_for_a_loopback_address(
+def test_a_proxy_from_the_environment_is_not_used_for_loopback_addresses(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")

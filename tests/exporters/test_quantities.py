@@ -1,4 +1,4 @@
-"""Durations and sizes: what is read, what is refused, and that formatting and parsing agree."""
+"""Durations and sizes: valid and invalid texts, parsing and formatting."""
 
 import pytest
 from hypothesis import given
@@ -29,13 +29,13 @@ def test_a_duration_is_a_sum_of_numbers_with_units(text: str, seconds: float) ->
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "5sec", "0s", "1e3s", "5s."])
-def test_other_texts_are_no_duration(text: str) -> None:
+def test_other_texts_are_rejected_as_duration(text: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
         parse_duration(text, "15m")
-    assert str(refused.value) == f"{text!r} is no duration; write a number with a unit, such as 15m"
+    assert str(refused.value) == f"{text!r} is not a valid duration; write a number with a unit, such as 15m"
 
 
-def test_zero_is_a_duration_where_it_is_allowed() -> None:
+def test_zero_is_a_duration_if_allowed() -> None:
     assert parse_duration("0s", allow_zero=True) == 0.0
 
 
@@ -45,12 +45,15 @@ def test_a_size_is_a_count_of_bytes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "64kB", "64 KiB", "1.5MiB", "-1", "never"])
-def test_other_texts_are_no_size(text: str) -> None:
+def test_other_texts_are_rejected_as_size(text: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
         parse_size(text)
-    assert str(refused.value) == f"{text!r} is no size; write bytes or a number with a unit, such as 64KiB or 256MiB"
+    assert (
+        str(refused.value)
+        == f"{text!r} is not a valid size; write bytes or a number with a unit, such as 64KiB or 256MiB"
+    )
 
 
 @pytest.mark.parametrize("value, text", [(5.0, "5"), (0.25, "0.25"), (1_000_000.0, "1000000"), (1e-3, "0.001")])
-def test_a_number_is_written_without_a_superfluous_part(value: float, text: str) -> None:
+def test_a_number_has_no_trailing_zeros_or_exponent(value: float, text: str) -> None:
     assert number(value) == text

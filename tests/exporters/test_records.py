@@ -1,4 +1,4 @@
-"""Messages between relay and exporter, cut back out of any reads."""
+"""Messages between relay and exporter are decoded from any split of the bytes."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""A wrong SLO file is refused with every mistake at once, each with its place, its reason and what would work."""
+"""Mistakes in the SLO file are reported together, each with position, reason and fix."""
 
 import subprocess
 import sys
@@ -18,17 +18,17 @@ def refusal(text: str) -> str:
     return str(caught.value)
 
 
-def test_the_file_that_the_others_are_made_from_is_good() -> None:
+def test_the_file_without_mistakes_is_valid() -> None:
     assert [slo.name for slo in loads(MINIMAL).slos] == ["ttft"]
 
 
 @pytest.mark.parametrize("right,wrong,message", MISTAKES)
-def test_a_mistake_is_told_with_place_reason_and_what_would_work(right: str, wrong: str, message: str) -> None:
+def test_a_mistake_is_reported_with_position_reason_and_fix(right: str, wrong: str, message: str) -> None:
     assert right in MINIMAL
     assert refusal(MINIMAL.replace(right, wrong, 1)) == message
 
 
-def test_every_mistake_is_told_in_one_run() -> None:
+def test_all_mistakes_are_reported_in_one_run() -> None:
     text = """\
 version: 2
 periods: 30d
@@ -51,18 +51,18 @@ slos:
         "slos.yaml:7:61",
     ]
     assert lines[0] == "slos.yaml:1:1: the key period is missing"
-    assert lines[5] == "slos.yaml:6:35: slos[0].classes[1]: no class is called 'long'; known: short, other"
+    assert lines[5] == "slos.yaml:6:35: slos[0].classes[1]: 'long' is not a class of this file; known: short, other"
 
 
-def test_a_period_that_is_too_short_is_told_beside_other_mistakes() -> None:
+def test_a_period_that_is_too_short_is_reported_with_other_mistakes() -> None:
     lines = refusal(MINIMAL.replace("version: 1", "version: 2").replace("period: 30d", "period: 1d")).splitlines()
     assert [line.split(": ")[1] for line in lines] == ["version", "period"]
 
 
-def test_a_class_without_a_name_is_no_known_class() -> None:
+def test_a_class_without_a_name_cannot_be_referenced() -> None:
     assert refusal(MINIMAL.replace("name: short, ", "")).splitlines() == [
         "slos.yaml:5:5: classes[0]: name is missing",
-        "slos.yaml:8:28: slos[0].classes[0]: no class is called 'short'; known: long, other",
+        "slos.yaml:8:28: slos[0].classes[0]: 'short' is not a class of this file; known: long, other",
     ]
 
 
@@ -71,19 +71,17 @@ def test_a_class_without_a_name_is_no_known_class() -> None:
     [
         pytest.param("", "slos.yaml:1:1: expected a mapping with ", id="empty"),
         pytest.param("- a\n", "slos.yaml:1:1: expected a mapping with ", id="a list"),
-        pytest.param("a: [1\n", "slos.yaml:2:1: is no YAML: ", id="no YAML"),
-        pytest.param("a: \x00\n", "slos.yaml:1:1: is no YAML: ", id="a zero byte"),
-        pytest.param(
-            "[" * 5000, "slos.yaml:1:1: is no YAML of a sane depth: too many [ or { inside others", id="too deep"
-        ),
+        pytest.param("a: [1\n", "slos.yaml:2:1: invalid YAML: ", id="invalid YAML"),
+        pytest.param("a: \x00\n", "slos.yaml:1:1: invalid YAML: ", id="a zero byte"),
+        pytest.param("[" * 5000, "slos.yaml:1:1: invalid YAML: lists or mappings are nested too deeply", id="too deep"),
     ],
 )
-def test_a_file_that_is_something_else_is_said_to_be(text: str, message: str) -> None:
+def test_a_file_that_is_not_a_mapping_is_rejected(text: str, message: str) -> None:
     assert refusal(text).startswith(message)
 
 
 @pytest.mark.parametrize("command", [["alerts", "explain"], ["sidecar", "--upstream", "http://127.0.0.1:1", "--slos"]])
-def test_a_command_given_a_bad_file_says_so_and_exits_with_2(tmp_path: Path, command: list[str]) -> None:
+def test_a_command_with_an_invalid_file_exits_with_2(tmp_path: Path, command: list[str]) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text(MINIMAL.replace("95%", "100%"))
     main = "import sys; from compose.cli import main; sys.exit(main())"
@@ -95,6 +93,6 @@ def test_a_command_given_a_bad_file_says_so_and_exits_with_2(tmp_path: Path, com
     assert "Traceback" not in done.stderr
 
 
-def test_a_file_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere\.yaml: cannot be read: no such file or directory$"):
         load(tmp_path / "nowhere.yaml")

@@ -1,4 +1,4 @@
-"""Every row of outcome x moment x signal, on a clock that is handed in."""
+"""The verdicts for all combinations of outcome, progress and signal."""
 
 from dataclasses import dataclass, replace
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exporters.signals import Outcome, Verdict
 from exporters.slos import Measure, Rejected, Slo, Unary
-from exporters.verdicts import Ending, Judge, Story, charges, goodput, judge_story, outcome_of_status
+from exporters.verdicts import EndedRequest, Ending, Judge, applicable_slos, goodput, judge_request, outcome_of_status
 
 FIRST_TOKEN_TIMEOUT = 60.0
 MAX_TOKENS = 41  # 40 gaps, of which two may be late
@@ -38,7 +38,7 @@ def slo(measure: Measure, *, unary: Unary = Unary.SKIP, rejected: Rejected = Rej
 
 @dataclass(frozen=True)
 class Moment:
-    """What has happened to a request by the time it ends; seconds since time zero."""
+    """The progress of a request at its end; seconds since time zero."""
 
     end: float
     first_token: float | None = None
@@ -66,7 +66,7 @@ OUTCOMES = (
     Outcome.REJECTED,
     Outcome.CLIENT_ERROR,
 )
-# One letter an outcome, in the order above: good, bad, abandoned, - for no event.
+# One letter per outcome, in the order above: good, bad, abandoned, - for no event.
 UNDECIDED_NO_SIGNAL = "-abbbbbb-"
 UNDECIDED_MET = "gabbbbbb-"
 BAD, GOOD = "b" * 9, "g" * 9
@@ -106,7 +106,7 @@ EXPECTED: dict[Measure, dict[str, str]] = {
         "past first_token_timeout": BAD,
         "past the e2e deadline": BAD,
     },
-    # The engine's own times are known only when it has finished; waiting alone is not yet queueing.
+    # The engine reports its times only for finished requests, so waiting alone decides nothing.
     Measure.QUEUE: dict.fromkeys(MOMENTS, UNDECIDED_MET),
     Measure.PREFILL: dict.fromkeys(MOMENTS, UNDECIDED_MET),
     Measure.DECODE: {**dict.fromkeys(MOMENTS, UNDECIDED_MET), "past first_token_timeout": BAD},
@@ -123,9 +123,9 @@ ROWS = [
 
 def request(
     moment: Moment, outcome: Outcome, *, stream: bool = True, n: int = 1, max_tokens: int = MAX_TOKENS
-) -> Story:
+) -> EndedRequest:
     first = moment.first_token
-    return Story(
+    return EndedRequest(
         stream=stream,
         n=n,
         max_tokens=max_tokens,
@@ -143,18 +143,20 @@ def request(
     )
 
 
-def verdict(what: Slo, of: Story) -> Verdict | None:
-    return judge_story([what], FIRST_TOKEN_TIMEOUT, of).get(what.name)
+def verdict(slo: Slo, request: EndedRequest) -> Verdict | None:
+    return judge_request([slo], FIRST_TOKEN_TIMEOUT, request).get(slo.name)
 
 
-def test_the_table_holds_every_outcome_moment_and_signal() -> None:
+def test_the_table_has_all_outcomes_moments_and_signals() -> None:
     assert set(OUTCOMES) == set(Outcome)
     assert set(EXPECTED) == set(Measure)
     assert all(set(by_moment) == set(MOMENTS) for by_moment in EXPECTED.values())
 
 
 @pytest.mark.parametrize("measure,moment,outcome,expected", ROWS)
-def test_a_verdict_falls_as_defined(measure: Measure, moment: str, outcome: Outcome, expected: Verdict | None) -> None:
+def test_the_verdict_is_as_documented(
+    measure: Measure, moment: str, outcome: Outcome, expected: Verdict | None
+) -> None:
     assert verdict(slo(measure), request(MOMENTS[moment], outcome)) is expected
 
 
@@ -165,10 +167,10 @@ def test_a_verdict_falls_as_defined(measure: Measure, moment: str, outcome: Outc
         pytest.param(Outcome.OK, 0.09, Verdict.GOOD, id="in time"),
         pytest.param(Outcome.OK, 31.0, Verdict.BAD, id="late"),
         pytest.param(Outcome.UPSTREAM_ERROR, 0.05, Verdict.BAD, id="failed"),
-        pytest.param(Outcome.CLIENT_ABORT, 0.05, Verdict.ABANDONED, id="left"),
+        pytest.param(Outcome.CLIENT_ABORT, 0.05, Verdict.ABANDONED, id="aborted"),
     ],
 )
-def test_a_unary_request_is_judged_by_its_whole_time_only_where_the_slo_says_so(
+def test_a_unary_request_is_judged_by_its_e2e_only_if_the_slo_says_so(
     measure: Measure, outcome: Outcome, end: float, expected: Verdict
 ) -> None:
     unary = request(Moment(end=end), outcome, stream=False)
@@ -195,18 +197,18 @@ def test_one_token_of_many_allowed_has_no_time_between_tokens(measure: Measure) 
 
 
 @pytest.mark.parametrize("measure", [Measure.QUEUE, Measure.PREFILL, Measure.DECODE])
-def test_an_engine_time_that_is_not_known_makes_no_event(measure: Measure) -> None:
+def test_an_unknown_engine_time_makes_no_event(measure: Measure) -> None:
     decided = request(MOMENTS["streaming well"], Outcome.OK)
-    unknown = Story(stream=True, ending=Ending(at=2, outcome=Outcome.OK), first_token=1, gaps=decided.gaps)
+    unknown = EndedRequest(stream=True, ending=Ending(at=2, outcome=Outcome.OK), first_token=1, gaps=decided.gaps)
     assert verdict(slo(measure), unknown) is None
 
 
 @pytest.mark.parametrize("measure", list(Measure))
-def test_a_rejection_makes_no_event_where_the_slo_excludes_it(measure: Measure) -> None:
+def test_a_rejection_makes_no_event_if_the_slo_excludes_it(measure: Measure) -> None:
     assert verdict(slo(measure, rejected=Rejected.EXCLUDE), request(MOMENTS["waiting"], Outcome.REJECTED)) is None
 
 
-def test_the_threshold_itself_is_still_good() -> None:
+def test_a_value_equal_to_the_threshold_is_good() -> None:
     assert verdict(slo(Measure.TTFT), request(Moment(end=9, first_token=5.0), Outcome.OK)) is Verdict.GOOD
     assert verdict(slo(Measure.E2E), request(Moment(end=30.0), Outcome.OK)) is Verdict.GOOD
 
@@ -214,31 +216,31 @@ def test_the_threshold_itself_is_still_good() -> None:
 def live_judge(*measures: Measure) -> Judge:
     slos = [replace(slo(measure), name=measure) for measure in measures]
     return Judge(
-        charges(slos, stream=True, several=True),
+        applicable_slos(slos, stream=True, several=True),
         zero=100.0,
         first_token_timeout=FIRST_TOKEN_TIMEOUT,
         max_tokens=MAX_TOKENS,
     )
 
 
-def test_a_hung_engine_burns_budget_while_it_hangs() -> None:
+def test_a_hung_engine_consumes_error_budget_while_it_hangs() -> None:
     judge = live_judge(Measure.TTFT, Measure.AVAILABILITY, Measure.ITL_P95)
     assert judge.deadline() == 105.0
-    assert judge.clock(105.0) == []
-    assert judge.clock(105.001) == [("ttft", Verdict.BAD)]
+    assert judge.check_deadlines(105.0) == []
+    assert judge.check_deadlines(105.001) == [("ttft", Verdict.BAD)]
     assert judge.deadline() == 160.0
-    assert sorted(judge.clock(160.001)) == [("availability", Verdict.BAD), ("itl_p95", Verdict.BAD)]
+    assert sorted(judge.check_deadlines(160.001)) == [("availability", Verdict.BAD), ("itl_p95", Verdict.BAD)]
     assert judge.deadline() is None
 
 
-def test_a_good_first_token_is_told_when_it_comes_and_not_at_the_end() -> None:
+def test_a_good_ttft_is_reported_at_the_first_token() -> None:
     judge = live_judge(Measure.TTFT, Measure.AVAILABILITY)
     assert judge.first_token(101.0) == [("ttft", Verdict.GOOD)]
     assert judge.deadline() is None
     assert judge.ended(Ending(at=102.0, outcome=Outcome.OK)) == [("availability", Verdict.GOOD)]
 
 
-def test_late_gaps_are_bad_as_soon_as_max_tokens_can_no_longer_repair_them() -> None:
+def test_late_gaps_are_bad_once_the_remaining_tokens_cannot_change_the_verdict() -> None:
     judge = live_judge(Measure.ITL_P95)
     judge.first_token(101.0)
     assert judge.late_gap == 0.25
@@ -252,7 +254,7 @@ GAPS = st.lists(st.sampled_from([0.01, 0.2, 0.26, 0.9]), max_size=MAX_TOKENS - 1
 
 
 @given(gaps=GAPS, first=st.floats(0, 70), outcome=st.sampled_from(OUTCOMES), rest=st.floats(0, 10))
-def test_a_verdict_falls_once_and_an_early_one_is_what_the_whole_story_gives(
+def test_each_verdict_is_reported_once_and_early_ones_are_final(
     gaps: list[float], first: float, outcome: Outcome, rest: float
 ) -> None:
     judge = live_judge(*Measure)
@@ -260,8 +262,8 @@ def test_a_verdict_falls_once_and_an_early_one_is_what_the_whole_story_gives(
     at = 100 + first
     for number, gap in enumerate(gaps, 1):
         at += gap
-        verdicts += judge.clock(at)
-        if gap > judge.late_gap or at > judge.late_after:  # as the relay does: other chunks decide nothing
+        verdicts += judge.check_deadlines(at)
+        if gap > judge.late_gap or at > judge.late_after:  # as the relay does; other chunks make no verdict certain
             verdicts += judge.chunk(at, gap, number)
     tokens = 1 + len(gaps)
     verdicts += judge.ended(Ending(at + rest, outcome, last_chunk=at, gaps=len(gaps), completion_tokens=tokens))
@@ -281,7 +283,7 @@ def test_a_verdict_falls_once_and_an_early_one_is_what_the_whole_story_gives(
     "verdicts,good",
     [
         pytest.param([], None, id="no verdict, no event"),
-        pytest.param([Verdict.ABANDONED], None, id="abandoned is no verdict"),
+        pytest.param([Verdict.ABANDONED], None, id="abandoned is not an event"),
         pytest.param([Verdict.GOOD, Verdict.ABANDONED], True, id="good for all that judged"),
         pytest.param([Verdict.GOOD, Verdict.BAD], False, id="one bad is enough"),
     ],
@@ -294,7 +296,7 @@ def test_goodput_counts_requests_good_for_all_their_slos(verdicts: list[Verdict]
     "status,outcome",
     [
         pytest.param(200, Outcome.OK, id="200"),
-        pytest.param(307, Outcome.OK, id="redirects are relayed as they are"),
+        pytest.param(307, Outcome.OK, id="307, redirects are relayed unchanged"),
         pytest.param(400, Outcome.CLIENT_ERROR, id="400"),
         pytest.param(429, Outcome.REJECTED, id="429"),
         pytest.param(499, Outcome.CLIENT_ERROR, id="499"),

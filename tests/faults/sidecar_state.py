@@ -1,6 +1,5 @@
 """The requests in the log and series of a running sidecar, and the restart of its exporter."""
 
-import json
 import os
 import signal
 from collections import Counter
@@ -15,8 +14,7 @@ IN_FLIGHT = "llm_requests_in_flight{"
 
 
 def logged_outcomes(running: Running) -> list[tuple[str, str]]:
-    lines = [json.loads(text) for text in running.log.read_text().splitlines()]
-    return [(line["request_id"], line["outcome"]) for line in lines]
+    return [(line["request_id"], line["outcome"]) for line in running.lines()]
 
 
 async def counted_outcomes(running: Running) -> Counter[str]:

@@ -87,10 +87,10 @@ def test_the_metrics_flag_is_an_address(text: str, address: tuple[str, int]) -> 
 @pytest.mark.parametrize(
     "flag, value, message",
     [
-        ("--duration", "5", "'5' is no duration; write a number with a unit, such as 30s or 5m"),
+        ("--duration", "5", "'5' is not a valid duration; write a number with a unit, such as 30s or 5m"),
         ("--rate-scale", "0", "invalid factor '0'; write a number above 0, such as 1.5"),
         ("--seed", "-1", "'-1' is not a whole number of at least 0"),
-        ("--metrics", "9465", "'9465' is no address; write HOST:PORT, such as 127.0.0.1:9465"),
+        ("--metrics", "9465", "'9465' is not a valid address; write HOST:PORT, such as 127.0.0.1:9465"),
     ],
 )
 def test_an_invalid_value_is_refused(flag: str, value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +120,7 @@ def test_plain_locust_reads_the_same_flags_from_the_environment() -> None:
         ({}, "no target: set VLLM_SLO_TARGET, or Locust's --host, such as http://127.0.0.1:8000"),
         (
             {"VLLM_SLO_TARGET": "http://127.0.0.1:1", "VLLM_SLO_GRACE": "x"},
-            "environment: argument --grace: 'x' is no duration; write a number with a unit, such as 30s or 5m",
+            "environment: argument --grace: 'x' is not a valid duration; write a number with a unit, such as 30s or 5m",
         ),
     ],
 )

@@ -15,7 +15,7 @@ _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right) ?\(
 class Series:
     labels: frozenset[str]
     is_counter: bool
-    """Counters, and the series of histograms."""
+    """Also true for the series of histograms."""
 
 
 def _series_by_name() -> Iterator[tuple[str, Series]]:
@@ -32,7 +32,12 @@ def _series_by_name() -> Iterator[tuple[str, Series]]:
         yield recorded.name, Series(frozenset(map(str, recorded.labels)), is_counter=False)
     of_alerts = {"alertname", "alertstate", *map(str, (Label.SEVERITY, Label.MODEL, Label.CLASS, Label.SLO))}
     yield FIRING, Series(frozenset(of_alerts) | scraped, is_counter=False)
-    for name in ("up", "scrape_duration_seconds", "scrape_samples_scraped", "scrape_series_added"):  # of each scrape
+    for name in (
+        "up",
+        "scrape_duration_seconds",
+        "scrape_samples_scraped",
+        "scrape_series_added",
+    ):  # of each scrape
         yield name, Series(frozenset(scraped), is_counter=False)
 
 
@@ -40,18 +45,18 @@ SERIES = dict(_series_by_name())
 
 
 def series_in(expression: str) -> list[str]:
-    """Every name that is neither a keyword nor a function."""
+    """All names except keywords and functions."""
     bare = _GROUPING.sub("", re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", _without_strings(expression)))
     return [word for word in re.findall(rf"{_SERIES}\b(?!\s*\()", bare) if word not in _KEYWORDS]
 
 
 def labels_in(expression: str) -> set[str]:
-    """The labels by which it groups or joins."""
+    """The labels that the expression groups or joins by."""
     return {label for group in _GROUPING.findall(expression) for label in re.findall(r"\w+", group)}
 
 
 def matchers_in(expression: str) -> list[tuple[str, str, str]]:
-    """Series, label and value of every matcher."""
+    """Series, label and value of each matcher."""
     return [
         (name, label, value)
         for name, within in re.findall(rf'({_SERIES})\{{((?:[^}}"]|"[^"]*")*)\}}', expression)

@@ -1,4 +1,4 @@
-"""The engine's spans as vLLM sends them."""
+"""Engine spans as vLLM sends them."""
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
@@ -11,7 +11,7 @@ OWN_ID = "53d4abe7b140f38a"
 
 
 def request_span(parent: str, times: dict[str, float] | None = None, span_id: str = OWN_ID) -> Span:
-    """The span of one request, under the span `parent` (hex)."""
+    """The span of a request, a child of the span `parent` (hex)."""
     latencies = TIMES if times is None else times
     attributes = [(f"gen_ai.latency.{name}", AnyValue(double_value=value)) for name, value in latencies.items()]
     attributes.append(("gen_ai.usage.completion_tokens", AnyValue(int_value=24)))
@@ -29,12 +29,12 @@ def request_span(parent: str, times: dict[str, float] | None = None, span_id: st
 
 
 def loading() -> Span:
-    """One of the spans that vLLM sends while it starts."""
+    """A span that vLLM sends during its start."""
     return Span(trace_id=bytes.fromhex(TRACE), span_id=b"12345678", parent_span_id=b"87654321", name="Load model")
 
 
 def message(*spans: Span) -> ExportTraceServiceRequest:
-    """One OTLP message of these."""
+    """An OTLP message with these spans."""
     scope = ScopeSpans(scope=InstrumentationScope(name="vllm.tracing.otel"), schema_url="of scope", spans=spans)
     service = KeyValue(key="service.name", value=AnyValue(string_value="vllm"))
     resource = ResourceSpans(resource=Resource(attributes=[service]), schema_url="of resource", scope_spans=[scope])

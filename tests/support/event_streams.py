@@ -1,20 +1,20 @@
-"""Event streams cut into reads, and meters to measure them with."""
+"""Event streams split into reads, and meters for them."""
 
 import itertools
 
 from exporters.relay.meter import Meter
-from exporters.verdicts import Judge, charges
+from exporters.verdicts import Judge, applicable_slos
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
-    """The data as reads that end at these places, each modulo its length."""
+    """Split the data at these places, each modulo its length."""
     marks = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
     return [data[start:end] for start, end in itertools.pairwise(marks)]
 
 
 def stream_meter(*, strips_usage: bool = False) -> Meter:
-    """A meter that no SLO judges, with time zero at 0."""
-    judge = Judge(charges([], stream=True, several=True), zero=0, first_token_timeout=60)
+    """A meter without SLOs, with time zero 0."""
+    judge = Judge(applicable_slos([], stream=True, several=True), zero=0, first_token_timeout=60)
     return Meter(
         judge, zero=0, one_choice=True, gap_bounds=(1.0,), strips_usage=strips_usage, on_verdicts=lambda _: None
     )

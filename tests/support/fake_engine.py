@@ -1,4 +1,4 @@
-"""An engine over a real socket: metrics, models, version and short responses, each as a test sets it."""
+"""An engine on a real socket: metrics, models, version and short responses, which tests can change."""
 
 import asyncio
 import contextlib
@@ -17,14 +17,14 @@ _START_TIME = "1.79522669652e+09"
 
 
 def with_start_time(page: str, start: float) -> str:
-    """The recorded page of a process that started at another time."""
+    """The recorded exposition of a process with another start time."""
     assert _START_TIME in page
     return page.replace(_START_TIME, repr(start))
 
 
 @dataclass
 class Engine:
-    """The content of the engine's pages; tests change the fields while it runs."""
+    """The content of the engine's responses; tests change the fields while it runs."""
 
     metrics: str | bytes = CACHING_ON
     metrics_status: int = 200
@@ -34,7 +34,11 @@ class Engine:
     server_info: str | None = None
     fingerprint: str | None = None
     on_models_request: Callable[[], None] = lambda: None
-    """Called while the sidecar waits for the list of models."""
+    """Called before the response to /v1/models."""
+    engine_times: dict[str, float] | None = None
+    """`metrics` in the usage event of streams."""
+    heads: list[dict[str, str]] = field(default_factory=list)
+    """The headers of the completion requests, with lower-case names."""
     may_finish: asyncio.Event = field(default_factory=asyncio.Event)
     """A stream sends one chunk, waits for this, and ends."""
     port: int = 0
@@ -62,6 +66,7 @@ class Engine:
         return web.Response(status=404) if self.server_info is None else web.Response(text=self.server_info)
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
+        self.heads.append({name.lower(): value for name, value in request.headers.items()})
         request_body = await request.json()
         usage = {"prompt_tokens": 3, "completion_tokens": 2}
         if not request_body.get("stream"):
@@ -77,15 +82,24 @@ class Engine:
         await response.write(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
         await self.may_finish.wait()
         await response.write(b'data: {"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}]}\n\n')
-        await response.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
+        last: dict[str, object] = {"choices": [], "usage": usage, "metrics": self.engine_times}
+        await response.write(b"data: " + json.dumps(last).encode() + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
 
 
+def streaming_engine(*, with_times: bool = True) -> Engine:
+    """An engine whose streams finish without waiting, with or without its times."""
+    times = {"queue_time_ms": 12.5, "time_to_first_token_ms": 30.0, "generation_time_ms": 60.0}
+    engine = Engine(engine_times=times if with_times else None)
+    engine.may_finish.set()
+    return engine
+
+
 @contextlib.asynccontextmanager
 async def serving(engine: Engine) -> AsyncIterator[Engine]:
-    """Serve on `engine.port`; where that is 0, on a free port that is then stored there."""
+    """Serve on `engine.port`; 0 means a free port, which is stored there."""
     app = web.Application()
     app.add_routes(
         [
@@ -94,6 +108,7 @@ async def serving(engine: Engine) -> AsyncIterator[Engine]:
             web.get("/version", engine.version_page),
             web.get("/server_info", engine.server_info_page),
             web.post("/v1/chat/completions", engine.chat),
+            web.post("/v1/completions", engine.chat),
         ]
     )
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -105,5 +120,5 @@ async def serving(engine: Engine) -> AsyncIterator[Engine]:
         yield engine
     finally:
         await runner.cleanup()
-        if engine.tls is not None:  # an aborted handshake closes its socket some turns of the loop later
+        if engine.tls is not None:  # the socket of an aborted handshake closes later
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A Prometheus over a real socket with canned responses."""
+"""A Prometheus on a real socket with given responses."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ Handler = Callable[[str, dict[str, str]], tuple[int, Any]]
 
 
 class FakePrometheus:
-    """Responds by `respond` and records the requests."""
+    """Responds with `respond` and records the requests."""
 
     def __init__(self, respond: Handler) -> None:
         self.requests: list[tuple[str, dict[str, str]]] = []

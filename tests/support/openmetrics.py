@@ -1,4 +1,4 @@
-"""Families as prometheus_client's own, from a page or from before it is written."""
+"""Families as types of prometheus_client, parsed from an exposition or from accumulators."""
 
 from collections.abc import Iterable
 
@@ -13,4 +13,4 @@ def parse_openmetrics(text: str) -> list[Metric]:
 
 
 def whole(families: Iterable[Metric | Accumulator]) -> list[Metric]:
-    return [family.family() if isinstance(family, Accumulator) else family for family in families]
+    return [each._family(each._labels()) if isinstance(each, Accumulator) else each for each in families]

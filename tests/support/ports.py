@@ -1,4 +1,4 @@
-"""Loopback ports for the servers of a test, distinct between the workers of pytest-xdist."""
+"""Free loopback ports, distinct between the workers of pytest-xdist."""
 
 import os
 import socket
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from compose.ports import HOST, SERVICES, Ports
 
 _FIRST, _PER_WORKER, _WORKERS = 10_000, 1_000, 20
-"""Below the range from which Linux takes the ports of outgoing connections, 32768 to 60999."""
+"""Below the range of outgoing connections on Linux, 32768 to 60999."""
 
 
 def free_port() -> int:
-    """A port on which nobody listens, and that no other worker is given."""
+    """An unused port that no other worker gets."""
     for port in _candidates:
         with socket.socket() as probe:
             try:
@@ -28,7 +28,7 @@ def free_lab_ports() -> Ports:
 
 def _ports_of(worker: str) -> Iterator[int]:
     first = _FIRST + int(worker.removeprefix("gw")) % _WORKERS * _PER_WORKER
-    offset = os.getpid()  # so that two runs of the tests on one machine seldom probe the same port at once
+    offset = os.getpid()  # so that concurrent test runs on one machine rarely use the same port
     while True:
         yield first + offset % _PER_WORKER
         offset += 1

@@ -1,4 +1,4 @@
-"""A Prometheus over made samples: blocks hold what a month would have left, so that nobody has to wait for it."""
+"""A Prometheus with generated samples: blocks contain a month of data."""
 
 import subprocess
 import tempfile
@@ -17,7 +17,7 @@ HOUR, DAY, STEP, SCRAPE = 3600, 86400, 300, 15
 
 
 def samples(series: str, times: Iterable[int], each: float, random: Random, *, counter: bool) -> str:
-    """OpenMetrics lines: about `each` at every time, or for a counter about so much more."""
+    """OpenMetrics lines with random values around `each`, or increments around `each` for a counter."""
     value, rows = 0, []
     for when in times:
         sample = int(2 * each * random.random() + random.random() * 0.99)
@@ -27,14 +27,14 @@ def samples(series: str, times: Iterable[int], each: float, random: Random, *, c
 
 
 def tools_in(folder: Path | None) -> Tools:
-    """The machine's programs, but prometheus and promtool of the folder, where one is given."""
+    """The installed programs, with prometheus and promtool from the folder if given."""
     tools = find_tools()
     return tools if folder is None else replace(tools, prometheus=folder / "prometheus", promtool=folder / "promtool")
 
 
 @contextmanager
 def prometheus_over(lines: Iterable[str], port: int, tools: Tools, rules: str = "groups: []\n") -> Iterator[str]:
-    """The address of a Prometheus that has these samples, in OpenMetrics without an end, and evaluates these rules."""
+    """The URL of a Prometheus with these samples, as OpenMetrics lines without `# EOF`, and these rules."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with (folder / "in.om").open("w") as text:

@@ -1,4 +1,4 @@
-"""Runs `promtool` on rendered rules: a case is series in, and what must be true at which time."""
+"""Runs `promtool` on rendered rules: a case has input series and expected results by time."""
 
 import os
 import re
@@ -16,14 +16,14 @@ from exporters.quantities import number, spell_duration
 from exporters.slos import SloFile
 
 _ENVIRONMENT = {**os.environ, "GOGC": "400"}
-"""Collecting garbage less often saves a fifth of promtool's time."""
+"""Less frequent garbage collection saves a fifth of promtool's time."""
 
 ROOT = Path(__file__).resolve().parents[2]
 UP = 'up{job="vllm-slo-sidecar",instance="s:1"}'
 
 
 def counter(*runs: tuple[float, int], start: float = 0) -> str:
-    """A counter in promtool's notation; a run is growth per scrape and the number of scrapes."""
+    """A counter in the notation of promtool; a run is the growth per scrape and the number of scrapes."""
     value, parts = start, [number(start)]
     for growth, scrapes in runs:
         if scrapes:
@@ -38,38 +38,38 @@ def constant(value: float, scrapes: int) -> str:
 
 @dataclass(slots=True)
 class Case:
-    """The series that Prometheus scrapes, and the results that are expected of it."""
+    """Scraped series and expected results."""
 
     spec: SloFile
     series: Mapping[str, str]
     interval: float
-    """Seconds between evaluations: promtool uses one for all groups. A step where sums over steps matter."""
+    """Seconds between evaluations of all groups; one step if sums over steps matter."""
     sidecar_is_up: bool = True
     alerts: list[dict[str, object]] = field(default_factory=list)
     queries: list[dict[str, object]] = field(default_factory=list)
     until: float = 0.0
-    """The last moment that is asked about."""
+    """The time of the last expectation."""
 
     def expect(self, at: float, query: str, samples: Mapping[str, float]) -> "Case":
-        """`query` at `at` seconds returns exactly these samples, by their series."""
+        """Expect that `query` returns exactly these samples, by series, at `at` seconds."""
         expected = [{"labels": labels, "value": value} for labels, value in samples.items()]
         self.until = max(self.until, at)
         self.queries.append({"expr": query, "eval_time": spell_duration(at), "exp_samples": expected})
         return self
 
     def expect_firing(self, at: float, alert: str, *tiers: str) -> "Case":
-        """`alert` fires at `at` on exactly these tiers; without tiers, it fires."""
+        """Expect that `alert` fires at `at` on exactly these tiers; without tiers, on any."""
         query = f'sum by (tier) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
         return self.expect(at, query, {f'{{tier="{tier}"}}' if tier else "{}": 1 for tier in tiers or ("",)})
 
     def expect_silent(self, at: float, alert: str = "", **labels: str) -> "Case":
-        """Neither `alert` fires at `at` with these labels, nor, without a name, any alert that reaches a person."""
+        """Expect that `alert`, or without a name any alert but Watchdog, does not fire at `at` with these labels."""
         name = f'alertname="{alert}"' if alert else 'alertname!="Watchdog"'
         more = "".join(f',{label}="{value}"' for label, value in labels.items())
         return self.expect(at, f'ALERTS{{{name},alertstate="firing"{more}}}', {})
 
     def expect_alert(self, at: float, alert: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> "Case":
-        """The one alert of this name that fires, with these labels and annotations."""
+        """Expect one firing alert of this name, with these labels and annotations."""
         expected = [{"exp_labels": dict(labels), "exp_annotations": dict(annotations)}]
         self.until = max(self.until, at)
         self.alerts.append({"alertname": alert, "eval_time": spell_duration(at), "exp_alerts": expected})
@@ -78,7 +78,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Promtool:
-    """The programs, each of which must say the same, and a folder to work in."""
+    """Versions of promtool, which must all agree, and a working directory."""
 
     programs: tuple[Path, ...]
     folder: Path
@@ -89,7 +89,7 @@ class Promtool:
         self._run("check", "rules", str(path))
 
     def test(self, cases: Iterable[Case], *, hour_price: float | None = None, more: Iterable[RuleGroup] = ()) -> None:
-        """All cases share the rules and the pace of the first, and rules of others that are held against them."""
+        """Test cases that share the rules and the pace of the first case; `more` adds rules."""
         all_cases = list(cases)
         queries = [str(query["expr"]) for case in all_cases for query in case.queries]
         queries += [f'ALERTS{{alertname="{alert["alertname"]}"}}' for case in all_cases for alert in case.alerts]
@@ -98,7 +98,7 @@ class Promtool:
         document = {
             "rule_files": ["rules.yaml"],
             "evaluation_interval": spell_duration(all_cases[0].interval),
-            # promtool takes groups in any order unless told; a count must be there before what is made of it
+            # without this, promtool evaluates groups in any order, but ratios need their counts first
             "group_eval_order": [group.name for group in groups],
             "tests": [_plain(case) for case in all_cases],
         }
@@ -119,10 +119,9 @@ _EQUALS = re.compile(r'(\w+)="([^"]*)"')
 
 
 def _rules_read_by(queries: Iterable[str], groups: Iterable[RuleGroup]) -> list[RuleGroup]:
-    """The rules that these queries read, and those that they read in turn: promtool takes its time for each rule.
+    """The rules that these queries read, directly or through other rules: promtool takes time for each rule.
 
-    A rule is left out only where no selector has its name, or each that has wants another value of one of its labels;
-    none is where names are asked by pattern.
+    A rule is omitted only if no selector has its name and fits its labels; selectors with name patterns fit all rules.
     """
     left, todo = list(groups), list(queries)
     selected: list[Recording | Alert] = []
@@ -164,13 +163,13 @@ def _plain(case: Case) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Counts scrapes and seconds in steps, so that one scenario fits each period."""
+    """Converts steps to scrapes and seconds, so that a scenario fits any period."""
 
     spec: SloFile
 
     @property
     def coarse(self) -> "Pace":
-        """The same with five scrapes a step, where a story is long and its law does not depend on them."""
+        """The same with five scrapes per step, for long scenarios that do not depend on the scrape interval."""
         return Pace(replace(self.spec, scrape_interval=self.step / 5))
 
     @property
@@ -192,7 +191,7 @@ class Pace:
         tenant: str = "other",
         more: str = "",
     ) -> dict[str, str]:
-        """Events and bad events of one SLO; a phase is steps, events per scrape, share of bad ones."""
+        """Events and bad events of one SLO; a phase is steps, events per scrape, and the share of bad events."""
         labels = f'model="{model}",class="siso",slo="{slo}",tenant="{tenant}"{more}'
         runs: Sequence[tuple[int, float, float]] = [(self.scrapes(steps), rate, bad) for steps, rate, bad in phases]
         return {
@@ -203,7 +202,7 @@ class Pace:
     def slo_event_runs(
         self, events: Sequence[tuple[float, int]], bad: Sequence[tuple[float, int]], model: str = "org/m"
     ) -> dict[str, str]:
-        """Events and bad events of one SLO as runs of growth per scrape and scrapes."""
+        """Events and bad events of one SLO; a run is the growth per scrape and the number of scrapes."""
         labels = f'model="{model}",class="siso",slo="ttft",tenant="other"'
         return {
             f"llm_slo_events_total{{{labels}}}": counter(*events, start=1000),

@@ -1,4 +1,4 @@
-"""Records, classes and SLOs that several tests start from."""
+"""An SLO file and records for several tests."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ slos:
 
 
 def finished(**fields: Any) -> Finished:
-    """A request that ended well, but for `fields`."""
+    """The record of a successful request, with other `fields`."""
     plain: dict[str, Any] = {
         "time": 1_700_000_000.25,
         "request_id": "r-1",

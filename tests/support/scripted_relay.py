@@ -1,4 +1,4 @@
-"""A relay in this process between raw sockets: a scripted upstream on one side, a raw client on the other."""
+"""A relay in this process between a scripted upstream and a raw client."""
 
 import asyncio
 import contextlib
@@ -53,12 +53,12 @@ def chunk(data: bytes) -> bytes:
 
 END = b"0\r\n\r\n"
 EVENTS = [ROLE, content("a"), content("b"), content("c", "length")]
-"""What `whole_stream` sends before USAGE and DONE."""
+"""The events that `whole_stream` sends before USAGE and DONE."""
 
 
 @dataclass
 class Received:
-    """One request as the upstream got it, and the connection to answer on."""
+    """A request as the upstream has received it, and its connection."""
 
     head: bytes
     body: bytes
@@ -77,11 +77,11 @@ class Received:
                     pass
 
     async def stalled(self) -> None:
-        """Wait until the relay reads no more of what this engine has to send."""
+        """Wait until the relay stops reading from this engine."""
         sizes = [0]
         async with asyncio.timeout(HANG):
             while sizes[-1] == 0 or sizes[-1] != sizes[-2]:
-                await asyncio.sleep(0.02)  # the relay runs on the same loop, and takes in these turns what it will take
+                await asyncio.sleep(0.02)  # the relay runs on the same loop and reads in these iterations
                 sizes.append(self.writer.transport.get_write_buffer_size())
 
 
@@ -90,7 +90,7 @@ Script = Callable[[Received], Awaitable[None]]
 
 @dataclass
 class Stage:
-    """The relay, its records, and ways to talk to it."""
+    """The relay, its records, and its clients."""
 
     relay: Relay
     port: int
@@ -111,17 +111,17 @@ class Stage:
         return list(self.sender.outbox._records)
 
     async def record(self, number: int = 1) -> Finished:
-        """The record of the `number`th request, once it has ended."""
+        """Wait for the record of the `number`th request."""
         await until(lambda: len(self.records) >= number)
         return self.records[number - 1]
 
     def move_clock(self, seconds: float) -> None:
-        """Let the relay check its timeouts as of `seconds` from now."""
+        """Make the relay check its timeouts as if `seconds` had passed."""
         for connection in list(self.relay.connections):
             connection.check_timeouts(asyncio.get_running_loop().time() + seconds)
 
     async def stalled(self) -> None:
-        """Wait until a client that does not read takes no more of what the relay has for it."""
+        """Wait until the buffers of a client that does not read are full."""
         before: list[int] | None = None
         async with asyncio.timeout(HANG):
             while not (unwritten := self._unwritten()) or unwritten != before:
@@ -133,7 +133,7 @@ class Stage:
         return [connection._transport.get_write_buffer_size() for connection in stalled]
 
     async def reached(self, number: int = 1) -> Received:
-        """The `number`th request, once it is with the upstream."""
+        """Wait for the `number`th request at the upstream."""
         await until(lambda: len(self.requests) >= number)
         return self.requests[number - 1]
 
@@ -143,7 +143,7 @@ class Stage:
         return client
 
     async def ask(self, request: bytes) -> bytes:
-        """Send a request and read until the relay closes or goes silent."""
+        """Send a request and read until the relay closes the connection."""
         client = await self.connect()
         await client.send(request)
         return await client.rest()
@@ -205,7 +205,7 @@ UNARY = b'{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"twe
 
 
 def body_of(response: bytes) -> bytes:
-    """The decoded body of a chunked response, whose last chunk must be there."""
+    """The decoded body of a complete chunked response."""
     _, _, data = response.partition(b"\r\n\r\n")
     out = b""
     while True:
@@ -242,7 +242,7 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 @contextlib.asynccontextmanager
 async def staged(tmp_path: Path, script: Script | None, **settings: object) -> AsyncIterator[Stage]:
-    """A relay in front of an upstream that runs `script` for each request; without one, nobody listens."""
+    """A relay in front of an upstream that runs `script` for each request; without one, the upstream is down."""
     loop = asyncio.get_running_loop()
     requests: list[Received] = []
 
@@ -292,4 +292,4 @@ async def staged(tmp_path: Path, script: Script | None, **settings: object) -> A
         upstream.close()
         for received in requests:
             received.writer.transport.abort()
-        await asyncio.sleep(0.02)  # the transports close in the loop's next turns
+        await asyncio.sleep(0.02)  # the transports close in the next iterations of the loop

@@ -1,4 +1,4 @@
-"""Starts `vllm-slo sidecar` as a user would: a process with children, on free ports, in front of a test's engine."""
+"""Starts `vllm-slo sidecar` as a process with children, on free ports, in front of the engine of a test."""
 
 import asyncio
 import contextlib
@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,15 +28,29 @@ slos:
   - {name: availability, classes: [all], signal: availability, objective: 99%}
 """
 PATIENCE = aiohttp.ClientTimeout(total=HANG)
-"""For one request, so that a relay which hangs fails a test instead of stopping them all."""
+"""Timeout of a request, so that a relay that hangs fails a test instead of blocking all."""
 
 START = "import sys; from compose.cli import main; from exporters.sidecar.supervision import supervisor; "
 QUICK_RESTARTS = "supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 0.1; "
 RUN = "sys.exit(main())"
 
 
-def command(*words: str, code: str = START + RUN) -> list[str]:
-    return [sys.executable, "-c", code, "sidecar", *words]
+def command(*words: str, code: str = START + RUN, subcommand: str = "sidecar") -> list[str]:
+    return [sys.executable, "-c", code, subcommand, *words]
+
+
+async def run_command(*words: str, subcommand: str = "sidecar") -> tuple[int | None, str, str]:
+    """Run a command until it exits: exit status, standard output and standard error."""
+    process = await asyncio.create_subprocess_exec(
+        *command(*words, subcommand=subcommand),
+        cwd=ROOT,
+        env=environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(HANG):
+        output, errors = await process.communicate()
+    return process.returncode, output.decode(), errors.decode()
 
 
 def environment() -> dict[str, str]:
@@ -43,7 +58,7 @@ def environment() -> dict[str, str]:
 
 
 def children(pid: int) -> dict[str, int]:
-    """Process ids of the living children by the module that they run."""
+    """Process ids of the running children by module."""
     pids: dict[str, int] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -79,6 +94,10 @@ class Running:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def completions(self) -> str:
+        return f"{self.url}/v1/chat/completions"
+
+    @property
     def pages(self) -> str:
         return f"http://127.0.0.1:{self.metrics_port}"
 
@@ -90,8 +109,23 @@ class Running:
     def relay(self) -> int | None:
         return children(self.process.pid).get("exporters.relay.process")
 
+    def signal_exporter(self, number: int) -> int:
+        """Send a signal to the exporter; returns its process id."""
+        return _send_signal(self.exporter, number)
+
+    def signal_relay(self, number: int) -> int:
+        """Send a signal to the relay; returns its process id."""
+        return _send_signal(self.relay, number)
+
+    async def fetch(
+        self, page: str, method: str = "GET", headers: dict[str, str] | None = None, body: str | None = None
+    ) -> tuple[int, str]:
+        """Status and body of an endpoint of the metrics port."""
+        async with self.session.request(method, f"{self.pages}{page}", headers=headers, data=body) as response:
+            return response.status, await response.text()
+
     async def status(self, page: str) -> int | None:
-        """The status of a page; None without a response."""
+        """The status of an endpoint; None without a response."""
         try:
             async with self.session.get(f"{self.pages}{page}", timeout=aiohttp.ClientTimeout(total=20)) as response:
                 return response.status
@@ -99,7 +133,7 @@ class Running:
             return None
 
     async def refuses_connections(self) -> bool:
-        """Whether no relay listens any more."""
+        """Whether no relay listens."""
         try:
             async with asyncio.timeout(2):
                 _, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -112,9 +146,8 @@ class Running:
         return await self.status("/readyz") == 200
 
     async def samples(self) -> dict[str, float]:
-        """All samples of the text page as `name{value,value}`, the values in the order of the labels' names."""
-        async with self.session.get(f"{self.pages}/metrics") as response:
-            text = await response.text()
+        """All samples of /metrics as `name{value,value}`, with values in order of the label names."""
+        _, text = await self.fetch("/metrics")
         return {
             f"{sample.name}{{{','.join(value for _, value in sorted(sample.labels.items()))}}}": sample.value
             for family in text_string_to_metric_families(text)
@@ -133,20 +166,40 @@ class Running:
         await until(shown)
 
     async def ask(self, request_id: str, *, model: str = "tiny") -> int:
-        """One whole request; its status."""
+        """Send a unary request; returns its status."""
         async with self.session.post(
-            f"{self.url}/v1/chat/completions",
+            self.completions,
             json={"model": model, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5},
             headers={"x-request-id": request_id},
         ) as response:
             await response.read()
             return response.status
 
+    async def stream(self, path: str = "/v1/chat/completions", **headers: str) -> str:
+        """Send a streaming request; returns the body of its response."""
+        body = {"model": "tiny", "stream": True, "max_tokens": 50, "messages": [{"role": "user", "content": "hi"}]}
+        async with self.session.post(f"{self.url}{path}", json=body, headers=headers) as response:
+            assert response.status == 200
+            return await response.text()
+
+    @contextlib.asynccontextmanager
+    async def open_stream(self, request_id: str) -> AsyncIterator[aiohttp.StreamReader]:
+        """A stream after its first token; the engine waits before it sends more."""
+        body, headers = {"model": "tiny", "messages": [], "stream": True}, {"x-request-id": request_id}
+        async with self.session.post(self.completions, json=body, headers=headers) as response:
+            assert b'"a"' in await response.content.readuntil(b"\n\n")
+            yield response.content
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The complete lines of the request log; the last one may still be being written."""
+        text = self.log.read_text() if self.log.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
     async def logged(self) -> list[str]:
-        return [json.loads(line)["request_id"] for line in self.log.read_text().splitlines()]
+        return [line["request_id"] for line in self.lines()]
 
     async def logs(self, *request_ids: str) -> None:
-        """Wait until the log has these requests, in any order."""
+        """Wait until the request log has these requests, in any order."""
 
         async def logged() -> bool:
             return sorted(await self.logged()) == sorted(request_ids)
@@ -154,11 +207,11 @@ class Running:
         await until(logged)
 
     def log_lines(self) -> list[str]:
-        """The lines of standard error as `LEVEL PROCESS: MESSAGE`, without their time."""
+        """The lines of standard error without their time: `LEVEL PROCESS: MESSAGE`."""
         return [line.partition(" ")[2] for line in self.stderr.read_text().splitlines()]
 
     async def logs_line(self, line: str) -> None:
-        """Wait until a line of standard error is this one, whole."""
+        """Wait until standard error has this line."""
 
         async def logged() -> bool:
             return line in self.log_lines()
@@ -174,11 +227,22 @@ class Running:
         return await self.ended()
 
 
+def _send_signal(pid: int | None, number: int) -> int:
+    assert pid is not None
+    os.kill(pid, number)
+    return pid
+
+
 @contextlib.asynccontextmanager
 async def sidecar(
-    tmp_path: Path, upstream: str, *words: str, code: str = START + RUN, with_log: bool = True
+    tmp_path: Path,
+    upstream: str,
+    *words: str,
+    code: str = START + RUN,
+    with_log: bool = True,
+    variables: dict[str, str] | None = None,
 ) -> AsyncIterator[Running]:
-    """A ready sidecar; what is left of it afterwards is killed, and must not have logged a traceback."""
+    """A ready sidecar. Processes that remain are killed, and none may have logged a traceback."""
     slos, log, stderr = tmp_path / "slos.yaml", tmp_path / "requests.jsonl", tmp_path / "stderr"
     slos.write_text(SLOS)
     port, metrics_port = free_port(), free_port()
@@ -186,13 +250,18 @@ async def sidecar(
     flags += ["--slos", str(slos), *(["--request-log", str(log)] if with_log else []), *words]
     with stderr.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            *command(*flags, code=code), cwd=ROOT, env=environment(), stdin=asyncio.subprocess.DEVNULL, stderr=output
+            *command(*flags, code=code),
+            cwd=ROOT,
+            env=environment() | (variables or {}),
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=output,
         )
     pids: set[int] = set()
     try:
         async with aiohttp.ClientSession(timeout=PATIENCE) as session:
             running = Running(process, session, port, metrics_port, log, stderr)
-            await until(running.ready)
+            await until(lambda: running.ready() if process.returncode is None else True)
+            assert process.returncode is None, stderr.read_text()
             yield running
     finally:
         pids = set(children(process.pid).values())

@@ -1,4 +1,4 @@
-"""Small SLO files: one for the sidecar, one for vLLM alone, and mistakes with the message of each."""
+"""Small SLO files: one for the sidecar, one for vLLM alone, and mistakes with their messages."""
 
 import pytest
 
@@ -27,24 +27,25 @@ slos:
   - {name: e2e, classes: [short, long], signal: e2e, threshold: 30s, objective: 99%}
 """
 
+NO_DURATION = "is not a valid duration; write a number with a unit, such as 250ms, 5s, 1m, 12h or 30d"
 MISTAKES = [
     pytest.param(
         "version: 1",
         "version: 2",
-        "slos.yaml:1:10: version: '2' is not known to this release; write 1",
+        "slos.yaml:1:10: version: '2' is not supported; write 1",
         id="unknown version",
     ),
     pytest.param(
         "period: 30d",
         "period: month",
-        "slos.yaml:2:9: period: 'month' is no duration; write a number with a unit, such as 250ms, 5s, 1m, 12h or 30d",
+        f"slos.yaml:2:9: period: 'month' {NO_DURATION}",
         id="no duration",
     ),
     pytest.param(
         "period: 30d",
         "period: 1d",
-        "slos.yaml:2:9: period: is too short for scrapes every 15 s: the fastest burn window would be 10 s and must "
-        "hold 4 scrapes; use a period of at least 144h or a scrape_interval of at most 2.5s",
+        "slos.yaml:2:9: period: is too short for a scrape interval of 15 s: the shortest burn rate window would be "
+        "10 s and needs 4 scrapes; use a period of at least 144h or a scrape_interval of at most 2.5s",
         id="period too short for its scrapes",
     ),
     pytest.param(
@@ -56,39 +57,39 @@ MISTAKES = [
     pytest.param(
         "scrape_interval: 15s",
         "period: 15d",
-        "slos.yaml:3:1: period: is given twice; keep one",
+        "slos.yaml:3:1: period: duplicate key; keep one",
         id="key given twice",
     ),
     pytest.param(
         'max_tokens: "<=512"',
         'max_tokens: "512"',
-        "slos.yaml:5:31: classes[0].max_tokens: '512' is no bound; write a comparison in quotes, such as \"<512\" or "
-        '">=2048"',
+        "slos.yaml:5:31: classes[0].max_tokens: '512' is not a valid bound; write a comparison in quotes, such as "
+        '"<512" or ">=2048"',
         id="no bound",
     ),
     pytest.param(
         "{name: long}",
         "{name: other}",
-        "slos.yaml:6:12: classes[1].name: 'other' is the class of requests that fit no other; choose another name",
+        "slos.yaml:6:12: classes[1].name: 'other' is reserved for requests that fit no class; choose another name",
         id="reserved class",
     ),
     pytest.param(
         "{name: long}",
         "{name: short}",
-        "slos.yaml:6:12: classes[1].name: 'short' is the name of an earlier class; names must differ",
+        "slos.yaml:6:12: classes[1].name: 'short' is the name of another class; names must be unique",
         id="class named twice",
     ),
     pytest.param(
         "{name: long}",
         "{name: Long Ones}",
-        "slos.yaml:6:12: classes[1].name: 'Long Ones' is no name; use lower-case letters, digits, - and _, beginning "
-        "with a letter",
+        "slos.yaml:6:12: classes[1].name: 'Long Ones' is not a valid name; use lower-case letters, digits, - and _, "
+        "starting with a letter",
         id="no name",
     ),
     pytest.param(
         "classes: [short]",
         "classes: [shrot]",
-        "slos.yaml:8:28: slos[0].classes[0]: no class is called 'shrot'; did you mean 'short'?",
+        "slos.yaml:8:28: slos[0].classes[0]: 'shrot' is not a class of this file; did you mean 'short'?",
         id="unknown class",
     ),
     pytest.param(
@@ -100,32 +101,32 @@ MISTAKES = [
     pytest.param(
         "threshold: 5s, ",
         "",
-        "slos.yaml:8:5: slos[0]: threshold is missing: ttft is judged against a time; write one, such as threshold: 5s",
+        "slos.yaml:8:5: slos[0]: threshold is missing; ttft needs one, such as threshold: 5s",
         id="no threshold",
     ),
     pytest.param(
         "signal: ttft",
         "signal: availability",
-        "slos.yaml:8:69: slos[0].threshold: availability has no threshold; remove it or choose a latency signal",
+        "slos.yaml:8:69: slos[0].threshold: availability takes no threshold; remove it or choose a latency signal",
         id="threshold for availability",
     ),
     pytest.param(
         "objective: 95%",
         "objective: 100%",
-        "slos.yaml:8:76: slos[0].objective: 100% leaves no error budget, so its burn rate is undefined; the nearest "
-        "that works is 99.9%",
+        "slos.yaml:8:76: slos[0].objective: 100% leaves no error budget, so the burn rate is undefined; write at "
+        "most 99.9%",
         id="objective of 100 %",
     ),
     pytest.param(
         "objective: 95%",
         "objective: 0%",
-        "slos.yaml:8:76: slos[0].objective: 0% can never be missed; write a share above 0%, such as 95%",
+        "slos.yaml:8:76: slos[0].objective: 0% is always met; write a percentage above 0%, such as 95%",
         id="objective of 0 %",
     ),
     pytest.param(
         "objective: 95%",
         "objective: 0.95",
-        "slos.yaml:8:76: slos[0].objective: '0.95' is no share; write a percentage, such as 99.5%",
+        "slos.yaml:8:76: slos[0].objective: '0.95' is not a valid percentage; write one such as 99.5%",
         id="objective that is no percentage",
     ),
     pytest.param(
@@ -137,14 +138,13 @@ MISTAKES = [
     pytest.param(
         "slos:\n",
         "alerting: {cold_start: soon}\nslos:\n",
-        "slos.yaml:7:24: alerting.cold_start: 'soon' is no duration; write a number with a unit, such as 250ms, 5s, "
-        "1m, 12h or 30d",
+        f"slos.yaml:7:24: alerting.cold_start: 'soon' {NO_DURATION}",
         id="cold start that is no duration",
     ),
     pytest.param(
         "slos:\n",
         "alerting: {per_tenant: true}\nslos:\n",
-        "slos.yaml:7:11: alerting: per_tenant has no tenant to tell apart; name some in tenants.allow or write false",
+        "slos.yaml:7:11: alerting: per_tenant needs tenants; list them in tenants.allow or write false",
         id="rules per tenant without tenants",
     ),
     pytest.param(
@@ -156,7 +156,8 @@ MISTAKES = [
     pytest.param(
         "slos:\n",
         "engine: {version: latest}\nslos:\n",
-        "slos.yaml:7:19: engine.version: 'latest' is no release of vLLM; write its number, such as 0.25 or v0.25.1",
+        "slos.yaml:7:19: engine.version: 'latest' is not a vLLM release; write a version number, such as 0.25 or "
+        "v0.25.1",
         id="no release of vLLM",
     ),
     pytest.param(
@@ -166,7 +167,7 @@ MISTAKES = [
         id="no boolean",
     ),
 ]
-"""What stands in `MINIMAL`, what replaces it, and the whole message."""
+"""A text in `MINIMAL`, its replacement, and the whole message."""
 
 
 def engine_only(version: str) -> SloFile:

@@ -1,4 +1,4 @@
-"""Waits for a condition; the limit only guards against a hang, so that no test depends on the machine's speed."""
+"""Waits for conditions; the limit is only a guard against hangs, so no test depends on the speed of the machine."""
 
 import asyncio
 import inspect
@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 
 HANG = 120.0
-"""Seconds after which a condition will never hold: far more than a busy machine takes."""
+"""Seconds; far more than a busy machine needs."""
 
 
 async def until(condition: Callable[[], object], seconds: float = HANG) -> None:
-    """Wait until a condition, plain or awaited, holds."""
+    """Wait until a condition, which may be a coroutine function, is true."""
     async with asyncio.timeout(seconds):
         while True:
             result = condition()
@@ -20,7 +20,7 @@ async def until(condition: Callable[[], object], seconds: float = HANG) -> None:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = HANG) -> bool:
-    """The same without a loop; whether the condition holds."""
+    """The same without an event loop; returns whether the condition is true."""
     limit = time.monotonic() + seconds
     while not (holds := condition()) and time.monotonic() < limit:
         time.sleep(0.02)

@@ -1,1 +1,1 @@
-"""The metrics port: exposition, health, admin endpoints and who may read them."""
+"""The metrics port: exposition, health and admin endpoints, and their authentication."""

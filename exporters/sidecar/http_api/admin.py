@@ -1,9 +1,8 @@
-"""The pages under /admin/, which need the admin token: declare a config change, list the config changes."""
+"""The endpoints under /admin/, which need the admin token: declare a config change, list the config changes."""
 
 import hmac
 import re
 import time
-from pathlib import Path
 
 import msgspec
 from aiohttp import web
@@ -11,31 +10,28 @@ from aiohttp.typedefs import Handler
 
 from exporters.engines.config_changes import DeclarationResult
 from exporters.engines.engine_group import EngineGroup
-from exporters.errors import UsageError, system_reason
+from exporters.errors import UsageError, read_text
 
 PREFIX = "/admin/"
 MAX_BODY = 64 * 1024
 MAX_SETTINGS = 100
-"""Settings that may be declared for an engine: each is a series."""
+"""Limit of declared settings of an engine, because each is a series."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,99}")
 MAX_VALUE_LENGTH, MAX_NOTE_LENGTH = 200, 1000
 
 
 def read_token(path: str, flag: str) -> bytes:
-    """The one word of a token file.
+    """Read a token file.
 
     Raises:
-        UsageError: there is none; the message holds nothing of the file.
+        UsageError: it contains no valid token; the message shows nothing of the file.
     """
-    try:
-        words = Path(path).read_text(encoding="utf-8").split()
-    except OSError as error:
-        raise UsageError(f"{flag}: {path} cannot be read: {system_reason(error)}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{flag}: {path} is no text in UTF-8") from error
+    words = read_text(path, flag).split()
     if len(words) != 1 or not words[0].isascii() or not words[0].isprintable():
-        raise UsageError(f"{flag}: {path}: a token is one word of printable ASCII; make one: openssl rand -hex 32")
+        raise UsageError(
+            f"{flag}: {path}: a token is one word of printable ASCII; generate one with: openssl rand -hex 32"
+        )
     return words[0].encode()
 
 
@@ -54,28 +50,30 @@ class Accepted(msgspec.Struct):
 
 
 class Refused(msgspec.Struct):
-    """Every mistake of a declaration, which changes nothing."""
+    """All mistakes of a rejected declaration."""
 
     errors: list[str]
 
 
 def mistakes(declaration: Declaration) -> list[str]:
-    """All mistakes of a declaration that do not depend on the engines."""
+    """The mistakes of a declaration that do not depend on the engines."""
     errors = (
-        [] if declaration.set else ["set: nothing is declared; name at least one setting, such as scheduling_policy"]
+        [] if declaration.set else ["set: is empty; declare at least one setting, such as scheduling_policy=priority"]
     )
     for name, value in declaration.set.items():
         if not _NAME.fullmatch(name):
-            errors.append(f"set: {name[:100]!r} is no name; write 1 to 100 letters, digits and _.:-, no digit first")
+            errors.append(
+                f"set: {name[:100]!r} is not a valid name; write 1 to 100 letters, digits and _.:-, no digit first"
+            )
         elif not value or len(value) > MAX_VALUE_LENGTH or not value.isprintable():
             errors.append(f"set: {name}: a value is 1 to {MAX_VALUE_LENGTH} printable characters")
     if len(declaration.note) > MAX_NOTE_LENGTH:
-        errors.append(f"note: {len(declaration.note)} characters; {MAX_NOTE_LENGTH} are kept")
+        errors.append(f"note: has {len(declaration.note)} characters; the limit is {MAX_NOTE_LENGTH}")
     return errors
 
 
 class Admin:
-    """Accepts the admin token alone, not the credentials of the metrics page."""
+    """The admin endpoints; they accept only the admin token, not the credentials of /metrics."""
 
     def __init__(self, fleet: EngineGroup, token_file: str) -> None:
         self._fleet = fleet
@@ -83,10 +81,10 @@ class Admin:
         self._token: bytes | None = None
 
     def read(self) -> None:
-        """Read the token file again; if it is wrong, keep the token.
+        """Read the token file again; if it is invalid, keep the token.
 
         Raises:
-            UsageError: the file is wrong.
+            UsageError: the file is invalid.
         """
         self._token = read_token(self._path, "--admin-token-file")
 
@@ -101,13 +99,13 @@ class Admin:
             return await handler(request)
         return web.Response(
             status=401,
-            text="vllm-slo: this page needs 'Authorization: Bearer ...' with the token of --admin-token-file\n",
+            text="vllm-slo: this endpoint needs 'Authorization: Bearer ...' with the token of --admin-token-file\n",
             headers={"www-authenticate": 'Bearer realm="vllm-slo admin"'},
         )
 
     async def _declare(self, request: web.Request) -> web.Response:
         if (request.content_length or 0) > MAX_BODY:
-            return _refused([f"the body has {request.content_length} bytes; {MAX_BODY} are read"], 413)
+            return _refused([f"the body has {request.content_length} bytes; the limit is {MAX_BODY}"], 413)
         try:
             declaration = msgspec.json.decode(await request.read(), type=Declaration)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -115,7 +113,7 @@ class Admin:
         states = {state.name: state for state in self._fleet.states}
         errors = mistakes(declaration)
         if declaration.engine is not None and declaration.engine not in states:
-            errors.append(f"engine: {declaration.engine[:100]!r} is none; there is {' and '.join(states)}")
+            errors.append(f"engine: {declaration.engine[:100]!r} is not known; known: {', '.join(states)}")
         engines = list(states) if declaration.engine is None else [declaration.engine]
         for name in engines:
             if (
@@ -130,16 +128,13 @@ class Admin:
     async def _list(self, _: web.Request) -> web.Response:
         watches = {state.name: state.watch for state in self._fleet.states}
         changes = [(change.at, name, change) for name, watch in watches.items() for change in watch.changes]
-        listed = [{"engine": name, **msgspec.to_builtins(change)} for _, name, change in sorted(changes, key=_by_time)]
+        changes.sort(key=lambda change: change[:2])
+        listed = [{"engine": name, **msgspec.to_builtins(change)} for _, name, change in changes]
         engines = {
             name: {"revision": watch.revision, "declared": watch.history.declared, "awaited": watch.history.awaited}
             for name, watch in watches.items()
         }
         return _json({"engines": engines, "flips": listed, "now": time.time()})
-
-
-def _by_time(change: tuple[float, str, object]) -> tuple[float, str]:
-    return change[:2]
 
 
 def _refused(errors: list[str], status: int = 400) -> web.Response:

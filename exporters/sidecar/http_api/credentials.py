@@ -1,34 +1,27 @@
-"""Authentication of the metrics page: the bearer tokens and passwords of one file."""
+"""Authentication of the metrics port: the bearer tokens and passwords in a file."""
 
 import base64
 import hmac
-from pathlib import Path
 
-from exporters.errors import UsageError, system_reason
+from exporters.errors import UsageError, read_text
 
 _CHALLENGES = {"bearer": 'Bearer realm="vllm-slo"', "basic": 'Basic realm="vllm-slo", charset="UTF-8"'}
 
 
 class Credentials:
-    """The Authorization headers that are accepted; none until the file has been read."""
+    """The accepted Authorization headers; none until the file has been read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._accepted: tuple[bytes, ...] = ()
 
     def read(self) -> None:
-        """Read the file again; if it is wrong, keep the accepted credentials.
+        """Read the file again; if it is invalid, keep the accepted credentials.
 
         Raises:
-            UsageError: every mistake of the file, none with a secret in it.
+            UsageError: all mistakes in the file; the message contains no secret.
         """
-        try:
-            lines = Path(self._path).read_text(encoding="utf-8").splitlines()
-        except OSError as error:
-            reason = system_reason(error)
-            raise UsageError(f"--metrics-auth-file: {self._path} cannot be read: {reason}") from error
-        except UnicodeDecodeError as error:
-            raise UsageError(f"--metrics-auth-file: {self._path} is no text in UTF-8") from error
+        lines = read_text(self._path, "--metrics-auth-file").splitlines()
         accepted: list[bytes] = []
         mistakes: list[str] = []
         for number, line in enumerate(lines, 1):
@@ -38,7 +31,9 @@ class Credentials:
                 except ValueError as error:
                     mistakes.append(f"{self._path}:{number}: {error}")
         if not accepted and not mistakes:
-            mistakes.append(f"{self._path}: no credential; write 'bearer TOKEN' or 'basic USER:PASSWORD' on a line")
+            mistakes.append(
+                f"{self._path}: contains no credential; write lines 'bearer TOKEN' or 'basic USER:PASSWORD'"
+            )
         if mistakes:
             raise UsageError("\n".join(mistakes))
         self._accepted = tuple(accepted)
@@ -47,7 +42,7 @@ class Credentials:
         """Whether this Authorization header is accepted."""
         scheme, _, value = authorization.partition(" ")
         header = f"{scheme.lower()} {value.strip()}".encode(errors="surrogateescape")
-        # Compares all, in constant time each: the duration does not show how close a guess was.
+        # Compare with all in constant time, so that the duration reveals nothing about the secrets.
         return sum(hmac.compare_digest(header, accepted) for accepted in self._accepted) > 0
 
     @property
@@ -58,7 +53,7 @@ class Credentials:
 
 
 def _credential(line: str) -> bytes:
-    """The header that a line accepts. Messages do not quote the line: any word of it may be the secret."""
+    """The header that a line accepts. Messages do not quote the line, because it contains a secret."""
     kind, *rest = line.split(maxsplit=1)
     secret = rest[0].rstrip() if rest else ""
     if kind == "bearer":
@@ -68,6 +63,6 @@ def _credential(line: str) -> bytes:
     if kind == "basic":
         user, _, password = secret.partition(":")
         if not user or not password:
-            raise ValueError("a user and a password stand around a colon; write 'basic USER:PASSWORD'")
+            raise ValueError("user and password must not be empty; write 'basic USER:PASSWORD'")
         return b"basic " + base64.b64encode(secret.encode())
-    raise ValueError("no kind of credential; write 'bearer TOKEN' or 'basic USER:PASSWORD'")
+    raise ValueError("unknown scheme; write 'bearer TOKEN' or 'basic USER:PASSWORD'")

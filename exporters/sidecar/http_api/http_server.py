@@ -1,4 +1,4 @@
-"""The metrics port: /metrics in text and OpenMetrics, /healthz and /readyz, and /admin/ where that is on."""
+"""The metrics port: /metrics in text and OpenMetrics format, /healthz, /readyz and the optional /admin/."""
 
 import asyncio
 import gzip
@@ -13,18 +13,18 @@ from exporters.exposition.accumulators import Accumulator, Families
 from exporters.sidecar.http_api.admin import PREFIX, Admin
 from exporters.sidecar.http_api.credentials import Credentials
 
-OPEN_PAGES = {"/healthz", "/readyz"}
-"""Pages that need no credential: a kubelet has none."""
+PROBES = {"/healthz", "/readyz"}
+"""Endpoints without authentication, because a kubelet sends no credentials."""
 
 COMPRESSION = 1
-"""A fifth larger than at zlib's default of 6, for a third of the time."""
+"""The response is a fifth larger than at zlib's default of 6, but takes a third of the time."""
 
 _END = b"# EOF\n"
-"""Ends a page of OpenMetrics."""
+"""The end of an OpenMetrics exposition."""
 
 
-def page(families: Iterable[Metric | Accumulator], accept: str) -> tuple[bytes, str]:
-    """The metrics page in the accepted format, byte for byte as prometheus_client writes it, and its content type."""
+def exposition(families: Iterable[Metric | Accumulator], accept: str) -> tuple[bytes, str]:
+    """The exposition in the accepted format, identical to prometheus_client's, and its content type."""
     encode, content_type = choose_encoder(accept)
     openmetrics = encode(Families()) == _END
     parts = []
@@ -45,25 +45,25 @@ def application(
     credentials: Credentials | None = None,
     admin: Admin | None = None,
 ) -> web.Application:
-    """The pages; `why_not_ready` returns the reason in words, or None."""
+    """The endpoints of the metrics port; `why_not_ready` returns None if the sidecar is ready."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if admin is not None and request.path.startswith(PREFIX):
             return await admin.authorize(request, handler)
         authorization = request.headers.get("authorization", "")
-        if credentials is None or request.path in OPEN_PAGES or credentials.admit(authorization):
+        if credentials is None or request.path in PROBES or credentials.admit(authorization):
             return await handler(request)
         challenges = credentials.challenges
         schemes = " or ".join(f"'Authorization: {challenge.split()[0]} ...'" for challenge in challenges)
-        text = f"vllm-slo: this page needs {schemes} with a credential of --metrics-auth-file\n"
+        text = f"vllm-slo: this endpoint needs {schemes} with a credential of --metrics-auth-file\n"
         response = web.Response(status=401, text=text)
         for challenge in challenges:
             response.headers.add("www-authenticate", challenge)
         return response
 
     async def metrics(request: web.Request) -> web.Response:
-        body, content_type = page(collect(), request.headers.get("accept", ""))
+        body, content_type = exposition(collect(), request.headers.get("accept", ""))
         headers = {"content-type": content_type, "vary": "accept-encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
             headers["content-encoding"] = "gzip"

@@ -1,1 +1,1 @@
-"""Records of requests on their way from the relays into the request log and the series."""
+"""Writes the records of the relays to the request log and the series."""

@@ -1,25 +1,25 @@
-"""Detects repeated prompts and estimates the number of distinct ones, from salted hashes alone."""
+"""Detects repeated prompts and estimates the number of distinct prompts, from salted hashes."""
 
 from math import sqrt
 
 MAX_PROMPTS = 100_000
-"""Prompts whose repeats are recognised, the oldest dropped first; up to 15 MB."""
+"""Prompts kept to detect repeats; the oldest is dropped first. They take up to 15 MB."""
 
 _INDEX_BITS = 12
 _REGISTERS = 1 << _INDEX_BITS
 _RANKS = 64 - _INDEX_BITS + 1
 ERROR = 1.04 / sqrt(_REGISTERS)
-"""Standard error of an estimate, relative: 1.6 % with 4 KiB."""
+"""Relative standard error of an estimate: 1.6 % with 4 KiB."""
 
 
 class Prompts:
-    """Recognises repeated prompts; bounded, so the repeat of an old one may be missed."""
+    """Detects repeated prompts; memory is bounded, so repeats of old prompts may be missed."""
 
     def __init__(self) -> None:
         self._digests: dict[bytes, None] = {}
 
     def repeats(self, digest: str) -> bool:
-        """Whether the prompt has been added before; adds it."""
+        """Add a prompt; whether it was added before."""
         key = bytes.fromhex(digest)[:16]
         if key in self._digests:
             return True
@@ -30,10 +30,10 @@ class Prompts:
 
 
 class Distinct:
-    """Estimates the number of different digests: HyperLogLog (Flajolet and others, 2007).
+    """Estimates the number of distinct digests with HyperLogLog (Flajolet and others, 2007).
 
-    Counted with the improved raw estimator of O. Ertl, "New cardinality estimation algorithms for HyperLogLog
-    sketches" (2017), algorithm 6, which needs neither a correction for small numbers nor a table of biases.
+    Uses the improved raw estimator of O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017),
+    algorithm 6, which needs no correction for small numbers and no bias table.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Receives batches of records from the relays: writes the request log, updates the series, then acknowledges.
 
-A record may have to wait for the engine's span of its request. Lines of the log and acknowledgements keep the order of
-the numbers, so they wait behind it; the series of later records do not.
+A record may wait for the engine span of its request. Log lines and acknowledgements are in order of the record numbers,
+so later ones wait, too; the series of later records are updated immediately.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from exporters.sidecar.ingest.prompt_repeats import Prompts
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 
 RETRY_SECONDS = 1.0
-"""Time until the relay has to send a batch again that the request log could not take."""
+"""Time until the relay sends a batch again if writing it to the request log failed."""
 
 MAX_PENDING_RECORDS = 20_000
-"""Pending records of one run of a relay; the relay itself keeps more than twice as many."""
+"""Limit of pending records of a relay run; the relay keeps more than twice as many."""
 
 _decode = msgspec.msgpack.Decoder(FromRelay).decode
 
@@ -34,16 +34,16 @@ logger = logging.getLogger("vllm_slo.exporter")
 
 
 class EngineTimes(Protocol):
-    """Adds the engine's times to records; it may let a record wait for them."""
+    """Adds the engine's times to records, which may wait for them."""
 
     def add_request(self, record: Finished, now: float, on_ready: Callable[[], None]) -> None:
-        """A request has ended; `on_ready` is called when it has its times, or will not get them."""
+        """A request has ended; `on_ready` is called when its record has the times, or when the wait ends without."""
 
     def record_decision(self, record: Finished, *, kept: bool) -> None:
-        """The request has been counted, and its own span kept or not."""
+        """The request has been counted; `kept`: its own span was kept."""
 
     def check_timeouts(self, now: float, *, draining: bool) -> None:
-        """End the waits that have lasted long enough."""
+        """End the waits that have timed out."""
 
     def release_requests(self) -> None:
         """End all waits."""
@@ -51,7 +51,7 @@ class EngineTimes(Protocol):
 
 @dataclass(slots=True)
 class _Pending:
-    """A record whose line is not in the request log yet."""
+    """A record that is not in the request log yet."""
 
     number: int
     record: Record
@@ -62,7 +62,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class _RelayRun:
-    """The numbers of the last record that was received and of the last one written, and the records in between."""
+    """The numbers of the last received and the last written record, and the records between them."""
 
     last_received: int = 0
     last_written: int = 0
@@ -71,7 +71,7 @@ class _RelayRun:
 
 
 class RecordReceiver:
-    """Records of each run of each relay."""
+    """Receives the records of all relays, by run of a relay."""
 
     def __init__(
         self,
@@ -97,24 +97,24 @@ class RecordReceiver:
         self.connected: set[str] = set()
         self._run_ids: dict[str, str] = {}
         self.restarts: dict[str, int] = {}
-        """Relays that have reconnected with another run id, since this exporter started."""
+        """Restarts by relay since this exporter started: reconnections with a new run id."""
         self._open_at_disconnect: dict[str, int] = {}
         self.lost_requests: dict[str, int] = {}
-        """Requests that were open in relays which reconnected with another run id."""
+        """Requests that were open, by relay, when it reconnected with a new run id."""
 
     def receive(self, run_id: str, batch: Batch) -> int | None:
-        """Accept the unknown records of a batch; the number to acknowledge, or None when the log could not take it."""
+        """Accept the new records of a batch; returns the number to acknowledge, or None if writing the log failed."""
         run = self._runs.setdefault(run_id, _RelayRun())
         if len(run.pending) + len(batch.records) > MAX_PENDING_RECORDS:
             if self._engine_times is not None:
                 self._engine_times.release_requests()
-            if not self._write(run_id, run):  # full of records that the log does not take
+            if not self._write(run_id, run):  # full, and writing to the log still fails
                 return None
         numbered = [(n, record) for n, record in enumerate(batch.records, batch.first) if n > run.last_received]
         for _, record in numbered:
             if isinstance(record, Finished):
                 self._note_prompt_and_fingerprint(record)
-        # With the fingerprints of these responses, and as it is at this time: it may change while a record waits.
+        # The revision after the fingerprints of these responses; it may change while a record waits.
         revision = self._config_revision()
         for number, record in numbered:
             run.last_received = number
@@ -124,7 +124,7 @@ class RecordReceiver:
         return min(run.last_written, batch.first + len(batch.records) - 1)
 
     def check_timeouts(self) -> None:
-        """End the waits that have lasted long enough, and write and acknowledge the records behind them."""
+        """End the waits that have timed out, then write and acknowledge the records that they delayed."""
         if self._engine_times is None:
             return
         now = self._now()
@@ -140,7 +140,7 @@ class RecordReceiver:
                 run.acknowledge(run.last_written)
 
     def close(self) -> None:
-        """No further records come: pending ones are written to the log as they are."""
+        """Write the pending records to the log without further waiting."""
         if self._engine_times is not None:
             self._engine_times.release_requests()
         for run_id, run in self._runs.items():
@@ -161,11 +161,11 @@ class RecordReceiver:
 
     def _on_ready(self, run: _RelayRun, pending: _Pending) -> None:
         pending.waiting = False
-        if run.pending[0].waiting:  # only its line has to wait for that one
+        if run.pending[0].waiting:  # only its log line has to wait
             self._count(pending)
 
     def _write(self, run_id: str, run: _RelayRun) -> bool:
-        """Log and count the records before the first one that waits; False when the log could not take them."""
+        """Log and count the records before the first one that waits; False if writing the log failed."""
         ready = []
         for pending in run.pending:
             if pending.waiting:
@@ -179,9 +179,9 @@ class RecordReceiver:
                     finished = [(each.number, each.record) for each in group if isinstance(each.record, Finished)]
                     self._request_log.write(run_id, finished, revision)
             except OSError as error:
-                # Unacknowledged, so the relay keeps it and sends it again when it reconnects.
+                # The batch is not acknowledged, so the relay sends it again when it reconnects.
                 self.log_errors += 1
-                logger.error("request log: %s", error)  # noqa: TRY400 - the message says all
+                logger.error("request log: %s", error)  # noqa: TRY400 - the message suffices
                 return False
         for pending in ready:
             run.pending.popleft()
@@ -200,7 +200,7 @@ class RecordReceiver:
             self._engine_times.record_decision(record, kept=kept)
 
     def hello(self, hello: Hello, acknowledge: Callable[[int], None] | None = None) -> None:
-        """A relay has connected; `acknowledge` reaches it when an acknowledgement comes later than its batch."""
+        """A relay has connected; `acknowledge` sends acknowledgements of records that had to wait."""
         self._runs.setdefault(hello.run_id, _RelayRun()).acknowledge = acknowledge
         self.connected.add(hello.process)
         open_requests = self._open_at_disconnect.pop(hello.process, 0)
@@ -213,10 +213,10 @@ class RecordReceiver:
         self._request_metrics.snapshot(process, snapshot)
 
     def disconnected(self, process: str) -> None:
-        """The connection has ended; only the relay's next hello shows whether the relay has ended, too."""
+        """The connection was lost; whether the relay has crashed is known at its next hello."""
         self.connected.discard(process)
         snapshot = self._request_metrics.forget(process)
-        if snapshot is not None and not snapshot.draining:  # one that drains sends a record of each request
+        if snapshot is not None and not snapshot.draining:  # a draining relay sends a record for each request
             self._open_at_disconnect[process] = sum(row.waiting + row.streaming for row in snapshot.open)
 
 
@@ -234,7 +234,7 @@ class RelayConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:  # an acknowledgement of later records would count for the refused batch too
+        if self._refused:  # acknowledging later records would acknowledge the rejected batch, too
             return
         for payload in self._frames.feed(data):
             message = _decode(payload)

@@ -1,4 +1,4 @@
-"""Makes the request, SLO and goodput series of records; all bounded label combinations exist at 0."""
+"""Generates the request, SLO and goodput series from records; all bounded label combinations start at 0."""
 
 import itertools
 from bisect import bisect_left
@@ -45,7 +45,7 @@ _HISTOGRAMS = (
 
 
 class RequestMetrics:
-    """All series about requests; not thread-safe."""
+    """All request series; not thread-safe."""
 
     def __init__(self, slos: SloFile) -> None:
         self._slos = slos
@@ -60,12 +60,8 @@ class RequestMetrics:
         for reason in UNMETERED:
             self._counters[signals.SIDECAR_UNMETERED].initialise((reason,))
 
-    @property
-    def models(self) -> frozenset[str]:
-        return frozenset(self._models)
-
     def add_model(self, model: str) -> None:
-        """A model that the engine serves: gives it its own label value, at 0 in all series."""
+        """Add a model that the engine serves as a label value, at 0 in all series."""
         if model in self._models:
             return
         self._models.add(model)
@@ -77,7 +73,7 @@ class RequestMetrics:
                     accumulator.initialise(labels)
 
     def record(self, record: Record, *, traced: bool = False) -> None:
-        """Count one record; `traced`: its spans are kept, so that its trace can be an exemplar."""
+        """Count one record; `traced`: its spans are kept, so its trace can be an exemplar."""
         if isinstance(record, Judged):
             self._count_verdicts(self._bounded(record.model), record.request_class, record.tenant, record.slo)
             if record.goodput_lost:
@@ -90,14 +86,14 @@ class RequestMetrics:
         self._snapshots[process] = snapshot
 
     def forget(self, process: str) -> Snapshot | None:
-        """Remove a relay that has disconnected, with its open requests; returns its last snapshot, if it sent one."""
+        """Remove the snapshot of a disconnected relay; returns it, if there is one."""
         return self._snapshots.pop(process, None)
 
     def snapshots(self) -> dict[str, Snapshot]:
         return dict(self._snapshots)
 
     def collect(self, now: float) -> Iterator[Metric | Accumulator]:
-        """All families; `now` is monotonic, as the snapshots' times are."""
+        """All families; `now` is monotonic, like the times of the snapshots."""
         yield from self._counters.values()
         yield from self._histograms.values()
         prompts = sorted(self._prompts.items())
@@ -206,7 +202,7 @@ def _size(tokens: float) -> str:
 
 
 def _trace(record: Finished) -> ExemplarTrace | None:
-    """The trace that our span is in; a client's trace without our span may not be stored anywhere."""
+    """The trace of the record, if it has a span of the sidecar; other traces may not be stored anywhere."""
     if record.trace_id is None or record.span_id is None:
         return None
     return record.time + record.e2e, record.trace_id

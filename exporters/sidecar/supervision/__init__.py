@@ -1,1 +1,1 @@
-"""The parent process: starts the exporter and the relays, restarts them, and drains in the right order."""
+"""The parent process: starts and restarts the exporter and the relays, and drains them in order."""

@@ -1,4 +1,4 @@
-"""Listening sockets of the sidecar, bound before any child starts."""
+"""Listening sockets of the sidecar."""
 
 import socket
 import sys
@@ -13,13 +13,13 @@ _BALANCES_LISTENERS = sys.platform == "linux"
 
 
 def listen(text: str, flag: str, count: int = 1) -> list[socket.socket]:
-    """Listening sockets on one port, bound before any child starts so that a busy port is reported at once.
+    """Listening sockets on one port, bound before any child starts so that a busy port is reported immediately.
 
-    The first is bound and listens without SO_REUSEPORT, which another sidecar on this port makes impossible; only then
-    does it let the others in. The second of two sidecars is refused, however close they start.
+    The first socket listens without SO_REUSEPORT, which fails if another sidecar uses the port; only then it allows the
+    other sockets. So the second of two sidecars always fails, even if both start at the same time.
 
     Raises:
-        UsageError: the address cannot be listened on.
+        UsageError: the address is invalid or in use.
     """
     host, port = parse_flag(flag, text, parse_address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

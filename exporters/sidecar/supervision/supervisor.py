@@ -1,4 +1,4 @@
-"""Starts the exporter and the relays, restarts those that die, and drains in order."""
+"""Starts the exporter and the relays, restarts them after a crash, and drains them in order."""
 
 import asyncio
 import contextlib
@@ -20,10 +20,10 @@ EXPORTER = "exporter"
 RESTART_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
 STABLE_SECONDS = 10.0
-"""A child that ran for this long is restarted at once; one that keeps dying waits longer each time."""
+"""After this run time the restart pause of a child is reset; it doubles with each crash before that."""
 
 READINESS_TIMEOUT = 2.0
-"""The longest wait for the exporter's confirmation that /readyz fails; without it the drain goes on."""
+"""The maximum wait for the exporter to confirm that /readyz fails; after that the drain continues."""
 
 STOP_TIMEOUT = 10.0
 
@@ -48,13 +48,13 @@ class Child:
             self.module,
             stdin=asyncio.subprocess.PIPE,
             pass_fds=config.socket_fds,
-            # Ctrl-c reaches the supervisor alone, which drains in order. Not a session: Linux would schedule it against
-            # all others as a whole, and beside an engine that spins on the same cores a relay stalls for seconds.
+            # Ctrl-c must reach only the supervisor, which drains in order. A new session would do, too, but Linux
+            # schedules sessions as groups: a relay would stall for seconds beside an engine that spins on its cores.
             process_group=0,
         )
         self._process = process
         if process.stdin is not None:
-            with contextlib.suppress(ConnectionError):  # died already: its exit status says so
+            with contextlib.suppress(ConnectionError):  # the child has exited; `_watch` handles it
                 process.stdin.write(write_child_config(config))
                 await process.stdin.drain()
         if self.stopping.is_set():  # stopped during the start
@@ -62,7 +62,7 @@ class Child:
         return process
 
     def stop(self) -> None:
-        """Let it end in its own way: its standard input ends, and it is not started again."""
+        """Close its standard input, so that it exits, and do not restart it."""
         self.stopping.set()
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
@@ -73,7 +73,7 @@ class Child:
 
 
 class Supervisor:
-    """The children, their sockets, and the order in which they stop."""
+    """Runs the children, owns their sockets, and stops them in order."""
 
     def __init__(self, config: SidecarConfig) -> None:
         self._config = config
@@ -81,16 +81,16 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-")
         self._records_path = str(Path(self._folder.name) / "records.sock")
-        (metrics_page,) = listen(config.metrics, "--metrics")
+        (metrics,) = listen(config.metrics, "--metrics")
         records = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         records.bind(self._records_path)
         records.listen(128)
-        # Both ends stay open here, so that an order to an exporter that dies reaches the next one.
+        # Both ends remain open here, so that a restarted exporter receives the pending order to drain.
         self._drain_control, exporter_drain_control = socket.socketpair()
         self._drain_control.setblocking(False)
-        # With SO_REUSEPORT each relay has a queue of its own; held open here, it outlives a relay that dies.
+        # With SO_REUSEPORT each listener has its own queue, which must survive a crash of its relay.
         listeners = listen(config.listen, "--listen", config.workers)
-        self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (metrics_page, records, exporter_drain_control))
+        self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (metrics, records, exporter_drain_control))
         self._relays = [
             Child(f"relay-{n}", "exporters.relay.process", (listener,)) for n, listener in enumerate(listeners)
         ]
@@ -100,7 +100,7 @@ class Supervisor:
         return [self._exporter, *self._relays]
 
     async def run(self) -> int:
-        """Supervise until SIGTERM or SIGINT; 0 when all children ended well."""
+        """Run until SIGTERM or SIGINT; returns the exit status."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
@@ -109,7 +109,7 @@ class Supervisor:
         try:
             self._log_start()
             await self._stopping.wait()
-            logger.info("stopping: /readyz fails, open requests may finish within %g s", self._config.drain)
+            logger.info("stopping: /readyz fails, open requests have %g s to finish", self._config.drain)
             await self._fail_readiness()
             for relay in self._relays:
                 relay.stop()
@@ -133,12 +133,12 @@ class Supervisor:
 
     def _reload(self) -> None:
         self._exporter.signal(signal.SIGHUP)
-        if self._config.certificate is not None:  # the only file that relays follow
+        if self._config.certificate is not None:  # the only file that relays reload
             for relay in self._relays:
                 relay.signal(signal.SIGHUP)
 
     async def _fail_readiness(self) -> None:
-        """Wait until the exporter confirms that /readyz fails; one that hangs must not block the drain."""
+        """Wait until the exporter confirms that /readyz fails, unless it hangs."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(READINESS_TIMEOUT):
@@ -146,7 +146,7 @@ class Supervisor:
                 await loop.sock_recv(self._drain_control, 1)
         except TimeoutError:
             logger.warning(
-                "the exporter did not confirm within %g s that /readyz fails; draining nevertheless", READINESS_TIMEOUT
+                "the exporter did not confirm within %g s that /readyz fails; draining anyway", READINESS_TIMEOUT
             )
 
     async def _watch(self, child: Child) -> None:
@@ -159,14 +159,14 @@ class Supervisor:
             if child.stopping.is_set():
                 return
             how = f"by signal {-code}" if code < 0 else f"with status {code}"
-            logger.warning("%s ended %s; starting it again", child.name, how)
-            if child is self._exporter and self._stopping.is_set():  # the relays wait for it, though not for long
+            logger.warning("%s exited %s; restarting it", child.name, how)
+            if child is self._exporter and self._stopping.is_set():  # the relays wait for it a short time
                 await asyncio.sleep(RESTART_PAUSE)
             else:
                 pause = (
                     RESTART_PAUSE if time.monotonic() - started_at > STABLE_SECONDS else min(2 * pause, LONGEST_PAUSE)
                 )
-                # Without an exporter the last records of the relays would be lost.
+                # A drain must not wait for the pause: the relays need an exporter for their last records.
                 wake = self._stopping if child is self._exporter else child.stopping
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(wake.wait(), pause)
@@ -185,6 +185,6 @@ class Supervisor:
 
 
 async def supervise(config: SidecarConfig) -> int:
-    """Run the sidecar of `config` until SIGTERM or SIGINT."""
+    """Run the sidecar until SIGTERM or SIGINT; returns the exit status."""
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     return await Supervisor(config).run()

@@ -1,1 +1,1 @@
-"""Spans: ours made from records, the engine's received over OTLP and joined to their requests, both exported."""
+"""Tracing: creates spans from records, receives engine spans over OTLP, joins them with requests, exports both."""

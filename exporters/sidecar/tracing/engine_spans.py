@@ -1,4 +1,4 @@
-"""Parses an OTLP message of the engine: separates its `llm_request` spans from all others."""
+"""Parses OTLP messages of the engine: separates `llm_request` spans from other spans."""
 
 import math
 import zlib
@@ -8,25 +8,27 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
+from exporters.records import NOT_UNDERSTOOD, TOO_LARGE
+
 MESSAGE_BYTES = 1024 * 1024
-"""The largest message, decompressed: three full batches of vLLM's (512 spans). Parsing the worst takes 0.1 s."""
+"""Maximum decompressed size: three full batches of vLLM (512 spans). Parsing takes 0.1 s at worst."""
 
 MESSAGE_SPANS = 20_000
-"""An empty span takes two bytes of a message and several microseconds of ours."""
+"""Maximum number of spans: an empty span takes two bytes, but several microseconds to parse."""
 
 REQUEST_SPAN = "llm_request"
 _QUEUE = "gen_ai.latency.time_in_queue"
-_PREFILL = "gen_ai.latency.time_in_model_prefill"  # from scheduled to first token, as the body's metrics have it
+_PREFILL = "gen_ai.latency.time_in_model_prefill"  # scheduling to first token, as in `metrics` of the response body
 _DECODE = "gen_ai.latency.time_in_model_decode"
 
 
 class RefusedError(Exception):
-    """The message is refused; the text is the reason as the series names it."""
+    """The message is rejected; the text is the label value of the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanTimes:
-    """The times of one request in the engine, in seconds; vLLM before 0.10 sends the queue time alone."""
+    """The engine times of one request in seconds; vLLM before 0.10 sends only the queue time."""
 
     queue: float | None
     prefill: float | None
@@ -39,7 +41,7 @@ class SpanTimes:
 
 @dataclass(frozen=True, slots=True)
 class EngineSpan:
-    """The engine's span of one request; `parent` is our span in hex, `message` an OTLP message of it alone."""
+    """The engine span of a request; `parent` is the sidecar's span in hex, `message` an OTLP message with this span."""
 
     parent: str
     times: SpanTimes
@@ -48,7 +50,7 @@ class EngineSpan:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One OTLP message in parts; messages appended to each other are one message again."""
+    """The parts of an OTLP message; concatenated messages form one message."""
 
     engine_spans: list[EngineSpan]
     other_spans: bytes
@@ -59,35 +61,35 @@ def decompress(data: bytes) -> bytes:
     """Decompress a gzipped message.
 
     Raises:
-        RefusedError: it is not gzip, or is larger than a message may be.
+        RefusedError: the data is not gzip, or the message is too large.
     """
     decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
         plain = decompressor.decompress(data, MESSAGE_BYTES + 1)
     except zlib.error as error:
-        raise RefusedError("not_understood") from error
+        raise RefusedError(NOT_UNDERSTOOD) from error
     if len(plain) > MESSAGE_BYTES:
-        raise RefusedError("too_large")
+        raise RefusedError(TOO_LARGE)
     if not decompressor.eof:
-        raise RefusedError("not_understood")
+        raise RefusedError(NOT_UNDERSTOOD)
     return plain
 
 
 def parse_message(data: bytes, *, with_spans: bool) -> Message:
-    """Parse a message; without `with_spans` the spans themselves are left out, as nothing forwards them.
+    """Parse a message; without `with_spans` the spans are omitted, because nothing forwards them.
 
     Raises:
-        RefusedError: it is no OTLP message, or has too many spans.
+        RefusedError: the data is not an OTLP message, or is too large.
     """
     if len(data) > MESSAGE_BYTES:
-        raise RefusedError("too_large")
+        raise RefusedError(TOO_LARGE)
     try:
         message = ExportTraceServiceRequest.FromString(data)
     except DecodeError as error:
-        raise RefusedError("not_understood") from error
+        raise RefusedError(NOT_UNDERSTOOD) from error
     count = sum(len(scope.spans) for resource in message.resource_spans for scope in resource.scope_spans)
     if count > MESSAGE_SPANS:
-        raise RefusedError("too_large")
+        raise RefusedError(TOO_LARGE)
     engine_spans = []
     for resource in message.resource_spans:
         for scope in resource.scope_spans:

@@ -1,4 +1,4 @@
-"""Receives OTLP over gRPC and HTTP/protobuf: limits first, parsing in a thread, so that it delays nothing else."""
+"""Receives OTLP over gRPC and HTTP/protobuf, with limits; parses in a thread to avoid delays of the event loop."""
 
 import asyncio
 import contextlib
@@ -15,6 +15,7 @@ from exporters import signals
 from exporters.configuration.otlp_endpoints import TRACES_PATH, Receiver
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import counter
+from exporters.records import NOT_UNDERSTOOD, TOO_LARGE
 from exporters.sidecar.tracing.engine_spans import (
     MESSAGE_BYTES,
     EngineSpan,
@@ -25,30 +26,28 @@ from exporters.sidecar.tracing.engine_spans import (
 )
 
 MAX_CONCURRENT = 8
-"""Messages in progress; one more is refused as busy, and its sender retries."""
+"""Limit of messages in progress; further messages are rejected as busy, and their senders retry."""
 
 READ_TIMEOUT = 10.0
 SPANS_PER_TURN = 500
-"""Spans joined before the event loop runs other work."""
+"""Spans joined before the event loop runs other tasks."""
 
 SERVICE, METHOD = "opentelemetry.proto.collector.trace.v1.TraceService", "Export"
 PROTOBUF = "application/x-protobuf"
 
-BUSY, CUT_OFF, NOT_UNDERSTOOD, TOO_LARGE = "busy", "cut_off", "not_understood", "too_large"
-REASONS = (BUSY, CUT_OFF, NOT_UNDERSTOOD, TOO_LARGE)
-_STATUS = {BUSY: 503, CUT_OFF: 408, NOT_UNDERSTOOD: 400, TOO_LARGE: 413}
-_CODE = {
-    BUSY: grpc.StatusCode.UNAVAILABLE,
-    CUT_OFF: grpc.StatusCode.DEADLINE_EXCEEDED,
-    NOT_UNDERSTOOD: grpc.StatusCode.INVALID_ARGUMENT,
-    TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+BUSY, CUT_OFF = "busy", "cut_off"
+_STATUS = {
+    BUSY: (503, grpc.StatusCode.UNAVAILABLE),
+    CUT_OFF: (408, grpc.StatusCode.DEADLINE_EXCEEDED),
+    NOT_UNDERSTOOD: (400, grpc.StatusCode.INVALID_ARGUMENT),
+    TOO_LARGE: (413, grpc.StatusCode.RESOURCE_EXHAUSTED),
 }
 
 Closer = Callable[[], Awaitable[None]]
 
 
 class OtlpReceiver:
-    """Parses messages one at a time; passes each engine span to `on_engine_span`, all others to `forward`."""
+    """Parses messages one at a time; passes engine spans to `on_engine_span` and other spans to `forward`."""
 
     def __init__(
         self, on_engine_span: Callable[[EngineSpan], None], forward: Callable[[bytes, int], None] | None = None
@@ -58,13 +57,13 @@ class OtlpReceiver:
         self._parser_thread = ThreadPoolExecutor(1, "otlp")
         self._closers: list[Closer] = []
         self._in_progress = 0
-        self._refused = dict.fromkeys(REASONS, 0)
+        self._refused = dict.fromkeys(_STATUS, 0)
 
     async def listen(self, receivers: Iterable[Receiver]) -> None:
-        """Listen at all of them.
+        """Listen on all receivers.
 
         Raises:
-            UsageError: one is in use; it was free when the sidecar started.
+            UsageError: an address is in use, although it was free when the sidecar started.
         """
         for receiver in receivers:
             try:
@@ -77,7 +76,7 @@ class OtlpReceiver:
     async def _listen_http(self, receiver: Receiver) -> None:
         app = web.Application(client_max_size=MESSAGE_BYTES)
         app.add_routes([web.post(TRACES_PATH, self.http)])
-        # Decompressed by us, because we stop where it becomes too large.
+        # The receiver decompresses itself, so that it can stop at the size limit.
         runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=1.0)
         await runner.setup()
         self._closers.append(runner.cleanup)
@@ -87,7 +86,7 @@ class OtlpReceiver:
         options = [
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ("grpc.max_concurrent_streams", MAX_CONCURRENT),
-            ("grpc.so_reuseport", 0),  # else a second sidecar would get half of the spans
+            ("grpc.so_reuseport", 0),  # else a second sidecar could receive half of the spans
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=2 * MAX_CONCURRENT)
         handler = grpc.stream_unary_rpc_method_handler(self.grpc)
@@ -102,22 +101,22 @@ class OtlpReceiver:
         self._parser_thread.shutdown(wait=False, cancel_futures=True)
 
     async def http(self, request: web.Request) -> web.Response:
-        """One message by HTTP/protobuf."""
+        """Handle an HTTP/protobuf message."""
         try:
             with self._slot():
                 data = await _http_message(request)
                 await self._process(data, compressed=request.headers.get("content-encoding") == "gzip")
         except RefusedError as refused:
-            return web.Response(status=_STATUS[str(refused)], text=f"{refused}\n")
+            return web.Response(status=_STATUS[str(refused)][0], text=f"{refused}\n")
         return web.Response(content_type=PROTOBUF)
 
     async def grpc(self, _: object, context: Any) -> bytes:
-        """One message by gRPC, as a stream of one: so it is not read before it has a slot."""
+        """Handle a gRPC message, declared as a stream so that it is not read before it has a slot."""
         try:
             with self._slot():
                 await self._process(await _grpc_message(context), compressed=False)
         except RefusedError as refused:
-            await context.abort(_CODE[str(refused)], str(refused))
+            await context.abort(_STATUS[str(refused)][1], str(refused))
         return b""
 
     def collect(self) -> Iterator[Metric]:
@@ -126,10 +125,10 @@ class OtlpReceiver:
 
     @contextlib.contextmanager
     def _slot(self) -> Iterator[None]:
-        """One of MAX_CONCURRENT slots. A refusal within is counted.
+        """Take one of MAX_CONCURRENT slots, and count a rejection.
 
         Raises:
-            RefusedError: no slot is free, or the message is refused.
+            RefusedError: no slot is free, or the message is rejected.
         """
         if self._in_progress == MAX_CONCURRENT:
             self._refused[BUSY] += 1
@@ -178,6 +177,6 @@ async def _grpc_message(context: Any) -> bytes:
             data = await context.read()
     except TimeoutError as error:
         raise RefusedError(CUT_OFF) from error
-    if not isinstance(data, bytes):  # gRPC itself has refused it
+    if not isinstance(data, bytes):  # gRPC has rejected it
         raise RefusedError(TOO_LARGE)
     return data

@@ -1,4 +1,4 @@
-"""Makes the spans of a finished request: a SERVER span with our verdicts, and children for the engine's times."""
+"""Creates the spans of a request: a SERVER span with the verdicts, and child spans for the engine's times."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from exporters.verdicts import SERVER_FAULT
 SERVICE = "vllm-slo-sidecar"
 PROVIDER = "vllm"
 LONGEST_TEXT = 256
-"""Clients choose the model's name and the request id; longer ones are cut."""
+"""Maximum length of model names and request ids, which clients choose."""
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _UNSET = Status(StatusCode.UNSET)
@@ -28,7 +28,7 @@ _ERROR = Status(StatusCode.ERROR)
 
 @dataclass(frozen=True, slots=True)
 class AttributeNames:
-    """Attribute names of one version of the GenAI conventions; `by_field` is by field of the record."""
+    """Attribute names of one version of the GenAI conventions; `by_field` maps record fields to names."""
 
     provider: str
     by_field: dict[str, str]
@@ -55,7 +55,7 @@ NAMES = {
 
 
 def resource(version: str) -> Resource:
-    """The resource of our spans; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override it."""
+    """The resource of the sidecar's spans; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override it."""
     merged = Resource.create({SERVICE_VERSION: version})
     if str(merged.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         merged = merged.merge(Resource({SERVICE_NAME: SERVICE}))
@@ -63,7 +63,7 @@ def resource(version: str) -> Resource:
 
 
 class SpanMaker:
-    """Makes the spans of records; the same record gives the same ids, so that duplicates can be recognised."""
+    """Creates spans from records; span ids depend only on the record, so that back ends can detect duplicates."""
 
     def __init__(self, semconv: Semconv, resource: Resource, version: str, engine: tuple[str, int]) -> None:
         self._names = NAMES[semconv]
@@ -72,7 +72,7 @@ class SpanMaker:
         self._address, self._port = engine
 
     def spans(self, record: Finished) -> list[ReadableSpan]:
-        """The request's span and its children; none where the relay made no id for it."""
+        """The span of a request and its child spans; none if the record has no span id."""
         if record.trace_id is None or record.span_id is None:
             return []
         trace_id = int(record.trace_id, 16)
@@ -85,8 +85,7 @@ class SpanMaker:
         model = record.model[:LONGEST_TEXT]
         start = _nanoseconds(record.time)
         end = start + max(0, _nanoseconds(record.e2e))
-        # Built as the SDK's finished span: a tracer's span costs several times as much and cannot end in the past
-        # with given ids without an id generator that has them beforehand.
+        # Created as a finished span: a span from a tracer costs several times as much, and takes no given span id.
         request = ReadableSpan(
             name=f"{operation} {model}" if model else operation,
             context=context,
@@ -149,7 +148,7 @@ class SpanMaker:
 
 
 def failed(record: Finished) -> bool:
-    """Whether the server failed: not where the client left or sent a bad request, nor with a 429."""
+    """Whether the server failed; client aborts, client errors and status 429 are not failures."""
     if record.outcome is Outcome.REJECTED:
         return record.status is None or record.status >= 500
     return record.outcome in SERVER_FAULT
@@ -165,9 +164,10 @@ def _events(record: Finished, start: int) -> list[Event]:
 
 
 def _phases(record: Finished, start: int, end: int) -> Iterator[tuple[str, int, int]]:
-    """Name, start and end of the engine's phases, around our first token (without a stream: before the end).
+    """Name, start and end of the engine's phases.
 
-    The engine sends how long each took, not when; they are clipped to the request's own span.
+    The engine reports only durations. So phases are placed around the first token, or before the end of a unary
+    request, and are clipped to the span of the request.
     """
     decode = _nanoseconds(record.decode or 0.0)
     first = end - decode if record.ttft is None else start + _nanoseconds(record.ttft)
@@ -182,5 +182,5 @@ def _phases(record: Finished, start: int, end: int) -> Iterator[tuple[str, int, 
 
 
 def _nanoseconds(seconds: float) -> int:
-    integral = int(seconds)  # apart: a float of unix nanoseconds is off by up to 128
+    integral = int(seconds)  # a float of Unix nanoseconds has an error of up to 128
     return integral * 1_000_000_000 + round((seconds - integral) * 1e9)

@@ -1,4 +1,4 @@
-"""Sends our spans to a collector without blocking the caller; refused spans are dropped and counted."""
+"""Sends the sidecar's spans to a collector without blocking the caller; failed spans are dropped and counted."""
 
 import logging
 import os
@@ -28,13 +28,13 @@ from exporters.sidecar.tracing.span_forwarder import (
 )
 
 EXPORT_TIMEOUT = 3.0
-"""For one batch with all retries; a shutdown waits as long again."""
+"""Seconds for one batch including retries, and for a shutdown."""
 
 logger = logging.getLogger("vllm_slo.traces")
 
 
 class _FirstMessage(logging.Handler):
-    """Keeps the first message of the SDK about a batch, in place of a log full of them."""
+    """Keeps only the first log message of the SDK for a batch."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -45,7 +45,7 @@ class _FirstMessage(logging.Handler):
 
 
 class _CountingExporter(SpanExporter):
-    """Counts the spans that the collector accepts and refuses; called in the SDK's own thread."""
+    """Counts accepted and failed spans; the SDK calls it in its own thread."""
 
     def __init__(self, inner: SpanExporter, sdk_message: _FirstMessage, counters: DeliveryCounters) -> None:
         self._inner = inner
@@ -61,7 +61,7 @@ class _CountingExporter(SpanExporter):
             self._sdk_message.text = ""
             try:
                 result = self._inner.export(spans)
-            except Exception as error:  # noqa: BLE001 - whatever it is, these spans are lost and that is all
+            except Exception as error:  # noqa: BLE001 - any failure only loses these spans
                 self._sdk_message.text = repr(error)
         if result is SpanExportResult.SUCCESS:
             self._counters.count_exported(len(spans))
@@ -74,7 +74,7 @@ class _CountingExporter(SpanExporter):
 
 
 class SpanQueue:
-    """A bounded queue of our spans for the collector; with `send` another one for the engine's spans."""
+    """A bounded queue of spans for the collector; with `send` also a queue for the engine's spans."""
 
     def __init__(
         self,
@@ -104,15 +104,15 @@ class SpanQueue:
         self._forwarder = None if send is None else SpanForwarder(send, self._counters, max_spans=max_spans)
 
     def add(self, record: Finished) -> bool:
-        """Queue the spans of one request, all or none; whether they are kept."""
+        """Queue all spans of one request or none; returns whether they are kept."""
         try:
             spans = self._maker.spans(record)
-        except Exception as error:  # noqa: BLE001 - a fault here must never cost a record its acknowledgement
+        except Exception as error:  # noqa: BLE001 - the record must still be acknowledged
             if not self._faults:
-                logger.warning("no span could be made: %r", error)
+                logger.warning("failed to create spans: %r", error)
             self._faults += 1
             return False
-        # The SDK would drop silently: it holds the spans that were accepted and whose export has not started.
+        # The SDK queues accepted spans until their export starts; if its queue is full, it drops spans silently.
         if self._accepted - self._exporter.started + len(spans) > self._max_spans:
             self._queue_full += len(spans)
             return False
@@ -122,7 +122,7 @@ class SpanQueue:
         return True
 
     def forward(self, message: bytes, count: int) -> None:
-        """Queue an OTLP message of so many spans of the engine."""
+        """Queue an OTLP message with `count` engine spans."""
         if self._forwarder is not None:
             self._forwarder.add(message, count)
 
@@ -136,7 +136,7 @@ class SpanQueue:
     def close(self, timeout: float = EXPORT_TIMEOUT) -> None:
         """Send all queued spans; wait up to `timeout` seconds."""
         deadline = self._exporter.deadline = time.monotonic() + timeout
-        # The SDK's own shutdown waits half a minute; in a daemon thread it cannot delay the exit.
+        # The shutdown of the SDK may wait 30 s; in a daemon thread it cannot delay the exit.
         shutdown = threading.Thread(target=self._processor.shutdown, daemon=True)
         shutdown.start()
         accepted = self._accepted
@@ -146,7 +146,7 @@ class SpanQueue:
         shutdown.join(max(0.0, deadline - time.monotonic()))
         self._restore_sdk_log()
         if unsent := accepted - self._counters.exported - self._counters.failed:
-            logger.warning("%d spans could not be sent within %g s", unsent, timeout)
+            logger.warning("%d spans were not sent within %g s", unsent, timeout)
 
     def _redirect_sdk_log(self) -> None:
         log = logging.getLogger("opentelemetry")
@@ -160,14 +160,14 @@ class SpanQueue:
 
 
 def span_queue(collector: Collector, upstream: str, *, forward: bool) -> SpanQueue:
-    """A queue of spans for requests to `upstream`, sent to `collector`; `forward`: with the engine's own spans."""
+    """A span queue for requests to `upstream`; `forward`: also for the engine's spans."""
     sidecar_version, engine = version("vllm-slo"), origin(upstream)
     maker = SpanMaker(collector.semconv, resource(sidecar_version), sidecar_version, (engine.host, engine.port))
     return SpanQueue(maker, exporter(collector), collector.url, send=sender(collector) if forward else None)
 
 
 def exporter(collector: Collector) -> SpanExporter:
-    """The SDK's exporter for the protocol of the address; only that one is imported."""
+    """The SDK's exporter for the protocol of the URL; the other one is not imported."""
     scheme, _, rest = collector.url.partition("://")
     if scheme.startswith("grpc"):
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core logs each failure

@@ -1,4 +1,4 @@
-"""Forwards OTLP messages of the engine to the collector, byte for byte, without blocking the caller."""
+"""Forwards OTLP messages of the engine to the collector unchanged, without blocking the caller."""
 
 import logging
 import os
@@ -20,7 +20,7 @@ BATCH_SECONDS = 1.0
 SEND_TIMEOUT = 3.0
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-"""The one method of OTLP's trace service over gRPC."""
+"""The gRPC method of the OTLP trace service."""
 
 Send = Callable[[bytes], None]
 
@@ -28,11 +28,11 @@ logger = logging.getLogger("vllm_slo.traces")
 
 
 class SendError(Exception):
-    """The collector did not accept a message; the text says why."""
+    """The collector did not accept a message."""
 
 
 class DeliveryCounters:
-    """Counts the spans that the collector accepts and refuses, and logs each change; safe for several threads."""
+    """Counts accepted and failed spans, and logs when the collector fails and recovers; thread-safe."""
 
     def __init__(self, collector: str) -> None:
         self._collector = collector
@@ -44,7 +44,7 @@ class DeliveryCounters:
     def count_exported(self, spans: int) -> None:
         with self._lock:
             if self._dropped:
-                logger.info("%s accepts spans again, after %d were dropped", self._collector, self._dropped)
+                logger.info("%s accepts spans again; %d were dropped", self._collector, self._dropped)
                 self._dropped = 0
             self.exported += spans
 
@@ -52,7 +52,7 @@ class DeliveryCounters:
         with self._lock:
             if not self._dropped:
                 logger.warning(
-                    "%s accepts no spans, they are dropped and counted until it does: %s",
+                    "%s does not accept spans; dropping them: %s",
                     self._collector,
                     reason[:300] or "no reason given",
                 )
@@ -74,11 +74,11 @@ class SpanForwarder:
         self._closing = False
         self.accepted = 0
         self.queue_full = 0
-        self._thread = threading.Thread(target=self._run, daemon=True)  # a slow collector cannot delay the exit
+        self._thread = threading.Thread(target=self._run, daemon=True)  # a slow collector must not delay the exit
         self._thread.start()
 
     def add(self, message: bytes, count: int) -> None:
-        """Queue a message of so many spans, all or none; a message that is alone may be of any size."""
+        """Queue a message with `count` spans; an empty queue accepts a message of any size."""
         with self._changed:
             if self._queue and (self._spans + count > self._max_spans or self._bytes + len(message) > MAX_QUEUED_BYTES):
                 self.queue_full += count
@@ -124,11 +124,11 @@ class SpanForwarder:
             size += len(message)
         self._spans -= spans
         self._bytes -= size
-        return b"".join(messages), spans  # protobuf: messages with nothing but lists, appended, are the lists appended
+        return b"".join(messages), spans  # concatenated protobuf messages merge their repeated fields
 
 
 def sender(collector: Collector) -> Send:
-    """Sends one OTLP message by the protocol of the address; raises `SendError`."""
+    """A function that sends an OTLP message by the protocol of the URL; it raises `SendError`."""
     scheme, _, rest = collector.url.partition("://")
     authority = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE") or os.environ.get(
         "OTEL_EXPORTER_OTLP_CERTIFICATE"
@@ -139,7 +139,7 @@ def sender(collector: Collector) -> Send:
     headers = {"content-type": "application/x-protobuf", **collector.headers}
 
     def send(message: bytes) -> None:
-        request = urllib.request.Request(collector.url, message, headers)  # noqa: S310 - http or https, checked
+        request = urllib.request.Request(collector.url, message, headers)  # noqa: S310 - http or https
         try:
             with urllib.request.urlopen(request, timeout=SEND_TIMEOUT, context=context):  # noqa: S310
                 pass

@@ -1,4 +1,4 @@
-"""Joins each request with the engine's span of it, whichever comes first."""
+"""Joins requests with their engine spans, in any order of arrival."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,30 +12,30 @@ from exporters.records import Finished
 from exporters.sidecar.tracing.engine_spans import EngineSpan, SpanTimes
 from exporters.signals import Outcome
 from exporters.slos import Measure, SloFile
-from exporters.verdicts import Ending, Judge, charges, goodput
+from exporters.verdicts import Ending, Judge, applicable_slos, goodput
 
 JOIN_TIMEOUT = 10.0
-"""The longest wait of a request for its span, and of a span for its request."""
+"""Maximum time that a request waits for its span, and a span for its request."""
 
 DRAIN_JOIN_TIMEOUT = 4.0
-"""The same while a relay drains: it ends 5 s after its last record, acknowledged or not."""
+"""The same while a relay drains, because it exits 5 s after its last record even without acknowledgement."""
 
 SILENCE_TIMEOUT = 60.0
-"""After so many seconds of waiting in vain the engine is assumed to send no spans, until one comes."""
+"""After this time without spans, requests do not wait until the engine sends one."""
 
 MAX_SPANS = 20_000
 MAX_SPAN_BYTES = 32 * 1024 * 1024
 MAX_DECISIONS = 50_000
-"""Bounds of the memory; beyond them the oldest entry is dropped."""
+"""Memory limits; above them the oldest entry is dropped."""
 
 LATE, NO_REQUEST, NO_TIMES, TOO_MANY = "late", "no_request", "no_times", "too_many"
 UNJOINED = (LATE, NO_REQUEST, NO_TIMES, TOO_MANY)
-"""Why a span gave no request its times."""
+"""Reasons why a span was not joined with a request."""
 
 _ENGINE_MEASURES = frozenset({Measure.QUEUE, Measure.PREFILL, Measure.DECODE})
 
 Forward = Callable[[bytes, int], None]
-"""Forwards an OTLP message of so many spans to the collector."""
+"""Forwards an OTLP message and its number of spans to the collector."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _WaitingRequest:
 
 @dataclass(slots=True)
 class _HeldSpans:
-    """Spans of an undecided request: several where it asked for several choices; the times are those of the first."""
+    """Spans of a request without a decision: one for each choice. The times are from the first span."""
 
     times: SpanTimes
     since: float
@@ -56,14 +56,14 @@ class _HeldSpans:
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    kept: bool  # whether the request's own span was
+    kept: bool  # the span of the request was kept
     lacks_times: bool
 
 
 class SpanJoin:
-    """Requests that wait for their span and spans that wait for their request, by the id of our span.
+    """Requests that wait for their span and spans that wait for their request, by id of the sidecar's span.
 
-    Times are monotonic. `forward` gets the spans of requests whose own span is kept; None: they are dropped.
+    Times are monotonic. `forward` receives the engine spans of requests whose own span is kept; None drops them.
     """
 
     def __init__(self, slos: SloFile, forward: Forward | None = None) -> None:
@@ -80,7 +80,7 @@ class SpanJoin:
         self._unjoined = dict.fromkeys(UNJOINED, 0)
 
     def add_request(self, record: Finished, now: float, on_ready: Callable[[], None]) -> None:
-        """A request has ended; `on_ready` is called when it has its times, or will not get them."""
+        """See `EngineTimes`."""
         spans = self._spans.get(record.span_id or "")
         if spans is not None:
             self._silent_since = inf
@@ -92,7 +92,7 @@ class SpanJoin:
             on_ready()
 
     def add_span(self, span: EngineSpan, now: float) -> None:
-        """The engine's span of a request has come."""
+        """The engine has sent the span of a request."""
         if not span.times.present:
             self._unjoined[NO_TIMES] += 1
         decision = self._decisions.get(span.parent)
@@ -110,7 +110,7 @@ class SpanJoin:
             request.on_ready()
 
     def record_decision(self, record: Finished, *, kept: bool) -> None:
-        """The request has been counted, and its own span kept or not; the engine's spans are treated alike."""
+        """The request has been counted; its engine spans are forwarded if its own span was kept."""
         if record.span_id is None:
             return
         self._decisions[record.span_id] = _Decision(kept, _lacks_times(record))
@@ -121,7 +121,7 @@ class SpanJoin:
             self._forward(spans.messages)
 
     def check_timeouts(self, now: float, *, draining: bool = False) -> None:
-        """End the waits of requests and spans that have lasted long enough."""
+        """End the waits of requests and spans that have timed out."""
         self._release_requests_since(now - (DRAIN_JOIN_TIMEOUT if draining else JOIN_TIMEOUT))
         for parent in _keys_since(self._spans, now - JOIN_TIMEOUT):
             self._release_spans(parent, NO_REQUEST)
@@ -138,14 +138,14 @@ class SpanJoin:
             self._requests.pop(span_id).on_ready()
 
     def _add_times(self, record: Finished, times: SpanTimes) -> None:
-        """Add the times of the span, and the verdicts that need them."""
+        """Add the times of the span, and the verdicts of SLOs on them."""
         record.queue = times.queue if record.queue is None else record.queue
         record.prefill = times.prefill if record.prefill is None else record.prefill
         record.decode = times.decode if record.decode is None else record.decode
         if record.outcome is not Outcome.OK or record.unmetered is not None:
             return
         open_slos = [slo for slo in self._slos.get(record.request_class, ()) if slo.name not in record.slo]
-        judge = Judge(charges(open_slos, stream=record.stream, several=True), zero=0.0, first_token_timeout=inf)
+        judge = Judge(applicable_slos(open_slos, stream=record.stream, several=True), zero=0.0, first_token_timeout=inf)
         ending = Ending(0.0, Outcome.OK, queue=record.queue, prefill=record.prefill, decode=record.decode)
         record.slo |= dict(judge.ended(ending))
         record.goodput = goodput(record.slo.values())
@@ -160,7 +160,7 @@ class SpanJoin:
 
     def _release_spans(self, parent: str, reason: str) -> None:
         spans = self._pop_spans(parent)
-        if spans is not None:  # of a request that this sidecar did not relay
+        if spans is not None:  # not relayed by this sidecar
             self._unjoined[reason] += len(spans.messages)
             self._forward(spans.messages)
 
@@ -177,7 +177,7 @@ class SpanJoin:
 
 
 def _lacks_times(record: Finished) -> bool:
-    """Whether the engine makes a span that can help: it makes none for a request that did not finish."""
+    """Whether a span can add times: the engine sends none for a request that did not finish."""
     return (
         record.queue is None
         and record.span_id is not None
@@ -187,7 +187,7 @@ def _lacks_times(record: Finished) -> bool:
 
 
 def _keys_since(entries: "dict[str, _WaitingRequest] | dict[str, _HeldSpans]", until: float) -> list[str]:
-    """The keys of entries since `until` or before; entries are in the order of their times."""
+    """The keys of entries with `since` up to `until`; entries are ordered by time."""
     keys = []
     for key, entry in entries.items():
         if entry.since > until:

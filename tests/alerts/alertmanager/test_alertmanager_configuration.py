@@ -196,8 +196,8 @@ PAGERDUTY_KEY = (
             [*WEBHOOKS, "--group-wait", "5", "--repeat-pages", "0s", "--keep-apart", "a-b", "--heartbeat", "ping"],
             [
                 "--heartbeat: 'ping' is not a webhook URL; write http://HOST/PATH, or @FILE if the URL is a secret",
-                "--group-wait: '5' is no duration; write a number with a unit, such as 30s or 5m",
-                "--repeat-pages: '0s' is no duration; write a number with a unit, such as 30s or 5m",
+                "--group-wait: '5' is not a valid duration; write a number with a unit, such as 30s or 5m",
+                "--repeat-pages: '0s' is not a valid duration; write a number with a unit, such as 30s or 5m",
                 "--keep-apart: 'a-b' is not a label name; use letters, digits and _",
             ],
             id="times and labels",

@@ -33,7 +33,9 @@ def test_flags_override_the_preset() -> None:
 @pytest.mark.parametrize(
     "flags, message",
     [
-        pytest.param("--listen x", "--listen: 'x' is no address; write HOST:PORT, such as 127.0.0.1:8000", id="listen"),
+        pytest.param(
+            "--listen x", "--listen: 'x' is not a valid address; write HOST:PORT, such as 127.0.0.1:8000", id="listen"
+        ),
         pytest.param(
             "--preset h100",
             "--preset: unknown preset 'h100'; known: rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, t4-qwen2.5-0.5b, toy",

@@ -76,12 +76,12 @@ def test_a_browser_that_does_not_start_is_one_message(
         ),
         pytest.param(
             ["--serve", "3001"],
-            "--serve: '3001' is no address; write HOST:PORT, such as 127.0.0.1:3001",
+            "--serve: '3001' is not a valid address; write HOST:PORT, such as 127.0.0.1:3001",
             id="no address",
         ),
         pytest.param(
             ["--refresh", "soon"],
-            "--refresh: 'soon' is no duration; write a number with a unit, such as 15m",
+            "--refresh: 'soon' is not a valid duration; write a number with a unit, such as 15m",
             id="no duration",
         ),
     ],

@@ -188,12 +188,12 @@ def test_the_same_log_gives_the_same_bytes(tmp_path: Path, capsys: pytest.Captur
         ),
         pytest.param(
             ("--around", "1800000000", "--window", "soon"),
-            "--window: 'soon' is no duration; write a number with a unit, such as 10m",
+            "--window: 'soon' is not a valid duration; write a number with a unit, such as 10m",
             id="no window",
         ),
         pytest.param(
             ("--around", "1800000000", "--settle=-1s"),
-            "--settle: '-1s' is no duration; write a number with a unit, such as 10m",
+            "--settle: '-1s' is not a valid duration; write a number with a unit, such as 10m",
             id="a negative settling time",
         ),
         pytest.param(

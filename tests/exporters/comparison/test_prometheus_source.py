@@ -161,7 +161,7 @@ NO_SAMPLES = b'{"status":"success","data":{"resultType":"matrix","result":[]}}'
         pytest.param(
             200,
             b"<html>",
-            "--prometheus: a query of {url} failed: the answer is not that of a Prometheus",
+            "--prometheus: a query of {url} failed: the response is not from Prometheus",
             id="a web page",
         ),
         pytest.param(

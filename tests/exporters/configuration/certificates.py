@@ -1,4 +1,4 @@
-"""Certificates for tests, made with the openssl program: an authority, and what it signs."""
+"""Certificates for tests, generated with the openssl program."""
 
 import shutil
 import ssl
@@ -11,12 +11,12 @@ import pytest
 from exporters.configuration.tls import Certificate
 from tests.support.waiting import HANG
 
-needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl program to make certificates")
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="the openssl program is missing")
 
 
 @dataclass(frozen=True)
 class Authority:
-    """Signs for 127.0.0.1; each certificate has a name, its files are in `folder`."""
+    """A certificate authority; the files of all certificates are in `folder`."""
 
     folder: Path
 
@@ -32,7 +32,7 @@ class Authority:
         return files
 
     def client(self) -> ssl.SSLContext:
-        """What a client that trusts this authority connects with."""
+        """The TLS context of a client that trusts this authority."""
         return ssl.create_default_context(cafile=self.ca)
 
     def _files(self, name: str) -> Certificate:

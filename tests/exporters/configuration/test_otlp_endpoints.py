@@ -1,4 +1,4 @@
-"""`--otlp` and its headers, as written by a person."""
+"""The flags about OTLP: URLs, headers and versions, valid and invalid."""
 
 import socket
 
@@ -14,7 +14,7 @@ from tests.support.ports import free_port
 @pytest.mark.parametrize(
     "text,url",
     [
-        pytest.param("http://c", "http://c:4318/v1/traces", id="HTTP, port and path of its own"),
+        pytest.param("http://c", "http://c:4318/v1/traces", id="HTTP, default port and path"),
         pytest.param("http://c:80/", "http://c:80/v1/traces", id="HTTP, empty path"),
         pytest.param("https://c:443/otlp/v1/traces", "https://c:443/otlp/v1/traces", id="HTTP with TLS and a path"),
         pytest.param("grpc://c", "grpc://c:4317", id="gRPC"),
@@ -22,93 +22,84 @@ from tests.support.ports import free_port
         pytest.param("grpc://[::1]:4317", "grpc://[::1]:4317", id="IPv6"),
     ],
 )
-def test_an_address_is_completed(text: str, url: str) -> None:
+def test_a_collector_url_is_completed_with_port_and_path(text: str, url: str) -> None:
     assert otlp_endpoints.url(text) == url
 
 
-NO_ADDRESS = "is no address; write http://127.0.0.1:4318 or grpc://127.0.0.1:4317"
+INVALID = "is not a valid URL"
+COLLECTORS = "write http://127.0.0.1:4318 or grpc://127.0.0.1:4317"
+RECEIVERS = "write grpc://127.0.0.1:4317 or http://127.0.0.1:4318"
 
 
 @pytest.mark.parametrize(
     "text,message",
     [
-        pytest.param("localhost:4317", f"--otlp: 'localhost:4317' {NO_ADDRESS}", id="no scheme"),
-        pytest.param("tcp://c:4317", f"--otlp: 'tcp://c:4317' {NO_ADDRESS}", id="another scheme"),
-        pytest.param("grpc://", f"--otlp: 'grpc://' {NO_ADDRESS}", id="no host"),
-        pytest.param("http://c?a=b", f"--otlp: 'http://c?a=b' {NO_ADDRESS}", id="a query"),
+        pytest.param("localhost:4317", f"'localhost:4317' {INVALID}; {COLLECTORS}", id="no scheme"),
+        pytest.param("tcp://c:4317", f"'tcp://c:4317' {INVALID}; {COLLECTORS}", id="unknown scheme"),
+        pytest.param("grpc://", f"'grpc://' {INVALID}; {COLLECTORS}", id="no host"),
+        pytest.param("http://c?a=b", f"'http://c?a=b' {INVALID}; {COLLECTORS}", id="a query"),
         pytest.param(
             "http://c:port",
-            "--otlp: 'http://c:port' is no address: Port could not be cast to integer value as 'port'; "
-            "write http://127.0.0.1:4318 or grpc://127.0.0.1:4317",
-            id="no port",
+            f"'http://c:port' {INVALID}: Port could not be cast to integer value as 'port'; {COLLECTORS}",
+            id="an invalid port",
         ),
         pytest.param(
             "grpc://c:4317/v1/traces",
-            "--otlp: 'grpc://c:4317/v1/traces' has a path, which gRPC does not take; leave out '/v1/traces'",
+            "'grpc://c:4317/v1/traces' has a path, but gRPC takes none; remove '/v1/traces'",
             id="gRPC with a path",
         ),
-        pytest.param(
-            "http://user:secret@c",
-            "--otlp: an address takes no user and password; use --otlp-header 'authorization=Basic ...'",
-            id="credentials",
+        *(
+            pytest.param(
+                f"{scheme}://user:secret@{host}",
+                "the URL contains credentials; use --otlp-header 'authorization=Basic ...' instead",
+                id=f"credentials in {scheme}://{host}",
+            )
+            for scheme, host in (("http", "c"), ("tcp", "c"), ("http", "c:port"))
         ),
     ],
 )
-def test_a_wrong_address_is_refused_with_a_right_one(text: str, message: str) -> None:
+def test_an_invalid_collector_url_is_rejected_with_an_example(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         otlp_endpoints.url(text)
-    assert str(caught.value) == message
+    assert str(caught.value) == f"--otlp: {message}"
 
 
 @pytest.mark.parametrize(
     "text,receiver",
     [
         pytest.param("grpc://127.0.0.1:4400", Receiver(True, "127.0.0.1", 4400), id="gRPC"),
-        pytest.param("grpc://0.0.0.0", Receiver(True, "0.0.0.0", 4317), id="gRPC, its own port"),
-        pytest.param("http://127.0.0.1/", Receiver(False, "127.0.0.1", 4318), id="HTTP, its own port"),
-        pytest.param("http://[::1]:80/v1/traces", Receiver(False, "::1", 80), id="as the engine has it, IPv6"),
+        pytest.param("grpc://0.0.0.0", Receiver(True, "0.0.0.0", 4317), id="gRPC, default port"),
+        pytest.param("http://127.0.0.1/", Receiver(False, "127.0.0.1", 4318), id="HTTP, default port"),
+        pytest.param("http://[::1]:80/v1/traces", Receiver(False, "::1", 80), id="HTTP with a path, IPv6"),
     ],
 )
-def test_a_receiver_is_where_the_engine_is_told_to_send(text: str, receiver: Receiver) -> None:
+def test_a_receiver_url_has_default_ports(text: str, receiver: Receiver) -> None:
     assert otlp_endpoints.receiver(text) == receiver
 
 
-def test_an_address_to_listen_on_is_written_as_people_do() -> None:
+def test_a_receiver_address_is_formatted_with_brackets_for_ipv6() -> None:
     assert [Receiver(True, host, 1).address for host in ("::1", "h")] == ["[::1]:1", "h:1"]
-
-
-NOWHERE = "is no address to listen on; write grpc://127.0.0.1:4317 or http://127.0.0.1:4318"
 
 
 @pytest.mark.parametrize(
     "text,message",
     [
-        pytest.param("127.0.0.1:4317", f"--engine-spans: '127.0.0.1:4317' {NOWHERE}", id="no scheme"),
-        pytest.param("grpc://", f"--engine-spans: 'grpc://' {NOWHERE}", id="no host"),
-        pytest.param("http://h/traces", f"--engine-spans: 'http://h/traces' {NOWHERE}", id="another path"),
-        pytest.param("grpc://h/v1/traces", f"--engine-spans: 'grpc://h/v1/traces' {NOWHERE}", id="gRPC with a path"),
-        pytest.param("http://a:b@h", f"--engine-spans: 'http://a:b@h' {NOWHERE}", id="credentials"),
-        pytest.param(
-            "grpcs://h",
-            "--engine-spans: 'grpcs://h' asks for TLS, which is not offered; "
-            "write grpc://127.0.0.1:4317 or http://127.0.0.1:4318",
-            id="TLS",
-        ),
-        pytest.param(
-            "http://h:99999",
-            "--engine-spans: 'http://h:99999' is no address: Port out of range 0-65535; "
-            "write grpc://127.0.0.1:4317 or http://127.0.0.1:4318",
-            id="no port",
-        ),
+        pytest.param("127.0.0.1:4317", f"'127.0.0.1:4317' {INVALID}", id="no scheme"),
+        pytest.param("grpc://", f"'grpc://' {INVALID}", id="no host"),
+        pytest.param("http://h:99999", f"'http://h:99999' {INVALID}: Port out of range 0-65535", id="an invalid port"),
+        pytest.param("http://h/traces", "cannot listen on 'http://h/traces'", id="another path"),
+        pytest.param("grpc://h/v1/traces", "cannot listen on 'grpc://h/v1/traces'", id="gRPC with a path"),
+        pytest.param("http://a:b@h", "cannot listen on 'http://a:b@h'", id="credentials"),
+        pytest.param("grpcs://h", "'grpcs://h' requires TLS, which is not supported", id="TLS"),
     ],
 )
-def test_what_cannot_be_listened_on_is_refused_with_what_can(text: str, message: str) -> None:
+def test_an_invalid_receiver_url_is_rejected_with_an_example(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         otlp_endpoints.receiver(text)
-    assert str(caught.value) == message
+    assert str(caught.value) == f"--engine-spans: {message}; {RECEIVERS}"
 
 
-def test_a_receiver_that_is_taken_is_said_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_receiver_port_in_use_is_reported_before_the_start(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -127,7 +118,7 @@ def test_two_receivers_need_two_ports(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == f"vllm-slo: --engine-spans: cannot listen on {where}: address already in use\n"
 
 
-def test_headers_of_flags_win_over_those_of_the_environment_and_keep_their_equals_signs() -> None:
+def test_header_flags_override_the_environment_and_values_may_contain_equals_signs() -> None:
     pairs = ["Authorization=Basic YTpi==", "x-a = b "]
     assert otlp_endpoints.headers(pairs, {"authorization": "old", "x-c": "d"}) == {
         "authorization": "Basic YTpi==",
@@ -137,37 +128,37 @@ def test_headers_of_flags_win_over_those_of_the_environment_and_keep_their_equal
 
 
 @pytest.mark.parametrize("text", ["token", "=b", "a b=c", "a=b\r\nc: d", "a=ü"])
-def test_what_is_no_header_is_refused_without_showing_it(text: str) -> None:
+def test_an_invalid_header_is_rejected_without_its_value(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         otlp_endpoints.headers(["a=b", text], {})
     assert str(caught.value) == (
-        "--otlp-header: number 2 is no header (its value is not shown here); "
+        "--otlp-header: header number 2 is invalid (its value is not shown); "
         "write NAME=VALUE in printable ASCII, such as authorization='Bearer ...'"
     )
 
 
-def test_a_token_is_in_no_representation() -> None:
+def test_the_repr_contains_no_token() -> None:
     assert "secret" not in repr(Collector(url="grpc://c:4317", headers={"authorization": "Bearer secret"}))
 
 
 @pytest.mark.parametrize(
     "flags,message",
     [
-        pytest.param(["--otlp", "c:1"], f"vllm-slo: --otlp: 'c:1' {NO_ADDRESS}\n", id="wrong address"),
+        pytest.param(["--otlp", "c:1"], f"--otlp: 'c:1' {INVALID}; {COLLECTORS}", id="invalid URL"),
         pytest.param(
             ["--otlp-header", "a=b"],
-            "vllm-slo: --otlp-header: there is no collector to send it to; add --otlp URL\n",
-            id="headers for nobody",
+            "--otlp-header: needs a collector; add --otlp URL",
+            id="headers without a collector",
         ),
         pytest.param(
             ["--otlp", "grpc://c", "--otlp-semconv", "1.0"],
-            "vllm-slo: --otlp-semconv: '1.0' is no version known here; use 1.36 or 1.44\n",
-            id="a version not known",
+            "--otlp-semconv: '1.0' is not a supported version; use 1.36 or 1.44",
+            id="an unknown version",
         ),
     ],
 )
-def test_the_command_says_what_is_wrong_and_exits_with_2(
+def test_the_command_reports_the_mistake_and_exits_with_2(
     flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sidecar", "--upstream", "http://127.0.0.1:1", *flags]) == 2
-    assert capsys.readouterr().err == message
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"

@@ -1,4 +1,4 @@
-"""The page is byte for byte the one that prometheus_client writes, although accumulators write most of it."""
+"""The exposition is identical to the one of prometheus_client, although accumulators format most of it."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from prometheus_client.exposition import choose_encoder
 
 from exporters import signals
 from exporters.exposition.accumulators import Accumulator, Counter, ExemplarTrace, Families, Histogram, gauge
-from exporters.sidecar.http_api.http_server import page
+from exporters.sidecar.http_api.http_server import exposition
 from tests.support.openmetrics import whole
 
 TEXT, OPENMETRICS = "text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0"
@@ -24,7 +24,7 @@ OTHER_TRACE = "7" * 32
 
 @pytest.mark.parametrize("accept", [TEXT, OPENMETRICS])
 @given(observations_by_scrape)
-def test_every_page_is_as_prometheus_client_writes_it(accept: str, scrapes: list[list[Observation]]) -> None:
+def test_the_exposition_is_that_of_prometheus_client(accept: str, scrapes: list[list[Observation]]) -> None:
     counter, histogram = Counter(signals.PROMPT_REPEATS), Histogram(signals.TTFT, (0.5, 1, 1e6, 1e7))
     for observations in scrapes:
         for each, amount, trace in observations:
@@ -32,17 +32,17 @@ def test_every_page_is_as_prometheus_client_writes_it(accept: str, scrapes: list
             histogram.observe(each, amount, trace)
         families: list[Metric | Accumulator] = [counter, gauge(signals.SIDECAR_BUILD, [(("1.0",), 1.0)]), histogram]
         encode, content_type = choose_encoder(accept)
-        assert page(families, accept) == (encode(Families(*whole(families))), content_type)
+        assert exposition(families, accept) == (encode(Families(*whole(families))), content_type)
 
 
-def test_a_bucket_shows_the_trace_that_ended_last_in_any_order_of_observation() -> None:
+def test_a_bucket_has_the_exemplar_that_ended_last_in_any_order_of_observation() -> None:
     histogram = Histogram(signals.TTFT, (1,))
     for at, trace_id, value in [(20.5, TRACE, 0.25), (10.0, OTHER_TRACE, 0.5), (10.0, OTHER_TRACE, 3.0)]:
         histogram.observe(("m", "c"), value, (at, trace_id))
     histogram.observe(("m", "c"), 0.75)
-    lines = page([histogram], OPENMETRICS)[0].decode().splitlines()
+    lines = exposition([histogram], OPENMETRICS)[0].decode().splitlines()
     assert [line.partition(" ")[2] for line in lines if "_bucket" in line] == [
         f'3.0 # {{trace_id="{TRACE}"}} 0.25 20.5',
         f'4.0 # {{trace_id="{OTHER_TRACE}"}} 3.0 10.0',
     ]
-    assert b"trace_id" not in page([histogram], TEXT)[0]
+    assert b"trace_id" not in exposition([histogram], TEXT)[0]

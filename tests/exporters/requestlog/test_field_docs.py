@@ -12,7 +12,7 @@ def test_the_committed_schema_is_generated_from_the_fields() -> None:
     assert SCHEMA.read_text(encoding="utf-8") == json_schema()
 
 
-def test_every_field_has_a_meaning() -> None:
+def test_every_field_has_a_description() -> None:
     fields = json.loads(json_schema())["$defs"]["LogEntry"]["properties"]
     assert list(fields) == [field.encode_name for field in msgspec.structs.fields(LogEntry)]
     assert [name for name, field in fields.items() if not field.get("description")] == []

@@ -1,4 +1,4 @@
-"""All that the exporter exposes, against what `exporters.signals` declares, in both formats."""
+"""The exposition of the exporter has the series that `exporters.signals` declares, in both formats."""
 
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -35,9 +35,9 @@ NOT_HERE = {
     signals.SIDECAR_UNJOINED_SPANS.name: "only with --engine-spans",
     signals.SIDECAR_REFUSED_MESSAGES.name: "only with --engine-spans",
     signals.SIDECAR_CERTIFICATE_EXPIRY.name: "only with --tls-cert",
-    **dict.fromkeys((signal.name for signal in signals.LOAD_SIGNALS), "of the load generator"),
+    **dict.fromkeys((signal.name for signal in signals.LOAD_SIGNALS), "exposed by the load generator"),
 }
-"""Signals that an exporter without traces and TLS does not expose, with the reason."""
+"""Signals that an exporter without tracing and TLS does not expose, with the reason."""
 
 SLOS = Path(__file__).parents[3] / "alerts" / "slos.yaml"
 
@@ -112,7 +112,7 @@ async def fetch(url: str, accept: str | None = None) -> tuple[str, str]:
 
 
 def shapes(families: list[Metric]) -> dict[str, tuple[str, str, frozenset[str]]]:
-    """Type, help and labels by the name that the signals know a family by."""
+    """Type, help and labels of families by signal name."""
     shapes = {}
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -129,53 +129,34 @@ def declared(signal: Signal) -> tuple[str, str, frozenset[str]]:
 EXPECTED = {name: declared(signal) for name, signal in DECLARED.items() if name not in NOT_HERE}
 
 
-async def test_the_text_page_is_what_the_signals_declare(page: str) -> None:
+OPENMETRICS = "application/openmetrics-text"
+OF_PROMETHEUS = (
+    f"{OPENMETRICS};version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    f"{OPENMETRICS};version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.3"
+)
+
+
+async def test_the_text_exposition_has_the_declared_families(page: str) -> None:
     kind, text = await fetch(f"{page}/metrics")
     assert kind.startswith("text/plain; version=")
     assert shapes(list(parse_text(text))) == EXPECTED
 
 
-async def test_the_openmetrics_page_is_what_the_signals_declare(page: str) -> None:
-    kind, text = await fetch(f"{page}/metrics", "application/openmetrics-text; version=1.0.0")
-    assert kind.startswith("application/openmetrics-text; version=1.0.0")
+@pytest.mark.parametrize("accept", [f"{OPENMETRICS}; version=1.0.0", OF_PROMETHEUS])
+async def test_the_openmetrics_exposition_has_the_declared_families(page: str, accept: str) -> None:
+    kind, text = await fetch(f"{page}/metrics", accept)
+    assert kind.startswith(f"{OPENMETRICS}; version=1.0.0")
     assert text.endswith("# EOF\n")
     assert shapes(parse_openmetrics(text)) == EXPECTED
 
 
-async def test_the_format_that_prometheus_asks_for_first_is_openmetrics(page: str) -> None:
-    accept = (
-        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
-        "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.3"
-    )
-    kind, text = await fetch(f"{page}/metrics", accept)
-    assert kind.startswith("application/openmetrics-text")
-    assert shapes(parse_openmetrics(text)) == EXPECTED
-
-
-async def test_both_formats_hold_the_same_numbers(page: str) -> None:
-    moving = {signals.OLDEST_WAIT.name, signals.ENGINE_SCRAPE_AGE.name, signals.SIDECAR_MEMORY.name}
-    moving.add(signals.SIDECAR_CPU.name.removesuffix("_total"))
-
-    def numbers(families: list[Metric]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-        values = {}
-        for family in families:
-            for sample in family.samples:
-                if family.name not in moving:
-                    values[sample.name, frozenset(sample.labels.items())] = sample.value
-        return values
-
-    text = list(parse_text((await fetch(f"{page}/metrics"))[1]))
-    openmetrics = parse_openmetrics((await fetch(f"{page}/metrics", "application/openmetrics-text"))[1])
-    assert numbers(text) == numbers(openmetrics)
-
-
-async def test_restarts_are_those_before_this_exporter_and_those_it_has_seen(page: str) -> None:
+async def test_restarts_include_those_before_the_start_of_this_exporter(page: str) -> None:
     _, text = await fetch(f"{page}/metrics")
     assert 'llm_sidecar_restarts_total{process="exporter"} 1.0\n' in text
     assert 'llm_sidecar_restarts_total{process="relay-0"} 3.0\n' in text
 
 
-async def test_every_process_says_what_it_costs(page: str) -> None:
+async def test_cpu_and_memory_of_all_processes_are_exposed(page: str) -> None:
     _, text = await fetch(f"{page}/metrics")
     assert 'llm_sidecar_cpu_seconds_total{process="relay-0"} 12.5\n' in text
     assert 'llm_sidecar_memory_bytes{process="relay-0"} 5.0331648e+07\n' in text
@@ -185,13 +166,13 @@ async def test_every_process_says_what_it_costs(page: str) -> None:
     assert own["llm_sidecar_memory_bytes"] > 10 * 1024**2
 
 
-async def test_the_index_names_the_pages(page: str) -> None:
+async def test_the_index_lists_the_endpoints(page: str) -> None:
     assert (await fetch(f"{page}/"))[1] == "vllm-slo sidecar\n/metrics\n/healthz\n/readyz\n"
     assert (await fetch(f"{page}/healthz"))[1] == "ok\n"
     assert (await fetch(f"{page}/readyz"))[1] == "ready\n"
 
 
-def test_before_anything_has_happened_only_what_is_bounded_is_there(exporter: Exporter) -> None:
+def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter) -> None:
     named = {sample.name for family in whole(exporter.collect()) for sample in family.samples}
     absent = {name for name, signal in DECLARED.items() if not {signal.name, signal.count} & named}
     of_engine = {name for name, signal in DECLARED.items() if Label.ENGINE in signal.labels}
@@ -203,7 +184,7 @@ def test_before_anything_has_happened_only_what_is_bounded_is_there(exporter: Ex
     }
 
 
-def test_an_exporter_is_ready_when_every_relay_is_connected_and_none_drains(exporter: Exporter) -> None:
+def test_an_exporter_is_ready_if_all_relays_are_connected_and_none_drains(exporter: Exporter) -> None:
     assert exporter.why_not_ready() == "0 of 1 relays are connected"
     exporter.record_receiver.hello(Hello("relay-0", "a"))
     assert exporter.why_not_ready() is None
@@ -213,11 +194,11 @@ def test_an_exporter_is_ready_when_every_relay_is_connected_and_none_drains(expo
     assert exporter.why_not_ready() == "0 of 1 relays are connected"
 
 
-def test_a_log_that_cannot_be_reopened_is_said_and_the_old_one_kept(
+def test_if_the_log_cannot_be_reopened_the_old_file_is_kept(
     exporter: Exporter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "folder").rename(tmp_path / "moved")
-    exporter.reopen_request_log()
+    exporter.reload()
     assert caplog.messages == [
         f"request log: [Errno 2] No such file or directory: '{tmp_path}/folder/log'; keeping the old file"
     ]

@@ -1,7 +1,5 @@
-"""`vllm-slo sidecar` from end to end: processes, signals and sockets, whatever is killed."""
+"""`vllm-slo sidecar` end to end: processes, signals and sockets."""
 
-import json
-import os
 import signal
 from pathlib import Path
 
@@ -18,14 +16,14 @@ SLOW_RESTARTS = f"{START}supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 1
 OK = "llm_requests_total{all,tiny,ok,false,other}"
 
 
-async def test_a_request_is_relayed_logged_and_counted_and_the_pages_say_so(tmp_path: Path) -> None:
+async def test_a_request_is_relayed_logged_and_counted(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
         assert await running.status("/healthz") == 200
         await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
         assert await running.ask("one") == 200
         await running.shows(OK, 1)
         await running.logs("one")
-        line = json.loads(running.log.read_text())
+        (line,) = running.lines()
         assert (line["outcome"], line["prompt_tokens"], line["slo"]) == ("ok", 3, {"availability": "good"})
         assert line["config_revision"] is not None
         accept = {"accept": "application/openmetrics-text; version=1.0.0"}
@@ -43,11 +41,11 @@ async def test_a_request_is_relayed_logged_and_counted_and_the_pages_say_so(tmp_
                 f"INFO supervisor: relaying 127.0.0.1:{running.port} -> {engine.url}, "
                 f"metrics on 127.0.0.1:{running.metrics_port}/metrics"
             ),
-            "INFO supervisor: stopping: /readyz fails, open requests may finish within 30 s",
+            "INFO supervisor: stopping: /readyz fails, open requests have 30 s to finish",
         ]
 
 
-async def test_without_an_engine_it_starts_says_502_and_recovers_by_itself(tmp_path: Path) -> None:
+async def test_without_an_engine_it_responds_with_502_until_the_engine_is_up(tmp_path: Path) -> None:
     engine = Engine(port=free_port())
     up = f"llm_engine_up{{127.0.0.1:{engine.port}}}"
     async with sidecar(tmp_path, engine.url) as running:
@@ -68,107 +66,85 @@ async def test_without_an_engine_it_starts_says_502_and_recovers_by_itself(tmp_p
             await running.shows(OK, 1)
 
 
-async def test_a_relay_that_is_killed_is_started_again_and_counted(tmp_path: Path) -> None:
+async def test_a_killed_relay_is_restarted_and_counted(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        relay = running.relay
-        assert relay is not None
-        os.kill(relay, signal.SIGKILL)
+        relay = running.signal_relay(signal.SIGKILL)
         await running.shows("llm_sidecar_restarts_total{relay-0}", 1)
         assert running.relay not in {None, relay}
         await until(running.ready)
         assert await running.ask("after") == 200
         await running.logs("after")
-        assert "WARNING supervisor: relay-0 ended by signal 9; starting it again" in running.log_lines()
+        assert "WARNING supervisor: relay-0 exited by signal 9; restarting it" in running.log_lines()
 
 
-async def test_sigterm_lets_an_open_stream_finish_and_keeps_new_traffic_away(tmp_path: Path) -> None:
+async def test_sigterm_lets_an_open_stream_finish_and_rejects_new_connections(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        body = {"model": "tiny", "messages": [], "stream": True}
-        headers = {"x-request-id": "open"}
-        async with running.session.post(f"{running.url}/v1/chat/completions", json=body, headers=headers) as stream:
-            assert b'"a"' in await stream.content.readuntil(b"\n\n")
+        async with running.open_stream("open") as stream:
             running.process.send_signal(signal.SIGTERM)
             await until(running.refuses_connections)
             assert await running.status("/readyz") == 503
             assert running.process.returncode is None
             engine.may_finish.set()
-            rest = await stream.content.read()
+            rest = await stream.read()
             assert rest.endswith(b"data: [DONE]\n\n")
             assert b'"usage"' not in rest
         assert await running.ended() == 0
-        line = json.loads(running.log.read_text())
+        (line,) = running.lines()
         assert (line["request_id"], line["outcome"], line["completion_tokens"]) == ("open", "ok", 2)
 
 
-async def test_a_stream_that_outlives_the_drain_is_ended_with_its_record(tmp_path: Path) -> None:
+async def test_a_stream_that_is_open_after_the_drain_is_ended_and_logged(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--drain", "100ms") as running:
-        body = {"model": "tiny", "messages": [], "stream": True}
-        async with running.session.post(f"{running.url}/v1/chat/completions", json=body) as stream:
-            await stream.content.readuntil(b"\n\n")
+        async with running.open_stream("open") as stream:
             assert await running.stop() == 0
             with pytest.raises(aiohttp.ClientPayloadError):
-                await stream.content.read()
-        assert json.loads(running.log.read_text())["outcome"] == "upstream_error"
+                await stream.read()
+        assert [line["outcome"] for line in running.lines()] == ["upstream_error"]
 
 
-async def test_a_killed_supervisor_leaves_no_child_behind_and_a_complete_log(tmp_path: Path) -> None:
+async def test_after_a_killed_supervisor_the_children_exit_and_the_log_is_complete(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
         assert await running.ask("one") == 200
-        pids = [pid for pid in (running.exporter, running.relay) if pid is not None]
-        assert len(pids) == 2
+        pids = [running.signal_exporter(0), running.signal_relay(0)]
         running.process.kill()
-        await until(lambda: _all_gone(pids))
+        await until(lambda: not any(map(alive, pids)))
         assert await running.logged() == ["one"]
 
 
-async def test_sigterm_to_every_process_at_once_still_lets_an_open_stream_finish_and_logs_it(tmp_path: Path) -> None:
-    """What systemd does to a service."""
+async def test_sigterm_to_all_processes_lets_an_open_stream_finish_and_logs_it(tmp_path: Path) -> None:
+    """As systemd stops a service."""
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        body = {"model": "tiny", "messages": [], "stream": True}
-        headers = {"x-request-id": "open"}
-        pids = [pid for pid in (running.exporter, running.relay) if pid is not None]
-        assert len(pids) == 2
-        async with running.session.post(f"{running.url}/v1/chat/completions", json=body, headers=headers) as stream:
-            await stream.content.readuntil(b"\n\n")
-            for pid in (running.process.pid, *pids):
-                os.kill(pid, signal.SIGTERM)
+        async with running.open_stream("open") as stream:
+            running.process.send_signal(signal.SIGTERM)
+            running.signal_exporter(signal.SIGTERM)
+            running.signal_relay(signal.SIGTERM)
             await until(running.refuses_connections)
             engine.may_finish.set()
-            assert (await stream.content.read()).endswith(b"data: [DONE]\n\n")
+            assert (await stream.read()).endswith(b"data: [DONE]\n\n")
         assert await running.ended() == 0
         assert await running.logged() == ["open"]
 
 
-async def _all_gone(pids: list[int]) -> bool:
-    return not any(alive(pid) for pid in pids)
-
-
-async def test_sigterm_while_a_child_waits_for_its_restart_ends_at_once(tmp_path: Path) -> None:
+async def test_sigterm_during_the_restart_pause_ends_immediately(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=SLOW_RESTARTS) as running:
-        relay = running.relay
-        assert relay is not None
-        os.kill(relay, signal.SIGKILL)
-        await running.logs_line("WARNING supervisor: relay-0 ended by signal 9; starting it again")
+        running.signal_relay(signal.SIGKILL)
+        await running.logs_line("WARNING supervisor: relay-0 exited by signal 9; restarting it")
         running.process.send_signal(signal.SIGTERM)
         assert await running.ended() == 0
 
 
-async def test_sighup_follows_a_rotation_of_the_log(tmp_path: Path) -> None:
+async def test_sighup_reopens_the_log_after_a_rotation(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
         assert await running.ask("old") == 200
         await running.logs("old")
         running.log.rename(tmp_path / "requests.jsonl.1")
         running.process.send_signal(signal.SIGHUP)
-
-        async def reopened() -> bool:
-            return running.log.exists()
-
-        await until(reopened)
+        await until(running.log.exists)
         assert await running.ask("new") == 200
         await running.logs("new")
 
 
-async def test_sighup_without_a_log_disturbs_nobody(tmp_path: Path) -> None:
+async def test_sighup_without_a_log_has_no_effect(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, with_log=False) as running:
         await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
         before = running.exporter

@@ -1,10 +1,8 @@
-"""Declared config changes: the admin pages, the command that calls them, and what both refuse."""
+"""Declared config changes: the admin endpoints, and the command that calls them."""
 
 import asyncio
 import json
-import os
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,11 +13,11 @@ from aiohttp import web
 
 from compose.cli import main
 from tests.support.fake_engine import CACHING_ON, Engine, serving, with_start_time
-from tests.support.sidecar_process import ROOT, Running, environment, sidecar
+from tests.support.sidecar_process import Running, run_command, sidecar
 from tests.support.waiting import until
 
 TOKEN = "t0ken-of-the-admin"  # noqa: S105 - of a test
-REFUSED = "vllm-slo: this page needs 'Authorization: Bearer ...' with the token of --admin-token-file\n"
+REFUSED = "vllm-slo: this endpoint needs 'Authorization: Bearer ...' with the token of --admin-token-file\n"
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
 
 
@@ -41,36 +39,18 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-async def fetch(
-    running: Running, method: str, page: str, headers: dict[str, str], body: str | None = None
-) -> tuple[int, str]:
-    async with running.session.request(method, f"{running.pages}{page}", headers=headers, data=body) as response:
-        return response.status, await response.text()
-
-
 async def listed_changes(running: Running) -> dict[str, Any]:
-    status, text = await fetch(running, "GET", "/admin/flips", ADMIN)
+    status, text = await running.fetch("/admin/flips", headers=ADMIN)
     assert status == 200
     body: dict[str, Any] = json.loads(text)
     return body
 
 
-async def flip(running: Running, token: Path, *words: str) -> tuple[int, str, str]:
-    """`vllm-slo flip` as a person starts it: exit code, output, errors."""
-    code = "import sys; from compose.cli import main; sys.exit(main())"
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", code, "flip", "--admin", running.pages, "--token-file", str(token), *words),
-        cwd=ROOT,
-        env=environment(),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+async def flip(running: Running, token: Path, *words: str) -> tuple[int | None, str, str]:
+    return await run_command("--admin", running.pages, "--token-file", str(token), *words, subcommand="flip")
 
 
-async def test_a_declared_change_is_a_series_is_listed_and_outlives_the_sidecar(
+async def test_a_declared_change_is_exposed_listed_and_kept_across_restarts(
     tmp_path: Path, engine: Engine, token: Path
 ) -> None:
     words = ("--admin-token-file", str(token), "--state", str(tmp_path / "state.json"))
@@ -82,7 +62,7 @@ async def test_a_declared_change_is_a_series_is_listed_and_outlives_the_sidecar(
         done = await flip(
             running, token, "--set", "scheduling_policy=priority", "--set", "block_size=64", "--note", "for the night"
         )
-        says = f"{name}: block_size=64: the engine shows another value; the change counts when it shows this one\n"
+        says = f"{name}: block_size=64: pending; the engine still reports another value\n"
         assert done == (0, f"{name}: scheduling_policy=priority: changed\n{says}", "")
         samples = await running.samples()
         at = samples[f"llm_engine_config_change_timestamp_seconds{{{name},priority,unknown,scheduling_policy}}"]
@@ -112,7 +92,7 @@ async def test_a_declared_change_is_a_series_is_listed_and_outlives_the_sidecar(
         assert by_setting["scheduling_policy"]["at"] == at
 
 
-async def test_the_fingerprint_of_answers_shows_a_change_that_nothing_else_does(
+async def test_a_changed_fingerprint_of_responses_is_a_config_change(
     tmp_path: Path, engine: Engine, token: Path
 ) -> None:
     name = f"127.0.0.1:{engine.port}"
@@ -127,7 +107,7 @@ async def test_the_fingerprint_of_answers_shows_a_change_that_nothing_else_does(
         change = f"llm_engine_config_change_timestamp_seconds{{{name},vllm-f-2,vllm-f-1,system_fingerprint}}"
         await running.shows(change, started)
         await running.logs("before", "after")
-        revisions = [json.loads(line)["config_revision"] for line in running.log.read_text().splitlines()]
+        revisions = [line["config_revision"] for line in running.lines()]
         assert revisions[0] != revisions[1] == (await listed_changes(running))["engines"][name]["revision"]
         done = await flip(running, token, "--engine", name, "--set", "max_num_seqs=8")
         assert done == (0, f"{name}: max_num_seqs=8: changed\n", "")
@@ -135,7 +115,7 @@ async def test_the_fingerprint_of_answers_shows_a_change_that_nothing_else_does(
         assert changes == [f"llm_engine_config_change_timestamp_seconds{{{name},8,unknown,max_num_seqs}}"]
 
 
-async def test_the_admin_token_alone_opens_the_admin_pages_and_nothing_else(
+async def test_the_admin_token_is_valid_for_the_admin_endpoints_only(
     tmp_path: Path, engine: Engine, token: Path
 ) -> None:
     credentials = tmp_path / "credentials"
@@ -146,44 +126,47 @@ async def test_the_admin_token_alone_opens_the_admin_pages_and_nothing_else(
     async with sidecar(tmp_path, engine.url, *words) as running:
         for headers in ({}, metrics, {"authorization": f"Basic {TOKEN}"}, {"authorization": f"Bearer {TOKEN}x"}):
             for method, page in (("GET", "/admin/flips"), ("POST", "/admin/flip"), ("GET", "/admin/nowhere")):
-                assert await fetch(running, method, page, headers) == (401, REFUSED)
-        assert (await fetch(running, "GET", "/admin/flips", ADMIN))[0] == 200
-        assert (await fetch(running, "GET", "/admin/flip", ADMIN))[0] == 405
-        assert (await fetch(running, "GET", "/admin/nowhere", ADMIN))[0] == 404
-        assert (await fetch(running, "GET", "/metrics", ADMIN))[0] == 401
-        assert (await fetch(running, "GET", "/metrics", metrics))[0] == 200
+                assert await running.fetch(page, method, headers) == (401, REFUSED)
+        assert (await running.fetch("/admin/flips", headers=ADMIN))[0] == 200
+        assert (await running.fetch("/admin/flip", headers=ADMIN))[0] == 405
+        assert (await running.fetch("/admin/nowhere", headers=ADMIN))[0] == 404
+        assert (await running.fetch("/metrics", headers=ADMIN))[0] == 401
+        assert (await running.fetch("/metrics", headers=metrics))[0] == 200
         write(token, "two words\n")
         running.process.send_signal(signal.SIGHUP)
         refusal = AT_ADMIN.replace("TOKEN", str(token))
-        await running.logs_line(f"ERROR exporter: {refusal}; nothing of this file is used")
-        assert (await fetch(running, "GET", "/admin/flips", ADMIN))[0] == 200
+        await running.logs_line(f"ERROR exporter: {refusal}; ignoring this file")
+        assert (await running.fetch("/admin/flips", headers=ADMIN))[0] == 200
         write(token, "renewed\n")
         running.process.send_signal(signal.SIGHUP)
 
         async def renewed() -> bool:
-            return (await fetch(running, "GET", "/admin/flips", {"authorization": "Bearer renewed"}))[0] == 200
+            return (await running.fetch("/admin/flips", headers={"authorization": "Bearer renewed"}))[0] == 200
 
         await until(renewed)
-        assert await fetch(running, "GET", "/admin/flips", ADMIN) == (401, REFUSED)
+        assert await running.fetch("/admin/flips", headers=ADMIN) == (401, REFUSED)
         assert TOKEN not in running.stderr.read_text()
 
 
-async def test_without_a_token_file_there_are_no_admin_pages(tmp_path: Path, engine: Engine, token: Path) -> None:
+async def test_without_a_token_file_there_are_no_admin_endpoints(tmp_path: Path, engine: Engine, token: Path) -> None:
     async with sidecar(tmp_path, engine.url) as running:
-        assert (await fetch(running, "GET", "/admin/flips", ADMIN))[0] == 404
+        assert (await running.fetch("/admin/flips", headers=ADMIN))[0] == 404
         assert await flip(running, token, "--set", "a=b") == (
             2,
             "",
-            f"vllm-slo: --admin: {running.pages} has no /admin/flip; start that sidecar with --admin-token-file FILE\n",
+            f"vllm-slo: --admin: {running.pages} has no /admin/flip; start the sidecar with --admin-token-file FILE\n",
         )
 
 
-NAMES = "write 1 to 100 letters, digits and _.:-, no digit first"
+EMPTY = "is empty; declare at least one setting, such as scheduling_policy=priority"
+ORIGIN = "write http://host:port or https://host:port"
+NAMES = "is not a valid name; write 1 to 100 letters, digits and _.:-, no digit first"
 VALUES = "a value is 1 to 200 printable characters"
+LONG_NOTE = "--note: has 1001 characters; the limit is 1000"
 SHAPE = '; write {"set": {"NAME": "VALUE"}, "note": "TEXT"}'
 
 
-async def test_a_wrong_declaration_is_refused_with_every_mistake_and_changes_nothing(
+async def test_an_invalid_declaration_is_rejected_with_all_mistakes_and_changes_nothing(
     tmp_path: Path, engine: Engine, token: Path
 ) -> None:
     name = f"127.0.0.1:{engine.port}"
@@ -197,13 +180,13 @@ async def test_a_wrong_declaration_is_refused_with_every_mistake_and_changes_not
                 {"set": {"9 lives": "x", "a": "", "b": "x" * 201, "c": "\n"}, "note": "n" * 1001, "engine": "e"}
             ),
             [
-                f"set: '9 lives' is no name; {NAMES}",
+                f"set: '9 lives' {NAMES}",
                 *(f"set: {setting}: {VALUES}" for setting in "abc"),
-                "note: 1001 characters; 1000 are kept",
-                f"engine: 'e' is none; there is {name}",
+                LONG_NOTE.removeprefix("--"),
+                f"engine: 'e' is not known; known: {name}",
             ],
         ),
-        ('{"set": {}}', ["set: nothing is declared; name at least one setting, such as scheduling_policy"]),
+        ('{"set": {}}', [f"set: {EMPTY}"]),
         (
             json.dumps({"set": {f"s{n}": "x" for n in range(101)}}),
             [f"set: {name} would have more than 100 declared settings"],
@@ -211,64 +194,51 @@ async def test_a_wrong_declaration_is_refused_with_every_mistake_and_changes_not
     ]
     async with sidecar(tmp_path, engine.url, "--admin-token-file", str(token)) as running:
         for body, found in bodies:
-            status, text = await fetch(running, "POST", "/admin/flip", ADMIN, body)
+            status, text = await running.fetch("/admin/flip", "POST", ADMIN, body)
             assert (status, json.loads(text)) == (400, {"errors": found})
-        status, text = await fetch(running, "POST", "/admin/flip", ADMIN, " " * 70_000)
-        assert (status, json.loads(text)) == (413, {"errors": ["the body has 70000 bytes; 65536 are read"]})
+        status, text = await running.fetch("/admin/flip", "POST", ADMIN, " " * 70_000)
+        assert (status, json.loads(text)) == (413, {"errors": ["the body has 70000 bytes; the limit is 65536"]})
         assert (await listed_changes(running))["flips"] == []
         assert await flip(running, token, "--set", "a=b", "--engine", "elsewhere:8000") == (
             2,
             "",
-            f"vllm-slo: --engine: 'elsewhere:8000' is none; there is {name}\n",
+            f"vllm-slo: --engine: 'elsewhere:8000' is not known; known: {name}\n",
         )
         other = tmp_path / "other"
         other.write_text("guess\n")
         assert await flip(running, other, "--set", "a=b") == (
             2,
             "",
-            "vllm-slo: --token-file: the sidecar has another token; use the file of its --admin-token-file\n",
+            "vllm-slo: --token-file: the sidecar rejected the token; use the file of its --admin-token-file\n",
         )
 
 
-AT_ADMIN = "--admin-token-file: TOKEN: a token is one word of printable ASCII; make one: openssl rand -hex 32"
+AT_ADMIN = "--admin-token-file: TOKEN: a token is one word of printable ASCII; generate one with: openssl rand -hex 32"
 
 
 @pytest.mark.parametrize(
     "words, message",
     [
-        pytest.param(
-            [], "--set: nothing is declared; name at least one setting, such as scheduling_policy", id="nothing"
-        ),
-        pytest.param(["--set", "policy"], "--set: 'policy' has no value; write NAME=VALUE", id="no value"),
-        pytest.param(
-            ["--set", "a=1", "--set", "a=2"],
-            "--set: a has two values, '1' and '2'; leave out one of them",
-            id="two values",
-        ),
-        pytest.param(
+        ([], f"--set: {EMPTY}"),
+        (["--set", "policy"], "--set: 'policy' has no value; write NAME=VALUE"),
+        (["--set", "a=1", "--set", "a=2"], "--set: a has two values, '1' and '2'; remove one of them"),
+        (
             ["--set", "9=x", "--set", "a=", "--note", "n" * 1001],
-            f"--set: '9' is no name; {NAMES}\n--set: a: {VALUES}\n--note: 1001 characters; 1000 are kept",
-            id="every mistake at once",
+            f"--set: '9' {NAMES}\n--set: a: {VALUES}\n{LONG_NOTE}",
         ),
-        pytest.param(
-            ["--set", "a=b", "--admin", "localhost:9464"],
-            "--admin: 'localhost:9464' is no address; write http://host:port or https://host:port",
-            id="no scheme",
-        ),
-        pytest.param(
+        (["--set", "a=b", "--admin", "h:9464"], f"--admin: 'h:9464' is not a valid URL; {ORIGIN}"),
+        (
             ["--set", "a=b", "--admin", "http://h:x"],
-            "--admin: 'http://h:x' is no address: Port could not be cast to integer value as 'x'; write "
-            "http://host:port",
-            id="no port",
+            f"--admin: 'http://h:x' is not a valid URL: Port could not be cast to integer value as 'x'; {ORIGIN}",
         ),
-        pytest.param(
+        (["--set", "a=b", "--admin", "http://h:1/x"], "--admin: 'http://h:1/x' has a path; remove '/x'"),
+        (
             ["--set", "a=b", "--admin", "http://127.0.0.1:1"],
-            "--admin: http://127.0.0.1:1: no answer: [Errno 111] Connection refused",
-            id="nobody there",
+            "--admin: http://127.0.0.1:1: request failed: [Errno 111] Connection refused",
         ),
     ],
 )
-def test_a_wrong_flip_is_refused_before_it_is_sent(
+def test_an_invalid_flip_is_rejected(
     token: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert main(["flip", "--token-file", str(token), *words]) == 2
@@ -278,8 +248,8 @@ def test_a_wrong_flip_is_refused_before_it_is_sent(
 @pytest.mark.parametrize(
     "content, message",
     [
-        pytest.param(None, "FLAG: TOKEN cannot be read: no such file or directory", id="no file"),
-        pytest.param(b"\xff", "FLAG: TOKEN is no text in UTF-8", id="no text"),
+        pytest.param(None, "FLAG: TOKEN cannot be read: no such file or directory", id="a missing file"),
+        pytest.param(b"\xff", "FLAG: TOKEN is not UTF-8 text", id="not UTF-8"),
         *(
             pytest.param(content, AT_ADMIN.replace("--admin-token-file", "FLAG"), id=name)
             for name, content in {
@@ -297,7 +267,7 @@ def test_a_wrong_flip_is_refused_before_it_is_sent(
         pytest.param(("flip", "--set", "a=b", "--token-file"), id="flip"),
     ],
 )
-def test_a_wrong_token_file_is_refused(
+def test_an_invalid_token_file_is_rejected(
     token: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], content: bytes | None, message: str
 ) -> None:
     if content is None:
@@ -308,34 +278,24 @@ def test_a_wrong_token_file_is_refused(
     assert capsys.readouterr().err == f"vllm-slo: {message.replace('FLAG', words[-1]).replace('TOKEN', str(token))}\n"
 
 
-async def test_a_token_file_that_everybody_can_read_is_warned_of(tmp_path: Path, engine: Engine, token: Path) -> None:
-    os.chmod(token, 0o644)  # noqa: PTH101 - a blocking call that is none
-    async with sidecar(tmp_path, engine.url, "--admin-token-file", str(token)) as running:
-        assert running.log_lines()[0] == (
-            f"WARNING supervisor: --admin-token-file: every user of this machine can read {token}; chmod o-r {token}"
-        )
-
-
 @pytest.mark.parametrize(
-    "answer, message",
+    "response, message",
     [
-        pytest.param(
-            web.Response(text="<html>it works"), "is no sidecar: it answered 200 with '<html>it works'", id="a page"
-        ),
+        pytest.param(web.Response(text="<html>it works"), "200 with '<html>it works'", id="a web server"),
         pytest.param(
             web.Response(status=302, headers={"location": "http://127.0.0.1:1/"}),
-            "is no sidecar: it answered 302 with ''",
-            id="sent on: the token stays here",
+            "302 with ''",
+            id="a redirect, which must not get the token",
         ),
-        pytest.param(web.Response(status=502, text="{}"), "is no sidecar: it answered 502 with '{}'", id="a gateway"),
-        pytest.param(web.Response(text="{}"), "is no sidecar: it answered 200 with '{}'", id="another program"),
+        pytest.param(web.Response(status=502, text="{}"), "502 with '{}'", id="a gateway"),
+        pytest.param(web.Response(text="{}"), "200 with '{}'", id="another program"),
     ],
 )
-async def test_what_is_no_sidecar_is_told_so(
-    token: Path, capsys: pytest.CaptureFixture[str], answer: web.Response, message: str
+async def test_a_server_that_is_not_a_sidecar_is_reported(
+    token: Path, capsys: pytest.CaptureFixture[str], response: web.Response, message: str
 ) -> None:
     async def page(_: web.Request) -> web.Response:
-        return answer
+        return response
 
     app = web.Application()
     app.add_routes([web.post("/admin/flip", page)])
@@ -346,4 +306,4 @@ async def test_what_is_no_sidecar_is_told_so(
     words = ["flip", "--token-file", str(token), "--set", "a=b", "--admin", url]
     assert await asyncio.to_thread(main, words) == 2
     await runner.cleanup()
-    assert capsys.readouterr().err == f"vllm-slo: --admin: {url} {message}\n"
+    assert capsys.readouterr().err == f"vllm-slo: --admin: {url} is not a sidecar: it responded {message}\n"

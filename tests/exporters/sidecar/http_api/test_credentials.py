@@ -1,8 +1,9 @@
-"""Who may see the metrics pages: the file, the header, and a sidecar that has one."""
+"""Authentication of the metrics port: the file, the header, and the sidecar process."""
 
 import base64
 import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def credentials(path: Path) -> Credentials:
         pytest.param(basic("jürgen:grün"), id="a password beyond ASCII"),
     ],
 )
-def test_a_credential_of_the_file_is_admitted(credentials: Credentials, authorization: str) -> None:
+def test_a_credential_in_the_file_is_accepted(credentials: Credentials, authorization: str) -> None:
     assert credentials.admit(authorization)
 
 
@@ -59,23 +60,23 @@ def test_a_credential_of_the_file_is_admitted(credentials: Credentials, authoriz
     "authorization",
     [
         pytest.param("", id="none"),
-        pytest.param("Bearer", id="a scheme alone"),
-        pytest.param("Bearer s3cret-toke", id="a token that is too short"),
-        pytest.param("Bearer s3cret-token2", id="a token that is too long"),
+        pytest.param("Bearer", id="no value"),
+        pytest.param("Bearer s3cret-toke", id="a shorter token"),
+        pytest.param("Bearer s3cret-token2", id="a longer token"),
         pytest.param("Bearer S3CRET-TOKEN", id="a token in another case"),
-        pytest.param("Basic s3cret-token", id="a token under another scheme"),
+        pytest.param("Basic s3cret-token", id="a token with another scheme"),
         pytest.param("Bearer # Prometheus", id="a comment"),
         pytest.param("s3cret-token", id="a token without a scheme"),
         pytest.param(basic("ops:"), id="no password"),
-        pytest.param(basic("jürgen:pass: word #1"), id="the password of another"),
-        pytest.param("Bearer \udcff", id="bytes that are no text"),
+        pytest.param(basic("jürgen:pass: word #1"), id="the password of another user"),
+        pytest.param("Bearer \udcff", id="invalid UTF-8"),
     ],
 )
-def test_nothing_else_is(credentials: Credentials, authorization: str) -> None:
+def test_other_headers_are_rejected(credentials: Credentials, authorization: str) -> None:
     assert not credentials.admit(authorization)
 
 
-def test_before_the_file_is_read_nobody_is_admitted(path: Path) -> None:
+def test_before_the_file_is_read_all_headers_are_rejected(path: Path) -> None:
     assert not Credentials(str(path)).admit("Bearer s3cret-token")
 
 
@@ -83,7 +84,7 @@ def test_no_secret_is_in_the_repr(credentials: Credentials) -> None:
     assert "s3cret" not in repr(credentials)
 
 
-def test_a_file_gone_wrong_changes_nothing(credentials: Credentials, path: Path) -> None:
+def test_an_invalid_file_changes_nothing(credentials: Credentials, path: Path) -> None:
     path.write_text("bearer\n")
     with pytest.raises(UsageError):
         credentials.read()
@@ -102,8 +103,8 @@ s3cret
 Bearer s3cret
 """
 AFTER_BEARER = "a token is one word of printable ASCII; write 'bearer TOKEN'"
-AFTER_BASIC = "a user and a password stand around a colon; write 'basic USER:PASSWORD'"
-NEITHER = "no kind of credential; write 'bearer TOKEN' or 'basic USER:PASSWORD'"
+AFTER_BASIC = "user and password must not be empty; write 'basic USER:PASSWORD'"
+NEITHER = "unknown scheme; write 'bearer TOKEN' or 'basic USER:PASSWORD'"
 
 
 @pytest.mark.parametrize(
@@ -115,18 +116,18 @@ NEITHER = "no kind of credential; write 'bearer TOKEN' or 'basic USER:PASSWORD'"
                 [*(f"FILE:{n}: {AFTER_BEARER}" for n in (2, 3, 4)), *(f"FILE:{n}: {AFTER_BASIC}" for n in (5, 6, 7))]
                 + [f"FILE:{n}: {NEITHER}" for n in (8, 9)]
             ),
-            id="every mistake is said at once, and no secret",
+            id="all mistakes, without secrets",
         ),
         pytest.param(
-            b"# nobody yet\n",
-            "FILE: no credential; write 'bearer TOKEN' or 'basic USER:PASSWORD' on a line",
+            b"# empty\n",
+            "FILE: contains no credential; write lines 'bearer TOKEN' or 'basic USER:PASSWORD'",
             id="an empty file",
         ),
-        pytest.param(b"bearer \xff\n", "--metrics-auth-file: FILE is no text in UTF-8", id="no text"),
-        pytest.param(None, "--metrics-auth-file: FILE cannot be read: no such file or directory", id="no file"),
+        pytest.param(b"bearer \xff\n", "--metrics-auth-file: FILE is not UTF-8 text", id="not UTF-8"),
+        pytest.param(None, "--metrics-auth-file: FILE cannot be read: no such file or directory", id="a missing file"),
     ],
 )
-def test_a_wrong_file_is_refused(
+def test_an_invalid_file_is_rejected(
     text: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "credentials"
@@ -136,12 +137,14 @@ def test_a_wrong_file_is_refused(
     assert capsys.readouterr().err == f"vllm-slo: {message.replace('FILE', str(path))}\n"
 
 
-def open_to_all(path: Path) -> None:
-    path.chmod(0o644)
-
-
 def write(path: Path, text: str) -> None:
     path.write_text(text)
+
+
+@pytest.fixture
+async def running(tmp_path: Path, path: Path) -> AsyncIterator[Running]:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running:
+        yield running
 
 
 async def fetch(running: Running, page: str, authorization: str | None = None) -> tuple[int, list[str], str]:
@@ -151,75 +154,62 @@ async def fetch(running: Running, page: str, authorization: str | None = None) -
         return response.status, response.headers.getall("www-authenticate", []), text if response.status == 401 else ""
 
 
-async def test_with_a_file_the_pages_need_a_credential_and_the_probes_need_none(tmp_path: Path, path: Path) -> None:
-    async with (
-        serving(Engine()) as engine,
-        sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
-    ):
-        needs = "'Authorization: Bearer ...' or 'Authorization: Basic ...' with a credential of --metrics-auth-file"
-        challenges = ['Bearer realm="vllm-slo"', 'Basic realm="vllm-slo", charset="UTF-8"']
-        refused = (401, challenges, f"vllm-slo: this page needs {needs}\n")
-        for page in ("/metrics", "/", "/admin/flip"):
-            assert await fetch(running, page) == refused
-        assert await fetch(running, "/metrics", "Bearer guess") == refused
-        assert await fetch(running, "/metrics", "Bearer s3cret-token") == (200, [], "")
-        assert await fetch(running, "/metrics", basic("ops:pass: word #1")) == (200, [], "")
-        for page in ("/healthz", "/readyz"):
-            assert await fetch(running, page) == (200, [], "")
-        for pid in (running.process.pid, *children(running.process.pid).values()):
-            for name in ("cmdline", "environ", "comm"):
-                assert b"s3cret" not in (Path("/proc") / str(pid) / name).read_bytes()
-        assert "WARNING" not in running.stderr.read_text()
-        assert "s3cret" not in running.stderr.read_text()
+async def test_with_a_file_all_endpoints_but_the_probes_need_a_credential(running: Running) -> None:
+    needs = "'Authorization: Bearer ...' or 'Authorization: Basic ...' with a credential of --metrics-auth-file"
+    challenges = ['Bearer realm="vllm-slo"', 'Basic realm="vllm-slo", charset="UTF-8"']
+    refused = (401, challenges, f"vllm-slo: this endpoint needs {needs}\n")
+    for page in ("/metrics", "/", "/admin/flip"):
+        assert await fetch(running, page) == refused
+    assert await fetch(running, "/metrics", "Bearer guess") == refused
+    assert await fetch(running, "/metrics", "Bearer s3cret-token") == (200, [], "")
+    assert await fetch(running, "/metrics", basic("ops:pass: word #1")) == (200, [], "")
+    for page in ("/healthz", "/readyz"):
+        assert await fetch(running, page) == (200, [], "")
+    for pid in (running.process.pid, *children(running.process.pid).values()):
+        for name in ("cmdline", "environ", "comm"):
+            assert b"s3cret" not in (Path("/proc") / str(pid) / name).read_bytes()
+    assert "WARNING" not in running.stderr.read_text()
+    assert "s3cret" not in running.stderr.read_text()
 
 
-async def test_sighup_takes_other_credentials_and_a_wrong_file_changes_nothing(tmp_path: Path, path: Path) -> None:
-    async with (
-        serving(Engine()) as engine,
-        sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
-    ):
-        write(path, "bearer\n")
-        running.process.send_signal(signal.SIGHUP)
-        await running.logs_line(f"ERROR exporter: {path}:1: {AFTER_BEARER}; nothing of this file is used")
-        assert (await fetch(running, "/metrics", "Bearer s3cret-token"))[0] == 200
-        write(path, "bearer renewed\n")
-        running.process.send_signal(signal.SIGHUP)
+async def test_sighup_reloads_the_credentials_and_ignores_an_invalid_file(running: Running, path: Path) -> None:
+    write(path, "bearer\n")
+    running.process.send_signal(signal.SIGHUP)
+    await running.logs_line(f"ERROR exporter: {path}:1: {AFTER_BEARER}; ignoring this file")
+    assert (await fetch(running, "/metrics", "Bearer s3cret-token"))[0] == 200
+    write(path, "bearer renewed\n")
+    running.process.send_signal(signal.SIGHUP)
 
-        async def renewed() -> bool:
-            return (await fetch(running, "/metrics", "Bearer renewed"))[0] == 200
-
-        await until(renewed)
-        status, challenges, text = await fetch(running, "/metrics", "Bearer s3cret-token")
-        assert (status, challenges) == (401, ['Bearer realm="vllm-slo"'])
-        assert (
-            text == "vllm-slo: this page needs 'Authorization: Bearer ...' with a credential of --metrics-auth-file\n"
-        )
+    await until(lambda: _is_accepted(running, "Bearer renewed"))
+    status, challenges, text = await fetch(running, "/metrics", "Bearer s3cret-token")
+    assert (status, challenges) == (401, ['Bearer realm="vllm-slo"'])
+    assert (
+        text == "vllm-slo: this endpoint needs 'Authorization: Bearer ...' with a credential of --metrics-auth-file\n"
+    )
 
 
-async def test_an_exporter_that_is_started_again_beside_a_wrong_file_admits_nobody_and_loses_no_record(
-    tmp_path: Path, path: Path
+async def _is_accepted(running: Running, authorization: str) -> bool:
+    return (await fetch(running, "/metrics", authorization))[0] == 200
+
+
+async def test_an_exporter_that_restarts_with_an_invalid_file_rejects_all_and_loses_no_record(
+    running: Running, path: Path
 ) -> None:
-    async with (
-        serving(Engine()) as engine,
-        sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
-    ):
-        write(path, "")
-        before = running.exporter
-        assert before is not None
-        os.kill(before, signal.SIGKILL)
-        assert await running.ask("meanwhile") == 200
-        await running.logs("meanwhile")
-        assert running.exporter not in {None, before}
-        status, challenges, _ = await fetch(running, "/metrics", "Bearer s3cret-token")
-        assert (status, len(challenges)) == (401, 2)
+    write(path, "")
+    before = running.signal_exporter(signal.SIGKILL)
+    assert await running.ask("meanwhile") == 200
+    await running.logs("meanwhile")
+    assert running.exporter not in {None, before}
+    status, challenges, _ = await fetch(running, "/metrics", "Bearer s3cret-token")
+    assert (status, len(challenges)) == (401, 2)
 
 
-async def test_a_file_that_everybody_can_read_is_warned_of(tmp_path: Path, path: Path) -> None:
-    open_to_all(path)
-    async with (
-        serving(Engine()) as engine,
-        sidecar(tmp_path, engine.url, "--metrics-auth-file", str(path)) as running,
-    ):
-        assert running.log_lines()[0] == (
-            f"WARNING supervisor: --metrics-auth-file: every user of this machine can read {path}; chmod o-r {path}"
-        )
+async def test_world_readable_secrets_are_warned_about(tmp_path: Path, path: Path) -> None:
+    token = tmp_path / "token"
+    write(token, "t0ken")
+    for secret in (path, token):
+        os.chmod(secret, 0o644)  # noqa: PTH101 - a synchronous call
+    words = ("--metrics-auth-file", str(path), "--admin-token-file", str(token))
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words) as running:
+        warning = "WARNING supervisor: {}: {} is readable by all users; run: chmod o-r {}"
+        assert running.log_lines()[:2] == [warning.format(words[0], path, path), warning.format(words[2], token, token)]

@@ -1,4 +1,4 @@
-"""Repeated and different prompts: told apart by hash, estimated within the error that is stated."""
+"""Detection of repeated prompts, and the error of the estimate of distinct ones."""
 
 import hashlib
 import json
@@ -29,17 +29,17 @@ def estimate(digests: Iterable[str]) -> float:
     return distinct.estimate()
 
 
-def test_without_prompts_there_are_none() -> None:
+def test_the_estimate_without_prompts_is_zero() -> None:
     assert estimate([]) == 0
 
 
 @pytest.mark.parametrize("count", [1, 10, 300, 4_000, 10_000, 20_000, 60_000])
 def test_an_estimate_is_within_three_standard_errors(count: int) -> None:
-    """At small counts, around 2.5 times the registers, where the older estimators lean, and beyond."""
+    """For small counts, large counts, and around 2.5 times the registers, where older estimators are biased."""
     assert estimate(map(digest, range(count))) == pytest.approx(count, rel=3 * ERROR)
 
 
-def test_the_stated_error_is_that_of_many_estimates() -> None:
+def test_the_error_of_many_estimates_is_the_documented_one() -> None:
     off = [estimate(digest((seed, n)) for n in range(3_000)) / 3_000 - 1 for seed in range(24)]
     assert (sum(each**2 for each in off) / len(off)) ** 0.5 <= 1.4 * ERROR
     assert abs(sum(off) / len(off)) <= 3 * ERROR / len(off) ** 0.5
@@ -55,14 +55,14 @@ def test_a_prompt_repeats_from_its_second_time_on() -> None:
     assert [prompts.repeats(digest(text)) for text in "aabab"] == [False, True, False, True, True]
 
 
-def test_what_is_remembered_is_bounded_and_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_prompts_is_limited_and_the_oldest_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompt_repeats, "MAX_PROMPTS", 2)
     prompts = Prompts()
     assert [prompts.repeats(digest(text)) for text in "abcba"] == [False, False, False, True, False]
 
 
-def test_the_log_and_the_series_tell_the_same_repeats(tmp_path: Path) -> None:
-    """Also for a batch that is sent again, and with a request whose body was not read."""
+def test_the_log_and_the_series_have_the_same_repeats(tmp_path: Path) -> None:
+    """Also for a repeated batch and for a request without a prompt hash."""
     log, series = RequestLog(tmp_path / "log"), RequestMetrics(SLOS)
     series.add_model("tiny")
     receiver = RecordReceiver(series, log, lambda: None)

@@ -1,4 +1,4 @@
-"""Batches from the relays: into the log first, then into the series, then acknowledged."""
+"""Batches from the relays are logged, then counted, then acknowledged."""
 
 import asyncio
 import contextlib
@@ -22,14 +22,14 @@ from tests.support.waiting import HANG, until
 
 @dataclass
 class EventLog:
-    """Writes and counts, in order."""
+    """The writes and counts, in order."""
 
     events: list[str] = field(default_factory=list)
     full: bool = False
 
 
 class RecordingMetrics(RequestMetrics):
-    """Series that record when they count."""
+    """Request metrics that record their calls."""
 
     def __init__(self, history: EventLog) -> None:
         super().__init__(SLOS)
@@ -41,7 +41,7 @@ class RecordingMetrics(RequestMetrics):
 
 
 class RecordingLog(RequestLog):
-    """A request log that records its writes, and whose disk can be full."""
+    """A request log that records its writes and can fail."""
 
     def __init__(self, path: Path, history: EventLog) -> None:
         super().__init__(path)
@@ -92,7 +92,7 @@ def test_early_verdicts_are_counted_and_acknowledged_but_not_logged(
     assert logged(tmp_path) == ["r-2"]
 
 
-def test_numbers_that_were_received_are_ignored_and_acknowledged_again(
+def test_repeated_records_are_ignored_and_acknowledged_again(
     history: EventLog, log: RecordingLog, tmp_path: Path
 ) -> None:
     receiver = receiver_of(history, log)
@@ -123,7 +123,7 @@ def test_a_restarted_exporter_counts_from_zero_and_logs_nothing_twice(
     reopened.close()
 
 
-def test_a_log_that_cannot_be_written_gives_no_acknowledgement_and_counts_nothing(
+def test_after_a_failed_write_nothing_is_acknowledged_or_counted(
     history: EventLog, log: RecordingLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver = receiver_of(history, log)
@@ -154,7 +154,7 @@ def test_a_relay_that_reconnects_with_another_run_id_is_a_restart(history: Event
 
 @dataclass
 class Relay:
-    """A relay's end of the socket."""
+    """The socket of a relay."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -168,7 +168,7 @@ class Relay:
         async with asyncio.timeout(HANG):
             while len(numbers) < count:
                 data = await self.reader.read(65536)
-                assert data, "the exporter hung up"
+                assert data, "the exporter has closed the connection"
                 numbers += [msgspec.msgpack.decode(payload, type=Ack).last for payload in self.frames.feed(data)]
         return numbers
 
@@ -195,7 +195,7 @@ async def serving(receiver: RecordReceiver, path: Path) -> AsyncIterator[Callabl
         for relay in relays:
             relay.writer.transport.abort()
         server.close()
-        await asyncio.sleep(0.01)  # the transports close in the loop's next turns
+        await asyncio.sleep(0.01)  # the transports close in the next iterations of the loop
 
 
 async def test_over_the_socket_each_batch_is_acknowledged_by_its_last_number(history: EventLog, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ async def test_over_the_socket_each_batch_is_acknowledged_by_its_last_number(his
         assert receiver.connected == {"relay-0"}
 
 
-async def test_a_relay_that_has_gone_leaves_no_open_requests_behind(history: EventLog, tmp_path: Path) -> None:
+async def test_the_snapshot_of_a_disconnected_relay_is_removed(history: EventLog, tmp_path: Path) -> None:
     series = RecordingMetrics(history)
     receiver = RecordReceiver(series, None, lambda: None)
     async with serving(receiver, tmp_path / "s") as connect:
@@ -219,7 +219,7 @@ async def test_a_relay_that_has_gone_leaves_no_open_requests_behind(history: Eve
         assert receiver.connected == set()
 
 
-async def test_a_connection_that_does_not_say_who_it_is_is_closed(history: EventLog, tmp_path: Path) -> None:
+async def test_a_connection_without_hello_is_closed(history: EventLog, tmp_path: Path) -> None:
     async with serving(receiver_of(history, None), tmp_path / "s") as connect:
         relay = await connect()
         relay.send(batch(1))
@@ -227,10 +227,10 @@ async def test_a_connection_that_does_not_say_who_it_is_is_closed(history: Event
         assert history.events == []
 
 
-async def test_what_follows_a_batch_that_the_log_refused_waits_for_it(
+async def test_a_batch_after_a_failed_batch_is_not_acknowledged(
     history: EventLog, log: RecordingLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An acknowledgement of the second batch would make the relay forget the first."""
+    """Else the relay would drop the failed batch."""
     monkeypatch.setattr(receiver_module, "RETRY_SECONDS", 0.05)
     receiver = receiver_of(history, log)
     async with serving(receiver, tmp_path / "s") as connect:

@@ -1,4 +1,4 @@
-"""The series that are made from records: born at 0, counted once, named as declared."""
+"""The series generated from records: they start at 0, count once, and have the declared labels."""
 
 import itertools
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ NOW = 1000.0
 
 
 def values(families: Iterable[Metric | Accumulator]) -> dict[tuple[str, Row], float]:
-    """Every exposed sample by its name and labels; a series exposed twice fails here."""
+    """All samples by name and labels; asserts that no series is exposed twice."""
     samples_by_row: dict[tuple[str, Row], float] = {}
     for family in whole(families):
         for sample in family.samples:
@@ -36,7 +36,7 @@ def values(families: Iterable[Metric | Accumulator]) -> dict[tuple[str, Row], fl
 
 
 class Fed:
-    """Series that have been told some records."""
+    """Request metrics after some records."""
 
     def __init__(self, *records: Record, models: Iterable[str] = ("tiny",)) -> None:
         self.series = RequestMetrics(SLOS)
@@ -50,7 +50,7 @@ class Fed:
         return values(self.series.collect(NOW))[name, frozenset((k, v) for k, v in wanted.items() if v)]
 
     def moved(self) -> dict[str, float]:
-        """The counters and counts that are not at 0, summed over labels other than the outcome's."""
+        """The sums over all labels of the counters and counts that are not 0."""
         sums: dict[str, float] = {}
         for (name, _), value in values(self.series.collect(NOW)).items():
             if value and not name.endswith(("_bucket", "_sum")):
@@ -58,37 +58,27 @@ class Fed:
         return sums
 
 
-def bounded(label: Label, request_class: str) -> tuple[str, ...]:
-    match label:
-        case Label.MODEL:
-            return ("tiny", "other")
-        case Label.CLASS:
-            return (request_class,)
-        case Label.TENANT:
-            return ("team-a", "other")
-        case Label.STREAM:
-            return ("true", "false")
-        case Label.OUTCOME:
-            return tuple(Outcome)
-        case Label.PHASE:
-            return tuple(Phase)
-        case Label.SLO:
-            return tuple(slo.name for slo in SLOS.slos_of(request_class))
-        case Label.PROMPT_SIZE:
-            return ("00128", "00512", "02048", "08192", "32768", "above")
-        case Label.COMPLETION_SIZE:
-            return ("00128", "00512", "02048", "08192", "32768", "above", "none")
-        case _:
-            raise AssertionError(label)
+SIZES = ("00128", "00512", "02048", "08192", "32768", "above")
 
 
 def combinations(signal: Signal) -> set[Row]:
-    """Every row that a signal can have with two models, worked out apart from the code under test."""
-    return {
-        frozenset(zip(signal.labels, row, strict=True))
-        for name in ("short", "long", "other")
-        for row in itertools.product(*(bounded(label, name) for label in signal.labels))
-    }
+    """All label combinations of a signal with two models, computed independently of the code under test."""
+    rows: set[Row] = set()
+    for name in ("short", "long", "other"):
+        values: dict[Label, tuple[str, ...]] = {
+            Label.MODEL: ("tiny", "other"),
+            Label.CLASS: (name,),
+            Label.TENANT: ("team-a", "other"),
+            Label.STREAM: ("true", "false"),
+            Label.OUTCOME: tuple(Outcome),
+            Label.PHASE: tuple(Phase),
+            Label.SLO: tuple(slo.name for slo in SLOS.slos_of(name)),
+            Label.PROMPT_SIZE: SIZES,
+            Label.COMPLETION_SIZE: (*SIZES, "none"),
+        }
+        products = itertools.product(*(values[label] for label in signal.labels))
+        rows |= {frozenset(zip(signal.labels, row, strict=True)) for row in products}
+    return rows
 
 
 OF_REQUESTS = [
@@ -104,7 +94,7 @@ def test_every_bounded_combination_is_at_0_from_the_start(signal: Signal) -> Non
     assert rows == dict.fromkeys(combinations(signal), 0.0)
 
 
-def test_a_model_added_twice_keeps_what_was_counted() -> None:
+def test_a_model_added_twice_keeps_its_counts() -> None:
     fed = Fed(finished())
     fed.series.add_model("tiny")
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
@@ -122,7 +112,7 @@ def test_a_model_added_twice_keeps_what_was_counted() -> None:
         pytest.param(signals.DECODE, 9.0, id="decode"),
     ],
 )
-def test_the_threshold_of_an_slo_is_a_bound_of_its_histogram_and_of_no_other(signal: Signal, threshold: float) -> None:
+def test_the_threshold_of_an_slo_is_a_bound_of_its_histogram_only(signal: Signal, threshold: float) -> None:
     assert bounds(signal, SLOS) == tuple(sorted({*signal.bounds, threshold}))
 
 
@@ -131,7 +121,7 @@ def test_token_histograms_keep_their_declared_bounds() -> None:
     assert gap_bounds(SLOS) == bounds(signals.INTER_CHUNK, SLOS)
 
 
-def test_a_value_on_a_bound_counts_under_it() -> None:
+def test_a_value_equal_to_a_bound_is_in_its_bucket() -> None:
     fed = Fed(finished(ttft=0.333))
     assert fed.value("llm_time_to_first_token_seconds_bucket", le="0.25") == 0
     assert fed.value("llm_time_to_first_token_seconds_bucket", le="0.333") == 1
@@ -190,10 +180,10 @@ TIMES = {"ttft": 0.2, "tpot": 0.01, "queue": 0.1, "prefill": 0.1, "decode": 1.0}
     [
         pytest.param("b7ad6b7169203331", True, True, id="the trace is kept"),
         pytest.param("b7ad6b7169203331", False, False, id="the trace is not kept"),
-        pytest.param(None, True, False, id="the client's trace, of which no span is ours"),
+        pytest.param(None, True, False, id="a trace without a span of the sidecar"),
     ],
 )
-def test_each_histogram_of_a_request_names_a_trace_that_can_be_looked_up(
+def test_the_histograms_of_a_request_have_an_exemplar_if_its_trace_is_kept(
     span_id: str | None, traced: bool, shown: bool
 ) -> None:
     series = RequestMetrics(SLOS)
@@ -216,20 +206,18 @@ def test_each_histogram_of_a_request_names_a_trace_that_can_be_looked_up(
 @pytest.mark.parametrize(
     "fields, prompt, completion",
     [
-        pytest.param({"prompt_tokens": 128, "completion_tokens": 129}, "00128", "00512", id="a bound counts under it"),
-        pytest.param({"prompt_tokens": 9000, "prompt_estimate": 3.0}, "32768", "none", id="usage beats the estimate"),
-        pytest.param({"prompt_estimate": 128.25, "outcome": Outcome.REJECTED}, "00512", "none", id="it got no token"),
+        pytest.param({"prompt_tokens": 128, "completion_tokens": 129}, "00128", "00512", id="equal to a bound"),
+        pytest.param({"prompt_tokens": 9000, "prompt_estimate": 3.0}, "32768", "none", id="usage before the estimate"),
+        pytest.param({"prompt_estimate": 128.25, "outcome": Outcome.REJECTED}, "00512", "none", id="no token"),
         pytest.param(
             {"prompt_estimate": 1e9, "completion_tokens": 40_000, "outcome": Outcome.TRUNCATED},
             "above",
             "above",
-            id="what it got before it failed",
+            id="tokens before a failure",
         ),
     ],
 )
-def test_a_request_is_counted_under_its_size_however_it_ended(
-    fields: dict[str, Any], prompt: str, completion: str
-) -> None:
+def test_a_request_is_counted_by_size_for_any_outcome(fields: dict[str, Any], prompt: str, completion: str) -> None:
     request = finished(**fields)
     rows = values(Fed(request).series.collect(NOW))
     assert [dict(row) for (name, row), value in rows.items() if name == "llm_requests_by_size_total" and value] == [
@@ -237,18 +225,18 @@ def test_a_request_is_counted_under_its_size_however_it_ended(
     ]
 
 
-def test_a_request_without_measurements_is_still_a_request() -> None:
+def test_a_request_without_measurements_is_counted() -> None:
     fed = Fed(finished(model="", request_class="other", tenant="other", stream=False, metered=False))
     assert fed.moved() == {"llm_requests_total": 1, "llm_request_duration_seconds_count": 1}
 
 
 def test_a_model_that_the_engine_does_not_serve_is_other() -> None:
-    fed = Fed(finished(model="../../nonsense"))
+    fed = Fed(finished(model="../../unknown"))
     assert fed.value("llm_requests_total", model="other", outcome="ok", tenant="team-a", stream="true") == 1
-    assert not [row for _, row in values(fed.series.collect(NOW)) if ("model", "../../nonsense") in row]
+    assert not [row for _, row in values(fed.series.collect(NOW)) if ("model", "../../unknown") in row]
 
 
-def test_a_model_that_is_added_is_counted_under_its_name_from_then_on() -> None:
+def test_an_added_model_has_its_own_label_value_from_then_on() -> None:
     fed = Fed(finished(), models=())
     fed.series.add_model("tiny")
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 0
@@ -270,11 +258,11 @@ def test_unparsed_and_unmetered_requests_are_counted_by_reason() -> None:
     "verdict, events, bad, abandoned",
     [
         pytest.param(Verdict.GOOD, 1, 0, 0, id="good is an event"),
-        pytest.param(Verdict.BAD, 1, 1, 0, id="bad is an event and a bad one, counted together"),
-        pytest.param(Verdict.ABANDONED, 0, 0, 1, id="abandoned is no event"),
+        pytest.param(Verdict.BAD, 1, 1, 0, id="bad is an event and a bad event"),
+        pytest.param(Verdict.ABANDONED, 0, 0, 1, id="abandoned is not an event"),
     ],
 )
-def test_a_verdict_is_counted_where_it_belongs(verdict: Verdict, events: int, bad: int, abandoned: int) -> None:
+def test_a_verdict_is_counted_as_event(verdict: Verdict, events: int, bad: int, abandoned: int) -> None:
     fed = Fed(finished(slo={"ttft": verdict}))
     samples_by_row = [
         fed.value(name, slo="ttft", tenant="team-a")
@@ -290,8 +278,8 @@ def test_goodput_needs_every_verdict_to_be_good() -> None:
     assert fed.value("llm_goodput_tokens_total", tenant="team-a") == 0
 
 
-def told_in_two(slo: dict[str, Verdict], early: list[str]) -> list[Record]:
-    """One request's verdicts, those of `early` told while it was open, as the relay tells them."""
+def in_two_records(slo: dict[str, Verdict], early: list[str]) -> list[Record]:
+    """The verdicts of a request as a relay sends them, those in `early` before its end."""
     first = {name: slo[name] for name in early}
     lost = Verdict.BAD in first.values()
     judged = [verdict for verdict in slo.values() if verdict is not Verdict.ABANDONED]
@@ -305,7 +293,7 @@ NAMES = ["ttft", "e2e", "queue", "availability"]
 
 @settings(max_examples=25)
 @given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(list(Verdict))), st.data())
-def test_verdicts_told_early_or_late_count_exactly_once(slo: dict[str, Verdict], data: st.DataObject) -> None:
+def test_early_and_late_verdicts_are_counted_once(slo: dict[str, Verdict], data: st.DataObject) -> None:
     early = data.draw(
         st.lists(st.sampled_from([n for n in slo if slo[n] is not Verdict.ABANDONED] or ["-"]), unique=True)
     )
@@ -315,14 +303,14 @@ def test_verdicts_told_early_or_late_count_exactly_once(slo: dict[str, Verdict],
     def slo_counts(records: list[Record]) -> dict[str, float]:
         return {name: value for name, value in Fed(*records).moved().items() if name.startswith(counted)}
 
-    assert slo_counts(told_in_two(slo, early)) == slo_counts(told_in_two(slo, []))
+    assert slo_counts(in_two_records(slo, early)) == slo_counts(in_two_records(slo, []))
 
 
 def snapshot(*rows: OpenRequests, draining: bool = False) -> Snapshot:
     return Snapshot(list(rows), 0.004, 3, 2, draining=draining)
 
 
-def test_open_requests_add_up_over_relays_and_the_oldest_wait_is_the_longest() -> None:
+def test_open_requests_are_summed_over_relays_and_the_oldest_wait_is_the_maximum() -> None:
     fed = Fed()
     fed.series.snapshot("relay-0", snapshot(OpenRequests("tiny", "short", 2, 1, NOW - 5)))
     fed.series.snapshot("relay-1", snapshot(OpenRequests("tiny", "short", 1, 4, NOW - 9)))
@@ -332,7 +320,7 @@ def test_open_requests_add_up_over_relays_and_the_oldest_wait_is_the_longest() -
     assert fed.value("llm_oldest_wait_seconds", model="other") == 0
 
 
-def test_the_newest_snapshot_replaces_the_one_before_and_a_lost_relay_has_none() -> None:
+def test_a_snapshot_replaces_the_previous_one_and_a_disconnected_relay_has_none() -> None:
     fed = Fed()
     fed.series.snapshot("relay-0", snapshot(OpenRequests("tiny", "short", 2, 0, NOW - 5)))
     fed.series.snapshot("relay-0", snapshot())
@@ -345,5 +333,5 @@ def test_the_newest_snapshot_replaces_the_one_before_and_a_lost_relay_has_none()
 
 def test_open_requests_of_a_model_that_the_engine_does_not_serve_are_other() -> None:
     fed = Fed()
-    fed.series.snapshot("relay-0", snapshot(OpenRequests("nonsense", "long", 1, 0, NOW)))
+    fed.series.snapshot("relay-0", snapshot(OpenRequests("unknown", "long", 1, 0, NOW)))
     assert fed.value("llm_requests_in_flight", model="other", phase="waiting", **{"class": "long"}) == 1

@@ -1,12 +1,9 @@
-"""The order of the drain, processes that are killed during it, and two sidecars on one port."""
+"""The order of the drain, processes killed during a drain, and two sidecars on one port."""
 
 import asyncio
-import contextlib
-import json
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,18 +15,8 @@ from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT, RUN, START, Running, alive, command, environment, sidecar
 from tests.support.waiting import HANG, until
 
-BODY = {"model": "tiny", "messages": [], "stream": True}
-STOPPING = "INFO supervisor: stopping: /readyz fails, open requests may finish within 30 s"
+STOPPING = "INFO supervisor: stopping: /readyz fails, open requests have 30 s to finish"
 LONG_READINESS_TIMEOUT = f"{START}supervisor.READINESS_TIMEOUT = 60.0; {RUN}"
-
-
-@contextlib.asynccontextmanager
-async def open_stream(running: Running, request_id: str) -> AsyncIterator[asyncio.StreamReader]:
-    """A stream whose first token has come and which waits for the engine."""
-    headers = {"x-request-id": request_id}
-    async with running.session.post(f"{running.url}/v1/chat/completions", json=BODY, headers=headers) as stream:
-        await stream.content.readuntil(b"\n\n")
-        yield stream.content  # type: ignore[misc]  # aiohttp's reader has the same `read`
 
 
 async def drain(running: Running) -> None:
@@ -39,27 +26,23 @@ async def drain(running: Running) -> None:
 
 
 async def test_readiness_fails_while_the_relay_still_listens(tmp_path: Path) -> None:
-    """The stopped relay cannot close its listener, so it is still open when /readyz fails."""
+    """The relay is stopped and cannot close its listener, so it is still open when /readyz fails."""
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        relay = running.relay
-        assert relay is not None
-        os.kill(relay, signal.SIGSTOP)
+        relay = running.signal_relay(signal.SIGSTOP)
         running.process.send_signal(signal.SIGTERM)
-
-        async def not_ready() -> bool:
-            return await running.status("/readyz") == 503
-
-        await until(not_ready)
+        await until(lambda: _has_status(running, 503))
         assert not await running.refuses_connections()
         os.kill(relay, signal.SIGCONT)
         assert await running.ended() == 0
 
 
+async def _has_status(running: Running, status: int) -> bool:
+    return await running.status("/readyz") == status
+
+
 async def test_relays_serve_until_the_exporter_confirms_that_readiness_fails(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=LONG_READINESS_TIMEOUT) as running:
-        exporter = running.exporter
-        assert exporter is not None
-        os.kill(exporter, signal.SIGSTOP)
+        exporter = running.signal_exporter(signal.SIGSTOP)
         running.process.send_signal(signal.SIGTERM)
         await running.logs_line(STOPPING)
         request_ids = [f"r-{n}" for n in range(10)]
@@ -72,55 +55,45 @@ async def test_relays_serve_until_the_exporter_confirms_that_readiness_fails(tmp
 
 async def test_an_exporter_that_hangs_delays_the_drain_for_a_bounded_time(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        exporter = running.exporter
-        assert exporter is not None
-        os.kill(exporter, signal.SIGSTOP)
+        exporter = running.signal_exporter(signal.SIGSTOP)
         await drain(running)
         os.kill(exporter, signal.SIGCONT)
         assert await running.ended() == 0
         assert running.log_lines()[1:] == [
             STOPPING,
-            "WARNING supervisor: the exporter did not confirm within 2 s that /readyz fails; draining nevertheless",
+            "WARNING supervisor: the exporter did not confirm within 2 s that /readyz fails; draining anyway",
         ]
 
 
-async def test_an_exporter_that_is_killed_before_it_confirms_is_replaced_by_one_that_is_not_ready(
+async def test_an_exporter_killed_before_it_confirms_is_restarted_and_not_ready(
     tmp_path: Path,
 ) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=LONG_READINESS_TIMEOUT) as running:
-        exporter, relay = running.exporter, running.relay
-        assert exporter is not None
-        assert relay is not None
-        os.kill(exporter, signal.SIGSTOP)
-        os.kill(relay, signal.SIGSTOP)
+        exporter = running.signal_exporter(signal.SIGSTOP)
+        relay = running.signal_relay(signal.SIGSTOP)
         running.process.send_signal(signal.SIGTERM)
         await running.logs_line(STOPPING)
         os.kill(exporter, signal.SIGKILL)
         await _another_exporter(running, exporter)
-        async with running.session.get(f"{running.pages}/readyz") as response:
-            assert (response.status, await response.text()) == (503, "draining\n")
+        assert await running.fetch("/readyz") == (503, "draining\n")
         os.kill(relay, signal.SIGCONT)
         assert await running.ended() == 0
 
 
-async def test_an_exporter_that_dies_twice_in_the_drain_is_started_again_and_no_record_is_lost(tmp_path: Path) -> None:
+async def test_an_exporter_killed_in_the_drain_is_restarted_and_no_record_is_lost(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        async with open_stream(running, "open") as rest:
+        async with running.open_stream("open") as rest:
             await drain(running)
             for _ in range(2):
-                exporter = running.exporter
-                assert exporter is not None
-                os.kill(exporter, signal.SIGKILL)
+                exporter = running.signal_exporter(signal.SIGKILL)
                 await _another_exporter(running, exporter)
-            exporter = running.exporter
-            assert exporter is not None
-            os.kill(exporter, signal.SIGKILL)
-            engine.may_finish.set()  # its record is sent while there is no exporter
+            running.signal_exporter(signal.SIGKILL)
+            engine.may_finish.set()  # the relay has to wait for an exporter to send the record to
             assert (await rest.read()).endswith(b"data: [DONE]\n\n")
         assert await running.ended() == 0
-        line = json.loads(running.log.read_text())
+        (line,) = running.lines()
         assert (line["request_id"], line["outcome"], line["completion_tokens"]) == ("open", "ok", 2)
-        assert running.log_lines().count("WARNING supervisor: exporter ended by signal 9; starting it again") == 3
+        assert running.log_lines().count("WARNING supervisor: exporter exited by signal 9; restarting it") == 3
 
 
 async def _another_exporter(running: Running, killed: int) -> None:
@@ -130,14 +103,13 @@ async def _another_exporter(running: Running, killed: int) -> None:
     await until(serves)
 
 
-async def test_an_exporter_that_waits_for_its_restart_when_the_drain_begins_is_started_for_the_records(
+async def test_an_exporter_in_its_restart_pause_is_started_when_the_drain_begins(
     tmp_path: Path,
 ) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        async with open_stream(running, "open") as rest:
-            assert running.exporter is not None
-            os.kill(running.exporter, signal.SIGKILL)
-            await running.logs_line("WARNING supervisor: exporter ended by signal 9; starting it again")
+        async with running.open_stream("open") as rest:
+            running.signal_exporter(signal.SIGKILL)
+            await running.logs_line("WARNING supervisor: exporter exited by signal 9; restarting it")
             engine.may_finish.set()
             running.process.send_signal(signal.SIGTERM)
             assert (await rest.read()).endswith(b"data: [DONE]\n\n")
@@ -145,23 +117,20 @@ async def test_an_exporter_that_waits_for_its_restart_when_the_drain_begins_is_s
         assert await running.logged() == ["open"]
 
 
-async def test_a_relay_that_dies_in_the_drain_is_not_started_again(tmp_path: Path) -> None:
+async def test_a_relay_killed_in_the_drain_is_not_restarted(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        async with open_stream(running, "open"):
+        async with running.open_stream("open"):
             await drain(running)
-            exporter, relay = running.exporter, running.relay
-            assert exporter is not None
-            assert relay is not None
-            os.kill(relay, signal.SIGKILL)
+            exporter = running.signal_exporter(0)
+            running.signal_relay(signal.SIGKILL)
             assert await running.ended() == 0
-        assert "starting it again" not in running.stderr.read_text()
+        assert "restarting it" not in running.stderr.read_text()
         assert not alive(exporter)
 
 
-async def test_two_relays_share_a_port_and_one_that_is_killed_comes_back_to_it(tmp_path: Path) -> None:
+async def test_two_relays_share_a_port_and_a_killed_one_is_restarted_on_it(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--workers", "2") as running:
-        assert running.relay is not None
-        os.kill(running.relay, signal.SIGKILL)
+        running.signal_relay(signal.SIGKILL)
         request_ids = [f"r-{n}" for n in range(40)]
         statuses = [await _post_on_new_connection(running, name) for name in request_ids]
         assert statuses == [200] * 40
@@ -169,10 +138,10 @@ async def test_two_relays_share_a_port_and_one_that_is_killed_comes_back_to_it(t
 
 
 async def _post_on_new_connection(running: Running, request_id: str) -> int:
-    """On a connection of its own, so that the kernel chooses among the relays each time."""
+    """Send a request on a new connection, so that the kernel selects a relay."""
     headers = {"x-request-id": request_id, "connection": "close"}
     body = {"model": "tiny", "messages": [], "max_tokens": 5}
-    async with running.session.post(f"{running.url}/v1/chat/completions", json=body, headers=headers) as response:
+    async with running.session.post(running.completions, json=body, headers=headers) as response:
         await response.read()
         return response.status
 
@@ -204,7 +173,7 @@ def test_connections_come_to_every_listener_of_a_shared_port() -> None:
 
 
 async def test_of_two_sidecars_with_workers_started_at_once_exactly_one_is_refused(tmp_path: Path) -> None:
-    """As processes, side by side: whatever the order in which they bind."""
+    """Concurrently, so that they bind in any order."""
     address = f"127.0.0.1:{free_port()}"
     flags = ["--upstream", "http://127.0.0.1:1", "--listen", address, "--workers", "2"]
     started = [

@@ -1,4 +1,4 @@
-"""OTLP messages of an engine, taken apart."""
+"""Parsing of OTLP messages of an engine."""
 
 import contextlib
 import gzip
@@ -31,28 +31,28 @@ OTHER = "b7ad6b7169203331"
             id="vLLM since 0.10",
         ),
         pytest.param({"time_in_queue": 0.5, "time_in_scheduler": 0.1}, SpanTimes(0.5, None, None), id="vLLM before"),
-        pytest.param({"time_in_queue": 0.0}, SpanTimes(0.0, None, None), id="no time at all is a time"),
+        pytest.param({"time_in_queue": 0.0}, SpanTimes(0.0, None, None), id="zero is a time"),
         pytest.param(
             {"time_in_queue": -1.0, "time_in_model_prefill": float("nan"), "time_in_model_decode": float("inf")},
             SpanTimes(None, None, None),
-            id="nonsense",
+            id="invalid times",
         ),
         pytest.param({}, SpanTimes(None, None, None), id="none"),
     ],
 )
-def test_a_span_tells_the_times_that_its_version_knows(attributes: dict[str, float], times: SpanTimes) -> None:
+def test_a_span_has_the_times_of_its_vllm_version(attributes: dict[str, float], times: SpanTimes) -> None:
     (span,) = parse_message(sent(request_span(OURS, attributes)), with_spans=False).engine_spans
     assert (span.parent, span.times, span.times.present) == (OURS, times, times != SpanTimes(None, None, None))
 
 
-def test_a_request_span_without_a_parent_is_nobodys_and_passed_on_with_the_others() -> None:
+def test_a_request_span_without_a_parent_is_forwarded_with_the_others() -> None:
     root = request_span("")
     parsed = parse_message(sent(root, loading()), with_spans=True)
     assert (parsed.engine_spans, parsed.other_count) == ([], 2)
     assert parsed.other_spans == sent(root, loading())
 
 
-def test_the_parts_of_a_message_are_its_spans_unchanged_with_their_resource_and_scope() -> None:
+def test_the_parts_of_a_message_keep_spans_resource_and_scope() -> None:
     parsed = parse_message(sent(request_span(OURS), loading(), request_span(OTHER)), with_spans=True)
     assert [span.parent for span in parsed.engine_spans] == [OURS, OTHER]
     messages = [span.message for span in parsed.engine_spans]
@@ -66,7 +66,7 @@ def test_the_parts_of_a_message_are_its_spans_unchanged_with_their_resource_and_
     ]
 
 
-def test_where_spans_are_passed_on_to_nobody_none_is_kept() -> None:
+def test_without_forwarding_no_span_is_kept() -> None:
     parsed = parse_message(sent(request_span(OURS), loading()), with_spans=False)
     assert [span.message for span in parsed.engine_spans] == [b""]
     assert (parsed.other_spans, parsed.other_count) == (b"", 0)
@@ -82,11 +82,11 @@ def packed(data: bytes) -> bytes:
     return gzip.compress(data, 1)
 
 
-def test_a_packed_message_is_the_message() -> None:
+def test_a_compressed_message_is_decompressed() -> None:
     assert decompress(packed(sent(loading()))) == sent(loading())
 
 
-def test_a_bomb_is_given_up_where_it_becomes_too_large() -> None:
+def test_decompression_stops_at_the_size_limit() -> None:
     bomb = packed(bytes(MESSAGE_BYTES + 1))
     assert len(bomb) < 30_000
     assert refused(bomb) == "too_large"
@@ -95,24 +95,24 @@ def test_a_bomb_is_given_up_where_it_becomes_too_large() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(b"no gzip at all", id="not packed"),
-        pytest.param(packed(sent(loading()))[:-9], id="cut off"),
-        pytest.param(packed(b"\xff\xff\xff"), id="packed nonsense"),
-        pytest.param(packed(sent(loading())[:-1]), id="packed half of a message"),
+        pytest.param(b"no gzip at all", id="not compressed"),
+        pytest.param(packed(sent(loading()))[:-9], id="incomplete gzip"),
+        pytest.param(packed(b"\xff\xff\xff"), id="no OTLP"),
+        pytest.param(packed(sent(loading())[:-1]), id="incomplete OTLP"),
     ],
 )
-def test_what_is_no_message_is_not_understood(data: bytes) -> None:
+def test_an_invalid_message_is_not_understood(data: bytes) -> None:
     assert refused(data) == "not_understood"
 
 
-def test_random_bytes_are_refused_or_hold_no_span() -> None:
+def test_random_bytes_are_rejected_or_contain_no_span() -> None:
     dice = random.Random(5)  # noqa: S311 - repeatable, not secret
     for _ in range(2000):
         with contextlib.suppress(RefusedError):
             assert parse_message(dice.randbytes(dice.randrange(60)), with_spans=True).engine_spans == []
 
 
-def test_a_message_of_nothing_but_empty_spans_is_refused_before_each_is_looked_at() -> None:
+def test_a_message_with_too_many_empty_spans_is_rejected() -> None:
     spans = [Span()] * (MESSAGE_SPANS + 1)
     empty = ExportTraceServiceRequest(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=spans)])])
     with pytest.raises(RefusedError, match=r"^too_large$"):

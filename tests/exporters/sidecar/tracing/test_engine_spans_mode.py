@@ -1,40 +1,43 @@
-"""The real sidecar with `--engine-spans`, between a client, an engine that sends its spans, and a collector."""
+"""The sidecar process with `--engine-spans`, between a client, an engine that sends spans, and a collector."""
 
 import asyncio
 import contextlib
 import io
-import os
 import resource
 import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
 from tests.support.engine_span_messages import loading, message, request_span, sent
-from tests.support.otlp_collectors import Sidecar, engine, grpc_collector, http_collector, parent_in, sidecar
+from tests.support.fake_engine import Engine, serving, streaming_engine
+from tests.support.otlp_collectors import grpc_collector, http_collector, parent_in
 from tests.support.ports import free_port
-from tests.support.scripted_relay import USAGE
-from tests.support.sidecar_process import children
+from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import until
 
-WITHOUT_TIMES = USAGE.partition(b',"metrics"')[0] + b"}\n\n"
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT = "b7ad6b7169203331"
 
 
-async def post(running: Sidecar, url: str, data: bytes) -> int:
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    async with serving(streaming_engine(with_times=False)) as engine:
+        yield engine
+
+
+async def post(running: Running, url: str, data: bytes) -> int:
     headers = {"content-type": "application/x-protobuf"}
-    async with running.session.post(f"{url}/v1/traces", data=io.BytesIO(data), headers=headers) as answer:
-        return answer.status
+    async with running.session.post(f"{url}/v1/traces", data=io.BytesIO(data), headers=headers) as response:
+        return response.status
 
 
-async def deliver(running: Sidecar, url: str, data: bytes) -> None:
-    """Send a message as an engine would, by the protocol that the address names."""
+async def deliver(running: Running, url: str, data: bytes) -> None:
+    """Send a message by the protocol of the URL."""
     if url.startswith("http:"):
         assert await post(running, url, data) == 200
         return
@@ -42,46 +45,35 @@ async def deliver(running: Sidecar, url: str, data: bytes) -> None:
         assert await channel.unary_unary(EXPORT)(data) == b""
 
 
-async def value(running: Sidecar, name: str) -> float:
-    """The sum of a series over its labels; -1 without any."""
-    async with running.session.get(f"http://127.0.0.1:{running.pages}/metrics") as answer:
-        lines = (await answer.text()).splitlines()
-    values = [float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
-    return sum(values) if values else -1.0
-
-
-async def is_(running: Sidecar, name: str, wanted: float) -> bool:
-    return await value(running, name) == wanted
-
-
-def lines(running: Sidecar) -> list[dict[str, Any]]:
-    return running.logged() if running.log.exists() else []
+async def value(running: Running, name: str) -> float:
+    """The sum of a series over its labels."""
+    return sum(value for key, value in (await running.samples()).items() if key.startswith(f"{name}{{"))
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
-async def test_a_requests_times_come_with_the_engines_span_which_goes_on_to_the_collector(
-    scheme: str, tmp_path: Path
+async def test_the_engine_span_adds_times_to_its_request_and_is_forwarded_to_the_collector(
+    scheme: str, tmp_path: Path, engine: Engine
 ) -> None:
     where = f"{scheme}://127.0.0.1:{free_port()}"
     collector = grpc_collector if scheme == "grpc" else http_collector
-    async with collector() as received, engine(WITHOUT_TIMES) as (port, heads):
+    async with collector() as received:
         flags = ("--engine-spans", where, "--otlp", received.url, "--otlp-header", "x-scope=a")
-        async with sidecar(tmp_path, port, *flags) as running:
-            await running.ask()
-            _, ours, sampled = parent_in(heads[0])
+        async with sidecar(tmp_path, engine.url, *flags) as running:
+            await running.stream()
+            _, ours, sampled = parent_in(engine.heads[0])
             assert sampled
-            await asyncio.sleep(0.6)  # nothing is logged or counted meanwhile: the request waits for its span
-            assert (lines(running), await value(running, "llm_requests_total")) == ([], 0)
+            await asyncio.sleep(0.6)  # the request waits for its span, so nothing is logged or counted
+            assert (running.lines(), await value(running, "llm_requests_total")) == ([], 0)
             await deliver(running, where, sent(request_span(ours), loading()))
-            await until(lambda: lines(running))
+            await until(running.lines)
             assert await value(running, "llm_requests_with_engine_times_total") == 1
             assert await value(running, "llm_requests_total") == 1
-            await until(lambda: is_(running, "llm_sidecar_exported_spans_total", 6))
-            (line,) = lines(running)
-            await running.stop()
+            await running.shows("llm_sidecar_exported_spans_total{}", 6)
+            (line,) = running.lines()
+            assert await running.stop() == 0
             assert [line.partition(": ")[0] for line in running.log_lines()] == ["INFO supervisor"] * 2
     assert (line["queue_ms"], line["prefill_ms"], line["decode_ms"]) == (500, 250, 2000)
-    # with the resource and the scope that they had
+    # forwarded with their resource and scope
     resource_spans = [spans for request in received.requests for spans in request.resource_spans]
     forwarded = [spans for spans in resource_spans if spans.schema_url == "of resource"]
     assert sorted(forwarded, key=str) == sorted(
@@ -92,68 +84,70 @@ async def test_a_requests_times_come_with_the_engines_span_which_goes_on_to_the_
     assert all(headers["x-scope"] == "a" for headers in received.headers)
 
 
-async def test_without_a_collector_the_engine_is_asked_to_sample_all_the_same(tmp_path: Path) -> None:
+async def test_without_a_collector_requests_to_the_engine_are_sampled(tmp_path: Path, engine: Engine) -> None:
     where = f"http://127.0.0.1:{free_port()}"
-    async with engine(WITHOUT_TIMES) as (port, heads), sidecar(tmp_path, port, "--engine-spans", where) as running:
-        await running.ask(traceparent=f"00-{TRACE}-{CLIENT}-00")
-        trace, ours, sampled = parent_in(heads[0])
+    async with sidecar(tmp_path, engine.url, "--engine-spans", where) as running:
+        await running.stream(traceparent=f"00-{TRACE}-{CLIENT}-00")
+        trace, ours, sampled = parent_in(engine.heads[0])
         assert (trace, sampled) == (TRACE, True)
         assert ours != CLIENT
         await deliver(running, where, sent(request_span(ours)))
-        await until(lambda: lines(running))
-        assert lines(running)[0]["queue_ms"] == 500
-        assert await running.series() == {}
+        await until(running.lines)
+        assert running.lines()[0]["queue_ms"] == 500
+        assert not [name for name in await running.samples() if name.startswith("llm_sidecar_exported")]
 
 
-async def test_a_request_whose_body_tells_its_times_does_not_wait(tmp_path: Path) -> None:
+async def test_a_request_with_times_in_its_response_does_not_wait(tmp_path: Path) -> None:
     where = f"http://127.0.0.1:{free_port()}"
-    async with engine() as (port, _), sidecar(tmp_path, port, "--engine-spans", where) as running:
-        await running.ask()
-        await until(lambda: lines(running))
-        assert lines(running)[0]["queue_ms"] == 12.5
+    async with serving(streaming_engine()) as engine, sidecar(tmp_path, engine.url, "--engine-spans", where) as running:
+        await running.stream()
+        await until(running.lines)
+        assert running.lines()[0]["queue_ms"] == 12.5
 
 
-async def test_an_exporter_killed_while_a_request_waits_loses_nothing_and_logs_it_once(tmp_path: Path) -> None:
+async def test_an_exporter_killed_while_requests_wait_logs_each_request_once(tmp_path: Path, engine: Engine) -> None:
     where = f"grpc://127.0.0.1:{free_port()}"
-    async with engine(WITHOUT_TIMES) as (port, heads), sidecar(tmp_path, port, "--engine-spans", where) as running:
+    async with sidecar(tmp_path, engine.url, "--engine-spans", where) as running:
         for _ in range(3):
-            await running.ask()
-        await asyncio.sleep(0.6)  # nothing is logged meanwhile: the requests wait for their spans
-        assert lines(running) == []
-        exporter = children(running.process.pid)["exporters.sidecar.exporter"]
-        os.kill(exporter, signal.SIGKILL)
-        await until(lambda: children(running.process.pid).get("exporters.sidecar.exporter", exporter) != exporter)
-        theirs = sent(*(request_span(parent_in(head)[1]) for head in heads))
+            await running.stream()
+        await asyncio.sleep(0.6)  # the requests wait for their spans, so nothing is logged
+        assert running.lines() == []
+        exporter = running.signal_exporter(signal.SIGKILL)
+        await until(lambda: running.exporter not in {None, exporter})
+        theirs = sent(*(request_span(parent_in(head)[1]) for head in engine.heads))
         await until(lambda: _delivered(running, where, theirs))
-        await until(lambda: len(lines(running)) == 3)
-        assert [line["queue_ms"] for line in lines(running)] == [500, 500, 500]
+        await until(lambda: len(running.lines()) == 3)
+        assert [line["queue_ms"] for line in running.lines()] == [500, 500, 500]
         assert await value(running, "llm_requests_total") == 3
         assert await value(running, "llm_requests_with_engine_times_total") == 3
-        await running.stop()
-        assert len(lines(running)) == 3
+        assert await running.stop() == 0
+        assert len(running.lines()) == 3
 
 
-async def _delivered(running: Sidecar, where: str, data: bytes) -> bool:
+async def _delivered(running: Running, where: str, data: bytes) -> bool:
     with contextlib.suppress(grpc.aio.AioRpcError):
         await deliver(running, where, data)
         return True
     return False
 
 
-async def test_a_sidecar_told_to_stop_waits_for_spans_no_longer_than_its_relays_for_their_answer(
+async def test_a_drain_waits_a_limited_time_for_spans(
     tmp_path: Path,
+    engine: Engine,
 ) -> None:
     where = f"http://127.0.0.1:{free_port()}"
-    async with engine(WITHOUT_TIMES) as (port, _), sidecar(tmp_path, port, "--engine-spans", where) as running:
-        await running.ask()
-        assert await running.stop() > 3
-        assert [line["queue_ms"] for line in lines(running)] == [None]
+    async with sidecar(tmp_path, engine.url, "--engine-spans", where) as running:
+        await running.stream()
+        began = time.monotonic()
+        assert await running.stop() == 0
+        assert 3 < time.monotonic() - began < 30
+        assert [line["queue_ms"] for line in running.lines()] == [None]
 
 
 SPANS_IN_A_MESSAGE, MESSAGES = 500, 80
 
 
-async def test_ten_thousand_unjoinable_spans_a_second_hold_up_neither_scrapes_nor_requests(tmp_path: Path) -> None:
+async def test_unjoined_spans_at_a_high_rate_delay_neither_scrapes_nor_requests(tmp_path: Path, engine: Engine) -> None:
     where = f"http://127.0.0.1:{free_port()}"
     flood = [
         sent(*(request_span(f"{at * SPANS_IN_A_MESSAGE + n + 1:016x}") for n in range(SPANS_IN_A_MESSAGE)))
@@ -161,10 +155,9 @@ async def test_ten_thousand_unjoinable_spans_a_second_hold_up_neither_scrapes_no
     ]
     async with (
         http_collector() as received,
-        engine(WITHOUT_TIMES) as (port, heads),
-        sidecar(tmp_path, port, "--engine-spans", where, "--otlp", received.url) as running,
+        sidecar(tmp_path, engine.url, "--engine-spans", where, "--otlp", received.url) as running,
     ):
-        exporter = children(running.process.pid)["exporters.sidecar.exporter"]
+        exporter = running.signal_exporter(0)
         before = memory(exporter)
         sent_messages: list[int] = []
 
@@ -175,20 +168,25 @@ async def test_ten_thousand_unjoinable_spans_a_second_hold_up_neither_scrapes_no
                 assert await post(running, where, each) == 200
                 assert await post(running, where, b"\xff nonsense") == 400
                 await asyncio.sleep(max(0.0, began + (number + 1) * SPANS_IN_A_MESSAGE / 10_000 - time.monotonic()))
-            await running.ask()
-            await deliver(running, where, sent(request_span(parent_in(heads[0])[1])))
-            await until(lambda: lines(running))
-        assert lines(running)[0]["queue_ms"] == 500
-        assert {4 * count // (MESSAGES + 1) for count in sent_at_scrapes} >= {0, 1, 2, 3}  # in each quarter of them
+            await running.stream()
+            await deliver(running, where, sent(request_span(parent_in(engine.heads[0])[1])))
+            await until(running.lines)
+        assert running.lines()[0]["queue_ms"] == 500
+        assert {4 * count // (MESSAGES + 1) for count in sent_at_scrapes} >= {
+            0,
+            1,
+            2,
+            3,
+        }  # scrapes in each quarter of the messages
         assert memory(exporter) - before < 150e6
-        # at most 20,000 are held; where the flood takes longer than a span is held, fewer
+        # the sidecar keeps up to 20,000 spans, for a limited time
         assert await value(running, "llm_sidecar_unjoined_spans_total") >= 40_001 - 20_000
-        assert await value(running, 'llm_sidecar_refused_otlp_messages_total{reason="not_understood"}') == MESSAGES
+        assert await value(running, "llm_sidecar_refused_otlp_messages_total") == MESSAGES
 
 
 @contextlib.asynccontextmanager
-async def scraping(running: Sidecar, sent_messages: list[int]) -> AsyncIterator[list[int]]:
-    """Scrapes without end; the number of sent messages at each response."""
+async def scraping(running: Running, sent_messages: list[int]) -> AsyncIterator[list[int]]:
+    """Scrapes continuously; yields the number of sent messages at each response."""
     counts: list[int] = []
 
     async def scrape() -> None:

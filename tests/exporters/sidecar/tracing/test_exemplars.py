@@ -1,4 +1,4 @@
-"""From a histogram to a trace: what the real Prometheus keeps as an exemplar is what the collector has received."""
+"""Exemplars that Prometheus stores have the trace id that the collector has received."""
 
 import asyncio
 import contextlib
@@ -12,15 +12,17 @@ import pytest
 
 from compose.prometheus_tools import Tools
 from exporters import signals
-from tests.support.otlp_collectors import Sidecar, engine, http_collector, sidecar
+from tests.support.fake_engine import serving, streaming_engine
+from tests.support.otlp_collectors import http_collector
 from tests.support.ports import free_port
+from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import until
 
 
 @contextlib.asynccontextmanager
-async def prometheus(program: Path, folder: Path, page: int) -> AsyncIterator[str]:
-    """One that scrapes a page each 200 ms and keeps exemplars."""
-    scraped = {"job_name": "j", "scrape_interval": "200ms", "static_configs": [{"targets": [f"127.0.0.1:{page}"]}]}
+async def prometheus(program: Path, folder: Path, port: int) -> AsyncIterator[str]:
+    """A Prometheus that scrapes a port every 200 ms and stores exemplars."""
+    scraped = {"job_name": "j", "scrape_interval": "200ms", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
     config, address = folder / "prometheus.yml", f"127.0.0.1:{free_port()}"
     config.write_text(json.dumps({"scrape_configs": [{**scraped, "scrape_timeout": "200ms"}]}))
     process = await asyncio.create_subprocess_exec(
@@ -38,30 +40,30 @@ async def prometheus(program: Path, folder: Path, page: int) -> AsyncIterator[st
         await process.wait()
 
 
-async def exemplars(running: Sidecar, prometheus: str, signal: signals.Signal) -> list[dict[str, Any]]:
-    """Those of a histogram, of all its buckets; none before Prometheus answers."""
+async def exemplars(running: Running, prometheus: str, signal: signals.Signal) -> list[dict[str, Any]]:
+    """The exemplars of all buckets of a histogram; none before Prometheus is ready."""
     parameters = {"query": signal.bucket, "start": "0", "end": "2000000000"}
     with contextlib.suppress(aiohttp.ClientError):
-        async with running.session.get(f"{prometheus}/api/v1/query_exemplars", params=parameters) as answer:
-            if answer.status == 200:
-                return [each for series in (await answer.json())["data"] for each in series["exemplars"]]
+        async with running.session.get(f"{prometheus}/api/v1/query_exemplars", params=parameters) as response:
+            if response.status == 200:
+                return [each for series in (await response.json())["data"] for each in series["exemplars"]]
     return []
 
 
 async def test_prometheus_keeps_the_trace_of_a_request_with_its_value_and_time(tools: Tools, tmp_path: Path) -> None:
     async with (
         http_collector() as received,
-        engine() as (port, _),
-        sidecar(tmp_path, port, "--otlp", received.url) as running,
-        prometheus(tools.prometheus, tmp_path, running.pages) as url,
+        serving(streaming_engine()) as engine,
+        sidecar(tmp_path, engine.url, "--otlp", received.url) as running,
+        prometheus(tools.prometheus, tmp_path, running.metrics_port) as url,
     ):
-        await running.ask()
+        await running.stream()
 
         async def kept() -> bool:
             return bool(await exemplars(running, url, signals.DURATION))
 
         await until(kept, 30)
-        (line,) = running.logged()
+        (line,) = running.lines()
         for signal, field in ((signals.TTFT, "ttft_ms"), (signals.DURATION, "e2e_ms"), (signals.QUEUE, "queue_ms")):
             (exemplar,) = await exemplars(running, url, signal)
             assert exemplar["labels"] == {"trace_id": line["trace_id"]}

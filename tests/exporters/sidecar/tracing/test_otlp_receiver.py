@@ -1,10 +1,9 @@
-"""The receiver of OTLP over real sockets: what it takes, what it refuses, and that nothing else has to wait."""
+"""The OTLP receiver over real sockets: accepted and rejected messages, and its limits."""
 
 import asyncio
 import contextlib
 import gzip
 import io
-import random
 import time
 import traceback
 from collections.abc import AsyncIterator
@@ -34,7 +33,7 @@ PROTOBUF = {"content-type": "application/x-protobuf"}
 
 @dataclass
 class Listening:
-    """A listening receiver, both ways in, and what has come through."""
+    """A listening receiver, a client for each protocol, and the received spans."""
 
     receiver: OtlpReceiver
     grpc_port: int
@@ -46,7 +45,7 @@ class Listening:
     others: list[tuple[bytes, int]]
 
     async def by_grpc(self, data: bytes) -> str:
-        """Send a message; the name of the status."""
+        """Send a message; returns the name of the status."""
         try:
             assert await self.channel.unary_unary(f"/{SERVICE}/{METHOD}")(data) == b""
         except grpc.aio.AioRpcError as error:
@@ -54,9 +53,9 @@ class Listening:
         return "OK"
 
     async def by_http(self, data: bytes, **headers: str) -> tuple[int, str]:
-        """Post a message; status and body."""
-        async with self.session.post(self.url, data=io.BytesIO(data), headers=PROTOBUF | headers) as answer:
-            return answer.status, await answer.text()
+        """Post a message; returns status and body."""
+        async with self.session.post(self.url, data=io.BytesIO(data), headers=PROTOBUF | headers) as response:
+            return response.status, await response.text()
 
     def refused(self) -> dict[str, float]:
         (family,) = self.receiver.collect()
@@ -78,7 +77,7 @@ async def opened() -> AsyncIterator[Listening]:
         await receiver.close()
 
 
-async def test_both_protocols_take_a_message_apart() -> None:
+async def test_both_protocols_separate_engine_spans_from_others() -> None:
     async with opened() as listening:
         assert await listening.by_grpc(sent(request_span(OURS), loading())) == "OK"
         assert await listening.by_http(sent(request_span(OURS), loading())) == (200, "")
@@ -91,24 +90,24 @@ async def test_both_protocols_take_a_message_apart() -> None:
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
 @pytest.mark.parametrize("packed", [True, False])
-async def test_it_speaks_with_the_exporters_that_vllm_has(
+async def test_it_accepts_spans_from_the_exporters_that_vllm_uses(
     scheme: str, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if packed:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "gzip")
     async with opened() as listening:
         where = listening.url if scheme == "http" else f"grpc://127.0.0.1:{listening.grpc_port}"
-        theirs = exporter(Collector(url=where))
+        vllm_exporter = exporter(Collector(url=where))
         context = SpanContext(int(OURS, 16), 7, is_remote=False)
         parent = SpanContext(int(OURS, 16), int(OURS, 16), is_remote=True)
         times = {"gen_ai.latency.time_in_queue": 0.5}
         span = ReadableSpan("llm_request", context, parent, Resource({}), times, start_time=1, end_time=2)
-        assert await asyncio.to_thread(theirs.export, [span]) is SpanExportResult.SUCCESS
-        await asyncio.to_thread(theirs.shutdown)
+        assert await asyncio.to_thread(vllm_exporter.export, [span]) is SpanExportResult.SUCCESS
+        await asyncio.to_thread(vllm_exporter.shutdown)
         assert [(each.parent, each.times.queue) for each in listening.spans] == [(OURS, 0.5)]
 
 
-async def test_what_is_no_message_is_refused_and_counted_by_reason() -> None:
+async def test_an_invalid_message_is_rejected_and_counted_by_reason() -> None:
     async with opened() as listening:
         assert await listening.by_grpc(b"\xff\xff\xff") == "INVALID_ARGUMENT"
         assert await listening.by_grpc(bytes(MESSAGE_BYTES + 1)) == "RESOURCE_EXHAUSTED"
@@ -121,7 +120,7 @@ async def test_what_is_no_message_is_refused_and_counted_by_reason() -> None:
         assert await listening.by_grpc(sent(request_span(OURS))) == "OK"
 
 
-async def test_gzip_bombs_are_refused_by_both_protocols() -> None:
+async def test_gzip_bombs_are_rejected_by_both_protocols() -> None:
     zeros = bytes(40 * MESSAGE_BYTES)
     async with opened() as listening:
         assert await listening.by_http(gzip.compress(zeros, 1), **{"content-encoding": "gzip"}) == (413, "too_large\n")
@@ -139,27 +138,13 @@ async def raw(port: int, data: bytes) -> asyncio.StreamWriter:
     return writer
 
 
-async def test_random_bytes_on_the_sockets_leave_them_open_for_others() -> None:
-    dice = random.Random(5)  # noqa: S311 - repeatable, not secret
-    async with opened() as listening:
-        writers = [
-            await raw(port, dice.randbytes(2000))
-            for port in (listening.grpc_port, listening.http_port)
-            for _ in range(20)
-        ]
-        assert await listening.by_grpc(sent(request_span(OURS))) == "OK"
-        assert await listening.by_http(sent(request_span(OURS))) == (200, "")
-        for writer in writers:
-            writer.transport.abort()
-
-
 def beginning(length: int) -> bytes:
-    """A request whose body does not come."""
+    """The start of a request without the rest of its body."""
     head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ncontent-length: "
     return f"{head}{length}\r\n\r\nabc".encode()
 
 
-async def test_senders_that_do_not_finish_keep_only_a_few_places_and_not_for_long(
+async def test_incomplete_messages_occupy_a_limited_number_of_slots_for_a_limited_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(receiver_module, "READ_TIMEOUT", 3.0)
@@ -175,7 +160,7 @@ async def test_senders_that_do_not_finish_keep_only_a_few_places_and_not_for_lon
             writer.transport.abort()
 
 
-async def test_a_sender_that_goes_away_is_counted() -> None:
+async def test_a_sender_that_disconnects_is_counted() -> None:
     async with opened() as listening:
         writer = await raw(listening.http_port, beginning(1000))
         await until(lambda: listening.receiver._in_progress == 1)
@@ -184,7 +169,7 @@ async def test_a_sender_that_goes_away_is_counted() -> None:
 
 
 @pytest.mark.parametrize("by_grpc", [True, False])
-async def test_a_port_that_was_taken_meanwhile_is_said(by_grpc: bool) -> None:
+async def test_a_port_in_use_is_reported(by_grpc: bool) -> None:
     async with opened() as listening:
         port = listening.grpc_port if by_grpc else listening.http_port
         second = OtlpReceiver(listening.spans.append)
@@ -198,8 +183,8 @@ async def test_a_port_that_was_taken_meanwhile_is_said(by_grpc: bool) -> None:
         )
 
 
-async def test_the_worst_message_that_fits_holds_nothing_up_for_long() -> None:
-    """Half a million empty attributes in one span, eight times over."""
+async def test_the_slowest_message_within_the_limits_delays_the_event_loop_little() -> None:
+    """Eight messages, each with half a million empty attributes in one span."""
     attributes = b"\x4a\x00" * (MESSAGE_BYTES // 2 - 20)
     data = attributes
     for tag in (b"\x12", b"\x12", b"\x0a"):  # a span in a scope in a resource
@@ -209,7 +194,7 @@ async def test_the_worst_message_that_fits_holds_nothing_up_for_long() -> None:
         sending = asyncio.gather(*(listening.by_http(data) for _ in range(MAX_CONCURRENT)))
         longest = 0.0
         while not sending.done():
-            before = time.process_time()  # of this process alone, whatever else the machine does
+            before = time.process_time()  # CPU time of this process, independent of others
             await asyncio.sleep(0.01)
             longest = max(longest, time.process_time() - before)
         assert await sending == [(200, "")] * MAX_CONCURRENT

@@ -1,4 +1,4 @@
-"""Spans of records, and their way to a collector that may be away; no socket in here."""
+"""Spans created from records, and their queue for a collector that may be down."""
 
 import logging
 import threading
@@ -18,32 +18,15 @@ from exporters.records import Finished
 from exporters.sidecar.tracing.request_spans import LONGEST_TEXT, SpanMaker, resource
 from exporters.sidecar.tracing.span_exporter import SpanQueue
 from exporters.signals import Outcome, Verdict
+from tests.support.sample_records import finished as sample
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
 OURS = "00f067aa0ba902b7"
-AT = 1_700_000_000.0
 
 
 def finished(outcome: Outcome = Outcome.OK, **fields: object) -> Finished:
-    record = Finished(
-        time=AT,
-        request_id="r-1",
-        model="m",
-        request_class="siso",
-        tenant="team-a",
-        endpoint="/v1/chat/completions",
-        stream=True,
-        status=200,
-        outcome=outcome,
-        metered=True,
-        e2e=1.5,
-        trace_id=TRACE,
-        span_id=OURS,
-    )
-    for name, value in fields.items():
-        setattr(record, name, value)
-    return record
+    return sample(**{"time": 1.7e9, "trace_id": TRACE, "span_id": OURS, "outcome": outcome, **fields})
 
 
 def maker(semconv: Semconv = Semconv.V1_44) -> SpanMaker:
@@ -51,7 +34,7 @@ def maker(semconv: Semconv = Semconv.V1_44) -> SpanMaker:
 
 
 def spans(record: Finished, semconv: Semconv = Semconv.V1_44) -> list[ReadableSpan]:
-    """What a collector would get."""
+    """The spans that a collector receives."""
     exporter = InMemorySpanExporter()
     span_queue = SpanQueue(maker(semconv), exporter, "memory")
     span_queue.add(record)
@@ -75,14 +58,14 @@ FULL = finished(
 )
 
 
-def test_a_span_says_what_was_asked_how_it_went_and_what_the_slos_say() -> None:
+def test_a_span_has_attributes_of_the_request_the_outcome_and_the_verdicts() -> None:
     (span,) = spans(FULL)
-    assert span.name == "chat m"
+    assert span.name == "chat tiny"
     assert span.kind is SpanKind.SERVER
     assert span.attributes == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "vllm",
-        "gen_ai.request.model": "m",
+        "gen_ai.request.model": "tiny",
         "gen_ai.request.stream": True,
         "gen_ai.request.max_tokens": 50,
         "gen_ai.request.temperature": 0.5,
@@ -96,7 +79,7 @@ def test_a_span_says_what_was_asked_how_it_went_and_what_the_slos_say() -> None:
         "url.path": "/v1/chat/completions",
         "http.response.status_code": 200,
         "vllm_slo.request_id": "r-1",
-        "vllm_slo.class": "siso",
+        "vllm_slo.class": "short",
         "vllm_slo.tenant": "team-a",
         "vllm_slo.outcome": "ok",
         "vllm_slo.goodput": False,
@@ -112,7 +95,7 @@ def test_a_span_says_what_was_asked_how_it_went_and_what_the_slos_say() -> None:
     assert (span.start_time, span.end_time) == (1_700_000_000_000_000_000, 1_700_000_001_500_000_000)
 
 
-def test_a_span_has_our_id_and_hangs_under_the_callers() -> None:
+def test_a_span_has_the_id_of_the_record_and_is_a_child_of_the_clients_span() -> None:
     (span,) = spans(FULL)
     assert span.context is not None
     assert (f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}") == (TRACE, OURS)
@@ -122,7 +105,7 @@ def test_a_span_has_our_id_and_hangs_under_the_callers() -> None:
     assert root.parent is None
 
 
-def test_an_older_version_has_its_own_names_and_not_what_it_does_not_know() -> None:
+def test_an_older_version_has_other_and_fewer_attributes() -> None:
     old, new = spans(FULL, Semconv.V1_36)[0].attributes, spans(FULL)[0].attributes
     assert old is not None
     assert new is not None
@@ -140,9 +123,9 @@ def test_an_older_version_has_its_own_names_and_not_what_it_does_not_know() -> N
     [
         pytest.param(Outcome.OK, 200, False, id="ok"),
         pytest.param(Outcome.CLIENT_ABORT, 200, False, id="client abort"),
-        pytest.param(Outcome.CLIENT_ABORT, None, False, id="client abort, no answer yet"),
+        pytest.param(Outcome.CLIENT_ABORT, None, False, id="client abort before a response"),
         pytest.param(Outcome.CLIENT_ERROR, 400, False, id="client error"),
-        pytest.param(Outcome.REJECTED, 429, False, id="rejected, told to slow down"),
+        pytest.param(Outcome.REJECTED, 429, False, id="rejected, rate limit"),
         pytest.param(Outcome.REJECTED, 503, True, id="rejected, unavailable"),
         pytest.param(Outcome.TIMEOUT_FIRST_TOKEN, 504, True, id="timeout before the first token"),
         pytest.param(Outcome.TIMEOUT_IDLE, 200, True, id="timeout in the stream"),
@@ -151,9 +134,7 @@ def test_an_older_version_has_its_own_names_and_not_what_it_does_not_know() -> N
         pytest.param(Outcome.UPSTREAM_UNREACHABLE, 502, True, id="unreachable"),
     ],
 )
-def test_the_status_is_an_error_exactly_when_the_server_is_to_blame(
-    outcome: Outcome, status: int | None, failed: bool
-) -> None:
+def test_the_status_is_an_error_if_the_server_failed(outcome: Outcome, status: int | None, failed: bool) -> None:
     (span,) = spans(finished(outcome, status=status))
     assert span.attributes is not None
     assert span.status.status_code is (StatusCode.ERROR if failed else StatusCode.UNSET)
@@ -161,12 +142,7 @@ def test_the_status_is_an_error_exactly_when_the_server_is_to_blame(
     assert span.attributes["vllm_slo.outcome"] == outcome.value
 
 
-@pytest.mark.parametrize("outcome", list(Outcome))
-def test_every_outcome_has_a_span(outcome: Outcome) -> None:
-    assert len(spans(finished(outcome))) == 1
-
-
-def test_what_is_not_known_is_absent() -> None:
+def test_unknown_values_are_absent() -> None:
     (span,) = spans(finished(model="", status=None, endpoint="/v1/completions"))
     assert span.name == "text_completion"
     assert span.events == ()
@@ -184,7 +160,7 @@ def test_what_is_not_known_is_absent() -> None:
     }
 
 
-def test_text_that_a_client_chooses_is_cut() -> None:
+def test_text_from_clients_is_truncated() -> None:
     (span,) = spans(finished(model="m" * 100_000, request_id="r" * 100_000))
     assert span.attributes is not None
     assert span.name == "chat " + "m" * LONGEST_TEXT
@@ -212,14 +188,14 @@ def test_the_engines_times_are_children_around_the_first_token() -> None:
     assert {child.kind for child in children} == {SpanKind.INTERNAL}
 
 
-def test_without_a_stream_the_engines_times_count_back_from_the_end_and_stay_inside() -> None:
+def test_the_engines_times_of_a_unary_request_are_placed_before_its_end_and_clipped() -> None:
     whole, queue, prefill, decode = spans(finished(stream=False, queue=9.0, prefill=0.25, decode=0.75))
     assert (decode.start_time, decode.end_time) == (1_700_000_000_750_000_000, whole.end_time)
     assert (prefill.start_time, prefill.end_time) == (1_700_000_000_500_000_000, decode.start_time)
     assert (queue.start_time, queue.end_time) == (whole.start_time, prefill.start_time)
 
 
-def test_a_record_that_comes_again_gives_the_same_ids() -> None:
+def test_a_repeated_record_has_the_same_span_ids() -> None:
     record = finished(queue=0.1, prefill=0.1, decode=0.1)
     first, again = maker().spans(record), maker().spans(record)
     assert [span.context for span in first] == [span.context for span in again]
@@ -229,12 +205,12 @@ def test_a_record_that_comes_again_gives_the_same_ids() -> None:
 @pytest.mark.parametrize(
     "environment,name",
     [
-        pytest.param({}, "vllm-slo-sidecar", id="ours"),
+        pytest.param({}, "vllm-slo-sidecar", id="default"),
         pytest.param({"OTEL_SERVICE_NAME": "mine"}, "mine", id="OTEL_SERVICE_NAME"),
         pytest.param({"OTEL_RESOURCE_ATTRIBUTES": "service.name=mine,a=b"}, "mine", id="OTEL_RESOURCE_ATTRIBUTES"),
     ],
 )
-def test_the_environment_can_name_the_service(
+def test_the_environment_overrides_the_service_name(
     environment: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
@@ -245,7 +221,7 @@ def test_the_environment_can_name_the_service(
 
 
 class ScriptedExporter(SpanExporter):
-    """A collector that does as it is told, and can be made to hang."""
+    """A collector with a scripted result, which can hang."""
 
     def __init__(self) -> None:
         self.result: SpanExportResult | Exception = SpanExportResult.SUCCESS
@@ -275,7 +251,7 @@ def flush(span_queue: SpanQueue) -> None:
     span_queue._processor.force_flush()
 
 
-def test_a_collector_that_is_down_costs_counted_spans_and_one_line_until_it_recovers(
+def test_spans_for_a_collector_that_is_down_are_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
@@ -296,35 +272,35 @@ def test_a_collector_that_is_down_costs_counted_spans_and_one_line_until_it_reco
     assert counts(span_queue) == {"exported": 2, "queue_full": 0, "export_failed": 4, "fault": 0}
     span_queue.close()
     down, up = caplog.messages
-    assert down.startswith("the collector accepts no spans, they are dropped and counted until it does: ")
+    assert down.startswith("the collector does not accept spans; dropping them: ")
     assert down.endswith("Failed to export: connection refused")
-    assert up == "the collector accepts spans again, after 4 were dropped"
+    assert up == "the collector accepts spans again; 4 were dropped"
 
 
-def test_a_collector_that_hangs_fills_a_bounded_queue_and_blocks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_queue_for_a_collector_that_hangs_is_bounded_and_does_not_block(caplog: pytest.LogCaptureFixture) -> None:
     collector = ScriptedExporter()
     collector.may_finish.clear()
     span_queue = SpanQueue(maker(), collector, "the collector", max_spans=8, batch=4)
     for _ in range(4):
         span_queue.add(finished())
-    assert collector.started.acquire(timeout=120)  # four are with the collector
+    assert collector.started.acquire(timeout=120)  # four are in an export
     for _ in range(10):
         span_queue.add(finished())
     assert counts(span_queue) == {"exported": 0, "queue_full": 2, "export_failed": 0, "fault": 0}
     span_queue.add(finished(queue=0.1))  # two spans
     assert counts(span_queue)["queue_full"] == 4
     span_queue.close(timeout=0.05)
-    assert caplog.messages == ["12 spans could not be sent within 0.05 s"]
+    assert caplog.messages == ["12 spans were not sent within 0.05 s"]
     collector.may_finish.set()
-    while counts(span_queue)["export_failed"] < 8:  # its log line must not reach the next test
+    while counts(span_queue)["export_failed"] < 8:  # else its log line reaches the next test
         time.sleep(0.01)
 
 
-def test_a_fault_in_making_a_span_is_counted_and_costs_the_record_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_to_create_a_span_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     span_queue = SpanQueue(maker(), InMemorySpanExporter(), "memory")
     for _ in range(2):
         span_queue.add(finished(trace_id="no hex"))
     span_queue.close()
     assert counts(span_queue)["fault"] == 2
     error = "ValueError(\"invalid literal for int() with base 16: 'no hex'\")"
-    assert caplog.messages == [f"no span could be made: {error}"]
+    assert caplog.messages == [f"failed to create spans: {error}"]

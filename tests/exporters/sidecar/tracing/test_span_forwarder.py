@@ -1,4 +1,4 @@
-"""Spans of others on their way to a collector that may be collector or slow."""
+"""Forwarding of engine spans to a collector that may be down or slow."""
 
 import threading
 
@@ -38,7 +38,7 @@ def forwarder(send: Send, **limits: int) -> tuple[SpanForwarder, DeliveryCounter
     return SpanForwarder(send, counters, **limits), counters
 
 
-def test_messages_that_wait_go_as_one_in_their_order() -> None:
+def test_queued_messages_are_sent_as_one_in_order() -> None:
     collector = FlakyCollector()
     collector.available = True
     queue, counters = forwarder(collector)
@@ -49,7 +49,7 @@ def test_messages_that_wait_go_as_one_in_their_order() -> None:
     assert (counters.exported, counters.failed, queue.queue_full) == (6, 0, 0)
 
 
-def test_a_batch_has_no_more_spans_than_ours_but_for_one_message_that_has() -> None:
+def test_a_batch_has_a_limit_of_spans_unless_it_is_a_single_message() -> None:
     collector = FlakyCollector()
     collector.available = True
     queue, _ = forwarder(collector)
@@ -59,7 +59,7 @@ def test_a_batch_has_no_more_spans_than_ours_but_for_one_message_that_has() -> N
     assert collector.messages == [b"ab", b"c", b"d"]
 
 
-async def test_a_collector_that_is_away_costs_counted_spans_and_one_line_each_way(
+async def test_spans_for_a_collector_that_is_down_are_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
@@ -72,13 +72,13 @@ async def test_a_collector_that_is_away_costs_counted_spans_and_one_line_each_wa
     queue.add(b"a", 1)
     queue.close(5)
     assert caplog.messages == [
-        "http://c accepts no spans, they are dropped and counted until it does: connection refused",
-        "http://c accepts spans again, after 1536 were dropped",
+        "http://c does not accept spans; dropping them: connection refused",
+        "http://c accepts spans again; 1536 were dropped",
     ]
     assert (counters.exported, counters.failed) == (1, 1536)
 
 
-def test_behind_a_slow_collector_the_queue_is_bounded_in_spans_and_bytes_and_a_close_does_not_wait_for_it() -> None:
+def test_the_queue_is_bounded_in_spans_and_bytes_and_close_has_a_timeout() -> None:
     released, entered = threading.Event(), threading.Event()
 
     def slow(_: bytes) -> None:
@@ -100,7 +100,7 @@ def test_behind_a_slow_collector_the_queue_is_bounded_in_spans_and_bytes_and_a_c
     assert counters.exported == BATCH_SPANS + 10_000
 
 
-async def test_http_takes_the_bytes_and_the_headers_and_a_refusal_says_why() -> None:
+async def test_http_sends_the_bytes_and_the_headers_and_reports_a_rejection() -> None:
     async with http_collector() as received:
         send = sender(Collector(url=received.url + "/v1/traces", headers={"x-scope": "a"}))
         queue, counters = forwarder(send)
@@ -122,15 +122,15 @@ def reason(send: Send) -> str:
     return "accepted"
 
 
-def test_grpc_takes_the_bytes_and_the_headers() -> None:
+def test_grpc_sends_the_bytes_and_the_headers() -> None:
     with grpc_receiver() as received:
         assert reason(sender(Collector(url=received.url, headers={"x-scope": "a"}))) == "accepted"
     assert received.headers[0]["x-scope"] == "a"
 
 
-def test_where_nobody_listens_the_reason_is_said() -> None:
-    nobody = f"127.0.0.1:{free_port()}"
-    assert reason(sender(Collector(url=f"http://{nobody}/v1/traces"))) == (
+def test_an_unreachable_collector_has_a_reason() -> None:
+    unused = f"127.0.0.1:{free_port()}"
+    assert reason(sender(Collector(url=f"http://{unused}/v1/traces"))) == (
         "<urlopen error [Errno 111] Connection refused>"
     )
-    assert reason(sender(Collector(url=f"grpc://{nobody}"))).startswith("UNAVAILABLE: ")
+    assert reason(sender(Collector(url=f"grpc://{unused}"))).startswith("UNAVAILABLE: ")

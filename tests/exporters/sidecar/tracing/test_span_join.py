@@ -1,4 +1,4 @@
-"""A request and the engine's span of it find each other, in whichever order they come; no socket in here."""
+"""Requests and engine spans are joined in any order of arrival."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def engines(number: int = 1, times: SpanTimes = TIMES, message: bytes = b"span")
 
 @dataclass
 class Pipeline:
-    """A record receiver with a span join, a clock that the test sets, and all of their output."""
+    """A record receiver with a span join, a clock that tests set, and their outputs."""
 
     folder: Path
     keeps_spans: bool = True
@@ -130,7 +130,7 @@ def test_a_span_that_comes_first_waits_for_its_request(pipeline: Pipeline) -> No
     assert pipeline.lines() == [("r-1", 500)]
 
 
-def test_after_ten_seconds_a_request_goes_on_without_and_its_span_is_late(pipeline: Pipeline) -> None:
+def test_after_ten_seconds_a_request_is_logged_without_times_and_its_span_is_late(pipeline: Pipeline) -> None:
     pipeline.receive(1, finished())
     pipeline.advance(JOIN_TIMEOUT - 0.1)
     assert pipeline.lines() == []
@@ -147,20 +147,20 @@ def test_after_ten_seconds_a_request_goes_on_without_and_its_span_is_late(pipeli
     "record",
     [
         pytest.param(finished(queue=0.1, prefill=0.1, decode=0.1), id="times in the body"),
-        pytest.param(finished(outcome=Outcome.CLIENT_ABORT), id="client left"),
-        pytest.param(finished(outcome=Outcome.CLIENT_ERROR, status=400), id="refused by the engine"),
+        pytest.param(finished(outcome=Outcome.CLIENT_ABORT), id="client abort"),
+        pytest.param(finished(outcome=Outcome.CLIENT_ERROR, status=400), id="client error"),
         pytest.param(finished(outcome=Outcome.REJECTED, status=429), id="rejected"),
-        pytest.param(finished(outcome=Outcome.UPSTREAM_ERROR, status=500), id="engine failed"),
+        pytest.param(finished(outcome=Outcome.UPSTREAM_ERROR, status=500), id="upstream error"),
         pytest.param(finished(unmetered="KeyError"), id="metering failed"),
-        pytest.param(finished(span_id=None), id="no span of ours"),
+        pytest.param(finished(span_id=None), id="no span id"),
     ],
 )
-def test_what_will_get_no_span_or_needs_none_does_not_wait(pipeline: Pipeline, record: Finished) -> None:
+def test_a_request_that_gets_or_needs_no_span_does_not_wait(pipeline: Pipeline, record: Finished) -> None:
     assert pipeline.receive(1, record) == 1
     assert (pipeline.counted(), len(pipeline.lines())) == (1, 1)
 
 
-def test_lines_and_acknowledgements_keep_their_order_behind_one_that_waits_but_series_do_not(
+def test_lines_and_acknowledgements_keep_their_order_but_series_do_not_wait(
     pipeline: Pipeline,
 ) -> None:
     judged = Judged("tiny", "short", "team-a", {"ttft": Verdict.BAD}, goodput_lost=True)
@@ -179,7 +179,7 @@ def test_lines_and_acknowledgements_keep_their_order_behind_one_that_waits_but_s
     assert pipeline.exported == ["r-3", "r-4", "r-1"]
 
 
-def test_a_line_has_the_configuration_that_its_request_ended_under(pipeline: Pipeline) -> None:
+def test_a_line_has_the_config_revision_at_the_end_of_its_request(pipeline: Pipeline) -> None:
     pipeline.receive(1, finished(1))
     pipeline.revision = "after"
     pipeline.receive(2, finished(2, queue=0.125))
@@ -188,9 +188,9 @@ def test_a_line_has_the_configuration_that_its_request_ended_under(pipeline: Pip
     assert [json.loads(line)["config_revision"] for line in text] == ["before", "after"]
 
 
-def test_an_exporter_killed_while_requests_wait_gets_them_again_and_logs_each_once(pipeline: Pipeline) -> None:
+def test_an_exporter_killed_while_requests_wait_logs_each_request_once(pipeline: Pipeline) -> None:
     assert pipeline.receive(1, finished(1, queue=0.125), finished(2), finished(3, queue=0.125)) == 1
-    pipeline.log.close()  # killed: neither clock nor close
+    pipeline.log.close()  # as if killed
     pipeline.span_join = SpanJoin(SLOS)
     pipeline.start()
     assert pipeline.receive(2, finished(2), finished(3, queue=0.125)) == 0
@@ -200,7 +200,7 @@ def test_an_exporter_killed_while_requests_wait_gets_them_again_and_logs_each_on
     assert pipeline.acknowledged == [3]
 
 
-def test_records_sent_again_while_they_wait_are_taken_once(pipeline: Pipeline) -> None:
+def test_records_sent_again_while_they_wait_are_accepted_once(pipeline: Pipeline) -> None:
     assert pipeline.receive(1, finished(1), finished(2, queue=0.125)) == 0
     assert pipeline.receive(1, finished(1), finished(2, queue=0.125), finished(3, queue=0.125)) == 0
     pipeline.advance(JOIN_TIMEOUT)
@@ -208,7 +208,7 @@ def test_records_sent_again_while_they_wait_are_taken_once(pipeline: Pipeline) -
     assert pipeline.counted() == 3
 
 
-def test_a_log_that_fails_when_a_wait_is_over_is_tried_again_and_nothing_is_counted_twice(
+def test_a_failed_write_after_a_wait_is_retried_and_nothing_is_counted_twice(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object) -> None:
@@ -227,14 +227,14 @@ def test_a_log_that_fails_when_a_wait_is_over_is_tried_again_and_nothing_is_coun
     assert (pipeline.acknowledged, pipeline.counted()) == ([2], 2)
 
 
-def test_more_than_may_be_held_ends_all_waits(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_of_pending_records_ends_all_waits(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiver_module, "MAX_PENDING_RECORDS", 3)
     assert pipeline.receive(1, finished(1), finished(2), finished(3)) == 0
     assert pipeline.receive(4, finished(4)) == 3
     assert pipeline.lines() == [("r-1", None), ("r-2", None), ("r-3", None)]
 
 
-def test_a_relay_that_drains_is_answered_before_it_goes(pipeline: Pipeline) -> None:
+def test_a_draining_relay_gets_its_acknowledgement_before_it_exits(pipeline: Pipeline) -> None:
     pipeline.receive(1, finished())
     pipeline.receiver.snapshot("relay-0", Snapshot([], 0.0, 0, 0, draining=True))
     pipeline.advance(3.9)
@@ -243,13 +243,13 @@ def test_a_relay_that_drains_is_answered_before_it_goes(pipeline: Pipeline) -> N
     assert pipeline.acknowledged == [1]
 
 
-def test_when_the_exporter_ends_what_waits_is_logged_as_it_is(pipeline: Pipeline) -> None:
+def test_records_that_wait_are_logged_when_the_exporter_exits(pipeline: Pipeline) -> None:
     pipeline.receive(1, finished())
     pipeline.receiver.close()
     assert pipeline.lines() == [("r-1", None)]
 
 
-def test_an_engine_that_sends_no_spans_is_waited_for_no_longer_than_a_minute_and_again_when_one_comes(
+def test_after_a_minute_without_spans_requests_do_not_wait_until_a_span_arrives(
     pipeline: Pipeline,
 ) -> None:
     number = 0
@@ -266,10 +266,10 @@ def test_an_engine_that_sends_no_spans_is_waited_for_no_longer_than_a_minute_and
     assert waits()
     pipeline.advance(JOIN_TIMEOUT)
     assert not waits()
-    pipeline.span(engines(number))  # late for its request, and yet a sign
+    pipeline.span(engines(number))  # late for its request, but the engine sends spans
     assert waits()
     pipeline.span(engines(number))
-    pipeline.advance(10 * SILENCE_TIMEOUT)  # a quiet engine is no silent one
+    pipeline.advance(10 * SILENCE_TIMEOUT)  # without requests, missing spans do not count
     assert waits()
 
 
@@ -287,7 +287,7 @@ def with_slos(**fields: Any) -> Finished:
         pytest.param(SpanTimes(3.0, 6.1, 9.1), {"prefill", "decode"}, 0, id="prefill and decode"),
     ],
 )
-def test_slos_on_the_engines_times_are_judged_when_the_span_comes_and_counted_once(
+def test_slos_on_engine_times_are_judged_with_the_span_and_counted_once(
     pipeline: Pipeline, times: SpanTimes, bad: set[str], goodput: int
 ) -> None:
     pipeline.receive(1, with_slos(completion_tokens=7))
@@ -303,9 +303,9 @@ def test_slos_on_the_engines_times_are_judged_when_the_span_comes_and_counted_on
     assert {name for name, verdict in json.loads(line)["slo"].items() if verdict == "bad"} == bad
 
 
-def test_an_earlier_verdict_stays(pipeline: Pipeline) -> None:
+def test_an_earlier_verdict_is_kept(pipeline: Pipeline) -> None:
     record = with_slos()
-    record.slo["decode"] = Verdict.BAD  # no first token in time
+    record.slo["decode"] = Verdict.BAD  # first_token_timeout
     record.counted = ["decode"]
     record.goodput, record.goodput_counted = False, True
     pipeline.receive(1, record)
@@ -318,7 +318,7 @@ def test_an_earlier_verdict_stays(pipeline: Pipeline) -> None:
     assert "llm_goodput_requests_total" not in samples
 
 
-def test_what_the_body_tells_stays_and_makes_no_second_verdict(pipeline: Pipeline) -> None:
+def test_times_from_the_response_are_kept_and_judged_once(pipeline: Pipeline) -> None:
     record = finished(queue=1.0, prefill=1.0, decode=1.0, slo={"queue": Verdict.GOOD}, goodput=True)
     pipeline.span(engines(1, SpanTimes(9.0, 9.0, 9.0)))
     pipeline.receive(1, record)
@@ -328,7 +328,7 @@ def test_what_the_body_tells_stays_and_makes_no_second_verdict(pipeline: Pipelin
 
 @pytest.mark.parametrize("span_first", [True, False])
 @pytest.mark.parametrize("kept", [True, False])
-def test_a_span_goes_the_way_of_its_requests_span(pipeline: Pipeline, kept: bool, span_first: bool) -> None:
+def test_an_engine_span_is_kept_if_its_request_span_is(pipeline: Pipeline, kept: bool, span_first: bool) -> None:
     pipeline.keeps_spans = kept
     steps: list[Callable[[], object]] = [lambda: pipeline.span(engines()), lambda: pipeline.receive(1, finished())]
     for step in steps if span_first else reversed(steps):
@@ -336,18 +336,18 @@ def test_a_span_goes_the_way_of_its_requests_span(pipeline: Pipeline, kept: bool
         step()
     pipeline.advance(0.2)
     assert pipeline.forwarded == ([(b"span", 1)] if kept else [])
-    pipeline.span(engines(message=b"of its second answer"))
-    assert pipeline.forwarded == ([(b"span", 1), (b"of its second answer", 1)] if kept else [])
+    pipeline.span(engines(message=b"second"))
+    assert pipeline.forwarded == ([(b"span", 1), (b"second", 1)] if kept else [])
 
 
-def test_spans_of_several_answers_to_one_request_are_passed_on_together(pipeline: Pipeline) -> None:
+def test_spans_of_several_choices_are_forwarded_together(pipeline: Pipeline) -> None:
     pipeline.span(engines(message=b"a"))
     pipeline.span(engines(message=b"b"))
     pipeline.receive(1, finished())
     assert pipeline.forwarded == [(b"ab", 2)]
 
 
-def test_a_span_of_a_request_that_did_not_come_through_here_is_passed_on_in_the_end(pipeline: Pipeline) -> None:
+def test_a_span_of_an_unknown_request_is_forwarded_after_the_timeout(pipeline: Pipeline) -> None:
     pipeline.span(engines())
     pipeline.advance(JOIN_TIMEOUT)
     assert pipeline.forwarded == [(b"span", 1)]
@@ -365,15 +365,15 @@ def test_a_span_without_times_is_counted_and_ends_the_wait(pipeline: Pipeline) -
 @pytest.mark.parametrize(
     "limit,value", [pytest.param("MAX_SPANS", 10, id="by number"), pytest.param("MAX_SPAN_BYTES", 40, id="by size")]
 )
-@pytest.mark.parametrize("parents", [pytest.param(1000, id="of many"), pytest.param(1, id="of one")])
-def test_spans_that_nobody_asks_for_are_bounded_and_passed_on(
+@pytest.mark.parametrize("parents", [pytest.param(1000, id="of many requests"), pytest.param(1, id="of one request")])
+def test_the_number_and_size_of_unjoined_spans_is_limited(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, parents: int
 ) -> None:
     monkeypatch.setattr(join_module, limit, value)
     for number in range(1000):
         pipeline.span(engines(number % parents))
-    given_up = pipeline.nonzero_samples()["llm_sidecar_unjoined_spans_total[too_many]"]
-    assert 1000 - 10 <= given_up <= 1000
-    assert sum(count for _, count in pipeline.forwarded) == given_up
+    released = pipeline.nonzero_samples()["llm_sidecar_unjoined_spans_total[too_many]"]
+    assert 1000 - 10 <= released <= 1000
+    assert sum(count for _, count in pipeline.forwarded) == released
     pipeline.advance(JOIN_TIMEOUT)
     assert sum(count for _, count in pipeline.forwarded) == 1000
