@@ -29,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     check_parser = actions.add_parser("check", help="check an SLO file and report all mistakes")
     _add_file(check_parser, "file", nargs="?")
-    check_parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+    check_parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="output format (default: %(default)s)"
+    )
     check_parser.add_argument("--strict", action="store_true", help="exit with 1 if there are warnings")
     check_parser.add_argument(
         "--retention", metavar="TIME", help="retention of Prometheus, such as 15d: warn if the period is longer"
@@ -38,7 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     check_parser.set_defaults(run=_check)
     explain_parser = actions.add_parser("explain", help="show what burns each budget and when each tier fires")
     _add_file(explain_parser, "file", nargs="?")
-    explain_parser.add_argument("--format", choices=("table", "json"), default="table", help="default: %(default)s")
+    explain_parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="output format (default: %(default)s)"
+    )
     explain_parser.add_argument(
         "--rate", type=float, default=1.0, metavar="R", help="events per second in one class (default: %(default)g)"
     )

@@ -259,7 +259,7 @@ ENGINE_SPEC_DRAFTED = _counter(
 ENGINE_SPEC_ACCEPTED = _counter(
     "llm_engine_spec_decode_accepted_tokens_total", "Draft tokens accepted by speculative decoding.", *_RANKED
 )
-# Latencies with the engine's own bounds; exporters/engines/README.md defines them for each engine.
+# Latencies with the engine's own bounds; docs/engines.md defines them for each engine.
 ENGINE_TTFT = _histogram("llm_engine_time_to_first_token_seconds", "TTFT as the engine measures it.", (), *_RANKED)
 ENGINE_INTER_TOKEN = _histogram(
     "llm_engine_inter_token_seconds", "ITL (time between outputs) as the engine measures it.", (), *_RANKED

@@ -13,7 +13,7 @@ from exporters.roofline.model_shape import ModelShape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """A model on `tensor_parallel` GPUs, and the share `utilization` of their memory that it may use."""
+    """A model on `tensor_parallel` GPUs, and the share `utilization` of their memory to use."""
 
     gpu: Gpu
     shape: ModelShape
