@@ -57,8 +57,6 @@ class ApplicableSlos:
     """Seconds; a gap up to this makes no verdict certain."""
     tpot: float
     """Seconds; a chunk within this time per token of `max_tokens` makes no verdict certain."""
-    deadline: float
-    """Seconds from time zero to the lowest TTFT or E2E threshold."""
     awaits_first_token: bool
     """Whether `first_token_timeout` makes any of the SLOs bad."""
 
@@ -81,17 +79,14 @@ def applicable_slos(slos: Iterable[Slo], *, stream: bool, several: bool) -> Appl
             continue
         applicable[slo.name] = slo, measure
 
-    def least(*measures: Measure) -> float:
-        return min(
-            (s.threshold for s, measure in applicable.values() if measure in measures and s.threshold is not None),
-            default=inf,
-        )
+    def least(wanted: Measure) -> float:
+        limits = (slo.threshold for slo, measure in applicable.values() if measure is wanted)
+        return min((limit for limit in limits if limit is not None), default=inf)
 
     return ApplicableSlos(
         applicable,
         late_gap=least(Measure.ITL_P95),
         tpot=least(Measure.TPOT),
-        deadline=least(*_DEADLINE),
         awaits_first_token=any(measure in _BAD_WITHOUT_FIRST_TOKEN for _, measure in applicable.values()),
     )
 
@@ -117,7 +112,7 @@ class Judge:
     )
 
     def __init__(
-        self, applicable_slos: ApplicableSlos, *, zero: float, first_token_timeout: float, max_tokens: int | None = None
+        self, applicable: ApplicableSlos, *, zero: float, first_token_timeout: float, max_tokens: int | None = None
     ) -> None:
         self.verdicts: dict[str, Verdict] = {}
         self._time_zero = zero
@@ -125,12 +120,11 @@ class Judge:
         self._first_token_by = zero + first_token_timeout
         self._max_tokens = max_tokens
         self._late_gaps: dict[str, int] = {}
-        self._undecided = applicable_slos.slos.copy()
-        self._next_deadline = zero + applicable_slos.deadline
-        if applicable_slos.awaits_first_token:
-            self._next_deadline = min(self._next_deadline, self._first_token_by)
-        self._tpot = applicable_slos.tpot
-        self.late_gap = applicable_slos.late_gap
+        self._undecided = applicable.slos.copy()
+        # Sets the first deadline.
+        self._settle([])
+        self._tpot = applicable.tpot
+        self.late_gap = applicable.late_gap
         """The relay may skip `chunk` for a gap up to this ..."""
         self.late_after = inf
         """... that ends before this time: neither can make a verdict certain."""

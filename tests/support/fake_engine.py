@@ -40,7 +40,8 @@ class Engine:
     heads: list[dict[str, str]] = field(default_factory=list)
     """The headers of the completion requests, with lower-case names."""
     may_finish: asyncio.Event = field(default_factory=asyncio.Event)
-    """A stream sends one chunk, waits for this, and ends."""
+    """A stream sends one chunk, waits for this and for `decode_seconds`, and ends."""
+    decode_seconds: float = 0.0
     port: int = 0
     tls: ssl.SSLContext | None = None
 
@@ -81,6 +82,7 @@ class Engine:
         await response.prepare(request)
         await response.write(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
         await self.may_finish.wait()
+        await asyncio.sleep(self.decode_seconds)
         await response.write(b'data: {"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}]}\n\n')
         last: dict[str, object] = {"choices": [], "usage": usage, "metrics": self.engine_times}
         await response.write(b"data: " + json.dumps(last).encode() + b"\n\n")
@@ -90,9 +92,9 @@ class Engine:
 
 
 def streaming_engine(*, with_times: bool = True) -> Engine:
-    """An engine whose streams finish without waiting, with or without its times."""
+    """An engine whose streams take 0.1 s to finish, with or without its times."""
     times = {"queue_time_ms": 12.5, "time_to_first_token_ms": 30.0, "generation_time_ms": 60.0}
-    engine = Engine(engine_times=times if with_times else None)
+    engine = Engine(engine_times=times if with_times else None, decode_seconds=0.1)
     engine.may_finish.set()
     return engine
 

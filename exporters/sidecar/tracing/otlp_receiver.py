@@ -144,17 +144,17 @@ class OtlpReceiver:
 
     async def _process(self, data: bytes, *, compressed: bool) -> None:
         loop = asyncio.get_running_loop()
-        message = await loop.run_in_executor(self._parser_thread, _parse, data, compressed, self._forward is not None)
+
+        def parse() -> Message:
+            return parse_message(decompress(data) if compressed else data, with_spans=self._forward is not None)
+
+        message = await loop.run_in_executor(self._parser_thread, parse)
         for number, span in enumerate(message.engine_spans, 1):
             self._on_engine_span(span)
             if not number % SPANS_PER_TURN:
                 await asyncio.sleep(0)
         if self._forward is not None and message.other_count:
             self._forward(message.other_spans, message.other_count)
-
-
-def _parse(data: bytes, compressed: bool, with_spans: bool) -> Message:
-    return parse_message(decompress(data) if compressed else data, with_spans=with_spans)
 
 
 async def _http_message(request: web.Request) -> bytes:
