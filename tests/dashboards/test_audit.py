@@ -113,7 +113,7 @@ def test_a_slow_query_is_flagged_and_fails_only_with_strict(
         pytest.param(lambda path: one_series(path, "NaN"), "empty: only NaN", id="NaN"),
         pytest.param(lambda _: (400, {"error": "parse error"}), "failed: parse error", id="rejected"),
         pytest.param(lambda _: (502, b"<html>"), "failed: HTTP 502 Bad Gateway", id="error page of a proxy"),
-        pytest.param(lambda _: (200, b"<html>"), "failed: the answer is not that of a Prometheus", id="another server"),
+        pytest.param(lambda _: (200, b"<html>"), "failed: the response is not from Prometheus", id="another server"),
     ],
 )
 def test_a_query_that_fails_or_returns_no_data_fails_the_audit_with_the_reason(

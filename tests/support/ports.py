@@ -1,23 +1,21 @@
-"""Free loopback ports, distinct between the workers of pytest-xdist."""
+"""Free loopback ports, distinct between all test processes of the machine."""
 
-import os
+import itertools
 import socket
 from collections.abc import Iterator
 
 from compose.ports import HOST, SERVICES, Ports
 
-_FIRST, _PER_WORKER, _WORKERS = 10_000, 1_000, 20
+_FIRST, _LAST, _BLOCK = 10_000, 32_000, 500
 """Below the range of outgoing connections on Linux, 32768 to 60999."""
 
 
 def free_port() -> int:
-    """An unused port that no other worker gets."""
+    """An unused port that no other test process gets."""
     for port in _candidates:
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
+        probe = _bound(port)
+        if probe is not None:
+            probe.close()
             return port
     raise AssertionError("unreachable: the candidates are endless")
 
@@ -26,12 +24,24 @@ def free_lab_ports() -> Ports:
     return Ports(**{service: free_port() for service in SERVICES})
 
 
-def _ports_of(worker: str) -> Iterator[int]:
-    first = _FIRST + int(worker.removeprefix("gw")) % _WORKERS * _PER_WORKER
-    offset = os.getpid()  # so that concurrent test runs on one machine rarely use the same port
-    while True:
-        yield first + offset % _PER_WORKER
-        offset += 1
+def _bound(port: int) -> socket.socket | None:
+    probe = socket.socket()
+    try:
+        probe.bind((HOST, port))
+    except OSError:
+        probe.close()
+        return None
+    return probe
 
 
-_candidates = _ports_of(os.environ.get("PYTEST_XDIST_WORKER", "gw0"))
+def _ports_of_this_process() -> Iterator[int]:
+    """The ports of a block whose first port this process holds, so that concurrent test runs share no port."""
+    for first in range(_FIRST, _LAST, _BLOCK):
+        guard = _bound(first)
+        if guard is not None:
+            with guard:
+                yield from itertools.cycle(range(first + 1, first + _BLOCK))
+    raise AssertionError(f"{HOST}: no block of {_BLOCK} ports is free")
+
+
+_candidates = _ports_of_this_process()
