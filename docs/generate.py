@@ -135,11 +135,12 @@ def _usage(action: argparse.Action) -> str:
 def _meaning(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
     """The cells of default and meaning; a default that the help text describes is taken from there."""
     help_text = (action.help or "") % {**vars(action), "prog": parser.prog}
-    stated = re.search(r" ?\(?\bdefault:? ([^()]*)\)?$", help_text)
+    stated = re.search(r"(?: \((?P<note>[^()]*); | \(|^)default:? (?P<default>[^()]*)\)?$", help_text)
     if action.required:
         default = "required"
     elif stated:
-        help_text, default = help_text[: stated.start()], stated[1]
+        note = f" ({stated['note']})" if stated["note"] else ""
+        help_text, default = help_text[: stated.start()] + note, stated["default"]
     elif action.nargs == 0 or action.default in (None, [], "", argparse.SUPPRESS):
         default = ""
     else:
