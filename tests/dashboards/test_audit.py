@@ -113,7 +113,7 @@ def test_a_slow_query_is_flagged_and_fails_only_with_strict(
         pytest.param(lambda path: one_series(path, "NaN"), "empty: only NaN", id="NaN"),
         pytest.param(lambda _: (400, {"error": "parse error"}), "failed: parse error", id="rejected"),
         pytest.param(lambda _: (502, b"<html>"), "failed: HTTP 502 Bad Gateway", id="error page of a proxy"),
-        pytest.param(lambda _: (200, b"<html>"), "failed: the answer is not that of a Prometheus", id="another server"),
+        pytest.param(lambda _: (200, b"<html>"), "failed: the response is not from Prometheus", id="another server"),
     ],
 )
 def test_a_query_that_fails_or_returns_no_data_fails_the_audit_with_the_reason(
@@ -164,7 +164,7 @@ def test_an_unreachable_prometheus_is_one_message(command: str, capsys: pytest.C
     [
         pytest.param(
             ["--prometheus", "localhost:9090"],
-            "--prometheus: 'localhost:9090' is not an HTTP URL; write one such as http://127.0.0.1:9090",
+            "--prometheus: 'localhost:9090' is not a valid URL; write one such as http://127.0.0.1:9090",
             id="no scheme",
         ),
         pytest.param(
@@ -174,7 +174,7 @@ def test_an_unreachable_prometheus_is_one_message(command: str, capsys: pytest.C
         ),
         pytest.param(
             ["--to", "noon"],
-            "--to: 'noon' is not a time; write unix seconds or ISO 8601, such as 2026-01-31T12:00:00+00:00",
+            "--to: 'noon' is not a valid time; write unix seconds or RFC 3339, such as 2026-01-31T12:00:00Z",
             id="no time",
         ),
         pytest.param(
