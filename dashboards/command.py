@@ -13,12 +13,12 @@ from dashboards.audit import Finding, audit, read_checks
 from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, config_map, parse_placement
 from dashboards.dashboard_reader import TimeRange
+from exporters import slos
 from exporters.addresses import parse_url
 from exporters.errors import UsageError, parse_flag
 from exporters.output_files import write_file
 from exporters.prometheus_api import Prometheus
 from exporters.quantities import parse_duration, parse_time
-from exporters.slos import SHIPPED, load
 
 GENERATED = Path(__file__).parent / "generated"
 
@@ -26,9 +26,7 @@ GENERATED = Path(__file__).parent / "generated"
 def configure(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(metavar="ACTION", required=True)
     render = commands.add_parser("render", help="write the dashboards", description="Write the Grafana dashboards.")
-    render.add_argument(
-        "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the shipped one)"
-    )
+    slos.add_flag(render)
     render.add_argument(
         "--out",
         default="dashboards/generated",
@@ -106,7 +104,7 @@ def _add_live_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _render(arguments: argparse.Namespace) -> int:
-    spec = load(arguments.slos)
+    spec = slos.load(arguments.slos)
     placement = parse_placement(arguments.namespace, arguments.label, arguments.folder)
     if arguments.format == "plain":
         if arguments.namespace or arguments.label or arguments.folder:

@@ -29,6 +29,11 @@ def parse_duration(text: str, examples: str = "250ms, 30s or 10m", *, allow_zero
     return seconds
 
 
+def from_milliseconds(milliseconds: float | None) -> float | None:
+    """Seconds; None if unknown."""
+    return None if milliseconds is None else milliseconds / 1000
+
+
 def parse_time(text: str) -> float:
     """Parse unix seconds or RFC 3339, in local time without an offset; returns unix seconds.
 

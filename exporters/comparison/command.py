@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from exporters import slos
 from exporters.addresses import parse_url
 from exporters.comparison.comparison_windows import Change, Window, plan
 from exporters.comparison.figures import Measurements
@@ -18,7 +19,7 @@ from exporters.comparison.request_log_source import RequestLogSource
 from exporters.comparison.significance import compare
 from exporters.errors import UsageError, parse_flag
 from exporters.quantities import parse_duration, parse_time
-from exporters.slos import SHIPPED, SloFile, load
+from exporters.slos import SloFile
 from exporters.yaml_reader import nearest
 
 Source = RequestLogSource | PrometheusSource
@@ -48,9 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--request-log", action="extend", nargs="+", metavar="FILE", help="request logs of the sidecar")
     parser.add_argument("--prometheus", metavar="URL", help="read Prometheus instead of a log")
-    parser.add_argument(
-        "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the shipped one)"
-    )
+    slos.add_flag(parser)
     parser.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
     parser.add_argument("--class", action="extend", nargs="+", metavar="NAME", help="classes to compare (default: all)")
     parser.add_argument(
@@ -63,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare and print."""
-    spec = load(Path(arguments.slos))
+    spec = slos.load(arguments.slos)
     window, settle = _seconds("--window", arguments.window), _seconds("--settle", arguments.settle, allow_zero=True)
     min_events = _count("--min-events", arguments.min_events, spec.alerting.min_events.page)
     # argparse does not check defaults, which may come from the environment.
