@@ -191,8 +191,8 @@ def test_an_unusable_response_is_rejected(
         ),
         pytest.param(
             "http://127.0.0.1:9",
-            "cannot reach Prometheus at http://127.0.0.1:9: connection refused; give the address of its web page to "
-            "--prometheus, such as http://127.0.0.1:9090",
+            "cannot reach Prometheus at http://127.0.0.1:9: connection refused; "
+            "set --prometheus to its address, such as http://127.0.0.1:9090",
             id="no listener",
         ),
     ],
