@@ -5,17 +5,17 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from pathlib import Path
 from typing import TypeVar
 
 from alerts.alertmanager import Delivery, Mail, Route, Timing
 from alerts.destinations import FORMS, Destination, SecretFile, Webhook, destination, secret_file, webhook
 from alerts.tiers import Severity
+from exporters import slos
 from exporters.addresses import parse_address
 from exporters.errors import UsageError
 from exporters.quantities import parse_duration, spell_duration
 from exporters.signals import Label
-from exporters.slos import SHIPPED, SloFile
+from exporters.slos import SloFile
 from exporters.yaml_reader import nearest
 
 _T = TypeVar("_T")
@@ -25,9 +25,7 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add all flags but --out."""
-    parser.add_argument(
-        "--slos", type=Path, default=SHIPPED, help="SLO file with the classes and tenants (default: the shipped one)"
-    )
+    slos.add_flag(parser)
     where = parser.add_argument_group(
         "destinations",
         f"KIND=TARGET is {FORMS}. FILE holds a secret, which Alertmanager reads: give its path on that host.",

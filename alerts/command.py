@@ -18,7 +18,8 @@ from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rule_groups import Alert, to_yaml
 from alerts.validation import Level, check
-from exporters.errors import UsageError, parse_flag, system_reason
+from exporters.errors import UsageError, parse_flag
+from exporters.output_files import write_file
 from exporters.quantities import parse_duration, spell_duration
 from exporters.slos import SHIPPED, VERSION, SloFile, Source, load
 
@@ -210,11 +211,7 @@ def _write(text: str, out: str, name: str) -> Path | None:
         print(text, end="")
         return None
     path = Path(out) / name
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
+    write_file(path, text)
     return path
 
 

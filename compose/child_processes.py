@@ -39,11 +39,11 @@ class ServiceFailedError(Exception):
         super().__init__(f"{name} {what}; last lines of {log}:\n{tail(log)}")
 
 
-def tail(log: Path, lines: int = _LOG_LINES) -> str:
+def tail(log: Path) -> str:
     """The last lines of a log, indented."""
     try:
         with log.open(encoding="utf-8", errors="replace") as file:
-            last = deque(file, maxlen=lines)
+            last = deque(file, maxlen=_LOG_LINES)
     except FileNotFoundError:
         last = deque()
     return "".join(f"    {line.rstrip()}\n" for line in last).rstrip("\n") or "    (empty)"

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
+from exporters.environment import set_defaults
 from exporters.errors import UsageError
 
 PROGRAM = "vllm-slo"
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
             if name == chosen:
                 _import(module).configure(sub)
-                _defaults_from_environment(sub)
+                set_defaults(sub, os.environ)
         arguments = parser.parse_args(flags)
         return int(arguments.run(arguments))
     except UsageError as error:
@@ -75,21 +76,3 @@ def _import(module: str) -> ModuleType:
         raise UsageError(
             f"the package {error.name!r} is not installed; this command needs: pip install 'vllm-slo[{extra}]'"
         ) from error
-
-
-def _defaults_from_environment(parser: argparse.ArgumentParser) -> None:
-    for action in parser._actions:  # noqa: SLF001 - argparse has no public list of a parser's options
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-            for child in action.choices.values():
-                _defaults_from_environment(child)
-            continue
-        name = f"VLLM_SLO_{action.dest.upper()}"
-        value = os.environ.get(name)
-        if not action.option_strings or action.dest == "help" or value is None:
-            continue
-        if isinstance(action, argparse._StoreTrueAction):  # noqa: SLF001
-            parser.set_defaults(**{action.dest: value.lower() in {"1", "true", "yes"}})
-        else:
-            repeatable = isinstance(action, argparse._AppendAction)  # noqa: SLF001
-            parser.set_defaults(**{action.dest: value.split(",") if repeatable else value})
-            action.required = False

@@ -13,6 +13,7 @@ from alerts.rule_file import render
 from compose import services
 from compose.child_processes import START_TIMEOUT, ChildProcess, ChildProcesses, Service
 from compose.ports import HOST, refuse_busy
+from compose.program_cache import Report
 from compose.prometheus_tools import Tools
 from compose.services import LabConfig
 from compose.webhook import Notification, NotificationStore, serve
@@ -20,7 +21,6 @@ from exporters.prometheus_api import Prometheus
 from exporters.slos import SloFile
 
 _T = TypeVar("_T")
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

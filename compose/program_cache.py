@@ -1,4 +1,4 @@
-"""The folder into which the lab unpacks programs: its place, its lock, and unpacking in one step."""
+"""The folders in which the lab installs programs: their paths, their lock, and an atomic installation."""
 
 import fcntl
 import os
@@ -20,7 +20,12 @@ def default_cache() -> Path:
     project = Path(__file__).resolve().parent.parent
     if (project / "pyproject.toml").is_file() and os.access(project, os.W_OK):
         return project / ".lab" / "tools"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-slo" / "tools"
+    return user_cache() / "tools"
+
+
+def user_cache() -> Path:
+    """The user's cache directory, which all clones share."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-slo"
 
 
 @contextmanager
@@ -39,7 +44,7 @@ def locked(cache: Path, report: Report) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            report(f"waiting for another process that unpacks programs into {cache}")
+            report(f"waiting for another process that installs programs in {cache}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -4,6 +4,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from compose import debian_packages, release_archives
@@ -41,10 +42,10 @@ def find_tools(cache: Path | None = None, report: Report | None = None) -> Tools
     Raises:
         UsageError: a program is missing and cannot be unpacked; says what to install.
     """
-    search = _Search((cache or default_cache()).absolute(), report or _print_to_stderr)
+    search = _Search((cache or default_cache()).absolute(), report or partial(print, file=sys.stderr))
     for name, names in _ON_PATH.items():
-        if path := _on_path(names):
-            search.add(name, path, "PATH")
+        if path := next(filter(None, map(shutil.which, names)), None):
+            search.add(name, Path(path), "PATH")
     if search.missing():
         try:
             search.unpack()
@@ -113,11 +114,3 @@ class _Search:
             self.add(name, root / "usr/bin" / name, "Debian packages")
         if "alertmanager" in missing:
             self._alertmanager_cwd = root
-
-
-def _on_path(names: Sequence[str]) -> Path | None:
-    return next((Path(path) for path in map(shutil.which, names) if path), None)
-
-
-def _print_to_stderr(line: str) -> None:
-    print(line, file=sys.stderr)

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
-from urllib.parse import urlsplit
 
 from compose.program_cache import Report, unpacking
+from exporters.addresses import parse_url
 from exporters.errors import UsageError, system_reason
 
 LOCK = Path(__file__).with_name("programs.lock")
@@ -83,9 +83,7 @@ class Lock:
             UsageError: the address in the environment is not an http or https URL.
         """
         base = os.environ.get(BASE_VARIABLE) or self.base
-        parts = urlsplit(base)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UsageError(f"{BASE_VARIABLE}: {base!r} is not a URL; write, for example, {self.base}")
+        parse_url(BASE_VARIABLE, base, f"one such as {self.base}")
         return f"{base.rstrip('/')}/{release.name}/releases/download/v{release.version}/{file}"
 
 

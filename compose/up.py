@@ -7,7 +7,6 @@ import dataclasses
 import sys
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from compose import interrupt, ports, rewrite_config
 from compose.child_processes import ServiceFailedError
@@ -19,8 +18,9 @@ from compose.services import LabConfig
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import VllmCpu, ensure_installed
 from exporters import slos
+from exporters.addresses import parse_url
 from exporters.configuration import otlp_endpoints
-from exporters.errors import UsageError, parse_flag
+from exporters.errors import parse_flag
 from exporters.quantities import parse_duration
 from exporters.slos import SloFile
 from loadgen import scenario
@@ -130,7 +130,5 @@ def _vllm_cpu(config: LabConfig, console: LabConsole) -> VllmCpu:
 def _engine(text: str) -> str | None:
     if text in {"simulator", launch.NAME}:
         return None
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise UsageError(f"--engine: unknown engine {text!r}; write a URL, simulator or {launch.NAME}")
+    parse_url("--engine", text, f"simulator, {launch.NAME} or one such as http://127.0.0.1:8000")
     return text

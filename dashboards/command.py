@@ -2,11 +2,9 @@
 
 import argparse
 import time
-from datetime import datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
@@ -15,11 +13,12 @@ from dashboards.audit import Finding, audit, read_checks
 from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, config_map, parse_placement
 from dashboards.dashboard_reader import TimeRange
-from dashboards.output_files import write_file
+from exporters import slos
+from exporters.addresses import parse_url
 from exporters.errors import UsageError, parse_flag
+from exporters.output_files import write_file
 from exporters.prometheus_api import Prometheus
-from exporters.quantities import parse_duration
-from exporters.slos import SHIPPED, load
+from exporters.quantities import parse_duration, parse_time
 
 GENERATED = Path(__file__).parent / "generated"
 
@@ -27,9 +26,7 @@ GENERATED = Path(__file__).parent / "generated"
 def configure(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(metavar="ACTION", required=True)
     render = commands.add_parser("render", help="write the dashboards", description="Write the Grafana dashboards.")
-    render.add_argument(
-        "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the shipped one)"
-    )
+    slos.add_flag(render)
     render.add_argument(
         "--out",
         default="dashboards/generated",
@@ -99,7 +96,7 @@ def _add_live_flags(parser: argparse.ArgumentParser) -> None:
         help="input folder (default: shipped)",
     )
     parser.add_argument("--range", default="15m", metavar="TIME", help="length of time range (default: %(default)s)")
-    parser.add_argument("--from", dest="start", metavar="TIME", help="instead of --range: unix seconds or ISO 8601")
+    parser.add_argument("--from", dest="start", metavar="TIME", help="instead of --range: unix seconds or RFC 3339")
     parser.add_argument("--to", dest="end", metavar="TIME", help="end of the time range (default: now)")
     parser.add_argument(
         "--scrape-interval", default="15s", metavar="TIME", help="interval of the targets (default: %(default)s)"
@@ -107,7 +104,7 @@ def _add_live_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _render(arguments: argparse.Namespace) -> int:
-    spec = load(arguments.slos)
+    spec = slos.load(arguments.slos)
     placement = parse_placement(arguments.namespace, arguments.label, arguments.folder)
     if arguments.format == "plain":
         if arguments.namespace or arguments.label or arguments.folder:
@@ -121,7 +118,9 @@ def _render(arguments: argparse.Namespace) -> int:
         if arguments.out == "-":
             print(text, end="")
         else:
-            write_file(Path(arguments.out) / name, text)
+            path = Path(arguments.out) / name
+            write_file(path, text)
+            print(path)
     return 0
 
 
@@ -147,10 +146,7 @@ def _preview(arguments: argparse.Namespace) -> int:
 
 
 def _prometheus(arguments: argparse.Namespace) -> Prometheus:
-    if urlsplit(arguments.prometheus).scheme not in {"http", "https"}:
-        raise UsageError(
-            f"--prometheus: {arguments.prometheus!r} is not an HTTP URL; write one such as http://127.0.0.1:9090"
-        )
+    parse_url("--prometheus", arguments.prometheus, "one such as http://127.0.0.1:9090")
     return Prometheus(arguments.prometheus)
 
 
@@ -176,10 +172,11 @@ def _table(findings: list[Finding], slow: float, *, strict: bool) -> Table:
 
 
 def _time_range(arguments: argparse.Namespace) -> TimeRange:
-    end = time.time() if arguments.end is None else _timestamp("--to", arguments.end)
-    start = (
-        end - _seconds("--range", arguments.range) if arguments.start is None else _timestamp("--from", arguments.start)
-    )
+    end = time.time() if arguments.end is None else parse_flag("--to", arguments.end, parse_time)
+    if arguments.start is None:
+        start = end - _seconds("--range", arguments.range)
+    else:
+        start = parse_flag("--from", arguments.start, parse_time)
     if start >= end:
         raise UsageError("--from: must be before --to")
     return TimeRange(start, end, _seconds("--scrape-interval", arguments.scrape_interval))
@@ -187,16 +184,3 @@ def _time_range(arguments: argparse.Namespace) -> TimeRange:
 
 def _seconds(flag: str, text: str) -> float:
     return parse_flag(flag, text, partial(parse_duration, examples="15m"))
-
-
-def _timestamp(flag: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(text).astimezone().timestamp()
-    except ValueError as error:
-        raise UsageError(
-            f"{flag}: {text!r} is not a time; write unix seconds or ISO 8601, such as 2026-01-31T12:00:00+00:00"
-        ) from error

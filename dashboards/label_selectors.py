@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from alerts.promql import increase, rate, ratio, select, sum_by
 from dashboards.style import MODEL_AND_CLASS
 from exporters import signals
-from exporters.signals import Label, Recorded, Signal
+from exporters.signals import Label, Outcome, Recorded, Signal
 
 RATE, RANGE = "$__rate_interval", "$__range"
 PER_CLASS = "{{class}}"
+NOT_OK = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
 ENGINE_LABELS, PER_ENGINE = (Label.INSTANCE, Label.ENGINE), "{{engine}} at {{instance}}"
 
 

@@ -35,12 +35,13 @@ class Url(NamedTuple):
     """The parts of a URL; without a port, `port` is None."""
 
     scheme: str
+    user: str | None
     host: str
     port: int | None
     path: str
 
 
-def parse_url(flag: str, text: str, schemes: Collection[str], examples: str) -> Url:
+def parse_url(flag: str, text: str, examples: str, schemes: Collection[str] = ("http", "https")) -> Url:
     """Parse the URL of a flag, which needs one of the schemes and a host and takes no query or fragment.
 
     Raises:
@@ -50,7 +51,7 @@ def parse_url(flag: str, text: str, schemes: Collection[str], examples: str) -> 
     try:
         parts = urlsplit(text)
         if parts.scheme in schemes and parts.hostname and not parts.query and not parts.fragment:
-            return Url(parts.scheme, parts.hostname, parts.port, parts.path)
+            return Url(parts.scheme, parts.username, parts.hostname, parts.port, parts.path)
     except ValueError as error:
         reason = f": {error}"
     raise UsageError(f"{flag}: {text!r} is not a valid URL{reason}; write {examples}")

@@ -1,6 +1,7 @@
-"""Durations, sizes and numbers as text: parsing and formatting for flags, the SLO file and PromQL."""
+"""Durations, times, sizes and numbers as text: parsing and formatting for flags, the SLO file and PromQL."""
 
 import re
+from datetime import datetime
 
 from exporters.errors import InvalidValueError
 
@@ -26,6 +27,25 @@ def parse_duration(text: str, examples: str = "250ms, 30s or 10m", *, allow_zero
     if not parts or "".join(part[0] for part in parts) != text or not (seconds or allow_zero):
         raise InvalidValueError(f"{text!r} is not a valid duration; write a number with a unit, such as {examples}")
     return seconds
+
+
+def from_milliseconds(milliseconds: float | None) -> float | None:
+    """Seconds; None if unknown."""
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def parse_time(text: str) -> float:
+    """Parse unix seconds or RFC 3339, in local time without an offset; returns unix seconds.
+
+    Raises:
+        InvalidValueError: the text is not a time.
+    """
+    try:
+        return float(text) if "-" not in text else datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError) as error:
+        raise InvalidValueError(
+            f"{text!r} is not a valid time; write unix seconds or RFC 3339, such as 2026-01-31T12:00:00Z"
+        ) from error
 
 
 def spell_duration(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """The SLO file: request classes, the SLOs of each class, the period and the alerting thresholds."""
 
+import argparse
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -303,6 +304,12 @@ class SloFile:
             return header
         longest = float("inf") if max_tokens is None else max_tokens
         return next((c.name for c in self.classes if c.fits(prompt_tokens, longest)), OTHER)
+
+
+def add_flag(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the shipped one)"
+    )
 
 
 def load(path: Path) -> SloFile:

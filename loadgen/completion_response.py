@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from exporters.quantities import from_milliseconds
 from exporters.verdicts import outcome_of_status
 from loadgen.event_stream import EventStream
 from loadgen.http_response import HttpResponse
@@ -157,19 +158,15 @@ class CompletionResponse:
             self.completion_tokens = usage.completion_tokens
             self.cached_tokens = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None
         if (metrics := event.metrics) is not None:
-            self.queue = _seconds(metrics.queue_time_ms)
-            self.prefill = _seconds(metrics.time_to_first_token_ms)
-            self.decode = _seconds(metrics.generation_time_ms)
+            self.queue = from_milliseconds(metrics.queue_time_ms)
+            self.prefill = from_milliseconds(metrics.time_to_first_token_ms)
+            self.decode = from_milliseconds(metrics.generation_time_ms)
         if event.error:
             self._failure = _message(event.error)
 
 
 def _has_output(delta: _Delta) -> bool:
     return bool(delta.content or delta.reasoning or delta.reasoning_content or delta.tool_calls)
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
 
 
 def error_text(body: bytes | bytearray) -> str:

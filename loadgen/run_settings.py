@@ -8,6 +8,7 @@ from pathlib import Path
 
 from exporters import slos
 from exporters.addresses import Address, parse_address
+from exporters.environment import set_defaults
 from exporters.errors import UsageError
 from exporters.quantities import parse_duration
 from loadgen import arrivals, load_target, scenario
@@ -47,9 +48,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="base URL of the sidecar or engine, such as http://127.0.0.1:8000",
     )
     parser.add_argument("--out", metavar="DIR", required=True, help="output folder of the run")
-    parser.add_argument(
-        "--slos", metavar="FILE", default=str(slos.SHIPPED), help="SLO file for the verdicts (default: built-in)"
-    )
+    slos.add_flag(parser)
     parser.add_argument("--seed", type=_whole, metavar="N", help="random seed (default: the scenario's)")
     parser.add_argument("--model", metavar="NAME", help="model to request (default: the first in /v1/models)")
     parser.add_argument(
@@ -107,7 +106,7 @@ def from_arguments(arguments: argparse.Namespace) -> RunSettings:
         seed=chosen.seed if arguments.seed is None else arguments.seed,
         target=load_target.parse(arguments.target, allow_remote=arguments.allow_remote),
         out=Path(arguments.out),
-        slos=slos.load(Path(arguments.slos)),
+        slos=slos.load(arguments.slos),
         model=arguments.model,
         rate_scale=arguments.rate_scale,
         grace=arguments.grace,
@@ -127,22 +126,14 @@ def from_environment(environment: Mapping[str, str], host: str | None) -> RunSet
     parser = argparse.ArgumentParser(prog="locust", exit_on_error=False)
     parser.add_argument("scenario")
     add_flags(parser)
-    flags = [environment.get("VLLM_SLO_SCENARIO", "mixed")]
     variables = {"VLLM_SLO_OUT": "load-results", **environment}
     if host:
         variables["VLLM_SLO_TARGET"] = host
     if "VLLM_SLO_TARGET" not in variables:
         raise UsageError("no target: set VLLM_SLO_TARGET, or Locust's --host, such as http://127.0.0.1:8000")
-    for action in parser._actions:  # noqa: SLF001 - argparse has no public list of a parser's options
-        value = variables.get(f"VLLM_SLO_{action.dest.upper()}")
-        if not action.option_strings or value is None or action.dest == "help":
-            continue
-        if action.nargs != 0:
-            flags.append(f"{action.option_strings[0]}={value}")
-        elif value.lower() in {"1", "true", "yes"}:
-            flags.append(action.option_strings[0])
+    set_defaults(parser, variables)
     try:
-        return from_arguments(parser.parse_args(flags))
+        return from_arguments(parser.parse_args([environment.get("VLLM_SLO_SCENARIO", "mixed")]))
     except argparse.ArgumentError as error:
         raise UsageError(f"environment: {error}") from error
 

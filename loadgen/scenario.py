@@ -7,7 +7,7 @@ from typing import Annotated
 
 from exporters.errors import UsageError
 from exporters.yaml_keys import COUNT, DURATION, FLAG, NAMED, TEXT, Key, Kind, list_of, read
-from exporters.yaml_reader import Node, Reader, nearest, open_yaml, parse_yaml
+from exporters.yaml_reader import Node, nearest, open_yaml
 from loadgen.arrivals import NOT_NEGATIVE, Phase
 
 SHIPPED = Path(__file__).parent / "scenarios"
@@ -123,15 +123,7 @@ def load(path: Path) -> Scenario:
         FileError: every mistake in the file.
         UsageError: the file cannot be read.
     """
-    return _parse(open_yaml(path))
-
-
-def loads(text: str, source: str = "scenario.yaml") -> Scenario:
-    """Read a scenario from text; raises as `load` does."""
-    return _parse(parse_yaml(text, source))
-
-
-def _parse(reader: Reader) -> Scenario:
+    reader = open_yaml(path)
     scenario = read(Scenario, reader.node())
     reader.finish()
     return scenario

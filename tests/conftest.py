@@ -1,4 +1,4 @@
-"""What holds for every test: Hypothesis without a clock, which tests are slow, and the real programs of Prometheus."""
+"""For all tests: Hypothesis without a clock, the marker of slow tests, and the real programs of Prometheus."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""What holds for every module; import-linter (`make check`) holds which may import which."""
+"""Rules for every module; import-linter (`make check`) checks the imports between modules."""
 
 import ast
 import importlib.util
@@ -12,16 +12,16 @@ import pytest
 from compose.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("exporters", "alerts", "dashboards", "loadgen", "compose")
+PACKAGES = ("exporters", "alerts", "dashboards", "loadgen", "compose")
 SHARED_NAMES = {"__init__", "command"}
 """Module names that stand for the same thing wherever they are."""
 
 
-def modules(room: str) -> list[Path]:
-    return sorted(path for path in (ROOT / room).rglob("*.py") if "node_modules" not in path.parts)
+def modules(package: str) -> list[Path]:
+    return sorted(path for path in (ROOT / package).rglob("*.py") if "node_modules" not in path.parts)
 
 
-PRODUCT = [path for room in ROOMS for path in modules(room)]
+PRODUCT = [path for package in PACKAGES for path in modules(package)]
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -50,7 +50,7 @@ def test_no_module_shadows_the_standard_library() -> None:
 
 
 @pytest.mark.parametrize("path", [str(path.relative_to(ROOT)) for path in PRODUCT if path.stem == "__init__"])
-def test_an_init_file_holds_only_its_sentence(path: str) -> None:
+def test_an_init_file_is_only_a_docstring(path: str) -> None:
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     assert ast.get_docstring(tree)
     assert len(tree.body) == 1
@@ -66,15 +66,15 @@ def test_every_command_has_a_module_that_declares_its_flags(module: str) -> None
     assert "configure" in functions
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_path_equals_import(room: str) -> None:
-    spec = importlib.util.find_spec(room)
+@pytest.mark.parametrize("package", PACKAGES)
+def test_path_equals_import(package: str) -> None:
+    spec = importlib.util.find_spec(package)
     assert spec is not None
-    assert spec.origin == str(ROOT / room / "__init__.py")
+    assert spec.origin == str(ROOT / package / "__init__.py")
 
 
 def test_no_module_of_the_tests_imports_a_test_module() -> None:
-    """What two test modules share lies in a helper module."""
+    """Code that two test modules share is in a helper module."""
     wrong = {
         f"{path.relative_to(ROOT)}:{node.lineno}": node.module
         for path in modules("tests")

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from dataclasses import dataclass
 
 from compose.simulator.engine_flags import EngineFlags
 from compose.simulator.presets import Preset
@@ -15,12 +14,6 @@ MAX_LAG = 0.05
 """Lag in seconds from which the engine does not catch up, because the machine is too slow for the preset."""
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenRequest:
-    request: CompletionRequest
-    writer: ResponseWriter
-
-
 class EngineLoop:
     """The engine state that a restart resets: queue, KV cache, metrics and random numbers."""
 
@@ -30,7 +23,7 @@ class EngineLoop:
         self.scheduler = Scheduler(flags, preset)
         self.metrics = EngineMetrics(flags, preset, model=model, scheduler=self.scheduler, started=started)
         self._loop = asyncio.get_running_loop()
-        self._open: dict[Job, _OpenRequest] = {}
+        self._open: dict[Job, tuple[CompletionRequest, ResponseWriter]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, request: CompletionRequest, writer: ResponseWriter) -> Job:
@@ -44,7 +37,7 @@ class EngineLoop:
             generate=completion.token,
         )
         now = self._loop.time()
-        self._open[job] = _OpenRequest(request, writer)
+        self._open[job] = request, writer
         self.scheduler.submit(job, now)
         if self._timer is None:
             self._start_step(now)
@@ -68,10 +61,11 @@ class EngineLoop:
         tokens = [token for token in step.tokens if token.job in self._open]
         self.metrics.count_step(step, tokens)
         for token in tokens:
-            self._open[token.job].writer.token(token.job, token.finish)
+            request, writer = self._open[token.job]
+            writer.token(token.job, token.finish)
             if token.finish is not None:
-                finished = self._open.pop(token.job)
-                self.metrics.count_finished(token.job, finished.request.max_tokens)
+                del self._open[token.job]
+                self.metrics.count_finished(token.job, request.max_tokens)
         # The next step starts at the modelled end of this one, because the timer has a resolution of 1 ms.
         now = self._loop.time()
         self._start_step(step.ends_at if now - step.ends_at < MAX_LAG else now)

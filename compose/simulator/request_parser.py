@@ -14,10 +14,10 @@ COMPLETIONS_MAX_TOKENS = 16
 
 
 class Endpoint(Enum):
-    """Id prefix and object name of each endpoint."""
+    """The prefix of the ids of each endpoint."""
 
-    CHAT = ("chatcmpl", "chat.completion")
-    COMPLETIONS = ("cmpl", "text_completion")
+    CHAT = "chatcmpl"
+    COMPLETIONS = "cmpl"
 
 
 class RequestError(Exception):

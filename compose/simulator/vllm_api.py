@@ -105,7 +105,7 @@ class VllmApi:
             return _json(error.body, status=error.code)
         name = request.headers.get("X-Request-Id") or uuid.uuid4().hex[:16]
         format_ = response_format.ResponseFormat(
-            endpoint, f"{endpoint.value[0]}-{name}", int(time.time()), self._model, self._fingerprint
+            endpoint, f"{endpoint.value}-{name}", int(time.time()), self._model, self._fingerprint
         )
         if completion_request.stream:
             return await self._stream(request, completion_request, format_)

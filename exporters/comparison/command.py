@@ -4,13 +4,13 @@ import argparse
 import re
 import time
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from rich.console import Console
 
+from exporters import slos
+from exporters.addresses import parse_url
 from exporters.comparison.comparison_windows import Change, Window, plan
 from exporters.comparison.figures import Measurements
 from exporters.comparison.prometheus_source import PrometheusSource
@@ -18,8 +18,8 @@ from exporters.comparison.rendering import Comparison, as_json, markdown, table
 from exporters.comparison.request_log_source import RequestLogSource
 from exporters.comparison.significance import compare
 from exporters.errors import UsageError, parse_flag
-from exporters.quantities import parse_duration
-from exporters.slos import SHIPPED, SloFile, load
+from exporters.quantities import parse_duration, parse_time
+from exporters.slos import SloFile
 from exporters.yaml_reader import nearest
 
 Source = RequestLogSource | PrometheusSource
@@ -49,9 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--request-log", action="extend", nargs="+", metavar="FILE", help="request logs of the sidecar")
     parser.add_argument("--prometheus", metavar="URL", help="read Prometheus instead of a log")
-    parser.add_argument(
-        "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the shipped one)"
-    )
+    slos.add_flag(parser)
     parser.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
     parser.add_argument("--class", action="extend", nargs="+", metavar="NAME", help="classes to compare (default: all)")
     parser.add_argument(
@@ -64,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare and print."""
-    spec = load(Path(arguments.slos))
+    spec = slos.load(arguments.slos)
     window, settle = _seconds("--window", arguments.window), _seconds("--settle", arguments.settle, allow_zero=True)
     min_events = _count("--min-events", arguments.min_events, spec.alerting.min_events.page)
     # argparse does not check defaults, which may come from the environment.
@@ -101,10 +99,7 @@ def _source(arguments: argparse.Namespace, spec: SloFile, window: float, settle:
         raise UsageError("give either --request-log FILE or --prometheus URL")
     if arguments.request_log:
         return RequestLogSource([Path(name) for name in arguments.request_log], spec)
-    if urlsplit(arguments.prometheus).scheme not in {"http", "https"}:
-        raise UsageError(
-            f"--prometheus: {arguments.prometheus!r} is not a URL; write one such as http://127.0.0.1:9090"
-        )
+    parse_url("--prometheus", arguments.prometheus, "one such as http://127.0.0.1:9090")
     now = time.time()
     at = _moment(arguments.around)
     start = now - LOOK_BACK if at is None else at - 2 * (window + settle)
@@ -137,16 +132,9 @@ def _change(around: str, source: Source) -> Change:
 
 def _moment(text: str) -> float | None:
     """Unix seconds; None for `last` and for a revision, which has no `-` but may be all digits."""
-    if re.fullmatch(r"\d{9,11}(\.\d*)?", text):
-        return float(text)
-    if "-" not in text:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone().timestamp()
-    except (ValueError, OverflowError) as error:
-        raise UsageError(
-            f"--around: {text!r} is not a time; write RFC 3339, such as 2026-01-31T12:00:00Z, or unix seconds"
-        ) from error
+    if "-" in text or re.fullmatch(r"\d{9,11}(\.\d*)?", text):
+        return parse_flag("--around", text, parse_time)
+    return None
 
 
 def _only(names: Sequence[str], measures: Measurements) -> Measurements:

@@ -4,6 +4,7 @@ import math
 
 import msgspec
 
+from exporters.quantities import from_milliseconds
 from exporters.requestlog.log_entry import LogEntry
 from exporters.signals import Outcome, Verdict
 
@@ -55,14 +56,10 @@ def from_entry(entry: LogEntry) -> Request:
         prompt_tokens=entry.prompt_tokens,
         completion_tokens=entry.completion_tokens,
         cached_tokens=entry.cached_tokens,
-        ttft=_seconds(entry.ttft_ms),
-        tpot=_seconds(entry.tpot_ms),
-        queue=_seconds(entry.queue_ms),
-        wait_at_least=_seconds(entry.wait_ms_at_least),
+        ttft=from_milliseconds(entry.ttft_ms),
+        tpot=from_milliseconds(entry.tpot_ms),
+        queue=from_milliseconds(entry.queue_ms),
+        wait_at_least=from_milliseconds(entry.wait_ms_at_least),
         slo=entry.slo,
         config_revision=entry.config_revision,
     )
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000

@@ -27,6 +27,6 @@ def origin(url: str, trust: Trust = SYSTEM) -> Origin:
     Raises:
         UsageError: the URL is invalid, or the file of authorities cannot be read.
     """
-    parts = parse_url("--upstream", url, {"http", "https"}, "http://host:port or https://host:port")
+    parts = parse_url("--upstream", url, "http://host:port or https://host:port")
     tls = trust.context() if parts.scheme == "https" else None
     return Origin(parts.host, parts.port or (443 if tls else 80), tls, parts.path.rstrip("/"))

@@ -10,6 +10,7 @@ from exporters.addresses import Address, parse_url
 from exporters.errors import UsageError
 
 TRACES_PATH = "/v1/traces"
+_SCHEMES = ("http", "https", "grpc", "grpcs")
 _EXAMPLES = "http://127.0.0.1:4318 or grpc://127.0.0.1:4317"
 _RECEIVERS = "grpc://127.0.0.1:4317 or http://127.0.0.1:4318"
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -71,7 +72,7 @@ def url(text: str) -> str:
     """
     if _CREDENTIALS.match(text):
         raise UsageError("--otlp: the URL contains credentials; use --otlp-header 'authorization=Basic ...' instead")
-    parts = parse_url("--otlp", text, {"http", "https", "grpc", "grpcs"}, _EXAMPLES)
+    parts = parse_url("--otlp", text, _EXAMPLES, _SCHEMES)
     grpc = parts.scheme.startswith("grpc")
     path = parts.path.rstrip("/")
     if grpc and path:
@@ -86,7 +87,7 @@ def receiver(text: str) -> Receiver:
     Raises:
         UsageError: the sidecar cannot listen on the URL.
     """
-    parts = parse_url("--engine-spans", text, {"http", "https", "grpc", "grpcs"}, _RECEIVERS)
+    parts = parse_url("--engine-spans", text, _RECEIVERS, _SCHEMES)
     if parts.scheme in {"https", "grpcs"}:
         raise UsageError(f"--engine-spans: {text!r} requires TLS, which is not supported; write {_RECEIVERS}")
     grpc = parts.scheme == "grpc"

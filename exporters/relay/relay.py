@@ -72,11 +72,6 @@ class Relay:
         self._next_tick = self.loop.time() + FLUSH_SECONDS
         self._timer = self.loop.call_at(self._next_tick, self._tick)
 
-    def stop(self) -> None:
-        """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-
     @property
     def open_requests(self) -> int:
         return len(self._open)
@@ -114,7 +109,9 @@ class Relay:
         self._send_snapshot()
 
     def close(self) -> None:
-        """Cut the open requests, each with a record."""
+        """Stop the timer and cut the open requests, each with a record."""
+        if self._timer is not None:
+            self._timer.cancel()
         for exchange in list(self._open):
             exchange.cut(Outcome.UPSTREAM_ERROR, "the sidecar is shutting down")
         self.pool.close()

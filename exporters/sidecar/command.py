@@ -112,9 +112,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
     measuring = parser.add_argument_group("measurement")
-    measuring.add_argument(
-        "--slos", default=str(slos.SHIPPED), metavar="FILE", help="SLO file (default: the shipped one)"
-    )
+    slos.add_flag(measuring)
     measuring.add_argument(
         "--model",
         action="append",
@@ -209,13 +207,12 @@ def run(arguments: argparse.Namespace) -> int:
     state = Path(arguments.state).absolute() if arguments.state else None
     if state is not None:
         ConfigChangeStore(state).check()
-    path = Path(arguments.slos)
-    slos.load(path)
+    slos.load(arguments.slos)
     log = Path(arguments.request_log).absolute() if arguments.request_log else None
     config = SidecarConfig(
         upstream=arguments.upstream,
         trust=trust,
-        slos=str(path.absolute()),
+        slos=str(arguments.slos.absolute()),
         listen=arguments.listen,
         certificate=certificate,
         metrics=arguments.metrics,

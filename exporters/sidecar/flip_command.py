@@ -71,7 +71,7 @@ def _settings(pairs: Sequence[str]) -> dict[str, str]:
 
 def _post(url: str, token: bytes, declaration: Declaration) -> dict[str, dict[str, DeclarationResult]]:
     # Not urllib, which would send the token to redirects and proxies from the environment.
-    parts = parse_url("--admin", url, {"http", "https"}, "http://host:port or https://host:port")
+    parts = parse_url("--admin", url, "http://host:port or https://host:port")
     if parts.path not in {"", "/"}:
         raise UsageError(f"--admin: {url!r} has a path; remove {parts.path!r}")
     connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

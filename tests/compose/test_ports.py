@@ -1,12 +1,12 @@
 """The ports of the lab, and its messages about wrong or busy ones."""
 
 import dataclasses
-import socket
 
 import pytest
 
-from compose.ports import HOST, SERVICES, Ports, free_ports, parse_ports, refuse_busy
+from compose.ports import SERVICES, Ports, free_ports, parse_ports, refuse_busy
 from exporters.errors import UsageError
+from tests.support.ports import busy_port
 
 
 def test_the_default_ports_are_those_of_the_container_lab() -> None:
@@ -38,11 +38,7 @@ def test_a_wrong_port_is_refused(text: str, message: str) -> None:
 
 
 def test_every_busy_port_is_named_with_its_service() -> None:
-    with socket.socket() as one, socket.socket() as two:
-        for each in (one, two):
-            each.bind((HOST, 0))
-            each.listen()
-        first, second = one.getsockname()[1], two.getsockname()[1]
+    with busy_port() as first, busy_port() as second:
         ports = dataclasses.replace(free_ports(), relay=first, prometheus=second)
         with pytest.raises(UsageError) as caught:
             refuse_busy(ports, SERVICES)
@@ -54,7 +50,5 @@ def test_every_busy_port_is_named_with_its_service() -> None:
 
 
 def test_a_busy_port_of_a_service_that_is_not_started_does_not_matter() -> None:
-    with socket.socket() as one:
-        one.bind((HOST, 0))
-        one.listen()
-        refuse_busy(dataclasses.replace(free_ports(), grafana=one.getsockname()[1]), ["relay", "sidecar"])
+    with busy_port() as port:
+        refuse_busy(dataclasses.replace(free_ports(), grafana=port), ["relay", "sidecar"])

@@ -26,7 +26,7 @@ def test_a_second_process_reports_that_it_waits_and_then_continues(tmp_path: Pat
     with locked(tmp_path, lines.append):
         second.start()
         assert reported.wait(HANG)
-        assert lines == [f"waiting for another process that unpacks programs into {tmp_path}"]
+        assert lines == [f"waiting for another process that installs programs in {tmp_path}"]
     second.join(HANG)
     assert lines[1:] == ["locked"]
 

@@ -75,7 +75,9 @@ def test_without_a_mirror_files_come_from_the_official_releases(monkeypatch: pyt
 @pytest.mark.parametrize("mirror", ["file:///etc", "mirror.example"])
 def test_a_mirror_must_be_a_url(mirror: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(release_archives.BASE_VARIABLE, mirror)
-    with pytest.raises(UsageError, match=f"VLLM_SLO_RELEASES: '{mirror}' is not a URL; write, for example, https://"):
+    with pytest.raises(
+        UsageError, match=f"VLLM_SLO_RELEASES: '{mirror}' is not a valid URL; write one such as https://"
+    ):
         read_lock().url(PROMETHEUS, "x")
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from compose.ports import Ports
 from compose.run_directory import RunDirectory
 from compose.services import OURS
 from exporters.errors import UsageError
-from tests.support.ports import free_lab_ports
+from tests.support.ports import busy_port, free_lab_ports
 from tests.support.waiting import HANG, wait_until
 
 
@@ -111,10 +110,7 @@ def test_no_child_outlives_the_runner(tmp_path: Path, number: signal.Signals) ->
 
 
 def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = listener.getsockname()[1]
+    with busy_port() as port:
         free = free_lab_ports()
         specification = ",".join(
             f"{name}={port if name == 'sidecar' else getattr(free, name)}" for name in Ports.__dataclass_fields__
@@ -129,7 +125,7 @@ def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, caps
     [
         pytest.param(
             ["--engine", "simulater"],
-            "--engine: unknown engine 'simulater'; write a URL, simulator or vllm-cpu",
+            "--engine: 'simulater' is not a valid URL; write simulator, vllm-cpu or one such as http://127.0.0.1:8000",
             id="misspelt engine",
         ),
         pytest.param(

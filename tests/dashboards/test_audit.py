@@ -164,7 +164,7 @@ def test_an_unreachable_prometheus_is_one_message(command: str, capsys: pytest.C
     [
         pytest.param(
             ["--prometheus", "localhost:9090"],
-            "--prometheus: 'localhost:9090' is not an HTTP URL; write one such as http://127.0.0.1:9090",
+            "--prometheus: 'localhost:9090' is not a valid URL; write one such as http://127.0.0.1:9090",
             id="no scheme",
         ),
         pytest.param(
@@ -174,7 +174,7 @@ def test_an_unreachable_prometheus_is_one_message(command: str, capsys: pytest.C
         ),
         pytest.param(
             ["--to", "noon"],
-            "--to: 'noon' is not a time; write unix seconds or ISO 8601, such as 2026-01-31T12:00:00+00:00",
+            "--to: 'noon' is not a valid time; write unix seconds or RFC 3339, such as 2026-01-31T12:00:00Z",
             id="no time",
         ),
         pytest.param(

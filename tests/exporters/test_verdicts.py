@@ -170,7 +170,7 @@ def test_the_verdict_is_as_documented(
         pytest.param(Outcome.CLIENT_ABORT, 0.05, Verdict.ABANDONED, id="aborted"),
     ],
 )
-def test_a_unary_request_is_judged_by_its_e2e_only_if_the_slo_says_so(
+def test_a_unary_request_is_judged_by_its_e2e_only_if_the_slo_sets_unary_e2e(
     measure: Measure, outcome: Outcome, end: float, expected: Verdict
 ) -> None:
     unary = request(Moment(end=end), outcome, stream=False)

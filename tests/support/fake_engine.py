@@ -3,12 +3,16 @@
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
+
+from tests.support.waiting import until
 
 DATA = Path(__file__).parent / "data"
 CACHING_ON = (DATA / "vllm-prefix-caching-on.txt").read_text()
@@ -99,6 +103,22 @@ def streaming_engine(*, with_times: bool = True) -> Engine:
     return engine
 
 
+class Listener(socket.socket):
+    """A listening socket that keeps the sockets it has accepted."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self.accepted: list[socket.socket] = []
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.bind(("127.0.0.1", port))
+        self.listen()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        self.accepted.append(connection)
+        return connection, address
+
+
 @contextlib.asynccontextmanager
 async def serving(engine: Engine) -> AsyncIterator[Engine]:
     """Serve on `engine.port`; 0 means a free port, which is stored there."""
@@ -115,12 +135,12 @@ async def serving(engine: Engine) -> AsyncIterator[Engine]:
     )
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", engine.port, reuse_address=True, ssl_context=engine.tls)
-    await site.start()
-    engine.port = runner.addresses[0][1]
+    listener = Listener(engine.port)
+    await web.SockSite(runner, listener, ssl_context=engine.tls).start()
+    engine.port = listener.getsockname()[1]
     try:
         yield engine
     finally:
         await runner.cleanup()
-        if engine.tls is not None:  # the socket of an aborted handshake closes later
-            await asyncio.sleep(0.05)
+        # The server does not wait for connections whose TLS handshake has failed or not ended.
+        await until(lambda: all(connection.fileno() == -1 for connection in listener.accepted))

@@ -1,5 +1,6 @@
 """Free loopback ports, distinct between all test processes of the machine."""
 
+import contextlib
 import itertools
 import socket
 from collections.abc import Iterator
@@ -18,6 +19,15 @@ def free_port() -> int:
             probe.close()
             return port
     raise AssertionError("unreachable: the candidates are endless")
+
+
+@contextlib.contextmanager
+def busy_port() -> Iterator[int]:
+    """A port on which this process listens."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        listener.listen()
+        yield listener.getsockname()[1]
 
 
 def free_lab_ports() -> Ports:

@@ -285,7 +285,6 @@ async def staged(tmp_path: Path, script: Script | None, **settings: object) -> A
         for client in stage.clients:
             client.leave()
         server.close()
-        relay.stop()
         for connection in list(relay.connections):
             connection.abort()
         relay.close()

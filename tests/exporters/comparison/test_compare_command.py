@@ -183,7 +183,7 @@ def test_the_same_log_gives_the_same_bytes(tmp_path: Path, capsys: pytest.Captur
         ),
         pytest.param(
             ("--around", "2027-13-01"),
-            "--around: '2027-13-01' is not a time; write RFC 3339, such as 2026-01-31T12:00:00Z, or unix seconds",
+            "--around: '2027-13-01' is not a valid time; write unix seconds or RFC 3339, such as 2026-01-31T12:00:00Z",
             id="no time",
         ),
         pytest.param(

@@ -186,13 +186,13 @@ def test_an_unusable_response_is_rejected(
     [
         pytest.param(
             "127.0.0.1:9090",
-            "--prometheus: '127.0.0.1:9090' is not a URL; write one such as http://127.0.0.1:9090",
+            "--prometheus: '127.0.0.1:9090' is not a valid URL; write one such as http://127.0.0.1:9090",
             id="no scheme",
         ),
         pytest.param(
             "http://127.0.0.1:9",
-            "cannot reach Prometheus at http://127.0.0.1:9: connection refused; set --prometheus to its "
-            "address, such as http://127.0.0.1:9090",
+            "cannot reach Prometheus at http://127.0.0.1:9: connection refused; "
+            "set --prometheus to its address, such as http://127.0.0.1:9090",
             id="no listener",
         ),
     ],

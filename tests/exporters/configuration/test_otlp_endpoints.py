@@ -1,14 +1,12 @@
 """The flags about OTLP: URLs, headers and versions, valid and invalid."""
 
-import socket
-
 import pytest
 
 from compose.cli import main
 from exporters.configuration import otlp_endpoints
 from exporters.configuration.otlp_endpoints import Collector, Receiver
 from exporters.errors import UsageError
-from tests.support.ports import free_port
+from tests.support.ports import busy_port, free_port
 
 
 @pytest.mark.parametrize(
@@ -100,10 +98,8 @@ def test_an_invalid_receiver_url_is_rejected_with_an_example(text: str, message:
 
 
 def test_a_receiver_port_in_use_is_reported_before_the_start(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        where = f"127.0.0.1:{listener.getsockname()[1]}"
+    with busy_port() as port:
+        where = f"127.0.0.1:{port}"
         for scheme in ("grpc", "http"):
             assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--engine-spans", f"{scheme}://{where}"]) == 2
             assert capsys.readouterr().err == (

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession
+from aiohttp.test_utils import TestServer
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -97,11 +98,8 @@ def feed(exporter: Exporter) -> None:
 @pytest.fixture
 async def page(exporter: Exporter) -> AsyncIterator[str]:
     feed(exporter)
-    runner = web.AppRunner(application(exporter.collect, exporter.why_not_ready), access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with TestServer(application(exporter.collect, exporter.why_not_ready)) as server:
+        yield f"http://127.0.0.1:{server.port}"
 
 
 async def fetch(url: str, accept: str | None = None) -> tuple[str, str]:

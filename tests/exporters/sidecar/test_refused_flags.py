@@ -1,14 +1,13 @@
 """Flags and files that `vllm-slo sidecar` rejects before it starts: exit status 2 and the whole message."""
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from compose.cli import main
-from tests.support.ports import free_port
+from tests.support.ports import busy_port, free_port
 from tests.support.sidecar_process import SLOS, run_command
 
 ENGINE = "http://127.0.0.1:1"
@@ -23,10 +22,8 @@ def slos(tmp_path: Path) -> str:
 
 @pytest.fixture
 def busy() -> Iterator[int]:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        yield listening.getsockname()[1]
+    with busy_port() as port:
+        yield port
 
 
 URL = "is not a valid URL"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from compose.cli import main
 from tests.support.fake_engine import CACHING_ON, Engine, serving, with_start_time
@@ -299,11 +300,8 @@ async def test_a_server_that_is_not_a_sidecar_is_reported(
 
     app = web.Application()
     app.add_routes([web.post("/admin/flip", page)])
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    words = ["flip", "--token-file", str(token), "--set", "a=b", "--admin", url]
-    assert await asyncio.to_thread(main, words) == 2
-    await runner.cleanup()
+    async with TestServer(app) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        words = ["flip", "--token-file", str(token), "--set", "a=b", "--admin", url]
+        assert await asyncio.to_thread(main, words) == 2
     assert capsys.readouterr().err == f"vllm-slo: --admin: {url} is not a sidecar: it responded {message}\n"

@@ -1,4 +1,4 @@
-"""Writes dashboards and pages of the preview to files."""
+"""Writes the output files of commands."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from exporters.errors import UsageError, system_reason
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file, create its folder, and print its path.
+    """Write a file and create its folder.
 
     Raises:
         UsageError: the file cannot be written.
@@ -16,4 +16,3 @@ def write_file(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
-    print(path, flush=True)
