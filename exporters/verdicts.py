@@ -63,9 +63,9 @@ class ApplicableSlos:
     """Whether `first_token_timeout` makes any of the SLOs bad."""
 
 
-def several_tokens(n: int, max_tokens: int | None) -> bool:
+def several_tokens(choices: int, max_tokens: int | None) -> bool:
     """Whether the time between tokens is defined; it is not for several choices, whose chunks interleave."""
-    return n == 1 and (max_tokens is None or max_tokens >= 2)
+    return choices == 1 and (max_tokens is None or max_tokens >= 2)
 
 
 def applicable_slos(slos: Iterable[Slo], *, stream: bool, several: bool) -> ApplicableSlos:

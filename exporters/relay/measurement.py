@@ -123,18 +123,18 @@ class Measurement:
     def _create_meter(self, body: RequestBody | None, body_size: int) -> Meter:
         slos = self._context.slos
         max_tokens = body.max_tokens if body else None
-        n = body.n if body else 1
+        choices = body.choices if body else 1
         estimate = body.prompt_tokens if body else (self._head.length or body_size) / CHARACTERS_PER_TOKEN
         self._prompt_estimate = estimate
         self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens)
         self.model = body.model if body else ""
         charges = self._context.charges(
-            self.request_class, stream=bool(body and body.stream), several=several_tokens(n, max_tokens)
+            self.request_class, stream=bool(body and body.stream), several=several_tokens(choices, max_tokens)
         )
         return Meter(
             Judge(charges, zero=self.zero, first_token_timeout=slos.first_token_timeout, max_tokens=max_tokens),
             zero=self.zero,
-            one_choice=n == 1,
+            one_choice=choices == 1,
             gap_bounds=self._context.gap_bounds,
             strips_usage=self.strips_usage,
             on_verdicts=self._on_verdicts,

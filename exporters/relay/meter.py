@@ -39,7 +39,7 @@ class Meter:
     _: KW_ONLY
     zero: float
     one_choice: bool
-    """With n > 1 the chunks of the choices interleave, so there are no gaps and no TPOT."""
+    """With several choices or prompts their chunks interleave, so there are no gaps and no TPOT."""
     gap_bounds: InitVar[Sequence[float]]
     strips_usage: bool
     on_verdicts: Callable[[Verdicts], None]

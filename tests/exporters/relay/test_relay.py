@@ -346,3 +346,47 @@ async def test_a_chunked_upload_reaches_the_engine_complete(tmp_path: Path) -> N
         for path in (b"/v1/embeddings", b"/v1/chat/completions"):
             assert (await stage.ask(head % path + pieces)).endswith(b"ok")
         assert [received.body for received in stage.requests] == [UNARY, UNARY]
+
+
+SLOS_ON_TOKENS = """
+version: 1
+period: 12h
+scrape_interval: 1s
+classes:
+  - {name: any}
+slos:
+  - {name: tpot, classes: [any], signal: tpot, threshold: 10s, objective: 95%}
+  - {name: itl, classes: [any], signal: itl_p95, threshold: 10s, objective: 95%}
+  - {name: availability, classes: [any], signal: availability, objective: 99%}
+"""
+
+
+@pytest.mark.parametrize(
+    "prompt, judged",
+    [
+        pytest.param(b'["one","two"]', {"availability"}, id="two prompts"),
+        pytest.param(b"[[1,2],[3]]", {"availability"}, id="two prompts of token ids"),
+        pytest.param(b'["one"]', {"tpot", "itl", "availability"}, id="one prompt"),
+        pytest.param(b"[1,2,3]", {"tpot", "itl", "availability"}, id="one prompt of token ids"),
+    ],
+)
+async def test_a_completion_of_several_prompts_has_no_time_between_tokens(
+    tmp_path: Path, prompt: bytes, judged: set[str]
+) -> None:
+    async def completions(received: Received) -> None:
+        event = b'data: {"choices":[{"index":%d,"text":"a","finish_reason":null}]}\n\n'
+        await received.send(STREAM_HEAD)
+        for index in (0, 1, 0, 1):
+            await received.send(chunk(event % index))
+        await received.send(chunk(USAGE), chunk(DONE), END)
+
+    body = b'{"model":"m","stream":true,"max_tokens":50,"prompt":%s}' % prompt
+    async with staged(tmp_path, completions, slo_file=SLOS_ON_TOKENS) as stage:
+        await stage.ask(post(body, path="/v1/completions"))
+        record = await stage.record()
+        assert (record.slo, record.outcome) == (dict.fromkeys(judged, Verdict.GOOD), Outcome.OK)
+        has_gaps = "itl" in judged
+        measured = (record.tpot, record.itl_p50, record.itl_p95)
+        assert [value is not None for value in measured] == [has_gaps] * 3
+        assert bool(record.gap_counts) == has_gaps
+        assert record.ttft is not None
