@@ -194,6 +194,10 @@ class Judge:
         self._undecided.clear()
         return verdicts
 
+    def abandon(self) -> list[tuple[str, Verdict]]:
+        """The request is no longer measured, so the undecided SLOs are abandoned."""
+        return self._settle([(name, Verdict.ABANDONED) for name in self._undecided])
+
     def _final_verdict(self, slo: Slo, measure: Measure, ending: Ending) -> Verdict | None:
         match ending.outcome:
             case Outcome.OK:

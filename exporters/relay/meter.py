@@ -64,6 +64,8 @@ class Meter:
     _splitter: sse.Splitter = field(default_factory=sse.Splitter)
     _forwarded: int = 0
     """Bytes of the incomplete event that were forwarded."""
+    _held: bytes = b""
+    """Bytes of the incomplete event that were held back by the last completed call of `stream`."""
     _body: bytearray = field(default_factory=bytearray)
     _done: bool = False
     _tokens_estimated: bool = False
@@ -101,6 +103,7 @@ class Meter:
         if len(pending) > MAX_HELD_EVENT:
             out.append(pending[self._forwarded :])
             self._forwarded = len(pending)
+        self._held = pending[self._forwarded :]
         self._check_size()
         return b"".join(out) if len(out) != 1 else out[0]
 
@@ -139,9 +142,15 @@ class Meter:
         if not rest:
             return b""
         ours = self._measure_event(rest, at)
+        self._held = b""
         if not self.strips_usage or (ours and not self._forwarded):
             return b""
         return rest[self._forwarded :]
+
+    def release(self) -> bytes:
+        """Return the bytes that are held back; called after a fault, when nothing more is measured."""
+        held, self._held = self._held, b""
+        return held
 
     def unary(self, data: bytes) -> None:
         """A piece of a unary response."""
