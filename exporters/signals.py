@@ -317,7 +317,9 @@ SIDECAR_LOST = _counter(
 SIDECAR_RESTARTS = _counter("llm_sidecar_restarts_total", "Restarts of a child process.", _P)
 SIDECAR_LOOP_LAG = _gauge("llm_sidecar_loop_lag_seconds", "Largest event loop delay in the last second.", _P)
 SIDECAR_UNMETERED = _counter(
-    "llm_sidecar_unmetered_requests_total", "Requests forwarded without metering, by type of exception.", _R
+    "llm_sidecar_unmetered_requests_total",
+    "Requests forwarded without metering, by type of exception, or `encoded` for a compressed stream.",
+    _R,
 )
 SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", _R)
 SIDECAR_CERTIFICATE_EXPIRY = _gauge(

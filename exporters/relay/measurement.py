@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from math import inf
 
-from exporters.records import Finished, Judged
+from exporters.records import ENCODED, Finished, Judged
 from exporters.relay import trace_context
 from exporters.relay.fast_path import FastPath
-from exporters.relay.http1_parser import RequestHead
+from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.meter import Meter, Verdicts, seconds
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
@@ -174,6 +174,14 @@ class Measurement:
         meter = self._meter
         return self.zero if meter is None or meter.last_at is None else meter.last_at + meter.paused
 
+    def response_begins(self, head: ResponseHead, *, event_stream: bool) -> None:
+        """Stop metering if the engine compresses its stream, although the relay requested `identity`."""
+        if not event_stream or self._meter is None or self._unmetered is not None:
+            return
+        coding = head.fields.get(b"content-encoding", b"identity")
+        if coding.lower() != b"identity" and head.status < 400:
+            self._stop_metering(ENCODED)
+
     def observe(self, pieces: list[bytes], at: float, *, event_stream: bool) -> list[bytes]:
         """Measure pieces of the response body and return the pieces for the client."""
         meter = self._meter
@@ -317,6 +325,7 @@ class Measurement:
         self._context.on_failure(error)
 
     def _stop_metering(self, reason: str) -> None:
+        """Abandon the undecided verdicts; the request continues unmetered."""
         self._unmetered = reason
         if self._meter is not None:
             self._meter.report(self._meter.judge.abandon())

@@ -1,13 +1,14 @@
 """The relay over real sockets, in front of a scripted upstream."""
 
 import asyncio
+import gzip
 import json
 import time
 from pathlib import Path
 
 import pytest
 
-from exporters.signals import Outcome, Verdict
+from exporters.signals import Outcome, Phase, Verdict
 from tests.support.scripted_relay import (
     CHAT,
     CHAT_WITH_USAGE,
@@ -240,6 +241,58 @@ async def test_an_engine_without_http_is_an_upstream_error_and_the_client_receiv
         assert response.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
         assert error_in(response)["code"] == code
         assert (await stage.record()).outcome is Outcome.UPSTREAM_ERROR
+
+
+@pytest.mark.parametrize("strips_usage", [True, False])
+@pytest.mark.parametrize("encoding", [b"gzip", b"GZIP", b"br"])
+async def test_a_compressed_stream_is_unmetered_and_counted_and_its_bytes_are_unchanged(
+    tmp_path: Path, encoding: bytes, strips_usage: bool
+) -> None:
+    data = gzip.compress(b"".join([*EVENTS, USAGE, DONE]))
+    awaited = asyncio.Event()
+
+    async def compress(received: Received) -> None:
+        head = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: %s\r\n\r\n" % encoding)
+        await received.send(head, chunk(data[:20]))
+        await awaited.wait()
+        await received.send(chunk(data[20:]), END)
+
+    async with staged(tmp_path, compress) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT if strips_usage else CHAT_WITH_USAGE))
+        head = await client.until(data[:20] + b"\r\n")
+        assert b"content-encoding: %s\r\n" % encoding in head
+        (exchange,) = stage.relay._open
+        assert exchange.measurement.phase is Phase.STREAMING
+        awaited.set()
+        assert body_of(b"\r\n\r\n" + chunk(data[:20]) + await client.rest()) == data
+        record = await stage.record()
+        assert (record.outcome, record.unmetered) == (Outcome.OK, "encoded")
+        assert record.slo == {"ttft": Verdict.ABANDONED, "availability": Verdict.ABANDONED}
+        assert record.wait_at_least is None
+
+
+async def test_a_compressed_stream_on_a_path_without_metering_is_not_counted(tmp_path: Path) -> None:
+    async def compress(received: Received) -> None:
+        head = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
+        await received.send(head, chunk(b"\x1f\x8b\x00\x00"), END)
+
+    async with staged(tmp_path, compress) as stage:
+        await stage.ask(post(CHAT, path="/v1/responses"))
+        record = await stage.record()
+        assert (record.outcome, record.metered, record.unmetered) == (Outcome.OK, False, None)
+
+
+async def test_a_compressed_error_of_the_engine_has_its_verdicts(tmp_path: Path) -> None:
+    async def fail(received: Received) -> None:
+        head = b"HTTP/1.1 500 No\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n"
+        await received.send(head + b"\r\n\x1f\x8b\x00\x00")
+
+    async with staged(tmp_path, fail) as stage:
+        assert body_of(await stage.ask(post(CHAT))) == b"\x1f\x8b\x00\x00"
+        record = await stage.record()
+        assert (record.outcome, record.unmetered) == (Outcome.UPSTREAM_ERROR, None)
+        assert record.slo == {"ttft": Verdict.BAD, "availability": Verdict.BAD}
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/health", "/v1/embeddings", "/v1/audio/transcriptions?x=1"])
