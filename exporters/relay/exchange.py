@@ -161,7 +161,10 @@ class Exchange:
 
     def client_gone(self) -> None:
         """The client has disconnected or stalled: abort the request to the engine."""
-        self._end(ResponseEvent.ABANDON, Outcome.CLIENT_ABORT, time.monotonic())
+        # A client with unsent bytes has not received the end of its response.
+        sent = self._client.writable
+        outcome = self.measurement.outcome_of_abort(self._status or 0) if sent else Outcome.CLIENT_ABORT
+        self._end(ResponseEvent.ABANDON, outcome, time.monotonic())
 
     def client_writable(self, *, writable: bool) -> None:
         """Apply back-pressure: pause the engine's response while the client does not read."""

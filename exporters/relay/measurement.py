@@ -218,6 +218,13 @@ class Measurement:
             rest += meter.release()
         return rest, outcome_of_status(status) if complete else Outcome.TRUNCATED
 
+    def outcome_of_abort(self, status: int) -> Outcome:
+        """The outcome if the client disconnects: that of the stream if it has sent `[DONE]`."""
+        meter = self._meter
+        if meter is None or self._unmetered is not None or not meter.done:
+            return Outcome.CLIENT_ABORT
+        return meter.outcome(status, streams=True, complete=False)
+
     def early_verdicts(self) -> Judged | None:
         """The verdicts on the open request since the last call."""
         if not self._unreported:

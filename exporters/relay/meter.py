@@ -55,6 +55,8 @@ class Meter:
     fingerprint: str | None = None
     finish_reason: str | None = None
     overflow: bool = False
+    done: bool = False
+    """Whether the stream has sent `[DONE]`."""
     pattern: Pattern | None = None
     """The pattern of this stream's chunks, if it is known."""
     paused: float = 0.0
@@ -67,7 +69,6 @@ class Meter:
     _held: bytes = b""
     """Bytes of the incomplete event that were held back by the last completed call of `stream`."""
     _body: bytearray = field(default_factory=bytearray)
-    _done: bool = False
     _tokens_estimated: bool = False
     _error: bool = False
 
@@ -179,7 +180,7 @@ class Meter:
             return outcome_of_status(status)
         if self._error or self.finish_reason in {"error", "abort"}:
             return Outcome.UPSTREAM_ERROR
-        ended = self._done or (complete and (self.finish_reason is not None or self.overflow))
+        ended = self.done or (complete and (self.finish_reason is not None or self.overflow))
         if streams:
             return Outcome.OK if ended else Outcome.TRUNCATED
         return Outcome.OK if complete else Outcome.TRUNCATED
@@ -237,7 +238,7 @@ class Meter:
         """Measure one event; return whether it carries only usage."""
         data = sse.payload(event)
         if data == sse.DONE:
-            self._done = True
+            self.done = True
             return False
         return bool(data) and self._measure_json(data, at)
 

@@ -153,6 +153,21 @@ async def test_a_stalled_client_is_cut(tmp_path: Path) -> None:
         await stage.requests[0].gone()
 
 
+async def test_a_client_that_leaves_before_it_has_read_done_is_an_abort(tmp_path: Path) -> None:
+    async def hold(received: Received) -> None:
+        await received.send(STREAM_HEAD, chunk(content("a", "stop")), chunk(DONE))
+        await received.gone()
+
+    async with staged(tmp_path, hold) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT))
+        await client.until(DONE)
+        (connection,) = stage.relay.connections
+        connection.pause_writing()  # as the transport does while bytes are unsent
+        client.leave()
+        assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
+
+
 async def test_the_time_for_which_a_client_does_not_read_is_not_attributed_to_the_engine(tmp_path: Path) -> None:
     async with staged(tmp_path, flood) as stage:
         slow = await stage.connect()

@@ -137,6 +137,36 @@ async def test_a_client_that_disconnects_frees_the_engine_within_100_ms(tmp_path
         assert (record.wait_at_least is None) == bool(tokens)
 
 
+@pytest.mark.parametrize("request_body", [CHAT, CHAT_WITH_USAGE])
+async def test_a_client_that_leaves_after_done_has_its_response(tmp_path: Path, request_body: bytes) -> None:
+    async def hold(received: Received) -> None:
+        await received.send(STREAM_HEAD, *map(chunk, EVENTS), chunk(USAGE), chunk(DONE))
+        await received.gone()
+
+    async with staged(tmp_path, hold) as stage:
+        client = await stage.connect()
+        await client.send(post(request_body))
+        await client.until(DONE)
+        client.leave()
+        record = await stage.record()
+        assert (record.outcome, record.completion_tokens) == (Outcome.OK, 3)
+        assert record.slo == {"ttft": Verdict.GOOD, "availability": Verdict.GOOD}
+        assert record.goodput
+
+
+async def test_a_client_that_leaves_after_an_error_and_done_has_an_upstream_error(tmp_path: Path) -> None:
+    async def fail(received: Received) -> None:
+        await received.send(STREAM_HEAD, chunk(ROLE), chunk(content("a", "error")), chunk(DONE))
+        await received.gone()
+
+    async with staged(tmp_path, fail) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT))
+        await client.until(DONE)
+        client.leave()
+        assert (await stage.record()).outcome is Outcome.UPSTREAM_ERROR
+
+
 @pytest.mark.parametrize("how", ["reset", "close", "end without [DONE]"])
 async def test_a_stream_that_stops_early_is_truncated_without_a_fabricated_end(tmp_path: Path, how: str) -> None:
     async def stop(received: Received) -> None:
