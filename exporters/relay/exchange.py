@@ -20,6 +20,9 @@ from exporters.signals import Outcome
 PARSED_LIMIT = 8 * 1024 * 1024
 """Bodies up to this many bytes are parsed; larger ones are streamed to the engine and classified by size."""
 
+_OPTIONS = "OPTIONS"
+"""The method of a CORS preflight, which is forwarded, but is no request event: it has no record and no verdict."""
+
 # Enum member access takes 0.2 us in CPython 3.11, and each request uses all of these.
 _BODY_END, _CONNECTED = RequestEvent.BODY_END, RequestEvent.CONNECTED
 _HEAD, _END = ResponseEvent.HEAD, ResponseEvent.END
@@ -52,7 +55,7 @@ class ExchangeContext(Protocol):
     draining: bool
 
     def opened(self, exchange: "Exchange") -> None: ...
-    def ended(self, exchange: "Exchange", record: Finished) -> None: ...
+    def ended(self, exchange: "Exchange", record: Finished | None) -> None: ...
     def exchange_failed(self, error: Exception) -> None: ...
 
 
@@ -79,6 +82,8 @@ class Exchange:
         head, context = self._head, self._context
         self._path = normalise(head.target)
         self._route = route(head.target, context.config.allow_paths)
+        if head.method == _OPTIONS and self._route is _METERED:
+            self._route = Route.PASSED
         metered = self._route is _METERED
         self._state = ExchangeState(streams=not metered)
         self.measurement = Measurement(context.measuring, head, self._path, metered_path=metered)
@@ -370,7 +375,7 @@ class Exchange:
         framing = self._framing
         if self.measurement.offered:
             record = self.measurement.close(outcome, self._status, at, event_stream=framing.event_stream)
-            self._context.ended(self, record)
+            self._context.ended(self, None if self._head.method == _OPTIONS else record)
         response = self._state.response
         if response is _COMPLETE:
             self._client.exchange_over(reusable=framing.reusable and self._state.request.body_complete)

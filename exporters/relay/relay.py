@@ -87,10 +87,11 @@ class Relay:
     def opened(self, exchange: Exchange) -> None:
         self._open.add(exchange)
 
-    def ended(self, exchange: Exchange, record: Finished) -> None:
+    def ended(self, exchange: Exchange, record: Finished | None) -> None:
         self._open.discard(exchange)
         self._judged.discard(exchange.measurement)
-        self._sender.outbox.add(record)
+        if record is not None:
+            self._sender.outbox.add(record)
 
     def metering_failed(self, error: Exception) -> None:
         self._log_once("metering failed; the request is forwarded unmetered", error)

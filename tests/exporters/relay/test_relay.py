@@ -335,6 +335,28 @@ async def test_an_unmetered_path_has_a_record_with_only_time_and_outcome(tmp_pat
         assert (record.outcome, record.metered, record.slo, record.model) == (Outcome.OK, False, {}, "")
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/models", "/metrics"])
+@pytest.mark.parametrize("request_body", [b"", UNARY])
+async def test_options_is_forwarded_if_its_path_is_allowed_and_is_no_request_event(
+    tmp_path: Path, path: str, request_body: bytes
+) -> None:
+    async def allow(received: Received) -> None:
+        await received.send(b"HTTP/1.1 405 No\r\nallow: POST\r\ncontent-length: 0\r\n\r\n")
+
+    allowed = path != "/metrics"
+    async with staged(tmp_path, allow) as stage:
+        client = await stage.connect()
+        request = f"OPTIONS {path} HTTP/1.1\r\nhost: x\r\norigin: y\r\ncontent-length: {len(request_body)}\r\n\r\n"
+        await client.send(request.encode() + request_body)
+        head = await client.until(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 405 No\r\n" if allowed else b"HTTP/1.1 403 Forbidden\r\n")
+        assert [received.body for received in stage.requests] == [request_body] * allowed
+        assert b"origin: y\r\n" in b"".join(received.head for received in stage.requests) or not allowed
+        await stage.ask(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert (await stage.record()).endpoint == "/v1/models"
+        assert (len(stage.records), stage.judged, stage.relay.open_requests) == (1, [], 0)
+
+
 @pytest.mark.parametrize(
     "path", ["/metrics", "/%6detrics", "//metrics", "/v1/../metrics", "http://x/metrics", "/sleep"]
 )
