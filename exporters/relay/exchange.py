@@ -70,7 +70,8 @@ class Exchange:
     _path: str = field(init=False)
     _route: Route = field(init=False)
     _state: ExchangeState = field(init=False)
-    _last_read_at: float = field(init=False)
+    _silent_since: float = field(init=False)
+    """When the engine last sent or accepted a byte, or stopped waiting for the client, in monotonic seconds."""
     _body: list[bytes] = field(default_factory=list)
     _body_size: int = 0
     _upstream: UpstreamConnection | None = None
@@ -87,7 +88,7 @@ class Exchange:
         metered = self._route is _METERED
         self._state = ExchangeState(streams=not metered)
         self.measurement = Measurement(context.measuring, head, self._path, metered_path=metered)
-        self._last_read_at = self.measurement.zero
+        self._silent_since = self.measurement.zero
 
     # Called by the client connection.
 
@@ -133,6 +134,7 @@ class Exchange:
         """The request is complete. This is time zero, unless the body is streamed to the engine."""
         if self._state.over:
             return
+        self._silent_since = time.monotonic()
         self._state.on_request(_BODY_END)
         if self._state.request is not _BUFFERED:
             self._client.pause_upload(pause=False)
@@ -173,6 +175,7 @@ class Exchange:
 
     def client_writable(self, *, writable: bool) -> None:
         """Apply back-pressure: pause the engine's response while the client does not read."""
+        self._silent_since = time.monotonic()
         if self._upstream is not None:
             self._upstream.pause(pause=not writable)
             self.measurement.client_reads(reads=writable)
@@ -181,7 +184,7 @@ class Exchange:
 
     def on_read(self, head: ResponseHead | None, pieces: list[bytes], at: float, *, ended: bool) -> None:
         """Forward one read of the engine's connection in one write."""
-        self._last_read_at = at
+        self._silent_since = at
         out = []
         if head is not None:
             data, framing = message_heads.response_head(
@@ -235,14 +238,18 @@ class Exchange:
             self._upstream_error("the engine closed the connection without a response", "upstream_closed", at)
 
     def on_writable(self, *, writable: bool) -> None:
+        self._silent_since = time.monotonic()
         self._client.pause_upload(pause=not writable and not self._state.request.body_complete)
 
     # Called by the relay.
 
-    @property
-    def last_byte_at(self) -> float:
-        """When the engine last sent a byte, in monotonic seconds."""
-        return max(self._last_read_at, self.measurement.last_output_at)
+    def engine_silence(self, now: float) -> float:
+        """Seconds for which the engine has sent nothing at `now`; 0 while it waits for the client."""
+        upstream = self._upstream
+        uploads = upstream is not None and not upstream.unwritten and not self._state.request.body_complete
+        if uploads or not self._client.writable:
+            return 0.0
+        return now - max(self._silent_since, self.measurement.last_output_at)
 
     def cut(self, outcome: Outcome, message: str) -> None:
         """End the request because of a timeout or a shutdown."""
