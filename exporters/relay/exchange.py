@@ -144,7 +144,10 @@ class Exchange:
         data = b"".join(self._body)
         body = request_body.parse(data, self._context.salt)
         strips_usage = (
-            self._context.config.inject_usage and body is not None and body.stream and not body.includes_usage
+            self._context.config.inject_usage
+            and body is not None
+            and body.stream
+            and not (body.includes_usage or body.leaves_usage)
         )
         if strips_usage:
             try:

@@ -69,6 +69,8 @@ class Meter:
     _held: bytes = b""
     """Bytes of the incomplete event that were held back by the last completed call of `stream`."""
     _body: bytearray = field(default_factory=bytearray)
+    _always_usage: bool = False
+    """Whether an event with choices carried usage: then the engine sends it without a request for it."""
     _tokens_estimated: bool = False
     _error: bool = False
 
@@ -76,7 +78,7 @@ class Meter:
         self.gaps = Gaps(gap_bounds)
 
     def stream(self, data: bytes, at: float) -> bytes:
-        """Measure a read of an event stream and return the bytes for the client: all but an injected usage event."""
+        """Measure a read of an event stream and return the bytes for the client: all but injected usage."""
         if self.overflow:
             return data
         if (
@@ -87,7 +89,8 @@ class Meter:
             and not self._splitter.pending
         ):
             # One read contains one event, as vLLM sends them.
-            return b"" if self._measure_json(data[6:-2], at) and self.strips_usage else data
+            ours = self._measure_json(data[6:-2], at)
+            return sse.without_usage(data) if ours and self.strips_usage else data
         events = self._splitter.feed(data)
         if not self.strips_usage:
             for event in events:
@@ -97,8 +100,7 @@ class Meter:
         out = []
         for event in events:
             ours = self._measure_event(event, at)
-            if not ours or self._forwarded:
-                out.append(event[self._forwarded :])
+            out.append(sse.without_usage(event) if ours and not self._forwarded else event[self._forwarded :])
             self._forwarded = 0
         pending = self._splitter.pending
         if len(pending) > MAX_HELD_EVENT:
@@ -144,9 +146,9 @@ class Meter:
             return b""
         ours = self._measure_event(rest, at)
         self._held = b""
-        if not self.strips_usage or (ours and not self._forwarded):
+        if not self.strips_usage:
             return b""
-        return rest[self._forwarded :]
+        return sse.without_usage(rest) if ours and not self._forwarded else rest[self._forwarded :]
 
     def release(self) -> bytes:
         """Return the bytes that are held back; called after a fault, when nothing more is measured."""
@@ -235,7 +237,7 @@ class Meter:
             self.overflow = True
 
     def _measure_event(self, event: bytes, at: float) -> bool:
-        """Measure one event; return whether it carries only usage."""
+        """Measure one event; return whether it is the usage event that the client did not request."""
         data = sse.payload(event)
         if data == sse.DONE:
             self.done = True
@@ -243,7 +245,7 @@ class Meter:
         return bool(data) and self._measure_json(data, at)
 
     def _measure_json(self, data: bytes, at: float) -> bool:
-        """Measure one JSON event; return whether it carries only usage."""
+        """Measure one JSON event; return whether it is the usage event that the client did not request."""
         try:
             event = sse.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -270,7 +272,9 @@ class Meter:
                 self._patterns_left -= 1
                 self.pattern = pattern
         self._apply(event)
-        return event.usage is not None and not event.choices
+        if event.usage is not None and event.choices:
+            self._always_usage = True
+        return event.usage is not None and not event.choices and not self._always_usage
 
     def _apply(self, event: sse.Event) -> None:
         if event.usage is not None:

@@ -1,7 +1,7 @@
 """Parses the fields of a request body that metering uses, and adds `stream_options.include_usage`."""
 
 import hashlib
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -21,7 +21,8 @@ class _Message(msgspec.Struct):
 
 
 class _StreamOptions(msgspec.Struct):
-    include_usage: bool | None = None
+    include_usage: bool | msgspec.UnsetType | None = msgspec.UNSET
+    continuous_usage_stats: Any = None
 
 
 class _Body(msgspec.Struct):
@@ -52,6 +53,9 @@ class RequestBody(msgspec.Struct, frozen=True):
     max_tokens: int | None
     stream: bool
     includes_usage: bool
+    leaves_usage: bool
+    """Whether `stream_options` leave it to the engine: vLLM sends usage if `include_usage` is missing, SGLang in every
+    chunk if `continuous_usage_stats` is set."""
     n: int
     choices: int
     """Choices of the response: `n` for each prompt."""
@@ -74,6 +78,8 @@ def parse(data: bytes, salt: bytes) -> RequestBody | None:
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         stream=bool(body.stream),
         includes_usage=bool(options and options.include_usage),
+        leaves_usage=options is not None
+        and (options.include_usage is msgspec.UNSET or bool(options.continuous_usage_stats)),
         n=n,
         choices=n * _prompts(body.prompt),
         temperature=body.temperature,

@@ -98,6 +98,14 @@ class Event(msgspec.Struct, gc=False):
 
 
 decode = msgspec.json.Decoder(Event).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+_USAGE_EVENT = frozenset(
+    {"id", "object", "created", "model", "choices", "system_fingerprint", "service_tier", "obfuscation"}
+    | {"usage", "metrics"}
+)
+"""Members of the event that engines add to a stream because of `include_usage`."""
+
 DONE = b"[DONE]"
 
 
@@ -144,3 +152,21 @@ def payload(event: bytes) -> bytes:
         return event[6:-2]
     lines = [line[5:].removeprefix(b" ") for line in _LINE.split(event) if line.startswith(b"data:")]
     return b"\n".join(lines)
+
+
+def without_usage(event: bytes) -> bytes:
+    """The event without its `usage`; empty if it exists only because of `include_usage`.
+
+    llama.cpp adds its `timings` to the last event of any stream, which is the usage event if there is one. The bytes of
+    all other values are unchanged. An event that cannot be rewritten is returned as it is.
+    """
+    data = payload(event)
+    try:
+        members = _decode_members(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return event
+    if all(name in _USAGE_EVENT or bytes(value) == b"null" for name, value in members.items()):
+        return b""
+    members.pop("usage", None)
+    # A payload of several `data` lines is not found in the event.
+    return event.replace(data, msgspec.json.encode(members), 1)
