@@ -196,7 +196,8 @@ class Exchange:
             self._state.on_response(_HEAD)
             self._status = head.status
             self._framing = framing
-            self.measurement.response_begins(head, event_stream=framing.event_stream)
+            if framing.event_stream and b"content-encoding" in head.fields:
+                self.measurement.stream_encoded(head)
             out.append(data)
         if pieces:
             self._frame(self.measurement.observe(pieces, at, event_stream=self._framing.event_stream), out)

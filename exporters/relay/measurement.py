@@ -174,12 +174,11 @@ class Measurement:
         meter = self._meter
         return self.zero if meter is None or meter.last_at is None else meter.last_at + meter.paused
 
-    def response_begins(self, head: ResponseHead, *, event_stream: bool) -> None:
+    def stream_encoded(self, head: ResponseHead) -> None:
         """Stop metering if the engine compresses its stream, although the relay requested `identity`."""
-        if not event_stream or self._meter is None or self._unmetered is not None:
+        if self._meter is None or self._unmetered is not None or head.status >= 400:
             return
-        coding = head.fields.get(b"content-encoding", b"identity")
-        if coding.lower() != b"identity" and head.status < 400:
+        if head.fields[b"content-encoding"].lower() != b"identity":
             self._stop_metering(ENCODED)
 
     def observe(self, pieces: list[bytes], at: float, *, event_stream: bool) -> list[bytes]:
@@ -269,7 +268,10 @@ class Measurement:
                 except Exception as error:  # noqa: BLE001 - as in observe
                     self._fail_open(error)
                     record.unmetered = self._unmetered
-            self._add_verdicts(record, self._meter.judge)
+            verdicts = record.slo = self._meter.judge.verdicts
+            record.counted = self._reported
+            record.goodput = goodput(verdicts.values())
+            record.goodput_counted = self._goodput_reported
             record.paused = self._meter.paused
             # Breaks a reference cycle, which the garbage collector would have to free for each request.
             self._meter = None
@@ -297,12 +299,6 @@ class Measurement:
             setattr(record, name, value)
         if record.stream and meter.first_at is None:
             record.wait_at_least = record.e2e
-
-    def _add_verdicts(self, record: Finished, judge: Judge) -> None:
-        record.slo = judge.verdicts
-        record.counted = self._reported
-        record.goodput = goodput(judge.verdicts.values())
-        record.goodput_counted = self._goodput_reported
 
     def _tenant(self) -> str:
         tenants = self._context.slos.tenants

@@ -89,8 +89,8 @@ class Meter:
             and not self._splitter.pending
         ):
             # One read contains one event, as vLLM sends them.
-            ours = self._measure_json(data[6:-2], at)
-            return sse.without_usage(data) if ours and self.strips_usage else data
+            json = data[6:-2]
+            return sse.without_usage(data, json) if self._measure_json(json, at) and self.strips_usage else data
         events = self._splitter.feed(data)
         if not self.strips_usage:
             for event in events:
@@ -100,7 +100,10 @@ class Meter:
         out = []
         for event in events:
             ours = self._measure_event(event, at)
-            out.append(sse.without_usage(event) if ours and not self._forwarded else event[self._forwarded :])
+            if ours and not self._forwarded:
+                out.append(sse.without_usage(event, sse.payload(event)))
+            else:
+                out.append(event[self._forwarded :])
             self._forwarded = 0
         pending = self._splitter.pending
         if len(pending) > MAX_HELD_EVENT:
@@ -148,7 +151,9 @@ class Meter:
         self._held = b""
         if not self.strips_usage:
             return b""
-        return sse.without_usage(rest) if ours and not self._forwarded else rest[self._forwarded :]
+        if ours and not self._forwarded:
+            return sse.without_usage(rest, sse.payload(rest))
+        return rest[self._forwarded :]
 
     def release(self) -> bytes:
         """Return the bytes that are held back; called after a fault, when nothing more is measured."""

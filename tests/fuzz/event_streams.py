@@ -55,7 +55,7 @@ def without_usage(data: bytes) -> bytes:
         usage, choices = _usage_and_choices(values)
         always = always or (usage and choices)
         injected = usage and not choices and not always
-        return sse.without_usage(bytes(event)) if injected else bytes(event)
+        return sse.without_usage(bytes(event), b"\n".join(values)) if injected else bytes(event)
 
     for line in re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", data):
         event += line
