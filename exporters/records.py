@@ -11,8 +11,10 @@ TOO_LARGE, NOT_UNDERSTOOD = "too_large", "not_understood"
 UNPARSED = (TOO_LARGE, NOT_UNDERSTOOD)
 """Reasons why a request body was not parsed."""
 
-UNMETERED = ("AttributeError", "IndexError", "KeyError", "RecursionError", "TypeError", "ValueError", OTHER)
-"""Label values for the exception that ended the metering of a request; the record has its full name."""
+ENCODED = "encoded"
+"""The reason why a compressed stream is unmetered."""
+UNMETERED = (ENCODED, "AttributeError", "IndexError", "KeyError", "RecursionError", "TypeError", "ValueError", OTHER)
+"""Label values for the reason why a request is unmetered; for an exception the record has its full name."""
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):

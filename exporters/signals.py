@@ -207,7 +207,11 @@ REQUESTS_BY_SIZE = _counter(
 SLO_EVENTS = _counter("llm_slo_events_total", "SLO events: requests with the verdict good or bad.", *_MC, _S, _T)
 SLO_BAD = _counter("llm_slo_bad_events_total", "Bad SLO events: requests with the verdict bad.", *_MC, _S, _T)
 SLO_ABANDONED = _counter(
-    "llm_slo_abandoned_total", "Requests aborted before the verdict; these are not SLO events.", *_MC, _S, _T
+    "llm_slo_abandoned_total",
+    "Requests aborted, or no longer measured, before the verdict; these are not SLO events.",
+    *_MC,
+    _S,
+    _T,
 )
 GOODPUT_EVENTS = _counter("llm_goodput_events_total", "Requests with at least one verdict, good or bad.", *_MC, _T)
 GOODPUT_REQUESTS = _counter("llm_goodput_requests_total", "Requests that are good for all their SLOs.", *_MC, _T)
@@ -313,7 +317,9 @@ SIDECAR_LOST = _counter(
 SIDECAR_RESTARTS = _counter("llm_sidecar_restarts_total", "Restarts of a child process.", _P)
 SIDECAR_LOOP_LAG = _gauge("llm_sidecar_loop_lag_seconds", "Largest event loop delay in the last second.", _P)
 SIDECAR_UNMETERED = _counter(
-    "llm_sidecar_unmetered_requests_total", "Requests forwarded without metering, by type of exception.", _R
+    "llm_sidecar_unmetered_requests_total",
+    "Requests forwarded without metering, by type of exception, or `encoded` for a compressed stream.",
+    _R,
 )
 SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", _R)
 SIDECAR_CERTIFICATE_EXPIRY = _gauge(

@@ -61,9 +61,9 @@ class ApplicableSlos:
     """Whether `first_token_timeout` makes any of the SLOs bad."""
 
 
-def several_tokens(n: int, max_tokens: int | None) -> bool:
+def several_tokens(choices: int, max_tokens: int | None) -> bool:
     """Whether the time between tokens is defined; it is not for several choices, whose chunks interleave."""
-    return n == 1 and (max_tokens is None or max_tokens >= 2)
+    return choices == 1 and (max_tokens is None or max_tokens >= 2)
 
 
 def applicable_slos(slos: Iterable[Slo], *, stream: bool, several: bool) -> ApplicableSlos:
@@ -187,6 +187,10 @@ class Judge:
         self.verdicts.update(verdicts)
         self._undecided.clear()
         return verdicts
+
+    def abandon(self) -> list[tuple[str, Verdict]]:
+        """The request is no longer measured, so the undecided SLOs are abandoned."""
+        return self._settle([(name, Verdict.ABANDONED) for name in self._undecided])
 
     def _final_verdict(self, slo: Slo, measure: Measure, ending: Ending) -> Verdict | None:
         match ending.outcome:

@@ -20,6 +20,9 @@ from exporters.signals import Outcome
 PARSED_LIMIT = 8 * 1024 * 1024
 """Bodies up to this many bytes are parsed; larger ones are streamed to the engine and classified by size."""
 
+_OPTIONS = "OPTIONS"
+"""The method of a CORS preflight, which is forwarded, but is no request event: it has no record and no verdict."""
+
 # Enum member access takes 0.2 us in CPython 3.11, and each request uses all of these.
 _BODY_END, _CONNECTED = RequestEvent.BODY_END, RequestEvent.CONNECTED
 _HEAD, _END = ResponseEvent.HEAD, ResponseEvent.END
@@ -52,7 +55,7 @@ class ExchangeContext(Protocol):
     draining: bool
 
     def opened(self, exchange: "Exchange") -> None: ...
-    def ended(self, exchange: "Exchange", record: Finished) -> None: ...
+    def ended(self, exchange: "Exchange", record: Finished | None) -> None: ...
     def exchange_failed(self, error: Exception) -> None: ...
 
 
@@ -67,7 +70,8 @@ class Exchange:
     _path: str = field(init=False)
     _route: Route = field(init=False)
     _state: ExchangeState = field(init=False)
-    _last_read_at: float = field(init=False)
+    _silent_since: float = field(init=False)
+    """When the engine last sent or accepted a byte, or stopped waiting for the client, in monotonic seconds."""
     _body: list[bytes] = field(default_factory=list)
     _body_size: int = 0
     _upstream: UpstreamConnection | None = None
@@ -79,10 +83,12 @@ class Exchange:
         head, context = self._head, self._context
         self._path = normalise(head.target)
         self._route = route(head.target, context.config.allow_paths)
+        if head.method == _OPTIONS and self._route is _METERED:
+            self._route = Route.PASSED
         metered = self._route is _METERED
         self._state = ExchangeState(streams=not metered)
         self.measurement = Measurement(context.measuring, head, self._path, metered_path=metered)
-        self._last_read_at = self.measurement.zero
+        self._silent_since = self.measurement.zero
 
     # Called by the client connection.
 
@@ -128,6 +134,7 @@ class Exchange:
         """The request is complete. This is time zero, unless the body is streamed to the engine."""
         if self._state.over:
             return
+        self._silent_since = time.monotonic()
         self._state.on_request(_BODY_END)
         if self._state.request is not _BUFFERED:
             self._client.pause_upload(pause=False)
@@ -137,7 +144,10 @@ class Exchange:
         data = b"".join(self._body)
         body = request_body.parse(data, self._context.salt)
         strips_usage = (
-            self._context.config.inject_usage and body is not None and body.stream and not body.includes_usage
+            self._context.config.inject_usage
+            and body is not None
+            and body.stream
+            and not (body.includes_usage or body.leaves_usage)
         )
         if strips_usage:
             try:
@@ -161,10 +171,14 @@ class Exchange:
 
     def client_gone(self) -> None:
         """The client has disconnected or stalled: abort the request to the engine."""
-        self._end(ResponseEvent.ABANDON, Outcome.CLIENT_ABORT, time.monotonic())
+        # A client with unsent bytes has not received the end of its response.
+        sent = self._client.writable
+        outcome = self.measurement.outcome_of_abort(self._status or 0) if sent else Outcome.CLIENT_ABORT
+        self._end(ResponseEvent.ABANDON, outcome, time.monotonic())
 
     def client_writable(self, *, writable: bool) -> None:
         """Apply back-pressure: pause the engine's response while the client does not read."""
+        self._silent_since = time.monotonic()
         if self._upstream is not None:
             self._upstream.pause(pause=not writable)
             self.measurement.client_reads(reads=writable)
@@ -173,7 +187,7 @@ class Exchange:
 
     def on_read(self, head: ResponseHead | None, pieces: list[bytes], at: float, *, ended: bool) -> None:
         """Forward one read of the engine's connection in one write."""
-        self._last_read_at = at
+        self._silent_since = at
         out = []
         if head is not None:
             data, framing = message_heads.response_head(
@@ -182,6 +196,8 @@ class Exchange:
             self._state.on_response(_HEAD)
             self._status = head.status
             self._framing = framing
+            if framing.event_stream and b"content-encoding" in head.fields:
+                self.measurement.stream_encoded(head)
             out.append(data)
         if pieces:
             self._frame(self.measurement.observe(pieces, at, event_stream=self._framing.event_stream), out)
@@ -226,14 +242,18 @@ class Exchange:
             self._upstream_error("the engine closed the connection without a response", "upstream_closed", at)
 
     def on_writable(self, *, writable: bool) -> None:
+        self._silent_since = time.monotonic()
         self._client.pause_upload(pause=not writable and not self._state.request.body_complete)
 
     # Called by the relay.
 
-    @property
-    def last_byte_at(self) -> float:
-        """When the engine last sent a byte, in monotonic seconds."""
-        return max(self._last_read_at, self.measurement.last_output_at)
+    def engine_silence(self, now: float) -> float:
+        """Seconds for which the engine has sent nothing at `now`; 0 while it waits for the client."""
+        upstream = self._upstream
+        uploads = upstream is not None and not upstream.unwritten and not self._state.request.body_complete
+        if uploads or not self._client.writable:
+            return 0.0
+        return now - max(self._silent_since, self.measurement.last_output_at)
 
     def cut(self, outcome: Outcome, message: str) -> None:
         """End the request because of a timeout or a shutdown."""
@@ -366,7 +386,7 @@ class Exchange:
         framing = self._framing
         if self.measurement.offered:
             record = self.measurement.close(outcome, self._status, at, event_stream=framing.event_stream)
-            self._context.ended(self, record)
+            self._context.ended(self, None if self._head.method == _OPTIONS else record)
         response = self._state.response
         if response is _COMPLETE:
             self._client.exchange_over(reusable=framing.reusable and self._state.request.body_complete)

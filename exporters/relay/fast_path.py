@@ -82,7 +82,10 @@ class FastPath:
         self._on_failure = on_failure
 
     def forward(self, data: bytes) -> bool:
-        """Count and forward a read that is exactly one chunk of the pattern; returns False for any other read."""
+        """Count and forward a read that is exactly one chunk of the pattern; returns False for any other read.
+
+        Also False if counting fails: the parsers forward the chunk, and the request continues without a fast path.
+        """
         length = len(data)
         if length > MAX_CHUNK:
             return False
@@ -103,5 +106,6 @@ class FastPath:
             count(time.monotonic())
         except Exception as error:  # noqa: BLE001 - a metering error must not fail the response
             self._on_failure(error)
+            return False
         send(data)
         return True

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from math import inf
 
-from exporters.records import Finished, Judged
+from exporters.records import ENCODED, Finished, Judged
 from exporters.relay import trace_context
 from exporters.relay.fast_path import FastPath
-from exporters.relay.http1_parser import RequestHead
+from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.meter import Meter, Verdicts, seconds
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
@@ -47,7 +47,11 @@ class MeasurementContext:
 
 @dataclass(eq=False, slots=True)
 class Measurement:
-    """Measures one request. An error in this class never fails the response; it is counted and logged once."""
+    """Measures one request.
+
+    An error in this class never fails the response: the request continues unmetered, which is counted and logged once.
+    The verdicts that are certain by then remain; the other SLOs are abandoned.
+    """
 
     _context: MeasurementContext
     _head: RequestHead
@@ -97,6 +101,8 @@ class Measurement:
 
     @property
     def phase(self) -> Phase:
+        if self._unmetered is not None:
+            return Phase.STREAMING  # so that no timeout waits for a first token that is not measured
         return Phase.WAITING if self._meter is None or self._meter.first_at is None else Phase.STREAMING
 
     @property
@@ -123,18 +129,18 @@ class Measurement:
     def _create_meter(self, body: RequestBody | None, body_size: int) -> Meter:
         slos = self._context.slos
         max_tokens = body.max_tokens if body else None
-        n = body.n if body else 1
+        choices = body.choices if body else 1
         estimate = body.prompt_tokens if body else (self._head.length or body_size) / CHARACTERS_PER_TOKEN
         self._prompt_estimate = estimate
         self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens)
         self.model = body.model if body else ""
         charges = self._context.charges(
-            self.request_class, stream=bool(body and body.stream), several=several_tokens(n, max_tokens)
+            self.request_class, stream=bool(body and body.stream), several=several_tokens(choices, max_tokens)
         )
         return Meter(
             Judge(charges, zero=self.zero, first_token_timeout=slos.first_token_timeout, max_tokens=max_tokens),
             zero=self.zero,
-            one_choice=n == 1,
+            one_choice=choices == 1,
             gap_bounds=self._context.gap_bounds,
             strips_usage=self.strips_usage,
             on_verdicts=self._on_verdicts,
@@ -149,7 +155,13 @@ class Measurement:
 
     def fold_gaps(self) -> bool:
         """Bound the memory of a long stream's gaps; return whether there was work to do."""
-        return self._meter is not None and self._meter.gaps.fold()
+        if self._meter is None or self._unmetered is not None:
+            return False
+        try:
+            return self._meter.gaps.fold()
+        except Exception as error:  # noqa: BLE001 - as in observe
+            self._fail_open(error)
+            return True
 
     def client_reads(self, *, reads: bool) -> None:
         """Stop the clock while the client does not read: that time is not attributed to the engine."""
@@ -162,33 +174,55 @@ class Measurement:
         meter = self._meter
         return self.zero if meter is None or meter.last_at is None else meter.last_at + meter.paused
 
+    def stream_encoded(self, head: ResponseHead) -> None:
+        """Stop metering if the engine compresses its stream, although the relay requested `identity`."""
+        if self._meter is None or self._unmetered is not None or head.status >= 400:
+            return
+        if head.fields[b"content-encoding"].lower() != b"identity":
+            self._stop_metering(ENCODED)
+
     def observe(self, pieces: list[bytes], at: float, *, event_stream: bool) -> list[bytes]:
         """Measure pieces of the response body and return the pieces for the client."""
         meter = self._meter
-        if meter is None or self._unmetered is not None:
+        if meter is None:
             return pieces
-        if not event_stream:
-            for piece in pieces:
-                meter.unary(piece)
-            return pieces
+        if self._unmetered is not None:
+            return [meter.release(), *pieces]
+        out: list[bytes] = []
         try:
-            return [meter.stream(piece, at) for piece in pieces]
+            if not event_stream:
+                for piece in pieces:
+                    meter.unary(piece)
+                return pieces
+            for piece in pieces:
+                out.append(meter.stream(piece, at))  # noqa: PERF401 - after an error the rest follows
         except Exception as error:  # noqa: BLE001 - after any error the response continues unmetered
             self._fail_open(error)
-            return pieces
+            return [*out, meter.release(), *pieces[len(out) :]]
+        return out
 
     def finish_response(self, status: int, at: float, *, event_stream: bool, complete: bool) -> tuple[bytes, Outcome]:
         """The bytes of an unterminated event, and the outcome of the request."""
-        meter = self._meter
+        meter, rest = self._meter, b""
         if meter is not None and self._unmetered is None:
             try:
-                rest = meter.stream_end(at) if event_stream else b""
-                if not event_stream and complete:
+                if event_stream:
+                    rest = meter.stream_end(at)
+                elif complete:
                     meter.unary_end()
                 return rest, meter.outcome(status, streams=event_stream, complete=complete)
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
-        return b"", outcome_of_status(status) if complete else Outcome.TRUNCATED
+        if meter is not None:
+            rest += meter.release()
+        return rest, outcome_of_status(status) if complete else Outcome.TRUNCATED
+
+    def outcome_of_abort(self, status: int) -> Outcome:
+        """The outcome if the client disconnects: that of the stream if it has sent `[DONE]`."""
+        meter = self._meter
+        if meter is None or self._unmetered is not None or not meter.done:
+            return Outcome.CLIENT_ABORT
+        return meter.outcome(status, streams=True, complete=False)
 
     def early_verdicts(self) -> Judged | None:
         """The verdicts on the open request since the last call."""
@@ -227,12 +261,18 @@ class Measurement:
             record.temperature = body.temperature
             record.prompt_sha256 = body.prompt_sha256
         if self._meter is not None:
-            try:
-                self._meter.finish(outcome, at)
-                self._add_measured(record, self._meter)
-            except Exception as error:  # noqa: BLE001 - as in observe
-                self._fail_open(error)
-                record.unmetered = self._unmetered
+            if self._unmetered is None:
+                try:
+                    self._meter.finish(outcome, at)
+                    self._add_measured(record, self._meter)
+                except Exception as error:  # noqa: BLE001 - as in observe
+                    self._fail_open(error)
+                    record.unmetered = self._unmetered
+            verdicts = record.slo = self._meter.judge.verdicts
+            record.counted = self._reported
+            record.goodput = goodput(verdicts.values())
+            record.goodput_counted = self._goodput_reported
+            record.paused = self._meter.paused
             # Breaks a reference cycle, which the garbage collector would have to free for each request.
             self._meter = None
         return record
@@ -259,11 +299,6 @@ class Measurement:
             setattr(record, name, value)
         if record.stream and meter.first_at is None:
             record.wait_at_least = record.e2e
-        record.slo = meter.judge.verdicts
-        record.counted = self._reported
-        record.goodput = goodput(meter.judge.verdicts.values())
-        record.goodput_counted = self._goodput_reported
-        record.paused = meter.paused
 
     def _tenant(self) -> str:
         tenants = self._context.slos.tenants
@@ -272,7 +307,10 @@ class Measurement:
     def check_deadline(self, now: float) -> None:
         """Give the verdicts that are certain at `now`, in monotonic seconds."""
         if self._meter is not None:
-            self._meter.report(self._meter.judge.check_deadlines(now))
+            try:
+                self._meter.report(self._meter.judge.check_deadlines(now))
+            except Exception as error:  # noqa: BLE001 - as in observe
+                self._fail_open(error)
             self._update_deadline()
 
     def _update_deadline(self) -> None:
@@ -286,8 +324,14 @@ class Measurement:
             self._context.on_verdicts(self)
 
     def _fail_open(self, error: Exception) -> None:
-        self._unmetered = type(error).__name__
+        self._stop_metering(type(error).__name__)
         self._context.on_failure(error)
+
+    def _stop_metering(self, reason: str) -> None:
+        """Abandon the undecided verdicts; the request continues unmetered."""
+        self._unmetered = reason
+        if self._meter is not None:
+            self._meter.report(self._meter.judge.abandon())
 
 
 def _wait_before_relay(header: str | None) -> float:

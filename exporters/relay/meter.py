@@ -39,7 +39,7 @@ class Meter:
     _: KW_ONLY
     zero: float
     one_choice: bool
-    """With n > 1 the chunks of the choices interleave, so there are no gaps and no TPOT."""
+    """With several choices or prompts their chunks interleave, so there are no gaps and no TPOT."""
     gap_bounds: InitVar[Sequence[float]]
     strips_usage: bool
     on_verdicts: Callable[[Verdicts], None]
@@ -55,6 +55,8 @@ class Meter:
     fingerprint: str | None = None
     finish_reason: str | None = None
     overflow: bool = False
+    done: bool = False
+    """Whether the stream has sent `[DONE]`."""
     pattern: Pattern | None = None
     """The pattern of this stream's chunks, if it is known."""
     paused: float = 0.0
@@ -64,8 +66,11 @@ class Meter:
     _splitter: sse.Splitter = field(default_factory=sse.Splitter)
     _forwarded: int = 0
     """Bytes of the incomplete event that were forwarded."""
+    _held: bytes = b""
+    """Bytes of the incomplete event that were held back by the last completed call of `stream`."""
     _body: bytearray = field(default_factory=bytearray)
-    _done: bool = False
+    _always_usage: bool = False
+    """Whether an event with choices carried usage: then the engine sends it without a request for it."""
     _tokens_estimated: bool = False
     _error: bool = False
 
@@ -73,7 +78,7 @@ class Meter:
         self.gaps = Gaps(gap_bounds)
 
     def stream(self, data: bytes, at: float) -> bytes:
-        """Measure a read of an event stream and return the bytes for the client: all but an injected usage event."""
+        """Measure a read of an event stream and return the bytes for the client: all but injected usage."""
         if self.overflow:
             return data
         if (
@@ -84,7 +89,8 @@ class Meter:
             and not self._splitter.pending
         ):
             # One read contains one event, as vLLM sends them.
-            return b"" if self._measure_json(data[6:-2], at) and self.strips_usage else data
+            json = data[6:-2]
+            return sse.without_usage(data, json) if self._measure_json(json, at) and self.strips_usage else data
         events = self._splitter.feed(data)
         if not self.strips_usage:
             for event in events:
@@ -94,13 +100,16 @@ class Meter:
         out = []
         for event in events:
             ours = self._measure_event(event, at)
-            if not ours or self._forwarded:
+            if ours and not self._forwarded:
+                out.append(sse.without_usage(event, sse.payload(event)))
+            else:
                 out.append(event[self._forwarded :])
             self._forwarded = 0
         pending = self._splitter.pending
         if len(pending) > MAX_HELD_EVENT:
             out.append(pending[self._forwarded :])
             self._forwarded = len(pending)
+        self._held = pending[self._forwarded :]
         self._check_size()
         return b"".join(out) if len(out) != 1 else out[0]
 
@@ -139,9 +148,17 @@ class Meter:
         if not rest:
             return b""
         ours = self._measure_event(rest, at)
-        if not self.strips_usage or (ours and not self._forwarded):
+        self._held = b""
+        if not self.strips_usage:
             return b""
+        if ours and not self._forwarded:
+            return sse.without_usage(rest, sse.payload(rest))
         return rest[self._forwarded :]
+
+    def release(self) -> bytes:
+        """Return the bytes that are held back; called after a fault, when nothing more is measured."""
+        held, self._held = self._held, b""
+        return held
 
     def unary(self, data: bytes) -> None:
         """A piece of a unary response."""
@@ -170,7 +187,7 @@ class Meter:
             return outcome_of_status(status)
         if self._error or self.finish_reason in {"error", "abort"}:
             return Outcome.UPSTREAM_ERROR
-        ended = self._done or (complete and (self.finish_reason is not None or self.overflow))
+        ended = self.done or (complete and (self.finish_reason is not None or self.overflow))
         if streams:
             return Outcome.OK if ended else Outcome.TRUNCATED
         return Outcome.OK if complete else Outcome.TRUNCATED
@@ -225,15 +242,15 @@ class Meter:
             self.overflow = True
 
     def _measure_event(self, event: bytes, at: float) -> bool:
-        """Measure one event; return whether it carries only usage."""
+        """Measure one event; return whether it is the usage event that the client did not request."""
         data = sse.payload(event)
         if data == sse.DONE:
-            self._done = True
+            self.done = True
             return False
         return bool(data) and self._measure_json(data, at)
 
     def _measure_json(self, data: bytes, at: float) -> bool:
-        """Measure one JSON event; return whether it carries only usage."""
+        """Measure one JSON event; return whether it is the usage event that the client did not request."""
         try:
             event = sse.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -260,7 +277,9 @@ class Meter:
                 self._patterns_left -= 1
                 self.pattern = pattern
         self._apply(event)
-        return event.usage is not None and not event.choices
+        if event.usage is not None and event.choices:
+            self._always_usage = True
+        return event.usage is not None and not event.choices and not self._always_usage
 
     def _apply(self, event: sse.Event) -> None:
         if event.usage is not None:

@@ -82,10 +82,11 @@ class Relay:
     def opened(self, exchange: Exchange) -> None:
         self._open.add(exchange)
 
-    def ended(self, exchange: Exchange, record: Finished) -> None:
+    def ended(self, exchange: Exchange, record: Finished | None) -> None:
         self._open.discard(exchange)
         self._judged.discard(exchange.measurement)
-        self._sender.outbox.add(record)
+        if record is not None:
+            self._sender.outbox.add(record)
 
     def metering_failed(self, error: Exception) -> None:
         self._log_once("metering failed; the request is forwarded unmetered", error)
@@ -123,7 +124,7 @@ class Relay:
         self._send_records()
         self._ticks += 1
         if self._ticks % round(SNAPSHOT_SECONDS / FLUSH_SECONDS) == 0:
-            self._cut_timed_out()
+            self.cut_timed_out(time.monotonic())
             self._send_snapshot()
             self.pool.close_idle()
         if self._ticks % round(TIMEOUT_CHECK_SECONDS / FLUSH_SECONDS) == 0:
@@ -157,14 +158,14 @@ class Relay:
         self._judged.clear()
         self._sender.flush()
 
-    def _cut_timed_out(self) -> None:
+    def cut_timed_out(self, now: float) -> None:
+        """End the requests whose engine is late at `now`, in monotonic seconds."""
         first, idle = self.config.cut_first_token, self.config.cut_idle
-        now = time.monotonic()
         for exchange in list(self._open):
             measurement = exchange.measurement
             if first is not None and measurement.phase is Phase.WAITING and now - measurement.zero > first:
                 exchange.cut(Outcome.TIMEOUT_FIRST_TOKEN, f"no first token within {first:g} s")
-            elif idle is not None and now - exchange.last_byte_at > idle:
+            elif idle is not None and exchange.engine_silence(now) > idle:
                 exchange.cut(Outcome.TIMEOUT_IDLE, f"the engine sent no data for {idle:g} s")
 
     def _send_snapshot(self) -> None:

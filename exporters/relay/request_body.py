@@ -1,7 +1,7 @@
 """Parses the fields of a request body that metering uses, and adds `stream_options.include_usage`."""
 
 import hashlib
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,15 +17,16 @@ class _Part(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
-    content: str | list[_Part] | None = None
+    content: str | list[str | _Part] | None = None
 
 
 class _StreamOptions(msgspec.Struct):
-    include_usage: bool | None = None
+    include_usage: bool | msgspec.UnsetType | None = msgspec.UNSET
+    continuous_usage_stats: Any = None
 
 
 class _Body(msgspec.Struct):
-    model: str = ""
+    model: str | None = None
     messages: list[_Message] = []
     prompt: str | list[str | _Int | list[_Int]] | None = None
     max_tokens: _Int | None = None
@@ -52,7 +53,12 @@ class RequestBody(msgspec.Struct, frozen=True):
     max_tokens: int | None
     stream: bool
     includes_usage: bool
+    leaves_usage: bool
+    """Whether `stream_options` leave it to the engine: vLLM sends usage if `include_usage` is missing, SGLang in every
+    chunk if `continuous_usage_stats` is set."""
     n: int
+    choices: int
+    """Choices of the response: `n` for each prompt."""
     temperature: float | None
     prompt_sha256: str
 
@@ -64,14 +70,18 @@ def parse(data: bytes, salt: bytes) -> RequestBody | None:
     except NOT_JSON:
         return None
     options = body.stream_options
+    n = body.n or 1
     return RequestBody(
-        model=body.model,
+        model=body.model or "",
         prompt_tokens=_prompt_tokens(body),
         # vLLM prefers max_completion_tokens if both are set.
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         stream=bool(body.stream),
         includes_usage=bool(options and options.include_usage),
-        n=body.n or 1,
+        leaves_usage=options is not None
+        and (options.include_usage is msgspec.UNSET or bool(options.continuous_usage_stats)),
+        n=n,
+        choices=n * _prompts(body.prompt),
         temperature=body.temperature,
         prompt_sha256=_digest(body, salt),
     )
@@ -99,7 +109,7 @@ def _prompt_tokens(body: _Body) -> float:
         if isinstance(message.content, str):
             characters += len(message.content)
         elif message.content:
-            characters += sum(len(part.text) for part in message.content)
+            characters += sum(len(part if isinstance(part, str) else part.text) for part in message.content)
     tokens = 0
     prompt = body.prompt
     if isinstance(prompt, str):
@@ -113,8 +123,15 @@ def _prompt_tokens(body: _Body) -> float:
     return tokens + characters / CHARACTERS_PER_TOKEN
 
 
+def _prompts(prompt: str | list[str | int | list[int]] | None) -> int:
+    """The number of prompts; a list of token ids is one prompt."""
+    if not prompt or isinstance(prompt, str) or isinstance(prompt[0], int):
+        return 1
+    return len(prompt)
+
+
 def _digest(body: _Body, salt: bytes) -> str:
     digest = hashlib.sha256(salt)
-    digest.update(body.model.encode())
+    digest.update((body.model or "").encode())
     digest.update(msgspec.msgpack.encode((body.messages, body.prompt)))
     return digest.hexdigest()

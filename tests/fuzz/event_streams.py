@@ -1,9 +1,9 @@
-"""Mutated event streams for the meter: it removes only the usage event, and counts do not depend on the reads."""
+"""Mutated event streams for the meter: it removes only injected usage, and counts do not depend on the reads."""
 
 import random
 import re
 
-from exporters.relay.sse import decode
+from exporters.relay import sse
 from tests.fuzz.mutate import cut, mutated
 from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import DONE, ROLE, USAGE, content
@@ -18,6 +18,7 @@ CORPUS = (
     b": ping\n\n",
     b"event: message\nid: 7\ndata: {\ndata: }\n\n",
     b'data: {"choices":[{"text":"\xc3\xbc"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n',
+    b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1},"timings":{"a":1.50}}\n\n',
     b'data: {"error":{"message":"x"}}\n\n',
 )
 STRINGS = (
@@ -44,8 +45,18 @@ def _metered(pieces: list[bytes], *, strips_usage: bool) -> tuple[bytes, tuple[o
 
 
 def without_usage(data: bytes) -> bytes:
-    """The stream without usage-only events, parsed line by line as in the standard."""
-    out, event, values = bytearray(), bytearray(), []
+    """The stream without injected usage, parsed line by line as in the standard."""
+    out, event = bytearray(), bytearray()
+    values: list[bytes] = []
+    always = False
+
+    def forwarded() -> bytes:
+        nonlocal always
+        usage, choices = _usage_and_choices(values)
+        always = always or (usage and choices)
+        injected = usage and not choices and not always
+        return sse.without_usage(bytes(event), b"\n".join(values)) if injected else bytes(event)
+
     for line in re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", data):
         event += line
         text = line.rstrip(b"\r\n")
@@ -53,17 +64,17 @@ def without_usage(data: bytes) -> bytes:
             values.append(text[5:].removeprefix(b" "))
         # A second blank line belongs to the next event.
         if not text and event != line:
-            out += b"" if _is_usage(values) else event
+            out += forwarded()
             event, values = bytearray(), []
-    return bytes(out + (b"" if event and _is_usage(values) else event))
+    return bytes(out + forwarded())
 
 
-def _is_usage(values: list[bytes]) -> bool:
+def _usage_and_choices(values: list[bytes]) -> tuple[bool, bool]:
     try:
-        event = decode(b"\n".join(values))
+        event = sse.decode(b"\n".join(values))
     except ValueError:
-        return False
-    return event.usage is not None and not event.choices
+        return False, False
+    return event.usage is not None, bool(event.choices)
 
 
 # The meter handles a bare CR, but not if a read with mixed line ends looks like a single event.

@@ -241,7 +241,9 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 @contextlib.asynccontextmanager
-async def staged(tmp_path: Path, script: Script | None, **settings: object) -> AsyncIterator[Stage]:
+async def staged(
+    tmp_path: Path, script: Script | None, *, slo_file: str = SLOS, **settings: object
+) -> AsyncIterator[Stage]:
     """A relay in front of an upstream that runs `script` for each request; without one, the upstream is down."""
     loop = asyncio.get_running_loop()
     requests: list[Received] = []
@@ -263,7 +265,7 @@ async def staged(tmp_path: Path, script: Script | None, **settings: object) -> A
     if script is None:
         upstream.close()
     slos_path = tmp_path / "slos.yaml"
-    slos_path.write_text(SLOS)
+    slos_path.write_text(slo_file)
     settings = {"upstream": f"http://127.0.0.1:{upstream_port}", **settings}
     config = SidecarConfig(
         slos=str(slos_path),

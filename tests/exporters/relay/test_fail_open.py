@@ -1,25 +1,35 @@
 """After an error in the sidecar the client still receives a response and the request is counted."""
 
+import asyncio
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from exporters.records import frame
-from exporters.signals import Outcome
+from exporters.relay import sse
+from exporters.signals import Outcome, Phase, Verdict
 from tests.support.scripted_relay import (
     CHAT,
     CHAT_WITH_USAGE,
     DONE,
+    END,
     EVENTS,
+    ROLE,
+    STREAM_HEAD,
     USAGE,
+    Received,
     body_of,
+    chunk,
+    content,
     error_in,
     ok,
     post,
     staged,
     whole_stream,
 )
+from tests.support.waiting import until
 
 
 def fail(*_: object, **__: object) -> bytes:
@@ -45,6 +55,122 @@ async def test_a_metering_error_does_not_change_the_response(
         assert body_of(response) == b"".join(EVENTS) + USAGE + DONE
         record = await stage.record()
         assert (record.outcome, record.unmetered) == (Outcome.OK, "RuntimeError")
+
+
+def fail_on(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    """Make the measuring of each event that contains this text fail."""
+    decode = sse.decode
+
+    def decode_or_fail(data: bytes) -> sse.Event:
+        return sse.Event() if text in data and fail() else decode(data)
+
+    monkeypatch.setattr(sse, "decode", decode_or_fail)
+
+
+HALF = len(content("b")) // 2
+
+
+@pytest.mark.parametrize(
+    "reads, verdicts",
+    [
+        pytest.param(
+            [ROLE + content("a") + content("b")[:HALF], content("b")[HALF:] + content("c") + USAGE, DONE],
+            {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED},
+            id="an event in two reads, after the first token",
+        ),
+        pytest.param(
+            [ROLE, content("b")[:HALF], content("b")[HALF:-1], content("b")[-1:] + content("c") + DONE],
+            {"ttft": Verdict.ABANDONED, "availability": Verdict.ABANDONED},
+            id="the first token in three reads",
+        ),
+        pytest.param(
+            [ROLE + content("a") + content("b"), content("c"), USAGE + DONE],
+            {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED},
+            id="an event in one read with other events",
+        ),
+        pytest.param(
+            [ROLE, content("a") + content("b")[:-1]],
+            {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED},
+            id="an unterminated last event",
+        ),
+    ],
+)
+async def test_a_fault_abandons_undecided_verdicts_and_forwards_every_byte_held_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[bytes], verdicts: dict[str, Verdict]
+) -> None:
+    fail_on(monkeypatch, b'"b"')
+
+    async def send_in_reads(received: Received) -> None:
+        await received.send(STREAM_HEAD)
+        for read in reads:
+            await received.send(chunk(read))
+            # The relay must read this before the next read.
+            await asyncio.sleep(0.02)
+        await received.send(END)
+
+    async with staged(tmp_path, send_in_reads) as stage:
+        response = await stage.ask(post(CHAT))
+        assert body_of(response) == b"".join(reads)
+        record = await stage.record()
+        assert (record.outcome, record.unmetered, record.slo) == (Outcome.OK, "RuntimeError", verdicts)
+        assert (record.completion_tokens, record.tpot, record.gap_counts) == (None, None, [])
+
+
+async def test_a_stream_with_a_fault_is_no_longer_waiting_and_its_deadlines_do_not_apply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_on(monkeypatch, b'"b"')
+
+    async def hold(received: Received) -> None:
+        await received.send(STREAM_HEAD, chunk(content("b")))
+        await received.gone()
+
+    async with staged(tmp_path, hold) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT))
+        await client.until(content("b"))
+        (exchange,) = stage.relay._open
+        measurement = exchange.measurement
+        assert (measurement.phase, measurement.awaits_first_token) == (Phase.STREAMING, False)
+        measurement.check_deadline(time.monotonic() + 1000)
+        await until(lambda: stage.judged)
+        (judged,) = stage.judged
+        assert judged.slo == {"ttft": Verdict.ABANDONED, "availability": Verdict.ABANDONED}
+        assert not judged.goodput_lost
+        client.leave()
+        record = await stage.record()
+        assert (record.goodput, set(record.counted)) == (None, {"ttft", "availability"})
+
+
+async def test_a_fault_at_a_deadline_stops_neither_the_timer_nor_the_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = asyncio.Event()
+
+    async def later(received: Received) -> None:
+        await received.send(STREAM_HEAD, chunk(ROLE[:HALF]))
+        await judged.wait()
+        await received.send(chunk(ROLE[HALF:]), chunk(content("a", "stop")), chunk(DONE), END)
+
+    async with staged(tmp_path, later) as stage:
+        monkeypatch.setattr("exporters.verdicts.Judge.check_deadlines", fail)
+        client = await stage.connect()
+        await client.send(post(CHAT, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
+        await until(lambda: stage.judged)
+        judged.set()
+        assert body_of(await client.rest()) == ROLE + content("a", "stop") + DONE
+        record = await stage.record()
+        assert (record.outcome, record.unmetered) == (Outcome.OK, "RuntimeError")
+        assert record.slo == {"ttft": Verdict.ABANDONED, "availability": Verdict.ABANDONED}
+
+
+async def test_a_fault_in_the_record_keeps_the_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with staged(tmp_path, whole_stream) as stage:
+        monkeypatch.setattr("exporters.relay.meter.Meter.latencies", fail)
+        await stage.ask(post(CHAT))
+        record = await stage.record()
+        assert record.unmetered == "RuntimeError"
+        assert record.slo == {"ttft": Verdict.GOOD, "availability": Verdict.GOOD}
 
 
 @pytest.mark.parametrize(

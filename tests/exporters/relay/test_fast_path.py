@@ -96,6 +96,21 @@ def test_the_chunks_of_a_plain_stream_use_the_fast_path() -> None:
     assert one.chunks == 7
 
 
+def test_a_chunk_that_cannot_be_counted_is_left_to_the_parsers() -> None:
+    one = stream_meter()
+    sent: list[bytes] = []
+    failures: list[Exception] = []
+    one.stream(event({"content": "Once"}), 1.0)
+    assert one.pattern is not None
+
+    def fail(_: float) -> None:
+        raise RuntimeError
+
+    stream = FastPath(one.pattern, fail, sent.append, failures.append)
+    assert not stream.forward(chunk(event({"content": "a"})))
+    assert (len(failures), sent) == (1, [])
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import resource
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
+from exporters.relay.exchange_state import RequestState
 from exporters.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,
@@ -15,6 +17,7 @@ from tests.support.scripted_relay import (
     STREAM_HEAD,
     UNARY,
     Received,
+    Stage,
     chunk,
     content,
     error_in,
@@ -22,6 +25,7 @@ from tests.support.scripted_relay import (
     post,
     staged,
 )
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -153,6 +157,21 @@ async def test_a_stalled_client_is_cut(tmp_path: Path) -> None:
         await stage.requests[0].gone()
 
 
+async def test_a_client_that_leaves_before_it_has_read_done_is_an_abort(tmp_path: Path) -> None:
+    async def hold(received: Received) -> None:
+        await received.send(STREAM_HEAD, chunk(content("a", "stop")), chunk(DONE))
+        await received.gone()
+
+    async with staged(tmp_path, hold) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT))
+        await client.until(DONE)
+        (connection,) = stage.relay.connections
+        connection.pause_writing()  # as the transport does while bytes are unsent
+        client.leave()
+        assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
+
+
 async def test_the_time_for_which_a_client_does_not_read_is_not_attributed_to_the_engine(tmp_path: Path) -> None:
     async with staged(tmp_path, flood) as stage:
         slow = await stage.connect()
@@ -208,6 +227,73 @@ async def test_an_engine_that_stops_sending_is_cut_after_the_idle_timeout(tmp_pa
         assert not response.endswith(b"0\r\n\r\n")
         assert b"[DONE]" not in response
         assert (await stage.record()).outcome is Outcome.TIMEOUT_IDLE
+
+
+async def test_the_time_for_which_a_client_does_not_read_is_no_silence_of_the_engine(tmp_path: Path) -> None:
+    async def flood_and_stop(received: Received) -> None:
+        await received.send(STREAM_HEAD, *[chunk(content("x" * 60_000))] * 200, chunk(content("last")))
+        await received.gone()
+
+    async with staged(tmp_path, flood_and_stop, cut_idle=600.0) as stage:
+        slow = await stage.connect()
+        await slow.send(post(CHAT))
+        await stage.stalled()
+        stalled_at = time.monotonic()
+        stage.relay.cut_timed_out(stalled_at + 1000)
+        assert stage.records == []
+        tail = b""
+        while content("last") not in tail:
+            tail = (tail + await slow.some())[-1000:]
+        await until(lambda: all(connection.writable for connection in stage.relay.connections))
+        stage.relay.cut_timed_out(stalled_at + 600)
+        assert stage.records == []
+        stage.relay.cut_timed_out(time.monotonic() + 601)
+        assert (await stage.record()).outcome is Outcome.TIMEOUT_IDLE
+
+
+def forwarding(stage: Stage) -> bool:
+    return any(exchange._state.request is RequestState.FORWARDING for exchange in stage.relay._open)
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/chat/completions"])
+async def test_the_time_of_an_upload_is_no_silence_of_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr("exporters.relay.exchange.PARSED_LIMIT", 60)
+    async with staged(tmp_path, Received.gone, cut_idle=600.0) as stage:
+        client = await stage.connect()
+        request = post(UNARY, path=path)
+        await client.send(request[:-1])
+        await until(lambda: forwarding(stage))
+        stage.relay.cut_timed_out(time.monotonic() + 1000)
+        assert stage.records == []
+        last_byte_at = time.monotonic()
+        await client.send(request[-1:])
+        await stage.reached()
+        stage.relay.cut_timed_out(last_byte_at + 600)
+        assert stage.records == []
+        stage.relay.cut_timed_out(time.monotonic() + 601)
+        assert error_in(await client.rest())["code"] == "timeout_idle"
+        assert (await stage.record()).outcome is Outcome.TIMEOUT_IDLE
+
+
+async def test_an_engine_that_stops_reading_an_upload_is_silent(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def never_read(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await ended.wait()
+        writer.transport.abort()
+
+    engine = await asyncio.start_server(never_read, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
+    async with engine, staged(tmp_path, None, upstream=url, cut_idle=600.0) as stage:
+        client = await stage.connect()
+        client.writer.write(b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
+        client.writer.write(b"x" * 50_000_000)
+        await until(lambda: forwarding(stage) and any(one._upload_paused for one in stage.relay.connections))
+        stage.relay.cut_timed_out(time.monotonic() + 601)
+        assert (await stage.record()).outcome is Outcome.TIMEOUT_IDLE
+        ended.set()
 
 
 def resident() -> int:

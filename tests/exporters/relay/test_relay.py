@@ -1,13 +1,14 @@
 """The relay over real sockets, in front of a scripted upstream."""
 
 import asyncio
+import gzip
 import json
 import time
 from pathlib import Path
 
 import pytest
 
-from exporters.signals import Outcome, Verdict
+from exporters.signals import Outcome, Phase, Verdict
 from tests.support.scripted_relay import (
     CHAT,
     CHAT_WITH_USAGE,
@@ -59,6 +60,84 @@ async def test_a_client_that_requests_usage_receives_it(tmp_path: Path) -> None:
         response = await stage.ask(post(CHAT_WITH_USAGE))
         assert body_of(response) == b"".join(EVENTS) + USAGE + DONE
         assert stage.requests[0].body == CHAT_WITH_USAGE
+        assert (await stage.record()).completion_tokens == 3
+
+
+def usage_with(*members: str) -> bytes:
+    """A usage event without choices, as llama.cpp sends it, with these members at its end."""
+    usage = '"usage":{"completion_tokens":3, "prompt_tokens":7}'
+    return f'data: {{"choices":[],"created":1.0e9,"id":"c-1", {", ".join([usage, *members])}}}\n\n'.encode()
+
+
+TIMINGS = '"timings":{"prompt_n":7, "prompt_ms":1.50}'
+
+
+KEPT = b'data: {"choices":[],"created":1.0e9,"id":"c-1",%s}'
+
+
+@pytest.mark.parametrize(
+    "sent, kept",
+    [
+        pytest.param(usage_with(TIMINGS), KEPT % TIMINGS.encode() + b"\n\n", id="the timings of llama.cpp"),
+        pytest.param(
+            b"id: 7\r\n" + usage_with(TIMINGS).replace(b"\n", b"\r\n"),
+            b"id: 7\r\n" + KEPT % TIMINGS.encode() + b"\r\n\r\n",
+            id="timings in an event with another field",
+        ),
+        pytest.param(usage_with('"error":{"code":5}'), KEPT % b'"error":{"code":5}' + b"\n\n", id="an error"),
+        pytest.param(usage_with('"model":"m"', '"object":"x"', '"system_fingerprint":"f"'), b"", id="the envelope"),
+        pytest.param(usage_with('"timings":null', '"service_tier":"auto"'), b"", id="a member that is null"),
+    ],
+)
+async def test_the_client_keeps_what_an_event_carries_besides_the_injected_usage(
+    tmp_path: Path, sent: bytes, kept: bytes
+) -> None:
+    async def llama(request: Received) -> None:
+        await request.send(STREAM_HEAD, *map(chunk, EVENTS), chunk(sent), chunk(DONE), END)
+
+    async with staged(tmp_path, llama) as stage:
+        assert body_of(await stage.ask(post(CHAT))) == b"".join(EVENTS) + kept + DONE
+        record = await stage.record()
+        assert (record.prompt_tokens, record.completion_tokens) == (7, 3)
+
+
+async def test_the_client_keeps_the_usage_of_an_engine_that_always_sends_it(tmp_path: Path) -> None:
+    def with_usage(event: bytes, tokens: int) -> bytes:
+        return event.replace(b"}\n\n", b',"usage":{"prompt_tokens":7,"completion_tokens":%d}}\n\n' % tokens)
+
+    # As vLLM does with --enable-force-include-usage.
+    events = [with_usage(event, tokens) for tokens, event in enumerate(EVENTS)]
+
+    async def force_usage(received: Received) -> None:
+        await received.send(STREAM_HEAD, *map(chunk, [*events, USAGE, DONE]), END)
+
+    async with staged(tmp_path, force_usage) as stage:
+        assert body_of(await stage.ask(post(CHAT))) == b"".join([*events, USAGE, DONE])
+        assert (await stage.record()).completion_tokens == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(b"{}", id="vLLM's default is to send usage"),
+        pytest.param(b'{"continuous_usage_stats":true}', id="usage in every chunk"),
+        pytest.param(b'{"include_usage":false,"continuous_usage_stats":true}', id="SGLang sends it in every chunk"),
+    ],
+)
+async def test_stream_options_that_leave_usage_to_the_engine_are_unchanged(tmp_path: Path, options: bytes) -> None:
+    body = CHAT[:-1] + b',"stream_options":%s}' % options
+    async with staged(tmp_path, whole_stream) as stage:
+        assert body_of(await stage.ask(post(body))) == b"".join([*EVENTS, USAGE, DONE])
+        assert stage.requests[0].body == body
+        assert (await stage.record()).completion_tokens == 3
+
+
+@pytest.mark.parametrize("options", [b"null", b'{"include_usage":false}', b'{"include_usage":null}'])
+async def test_usage_is_injected_if_the_client_declines_it(tmp_path: Path, options: bytes) -> None:
+    body = CHAT[:-1] + b',"stream_options":%s}' % options
+    async with staged(tmp_path, whole_stream) as stage:
+        assert body_of(await stage.ask(post(body))) == b"".join([*EVENTS, DONE])
+        assert json.loads(stage.requests[0].body)["stream_options"] == {"include_usage": True}
         assert (await stage.record()).completion_tokens == 3
 
 
@@ -134,6 +213,36 @@ async def test_a_client_that_disconnects_frees_the_engine_within_100_ms(tmp_path
         met = {"ttft": Verdict.GOOD} if tokens else {"ttft": Verdict.ABANDONED}
         assert record.slo == {**met, "availability": Verdict.ABANDONED}
         assert (record.wait_at_least is None) == bool(tokens)
+
+
+@pytest.mark.parametrize("request_body", [CHAT, CHAT_WITH_USAGE])
+async def test_a_client_that_leaves_after_done_has_its_response(tmp_path: Path, request_body: bytes) -> None:
+    async def hold(received: Received) -> None:
+        await received.send(STREAM_HEAD, *map(chunk, EVENTS), chunk(USAGE), chunk(DONE))
+        await received.gone()
+
+    async with staged(tmp_path, hold) as stage:
+        client = await stage.connect()
+        await client.send(post(request_body))
+        await client.until(DONE)
+        client.leave()
+        record = await stage.record()
+        assert (record.outcome, record.completion_tokens) == (Outcome.OK, 3)
+        assert record.slo == {"ttft": Verdict.GOOD, "availability": Verdict.GOOD}
+        assert record.goodput
+
+
+async def test_a_client_that_leaves_after_an_error_and_done_has_an_upstream_error(tmp_path: Path) -> None:
+    async def fail(received: Received) -> None:
+        await received.send(STREAM_HEAD, chunk(ROLE), chunk(content("a", "error")), chunk(DONE))
+        await received.gone()
+
+    async with staged(tmp_path, fail) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT))
+        await client.until(DONE)
+        client.leave()
+        assert (await stage.record()).outcome is Outcome.UPSTREAM_ERROR
 
 
 @pytest.mark.parametrize("how", ["reset", "close", "end without [DONE]"])
@@ -242,6 +351,58 @@ async def test_an_engine_without_http_is_an_upstream_error_and_the_client_receiv
         assert (await stage.record()).outcome is Outcome.UPSTREAM_ERROR
 
 
+@pytest.mark.parametrize("strips_usage", [True, False])
+@pytest.mark.parametrize("encoding", [b"gzip", b"GZIP", b"br"])
+async def test_a_compressed_stream_is_unmetered_and_counted_and_its_bytes_are_unchanged(
+    tmp_path: Path, encoding: bytes, strips_usage: bool
+) -> None:
+    data = gzip.compress(b"".join([*EVENTS, USAGE, DONE]))
+    awaited = asyncio.Event()
+
+    async def compress(received: Received) -> None:
+        head = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: %s\r\n\r\n" % encoding)
+        await received.send(head, chunk(data[:20]))
+        await awaited.wait()
+        await received.send(chunk(data[20:]), END)
+
+    async with staged(tmp_path, compress) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT if strips_usage else CHAT_WITH_USAGE))
+        head = await client.until(data[:20] + b"\r\n")
+        assert b"content-encoding: %s\r\n" % encoding in head
+        (exchange,) = stage.relay._open
+        assert exchange.measurement.phase is Phase.STREAMING
+        awaited.set()
+        assert body_of(b"\r\n\r\n" + chunk(data[:20]) + await client.rest()) == data
+        record = await stage.record()
+        assert (record.outcome, record.unmetered) == (Outcome.OK, "encoded")
+        assert record.slo == {"ttft": Verdict.ABANDONED, "availability": Verdict.ABANDONED}
+        assert record.wait_at_least is None
+
+
+async def test_a_compressed_stream_on_a_path_without_metering_is_not_counted(tmp_path: Path) -> None:
+    async def compress(received: Received) -> None:
+        head = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
+        await received.send(head, chunk(b"\x1f\x8b\x00\x00"), END)
+
+    async with staged(tmp_path, compress) as stage:
+        await stage.ask(post(CHAT, path="/v1/responses"))
+        record = await stage.record()
+        assert (record.outcome, record.metered, record.unmetered) == (Outcome.OK, False, None)
+
+
+async def test_a_compressed_error_of_the_engine_has_its_verdicts(tmp_path: Path) -> None:
+    async def fail(received: Received) -> None:
+        head = b"HTTP/1.1 500 No\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n"
+        await received.send(head + b"\r\n\x1f\x8b\x00\x00")
+
+    async with staged(tmp_path, fail) as stage:
+        assert body_of(await stage.ask(post(CHAT))) == b"\x1f\x8b\x00\x00"
+        record = await stage.record()
+        assert (record.outcome, record.unmetered) == (Outcome.UPSTREAM_ERROR, None)
+        assert record.slo == {"ttft": Verdict.BAD, "availability": Verdict.BAD}
+
+
 @pytest.mark.parametrize("path", ["/v1/models", "/health", "/v1/embeddings", "/v1/audio/transcriptions?x=1"])
 async def test_an_unmetered_path_has_a_record_with_only_time_and_outcome(tmp_path: Path, path: str) -> None:
     async with staged(tmp_path, ok) as stage:
@@ -250,6 +411,28 @@ async def test_an_unmetered_path_has_a_record_with_only_time_and_outcome(tmp_pat
         assert stage.requests[0].head.startswith(f"GET {path} HTTP/1.1\r\n".encode())
         record = await stage.record()
         assert (record.outcome, record.metered, record.slo, record.model) == (Outcome.OK, False, {}, "")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/models", "/metrics"])
+@pytest.mark.parametrize("request_body", [b"", UNARY])
+async def test_options_is_forwarded_if_its_path_is_allowed_and_is_no_request_event(
+    tmp_path: Path, path: str, request_body: bytes
+) -> None:
+    async def allow(received: Received) -> None:
+        await received.send(b"HTTP/1.1 405 No\r\nallow: POST\r\ncontent-length: 0\r\n\r\n")
+
+    allowed = path != "/metrics"
+    async with staged(tmp_path, allow) as stage:
+        client = await stage.connect()
+        request = f"OPTIONS {path} HTTP/1.1\r\nhost: x\r\norigin: y\r\ncontent-length: {len(request_body)}\r\n\r\n"
+        await client.send(request.encode() + request_body)
+        head = await client.until(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 405 No\r\n" if allowed else b"HTTP/1.1 403 Forbidden\r\n")
+        assert [received.body for received in stage.requests] == [request_body] * allowed
+        assert b"origin: y\r\n" in b"".join(received.head for received in stage.requests) or not allowed
+        await stage.ask(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert (await stage.record()).endpoint == "/v1/models"
+        assert (len(stage.records), stage.judged, stage.relay.open_requests) == (1, [], 0)
 
 
 @pytest.mark.parametrize(
@@ -346,3 +529,47 @@ async def test_a_chunked_upload_reaches_the_engine_complete(tmp_path: Path) -> N
         for path in (b"/v1/embeddings", b"/v1/chat/completions"):
             assert (await stage.ask(head % path + pieces)).endswith(b"ok")
         assert [received.body for received in stage.requests] == [UNARY, UNARY]
+
+
+SLOS_ON_TOKENS = """
+version: 1
+period: 12h
+scrape_interval: 1s
+classes:
+  - {name: any}
+slos:
+  - {name: tpot, classes: [any], signal: tpot, threshold: 10s, objective: 95%}
+  - {name: itl, classes: [any], signal: itl_p95, threshold: 10s, objective: 95%}
+  - {name: availability, classes: [any], signal: availability, objective: 99%}
+"""
+
+
+@pytest.mark.parametrize(
+    "prompt, judged",
+    [
+        pytest.param(b'["one","two"]', {"availability"}, id="two prompts"),
+        pytest.param(b"[[1,2],[3]]", {"availability"}, id="two prompts of token ids"),
+        pytest.param(b'["one"]', {"tpot", "itl", "availability"}, id="one prompt"),
+        pytest.param(b"[1,2,3]", {"tpot", "itl", "availability"}, id="one prompt of token ids"),
+    ],
+)
+async def test_a_completion_of_several_prompts_has_no_time_between_tokens(
+    tmp_path: Path, prompt: bytes, judged: set[str]
+) -> None:
+    async def completions(received: Received) -> None:
+        event = b'data: {"choices":[{"index":%d,"text":"a","finish_reason":null}]}\n\n'
+        await received.send(STREAM_HEAD)
+        for index in (0, 1, 0, 1):
+            await received.send(chunk(event % index))
+        await received.send(chunk(USAGE), chunk(DONE), END)
+
+    body = b'{"model":"m","stream":true,"max_tokens":50,"prompt":%s}' % prompt
+    async with staged(tmp_path, completions, slo_file=SLOS_ON_TOKENS) as stage:
+        await stage.ask(post(body, path="/v1/completions"))
+        record = await stage.record()
+        assert (record.slo, record.outcome) == (dict.fromkeys(judged, Verdict.GOOD), Outcome.OK)
+        has_gaps = "itl" in judged
+        measured = (record.tpot, record.itl_p50, record.itl_p95)
+        assert [value is not None for value in measured] == [has_gaps] * 3
+        assert bool(record.gap_counts) == has_gaps
+        assert record.ttft is not None

@@ -40,6 +40,7 @@ def user(content: object) -> dict[str, object]:
             id="images are not counted",
         ),
         pytest.param({"messages": [{"role": "assistant", "content": None, "tool_calls": []}]}, 0, id="no content"),
+        pytest.param(user(["abcd", {"type": "text", "text": "efgh"}]), 2, id="a part that is a plain string"),
         pytest.param({"prompt": "abcdefgh"}, 2, id="a prompt"),
         pytest.param({"prompt": ["abcd", "efgh"]}, 2, id="several prompts"),
         pytest.param({"prompt": [1, 2, 3]}, 3, id="token ids"),
@@ -87,6 +88,28 @@ def test_stream_and_include_usage_are_parsed(body: bytes, stream: bool, includes
 @pytest.mark.parametrize("body, n", [(b"{}", 1), (b'{"n":null}', 1), (b'{"n":3}', 3)])
 def test_the_default_number_of_choices_is_one(body: bytes, n: int) -> None:
     assert parsed(body).n == n
+
+
+@pytest.mark.parametrize(
+    "body, choices",
+    [
+        pytest.param(b"{}", 1, id="no prompt"),
+        pytest.param(b'{"prompt":"a"}', 1, id="a prompt"),
+        pytest.param(b'{"prompt":["a"]}', 1, id="a list of one prompt"),
+        pytest.param(b'{"prompt":["a","b"]}', 2, id="two prompts"),
+        pytest.param(b'{"prompt":["a","b"],"n":3}', 6, id="n choices for each of two prompts"),
+        pytest.param(b'{"prompt":[1,2,3]}', 1, id="a prompt of token ids"),
+        pytest.param(b'{"prompt":[[1,2,3],[4]]}', 2, id="two prompts of token ids"),
+        pytest.param(b'{"prompt":[]}', 1, id="an empty list, which engines reject"),
+    ],
+)
+def test_a_response_has_n_choices_for_each_prompt(body: bytes, choices: int) -> None:
+    assert parsed(body).choices == choices
+
+
+def test_a_model_that_is_null_is_the_engines_default_model() -> None:
+    null, absent = parsed(b'{"model":null,"prompt":"a"}'), parsed(b'{"prompt":"a"}')
+    assert (null.model, null.prompt_sha256) == ("", absent.prompt_sha256)
 
 
 @pytest.mark.parametrize(

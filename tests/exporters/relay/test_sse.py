@@ -46,6 +46,33 @@ def test_only_the_injected_usage_event_is_removed_and_counts_do_not_depend_on_th
     assert ours.outcome(200, streams=True, complete=True) is Outcome.OK
 
 
+TIMED = USAGE.replace(b'"metrics"', b'"timings":{"a":1},"metrics"')
+KEPT = b'data: {"choices":[],"timings":{"a":1},"metrics"' + USAGE.partition(b'"metrics"')[2]
+
+
+@given(st.lists(EVENT | st.just(TIMED), max_size=8), LINE_ENDS, st.lists(st.integers(0, 10_000), max_size=40))
+def test_only_usage_is_removed_from_an_event_with_other_fields_for_any_split(
+    events: list[bytes], line_end: bytes, places: list[int]
+) -> None:
+    data = b"".join([*events, TIMED, DONE]).replace(b"\n", line_end)
+    expected = b"".join([*events, TIMED, DONE]).replace(TIMED, KEPT).replace(USAGE, b"")
+    ours = stream_meter(strips_usage=True)
+    stripped = b"".join([*(ours.stream(piece, 1.0) for piece in cut(data, places)), ours.stream_end(1.0)])
+    assert stripped == expected.replace(b"\n", line_end)
+    assert ours.completion_tokens == 3
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(b'data: {"choices":[],\ndata: "usage":{},"timings":{}}\n\n', id="several data lines"),
+        pytest.param(b'data: {"choices":[],"usage":{},"\xff":{}}\n\n', id="a name that is not UTF-8"),
+    ],
+)
+def test_an_event_whose_usage_cannot_be_removed_is_unchanged(event: bytes) -> None:
+    assert stream_meter(strips_usage=True).stream(event, 1.0) == event
+
+
 def test_an_event_over_the_limit_is_forwarded_at_once_and_unchanged() -> None:
     ours = stream_meter(strips_usage=True)
     event = content("x" * (3 * MAX_HELD_EVENT))
