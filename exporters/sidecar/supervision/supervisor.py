@@ -7,13 +7,14 @@ import os
 import secrets
 import signal
 import socket
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from exporters.configuration.child_config import ChildConfig, write_child_config
+from exporters.configuration.child_config import ChildConfig
 from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.errors import system_reason
+from exporters.sidecar.supervision.child import Child
 from exporters.sidecar.supervision.listeners import listen
 
 EXPORTER = "exporter"
@@ -30,48 +31,6 @@ STOP_TIMEOUT = 10.0
 logger = logging.getLogger("vllm_slo.supervisor")
 
 
-class Child:
-    """One child process and its restarts."""
-
-    def __init__(self, name: str, module: str, sockets: tuple[socket.socket, ...]) -> None:
-        self.name = name
-        self.module = module
-        self.sockets = sockets
-        self.starts = 0
-        self.stopping = asyncio.Event()
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self, config: ChildConfig) -> asyncio.subprocess.Process:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            self.module,
-            stdin=asyncio.subprocess.PIPE,
-            pass_fds=config.socket_fds,
-            # Ctrl-c must reach only the supervisor, which drains in order. A new session would do, too, but Linux
-            # schedules sessions as groups: a relay would stall for seconds beside an engine that spins on its cores.
-            process_group=0,
-        )
-        self._process = process
-        if process.stdin is not None:
-            with contextlib.suppress(ConnectionError):  # the child has exited; `_watch` handles it
-                process.stdin.write(write_child_config(config))
-                await process.stdin.drain()
-        if self.stopping.is_set():  # stopped during the start
-            self.stop()
-        return process
-
-    def stop(self) -> None:
-        """Close its standard input, so that it exits, and do not restart it."""
-        self.stopping.set()
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-
-    def signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(number)
-
-
 class Supervisor:
     """Runs the children, owns their sockets, and stops them in order."""
 
@@ -79,7 +38,7 @@ class Supervisor:
         self._config = config
         self._salt = secrets.token_bytes(16)
         self._stopping = asyncio.Event()
-        self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-")
+        self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-", ignore_cleanup_errors=True)
         self._records_path = str(Path(self._folder.name) / "records.sock")
         (metrics,) = listen(config.metrics, "--metrics")
         records = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -105,6 +64,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
         watches = {child.name: loop.create_task(self._watch(child)) for child in self._children}
         try:
             self._log_start()
@@ -137,6 +97,10 @@ class Supervisor:
             for relay in self._relays:
                 relay.signal(signal.SIGHUP)
 
+    def _reap(self) -> None:
+        for child in self._children:
+            child.reap()
+
     async def _fail_readiness(self) -> None:
         """Wait until the exporter confirms that /readyz fails, unless it hangs."""
         loop = asyncio.get_running_loop()
@@ -153,13 +117,10 @@ class Supervisor:
         pause = RESTART_PAUSE
         while not child.stopping.is_set():
             started_at = time.monotonic()
-            child.starts += 1
-            process = await child.start(self._child_config(child))
-            code = await process.wait()
+            event = await self._run(child)
             if child.stopping.is_set():
                 return
-            how = f"by signal {-code}" if code < 0 else f"with status {code}"
-            logger.warning("%s exited %s; restarting it", child.name, how)
+            logger.warning("%s %s", child.name, event)
             if child is self._exporter and self._stopping.is_set():  # the relays wait for it a short time
                 await asyncio.sleep(RESTART_PAUSE)
             else:
@@ -170,6 +131,18 @@ class Supervisor:
                 wake = self._stopping if child is self._exporter else child.stopping
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(wake.wait(), pause)
+
+    async def _run(self, child: Child) -> str:
+        """Run a child until it exits; returns the reason of its end for a log message."""
+        child.starts += 1
+        try:
+            await child.start(self._child_config(child))
+        except OSError as error:  # too few descriptors, processes or memory
+            child.starts -= 1
+            return f"cannot be started: {system_reason(error)}; retrying"
+        code = await child.exited()
+        how = f"by signal {-code}" if code < 0 else f"with status {code}"
+        return f"exited {how}; restarting it"
 
     def _child_config(self, child: Child) -> ChildConfig:
         return ChildConfig(
