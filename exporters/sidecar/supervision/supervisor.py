@@ -15,13 +15,17 @@ from exporters.configuration.child_config import ChildConfig
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.errors import system_reason
 from exporters.sidecar.supervision.child import Child
-from exporters.sidecar.supervision.listeners import listen
+from exporters.sidecar.supervision.listeners import bind_again, listen
 
 EXPORTER = "exporter"
 RESTART_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
 STABLE_SECONDS = 10.0
 """After this run time the restart pause of a child is reset; it doubles with each crash before that."""
+
+CRASH_LOOP = 3
+"""A relay that ends so often within the time above, one start after the other, has no listening socket until it runs.
+After fewer crashes the socket stays open, so that connections wait for the next start and are not refused."""
 
 READINESS_TIMEOUT = 2.0
 """The maximum wait for the exporter to confirm that /readyz fails; after that the drain continues."""
@@ -47,7 +51,7 @@ class Supervisor:
         # Both ends remain open here, so that a restarted exporter receives the pending order to drain.
         self._drain_control, exporter_drain_control = socket.socketpair()
         self._drain_control.setblocking(False)
-        # With SO_REUSEPORT each listener has its own queue, which must survive a crash of its relay.
+        # With SO_REUSEPORT each listener has its own queue, which survives a crash of its relay, but not a crash loop.
         listeners = listen(config.listen, "--listen", config.workers)
         self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (metrics, records, exporter_drain_control))
         self._relays = [
@@ -114,7 +118,7 @@ class Supervisor:
             )
 
     async def _watch(self, child: Child) -> None:
-        pause = RESTART_PAUSE
+        pause, failures = RESTART_PAUSE, 0
         while not child.stopping.is_set():
             started_at = time.monotonic()
             event = await self._run(child)
@@ -124,20 +128,39 @@ class Supervisor:
             if child is self._exporter and self._stopping.is_set():  # the relays wait for it a short time
                 await asyncio.sleep(RESTART_PAUSE)
             else:
-                pause = (
-                    RESTART_PAUSE if time.monotonic() - started_at > STABLE_SECONDS else min(2 * pause, LONGEST_PAUSE)
-                )
+                if time.monotonic() - started_at > STABLE_SECONDS:
+                    pause, failures = RESTART_PAUSE, 0
+                else:
+                    pause, failures = min(2 * pause, LONGEST_PAUSE), failures + 1
+                if failures >= CRASH_LOOP and child is not self._exporter:
+                    self._stop_listening(child, failures)
                 # A drain must not wait for the pause: the relays need an exporter for their last records.
                 wake = self._stopping if child is self._exporter else child.stopping
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(wake.wait(), pause)
 
+    def _stop_listening(self, relay: Child, failures: int) -> None:
+        """Close the relay's socket: its connections would wait for a process that may never accept them."""
+        if failures == CRASH_LOOP:
+            logger.warning(
+                "%s ended %d times within %g s of its start; its listening socket stays closed until it runs",
+                relay.name,
+                failures,
+                STABLE_SECONDS,
+            )
+        for listener in relay.sockets:
+            listener.close()
+        relay.sockets = ()
+
     async def _run(self, child: Child) -> str:
         """Run a child until it exits; returns the reason of its end for a log message."""
         child.starts += 1
         try:
+            if not child.sockets:
+                others = [listener for relay in self._relays for listener in relay.sockets]
+                child.sockets = (bind_again(self._config.listen, others, shared=len(self._relays) > 1),)
             await child.start(self._child_config(child))
-        except OSError as error:  # too few descriptors, processes or memory
+        except OSError as error:  # too few descriptors, processes or memory, or another program uses the port
             child.starts -= 1
             return f"cannot be started: {system_reason(error)}; retrying"
         code = await child.exited()
