@@ -331,6 +331,16 @@ SIDECAR_REFUSED_MESSAGES = _counter(
     "llm_sidecar_refused_otlp_messages_total", "Messages rejected by the OTLP receiver.", _R
 )
 SIDECAR_CONNECTIONS = _gauge("llm_sidecar_client_connections", "Open client connections.", _P)
+SIDECAR_CONNECTIONS_LIMIT = _gauge(
+    "llm_sidecar_client_connections_limit",
+    "Maximum of open client connections; follows from the limit of open files.",
+    _P,
+)
+SIDECAR_REJECTED_CONNECTIONS = _counter(
+    "llm_sidecar_rejected_connections_total",
+    "Client connections above the limit; their first request gets status 503.",
+    _P,
+)
 SIDECAR_CPU = _counter("llm_sidecar_cpu_seconds_total", "CPU time of the process since it started.", _P)
 SIDECAR_MEMORY = _gauge("llm_sidecar_memory_bytes", "Resident memory of the process (Linux only).", _P)
 

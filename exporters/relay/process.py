@@ -17,6 +17,7 @@ from exporters.child_process import collect_garbage_rarely, run_child, stop_even
 from exporters.configuration.child_config import ChildConfig
 from exporters.errors import UsageError
 from exporters.records import Hello
+from exporters.relay.client_limit import process_client_limit
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
 
@@ -39,6 +40,7 @@ async def serve(config: ChildConfig) -> None:
         loop,
         salt=config.salt,
         new_request_id=lambda: f"{config.run_id}-{next(numbers):x}",
+        client_limit=process_client_limit(),
     )
     stop = stop_event(loop)
     listener = socket.socket(fileno=config.socket_fds[0])

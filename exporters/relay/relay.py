@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -40,12 +41,16 @@ class Relay:
         *,
         salt: bytes,
         new_request_id: Callable[[], str],
+        client_limit: int = sys.maxsize,
     ) -> None:
         self.config = config
         self.loop = loop
         self.salt = salt
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop)
+        self.client_limit = client_limit
         self.connections: set[ClientConnection] = set()
+        self.rejecting: set[ClientConnection] = set()
+        self.rejected_connections = 0
         self.draining = False
         self._judged: set[Measurement] = set()
         self.measuring = MeasurementContext(
@@ -195,6 +200,8 @@ class Relay:
                 dropped=self._sender.outbox.dropped,
                 draining=self.draining,
                 footprint=footprint(),
+                client_limit=self.client_limit,
+                rejected_connections=self.rejected_connections,
             )
         )
         self._lag = 0.0

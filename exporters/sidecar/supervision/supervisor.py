@@ -15,6 +15,7 @@ from exporters.configuration.child_config import ChildConfig
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.errors import system_reason
 from exporters.sidecar.supervision.child import Child
+from exporters.sidecar.supervision.descriptors import raise_limit
 from exporters.sidecar.supervision.listeners import bind_again, listen
 
 EXPORTER = "exporter"
@@ -183,4 +184,5 @@ class Supervisor:
 async def supervise(config: SidecarConfig) -> int:
     """Run the sidecar until SIGTERM or SIGINT; returns the exit status."""
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    raise_limit()
     return await Supervisor(config).run()
