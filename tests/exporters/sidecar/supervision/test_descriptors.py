@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from exporters.sidecar.supervision.descriptors import raise_limit
+from tests.exporters.configuration.certificates import authority, needs_openssl
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import RUN, START, Running, sidecar
 from tests.support.waiting import until
@@ -96,6 +97,23 @@ async def test_above_the_limit_a_client_gets_a_recorded_503_and_clients_below_it
             await running.shows("llm_requests_total{all,other,rejected,false,other}", 1)
             await until(lambda: _rejected_at_least(running, idle - 79 + 1))
         await until(lambda: _served(running))
+
+
+@needs_openssl
+async def test_tls_clients_in_their_handshake_leave_descriptors_for_engines(tmp_path: Path) -> None:
+    leaf = authority(tmp_path / "authority").issue("leaf")
+    flags = ["--tls-cert", leaf.cert, "--tls-key", leaf.key]
+    async with (
+        serving(Engine()) as engine,
+        sidecar(tmp_path, engine.url, *flags, code=limited(256, 256)) as running,
+        idle_clients(running, 300),
+    ):
+        await until(lambda: _rejected_at_least(running, 300 - (80 + 32)))
+        assert _open_descriptors(running.relay) < 256 - 80
+
+
+def _open_descriptors(pid: int | None) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 async def _rejected_at_least(running: Running, count: int) -> bool:
