@@ -1,15 +1,19 @@
-"""The relay and the exporter as children of the supervisor: start, stop and garbage collection."""
+"""The relay and the exporter as children of the supervisor: start, stop, periodic tasks and garbage collection."""
 
 import asyncio
 import gc
 import logging
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Coroutine
 
 from exporters.configuration.child_config import ChildConfig, read_child_config
 from exporters.errors import UsageError
 from exporters.logging_setup import configure_logging
+
+RESTART_SECONDS = 1.0
+"""Time until a periodic task continues after an exception that ended it."""
 
 logger = logging.getLogger("vllm_slo.child_process")
 
@@ -45,6 +49,32 @@ def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
 
     loop.add_reader(sys.stdin.fileno(), ended)
     return stop
+
+
+class TaskErrors:
+    """Counts the exceptions of the periodic tasks of a process; the tasks continue."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._logged: set[tuple[str, str]] = set()
+
+    def add(self, task: str, error: Exception) -> None:
+        """Count an exception; only the first of each task and type is logged."""
+        self.count += 1
+        kind = task, type(error).__name__
+        if kind not in self._logged:
+            self._logged.add(kind)
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            logger.error("%s failed and continues: %r at %s:%s", task, error, frame.filename, frame.lineno)
+
+    async def keep_running(self, task: str, run: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Run a task that never ends; after an exception, run it again."""
+        while True:
+            try:
+                await run()
+            except Exception as error:  # noqa: BLE001 - no exception may end the task without notice
+                self.add(task, error)
+            await asyncio.sleep(RESTART_SECONDS)
 
 
 def collect_garbage_rarely() -> None:

@@ -119,6 +119,9 @@ class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
     dropped: int
     draining: bool
     footprint: Footprint | None = None
+    client_limit: int = 0
+    rejected_connections: int = 0
+    task_errors: int = 0
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack"):

@@ -326,6 +326,9 @@ SIDECAR_CERTIFICATE_EXPIRY = _gauge(
     "llm_sidecar_certificate_expiry_timestamp_seconds", "Expiry time of the server certificate, in Unix seconds."
 )
 SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Failed writes of record batches to the request log.")
+SIDECAR_TASK_ERRORS = _counter(
+    "llm_sidecar_task_errors_total", "Exceptions in periodic tasks, which continue; each type is logged once.", _P
+)
 SIDECAR_EXPORTED_SPANS = _counter("llm_sidecar_exported_spans_total", "Spans accepted by the trace collector.")
 SIDECAR_DROPPED_SPANS = _counter(
     "llm_sidecar_dropped_spans_total", "Spans dropped, usually because the trace collector is down or slow.", _R
@@ -337,6 +340,16 @@ SIDECAR_REFUSED_MESSAGES = _counter(
     "llm_sidecar_refused_otlp_messages_total", "Messages rejected by the OTLP receiver.", _R
 )
 SIDECAR_CONNECTIONS = _gauge("llm_sidecar_client_connections", "Open client connections.", _P)
+SIDECAR_CONNECTIONS_LIMIT = _gauge(
+    "llm_sidecar_client_connections_limit",
+    "Maximum of open client connections; follows from the limit of open files.",
+    _P,
+)
+SIDECAR_REJECTED_CONNECTIONS = _counter(
+    "llm_sidecar_rejected_connections_total",
+    "Client connections above the limit; their first request gets status 503.",
+    _P,
+)
 SIDECAR_CPU = _counter("llm_sidecar_cpu_seconds_total", "CPU time of the process since it started.", _P)
 SIDECAR_MEMORY = _gauge("llm_sidecar_memory_bytes", "Resident memory of the process (Linux only).", _P)
 

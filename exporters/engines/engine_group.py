@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
 from prometheus_client.core import Metric
 
@@ -12,6 +12,8 @@ from exporters.engines.config_changes import DeclarationResult, revision
 from exporters.engines.engine_state import EngineState, collect
 from exporters.engines.scrape_targets import Target
 from exporters.engines.scraper import Scraper
+
+Run = Callable[[], Coroutine[None, None, None]]
 
 
 class EngineGroup:
@@ -35,8 +37,9 @@ class EngineGroup:
     def states(self) -> list[EngineState]:
         return [scraper.state for scraper in self._scrapers]
 
-    async def run(self) -> None:
-        await asyncio.gather(*(scraper.run() for scraper in self._scrapers))
+    async def run(self, keep_running: Callable[[Run], Coroutine[None, None, None]] = lambda run: run()) -> None:
+        """Scrape all engines forever; `keep_running` runs the scraper of one engine and handles its exceptions."""
+        await asyncio.gather(*(keep_running(scraper.run) for scraper in self._scrapers))
 
     def collect(self) -> Iterator[Metric]:
         return collect(self.states, time.monotonic())

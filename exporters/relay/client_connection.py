@@ -7,6 +7,7 @@ import time
 from typing import Protocol, cast
 
 from exporters.relay import error_responses, http1_parser
+from exporters.relay.client_limit import MAX_REJECTING
 from exporters.relay.exchange import Exchange, ExchangeContext
 
 MAX_PIPELINED = 64 * 1024
@@ -20,7 +21,11 @@ class ConnectionContext(ExchangeContext, Protocol):
     """The part of the relay process that a client connection uses, in addition to its exchanges."""
 
     loop: asyncio.AbstractEventLoop
+    client_limit: int
     connections: set["ClientConnection"]
+    rejecting: set["ClientConnection"]
+    """Clients above the limit, whose first request gets an error response."""
+    rejected_connections: int
 
 
 class ClientConnection(asyncio.Protocol):
@@ -40,6 +45,8 @@ class ClientConnection(asyncio.Protocol):
         self._upload_paused = False
         self._reading = True
         self._first_request_pending = True
+        # Set if there are too many clients: when to close the connection.
+        self._rejection: asyncio.TimerHandle | None = None
         self._closed = False
         self._last_read_at = time.monotonic()
         self._unwritten = 0
@@ -52,8 +59,12 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         # Any unsent byte triggers back-pressure on the engine. Not 0: uvloop's TLS would treat an empty buffer as full.
         self._transport.set_write_buffer_limits(high=1, low=0)
-        self._context.connections.add(self)
-        self._context.pool.expect_request()
+        context = self._context
+        if len(context.connections) < context.client_limit:
+            context.connections.add(self)
+            context.pool.expect_request()
+        else:
+            self._reject()
 
     def data_received(self, data: bytes) -> None:
         if self._closed:
@@ -63,6 +74,9 @@ class ClientConnection(asyncio.Protocol):
         self._process_buffer()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._rejection is not None:
+            self._rejection.cancel()
+            self._context.rejecting.discard(self)
         self._context.connections.discard(self)
         self._expect_no_request()
         self._closed = True
@@ -141,6 +155,18 @@ class ClientConnection(asyncio.Protocol):
 
     # Internal.
 
+    def _reject(self) -> None:
+        """Open no connection to the engine, and respond to the first request with an error if it arrives soon."""
+        context = self._context
+        self._first_request_pending = False
+        context.rejected_connections += 1
+        if len(context.rejecting) < MAX_REJECTING:
+            context.rejecting.add(self)
+            self._rejection = context.loop.call_later(LINGER_SECONDS, self._transport.abort)
+        else:
+            self._closed = True
+            self._transport.abort()
+
     def _process_buffer(self) -> None:
         """Parse the complete part of the buffer."""
         try:
@@ -178,7 +204,11 @@ class ClientConnection(asyncio.Protocol):
         if head.has_body:
             self._receiving = exchange
             self._body = http1_parser.ChunkedBody() if head.chunked else http1_parser.SizedBody(head.length)
-        exchange.begin()
+        if self._rejection is None:
+            exchange.begin()
+        else:
+            limit = self._context.client_limit
+            exchange.reject(f"the limit of {limit} client connections is reached", "too_many_connections")
         if self._receiving is exchange and not self._buffer and b"expect" in head.fields:
             self._transport.write(error_responses.CONTINUE)
         return True

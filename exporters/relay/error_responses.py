@@ -8,6 +8,8 @@ def error(status: int, message: str, code: str, *, close: bool, bodiless: bool =
     """A complete HTTP/1.1 error response, without its body if `bodiless`; `code` is stable for programs."""
     if status == HTTPStatus.FORBIDDEN:
         kind = "permission_error"
+    elif status == HTTPStatus.SERVICE_UNAVAILABLE:
+        kind = "overloaded_error"
     else:
         kind = "invalid_request_error" if status < 500 else "upstream_error"
     body = json.dumps(

@@ -169,6 +169,11 @@ class Exchange:
             self._offer(None)
         self._fail(status, Outcome.CLIENT_ERROR, message, code, time.monotonic())
 
+    def reject(self, message: str, code: str) -> None:
+        """Reject the request because the sidecar is overloaded."""
+        self._offer(None)
+        self._fail(503, Outcome.REJECTED, message, code, time.monotonic())
+
     def client_gone(self) -> None:
         """The client has disconnected or stalled: abort the request to the engine."""
         # A client with unsent bytes has not received the end of its response.

@@ -17,8 +17,10 @@ from exporters.child_process import collect_garbage_rarely, run_child, stop_even
 from exporters.configuration.child_config import ChildConfig
 from exporters.errors import UsageError
 from exporters.records import Hello
+from exporters.relay.client_limit import process_client_limit
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
+from exporters.relay.tls_acceptor import BACKLOG, TlsAcceptor
 
 FLUSH_TIMEOUT = 5.0
 HANDSHAKE_TIMEOUT = 10.0
@@ -39,16 +41,16 @@ async def serve(config: ChildConfig) -> None:
         loop,
         salt=config.salt,
         new_request_id=lambda: f"{config.run_id}-{next(numbers):x}",
+        client_limit=process_client_limit(),
     )
     stop = stop_event(loop)
     listener = socket.socket(fileno=config.socket_fds[0])
-    server = await loop.create_server(
-        relay.client,
-        sock=listener,
-        backlog=4096,
-        ssl=tls,
-        ssl_handshake_timeout=None if tls is None else HANDSHAKE_TIMEOUT,
-    )
+    server: asyncio.Server | TlsAcceptor
+    if tls is None:
+        server = await loop.create_server(relay.client, sock=listener, backlog=BACKLOG)
+    else:
+        server = TlsAcceptor(relay, listener, tls, HANDSHAKE_TIMEOUT, loop)
+        server.start()
     sender.start()
     relay.start()
     collect_garbage_rarely()

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import sys
 import time
 import traceback
 from collections.abc import Callable
 from math import inf
 
+from exporters.child_process import TaskErrors
 from exporters.configuration.origin import origin
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.exposition.histogram_bounds import gap_bounds
@@ -40,12 +42,17 @@ class Relay:
         *,
         salt: bytes,
         new_request_id: Callable[[], str],
+        client_limit: int = sys.maxsize,
     ) -> None:
         self.config = config
         self.loop = loop
         self.salt = salt
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop)
+        self.client_limit = client_limit
         self.connections: set[ClientConnection] = set()
+        self.rejecting: set[ClientConnection] = set()
+        self.rejected_connections = 0
+        self.task_errors = TaskErrors()
         self.draining = False
         self._judged: set[Measurement] = set()
         self.measuring = MeasurementContext(
@@ -120,22 +127,37 @@ class Relay:
     def _tick(self) -> None:
         now = self.loop.time()
         self._lag = max(self._lag, now - self._next_tick)
-        self._check_deadlines()
-        self._send_records()
         self._ticks += 1
+        tasks = [self._check_deadlines, self._queue_verdicts, self._sender.flush]
         if self._ticks % round(SNAPSHOT_SECONDS / FLUSH_SECONDS) == 0:
-            self.cut_timed_out(time.monotonic())
-            self._send_snapshot()
-            self.pool.close_idle()
+            tasks += [self._cut_timed_out, self._send_snapshot, self.pool.close_idle]
         if self._ticks % round(TIMEOUT_CHECK_SECONDS / FLUSH_SECONDS) == 0:
-            for connection in list(self.connections):
-                connection.check_timeouts(time.monotonic())
-            self._to_fold = [exchange.measurement for exchange in self._open]
-        # One fold per tick, as each takes half a millisecond.
-        while self._to_fold and not self._to_fold.pop().fold_gaps():
-            pass
+            tasks += [self._check_clients, self._collect_folds]
+        tasks.append(self._fold_gaps)
+        for task in tasks:
+            self._attempt(task.__name__, task)
         self._next_tick = max(self._next_tick + FLUSH_SECONDS, now)
         self._timer = self.loop.call_at(self._next_tick, self._tick)
+
+    def _attempt(self, name: str, task: Callable[..., None], *arguments: object) -> None:
+        """Run a part of the timer; an exception is counted, and the other parts run."""
+        try:
+            task(*arguments)
+        except Exception as error:  # noqa: BLE001 - a timer that ends would stop all records without notice
+            self.task_errors.add(name.lstrip("_"), error)
+
+    def _check_clients(self) -> None:
+        now = time.monotonic()
+        for connection in list(self.connections):
+            self._attempt("check_timeouts", connection.check_timeouts, now)
+
+    def _collect_folds(self) -> None:
+        self._to_fold = [exchange.measurement for exchange in self._open]
+
+    def _fold_gaps(self) -> None:
+        """Fold the gaps of one request per tick, as each fold takes half a millisecond."""
+        while self._to_fold and not self._to_fold.pop().fold_gaps():
+            pass
 
     def _add_deadline(self, deadline: float) -> None:
         self._next_deadline = min(self._next_deadline, deadline)
@@ -147,16 +169,22 @@ class Relay:
             for exchange in self._open:
                 measurement = exchange.measurement
                 if now > measurement.deadline:
-                    measurement.check_deadline(now)
+                    self._attempt("check_deadline", measurement.check_deadline, now)
                 else:
                     self._add_deadline(measurement.deadline)
 
     def _send_records(self) -> None:
-        for measurement in self._judged:
-            if (judged := measurement.early_verdicts()) is not None:
-                self._sender.outbox.add(judged)
-        self._judged.clear()
+        self._queue_verdicts()
         self._sender.flush()
+
+    def _queue_verdicts(self) -> None:
+        """Queue a record for each open request with new verdicts."""
+        while self._judged:
+            if (judged := self._judged.pop().early_verdicts()) is not None:
+                self._sender.outbox.add(judged)
+
+    def _cut_timed_out(self) -> None:
+        self.cut_timed_out(time.monotonic())
 
     def cut_timed_out(self, now: float) -> None:
         """End the requests whose engine is late at `now`, in monotonic seconds."""
@@ -164,9 +192,10 @@ class Relay:
         for exchange in list(self._open):
             measurement = exchange.measurement
             if first is not None and measurement.phase is Phase.WAITING and now - measurement.zero > first:
-                exchange.cut(Outcome.TIMEOUT_FIRST_TOKEN, f"no first token within {first:g} s")
+                message = f"no first token within {first:g} s"
+                self._attempt("cut", exchange.cut, Outcome.TIMEOUT_FIRST_TOKEN, message)
             elif idle is not None and exchange.engine_silence(now) > idle:
-                exchange.cut(Outcome.TIMEOUT_IDLE, f"the engine sent no data for {idle:g} s")
+                self._attempt("cut", exchange.cut, Outcome.TIMEOUT_IDLE, f"the engine sent no data for {idle:g} s")
 
     def _send_snapshot(self) -> None:
         rows: dict[tuple[str, str], OpenRequests] = {}
@@ -193,6 +222,9 @@ class Relay:
                 dropped=self._sender.outbox.dropped,
                 draining=self.draining,
                 footprint=footprint(),
+                client_limit=self.client_limit,
+                rejected_connections=self.rejected_connections,
+                task_errors=self.task_errors.count,
             )
         )
         self._lag = 0.0

@@ -8,7 +8,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from aiohttp import web
 from prometheus_client.core import Metric
 
 from exporters import signals, slos
-from exporters.child_process import collect_garbage_rarely, run_child, stop_event
+from exporters.child_process import TaskErrors, collect_garbage_rarely, run_child, stop_event
 from exporters.configuration.child_config import ChildConfig
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
@@ -58,6 +59,7 @@ class Exporter:
         sidecar = config.sidecar
         self._config = config
         self.draining = config.draining
+        self.task_errors = TaskErrors()
         spec = slos.load(Path(sidecar.slos))
         self.request_metrics = RequestMetrics(spec)
         self._add_models(sidecar.models)
@@ -105,6 +107,9 @@ class Exporter:
         yield counter(signals.SIDECAR_CPU, [(labels, usage.cpu) for labels, usage in reported])
         memory = [(labels, float(usage.memory)) for labels, usage in reported if usage.memory is not None]
         yield gauge(signals.SIDECAR_MEMORY, memory)
+        errors = {process: snapshot.task_errors for process, snapshot in self.request_metrics.snapshots().items()}
+        errors[self._config.process] = self.task_errors.count
+        yield counter(signals.SIDECAR_TASK_ERRORS, [((process,), float(count)) for process, count in errors.items()])
         yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.record_receiver.log_errors))])
         if self._certificate_expiry is not None:
             yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._certificate_expiry)])
@@ -115,6 +120,14 @@ class Exporter:
         for part in (self.span_queue, self.span_join, self.otlp_receiver):
             if part is not None:
                 yield from part.collect()
+
+    def periodic_tasks(self) -> list[Coroutine[None, None, None]]:
+        """Tasks that run until they are cancelled."""
+        keep_running = self.task_errors.keep_running
+        return [
+            self.engines.run(partial(keep_running, "scraping an engine")),
+            keep_running("checking timeouts", partial(_check_timeouts, self.record_receiver)),
+        ]
 
     def reload(self) -> None:
         """Reopen the request log, for example after a rotation, and read all other files again."""
@@ -207,7 +220,7 @@ async def serve(config: ChildConfig) -> None:
         await exporter.otlp_receiver.listen(config.sidecar.engine_spans)
     exposition(exporter.collect(), "")  # the first exposition takes 30 times as long; do it before there is traffic
     collect_garbage_rarely()
-    tasks = [loop.create_task(exporter.engines.run()), loop.create_task(_check_timeouts(exporter.record_receiver))]
+    tasks = [loop.create_task(task) for task in exporter.periodic_tasks()]
     await stop.wait()
     exporter.draining = True
     # If the supervisor was killed, the relays drain at the same time and still send records.

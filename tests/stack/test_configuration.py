@@ -18,6 +18,7 @@ import yaml
 from compose import rewrite_config, services
 from compose.ports import Ports
 from compose.run_directory import RunDirectory
+from exporters.relay.client_limit import client_limit
 from exporters.sidecar import command as sidecar_command
 from tests.support.ports import free_lab_ports
 
@@ -115,6 +116,11 @@ def test_containers_run_with_least_privilege(name: str) -> None:
     assert not {"privileged", "cap_add", "pid", "devices"} & service.keys()
     assert service["mem_limit"]
     assert service["pids_limit"]
+
+
+def test_the_sidecar_may_open_two_descriptors_for_each_of_many_clients() -> None:
+    descriptors = SERVICES["sidecar"]["ulimits"]["nofile"]
+    assert client_limit(descriptors) == 32_720
 
 
 @pytest.mark.parametrize("name", DAEMONS)

@@ -102,6 +102,9 @@ class RequestMetrics:
         rows = self._snapshots.items()
         yield gauge(signals.SIDECAR_LOOP_LAG, (((name,), row.loop_lag) for name, row in rows))
         yield gauge(signals.SIDECAR_CONNECTIONS, (((name,), float(row.connections)) for name, row in rows))
+        yield gauge(signals.SIDECAR_CONNECTIONS_LIMIT, (((name,), float(row.client_limit)) for name, row in rows))
+        rejected = (((name,), float(row.rejected_connections)) for name, row in rows)
+        yield counter(signals.SIDECAR_REJECTED_CONNECTIONS, rejected)
         yield counter(signals.SIDECAR_DROPPED, (((name,), float(row.dropped)) for name, row in rows))
 
     def _open_requests(self, now: float) -> Iterator[Metric]:

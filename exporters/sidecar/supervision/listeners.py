@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from collections.abc import Sequence
 
 from exporters.addresses import parse_address
 from exporters.errors import UsageError, parse_flag, system_reason
@@ -42,3 +43,24 @@ def listen(text: str, flag: str, count: int = 1) -> list[socket.socket]:
             each.close()
         raise UsageError(f"{flag}: cannot listen on {text}: {system_reason(error)}") from error
     return listeners
+
+
+def bind_again(text: str, others: Sequence[socket.socket], *, shared: bool) -> socket.socket:
+    """A socket on the port of a closed listener; it gets no connections before its relay listens on it.
+
+    Raises:
+        OSError: another program uses the port.
+    """
+    if others and not _BALANCES_LISTENERS:
+        return others[0].dup()
+    host, port = parse_address(text)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -7,20 +7,26 @@ import os
 import secrets
 import signal
 import socket
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from exporters.configuration.child_config import ChildConfig, write_child_config
+from exporters.configuration.child_config import ChildConfig
 from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.sidecar.supervision.listeners import listen
+from exporters.errors import system_reason
+from exporters.sidecar.supervision.child import Child
+from exporters.sidecar.supervision.descriptors import raise_limit
+from exporters.sidecar.supervision.listeners import bind_again, listen
 
 EXPORTER = "exporter"
 RESTART_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
 STABLE_SECONDS = 10.0
 """After this run time the restart pause of a child is reset; it doubles with each crash before that."""
+
+CRASH_LOOP = 3
+"""A relay that ends so often within the time above, one start after the other, has no listening socket until it runs.
+After fewer crashes the socket stays open, so that connections wait for the next start and are not refused."""
 
 READINESS_TIMEOUT = 2.0
 """The maximum wait for the exporter to confirm that /readyz fails; after that the drain continues."""
@@ -30,48 +36,6 @@ STOP_TIMEOUT = 10.0
 logger = logging.getLogger("vllm_slo.supervisor")
 
 
-class Child:
-    """One child process and its restarts."""
-
-    def __init__(self, name: str, module: str, sockets: tuple[socket.socket, ...]) -> None:
-        self.name = name
-        self.module = module
-        self.sockets = sockets
-        self.starts = 0
-        self.stopping = asyncio.Event()
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self, config: ChildConfig) -> asyncio.subprocess.Process:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            self.module,
-            stdin=asyncio.subprocess.PIPE,
-            pass_fds=config.socket_fds,
-            # Ctrl-c must reach only the supervisor, which drains in order. A new session would do, too, but Linux
-            # schedules sessions as groups: a relay would stall for seconds beside an engine that spins on its cores.
-            process_group=0,
-        )
-        self._process = process
-        if process.stdin is not None:
-            with contextlib.suppress(ConnectionError):  # the child has exited; `_watch` handles it
-                process.stdin.write(write_child_config(config))
-                await process.stdin.drain()
-        if self.stopping.is_set():  # stopped during the start
-            self.stop()
-        return process
-
-    def stop(self) -> None:
-        """Close its standard input, so that it exits, and do not restart it."""
-        self.stopping.set()
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-
-    def signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(number)
-
-
 class Supervisor:
     """Runs the children, owns their sockets, and stops them in order."""
 
@@ -79,7 +43,7 @@ class Supervisor:
         self._config = config
         self._salt = secrets.token_bytes(16)
         self._stopping = asyncio.Event()
-        self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-")
+        self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-", ignore_cleanup_errors=True)
         self._records_path = str(Path(self._folder.name) / "records.sock")
         (metrics,) = listen(config.metrics, "--metrics")
         records = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -88,7 +52,7 @@ class Supervisor:
         # Both ends remain open here, so that a restarted exporter receives the pending order to drain.
         self._drain_control, exporter_drain_control = socket.socketpair()
         self._drain_control.setblocking(False)
-        # With SO_REUSEPORT each listener has its own queue, which must survive a crash of its relay.
+        # With SO_REUSEPORT each listener has its own queue, which survives a crash of its relay, but not a crash loop.
         listeners = listen(config.listen, "--listen", config.workers)
         self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (metrics, records, exporter_drain_control))
         self._relays = [
@@ -105,6 +69,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
         watches = {child.name: loop.create_task(self._watch(child)) for child in self._children}
         try:
             self._log_start()
@@ -137,6 +102,10 @@ class Supervisor:
             for relay in self._relays:
                 relay.signal(signal.SIGHUP)
 
+    def _reap(self) -> None:
+        for child in self._children:
+            child.reap()
+
     async def _fail_readiness(self) -> None:
         """Wait until the exporter confirms that /readyz fails, unless it hangs."""
         loop = asyncio.get_running_loop()
@@ -150,26 +119,54 @@ class Supervisor:
             )
 
     async def _watch(self, child: Child) -> None:
-        pause = RESTART_PAUSE
+        pause, failures = RESTART_PAUSE, 0
         while not child.stopping.is_set():
             started_at = time.monotonic()
-            child.starts += 1
-            process = await child.start(self._child_config(child))
-            code = await process.wait()
+            event = await self._run(child)
             if child.stopping.is_set():
                 return
-            how = f"by signal {-code}" if code < 0 else f"with status {code}"
-            logger.warning("%s exited %s; restarting it", child.name, how)
+            logger.warning("%s %s", child.name, event)
             if child is self._exporter and self._stopping.is_set():  # the relays wait for it a short time
                 await asyncio.sleep(RESTART_PAUSE)
             else:
-                pause = (
-                    RESTART_PAUSE if time.monotonic() - started_at > STABLE_SECONDS else min(2 * pause, LONGEST_PAUSE)
-                )
+                if time.monotonic() - started_at > STABLE_SECONDS:
+                    pause, failures = RESTART_PAUSE, 0
+                else:
+                    pause, failures = min(2 * pause, LONGEST_PAUSE), failures + 1
+                if failures >= CRASH_LOOP and child is not self._exporter:
+                    self._stop_listening(child, failures)
                 # A drain must not wait for the pause: the relays need an exporter for their last records.
                 wake = self._stopping if child is self._exporter else child.stopping
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(wake.wait(), pause)
+
+    def _stop_listening(self, relay: Child, failures: int) -> None:
+        """Close the relay's socket: its connections would wait for a process that may never accept them."""
+        if failures == CRASH_LOOP:
+            logger.warning(
+                "%s ended %d times within %g s of its start; its listening socket stays closed until it runs",
+                relay.name,
+                failures,
+                STABLE_SECONDS,
+            )
+        for listener in relay.sockets:
+            listener.close()
+        relay.sockets = ()
+
+    async def _run(self, child: Child) -> str:
+        """Run a child until it exits; returns the reason of its end for a log message."""
+        child.starts += 1
+        try:
+            if not child.sockets:
+                others = [listener for relay in self._relays for listener in relay.sockets]
+                child.sockets = (bind_again(self._config.listen, others, shared=len(self._relays) > 1),)
+            await child.start(self._child_config(child))
+        except OSError as error:  # too few descriptors, processes or memory, or another program uses the port
+            child.starts -= 1
+            return f"cannot be started: {system_reason(error)}; retrying"
+        code = await child.exited()
+        how = f"by signal {-code}" if code < 0 else f"with status {code}"
+        return f"exited {how}; restarting it"
 
     def _child_config(self, child: Child) -> ChildConfig:
         return ChildConfig(
@@ -187,4 +184,5 @@ class Supervisor:
 async def supervise(config: SidecarConfig) -> int:
     """Run the sidecar until SIGTERM or SIGINT; returns the exit status."""
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    raise_limit()
     return await Supervisor(config).run()

@@ -178,6 +178,8 @@ def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter
         "llm_sidecar_dropped_records_total",
         "llm_sidecar_loop_lag_seconds",
         "llm_sidecar_client_connections",
+        "llm_sidecar_client_connections_limit",
+        "llm_sidecar_rejected_connections_total",
         *NOT_HERE,
     }
 

@@ -1,0 +1,83 @@
+"""One child process: its start, its configuration on standard input, and its end."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from exporters.configuration.child_config import ChildConfig, write_child_config
+
+
+class Child:
+    """One child process and its restarts."""
+
+    def __init__(self, name: str, module: str, sockets: Sequence[socket.socket]) -> None:
+        self.name = name
+        self.module = module
+        self.sockets = sockets
+        self.starts = 0
+        self.stopping = asyncio.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stdin: asyncio.WriteTransport | None = None
+        self._code = 0
+        self._exited = asyncio.Event()
+
+    async def start(self, config: ChildConfig) -> None:
+        """Start the process and send it its configuration.
+
+        Raises:
+            OSError: the system has too few descriptors, processes or memory.
+        """
+        process = self._spawn(config)
+        try:
+            stdin, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, process.stdin)
+        except OSError:
+            process.kill()
+            raise
+        self._stdin = stdin
+        stdin.write(write_child_config(config))
+        if self.stopping.is_set():  # stopped during the start
+            self.stop()
+
+    def _spawn(self, config: ChildConfig) -> "subprocess.Popen[bytes]":
+        """Start the process.
+
+        asyncio's subprocesses need a thread or a descriptor after the process has started. If the system has none left,
+        they raise an exception and leave a process that nothing stops.
+        """
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", self.module],  # -P: never import from the working directory
+            stdin=subprocess.PIPE,
+            pass_fds=config.socket_fds,
+            # Ctrl-c must reach only the supervisor, which drains in order. A new session would do, too, but Linux
+            # schedules sessions as groups: a relay would stall for seconds beside an engine that spins on its cores.
+            process_group=0,
+        )
+        self._exited.clear()
+        return self._process
+
+    async def exited(self) -> int:
+        """Wait until the process has exited; returns its exit status, or the negative number of a signal."""
+        self.reap()
+        await self._exited.wait()
+        if self._stdin is not None:
+            self._stdin.close()
+        return self._code
+
+    def reap(self) -> None:
+        """Check whether the process has exited; called on each SIGCHLD."""
+        if self._process is not None and (code := self._process.poll()) is not None:
+            self._code = code
+            self._exited.set()
+
+    def stop(self) -> None:
+        """Close its standard input, so that it exits, and do not restart it."""
+        self.stopping.set()
+        if self._stdin is not None:
+            self._stdin.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)

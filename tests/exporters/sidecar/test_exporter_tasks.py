@@ -1,0 +1,92 @@
+"""Exceptions in the periodic tasks of the exporter."""
+
+import asyncio
+import ssl
+from functools import partial
+
+import pytest
+from aiohttp import ClientSession
+
+from exporters import child_process, slos
+from exporters.configuration.child_config import ChildConfig
+from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.engines.engine_group import EngineGroup
+from exporters.engines.scrape_targets import targets
+from exporters.engines.scraper import Scraper
+from exporters.records import Snapshot
+from exporters.sidecar import exporter as exporter_module
+from exporters.sidecar.exporter import Exporter
+from exporters.sidecar.ingest.record_receiver import RecordReceiver
+from tests.support.openmetrics import whole
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def exporter() -> Exporter:
+    sidecar = SidecarConfig(upstream="http://127.0.0.1:1", slos=str(slos.SHIPPED), listen="", metrics="")
+    return Exporter(
+        ChildConfig(
+            sidecar=sidecar,
+            process="exporter",
+            run_id="exporter-1",
+            restarts={},
+            salt=b"salt",
+            records_path="",
+            socket_fds=(),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "owner, name, task",
+    [(Scraper, "scrape", "scraping an engine"), (RecordReceiver, "check_timeouts", "checking timeouts")],
+)
+async def test_an_exception_in_a_periodic_task_is_counted_and_the_task_goes_on(
+    exporter: Exporter,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    owner: type,
+    name: str,
+    task: str,
+) -> None:
+    def fail(*_: object) -> None:
+        raise LookupError("a fault")
+
+    monkeypatch.setattr(child_process, "RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(exporter_module, "TIMEOUT_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(owner, name, fail)
+    tasks = [asyncio.ensure_future(each) for each in exporter.periodic_tasks()]
+    await until(lambda: exporter.task_errors.count > 2)
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    (message,) = caplog.messages
+    assert message.startswith(f"{task} failed and continues: LookupError('a fault') at {__file__}:")
+    exporter.request_metrics.snapshot("relay-0", Snapshot([], 0.0, 0, 0, draining=False, task_errors=7))
+    (family,) = [each for each in whole(exporter.collect()) if each.name == "llm_sidecar_task_errors"]
+    counts = {sample.labels["process"]: sample.value for sample in family.samples}
+    assert counts == {"exporter": exporter.task_errors.count, "relay-0": 7}
+
+
+async def test_an_exception_in_one_scraper_does_not_stop_those_of_other_engines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(child_process, "RESTART_SECONDS", 0.0)
+    scraped: list[str] = []
+
+    async def scrape(scraper: Scraper, _session: ClientSession) -> None:
+        scraped.append(scraper.state.name)
+        if scraper.state.name == "a":
+            raise LookupError("a fault")
+
+    monkeypatch.setattr(Scraper, "scrape", scrape)
+    group = EngineGroup(
+        targets("http://gateway", ["http://a/metrics", "http://b/metrics"]),
+        0.001,
+        lambda _models: None,
+        ssl.create_default_context(),
+    )
+    running = asyncio.ensure_future(group.run(partial(child_process.TaskErrors().keep_running, "scraping an engine")))
+    await until(lambda: min(scraped.count("a"), scraped.count("b")) > 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
