@@ -175,12 +175,17 @@ class Running:
             await response.read()
             return response.status
 
-    async def stream(self, path: str = "/v1/chat/completions", **headers: str) -> str:
-        """Send a streaming request; returns the body of its response."""
+    async def stream(
+        self, path: str = "/v1/chat/completions", *, may_finish: asyncio.Event | None = None, **headers: str
+    ) -> str:
+        """Send a streaming request and set `may_finish` after its first event; returns the body of its response."""
         body = {"model": "tiny", "stream": True, "max_tokens": 50, "messages": [{"role": "user", "content": "hi"}]}
         async with self.session.post(f"{self.url}{path}", json=body, headers=headers) as response:
             assert response.status == 200
-            return await response.text()
+            first = await response.content.readuntil(b"\n\n")
+            if may_finish is not None:
+                may_finish.set()
+            return (first + await response.read()).decode()
 
     @contextlib.asynccontextmanager
     async def open_stream(self, request_id: str) -> AsyncIterator[aiohttp.StreamReader]:

@@ -85,6 +85,12 @@ async def test_a_request_whose_timeouts_cannot_be_checked_does_not_prevent_those
         assert (await clients[0].rest()).startswith(b"HTTP/1.1 504 ")
 
 
+def stop_timer(relay: Relay) -> None:
+    """So that only the test runs the tasks of the timer."""
+    assert relay._timer is not None
+    relay._timer.cancel()
+
+
 async def test_verdicts_that_cannot_be_read_do_not_delay_those_of_other_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +98,7 @@ async def test_verdicts_that_cannot_be_read_do_not_delay_those_of_other_requests
         for number in (1, 2):
             await (await stage.connect()).send(post(CHAT))
             await stage.reached(number)
-        stage.relay.stop()
+        stop_timer(stage.relay)
         faulty, other = (exchange.measurement for exchange in stage.relay._open)
         early = Measurement.early_verdicts
         monkeypatch.setattr(Measurement, "early_verdicts", lambda each: fail() if each is faulty else early(each))
@@ -100,5 +106,5 @@ async def test_verdicts_that_cannot_be_read_do_not_delay_those_of_other_requests
             each._on_verdicts([("ttft", Verdict.BAD)])
         for _ in range(2):
             stage.relay._tick()
-            stage.relay.stop()
+            stop_timer(stage.relay)
         assert [judged.slo for judged in stage.judged] == [{"ttft": Verdict.BAD}]
