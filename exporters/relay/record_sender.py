@@ -7,7 +7,7 @@ from typing import cast
 
 import msgspec
 
-from exporters.records import Ack, Batch, Frames, Hello, Record, Snapshot, frame
+from exporters.records import Ack, Batch, Frames, FromExporter, Hello, Record, Snapshot, frame
 
 MAX_RECORDS = 50_000
 """Unacknowledged records in memory; above this limit the oldest are dropped and counted."""
@@ -15,7 +15,7 @@ MAX_RECORDS = 50_000
 BATCH_RECORDS = 500
 RECONNECT_SECONDS = 0.1
 
-_decode_ack = msgspec.msgpack.Decoder(Ack).decode
+_decode = msgspec.msgpack.Decoder(FromExporter).decode
 
 
 class Outbox:
@@ -34,6 +34,8 @@ class Outbox:
         """Unacknowledged batches; the first `_sent_here` of them were sent on this connection."""
         self._sent_here = 0
         self._sent_records = 0
+        self._counted: set[int] = set()
+        """Numbers of unacknowledged records that are in the counts of the exporter."""
         self.dropped = 0
 
     def add(self, record: Record) -> None:
@@ -65,6 +67,8 @@ class Outbox:
             batch = self._sent[0]
             count = min(len(batch.records), last - batch.first + 1)
             self._sent_records -= count
+            if self._counted:
+                self._counted.difference_update(range(batch.first, batch.first + count))
             if count < len(batch.records):
                 del batch.records[:count]
                 batch.first += count
@@ -72,9 +76,16 @@ class Outbox:
                 self._sent.popleft()
                 self._sent_here = max(0, self._sent_here - 1)
 
+    def counted(self, numbers: list[int]) -> None:
+        """The exporter has counted these records; if it exits before it acknowledges them, its successor must not."""
+        self._counted.update(numbers)
+
     def connection_lost(self) -> None:
         """Mark all unacknowledged records as unsent on the next connection."""
         self._sent_here = 0
+        for batch in self._sent:
+            numbers = range(batch.first, batch.first + len(batch.records))
+            batch.counted = [number for number in numbers if number in self._counted]
 
     @property
     def unacknowledged(self) -> int:
@@ -115,7 +126,11 @@ class Sender(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for payload in self._frames.feed(data):
-            self.outbox.acknowledged(_decode_ack(payload).last)
+            message = _decode(payload)
+            if isinstance(message, Ack):
+                self.outbox.acknowledged(message.last)
+            else:
+                self.outbox.counted(message.numbers)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

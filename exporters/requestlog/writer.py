@@ -1,8 +1,11 @@
 """Writes the request log: one JSON object per request, exactly once even if processes restart."""
 
 import contextlib
+import errno
 import os
+import stat
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 
 import msgspec
@@ -16,6 +19,13 @@ TAIL_BYTES = 16 * 1024 * 1024
 """Bytes at the end of the log that are read at start: far more than relays keep unacknowledged."""
 
 
+NO_SPACE, WRITE_FAILED = "no_space", "write_failed"
+DROP_REASONS = (NO_SPACE, WRITE_FAILED)
+"""Reasons why lines were dropped."""
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
 class _Timestamp(datetime):
     """A time that is written with six decimals and `+00:00`; msgspec shortens a plain datetime."""
 
@@ -23,23 +33,28 @@ class _Timestamp(datetime):
 _encode = msgspec.json.Encoder(enc_hook=lambda timestamp: timestamp.isoformat(timespec="microseconds")).encode
 
 
+def drop_reason(error: OSError) -> str:
+    """The label value for a failed write."""
+    return NO_SPACE if error.errno in _NO_SPACE else WRITE_FAILED
+
+
 class RequestLog:
     """Appends records to a file; `last_numbers` has the last record number by relay run."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the file and read which records it already has.
+    def __init__(self, path: Path, *, retry: bool = False) -> None:
+        """Open the file and read which records it already has; with `retry`, a write opens a file that failed to open.
 
         Raises:
             UsageError: the file cannot be written.
         """
         self._path = path
+        self._file: FileIO | None = None
+        self.last_numbers: dict[str, int] = {}
         try:
-            with contextlib.suppress(FileExistsError):  # a file instead of a folder: `open` fails with a better reason
-                path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab", buffering=0)  # a buffer would keep bytes when the disk is full
-            self.last_numbers = self._recover()
+            self._open()
         except OSError as error:
-            raise UsageError(f"--request-log: {path} cannot be written: {system_reason(error)}") from error
+            if not retry:
+                raise UsageError(f"--request-log: {path} cannot be written: {system_reason(error)}") from error
 
     def write(self, run_id: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
         """Append the records in one write. After that the kernel has them, so a killed process loses none.
@@ -47,6 +62,8 @@ class RequestLog:
         Raises:
             OSError: the write failed; none of the records is in the file.
         """
+        if self._file is None:
+            self._open()
         unwritten = [(number, record) for number, record in numbered if number > self.last_numbers.get(run_id, 0)]
         if not unwritten:
             return
@@ -60,21 +77,37 @@ class RequestLog:
         Raises:
             OSError: the path cannot be opened; the old file remains in use.
         """
-        file = self._path.open("ab", buffering=0)
-        self._file.close()
+        file = _append_to(self._path)
+        self.close()
         self._file = file
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self) -> FileIO:
+        with contextlib.suppress(FileExistsError):  # a file instead of a folder: opening fails with a better reason
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = _append_to(self._path)
+        try:
+            if _is_regular(file):
+                self.last_numbers = self._recover()
+        except OSError:
+            file.close()
+            raise
+        self._file = file
+        return file
 
     def _append(self, data: bytes) -> None:
-        before = os.fstat(self._file.fileno()).st_size
+        file = self._file or self._open()
+        before = os.fstat(file.fileno()).st_size
         try:
             while data:
-                data = data[self._file.write(data) :]
+                data = data[file.write(data) :]
         except OSError:
-            # A full disk may accept part of a write; the relay sends the records again.
-            os.ftruncate(self._file.fileno(), before)
+            # A full disk may accept part of a write; these records are written again.
+            if _is_regular(file):
+                os.ftruncate(file.fileno(), before)
             raise
 
     def _recover(self) -> dict[str, int]:
@@ -93,6 +126,15 @@ class RequestLog:
             except (BadLineError, ValueError):
                 continue  # the first, incomplete line of the tail, or a line of another program
         return last_numbers
+
+
+def _append_to(path: Path) -> FileIO:
+    return FileIO(str(path), "ab")  # not buffered: a buffer would keep bytes when the disk is full
+
+
+def _is_regular(file: FileIO) -> bool:
+    """Whether the file can be read, truncated and renamed, unlike a device."""
+    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
 
 def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:

@@ -69,7 +69,7 @@ class Exporter:
         self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
         self._certificate_expiry: float | None = None
         self.read_files()
-        self.request_log = RequestLog(Path(sidecar.request_log)) if sidecar.request_log else None
+        self.request_log = RequestLog(Path(sidecar.request_log), retry=True) if sidecar.request_log else None
         self.span_queue = _span_queue(sidecar)
         self.span_join: SpanJoin | None = None
         self.otlp_receiver: OtlpReceiver | None = None
@@ -106,6 +106,8 @@ class Exporter:
         memory = [(labels, float(usage.memory)) for labels, usage in reported if usage.memory is not None]
         yield gauge(signals.SIDECAR_MEMORY, memory)
         yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.record_receiver.log_errors))])
+        dropped = self.record_receiver.dropped_lines
+        yield counter(signals.SIDECAR_DROPPED_LINES, [((reason,), float(count)) for reason, count in dropped.items()])
         if self._certificate_expiry is not None:
             yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._certificate_expiry)])
         if (roofline := self._config.sidecar.roofline) is not None:
