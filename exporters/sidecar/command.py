@@ -21,6 +21,7 @@ from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError, parse_flag
 from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.quantities import parse_duration, parse_size
+from exporters.requestlog.rotation import RotationLimits
 from exporters.requestlog.writer import RequestLog
 from exporters.roofline.ceilings import read_ceilings
 from exporters.sidecar.http_api.admin import read_token
@@ -129,6 +130,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     measuring.add_argument("--request-log", metavar="FILE", help="append one JSON object per request to this file")
     measuring.add_argument(
+        "--request-log-max-size",
+        default="256MiB",
+        metavar="SIZE",
+        help="rotate the request log before it exceeds this size, or 'never' (default %(default)s)",
+    )
+    measuring.add_argument(
+        "--request-log-max-age",
+        default="1d",
+        metavar="DURATION",
+        help="rotate the request log this time after its first line, or 'never' (default %(default)s)",
+    )
+    measuring.add_argument(
+        "--request-log-total",
+        default="8GiB",
+        metavar="SIZE",
+        help="maximum size of the request log with its rotated files, or 'never'; the oldest files are deleted "
+        "(default %(default)s)",
+    )
+    measuring.add_argument(
         "--engine-metrics",
         action="append",
         default=[],
@@ -224,13 +244,18 @@ def run(arguments: argparse.Namespace) -> int:
         state=str(state) if state else None,
         workers=arguments.workers,
         request_log=str(log) if log else None,
+        log_rotation=RotationLimits(
+            size=_size_or_never(arguments.request_log_max_size, "--request-log-max-size"),
+            age=_duration_or_never(arguments.request_log_max_age, "--request-log-max-age"),
+            total=_size_or_never(arguments.request_log_total, "--request-log-total"),
+        ),
         engine_metrics=tuple(arguments.engine_metrics),
         roofline=read_ceilings(Path(arguments.roofline)) if arguments.roofline else None,
         allow_paths=tuple(arguments.allow_path),
         models=tuple(arguments.model),
         inject_usage=not arguments.no_inject_usage,
         max_head=parse_flag("--max-head", arguments.max_head, parse_size),
-        max_body=None if arguments.max_body == "never" else parse_flag("--max-body", arguments.max_body, parse_size),
+        max_body=_size_or_never(arguments.max_body, "--max-body"),
         connect_timeout=parse_flag("--connect-timeout", arguments.connect_timeout, parse_duration),
         client_idle=_duration_or_never(arguments.client_idle, "--client-idle"),
         cut_stalled_client=_duration_or_never(arguments.cut_stalled_client, "--cut-stalled-client"),
@@ -311,6 +336,10 @@ def _receivers(urls: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:
             (listener,) = listen(receiver.address, "--engine-spans")
             sockets.enter_context(listener)
     return receivers
+
+
+def _size_or_never(text: str, flag: str) -> int | None:
+    return None if text == "never" else parse_flag(flag, text, parse_size)
 
 
 def _duration_or_never(text: str | None, flag: str) -> float | None:

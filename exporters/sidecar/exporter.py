@@ -69,7 +69,11 @@ class Exporter:
         self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
         self._certificate_expiry: float | None = None
         self.read_files()
-        self.request_log = RequestLog(Path(sidecar.request_log), retry=True) if sidecar.request_log else None
+        self.request_log = (
+            RequestLog(Path(sidecar.request_log), limits=sidecar.log_rotation, retry=True)
+            if sidecar.request_log
+            else None
+        )
         self.span_queue = _span_queue(sidecar)
         self.span_join: SpanJoin | None = None
         self.otlp_receiver: OtlpReceiver | None = None

@@ -6,6 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from exporters.requestlog.rotation import rotated_files
 from tests.support.fake_engine import Engine, serving
 from tests.support.openmetrics import parse_openmetrics
 from tests.support.ports import free_port
@@ -142,6 +143,22 @@ async def test_sighup_reopens_the_log_after_a_rotation(tmp_path: Path) -> None:
         await until(running.log.exists)
         assert await running.ask("new") == 200
         await running.logs("new")
+
+
+async def test_the_request_log_is_rotated_and_stays_within_its_total(tmp_path: Path) -> None:
+    limits = ("--request-log-max-size", "1500", "--request-log-total", "4000")
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *limits) as running:
+        for number in range(12):
+            assert await running.ask(f"r-{number}") == 200
+
+        async def logged() -> bool:
+            return "r-11" in await running.logged()
+
+        await until(logged)
+        sizes = [file.stat().st_size for file in (running.log, *rotated_files(running.log))]
+        assert 2 <= len(sizes) <= 4
+        assert max(sizes) <= 1500
+        assert sum(sizes) <= 4000
 
 
 async def test_sighup_without_a_log_has_no_effect(tmp_path: Path) -> None:
