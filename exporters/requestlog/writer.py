@@ -22,8 +22,8 @@ TAIL_BYTES = 16 * 1024 * 1024
 """Bytes at the end of the log that are read at start: far more than relays keep unacknowledged."""
 
 
-NO_SPACE, WRITE_FAILED = "no_space", "write_failed"
-DROP_REASONS = (NO_SPACE, WRITE_FAILED)
+NO_SPACE, SLOW_READER, WRITE_FAILED = "no_space", "slow_reader", "write_failed"
+DROP_REASONS = (NO_SPACE, SLOW_READER, WRITE_FAILED)
 """Reasons why lines were dropped."""
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -38,6 +38,8 @@ _encode = msgspec.json.Encoder(enc_hook=lambda timestamp: timestamp.isoformat(ti
 
 def drop_reason(error: OSError) -> str:
     """The label value for a failed write."""
+    if isinstance(error, BlockingIOError):
+        return SLOW_READER
     return NO_SPACE if error.errno in _NO_SPACE else WRITE_FAILED
 
 
@@ -79,7 +81,7 @@ class RequestLog:
         unwritten = [(number, record) for number, record in numbered if number > self.last_numbers.get(run_id, 0)]
         if not unwritten:
             return
-        lines = [_encode(log_entry(record, f"{run_id}:{number}", revision)) + b"\n" for number, record in unwritten]
+        lines = [encode_line(record, f"{run_id}:{number}", revision) for number, record in unwritten]
         while lines:
             size = os.fstat(file.fileno()).st_size
             if size and self._is_due(size + len(lines[0])) and _is_regular(file):
@@ -90,6 +92,9 @@ class RequestLog:
             self._append(file, b"".join(lines[:count]))
             self.last_numbers[run_id] = unwritten[count - 1][0]
             del lines[:count], unwritten[:count]
+
+    def flush(self) -> None:
+        """The file is not buffered."""
 
     def reopen(self) -> None:
         """Open the path again after a rotation of the log.
@@ -199,6 +204,10 @@ def _fitting(lines: list[bytes], room: float) -> int:
 def _is_regular(file: FileIO) -> bool:
     """Whether the file can be read, truncated and renamed, unlike a device."""
     return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+
+
+def encode_line(record: Finished, number: str, revision: str | None) -> bytes:
+    return _encode(log_entry(record, number, revision)) + b"\n"
 
 
 def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:

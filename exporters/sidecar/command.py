@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from exporters.errors import UsageError, parse_flag
 from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.quantities import parse_duration, parse_size
 from exporters.requestlog.rotation import RotationLimits
+from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.requestlog.writer import RequestLog
 from exporters.roofline.ceilings import read_ceilings
 from exporters.sidecar.http_api.admin import read_token
@@ -128,7 +130,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not add include_usage to streams; if the client omits it, their token counts are unknown",
     )
-    measuring.add_argument("--request-log", metavar="FILE", help="append one JSON object per request to this file")
+    measuring.add_argument(
+        "--request-log",
+        metavar="FILE",
+        help="append one JSON object per request to this file, or to standard output (-)",
+    )
     measuring.add_argument(
         "--request-log-max-size",
         default="256MiB",
@@ -231,7 +237,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigChangeStore(state).check()
     path = Path(arguments.slos)
     slos.load(path)
-    log = Path(arguments.request_log).absolute() if arguments.request_log else None
+    log = _request_log(arguments.request_log)
     config = SidecarConfig(
         upstream=arguments.upstream,
         trust=trust,
@@ -243,7 +249,7 @@ def run(arguments: argparse.Namespace) -> int:
         admin_token_file=arguments.admin_token_file,
         state=str(state) if state else None,
         workers=arguments.workers,
-        request_log=str(log) if log else None,
+        request_log=log,
         log_rotation=RotationLimits(
             size=_size_or_never(arguments.request_log_max_size, "--request-log-max-size"),
             age=_duration_or_never(arguments.request_log_max_age, "--request-log-max-age"),
@@ -267,12 +273,22 @@ def run(arguments: argparse.Namespace) -> int:
         log_level=arguments.log_level,
         log_format=arguments.log_format,
     )
-    if log is not None:
-        RequestLog(log).close()
+    if log is not None and log != STANDARD_OUTPUT:
+        RequestLog(Path(log)).close()
     configure_logging(config.log_level, config.log_format, "supervisor")
     for warning in _warnings(arguments):
         logger.warning("%s", warning)
     return asyncio.run(supervise(config))
+
+
+def _request_log(text: str | None) -> str | None:
+    if not text:
+        return None
+    if text != STANDARD_OUTPUT:
+        return str(Path(text).absolute())
+    if sys.stdout is None:
+        raise UsageError("--request-log: standard output is closed; give a file")
+    return text
 
 
 def _trust(arguments: argparse.Namespace) -> Trust:

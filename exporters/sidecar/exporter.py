@@ -26,6 +26,7 @@ from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import Accumulator, counter, gauge
 from exporters.process_usage import footprint
+from exporters.requestlog.standard_output import STANDARD_OUTPUT, StandardOutputLog
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.http_api.admin import Admin
 from exporters.sidecar.http_api.credentials import Credentials
@@ -69,11 +70,7 @@ class Exporter:
         self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
         self._certificate_expiry: float | None = None
         self.read_files()
-        self.request_log = (
-            RequestLog(Path(sidecar.request_log), limits=sidecar.log_rotation, retry=True)
-            if sidecar.request_log
-            else None
-        )
+        self.request_log = _request_log(sidecar)
         self.span_queue = _span_queue(sidecar)
         self.span_join: SpanJoin | None = None
         self.otlp_receiver: OtlpReceiver | None = None
@@ -154,6 +151,14 @@ class Exporter:
     def _add_models(self, models: tuple[str, ...]) -> None:
         for model in models:
             self.request_metrics.add_model(model)
+
+
+def _request_log(config: SidecarConfig) -> RequestLog | StandardOutputLog | None:
+    if config.request_log is None:
+        return None
+    if config.request_log == STANDARD_OUTPUT:
+        return StandardOutputLog()
+    return RequestLog(Path(config.request_log), limits=config.log_rotation, retry=True)
 
 
 def _span_queue(config: SidecarConfig) -> "SpanQueue | None":

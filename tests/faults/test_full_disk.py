@@ -94,6 +94,7 @@ async def test_lines_dropped_on_a_full_disk_are_counted_exactly_and_raise_a_tick
                 return await _scraped(running, url)
 
             await until(scraped)
+            await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
             writer = await send_records(Path(short), records)
             await running.shows("llm_sidecar_dropped_log_lines_total{no_space}", LINES_OVER_THE_LIMIT)
             await running.shows("llm_requests_total{all,tiny,ok,true,other}", records)

@@ -7,6 +7,7 @@ dropped. Until then its relay remembers that it is counted, for the next run of 
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -21,7 +22,7 @@ from typing import Protocol, cast
 import msgspec
 
 from exporters.records import Ack, Batch, Counted, Finished, Frames, FromRelay, Hello, Record, Snapshot, frame
-from exporters.requestlog.writer import DROP_REASONS, RequestLog, drop_reason
+from exporters.requestlog.writer import DROP_REASONS, drop_reason
 from exporters.sidecar.ingest.prompt_repeats import Prompts
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 
@@ -55,6 +56,18 @@ class EngineTimes(Protocol):
         """End all waits."""
 
 
+class LineLog(Protocol):
+    """A request log; `last_numbers` has the number of the last record that it has, by run of a relay."""
+
+    last_numbers: dict[str, int]
+
+    def write(self, run_id: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
+        """Write the records that it does not have; raises OSError if it cannot write all of them."""
+
+    def flush(self) -> None:
+        """Write the rest of an incomplete line; raises OSError if it cannot."""
+
+
 @dataclass(slots=True)
 class _Pending:
     """A record that is not stored yet: its line is neither in the request log nor dropped."""
@@ -84,7 +97,7 @@ class RecordReceiver:
     def __init__(
         self,
         request_metrics: RequestMetrics,
-        request_log: RequestLog | None,
+        request_log: LineLog | None,
         config_revision: Callable[[], str | None],
         export_span: Callable[[Finished], bool] | None = None,
         engine_times: EngineTimes | None = None,
@@ -104,6 +117,8 @@ class RecordReceiver:
         """Records that no longer wait, and may not be counted yet."""
         self._receiving = False
         self._log_error: OSError | None = None
+        """The failure of the last write, if it has failed; a slow reader is no failure."""
+        self._unwritten_because: OSError | None = None
         self._retry_at = -inf
         self.log_errors = 0
         self.dropped_lines = dict.fromkeys(DROP_REASONS, 0)
@@ -145,6 +160,7 @@ class RecordReceiver:
         if self._engine_times is not None:
             draining = any(snapshot.draining for snapshot in self._request_metrics.snapshots().values())
             self._engine_times.check_timeouts(self._now(), draining=draining)
+        self._flush()
         for run in self._runs.values():
             last_stored = run.last_stored
             self._store(run)
@@ -159,10 +175,11 @@ class RecordReceiver:
         self._retry_at = -inf
         for run in self._runs.values():
             self._store(run)
+        self._flush()
         self._count_ready()
         unwritten = sum(isinstance(pending.record, Finished) for run in self._runs.values() for pending in run.pending)
         if unwritten:
-            logger.error("request log: %d lines were not written: %s", unwritten, self._log_error)
+            logger.error("request log: %d lines were not written: %s", unwritten, self._unwritten_because)
 
     def _run(self, run_id: str) -> _RelayRun:
         return self._runs.setdefault(run_id, _RelayRun(run_id))
@@ -214,6 +231,11 @@ class RecordReceiver:
         self._log_succeeded()
         return True
 
+    def _flush(self) -> None:
+        if self._request_log is not None:
+            with contextlib.suppress(OSError):  # the next write fails, too
+                self._request_log.flush()
+
     def _pop_stored(self, run: _RelayRun, logged: float) -> None:
         """Remove the records up to the number `logged`, and verdicts, which have no line, behind them."""
         while run.pending and not run.pending[0].waiting:
@@ -225,6 +247,9 @@ class RecordReceiver:
             self._count(pending)
 
     def _log_failed(self, error: OSError) -> None:
+        self._unwritten_because = error
+        if isinstance(error, BlockingIOError):  # try again at once: a reader that keeps up empties a pipe quickly
+            return
         self.log_errors += 1
         self._retry_at = self._now() + RETRY_SECONDS
         if self._log_error is None:
@@ -242,8 +267,8 @@ class RecordReceiver:
         for _ in range(min(count, len(run.pending))):
             pending = run.pending.popleft()
             run.last_stored = pending.number
-            if isinstance(pending.record, Finished) and self._log_error is not None:
-                self.dropped_lines[drop_reason(self._log_error)] += 1
+            if isinstance(pending.record, Finished) and self._unwritten_because is not None:
+                self.dropped_lines[drop_reason(self._unwritten_because)] += 1
 
     def _count_ready(self) -> None:
         """Count the records that no longer wait, and report those that are not stored yet to their relays."""
