@@ -21,6 +21,7 @@ class AlertName(StrEnum):
     ENGINE_STALLED = "LLMEngineStalled"
     ENGINE_RESTARTS = "LLMEngineRestarts"
     DROPPING = "LLMSidecarDroppingRecords"
+    LOG_LINES = "LLMSidecarDroppingLogLines"
     LOST = "LLMSidecarLostRequests"
     CERTIFICATE = "LLMCertificateExpiry"
     UNMEASURED = "LLMSLOUnmeasured"

@@ -58,6 +58,7 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.ENGINE_STALLED: (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
     AlertName.ENGINE_RESTARTS: (DashboardUid.ENGINE, PanelTitle.ENGINE_RESTARTS),
     AlertName.DROPPING: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
+    AlertName.LOG_LINES: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
     AlertName.LOST: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
     AlertName.CERTIFICATE: (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
     AlertName.UNMEASURED: (DashboardUid.ENGINE, PanelTitle.ENGINE_VERSION),

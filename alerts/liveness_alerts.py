@@ -26,6 +26,7 @@ def liveness_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
         *_engine_down(spec, links),
         _engine_stalled(spec, links),
         _dropping(spec, links),
+        _dropping_lines(spec, links),
         _lost(spec, links),
         _certificate(links, Severity.PAGE, _DAY, 8),
         _certificate(links, Severity.TICKET, 7 * _DAY, 4),
@@ -159,7 +160,21 @@ def _dropping(spec: SloFile, links: Links) -> Alert:
         "the sidecar {{ $labels.instance }} loses measurements",
         f"{{{{ $labels.instance }}}} has dropped {_COUNT} records in the last {lookback}: its "
         "exporter process was away for too long or is too slow. Requests were served, but these are in no count. "
-        "Look first at the disk of the request log.",
+        "Look first at the CPU time and the log of the exporter process.",
+    )
+
+
+def _dropping_lines(spec: SloFile, links: Links) -> Alert:
+    lookback = _slow_page_short_window(spec)
+    return annotated_alert(
+        AlertName.LOG_LINES,
+        Severity.TICKET,
+        f"{sum_by(increase(signals.SIDECAR_DROPPED_LINES.name, lookback), [Label.INSTANCE, Label.REASON])} > 0",
+        links,
+        "the request log of the sidecar {{ $labels.instance }} is incomplete",
+        f"{{{{ $labels.instance }}}} has dropped {_COUNT} lines of its request log in the last {lookback} "
+        "({{ $labels.reason }}), because it could not write the log for too long. Requests were served and all series "
+        "are correct; reports that read the log miss these requests. Look first at the disk of the request log.",
     )
 
 

@@ -32,7 +32,8 @@ _ALL_REQUESTS_LABELS: dict[str, str] = {Label.CLASS: ALL_REQUESTS, Label.TENANT:
 _SIDECAR_ALERTS = frozenset(
     {
         *(AlertName.CLIENT_ERRORS, AlertName.REJECTIONS, AlertName.BUSY_BUT_USELESS),
-        *(AlertName.SIDECAR_DOWN, AlertName.DROPPING, AlertName.LOST, AlertName.CERTIFICATE),
+        *(AlertName.SIDECAR_DOWN, AlertName.DROPPING, AlertName.LOG_LINES, AlertName.LOST),
+        AlertName.CERTIFICATE,
     }
 )
 _SIDECAR_SERIES = frozenset(

@@ -91,6 +91,7 @@ class Batch(msgspec.Struct, array_like=True, tag="batch"):
 
     first: int
     records: list[Record]
+    counted: list[int] = []  # numbers of records that an earlier run of the exporter has counted
 
 
 class OpenRequests(msgspec.Struct, array_like=True):
@@ -130,12 +131,19 @@ class Ack(msgspec.Struct, array_like=True, tag="ack"):
     last: int
 
 
+class Counted(msgspec.Struct, array_like=True, tag="counted"):
+    """The exporter has counted the records of these numbers, but not stored them yet."""
+
+    numbers: list[int]
+
+
+FromExporter = Ack | Counted
 FromRelay = Hello | Batch | Snapshot
 
 _encoder = msgspec.msgpack.Encoder()
 
 
-def frame(message: Hello | Batch | Snapshot | Ack) -> bytes:
+def frame(message: Hello | Batch | Snapshot | Ack | Counted) -> bytes:
     """The bytes of one message on the socket."""
     payload = _encoder.encode(message)
     return len(payload).to_bytes(4, "big") + payload

@@ -325,9 +325,14 @@ SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodi
 SIDECAR_CERTIFICATE_EXPIRY = _gauge(
     "llm_sidecar_certificate_expiry_timestamp_seconds", "Expiry time of the server certificate, in Unix seconds."
 )
-SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Failed writes of record batches to the request log.")
+SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Failed writes to the request log; they are retried.")
 SIDECAR_TASK_ERRORS = _counter(
     "llm_sidecar_task_errors_total", "Exceptions in periodic tasks, which continue; each type is logged once.", _P
+)
+SIDECAR_DROPPED_LINES = _counter(
+    "llm_sidecar_dropped_log_lines_total",
+    "Lines dropped because the request log could not be written for too long. Their requests are in all other series.",
+    _R,
 )
 SIDECAR_EXPORTED_SPANS = _counter("llm_sidecar_exported_spans_total", "Spans accepted by the trace collector.")
 SIDECAR_DROPPED_SPANS = _counter(

@@ -61,15 +61,15 @@ def lag_now() -> stat.Panel:
 def uncounted_in_range() -> stat.Panel:
     text = (
         "Which requests are missing from the figures, in the time shown? Dropped: the exporter was away for too "
-        "long. Lost: a relay died with them open. Unmetered: forwarded although metering failed. Not logged: batches "
-        "that the request log could not take; they are tried again."
+        "long. Lost: a relay died with them open. Unmetered: forwarded although metering failed. Not logged: lines "
+        "that the request log dropped; their requests are in all other figures."
     )
     panel = style.stat_panel("Not counted in range", text, units.Short, 5, 6)
     for name, counter in (
         ("dropped", signals.SIDECAR_DROPPED),
         ("lost", signals.SIDECAR_LOST),
         ("unmetered", signals.SIDECAR_UNMETERED),
-        ("not logged", signals.SIDECAR_LOG_ERRORS),
+        ("not logged", signals.SIDECAR_DROPPED_LINES),
     ):
         panel.with_target(query(f"sum (increase({select_sidecar(counter)}[$__range]))", name, instant=True))
     return panel.decimals(0).thresholds(style.thresholds(GOOD, (1, BAD)))
@@ -129,7 +129,9 @@ def uncounted_over_time() -> timeseries.Panel:
     panel = style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 8)
     for name, counter in (("dropped", signals.SIDECAR_DROPPED), ("lost", signals.SIDECAR_LOST)):
         panel.with_target(query(_rate(counter, Label.INSTANCE, Label.PROCESS), f"{name}: {_PER_PROCESS}"))
-    return panel.with_target(query(_rate(signals.SIDECAR_UNMETERED, Label.REASON), f"unmetered: {_PER_REASON}"))
+    for name, counter in (("unmetered", signals.SIDECAR_UNMETERED), ("not logged", signals.SIDECAR_DROPPED_LINES)):
+        panel.with_target(query(_rate(counter, Label.REASON), f"{name}: {_PER_REASON}"))
+    return panel
 
 
 def cpu() -> timeseries.Panel:

@@ -4,6 +4,7 @@ import msgspec
 
 from exporters.configuration.otlp_endpoints import Collector, Receiver
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
+from exporters.requestlog.rotation import UNLIMITED, RotationLimits
 from exporters.roofline.ceilings import Ceilings
 
 
@@ -21,6 +22,7 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     state: str | None = None
     workers: int = 1
     request_log: str | None = None
+    log_rotation: RotationLimits = UNLIMITED
     engine_metrics: tuple[str, ...] = ()  # empty: /metrics of the upstream
     roofline: Ceilings | None = None  # exposed for comparison with the measurements
     allow_paths: tuple[str, ...] = ()

@@ -1,8 +1,13 @@
 """Writes the request log: one JSON object per request, exactly once even if processes restart."""
 
 import contextlib
+import errno
 import os
+import stat
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 
 import msgspec
@@ -10,10 +15,18 @@ import msgspec
 from exporters.errors import UsageError, system_reason
 from exporters.records import Finished
 from exporters.requestlog.log_entry import LogEntry
-from exporters.requestlog.reader import BadLineError, parse_line
+from exporters.requestlog.reader import MAX_LINE, BadLineError, parse_line
+from exporters.requestlog.rotation import UNLIMITED, RotationLimits, delete_oldest, rotate, rotated_files
 
 TAIL_BYTES = 16 * 1024 * 1024
 """Bytes at the end of the log that are read at start: far more than relays keep unacknowledged."""
+
+
+NO_SPACE, SLOW_READER, WRITE_FAILED = "no_space", "slow_reader", "write_failed"
+DROP_REASONS = (NO_SPACE, SLOW_READER, WRITE_FAILED)
+"""Reasons why lines were dropped."""
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class _Timestamp(datetime):
@@ -23,36 +36,65 @@ class _Timestamp(datetime):
 _encode = msgspec.json.Encoder(enc_hook=lambda timestamp: timestamp.isoformat(timespec="microseconds")).encode
 
 
-class RequestLog:
-    """Appends records to a file; `last_numbers` has the last record number by relay run."""
+def drop_reason(error: OSError) -> str:
+    """The label value for a failed write."""
+    if isinstance(error, BlockingIOError):
+        return SLOW_READER
+    return NO_SPACE if error.errno in _NO_SPACE else WRITE_FAILED
 
-    def __init__(self, path: Path) -> None:
-        """Open the file and read which records it already has.
+
+class RequestLog:
+    """Appends records to a file and rotates it; `last_numbers` has the last record number by relay run."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        limits: RotationLimits = UNLIMITED,
+        retry: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Open the file and read which records it already has; with `retry`, a write opens a file that failed to open.
 
         Raises:
             UsageError: the file cannot be written.
         """
         self._path = path
+        self._limits = limits
+        self._now = now
+        self._file: FileIO | None = None
+        self._began = 0.0
+        self.last_numbers: dict[str, int] = {}
         try:
-            with contextlib.suppress(FileExistsError):  # a file instead of a folder: `open` fails with a better reason
-                path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab", buffering=0)  # a buffer would keep bytes when the disk is full
-            self.last_numbers = self._recover()
+            self._open()
         except OSError as error:
-            raise UsageError(f"--request-log: {path} cannot be written: {system_reason(error)}") from error
+            if not retry:
+                raise UsageError(f"--request-log: {path} cannot be written: {system_reason(error)}") from error
 
     def write(self, run_id: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
-        """Append the records in one write. After that the kernel has them, so a killed process loses none.
+        """Append the records in one write a file. After that the kernel has them, so a killed process loses none.
 
         Raises:
-            OSError: the write failed; none of the records is in the file.
+            OSError: a write or a rotation failed; the file has the records up to the number in `last_numbers`.
         """
+        file = self._file or self._open()
         unwritten = [(number, record) for number, record in numbered if number > self.last_numbers.get(run_id, 0)]
         if not unwritten:
             return
-        lines = [_encode(log_entry(record, f"{run_id}:{number}", revision)) + b"\n" for number, record in unwritten]
-        self._append(b"".join(lines))
-        self.last_numbers[run_id] = unwritten[-1][0]
+        lines = [encode_line(record, f"{run_id}:{number}", revision) for number, record in unwritten]
+        while lines:
+            size = os.fstat(file.fileno()).st_size
+            if size and self._is_due(size + len(lines[0])) and _is_regular(file):
+                file, size = self._rotate(file), 0
+            if not size:
+                self._began = self._now()
+            count = _fitting(lines, self._limits.file_size - size)
+            self._append(file, b"".join(lines[:count]))
+            self.last_numbers[run_id] = unwritten[count - 1][0]
+            del lines[:count], unwritten[:count]
+
+    def flush(self) -> None:
+        """The file is not buffered."""
 
     def reopen(self) -> None:
         """Open the path again after a rotation of the log.
@@ -60,21 +102,53 @@ class RequestLog:
         Raises:
             OSError: the path cannot be opened; the old file remains in use.
         """
-        file = self._path.open("ab", buffering=0)
-        self._file.close()
-        self._file = file
+        file = _append_to(self._path)
+        self.close()
+        self._use(file)
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
-    def _append(self, data: bytes) -> None:
-        before = os.fstat(self._file.fileno()).st_size
+    def _open(self) -> FileIO:
+        with contextlib.suppress(FileExistsError):  # a file instead of a folder: opening fails with a better reason
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = _append_to(self._path)
+        try:
+            if _is_regular(file):
+                delete_oldest(self._path, self._limits)
+                self.last_numbers = self._recover() | self.last_numbers
+        except OSError:
+            file.close()
+            raise
+        self._use(file)
+        return file
+
+    def _use(self, file: FileIO) -> None:
+        self._file = file
+        self._began = _first_time(self._path, self._now()) if _is_regular(file) else 0.0
+
+    def _is_due(self, size: int) -> bool:
+        age = self._limits.age
+        return size > self._limits.file_size or (age is not None and self._now() - self._began >= age)
+
+    def _rotate(self, file: FileIO) -> FileIO:
+        rotate(self._path, self._now())
+        file.close()
+        self._file = None  # if a step fails, a later write opens the file
+        delete_oldest(self._path, self._limits)
+        self._file = _append_to(self._path)
+        return self._file
+
+    def _append(self, file: FileIO, data: bytes) -> None:
+        before = os.fstat(file.fileno()).st_size
         try:
             while data:
-                data = data[self._file.write(data) :]
+                data = data[file.write(data) :]
         except OSError:
-            # A full disk may accept part of a write; the relay sends the records again.
-            os.ftruncate(self._file.fileno(), before)
+            # A full disk may accept part of a write; these records are written again.
+            if _is_regular(file):
+                os.ftruncate(file.fileno(), before)
             raise
 
     def _recover(self) -> dict[str, int]:
@@ -85,14 +159,55 @@ class RequestLog:
             whole = tail.rfind(b"\n") + 1
             if whole < len(tail):  # killed during a write; the relay sends the record again
                 file.truncate(size - len(tail) + whole)
+        rotated = rotated_files(self._path)
+        earlier = _tail(rotated[-1], TAIL_BYTES - size) if rotated and size < TAIL_BYTES else b""
         last_numbers: dict[str, int] = {}
-        for line in tail[:whole].splitlines():
+        for line in (earlier + tail[:whole]).splitlines():
             try:
                 run_id, _, number = parse_line(line).record.rpartition(":")
                 last_numbers[run_id] = max(last_numbers.get(run_id, 0), int(number))
             except (BadLineError, ValueError):
                 continue  # the first, incomplete line of the tail, or a line of another program
         return last_numbers
+
+
+def _append_to(path: Path) -> FileIO:
+    return FileIO(str(path), "ab")  # not buffered: a buffer would keep bytes when the disk is full
+
+
+def _tail(path: Path, size: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - size))
+        return file.read()
+
+
+def _first_time(path: Path, default: float) -> float:
+    """The time of the first line; of an empty file, or one that another program has begun, the default."""
+    try:
+        with path.open("rb") as file:
+            return parse_line(file.readline(MAX_LINE)).arrived
+    except (OSError, BadLineError):
+        return default
+
+
+def _fitting(lines: list[bytes], room: float) -> int:
+    """The number of lines that fit; at least one, because no file is large enough for a line that does not."""
+    count = 0
+    for line in lines:
+        room -= len(line)
+        if room < 0:
+            break
+        count += 1
+    return max(1, count)
+
+
+def _is_regular(file: FileIO) -> bool:
+    """Whether the file can be read, truncated and renamed, unlike a device."""
+    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+
+
+def encode_line(record: Finished, number: str, revision: str | None) -> bytes:
+    return _encode(log_entry(record, number, revision)) + b"\n"
 
 
 def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError, parse_flag
 from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.quantities import parse_duration, parse_size
+from exporters.requestlog.rotation import RotationLimits
+from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.requestlog.writer import RequestLog
 from exporters.roofline.ceilings import read_ceilings
 from exporters.sidecar.http_api.admin import read_token
@@ -125,7 +128,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not add include_usage to streams; if the client omits it, their token counts are unknown",
     )
-    measuring.add_argument("--request-log", metavar="FILE", help="append one JSON object per request to this file")
+    measuring.add_argument(
+        "--request-log",
+        metavar="FILE",
+        help="append one JSON object per request to this file, or to standard output (-)",
+    )
+    measuring.add_argument(
+        "--request-log-max-size",
+        default="256MiB",
+        metavar="SIZE",
+        help="rotate the request log before it exceeds this size, or 'never' (default %(default)s)",
+    )
+    measuring.add_argument(
+        "--request-log-max-age",
+        default="1d",
+        metavar="DURATION",
+        help="rotate the request log this time after its first line, or 'never' (default %(default)s)",
+    )
+    measuring.add_argument(
+        "--request-log-total",
+        default="8GiB",
+        metavar="SIZE",
+        help="maximum size of the request log with its rotated files, or 'never'; the oldest files are deleted "
+        "(default %(default)s)",
+    )
     measuring.add_argument(
         "--engine-metrics",
         action="append",
@@ -208,7 +234,7 @@ def run(arguments: argparse.Namespace) -> int:
     if state is not None:
         ConfigChangeStore(state).check()
     slos.load(arguments.slos)
-    log = Path(arguments.request_log).absolute() if arguments.request_log else None
+    log = _request_log(arguments.request_log)
     config = SidecarConfig(
         upstream=arguments.upstream,
         trust=trust,
@@ -220,14 +246,19 @@ def run(arguments: argparse.Namespace) -> int:
         admin_token_file=arguments.admin_token_file,
         state=str(state) if state else None,
         workers=arguments.workers,
-        request_log=str(log) if log else None,
+        request_log=log,
+        log_rotation=RotationLimits(
+            size=_size_or_never(arguments.request_log_max_size, "--request-log-max-size"),
+            age=_duration_or_never(arguments.request_log_max_age, "--request-log-max-age"),
+            total=_size_or_never(arguments.request_log_total, "--request-log-total"),
+        ),
         engine_metrics=tuple(arguments.engine_metrics),
         roofline=read_ceilings(Path(arguments.roofline)) if arguments.roofline else None,
         allow_paths=tuple(arguments.allow_path),
         models=tuple(arguments.model),
         inject_usage=not arguments.no_inject_usage,
         max_head=parse_flag("--max-head", arguments.max_head, parse_size),
-        max_body=None if arguments.max_body == "never" else parse_flag("--max-body", arguments.max_body, parse_size),
+        max_body=_size_or_never(arguments.max_body, "--max-body"),
         connect_timeout=parse_flag("--connect-timeout", arguments.connect_timeout, parse_duration),
         client_idle=_duration_or_never(arguments.client_idle, "--client-idle"),
         cut_stalled_client=_duration_or_never(arguments.cut_stalled_client, "--cut-stalled-client"),
@@ -239,12 +270,22 @@ def run(arguments: argparse.Namespace) -> int:
         log_level=arguments.log_level,
         log_format=arguments.log_format,
     )
-    if log is not None:
-        RequestLog(log).close()
+    if log is not None and log != STANDARD_OUTPUT:
+        RequestLog(Path(log)).close()
     configure_logging(config.log_level, config.log_format, "supervisor")
     for warning in _warnings(arguments):
         logger.warning("%s", warning)
     return asyncio.run(supervise(config))
+
+
+def _request_log(text: str | None) -> str | None:
+    if not text:
+        return None
+    if text != STANDARD_OUTPUT:
+        return str(Path(text).absolute())
+    if sys.stdout is None:
+        raise UsageError("--request-log: standard output is closed; give a file")
+    return text
 
 
 def _trust(arguments: argparse.Namespace) -> Trust:
@@ -308,6 +349,10 @@ def _receivers(urls: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:
             (listener,) = listen(receiver.address, "--engine-spans")
             sockets.enter_context(listener)
     return receivers
+
+
+def _size_or_never(text: str, flag: str) -> int | None:
+    return None if text == "never" else parse_flag(flag, text, parse_size)
 
 
 def _duration_or_never(text: str | None, flag: str) -> float | None:

@@ -27,6 +27,7 @@ from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import Accumulator, counter, gauge
 from exporters.process_usage import footprint
+from exporters.requestlog.standard_output import STANDARD_OUTPUT, StandardOutputLog
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.http_api.admin import Admin
 from exporters.sidecar.http_api.credentials import Credentials
@@ -71,7 +72,7 @@ class Exporter:
         self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
         self._certificate_expiry: float | None = None
         self.read_files()
-        self.request_log = RequestLog(Path(sidecar.request_log)) if sidecar.request_log else None
+        self.request_log = _request_log(sidecar)
         self.span_queue = _span_queue(sidecar)
         self.span_join: SpanJoin | None = None
         self.otlp_receiver: OtlpReceiver | None = None
@@ -111,6 +112,8 @@ class Exporter:
         errors[self._config.process] = self.task_errors.count
         yield counter(signals.SIDECAR_TASK_ERRORS, [((process,), float(count)) for process, count in errors.items()])
         yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.record_receiver.log_errors))])
+        dropped = self.record_receiver.dropped_lines
+        yield counter(signals.SIDECAR_DROPPED_LINES, [((reason,), float(count)) for reason, count in dropped.items()])
         if self._certificate_expiry is not None:
             yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._certificate_expiry)])
         if (roofline := self._config.sidecar.roofline) is not None:
@@ -161,6 +164,14 @@ class Exporter:
     def _add_models(self, models: tuple[str, ...]) -> None:
         for model in models:
             self.request_metrics.add_model(model)
+
+
+def _request_log(config: SidecarConfig) -> RequestLog | StandardOutputLog | None:
+    if config.request_log is None:
+        return None
+    if config.request_log == STANDARD_OUTPUT:
+        return StandardOutputLog()
+    return RequestLog(Path(config.request_log), limits=config.log_rotation, retry=True)
 
 
 def _span_queue(config: SidecarConfig) -> "SpanQueue | None":

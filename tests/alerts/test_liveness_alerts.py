@@ -17,10 +17,11 @@ from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, UP, Case, Pace, Promtool, constant, counter
 
 SIDECAR, ENGINE, STALLED = "LLMSidecarDown", "LLMEngineDown", "LLMEngineStalled"
-DROPPING, LOST = "LLMSidecarDroppingRecords", "LLMSidecarLostRequests"
+DROPPING, LOG_LINES, LOST = "LLMSidecarDroppingRecords", "LLMSidecarDroppingLogLines", "LLMSidecarLostRequests"
 CERTIFICATE, WATCHDOG = "LLMCertificateExpiry", "Watchdog"
 HERE = 'instance="s:1",job="vllm-slo-sidecar"'
 DROPPED = f'llm_sidecar_dropped_records_total{{{HERE},process="relay-0"}}'
+DROPPED_LINES = f'llm_sidecar_dropped_log_lines_total{{{HERE},reason="no_space"}}'
 LOST_REQUESTS = f'llm_sidecar_lost_requests_total{{{HERE},process="relay-0"}}'
 
 
@@ -144,7 +145,11 @@ def test_a_stall_ends_when_tokens_move_or_requests_stream(promtool: Promtool, pa
     promtool.test([case.expect((n + 8) * interval(pace), firing(STALLED, "instance"), {})])
 
 
-@pytest.mark.parametrize("series,alert", [(DROPPED, DROPPING), (LOST_REQUESTS, LOST)], ids=["dropped", "lost"])
+@pytest.mark.parametrize(
+    "series,alert",
+    [(DROPPED, DROPPING), (DROPPED_LINES, LOG_LINES), (LOST_REQUESTS, LOST)],
+    ids=["dropped", "not logged", "lost"],
+)
 def test_lost_measurements_raise_a_ticket_that_ends(promtool: Promtool, pace: Pace, series: str, alert: str) -> None:
     values = f"0x10 {counter((5, 4), start=0)} 20x{pace.scrapes(8)}"
     ticket, window = firing(alert, "severity", severity="ticket"), 6 * pace.step

@@ -246,6 +246,7 @@ async def sidecar(
     code: str = START + RUN,
     with_log: bool = True,
     variables: dict[str, str] | None = None,
+    stdout: int | None = None,
 ) -> AsyncIterator[Running]:
     """A ready sidecar. Processes that remain are killed, and none may have logged a traceback."""
     slos, log, stderr = tmp_path / "slos.yaml", tmp_path / "requests.jsonl", tmp_path / "stderr"
@@ -259,6 +260,7 @@ async def sidecar(
             cwd=ROOT,
             env=environment() | (variables or {}),
             stdin=asyncio.subprocess.DEVNULL,
+            stdout=stdout,
             stderr=output,
         )
     pids: set[int] = set()

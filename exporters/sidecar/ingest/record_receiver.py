@@ -1,29 +1,36 @@
 """Receives batches of records from the relays: writes the request log, updates the series, then acknowledges.
 
 A record may wait for the engine span of its request. Log lines and acknowledgements are in order of the record numbers,
-so later ones wait, too; the series of later records are updated immediately.
+so later ones wait, too; the series of later records are updated immediately. If the log cannot be written, only the
+lines wait. Above a limit the oldest lines are dropped and counted. A record is acknowledged when its line is written or
+dropped. Until then its relay remembers that it is counted, for the next run of the exporter.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice, takewhile
+from math import inf
 from operator import attrgetter
 from typing import Protocol, cast
 
 import msgspec
 
-from exporters.records import Ack, Batch, Finished, Frames, FromRelay, Hello, Record, Snapshot, frame
-from exporters.requestlog.writer import RequestLog
+from exporters.records import Ack, Batch, Counted, Finished, Frames, FromRelay, Hello, Record, Snapshot, frame
+from exporters.requestlog.writer import DROP_REASONS, drop_reason
 from exporters.sidecar.ingest.prompt_repeats import Prompts
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 
 RETRY_SECONDS = 1.0
-"""Time until the relay sends a batch again if writing it to the request log failed."""
+"""Time until the next write if writing to the request log failed."""
+
+LOGGED_AT_ONCE = 500
+"""Records in one attempt to write, so that each failed attempt takes little time."""
 
 MAX_PENDING_RECORDS = 20_000
 """Limit of pending records of a relay run; the relay keeps more than twice as many."""
@@ -49,9 +56,21 @@ class EngineTimes(Protocol):
         """End all waits."""
 
 
+class LineLog(Protocol):
+    """A request log; `last_numbers` has the number of the last record that it has, by run of a relay."""
+
+    last_numbers: dict[str, int]
+
+    def write(self, run_id: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
+        """Write the records that it does not have; raises OSError if it cannot write all of them."""
+
+    def flush(self) -> None:
+        """Write the rest of an incomplete line; raises OSError if it cannot."""
+
+
 @dataclass(slots=True)
 class _Pending:
-    """A record that is not in the request log yet."""
+    """A record that is not stored yet: its line is neither in the request log nor dropped."""
 
     number: int
     record: Record
@@ -62,12 +81,14 @@ class _Pending:
 
 @dataclass(slots=True)
 class _RelayRun:
-    """The numbers of the last received and the last written record, and the records between them."""
+    """The numbers of the last received and the last stored record, and the records between them."""
 
+    run_id: str
     last_received: int = 0
-    last_written: int = 0
+    last_stored: int = 0
     pending: deque[_Pending] = field(default_factory=deque)
     acknowledge: Callable[[int], None] | None = None
+    report_counted: Callable[[list[int]], None] | None = None
 
 
 class RecordReceiver:
@@ -76,7 +97,7 @@ class RecordReceiver:
     def __init__(
         self,
         request_metrics: RequestMetrics,
-        request_log: RequestLog | None,
+        request_log: LineLog | None,
         config_revision: Callable[[], str | None],
         export_span: Callable[[Finished], bool] | None = None,
         engine_times: EngineTimes | None = None,
@@ -92,8 +113,15 @@ class RecordReceiver:
         self._now = now
         self._on_fingerprint = on_fingerprint
         self._runs: dict[str, _RelayRun] = {}
-        self._retry_at = 0.0
+        self._ready: list[tuple[_RelayRun, _Pending]] = []
+        """Records that no longer wait, and may not be counted yet."""
+        self._receiving = False
+        self._log_error: OSError | None = None
+        """The failure of the last write, if it has failed; a slow reader is no failure."""
+        self._unwritten_because: OSError | None = None
+        self._retry_at = -inf
         self.log_errors = 0
+        self.dropped_lines = dict.fromkeys(DROP_REASONS, 0)
         self.connected: set[str] = set()
         self._run_ids: dict[str, str] = {}
         self.restarts: dict[str, int] = {}
@@ -102,53 +130,64 @@ class RecordReceiver:
         self.lost_requests: dict[str, int] = {}
         """Requests that were open, by relay, when it reconnected with a new run id."""
 
-    def receive(self, run_id: str, batch: Batch) -> int | None:
-        """Accept the new records of a batch; returns the number to acknowledge, or None if writing the log failed."""
-        run = self._runs.setdefault(run_id, _RelayRun())
-        if len(run.pending) + len(batch.records) > MAX_PENDING_RECORDS:
+    def receive(self, run_id: str, batch: Batch) -> int:
+        """Accept and count the new records of a batch; returns the number to acknowledge."""
+        run = self._run(run_id)
+        new = [(n, record) for n, record in enumerate(batch.records, batch.first) if n > run.last_received]
+        self._receiving = True
+        if len(run.pending) + len(new) > MAX_PENDING_RECORDS:
             if self._engine_times is not None:
                 self._engine_times.release_requests()
-            if not self._write(run_id, run):  # full, and writing to the log still fails
-                return None
-        numbered = [(n, record) for n, record in enumerate(batch.records, batch.first) if n > run.last_received]
-        for _, record in numbered:
+            self._store(run)
+            self._count_ready()
+            self._drop_lines(run, len(run.pending) + len(new) - MAX_PENDING_RECORDS)
+        for _, record in new:
             if isinstance(record, Finished):
                 self._note_prompt_and_fingerprint(record)
         # The revision after the fingerprints of these responses; it may change while a record waits.
         revision = self._config_revision()
-        for number, record in numbered:
+        counted = set(batch.counted)
+        for number, record in new:
             run.last_received = number
-            self._add(run, _Pending(number, record, revision))
-        if not self._write(run_id, run):
-            return None
-        return min(run.last_written, batch.first + len(batch.records) - 1)
+            self._add(run, _Pending(number, record, revision, counted=number in counted))
+        self._store(run)
+        self._count_ready()
+        self._receiving = False
+        return min(run.last_stored, batch.first + len(batch.records) - 1)
 
     def check_timeouts(self) -> None:
         """End the waits that have timed out, then write and acknowledge the records that they delayed."""
-        if self._engine_times is None:
-            return
-        now = self._now()
-        draining = any(snapshot.draining for snapshot in self._request_metrics.snapshots().values())
-        self._engine_times.check_timeouts(now, draining=draining)
-        if now < self._retry_at:
-            return
-        for run_id, run in self._runs.items():
-            last_written = run.last_written
-            if not self._write(run_id, run):
-                self._retry_at = now + RETRY_SECONDS
-            elif run.last_written > last_written and run.acknowledge is not None:
-                run.acknowledge(run.last_written)
+        if self._engine_times is not None:
+            draining = any(snapshot.draining for snapshot in self._request_metrics.snapshots().values())
+            self._engine_times.check_timeouts(self._now(), draining=draining)
+        self._flush()
+        for run in self._runs.values():
+            last_stored = run.last_stored
+            self._store(run)
+            if run.last_stored > last_stored and run.acknowledge is not None:
+                run.acknowledge(run.last_stored)
+        self._count_ready()
 
     def close(self) -> None:
         """Write the pending records to the log without further waiting."""
         if self._engine_times is not None:
             self._engine_times.release_requests()
-        for run_id, run in self._runs.items():
-            self._write(run_id, run)
+        self._retry_at = -inf
+        for run in self._runs.values():
+            self._store(run)
+        self._flush()
+        self._count_ready()
+        unwritten = sum(isinstance(pending.record, Finished) for run in self._runs.values() for pending in run.pending)
+        if unwritten:
+            logger.error("request log: %d lines were not written: %s", unwritten, self._unwritten_because)
+
+    def _run(self, run_id: str) -> _RelayRun:
+        return self._runs.setdefault(run_id, _RelayRun(run_id))
 
     def _add(self, run: _RelayRun, pending: _Pending) -> None:
         run.pending.append(pending)
-        if self._engine_times is not None and isinstance(pending.record, Finished):
+        # A record that is already counted did not wait any longer in the previous run of the exporter.
+        if self._engine_times is not None and isinstance(pending.record, Finished) and not pending.counted:
             self._engine_times.add_request(pending.record, self._now(), partial(self._on_ready, run, pending))
         else:
             self._on_ready(run, pending)
@@ -161,33 +200,87 @@ class RecordReceiver:
 
     def _on_ready(self, run: _RelayRun, pending: _Pending) -> None:
         pending.waiting = False
-        if run.pending[0].waiting:  # only its log line has to wait
+        self._ready.append((run, pending))
+        if not self._receiving and run.pending[0].waiting:  # only its log line has to wait
+            self._count_ready()
+
+    def _store(self, run: _RelayRun) -> None:
+        """Log and count the records before the first one that waits, as far as the log accepts them."""
+        if self._request_log is None:
+            self._pop_stored(run, inf)
+            return
+        while ready := list(islice(takewhile(_is_ready, run.pending), LOGGED_AT_ONCE)):
+            failed = not self._log(run, ready)
+            self._pop_stored(run, self._request_log.last_numbers.get(run.run_id, 0))
+            if failed:
+                return
+
+    def _log(self, run: _RelayRun, records: list[_Pending]) -> bool:
+        """Write the lines of these records; False if it failed, or if it failed a short time ago."""
+        if self._request_log is None or not any(isinstance(each.record, Finished) for each in records):
+            return True
+        if self._log_error is not None and self._now() < self._retry_at:
+            return False
+        try:
+            for revision, group in groupby(records, attrgetter("revision")):
+                finished = [(each.number, each.record) for each in group if isinstance(each.record, Finished)]
+                self._request_log.write(run.run_id, finished, revision)
+        except OSError as error:
+            self._log_failed(error)
+            return False
+        self._log_succeeded()
+        return True
+
+    def _flush(self) -> None:
+        if self._request_log is not None:
+            with contextlib.suppress(OSError):  # the next write fails, too
+                self._request_log.flush()
+
+    def _pop_stored(self, run: _RelayRun, logged: float) -> None:
+        """Remove the records up to the number `logged`, and verdicts, which have no line, behind them."""
+        while run.pending and not run.pending[0].waiting:
+            pending = run.pending[0]
+            if isinstance(pending.record, Finished) and pending.number > logged:
+                return
+            run.pending.popleft()
+            run.last_stored = pending.number
             self._count(pending)
 
-    def _write(self, run_id: str, run: _RelayRun) -> bool:
-        """Log and count the records before the first one that waits; False if writing the log failed."""
-        ready = []
-        for pending in run.pending:
-            if pending.waiting:
-                break
-            ready.append(pending)
-        if not ready:
-            return True
-        if self._request_log is not None:
-            try:
-                for revision, group in groupby(ready, attrgetter("revision")):
-                    finished = [(each.number, each.record) for each in group if isinstance(each.record, Finished)]
-                    self._request_log.write(run_id, finished, revision)
-            except OSError as error:
-                # The batch is not acknowledged, so the relay sends it again when it reconnects.
-                self.log_errors += 1
-                logger.error("request log: %s", error)  # noqa: TRY400 - the message suffices
-                return False
-        for pending in ready:
-            run.pending.popleft()
+    def _log_failed(self, error: OSError) -> None:
+        self._unwritten_because = error
+        if isinstance(error, BlockingIOError):  # try again at once: a reader that keeps up empties a pipe quickly
+            return
+        self.log_errors += 1
+        self._retry_at = self._now() + RETRY_SECONDS
+        if self._log_error is None:
+            logger.error("request log: %s", error)
+        self._log_error = error
+
+    def _log_succeeded(self) -> None:
+        if self._log_error is not None:
+            dropped = sum(self.dropped_lines.values())
+            logger.info("request log: it can be written again; lines dropped since the start: %d", dropped)
+            self._log_error = None
+
+    def _drop_lines(self, run: _RelayRun, count: int) -> None:
+        """Drop the oldest `count` records, which are counted, and count those that have a line."""
+        for _ in range(min(count, len(run.pending))):
+            pending = run.pending.popleft()
+            run.last_stored = pending.number
+            if isinstance(pending.record, Finished) and self._unwritten_because is not None:
+                self.dropped_lines[drop_reason(self._unwritten_because)] += 1
+
+    def _count_ready(self) -> None:
+        """Count the records that no longer wait, and report those that are not stored yet to their relays."""
+        ready, self._ready = self._ready, []
+        unstored: dict[str, list[int]] = {}
+        for run, pending in ready:
             self._count(pending)
-        run.last_written = ready[-1].number
-        return True
+            if pending.number > run.last_stored:
+                unstored.setdefault(run.run_id, []).append(pending.number)
+        for run_id, numbers in unstored.items():
+            if (report := self._runs[run_id].report_counted) is not None:
+                report(numbers)
 
     def _count(self, pending: _Pending) -> None:
         if pending.counted:
@@ -199,9 +292,21 @@ class RecordReceiver:
         if self._engine_times is not None and isinstance(record, Finished):
             self._engine_times.record_decision(record, kept=kept)
 
-    def hello(self, hello: Hello, acknowledge: Callable[[int], None] | None = None) -> None:
-        """A relay has connected; `acknowledge` sends acknowledgements of records that had to wait."""
-        self._runs.setdefault(hello.run_id, _RelayRun()).acknowledge = acknowledge
+    def hello(
+        self,
+        hello: Hello,
+        acknowledge: Callable[[int], None] | None = None,
+        report_counted: Callable[[list[int]], None] | None = None,
+    ) -> None:
+        """A relay has connected; `acknowledge` sends acknowledgements of records that had to wait.
+
+        `report_counted` sends the numbers of records that are counted before they are acknowledged.
+        """
+        run = self._run(hello.run_id)
+        run.acknowledge, run.report_counted = acknowledge, report_counted
+        counted = [pending.number for pending in run.pending if pending.counted]
+        if counted and report_counted is not None:  # a report may have been lost with the previous connection
+            report_counted(counted)
         self.connected.add(hello.process)
         open_requests = self._open_at_disconnect.pop(hello.process, 0)
         if self._run_ids.setdefault(hello.process, hello.run_id) != hello.run_id:
@@ -227,36 +332,39 @@ class RelayConnection(asyncio.Protocol):
         self._receiver = receiver
         self._frames = Frames()
         self._hello: Hello | None = None
-        self._refused = False
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:  # acknowledging later records would acknowledge the rejected batch, too
-            return
         for payload in self._frames.feed(data):
             message = _decode(payload)
             if isinstance(message, Hello):
                 self._hello = message
-                self._receiver.hello(message, self._acknowledge)
+                self._receiver.hello(message, self._acknowledge, self._report_counted)
             elif self._hello is None:
                 self._transport.abort()
                 return
             elif isinstance(message, Snapshot):
                 self._receiver.snapshot(self._hello.process, message)
-            elif (last := self._receiver.receive(self._hello.run_id, message)) is not None:
-                self._acknowledge(last)
             else:
-                self._refused = True
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._transport.abort)
-                return
+                self._acknowledge(self._receiver.receive(self._hello.run_id, message))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._hello is not None:
             self._receiver.disconnected(self._hello.process)
 
     def _acknowledge(self, last: int) -> None:
-        if not self._refused and not self._transport.is_closing():
-            self._transport.write(frame(Ack(last)))
+        self._send(Ack(last))
+
+    def _report_counted(self, numbers: list[int]) -> None:
+        self._send(Counted(numbers))
+
+    def _send(self, message: Ack | Counted) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(frame(message))
+
+
+def _is_ready(pending: _Pending) -> bool:
+    return not pending.waiting

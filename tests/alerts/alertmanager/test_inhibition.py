@@ -104,6 +104,7 @@ def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iter
                 alert("LLMEngineStalled", PAGE, HERE),
                 alert("LLMSidecarLostRequests", TICKET, HERE, {"process": "relay-0"}),
                 alert("LLMSidecarDroppingRecords", TICKET, HERE),
+                alert("LLMSidecarDroppingLogLines", TICKET, HERE, {"reason": "no_space"}),
             ],
             [
                 DOWN | {"instance": "s:2"},

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import itertools
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import pytest
+import uvloop
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -49,6 +52,10 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.wire.extend(self.outbox.batches())
 
     @rule(count=st.integers(1, 3))
+    def relay_flushes_until_its_buffer_is_full(self, count: int) -> None:
+        self.wire.extend(itertools.islice(self.outbox.batches(), count))
+
+    @rule(count=st.integers(1, 3))
     def receiver_reads(self, count: int) -> None:
         for _ in range(min(count, len(self.wire))):
             batch = self.wire.pop(0)
@@ -83,6 +90,10 @@ class DeliveryMachine(RuleBasedStateMachine):
     def every_record_is_received_buffered_or_counted_as_dropped(self) -> None:
         assert self.added - len(self.received) <= self.outbox.unacknowledged + self.outbox.dropped
 
+    @invariant()
+    def no_record_is_received_and_counted_as_dropped(self) -> None:
+        assert len(self.received) + self.outbox.dropped <= self.added
+
     def teardown(self) -> None:
         self.connection_breaks()
         self.relay_flushes()
@@ -90,7 +101,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         while self.acks:
             self.acknowledgement_arrives()
         assert self.outbox.unacknowledged == 0
-        assert self.added - len(self.received) <= self.outbox.dropped
+        assert self.added - len(self.received) == self.outbox.dropped
         if self.outbox.dropped == 0:
             assert self.received == [f"r-{n}" for n in range(1, self.added + 1)]
 
@@ -99,7 +110,7 @@ TestDelivery = DeliveryMachine.TestCase
 TestDelivery.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def numbers(batches: list[Batch]) -> list[int]:
+def numbers(batches: Iterable[Batch]) -> list[int]:
     return [number for batch in batches for number in range(batch.first, batch.first + len(batch.records))]
 
 
@@ -113,20 +124,20 @@ def filled(count: int, limit: int = 10_000) -> Outbox:
 def test_records_are_numbered_from_one_and_sent_once() -> None:
     outbox = filled(3)
     assert [(batch.first, len(batch.records)) for batch in outbox.batches()] == [(1, 3)]
-    assert outbox.batches() == []
+    assert list(outbox.batches()) == []
     outbox.add(finished())
     assert numbers(outbox.batches()) == [4]
 
 
 def test_a_long_backlog_is_sent_in_batches() -> None:
-    batches = filled(2 * BATCH_RECORDS + 1).batches()
+    batches = list(filled(2 * BATCH_RECORDS + 1).batches())
     assert [len(batch.records) for batch in batches] == [BATCH_RECORDS, BATCH_RECORDS, 1]
     assert numbers(batches) == list(range(1, 2 * BATCH_RECORDS + 2))
 
 
 def test_after_a_lost_connection_only_unacknowledged_records_are_resent_with_their_numbers() -> None:
     outbox = filled(5)
-    outbox.batches()
+    assert numbers(outbox.batches()) == [1, 2, 3, 4, 5]
     outbox.acknowledged(2)
     outbox.connection_lost()
     assert numbers(outbox.batches()) == [3, 4, 5]
@@ -136,6 +147,17 @@ def test_the_oldest_records_over_the_limit_are_dropped_and_counted() -> None:
     outbox = filled(10, limit=4)
     assert (outbox.dropped, outbox.unacknowledged) == (6, 4)
     assert numbers(outbox.batches()) == [7, 8, 9, 10]
+
+
+def test_a_record_that_has_been_sent_is_not_dropped() -> None:
+    outbox = filled(3, limit=4)
+    assert numbers(outbox.batches()) == [1, 2, 3]
+    for n in range(4, 8):
+        outbox.add(finished(request_id=f"r-{n}"))
+    assert (outbox.dropped, outbox.unacknowledged) == (3, 4)
+    assert numbers(outbox.batches()) == [7]
+    outbox.connection_lost()
+    assert numbers(outbox.batches()) == [1, 2, 3, 7]
 
 
 @dataclass
@@ -248,3 +270,45 @@ async def test_a_snapshot_is_sent_at_once_or_not_at_all(sender: Sender) -> None:
         sender.snapshot(snapshot)
         await until(lambda: exporter.snapshots == 1)
         await sender.close(HANG)
+
+
+RECORDS, MAX_BUFFERED = 120_000, 1 << 20
+
+
+async def deliver_after_a_stop(path: str) -> tuple[Sender, list[str]]:
+    """A sender to an exporter that accepts the connection, but reads only after all records were added."""
+    sender, received = Sender(path, Hello("relay-0", "run-1"), asyncio.get_running_loop()), list[str]()
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    sender.start()
+    await until(lambda: sender._transport is not None)
+    assert sender._transport is not None
+    for n in range(1, RECORDS + 1):
+        sender.outbox.add(finished(request_id=f"r-{n}"))
+        if n % 1000 == 0:
+            sender.flush()
+            sender.snapshot(Snapshot([], 0.0, 0, sender.outbox.dropped, draining=False))
+            await asyncio.sleep(0)
+            assert sender._transport.get_write_buffer_size() < MAX_BUFFERED
+            assert sender.outbox.unacknowledged <= sender_module.MAX_RECORDS
+    exporter = Exporter()
+    server = await asyncio.start_unix_server(exporter.serve, sock=listener)
+    await until(lambda: sender.outbox.unacknowledged == 0)
+    received += [name(record) for batch in exporter.batches for record in batch.records]
+    assert exporter.snapshots < RECORDS // 1000
+    await sender.close(HANG)
+    server.close()
+    exporter.disconnect()
+    await asyncio.sleep(0.01)  # the transports close in the next iterations of the loop
+    return sender, received
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_records_for_a_stopped_exporter_use_bounded_memory_and_are_either_delivered_or_dropped(
+    tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        sender, received = runner.run(deliver_after_a_stop(str(tmp_path / "records.sock")))
+    assert sender.outbox.dropped >= RECORDS - 2 * sender_module.MAX_RECORDS
+    assert len(set(received)) == len(received) == RECORDS - sender.outbox.dropped

@@ -168,6 +168,29 @@ def test_a_full_disk_leaves_no_incomplete_line_and_later_writes_succeed(tmp_path
     assert ids(path) == ["r-1", "r-2", "r-3"]
 
 
+def test_a_device_is_neither_read_nor_truncated_and_its_error_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.symlink_to("/dev/full")
+    with opened(path) as log:
+        with pytest.raises(OSError, match="No space left on device"):
+            log.write("life", numbered(1), None)
+        assert log.last_numbers == {}
+
+
+def test_a_log_that_cannot_be_opened_at_start_is_opened_by_a_later_write(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.mkdir()
+    log = RequestLog(path, retry=True)
+    with pytest.raises(IsADirectoryError):
+        log.write("life", numbered(1), None)
+    path.rmdir()
+    path.write_bytes(GOLDEN)
+    log.write("relay-0-abc", numbered(5, 6), None)
+    assert path.read_bytes().startswith(GOLDEN)
+    assert ids(path)[2:] == ["r-6"]
+    log.close()
+
+
 def test_after_a_rotation_reopen_uses_the_new_file(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with opened(path) as log:

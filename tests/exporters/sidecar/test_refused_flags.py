@@ -47,6 +47,9 @@ LEVEL = "'loud' is unknown; use debug, info, warning or error"
         ("--cut-first-token", "60", f"'60' {DURATION}"),
         ("--max-body", "256MB", f"'256MB' {SIZE}"),
         ("--max-head", "never", f"'never' {SIZE}"),
+        ("--request-log-max-size", "1GB", f"'1GB' {SIZE}"),
+        ("--request-log-max-age", "1 day", f"'1 day' {DURATION}"),
+        ("--request-log-total", "0", f"'0' {SIZE}"),
         ("--log-level", "loud", LEVEL),
     ],
 )

@@ -1,11 +1,17 @@
 """`vllm-slo sidecar` end to end: processes, signals and sockets."""
 
+import contextlib
+import fcntl
+import json
+import os
 import signal
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from exporters.requestlog.rotation import rotated_files
+from exporters.requestlog.standard_output import PIPE_SIZE
 from tests.support.fake_engine import Engine, serving
 from tests.support.openmetrics import parse_openmetrics
 from tests.support.ports import free_port
@@ -142,6 +148,75 @@ async def test_sighup_reopens_the_log_after_a_rotation(tmp_path: Path) -> None:
         await until(running.log.exists)
         assert await running.ask("new") == 200
         await running.logs("new")
+
+
+async def test_the_request_log_is_rotated_and_stays_within_its_total(tmp_path: Path) -> None:
+    limits = ("--request-log-max-size", "1500", "--request-log-total", "4000")
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *limits) as running:
+        for number in range(12):
+            assert await running.ask(f"r-{number}") == 200
+
+        async def logged() -> bool:
+            return "r-11" in await running.logged()
+
+        await until(logged)
+        sizes = [file.stat().st_size for file in (running.log, *rotated_files(running.log))]
+        assert 2 <= len(sizes) <= 4
+        assert max(sizes) <= 1500
+        assert sum(sizes) <= 4000
+
+
+async def test_the_request_log_on_standard_output_has_each_request_and_nothing_else(tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    with output.open("wb") as file:
+        async with (
+            serving(Engine()) as engine,
+            sidecar(tmp_path, engine.url, "--request-log", "-", with_log=False, stdout=file.fileno()) as running,
+        ):
+            await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
+            assert await running.ask("one") == 200
+            await running.shows(OK, 1)
+            running.process.send_signal(signal.SIGHUP)
+            assert await running.ask("two") == 200
+            await running.shows(OK, 2)
+            assert await running.stop() == 0
+    assert [json.loads(line)["request_id"] for line in output.read_text().splitlines()] == ["one", "two"]
+
+
+async def test_a_reader_of_standard_output_that_stops_reading_stops_neither_requests_nor_series(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+    os.set_blocking(reading, False)
+    fill(writing)
+    async with (
+        serving(Engine()) as engine,
+        sidecar(tmp_path, engine.url, "--request-log", "-", with_log=False, stdout=writing) as running,
+    ):
+        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
+        assert await running.ask("one") == 200
+        await running.shows(OK, 1)
+        assert await running.ready()
+        output = b""
+
+        def read() -> bool:
+            nonlocal output
+            with contextlib.suppress(BlockingIOError):
+                output += os.read(reading, PIPE_SIZE)
+            return output.endswith(b"}\n")
+
+        await until(read)
+        assert json.loads(output)["request_id"] == "one"
+    os.close(reading)
+    os.close(writing)
+
+
+def fill(pipe: int) -> None:
+    """Write line breaks until the pipe is full."""
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(pipe, b"\n" * 4096)
+    os.set_blocking(pipe, True)
 
 
 async def test_sighup_without_a_log_has_no_effect(tmp_path: Path) -> None:

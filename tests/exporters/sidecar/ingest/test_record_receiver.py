@@ -1,8 +1,10 @@
-"""Batches from the relays are logged, then counted, then acknowledged."""
+"""Batches from the relays are logged, then counted, then acknowledged; if the log fails, only their lines wait."""
 
 import asyncio
 import contextlib
+import errno
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporters.records import Ack, Batch, Finished, Frames, Hello, Judged, Snapshot, frame
+from exporters.records import Ack, Batch, Finished, Frames, FromExporter, Hello, Judged, Snapshot, frame
+from exporters.relay.record_sender import Outbox
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.ingest import record_receiver as receiver_module
 from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
@@ -26,6 +29,7 @@ class EventLog:
 
     events: list[str] = field(default_factory=list)
     full: bool = False
+    error: int = errno.ENOSPC
 
 
 class RecordingMetrics(RequestMetrics):
@@ -49,7 +53,7 @@ class RecordingLog(RequestLog):
 
     def write(self, run_id: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
         if self.history.full:
-            raise OSError(28, "No space left on device")
+            raise OSError(self.history.error, os.strerror(self.history.error))
         super().write(run_id, numbered, revision)
         self.history.events.append("logged " + " ".join(record.request_id for _, record in numbered))
 
@@ -123,17 +127,106 @@ def test_a_restarted_exporter_counts_from_zero_and_logs_nothing_twice(
     reopened.close()
 
 
-def test_after_a_failed_write_nothing_is_acknowledged_or_counted(
+@dataclass
+class Clock:
+    """A clock that tests set."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_after_a_failed_write_records_are_counted_but_not_acknowledged_until_their_lines_are_written(
     history: EventLog, log: RecordingLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, acknowledged = Clock(), list[int]()
+    receiver = RecordReceiver(RecordingMetrics(history), log, lambda: "revision-1", now=clock)
+    receiver.hello(Hello("relay-0", "run"), acknowledged.append)
+    history.full = True
+    assert receiver.receive("run", batch(1)) == 0
+    assert receiver.receive("run", batch(2)) == 0
+    assert (receiver.log_errors, history.events) == (1, ["counted r-1", "counted r-2"])
+    assert caplog.messages == ["request log: [Errno 28] No space left on device"]
+    clock.now += receiver_module.RETRY_SECONDS
+    receiver.check_timeouts()
+    assert (receiver.log_errors, acknowledged, len(caplog.messages)) == (2, [], 1)
+    history.full = False
+    receiver.check_timeouts()
+    assert acknowledged == []
+    clock.now += receiver_module.RETRY_SECONDS
+    receiver.check_timeouts()
+    assert (acknowledged, receiver.receive("run", batch(1, 3))) == ([2], 3)
+    assert history.events == ["counted r-1", "counted r-2", "logged r-1 r-2", "logged r-3", "counted r-3"]
+    assert logged(tmp_path) == ["r-1", "r-2", "r-3"]
+
+
+@pytest.mark.parametrize(
+    "error, reason",
+    [
+        pytest.param(errno.ENOSPC, "no_space", id="disk full"),
+        pytest.param(errno.EDQUOT, "no_space", id="quota exceeded"),
+        pytest.param(errno.EFBIG, "no_space", id="file too large"),
+        pytest.param(errno.EIO, "write_failed", id="input/output error"),
+    ],
+)
+def test_lines_over_the_limit_are_dropped_counted_by_reason_and_acknowledged(
+    history: EventLog, log: RecordingLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, reason: str
+) -> None:
+    monkeypatch.setattr(receiver_module, "MAX_PENDING_RECORDS", 3)
+    judged = Judged("tiny", "short", "team-a", {"ttft": Verdict.BAD}, goodput_lost=True)
+    clock = Clock()
+    receiver = RecordReceiver(RecordingMetrics(history), log, lambda: "revision-1", now=clock)
+    history.full, history.error = True, error
+    assert receiver.receive("run", Batch(1, [judged, finished(request_id="r-2"), finished(request_id="r-3")])) == 1
+    assert receiver.receive("run", batch(4, 2)) == 3 - 1
+    assert receiver.receive("run", batch(6, 2)) == 4
+    assert {name for name, count in receiver.dropped_lines.items() if count} == {reason}
+    assert sum(receiver.dropped_lines.values()) == 3
+    assert [event for event in history.events if event != "counted judged"] == [f"counted r-{n}" for n in range(2, 8)]
+    history.full = False
+    clock.now += receiver_module.RETRY_SECONDS
+    assert receiver.receive("run", batch(8)) == 8
+    assert logged(tmp_path) == ["r-5", "r-6", "r-7", "r-8"]
+
+
+def test_lines_that_are_not_written_at_the_end_are_reported(
+    history: EventLog, log: RecordingLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver = receiver_of(history, log)
     history.full = True
-    assert receiver.receive("run", batch(1)) is None
-    assert (receiver.log_errors, history.events) == (1, [])
-    assert caplog.messages == ["request log: [Errno 28] No space left on device"]
-    history.full = False
-    assert receiver.receive("run", batch(1, 2)) == 2
-    assert logged(tmp_path) == ["r-1", "r-2"]
+    receiver.receive("run", batch(1, 2))
+    receiver.close()
+    assert caplog.messages[-1] == "request log: 2 lines were not written: [Errno 28] No space left on device"
+
+
+def test_an_exporter_killed_while_the_log_fails_counts_and_logs_each_record_once_over_both_runs(
+    history: EventLog, log: RecordingLog, tmp_path: Path
+) -> None:
+    outbox = Outbox()
+    for number in range(1, 102):
+        outbox.add(finished(request_id=f"r-{number}"))
+    history.full = True
+    for _ in range(2):  # the second receiver is the next run of the exporter
+        receiver = receiver_of(history, log)
+        receiver.hello(Hello("relay-0", "run"), outbox.acknowledged, outbox.counted)
+        for sent in outbox.batches():
+            outbox.acknowledged(receiver.receive("run", sent))
+        history.full = False
+        outbox.connection_lost()
+    assert outbox.unacknowledged == 0
+    assert [event for event in history.events if event.startswith("counted")] == [
+        f"counted r-{n}" for n in range(1, 102)
+    ]
+    assert logged(tmp_path) == [f"r-{n}" for n in range(1, 102)]
+
+
+def test_a_report_of_counted_records_is_repeated_after_a_reconnect(history: EventLog, log: RecordingLog) -> None:
+    receiver, counted = receiver_of(history, log), list[int]()
+    history.full = True
+    receiver.receive("run", batch(1, 2))
+    receiver.hello(Hello("relay-0", "run"), None, counted.extend)
+    assert counted == [1, 2]
 
 
 def test_without_a_log_a_batch_is_counted_and_acknowledged(history: EventLog) -> None:
@@ -169,7 +262,8 @@ class Relay:
             while len(numbers) < count:
                 data = await self.reader.read(65536)
                 assert data, "the exporter has closed the connection"
-                numbers += [msgspec.msgpack.decode(payload, type=Ack).last for payload in self.frames.feed(data)]
+                messages = [msgspec.msgpack.decode(payload, type=FromExporter) for payload in self.frames.feed(data)]
+                numbers += [message.last for message in messages if isinstance(message, Ack)]
         return numbers
 
     async def read_to_end(self) -> bytes:
@@ -227,21 +321,19 @@ async def test_a_connection_without_hello_is_closed(history: EventLog, tmp_path:
         assert history.events == []
 
 
-async def test_a_batch_after_a_failed_batch_is_not_acknowledged(
+async def test_while_the_log_fails_snapshots_apply_and_the_connection_remains(
     history: EventLog, log: RecordingLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the relay would drop the failed batch."""
-    monkeypatch.setattr(receiver_module, "RETRY_SECONDS", 0.05)
-    receiver = receiver_of(history, log)
+    monkeypatch.setattr(receiver_module, "RETRY_SECONDS", 0.0)
+    series = RecordingMetrics(history)
+    receiver = RecordReceiver(series, log, lambda: None)
     async with serving(receiver, tmp_path / "s") as connect:
         relay = await connect()
         history.full = True
-        relay.send(Hello("relay-0", "a"), batch(1))
-        await until(lambda: receiver.log_errors == 1)
+        relay.send(Hello("relay-0", "a"), batch(1), Snapshot([], 0.0, 5, 0, draining=False))
+        await until(lambda: "relay-0" in series.snapshots())
+        assert (receiver.log_errors, history.events) == (1, ["counted r-1"])
         history.full = False
         relay.send(batch(2))
-        assert await relay.read_to_end() == b""
-        relay = await connect()
-        relay.send(Hello("relay-0", "a"), batch(1), batch(2))
-        assert await relay.acks(2) == [1, 2]
+        assert (await relay.acks(2))[-1] == 2
     assert logged(tmp_path) == ["r-1", "r-2"]

@@ -1,9 +1,6 @@
 """Exemplars that Prometheus stores have the trace id that the collector has received."""
 
-import asyncio
 import contextlib
-import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +11,9 @@ from compose.prometheus_tools import Tools
 from exporters import signals
 from tests.support.fake_engine import serving, streaming_engine
 from tests.support.otlp_collectors import http_collector
-from tests.support.ports import free_port
+from tests.support.prometheus_process import prometheus
 from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import until
-
-
-@contextlib.asynccontextmanager
-async def prometheus(program: Path, folder: Path, port: int) -> AsyncIterator[str]:
-    """A Prometheus that scrapes a port every 200 ms and stores exemplars."""
-    scraped = {"job_name": "j", "scrape_interval": "200ms", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
-    config, address = folder / "prometheus.yml", f"127.0.0.1:{free_port()}"
-    config.write_text(json.dumps({"scrape_configs": [{**scraped, "scrape_timeout": "200ms"}]}))
-    process = await asyncio.create_subprocess_exec(
-        program,
-        f"--config.file={config}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}",
-        "--enable-feature=exemplar-storage",
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        yield f"http://{address}"
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 async def exemplars(running: Running, prometheus: str, signal: signals.Signal) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from exporters.records import Batch, Finished, Hello, Judged, Snapshot
+from exporters.relay.record_sender import Outbox
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.ingest import record_receiver as receiver_module
 from exporters.sidecar.ingest.record_receiver import RecordReceiver
@@ -200,6 +201,41 @@ def test_an_exporter_killed_while_requests_wait_logs_each_request_once(pipeline:
     assert pipeline.acknowledged == [3]
 
 
+def test_an_exporter_killed_while_a_request_waits_counts_each_request_once_over_both_runs(pipeline: Pipeline) -> None:
+    outbox = Outbox()
+    outbox.add(finished(1))
+    for number in range(2, 102):
+        outbox.add(finished(number, queue=0.125))
+
+    def send() -> None:
+        pipeline.receiver.hello(Hello("relay-0", "run"), outbox.acknowledged, outbox.counted)
+        for batch in outbox.batches():
+            outbox.acknowledged(pipeline.receiver.receive("run", batch))
+
+    send()
+    before = pipeline.counted()
+    assert before == 100
+    pipeline.log.close()  # as if killed
+    outbox.connection_lost()
+    pipeline.span_join = SpanJoin(SLOS)
+    pipeline.start()
+    send()
+    pipeline.span(engines(1))
+    pipeline.advance(0.2)
+    assert before + pipeline.counted() == 101
+    assert len(pipeline.exported) == 101
+    assert [name for name, _ in pipeline.lines()] == [f"r-{n}" for n in range(1, 102)]
+    assert outbox.unacknowledged == 0
+
+
+def test_a_request_counted_when_its_span_arrives_is_not_counted_by_the_next_exporter(pipeline: Pipeline) -> None:
+    counted: list[int] = []
+    pipeline.receiver.hello(Hello("relay-0", "run"), pipeline.acknowledged.append, counted.extend)
+    pipeline.receive(1, finished(1), finished(2))
+    pipeline.span(engines(2))
+    assert (counted, pipeline.counted()) == ([2], 1)
+
+
 def test_records_sent_again_while_they_wait_are_accepted_once(pipeline: Pipeline) -> None:
     assert pipeline.receive(1, finished(1), finished(2, queue=0.125)) == 0
     assert pipeline.receive(1, finished(1), finished(2, queue=0.125), finished(3, queue=0.125)) == 0
@@ -220,7 +256,7 @@ def test_a_failed_write_after_a_wait_is_retried_and_nothing_is_counted_twice(
         pipeline.span(engines())
         pipeline.advance(0.2)
         pipeline.advance(0.2)
-        assert (pipeline.receiver.log_errors, pipeline.acknowledged, pipeline.counted()) == (1, [], 1)
+        assert (pipeline.receiver.log_errors, pipeline.acknowledged, pipeline.counted()) == (1, [], 2)
         assert caplog.messages == ["request log: [Errno 28] No space left on device"]
     pipeline.advance(receiver_module.RETRY_SECONDS)
     assert pipeline.lines() == [("r-1", 500), ("r-2", 125)]

@@ -1,0 +1,68 @@
+"""Rotated files of the request log: their names, and the deletion of the oldest ones."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from math import inf
+from pathlib import Path
+
+import msgspec
+
+_STAMP = "%Y%m%dT%H%M%S.%fZ"
+_STAMPED = re.compile(r"2\d{3}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3])([0-5]\d){2}\.\d{6}Z")
+
+
+class RotationLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """When the log is rotated, and how much it may occupy; None is no limit."""
+
+    size: int | None = None  # bytes of a file
+    age: float | None = None  # seconds since its first line
+    total: int | None = None  # bytes of all files
+
+    @property
+    def file_size(self) -> float:
+        """The maximum size of a file: at most half of the total, so that the last rotated file is always kept."""
+        return min(inf if self.size is None else self.size, inf if self.total is None else self.total // 2)
+
+
+UNLIMITED = RotationLimits()
+"""The log is never rotated."""
+
+
+def rotated_files(path: Path) -> list[Path]:
+    """The rotated files of the log, the oldest first; files of other programs, such as `.1` or `.gz`, are none."""
+    start = f"{path.name}."
+    names = (file.name for file in path.parent.iterdir() if file.name.startswith(start))
+    return [path.with_name(name) for name in sorted(names) if _STAMPED.fullmatch(name.removeprefix(start))]
+
+
+def _stamp(path: Path, rotated: Path) -> datetime:
+    return datetime.strptime(rotated.name.removeprefix(f"{path.name}."), _STAMP).replace(tzinfo=UTC)
+
+
+def rotate(path: Path, now: float) -> None:
+    """Rename the log; its name gets the time in UTC, or a later one if needed to sort it behind the other files.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    at = datetime.fromtimestamp(now, UTC)
+    for newest in rotated_files(path)[-1:]:  # the clock may have been set back
+        at = max(at, _stamp(path, newest) + timedelta(microseconds=1))
+    path.rename(path.with_name(f"{path.name}.{at.strftime(_STAMP)}"))
+
+
+def delete_oldest(path: Path, limits: RotationLimits) -> None:
+    """Delete rotated files until a new file may grow to its maximum size within the total.
+
+    Raises:
+        OSError: a file cannot be deleted.
+    """
+    if limits.total is None:
+        return
+    sizes = {file: file.stat().st_size for file in rotated_files(path)}
+    excess = sum(sizes.values()) - (limits.total - limits.file_size)
+    for file, size in sizes.items():
+        if excess <= 0:
+            return
+        file.unlink()
+        excess -= size

@@ -1,0 +1,180 @@
+"""The request log is rotated by size and age, and its files together stay within the total."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporters.records import Finished
+from exporters.requestlog.rotation import RotationLimits, rotated_files
+from exporters.requestlog.writer import RequestLog
+from tests.support.sample_records import finished
+
+START = 1_700_000_000.25
+"""The time of the sample record."""
+
+LINE = 1000
+"""More than the size of a line."""
+
+
+@dataclass
+class Clock:
+    """A clock that tests set."""
+
+    now: float = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def numbered(*numbers: int) -> list[tuple[int, Finished]]:
+    return [(number, finished(request_id=f"r-{number}")) for number in numbers]
+
+
+def ids(path: Path) -> list[str]:
+    return [json.loads(text)["request_id"] for text in path.read_text().splitlines()]
+
+
+def files(path: Path) -> list[list[str]]:
+    """The request ids in each file, the oldest first."""
+    return [ids(file) for file in (*rotated_files(path), path)]
+
+
+def occupied(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.parent.iterdir())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def line_size(tmp_path: Path) -> Iterator[int]:
+    path = tmp_path / "one"
+    log = RequestLog(path)
+    log.write("run", numbered(1), None)
+    log.close()
+    yield path.stat().st_size
+    path.unlink(missing_ok=True)
+
+
+def test_no_file_exceeds_its_size_and_lines_remain_whole_and_in_order(path: Path, line_size: int) -> None:
+    log = RequestLog(path, limits=RotationLimits(size=3 * line_size), now=Clock())
+    log.write("run", numbered(1, 2), None)
+    log.write("run", numbered(3, 4, 5, 6, 7), None)
+    assert files(path) == [["r-1", "r-2", "r-3"], ["r-4", "r-5", "r-6"], ["r-7"]]
+    assert [file.name for file in rotated_files(path)] == [
+        "log.20231114T221320.250000Z",
+        "log.20231114T221320.250001Z",
+    ]
+    log.close()
+
+
+def test_a_line_that_is_larger_than_a_file_has_its_own_file(path: Path) -> None:
+    log = RequestLog(path, limits=RotationLimits(size=1), now=Clock())
+    log.write("run", numbered(1, 2), None)
+    assert files(path) == [["r-1"], ["r-2"]]
+    log.close()
+
+
+def test_a_file_is_rotated_by_the_age_of_its_first_line_also_after_a_restart(path: Path) -> None:
+    clock, limits = Clock(), RotationLimits(age=3600)
+    log = RequestLog(path, limits=limits, now=clock)
+    log.write("run", numbered(1), None)
+    clock.now = START + 1800
+    log.close()
+    log = RequestLog(path, limits=limits, now=clock)
+    clock.now = START + 3599
+    log.write("run", numbered(2), None)
+    clock.now = START + 3600
+    log.write("run", numbered(3), None)
+    clock.now = START + 7199
+    log.write("run", numbered(4), None)
+    assert files(path) == [["r-1", "r-2"], ["r-3", "r-4"]]
+    log.close()
+
+
+@settings(max_examples=30)
+@given(
+    writes=st.lists(st.integers(1, 12), max_size=12),
+    size=st.integers(LINE, 5 * LINE) | st.none(),
+    total=st.integers(2 * LINE, 9 * LINE),
+)
+def test_all_files_together_stay_within_the_total_and_the_newest_lines_are_kept(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[int], size: int | None, total: int
+) -> None:
+    path, number = tmp_path_factory.mktemp("logs") / "log", 0
+    log = RequestLog(path, limits=RotationLimits(size=size, total=total), now=Clock())
+    for count in writes:
+        log.write("run", numbered(*range(number + 1, number + count + 1)), None)
+        number += count
+        assert occupied(path) <= total
+    kept = [name for names in files(path) for name in names]
+    assert kept == [f"r-{n}" for n in range(number - len(kept) + 1, number + 1)]
+    assert bool(kept) == bool(writes)
+    log.close()
+
+
+def test_files_of_other_programs_are_not_deleted(path: Path, line_size: int) -> None:
+    others = [path.with_name(name) for name in ("log.1", "log.2.gz", "log.20231114T221320.250000Z.gz", "logs")]
+    for other in others:
+        other.write_bytes(b"x" * 100_000)
+    log = RequestLog(path, limits=RotationLimits(size=line_size, total=2 * line_size), now=Clock())
+    log.write("run", numbered(1, 2, 3), None)
+    assert files(path) == [["r-2"], ["r-3"]]
+    assert all(other.exists() for other in others)
+    log.close()
+
+
+def test_a_record_in_a_rotated_file_is_not_logged_twice_after_a_restart(path: Path, line_size: int) -> None:
+    limits = RotationLimits(size=2 * line_size)
+    log = RequestLog(path, limits=limits, now=Clock())
+    log.write("run", numbered(1, 2), None)
+    log.write("other run", numbered(1), None)
+    log.close()
+    log = RequestLog(path, limits=limits, now=Clock())
+    assert log.last_numbers == {"run": 2, "other run": 1}
+    log.write("run", numbered(1, 2), None)
+    assert files(path) == [["r-1", "r-2"], ["r-1"]]
+    log.close()
+
+
+def test_a_failed_rotation_is_retried_by_the_next_write(
+    path: Path, line_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    log = RequestLog(path, limits=RotationLimits(size=2 * line_size), now=Clock())
+    with monkeypatch.context() as patch:
+        patch.setattr("exporters.requestlog.writer._append_to", full)
+        with pytest.raises(OSError, match="No space left on device"):
+            log.write("run", numbered(1, 2, 3), None)
+        assert log.last_numbers == {"run": 2}
+    log.write("run", numbered(1, 2, 3), None)
+    assert files(path) == [["r-1", "r-2"], ["r-3"]]
+    log.close()
+
+
+def test_files_remain_in_order_if_the_clock_is_set_back(path: Path, line_size: int) -> None:
+    clock = Clock()
+    log = RequestLog(path, limits=RotationLimits(size=line_size), now=clock)
+    log.write("run", numbered(1, 2), None)
+    clock.now -= 3600
+    log.write("run", numbered(3), None)
+    assert files(path) == [["r-1"], ["r-2"], ["r-3"]]
+    log.close()
+
+
+def test_a_device_is_not_rotated(path: Path) -> None:
+    path.symlink_to("/dev/null")
+    log = RequestLog(path, limits=RotationLimits(size=1, age=0.001), now=Clock())
+    log.write("run", numbered(1, 2), None)
+    assert path.is_symlink()
+    assert rotated_files(path) == []
+    log.close()

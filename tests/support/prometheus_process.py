@@ -1,0 +1,35 @@
+"""Starts a Prometheus that scrapes one port every 200 ms."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from tests.support.ports import free_port
+
+
+@contextlib.asynccontextmanager
+async def prometheus(
+    program: Path, folder: Path, port: int, *, job: str = "j", rules: Path | None = None
+) -> AsyncIterator[str]:
+    """The URL of a Prometheus that stores exemplars and evaluates the rules in a file."""
+    scraped = {"job_name": job, "scrape_interval": "200ms", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+    config, address = folder / "prometheus.yml", f"127.0.0.1:{free_port()}"
+    rule_files = [] if rules is None else [str(rules)]
+    config.write_text(
+        json.dumps({"scrape_configs": [{**scraped, "scrape_timeout": "200ms"}], "rule_files": rule_files})
+    )
+    process = await asyncio.create_subprocess_exec(
+        program,
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--enable-feature=exemplar-storage",
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        await process.wait()
