@@ -117,7 +117,8 @@ def _open_descriptors(pid: int | None) -> int:
 
 
 async def _rejected_at_least(running: Running, count: int) -> bool:
-    return (await running.samples())["llm_sidecar_rejected_connections_total{relay-0}"] >= count
+    name = "llm_sidecar_rejected_connections_total{relay-0}"  # absent before the first snapshot of the relay
+    return (await running.samples()).get(name, 0) >= count
 
 
 async def _served(running: Running) -> bool:
