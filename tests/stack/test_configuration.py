@@ -120,7 +120,7 @@ def test_containers_run_with_least_privilege(name: str) -> None:
 
 def test_the_sidecar_may_open_two_descriptors_for_each_of_many_clients() -> None:
     descriptors = SERVICES["sidecar"]["ulimits"]["nofile"]
-    assert client_limit(descriptors) == 32_720
+    assert client_limit(descriptors) == 8_144
 
 
 @pytest.mark.parametrize("name", DAEMONS)
