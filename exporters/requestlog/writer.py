@@ -72,7 +72,7 @@ class RequestLog:
                 raise UsageError(f"--request-log: {path} cannot be written: {system_reason(error)}") from error
 
     def write(self, run_id: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
-        """Append the records in one write a file. After that the kernel has them, so a killed process loses none.
+        """Append the records with one write per file. After that the kernel has them, so a killed process loses none.
 
         Raises:
             OSError: a write or a rotation failed; the file has the records up to the number in `last_numbers`.
