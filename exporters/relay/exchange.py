@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from exporters.configuration.sidecar_config import SidecarConfig
@@ -13,7 +12,7 @@ from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestS
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.message_heads import ResponseFraming
-from exporters.relay.paths import Route, normalise, route
+from exporters.relay.paths import Route, normalise, route_of_path
 from exporters.relay.upstream import UpstreamConnection, UpstreamPool
 from exporters.signals import Outcome
 
@@ -59,36 +58,31 @@ class ExchangeContext(Protocol):
     def exchange_failed(self, error: Exception) -> None: ...
 
 
-@dataclass(eq=False, slots=True)
 class Exchange:
     """Joins one client request with one upstream response."""
 
-    _context: ExchangeContext
-    _client: Client
-    _head: RequestHead
-    measurement: Measurement = field(init=False)
-    _path: str = field(init=False)
-    _route: Route = field(init=False)
-    _state: ExchangeState = field(init=False)
-    _silent_since: float = field(init=False)
-    """When the engine last sent or accepted a byte, or stopped waiting for the client, in monotonic seconds."""
-    _body: list[bytes] = field(default_factory=list)
-    _body_size: int = 0
+    # Defaults are attributes of the class: each request would need 1 us to set them.
+
+    _body_size = 0
     _upstream: UpstreamConnection | None = None
     _connecting: asyncio.Task[None] | None = None
     _status: int | None = None
-    _framing: ResponseFraming = _NO_RESPONSE
+    _framing = _NO_RESPONSE
 
-    def __post_init__(self) -> None:
-        head, context = self._head, self._context
+    def __init__(self, context: ExchangeContext, client: Client, head: RequestHead) -> None:
+        self._context = context
+        self._client = client
+        self._head = head
+        self._body: list[bytes] = []
         self._path = normalise(head.target)
-        self._route = route(head.target, context.config.allow_paths)
-        if head.method == _OPTIONS and self._route is _METERED:
+        self._route = route_of_path(self._path, context.config.allow_paths)
+        metered = self._route is _METERED and head.method != _OPTIONS
+        if self._route is _METERED and not metered:
             self._route = Route.PASSED
-        metered = self._route is _METERED
         self._state = ExchangeState(streams=not metered)
         self.measurement = Measurement(context.measuring, head, self._path, metered_path=metered)
         self._silent_since = self.measurement.zero
+        """When the engine last sent or accepted a byte, or stopped waiting for the client, in monotonic seconds."""
 
     # Called by the client connection.
 

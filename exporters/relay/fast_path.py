@@ -1,4 +1,4 @@
-"""The fast path of a stream: forwards chunks that differ from a parsed chunk only in their text.
+"""The fast path of a stream: forwards chunks that differ from a parsed chunk only in their text, or in numbers, too.
 
 Such a chunk is recognised by comparing bytes, without HTTP or JSON parsing, and is forwarded unchanged.
 """
@@ -13,11 +13,12 @@ from exporters.relay import sse
 # A JSON string of valid UTF-8 (RFC 3629, section 4) without escapes.
 _ASCII = rb"[\x20!\x23-\x5b\x5d-\x7f]*+"
 _TAIL = rb"[\x80-\xbf]"
-_PLAIN = re.compile(
+_PLAIN_TEXT = re.compile(
     rb"%s(?:(?:[\xc2-\xdf]%s|\xe0[\xa0-\xbf]%s|[\xe1-\xec\xee\xef]%s{2}|\xed[\x80-\x9f]%s"
     rb"|\xf0[\x90-\xbf]%s{2}|[\xf1-\xf3]%s{3}|\xf4[\x80-\x8f]%s{2})%s)*+"
     % (_ASCII, _TAIL, _TAIL, _TAIL, _TAIL, _TAIL, _TAIL, _TAIL, _ASCII)
-).fullmatch
+)
+_PLAIN, _PLAIN_PREFIX = _PLAIN_TEXT.fullmatch, _PLAIN_TEXT.match
 
 MAX_CHUNK = 4096
 """Bytes of a chunk and its framing; a longer chunk is parsed."""
@@ -37,16 +38,63 @@ def _size_lines() -> list[bytes]:
 _SIZE_LINES = _size_lines()
 
 
+# An integer that is the value of a member, below 2**53. Only after the name of a member a quote is followed by a colon.
+_NUMBER = re.compile(rb'(?:(?<=[^\\]":)|(?<=[^\\]": ))(0|[1-9][0-9]{0,14})(?=[,}])')
+_DIGITS = re.compile(rb"(?:0|[1-9][0-9]{0,14})(?![0-9])").match
+
+
+class Part(NamedTuple):
+    """Bytes of an event before or after its text; some of its numbers differ in each event."""
+
+    example: bytes
+    varying: frozenset[int] = frozenset()
+    """The numbers that differ, by their position among all numbers of the part."""
+
+    def joined(self, other: bytes) -> "Part | None":
+        """A part that covers the other bytes, too; None if they differ in more than numbers."""
+        if other == self.example:
+            return self
+        before, after = _NUMBER.split(self.example), _NUMBER.split(other)
+        if before[::2] != after[::2]:
+            return None
+        differing = (
+            number for number, pair in enumerate(zip(before[1::2], after[1::2], strict=True)) if pair[0] != pair[1]
+        )
+        return Part(self.example, self.varying.union(differing))
+
+    def constants(self) -> tuple[bytes, ...]:
+        """The bytes around the varying numbers."""
+        pieces = _NUMBER.split(self.example)
+        constants = [pieces[0]]
+        for number, (value, rest) in enumerate(zip(pieces[1::2], pieces[2::2], strict=True)):
+            if number in self.varying:
+                constants.append(rest)
+            else:
+                constants[-1] += value + rest
+        return tuple(constants)
+
+
 class Pattern(NamedTuple):
     """The bytes of an event before and after its text."""
 
-    before: bytes
-    after: bytes
+    before: Part
+    after: Part
+    usage: bool
+    """Whether the event carries usage, whose numbers are needed of the last event."""
+
+    @property
+    def varies(self) -> bool:
+        return bool(self.before.varying or self.after.varying)
+
+    def joined(self, other: "Pattern") -> "Pattern":
+        """A pattern of both events if they differ only in text and numbers, such as `sequence_number`, else the other."""
+        before, after = self.before.joined(other.before.example), self.after.joined(other.after.example)
+        return other if before is None or after is None else Pattern(before, after, other.usage)
 
 
 def learn(json: bytes, event: sse.Event) -> Pattern | None:
-    """The pattern of this event, or None if the event may carry more than the text of one choice."""
-    if len(event.choices) != 1 or event.usage is not None or event.metrics is not None or event.failed:
+    """The pattern of this event, or None if the event may carry more than the text of one choice and usage."""
+    if len(event.choices) != 1 or event.metrics is not None or event.failed:
         return None
     choice = event.choices[0]
     delta = choice.delta
@@ -60,7 +108,8 @@ def learn(json: bytes, event: sse.Event) -> Pattern | None:
     # The literal is this text if it occurs once and as a value.
     if at < 0 or json.find(literal, at + 1) >= 0 or json[:at].rstrip()[-1:] != b":" or not _PLAIN(text):
         return None
-    return Pattern(b"data: " + json[: at + 1], json[at + 1 + len(text) :] + b"\n\n")
+    before, after = b"data: " + json[: at + 1], json[at + 1 + len(text) :] + b"\n\n"
+    return Pattern(Part(before), Part(after), event.usage is not None)
 
 
 class FastPath:
@@ -75,8 +124,8 @@ class FastPath:
         send: Callable[[bytes], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
-        self._before = pattern.before
-        self._after = pattern.after + b"\r\n"
+        self._before = pattern.before.example
+        self._after = pattern.after.example + b"\r\n"
         self._count = count
         self._send = send
         self._on_failure = on_failure
@@ -109,3 +158,59 @@ class FastPath:
             return False
         send(data)
         return True
+
+
+class VaryingFastPath:
+    """As FastPath, for a stream whose events also differ in numbers; `count` also takes the chunk if it carries usage."""
+
+    __slots__ = ("_after", "_before", "_count", "_on_failure", "_send")
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        count: Callable[[float, bytes], None],
+        send: Callable[[bytes], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._before = pattern.before.constants()
+        *constants, last = pattern.after.constants()
+        self._after = (*constants, last + b"\r\n")
+        self._count = count
+        self._send = send
+        self._on_failure = on_failure
+
+    def forward(self, data: bytes) -> bool:
+        """As FastPath.forward."""
+        length = len(data)
+        if length > MAX_CHUNK:
+            return False
+        size = _SIZE_LINES[length]
+        if not data.startswith(size):
+            return False
+        text = _skip(data, len(size), self._before)
+        if not text or (plain := _PLAIN_PREFIX(data, text)).end() == text:
+            return False
+        if _skip(data, plain.end(), self._after) != length:
+            return False
+        count, send = self._count, self._send
+        try:
+            count(time.monotonic(), data)
+        except Exception as error:  # noqa: BLE001 - as in FastPath.forward
+            self._on_failure(error)
+            return False
+        send(data)
+        return True
+
+
+def _skip(data: bytes, at: int, constants: tuple[bytes, ...]) -> int:
+    """The end of the constants, with a number between each two, from `at`; 0 if the data differs."""
+    for number, constant in enumerate(constants):
+        if number:
+            digits = _DIGITS(data, at)
+            if digits is None:
+                return 0
+            at = digits.end()
+        if not data.startswith(constant, at):
+            return 0
+        at += len(constant)
+    return at

@@ -27,7 +27,7 @@ class Gaps:
     """Gaps that are not folded; the caller appends each new gap."""
     _folded: int = 0
     _sum: float = 0.0
-    _by_size: Counter[int] = field(default_factory=Counter)
+    _by_size: Counter[int] | None = None
     _counts: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -40,6 +40,8 @@ class Gaps:
         self._counts = self.counts()
         self._sum += sum(self.recent)
         self._folded += len(self.recent)
+        if self._by_size is None:
+            self._by_size = Counter()
         self._by_size.update(round(log(max(gap, _SMALLEST)) / _SIZE_WIDTH) for gap in self.recent)
         self.recent = array("d")
         return True

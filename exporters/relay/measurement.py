@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from math import inf
 
 from exporters.records import ENCODED, Finished, Judged
 from exporters.relay import trace_context
-from exporters.relay.fast_path import FastPath
+from exporters.relay.fast_path import FastPath, VaryingFastPath
 from exporters.relay.http1_parser import RequestHead, ResponseHead
-from exporters.relay.meter import Meter, Verdicts, seconds
+from exporters.relay.meter import Meter, Verdicts
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
 from exporters.slos import SloFile
@@ -21,7 +21,7 @@ MAX_REQUEST_START_AGE = 600.0
 """Seconds; an older X-Request-Start is ignored as a wrong clock."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MeasurementContext:
     """State that the measurements of one relay process share."""
 
@@ -35,7 +35,11 @@ class MeasurementContext:
     """Called with the time at which a request's `check_deadline` is due."""
     on_failure: Callable[[Exception], None]
     """Called when metering has failed; the request goes on unmetered."""
+    tenant_header: bytes = field(init=False)
     _charges: dict[tuple[str, bool, bool], ApplicableSlos] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tenant_header = self.slos.tenants.header.encode()
 
     def charges(self, request_class: str, *, stream: bool, several: bool) -> ApplicableSlos:
         """The SLO conditions for a request; computed once for each kind of request."""
@@ -45,7 +49,6 @@ class MeasurementContext:
         return self._charges[kind]
 
 
-@dataclass(eq=False, slots=True)
 class Measurement:
     """Measures one request.
 
@@ -53,45 +56,40 @@ class Measurement:
     The verdicts that are certain by then remain; the other SLOs are abandoned.
     """
 
-    _context: MeasurementContext
-    _head: RequestHead
-    _path: str
-    _: KW_ONLY
-    metered_path: bool
-    zero: float = field(init=False)
-    deadline: float = inf
+    # Defaults are attributes of the class, as in Meter.
+
+    deadline = inf
     """When `check_deadline` is due, in monotonic seconds."""
     unparsed: str | None = None
-    strips_usage: bool = False
+    strips_usage = False
     """Whether the relay removes the usage event, which the client did not request."""
-    model: str = ""
-    request_class: str = OTHER
-    offered: bool = False
+    model = ""
+    request_class = OTHER
+    offered = False
     """Whether the request is counted: `start` was called."""
-    request_id: str = field(init=False)
-    _head_at: float = field(init=False)
-    _offered_at: float = field(init=False)
     _body: RequestBody | None = None
     _prompt_estimate: float | None = None
     _meter: Meter | None = None
     _unmetered: str | None = None
-    _reported: list[str] = field(default_factory=list)
-    _unreported: dict[str, Verdict] = field(default_factory=dict)
-    _goodput_reported: bool = False
-    _closed: bool = False
-    _caller: trace_context.Caller | None = field(init=False)
+    _reported: tuple[str, ...] = ()
+    _unreported: dict[str, Verdict] | None = None
+    _goodput_reported = False
+    _closed = False
     _span: trace_context.OwnSpan | None = None
 
-    def __post_init__(self) -> None:
-        context, head = self._context, self._head
+    def __init__(self, context: MeasurementContext, head: RequestHead, path: str, *, metered_path: bool) -> None:
+        self._context = context
+        self._head = head
+        self._path = path
+        self.metered_path = metered_path
         self._head_at = self._offered_at = self.zero = time.monotonic()
         request_id = head.get(b"x-request-id")
         if request_id is None:
             request_id = context.new_request_id()
             head.headers.append((b"x-request-id", request_id.encode()))
         self.request_id = request_id
-        self._caller = trace_context.parse_traceparent(head.headers)
-        if context.wants_spans and self.metered_path:
+        self._caller = trace_context.parse_traceparent(head.headers) if b"traceparent" in head.fields else None
+        if context.wants_spans and metered_path:
             self._span = trace_context.new_span(self._caller)
             head.headers = trace_context.with_traceparent(head.headers, self._caller, self._span)
 
@@ -146,12 +144,11 @@ class Measurement:
             on_verdicts=self._on_verdicts,
         )
 
-    def fast_path(self, send: Callable[[bytes], None]) -> FastPath | None:
+    def fast_path(self, send: Callable[[bytes], None]) -> FastPath | VaryingFastPath | None:
         """The fast path of a stream with a known pattern; None in the middle of an event."""
-        meter = self._meter
-        if meter is None or self._unmetered is not None or meter.pattern is None or not meter.between_events:
+        if self._meter is None or self._unmetered is not None:
             return None
-        return FastPath(meter.pattern, meter.count_chunk, send, self._fail_open)
+        return self._meter.fast_path(send, self._fail_open)
 
     def fold_gaps(self) -> bool:
         """Bound the memory of a long stream's gaps; return whether there was work to do."""
@@ -228,8 +225,8 @@ class Measurement:
         """The verdicts on the open request since the last call."""
         if not self._unreported:
             return None
-        verdicts, self._unreported = self._unreported, {}
-        self._reported.extend(verdicts)
+        verdicts, self._unreported = self._unreported, None
+        self._reported += tuple(verdicts)
         goodput_lost = Verdict.BAD in verdicts.values() and not self._goodput_reported
         self._goodput_reported = self._goodput_reported or goodput_lost
         return Judged(self.model, self.request_class, self._tenant(), verdicts, goodput_lost)
@@ -269,7 +266,7 @@ class Measurement:
                     self._fail_open(error)
                     record.unmetered = self._unmetered
             verdicts = record.slo = self._meter.judge.verdicts
-            record.counted = self._reported
+            record.counted = list(self._reported)
             record.goodput = goodput(verdicts.values())
             record.goodput_counted = self._goodput_reported
             record.paused = self._meter.paused
@@ -292,17 +289,17 @@ class Measurement:
         record.prompt_tokens = meter.prompt_tokens
         record.completion_tokens = meter.completion_tokens
         record.cached_tokens = meter.cached_tokens
-        record.queue = seconds(meter.engine.queue_time_ms)
-        record.prefill = seconds(meter.engine.time_to_first_token_ms)
-        record.decode = seconds(meter.engine.generation_time_ms)
+        record.queue = meter.queue
+        record.prefill = meter.prefill
+        record.decode = meter.decode
         for name, value in meter.latencies().items():
             setattr(record, name, value)
         if record.stream and meter.first_at is None:
             record.wait_at_least = record.e2e
 
     def _tenant(self) -> str:
-        tenants = self._context.slos.tenants
-        return tenants.bounded(self._head.get(tenants.header.encode()))
+        context = self._context
+        return context.slos.tenants.bounded(self._head.get(context.tenant_header))
 
     def check_deadline(self, now: float) -> None:
         """Give the verdicts that are certain at `now`, in monotonic seconds."""
@@ -319,8 +316,10 @@ class Measurement:
         self._context.on_deadline(self.deadline)
 
     def _on_verdicts(self, verdicts: Verdicts) -> None:
-        self._unreported.update(verdicts)
         if not self._closed:
+            if self._unreported is None:
+                self._unreported = {}
+            self._unreported.update(verdicts)
             self._context.on_verdicts(self)
 
     def _fail_open(self, error: Exception) -> None:

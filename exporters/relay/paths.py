@@ -67,7 +67,11 @@ def forwarded_target(target: str) -> str:
 
 def route(target: str, allowed: Iterable[str] = ()) -> Route:
     """The route of a request target; `allowed` adds exact paths."""
-    path = normalise(target)
+    return route_of_path(normalise(target), allowed)
+
+
+def route_of_path(path: str, allowed: Iterable[str] = ()) -> Route:
+    """The route of a path that `normalise` has returned."""
     listed = _ROUTES.get(path)
     if listed is not None:
         return listed

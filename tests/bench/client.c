@@ -1,10 +1,11 @@
 // A load client with little overhead: one thread, epoll, keep-alive; each connection sends its next request when a
 // response ends.
 //
-//     client port=P connections=N seconds=S [warmup=S] [tokens=N pace=MICROSECONDS tick=0|1 cut=N]
-//            [think=MICROSECONDS] [requests=N]
+//     client port=P connections=N seconds=S [warmup=S] [tokens=N pace=MICROSECONDS tick=0|1 cut=N numbered=0|1]
+//            [prompt=BYTES] [think=MICROSECONDS] [requests=N]
 //
-// With tokens it requests streams (see engine.c), else unary responses. Connections start at random times in the first
+// With tokens it requests streams (see engine.c), else unary responses; numbered asks for usage in each chunk. The prompt
+// has at least this many bytes. Connections start at random times in the first
 // half of the warm-up; think is the mean pause between requests. Only the measured seconds are counted, but all errors.
 // It prints `begin` and `end` at the start and end of the measurement, then one line of JSON; times are in microseconds.
 // It ends after requests=N requests or on SIGTERM.
@@ -43,15 +44,16 @@ struct samples {
     size_t size, room;
 };
 
-static double port, connections, seconds, warmup, tokens, pace = 20000, tick, cut, think, limit;
+static double port, connections, seconds, warmup, tokens, pace = 20000, tick, cut, numbered, prompt, think, limit;
 static const struct { const char *name; double *value; } flags[] = {
     {"port", &port}, {"connections", &connections}, {"seconds", &seconds}, {"warmup", &warmup}, {"tokens", &tokens},
-    {"pace", &pace}, {"tick", &tick}, {"cut", &cut}, {"think", &think}, {"requests", &limit},
+    {"pace", &pace}, {"tick", &tick}, {"cut", &cut}, {"numbered", &numbered},
+    {"prompt", &prompt}, {"think", &think}, {"requests", &limit},
 };
 static struct samples delay, gap, first, whole;
 static uint64_t now, measured_from, measured_until;
 static long asked, ended, requests, chunks, merged, errors, cut_short, waiting;
-static char request[1024];
+static char request[65536];
 static int request_size, epoll;
 static volatile sig_atomic_t stopped;
 
@@ -233,12 +235,15 @@ static bool read_flag(const char *word) {
 }
 
 static void write_request(void) {
-    char body[600], stream[100] = "";
-    if (tokens) sprintf(stream, ",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+    static char body[sizeof request - 512], padding[sizeof body - 512];
+    char stream[120] = "";
+    if (tokens) sprintf(stream, ",\"stream\":true,\"stream_options\":{\"include_usage\":true%s}",
+                        numbered ? ",\"continuous_usage_stats\":true" : "");
+    memset(padding, 'a', prompt < sizeof padding - 1 ? prompt : sizeof padding - 1);
     int size = sprintf(body,
                        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story of a proxy "
-                       "that never slept. pace=%s:%.0f; cut=%.0f\"}],\"max_tokens\":%.0f%s}",
-                       tick ? "tick" : "spread", pace, cut, tokens ? tokens : 16, stream);
+                       "that never slept. pace=%s:%.0f; cut=%.0f. %s\"}],\"max_tokens\":%.0f%s}",
+                       tick ? "tick" : "spread", pace, cut, padding, tokens ? tokens : 16, stream);
     request_size = sprintf(request,
                            "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:%.0f\r\n"
                            "authorization: Bearer sk-bench\r\ncontent-type: application/json\r\n"

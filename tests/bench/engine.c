@@ -8,6 +8,7 @@
 //     pace=spread:20000   a chunk every 20 ms, each stream at a random phase
 //     pace=tick:20000     all streams in phase, like the steps of a real engine
 //     cut=5               the connection is closed after 5 chunks
+// With "continuous_usage_stats" each chunk carries usage, so a number in it rises.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -39,6 +40,7 @@ struct connection {
     int socket;
     struct buffer in, out;
     int tokens, sent, cut;            // of the open stream; tokens is 0 without one
+    bool numbered;                    // each of its chunks carries usage
     uint64_t pace, due;               // nanoseconds
     struct connection *next, **link;  // in its slot of the wheel
 };
@@ -94,13 +96,14 @@ static void frame(struct connection *c, const char *event, int size) {
 }
 
 static void token(struct connection *c) {
-    char event[400];
+    char event[500], usage[100] = "";
+    if (c->numbered) sprintf(usage, "," USAGE, c->sent + 21, c->sent + 1);
     if (c->sent++ == 0)
         frame(c, event, sprintf(event, EVENT "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
                                              "\"logprobs\":null,\"finish_reason\":null}]}\n\n"));
     frame(c, event, sprintf(event, EVENT "{\"index\":0,\"delta\":{\"content\":\"T=%016lx\"},\"logprobs\":null,"
-                                         "\"finish_reason\":%s}]}\n\n",
-                            (unsigned long)nanoseconds(), c->sent == c->tokens ? "\"length\"" : "null"));
+                                         "\"finish_reason\":%s}]%s}\n\n",
+                            (unsigned long)nanoseconds(), c->sent == c->tokens ? "\"length\"" : "null", usage));
     if (c->sent < c->tokens) return;
     frame(c, event, sprintf(event, EVENT "]," USAGE "}\n\n", c->tokens + 20, c->tokens));
     frame(c, "data: [DONE]\n\n", 14);
@@ -156,6 +159,7 @@ static void completion(struct connection *c, const char *body) {
     c->tokens = most && atoi(most) > 0 ? atoi(most) : 16;
     c->sent = 0;
     c->cut = cut ? atoi(cut) : 0;
+    c->numbered = after(body, "\"continuous_usage_stats\"");
     c->pace = 1000ull * (spread ? atoi(spread) : tick ? atoi(tick) : 20000);
     c->due = nanoseconds();
     c->due -= tick ? c->due % c->pace : (uint64_t)(drand48() * c->pace);

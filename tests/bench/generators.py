@@ -35,6 +35,8 @@ class Load:
     think: int = 0  # microseconds
     requests: int = 0
     cut: int = 0
+    numbered: int = 0
+    prompt: int = 0  # bytes
 
     @property
     def offered(self) -> float:

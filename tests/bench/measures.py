@@ -79,6 +79,23 @@ def spread(effort: Effort) -> Measure:
     )
 
 
+def numbered(effort: Effort) -> Measure:
+    return Measure(
+        f"numbered: {effort.streams} streams as in spread, with usage in each chunk",
+        replace(streams(effort, effort.streams, tick=False), numbered=1),
+        CHUNKS,
+    )
+
+
+def short(effort: Effort) -> Measure:
+    """Streams of two seconds, whose set-up costs as much as their chunks."""
+    return Measure(
+        f"short: {effort.streams} streams of 100 chunks, one every 20 ms, with prompts of 1,900 bytes",
+        Load(connections=effort.streams, seconds=effort.seconds, warmup=2 * WARMUP, tokens=100, prompt=1900),
+        CHUNKS,
+    )
+
+
 def tick(effort: Effort) -> Measure:
     count = max(1, effort.streams * 2 // 5)
     return Measure(f"tick: {count} streams, one chunk every 20 ms, in phase", streams(effort, count, tick=True), CHUNKS)
@@ -113,7 +130,7 @@ def unary(effort: Effort) -> Measure:
     )
 
 
-OF_ALL = {"spread": spread, "tick": tick, "ttft": ttft, "unary": unary}
+OF_ALL = {"spread": spread, "numbered": numbered, "short": short, "tick": tick, "ttft": ttft, "unary": unary}
 
 
 def measure(

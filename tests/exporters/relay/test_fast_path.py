@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from exporters.relay import fast_path, sse
 from exporters.relay.fast_path import FastPath, Pattern, learn
 from exporters.relay.meter import Meter
+from exporters.signals import Outcome
 from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import chunk
 
@@ -27,6 +28,7 @@ def pattern_of(data: bytes) -> Pattern | None:
 TEXTS = st.text(max_size=12) | st.sampled_from(
     ['"', "\\", "\n", "é", "漢字", "🙂", '","usage":{', "}}]}\n\ndata: {", "", " a"]
 )
+NUMBERS = st.integers(-1, 200) | st.sampled_from([2**53 - 1, 2**53, 10**15 - 1, 10**15, 1.5, "7"])
 EVENTS = st.one_of(
     TEXTS.map(lambda text: event({"content": text})),
     TEXTS.map(lambda text: event({"reasoning_content": text})),
@@ -34,6 +36,16 @@ EVENTS = st.one_of(
     st.just(event({"tool_calls": [{"index": 0}]})),
     st.just(event({"content": "x"}, choice={"finish_reason": "stop"})),
     st.just(event({"content": "x"}, usage={"prompt_tokens": 1, "completion_tokens": 2})),
+    st.builds(
+        lambda text, prompt, number: event(
+            {"content": text}, usage={"prompt_tokens": prompt, "completion_tokens": number}
+        ),
+        TEXTS,
+        st.integers(1, 2),
+        NUMBERS,
+    ),  # fmt: skip
+    st.builds(lambda text, number: event({"content": text}, sequence_number=number), TEXTS, NUMBERS),
+    st.builds(lambda number: event({"content": "x"}, system_fingerprint=f'"a":{number},'), NUMBERS),
     st.just(event({"content": "x"}, error={"message": "no"})),
     st.just(b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'),
     st.just(b": ping\n\n"),
@@ -41,9 +53,10 @@ EVENTS = st.one_of(
 
 
 def counts(one: Meter) -> tuple[object, ...]:
+    one.finish(Outcome.OK, 1e3)
     return (
         one.chunks, list(one.gaps.recent), one.first_at, one.answer_at, one.last_at,
-        one.prompt_tokens, one.completion_tokens, one.finish_reason,
+        one.prompt_tokens, one.completion_tokens, one.finish_reason, one.fingerprint,
     )  # fmt: skip
 
 
@@ -64,11 +77,7 @@ def test_chunks_on_the_fast_path_are_counted_and_forwarded_like_parsed_chunks(
     forwarded: list[bytes] = []
     for at, one in enumerate(events):
         expected.append(parsed.stream(one, float(at)))
-        stream = (
-            None
-            if compared.pattern is None
-            else FastPath(compared.pattern, compared.count_chunk, forwarded.append, _raise)
-        )
+        stream = compared.fast_path(forwarded.append, _raise)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("exporters.relay.fast_path.time.monotonic", lambda now=float(at): now)
             if stream is not None and stream.forward(chunk(one)):
@@ -87,13 +96,74 @@ def test_the_chunks_of_a_plain_stream_use_the_fast_path() -> None:
     one = stream_meter(strips_usage=True)
     sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
-    assert one.pattern is not None
-    stream = FastPath(one.pattern, one.count_chunk, sent.append, _raise)
+    stream = one.fast_path(sent.append, _raise)
+    assert stream is not None
     for text in (" upon", " a", " time", ",", " 漢字", "🙂"):
         data = chunk(event({"content": text}, dump=lambda value: json.dumps(value, ensure_ascii=False)))
         assert stream.forward(data)
         assert sent[-1] is data
     assert one.chunks == 7
+
+
+def compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+@pytest.mark.parametrize("dump", [pytest.param(json.dumps, id="with spaces"), pytest.param(compact, id="compact")])
+def test_chunks_with_rising_numbers_use_the_fast_path_and_their_usage_is_read(dump: Any) -> None:
+    def numbered(number: int) -> bytes:
+        usage = {"prompt_tokens": 9, "total_tokens": 9 + number, "completion_tokens": number}
+        more = {"created": 1_700_000_000 + number, "sequence_number": 2 * number}
+        return event({"content": f" {number}"}, dump=dump, **more, usage=usage)
+
+    one = stream_meter()
+    sent: list[bytes] = []
+    for number in (1, 2):
+        one.stream(numbered(number), float(number))
+    stream = one.fast_path(sent.append, _raise)
+    assert stream is not None
+    for number in (3, 9, 10, 1000, 2):
+        data = chunk(numbered(number))
+        assert stream.forward(data)
+        assert sent[-1] is data
+    one.finish(Outcome.CLIENT_ABORT, 1e9)
+    assert (one.chunks, one.prompt_tokens, one.completion_tokens) == (7, 9, 2)
+
+
+def number_after(number: bytes) -> bytes:
+    return event({"content": "a"}, number=12345).replace(b"12345", number)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(number_after(b"01"), id="a leading zero"),
+        pytest.param(number_after(b""), id="no number"),
+        pytest.param(number_after(b"1.5"), id="a fraction"),
+        pytest.param(number_after(b"-1"), id="a negative number"),
+        pytest.param(number_after(b"1e5"), id="an exponent"),
+        pytest.param(number_after(b"9" * 16), id="a number over the limit"),
+        pytest.param(number_after(b"null"), id="null"),
+        pytest.param(number_after(b"1").replace(b'"m"', b'"1"'), id="another change"),
+    ],
+)
+def test_a_chunk_that_differs_in_anything_but_varying_numbers_is_left_to_the_parsers(data: bytes) -> None:
+    one = stream_meter()
+    sent: list[bytes] = []
+    for number in (b"1", b"2"):
+        one.stream(number_after(number), float(number))
+    stream = one.fast_path(sent.append, _raise)
+    assert stream is not None
+    assert stream.forward(chunk(number_after(b"123")))
+    assert not stream.forward(chunk(data))
+
+
+def test_a_number_within_a_string_does_not_vary() -> None:
+    one = stream_meter()
+    for number in (1, 2):
+        one.stream(event({"content": "a"}, system_fingerprint=f'"a":{number},'), float(number))
+    assert one.pattern is not None
+    assert not one.pattern.varies
 
 
 def test_a_chunk_that_cannot_be_counted_is_left_to_the_parsers() -> None:
@@ -133,8 +203,9 @@ def test_any_other_read_is_left_to_the_parsers(data: bytes) -> None:
     one = stream_meter(strips_usage=False)
     sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
-    assert one.pattern is not None
-    assert not FastPath(one.pattern, one.count_chunk, sent.append, _raise).forward(data)
+    stream = one.fast_path(sent.append, _raise)
+    assert stream is not None
+    assert not stream.forward(data)
     assert (one.chunks, sent) == (1, [])
 
 
@@ -145,7 +216,6 @@ def test_any_other_read_is_left_to_the_parsers(data: bytes) -> None:
         pytest.param(event({"content": "a\nb"}), id="the text is escaped"),
         pytest.param(event({"content": "a", "reasoning": "b"}), id="two texts"),
         pytest.param(event({"content": "a", "tool_calls": [{}]}), id="a text and a tool call"),
-        pytest.param(event({"content": "a"}, usage={"completion_tokens": 1}), id="usage in every chunk"),
         pytest.param(event({"content": "a"}, metrics={"queue_time_ms": 1.0}), id="the engine's times"),
         pytest.param(event({"content": "a"}, error={}), id="an error"),
         pytest.param(event({"content": "a"}, choice={"finish_reason": "length"}), id="a finish_reason"),
@@ -159,8 +229,8 @@ def test_an_event_with_more_than_one_text_has_no_pattern(data: bytes) -> None:
 def test_a_stream_whose_chunks_differ_in_more_than_text_stops_learning_patterns() -> None:
     one = stream_meter(strips_usage=False)
     for number in range(100):
-        one.stream(event({"content": "a"}, created=number), float(number))
+        one.stream(event({"content": "a"}, id=f"chatcmpl-{number}"), float(number))
     before = one.pattern
-    one.stream(event({"content": "a"}, created=-1), 101.0)
+    one.stream(event({"content": "a"}, id="chatcmpl"), 101.0)
     assert one.pattern == before
     assert one.chunks == 101
