@@ -81,29 +81,65 @@ class Accumulator(ABC):
         return ()
 
 
+Total = list[float]
+"""The value of one series of a counter, as its only element; callers that add to it often keep it."""
+
+
 class Counter(Accumulator):
     """A counter family."""
 
     def __init__(self, signal: Signal) -> None:
         super().__init__()
         self._signal = signal
-        self._totals: dict[Labels, float] = {}
+        self._totals: dict[Labels, Total] = {}
 
-    def initialise(self, labels: Labels) -> None:
-        """Expose a combination at 0, because `increase` ignores the first value of a series."""
-        self._totals.setdefault(labels, 0.0)
+    def series(self, labels: Labels) -> Total:
+        """The value of a combination, exposed at 0 from now on: `increase` ignores the first value of a series."""
+        total = self._totals.get(labels)
+        if total is None:
+            total = self._totals[labels] = [0.0]
+        return total
 
     def add(self, labels: Labels, amount: float = 1.0) -> None:
-        self._totals[labels] = self._totals.get(labels, 0.0) + amount
+        self.series(labels)[0] += amount
 
     def _labels(self) -> Collection[Labels]:
         return self._totals.keys()
 
     def _family(self, labels: Iterable[Labels]) -> Metric:
-        return counter(self._signal, ((each, self._totals[each]) for each in labels))
+        return counter(self._signal, ((each, self._totals[each][0]) for each in labels))
 
     def _values(self) -> Iterable[float]:
-        return self._totals.values()
+        return chain.from_iterable(self._totals.values())
+
+
+class Buckets:
+    """The values of one label combination of a histogram."""
+
+    __slots__ = ("_bounds", "counts", "exemplars", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        """By bucket, +Inf last, not cumulative."""
+        self.total = 0.0
+        self.exemplars: dict[int, tuple[ExemplarTrace, float]] = {}
+        """Trace and value by index of the bucket."""
+
+    def observe(self, value: float, trace: ExemplarTrace | None = None) -> None:
+        bucket = bisect_left(self._bounds, value)
+        self.counts[bucket] += 1
+        self.total += value
+        if trace is not None:
+            exemplar = trace, value
+            # Prometheus rejects an exemplar that is older than the last one of the series.
+            self.exemplars[bucket] = max(self.exemplars.get(bucket, exemplar), exemplar)
+
+    def merge(self, counts: Iterable[int], total: float) -> None:
+        """Add counts per bucket, +Inf last, not cumulative."""
+        for index, count in enumerate(counts):
+            self.counts[index] += count
+        self.total += total
 
 
 class Histogram(Accumulator):
@@ -114,56 +150,40 @@ class Histogram(Accumulator):
         self._signal = signal
         self._bounds = bounds
         self._bound_names = [*(number(bound) if bound % 1 else f"{bound:.1f}" for bound in bounds), "+Inf"]
-        self._counts: dict[Labels, list[int]] = {}
-        self._sums: dict[Labels, float] = {}
-        self._exemplars_by_bucket: dict[Labels, dict[int, tuple[ExemplarTrace, float]]] = {}
+        self._buckets: dict[Labels, Buckets] = {}
 
-    def initialise(self, labels: Labels) -> None:
-        if labels not in self._counts:
-            self._counts[labels] = [0] * (len(self._bounds) + 1)
-            self._sums[labels] = 0.0
-
-    def observe(self, labels: Labels, value: float, trace: ExemplarTrace | None = None) -> None:
-        self.initialise(labels)
-        bucket = bisect_left(self._bounds, value)
-        self._counts[labels][bucket] += 1
-        self._sums[labels] += value
-        if trace is not None:
-            exemplars, exemplar = self._exemplars_by_bucket.setdefault(labels, {}), (trace, value)
-            # Prometheus rejects an exemplar that is older than the last one of the series.
-            exemplars[bucket] = max(exemplars.get(bucket, exemplar), exemplar)
-
-    def merge(self, labels: Labels, counts: Iterable[int], total: float) -> None:
-        """Add counts per bucket, +Inf last, not cumulative."""
-        self.initialise(labels)
-        for index, count in enumerate(counts):
-            self._counts[labels][index] += count
-        self._sums[labels] += total
+    def series(self, labels: Labels) -> Buckets:
+        """The values of a combination, exposed from now on."""
+        buckets = self._buckets.get(labels)
+        if buckets is None:
+            buckets = self._buckets[labels] = Buckets(self._bounds)
+        return buckets
 
     def _labels(self) -> Collection[Labels]:
-        return self._counts.keys()
+        return self._buckets.keys()
 
     def _family(self, labels: Iterable[Labels]) -> Metric:
         family = HistogramMetricFamily(self._signal.name, self._signal.help, labels=list(self._signal.labels))
         for each in labels:
-            cumulative = map(float, accumulate(self._counts[each]))
+            row = self._buckets[each]
+            cumulative = map(float, accumulate(row.counts))
             buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
             buckets += zip(self._bound_names, cumulative, strict=True)
-            for bucket, ((at, trace_id), value) in self._exemplars_by_bucket.get(each, {}).items():
+            for bucket, ((at, trace_id), value) in row.exemplars.items():
                 buckets[bucket] = (*buckets[bucket][:2], Exemplar({TRACE_ID: trace_id}, value, at))
-            family.add_metric(each, buckets, self._sums[each])
+            family.add_metric(each, buckets, row.total)
         return family
 
     def _values(self) -> Iterable[float]:
         return chain.from_iterable(
-            (*(cumulative := list(map(float, accumulate(counts)))), cumulative[-1], total)
-            for counts, total in zip(self._counts.values(), self._sums.values(), strict=True)
+            (*(cumulative := list(map(float, accumulate(row.counts)))), cumulative[-1], row.total)
+            for row in self._buckets.values()
         )
 
     def _exemplars(self) -> Iterator[tuple[int, str]]:
-        for row, labels in enumerate(self._counts):
-            for bucket, ((at, trace_id), value) in self._exemplars_by_bucket.get(labels, {}).items():
-                index = row * (len(self._bound_names) + 2) + bucket  # count and sum follow the buckets
+        for row_number, row in enumerate(self._buckets.values()):
+            for bucket, ((at, trace_id), value) in row.exemplars.items():
+                index = row_number * (len(self._bound_names) + 2) + bucket  # count and sum follow the buckets
                 yield index, f' # {{{TRACE_ID}="{trace_id}"}} {format_float(value)} {at}'
 
 

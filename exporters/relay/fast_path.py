@@ -87,7 +87,7 @@ class Pattern(NamedTuple):
         return bool(self.before.varying or self.after.varying)
 
     def joined(self, other: "Pattern") -> "Pattern":
-        """A pattern of both events if they differ only in text and numbers, such as `sequence_number`, else the other."""
+        """A pattern of both events if they differ only in text and numbers, such as `created`, else the other."""
         before, after = self.before.joined(other.before.example), self.after.joined(other.after.example)
         return other if before is None or after is None else Pattern(before, after, other.usage)
 
@@ -161,7 +161,7 @@ class FastPath:
 
 
 class VaryingFastPath:
-    """As FastPath, for a stream whose events also differ in numbers; `count` also takes the chunk if it carries usage."""
+    """As FastPath, for a stream whose events also differ in numbers; `count` also takes the chunk."""
 
     __slots__ = ("_after", "_before", "_count", "_on_failure", "_send")
 
@@ -187,10 +187,9 @@ class VaryingFastPath:
         size = _SIZE_LINES[length]
         if not data.startswith(size):
             return False
-        text = _skip(data, len(size), self._before)
-        if not text or (plain := _PLAIN_PREFIX(data, text)).end() == text:
-            return False
-        if _skip(data, plain.end(), self._after) != length:
+        at = _skip(data, len(size), self._before)
+        plain = _PLAIN_PREFIX(data, at)
+        if not at or plain is None or plain.end() == at or _skip(data, plain.end(), self._after) != length:
             return False
         count, send = self._count, self._send
         try:

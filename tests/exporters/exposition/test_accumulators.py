@@ -29,7 +29,7 @@ def test_the_exposition_is_that_of_prometheus_client(accept: str, scrapes: list[
     for observations in scrapes:
         for each, amount, trace in observations:
             counter.add(each, amount)
-            histogram.observe(each, amount, trace)
+            histogram.series(each).observe(amount, trace)
         families: list[Metric | Accumulator] = [counter, gauge(signals.SIDECAR_BUILD, [(("1.0",), 1.0)]), histogram]
         encode, content_type = choose_encoder(accept)
         assert exposition(families, accept) == (encode(Families(*whole(families))), content_type)
@@ -38,8 +38,8 @@ def test_the_exposition_is_that_of_prometheus_client(accept: str, scrapes: list[
 def test_a_bucket_has_the_exemplar_that_ended_last_in_any_order_of_observation() -> None:
     histogram = Histogram(signals.TTFT, (1,))
     for at, trace_id, value in [(20.5, TRACE, 0.25), (10.0, OTHER_TRACE, 0.5), (10.0, OTHER_TRACE, 3.0)]:
-        histogram.observe(("m", "c"), value, (at, trace_id))
-    histogram.observe(("m", "c"), 0.75)
+        histogram.series(("m", "c")).observe(value, (at, trace_id))
+    histogram.series(("m", "c")).observe(0.75)
     lines = exposition([histogram], OPENMETRICS)[0].decode().splitlines()
     assert [line.partition(" ")[2] for line in lines if "_bucket" in line] == [
         f'3.0 # {{trace_id="{TRACE}"}} 0.25 20.5',
