@@ -5,7 +5,7 @@ Such a chunk is recognised by comparing bytes, without HTTP or JSON parsing, and
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from exporters.relay import sse
@@ -40,7 +40,7 @@ _SIZE_LINES = _size_lines()
 
 # An integer that is the value of a member, below 2**53. Only after the name of a member a quote is followed by a colon.
 _NUMBER = re.compile(rb'(?:(?<=[^\\]":)|(?<=[^\\]": ))(0|[1-9][0-9]{0,14})(?=[,}])')
-_DIGITS = re.compile(rb"(?:0|[1-9][0-9]{0,14})(?![0-9])").match
+_DIGITS = re.compile(rb"0|[1-9][0-9]{0,14}").match
 
 
 class Part(NamedTuple):
@@ -161,23 +161,25 @@ class FastPath:
 
 
 class VaryingFastPath:
-    """As FastPath, for a stream whose events also differ in numbers; `count` also takes the chunk."""
+    """As FastPath, for a stream whose events also differ in numbers."""
 
-    __slots__ = ("_after", "_before", "_count", "_on_failure", "_send")
+    __slots__ = ("_after", "_before", "_count", "_on_failure", "_rest", "_send", "last")
 
     def __init__(
         self,
         pattern: Pattern,
-        count: Callable[[float, bytes], None],
+        count: Callable[[float], None],
         send: Callable[[bytes], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._before = pattern.before.constants()
         *constants, last = pattern.after.constants()
-        self._after = (*constants, last + b"\r\n")
+        self._after, *self._rest = *constants, last + b"\r\n"
         self._count = count
         self._send = send
         self._on_failure = on_failure
+        self.last: bytes | None = None
+        """The last chunk that was forwarded."""
 
     def forward(self, data: bytes) -> bool:
         """As FastPath.forward."""
@@ -187,28 +189,36 @@ class VaryingFastPath:
         size = _SIZE_LINES[length]
         if not data.startswith(size):
             return False
-        at = _skip(data, len(size), self._before)
-        plain = _PLAIN_PREFIX(data, at)
-        if not at or plain is None or plain.end() == at or _skip(data, plain.end(), self._after) != length:
+        before, after = self._before, self._after
+        start = len(size)
+        if not data.startswith(before[0], start):
+            return False
+        start += len(before[0])
+        if len(before) > 1:
+            start = _skip(data, start, before[1:])
+        plain = _PLAIN_PREFIX(data, start)
+        if plain is None or (end := plain.end()) == start or not start or not data.startswith(after, end):
+            return False
+        if _skip(data, end + len(after), self._rest) != length:
             return False
         count, send = self._count, self._send
         try:
-            count(time.monotonic(), data)
+            count(time.monotonic())
         except Exception as error:  # noqa: BLE001 - as in FastPath.forward
             self._on_failure(error)
             return False
+        self.last = data
         send(data)
         return True
 
 
-def _skip(data: bytes, at: int, constants: tuple[bytes, ...]) -> int:
-    """The end of the constants, with a number between each two, from `at`; 0 if the data differs."""
-    for number, constant in enumerate(constants):
-        if number:
-            digits = _DIGITS(data, at)
-            if digits is None:
-                return 0
-            at = digits.end()
+def _skip(data: bytes, at: int, constants: Iterable[bytes]) -> int:
+    """The end of the constants, with a number before each, from `at`; 0 if the data differs."""
+    for constant in constants:
+        digits = _DIGITS(data, at)
+        if digits is None:
+            return 0
+        at = digits.end()
         if not data.startswith(constant, at):
             return 0
         at += len(constant)

@@ -59,8 +59,8 @@ class Meter:
     """Seconds for which the client delayed the response."""
     _paused_at: float | None = None
     _patterns_left = MAX_PATTERNS
-    _usage_chunk: bytes | None = None
-    """The last chunk, if it was not parsed and carries usage."""
+    _varying: VaryingFastPath | None = None
+    """The fast path whose last chunk carries usage that was not read."""
     _forwarded = 0
     """Bytes of the incomplete event that were forwarded."""
     _held = b""
@@ -137,12 +137,6 @@ class Meter:
         if gap > judge.late_gap or at > judge.late_after:
             self.report(judge.chunk(at, gap, len(self.gaps)))
 
-    def count_varying_chunk(self, at: float, chunk: bytes) -> None:
-        """As count_chunk, for a chunk whose numbers differ from those of earlier chunks."""
-        if self.pattern is not None and self.pattern.usage:
-            self._usage_chunk = chunk
-        self.count_chunk(at)
-
     def fast_path(
         self, send: Callable[[bytes], None], on_failure: Callable[[Exception], None]
     ) -> FastPath | VaryingFastPath | None:
@@ -150,7 +144,11 @@ class Meter:
         if self.pattern is None or self._splitter.pending or self.overflow:
             return None
         if self.pattern.varies:
-            return VaryingFastPath(self.pattern, self.count_varying_chunk, send, on_failure)
+            path = VaryingFastPath(self.pattern, self.count_chunk, send, on_failure)
+            if self.pattern.usage:
+                self._read_skipped_usage()
+                self._varying = path
+            return path
         return FastPath(self.pattern, self.count_chunk, send, on_failure)
 
     def pause(self, at: float) -> None:
@@ -225,7 +223,7 @@ class Meter:
 
     def finish(self, outcome: Outcome, at: float) -> None:
         """Give the final verdicts. Without usage, as for aborted requests, each chunk counts as one token."""
-        self._apply_usage_chunk()
+        self._read_skipped_usage()
         if self.completion_tokens is None and outcome is not _OK and self.chunks:
             self.completion_tokens = self.chunks
             self._tokens_estimated = True
@@ -310,15 +308,15 @@ class Meter:
             self._patterns_left -= 1
             self.pattern = pattern
 
-    def _apply_usage_chunk(self) -> None:
-        """Read the usage of the last chunk, if it was not parsed."""
-        if self._usage_chunk is not None:
-            _, _, event = self._usage_chunk.partition(b"\n")
+    def _read_skipped_usage(self) -> None:
+        """Read the usage of the last chunk, if the fast path forwarded it."""
+        if self._varying is not None and self._varying.last is not None:
+            _, _, event = self._varying.last.partition(b"\n")
             self._apply(sse.decode(sse.payload(event[:-2])))
 
     def _apply(self, event: sse.Event) -> None:
         if event.usage is not None:
-            self._usage_chunk = None
+            self._varying = None
             self.prompt_tokens = event.usage.prompt_tokens
             self.completion_tokens = event.usage.completion_tokens
             self.cached_tokens = event.usage.cached_tokens

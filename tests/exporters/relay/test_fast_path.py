@@ -43,7 +43,7 @@ EVENTS = st.one_of(
         TEXTS,
         st.integers(1, 2),
         NUMBERS,
-    ),  # fmt: skip
+    ),
     st.builds(lambda text, number: event({"content": text}, sequence_number=number), TEXTS, NUMBERS),
     st.builds(lambda number: event({"content": "x"}, system_fingerprint=f'"a":{number},'), NUMBERS),
     st.just(event({"content": "x"}, error={"message": "no"})),
