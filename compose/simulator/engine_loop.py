@@ -4,8 +4,8 @@ import asyncio
 import random
 
 from compose.simulator.engine_flags import EngineFlags
+from compose.simulator.engine_request import EngineRequest
 from compose.simulator.presets import Preset
-from compose.simulator.request_parser import CompletionRequest
 from compose.simulator.response_writers import ResponseWriter
 from compose.simulator.scheduler import Job, Scheduler, Step
 from compose.simulator.vllm_metrics import EngineMetrics
@@ -23,10 +23,10 @@ class EngineLoop:
         self.scheduler = Scheduler(flags, preset)
         self.metrics = EngineMetrics(flags, preset, model=model, scheduler=self.scheduler, started=started)
         self._loop = asyncio.get_running_loop()
-        self._open: dict[Job, tuple[CompletionRequest, ResponseWriter]] = {}
+        self._open: dict[Job, tuple[EngineRequest, ResponseWriter]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def submit(self, request: CompletionRequest, writer: ResponseWriter) -> Job:
+    def submit(self, request: EngineRequest, writer: ResponseWriter) -> Job:
         """Queue a request; an idle engine starts a step at once."""
         completion = request.completion
         job = Job(

@@ -1,6 +1,7 @@
-"""The bytes of a response as in vLLM 0.33: server-sent events, unary bodies, usage and metrics."""
+"""The bytes of a chat or completions response as in vLLM 0.33: server-sent events, unary bodies, usage and metrics."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from compose.simulator.scheduler import FinishReason, Job
 from compose.simulator.tokenizer import TOKEN_BYTES
 
 DONE = b"data: [DONE]\n\n"
-_PLACEHOLDER = "PIECE"
+_PLACEHOLDER = "PIECE"[:TOKEN_BYTES]
 
 
 def chunk(payload: bytes) -> bytes:
@@ -22,9 +23,27 @@ def event(body: dict[str, Any]) -> bytes:
     return b"data: %b\n\n" % dump(body)
 
 
+def named_event(name: str, body: dict[str, Any]) -> bytes:
+    """One server-sent event with an `event:` line."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), dump(body))
+
+
 def dump(body: Any) -> bytes:
     """JSON without spaces, as vLLM writes it."""
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def around_piece(make_event: Callable[[str], bytes]) -> tuple[bytes, bytes]:
+    """The bytes of an event before and after the text of a token, which needs no escaping in JSON."""
+    before, after = make_event(_PLACEHOLDER).split(b'"' + _PLACEHOLDER.encode() + b'"')
+    return before + b'"', b'"' + after
+
+
+def same_chunk(make_event: Callable[[str], bytes]) -> Callable[[bytes, int], bytes]:
+    """Makes HTTP chunks of events that differ only in the text of a token."""
+    # every piece is as long as the placeholder, so the length in the chunk's head is that of each token
+    before, after = around_piece(lambda text: chunk(make_event(text)))
+    return lambda piece, _: before + piece + after
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +55,19 @@ class ResponseFormat:
     created: int
     model: str
     fingerprint: str
+    include_usage: bool
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
-    def role(self) -> bytes:
-        """The first event of a chat stream; empty for completions."""
+    def opening(self) -> list[bytes]:
+        """The events sent while the request is in the queue: none."""
+        return []
+
+    def first(self, job: Job, piece: str) -> list[bytes]:
+        """The events before the first token: the role, for chat."""
         if self.endpoint is Endpoint.COMPLETIONS:
-            return b""
+            return []
         choice = {
             "index": 0,
             "delta": {"role": "assistant", "content": ""},
@@ -51,10 +75,13 @@ class ResponseFormat:
             "finish_reason": None,
         }
         body = self._head("chat.completion.chunk") | {"choices": [choice]}
-        return event(body | {"prompt_token_ids": None, "prompt_text": None})
+        return [event(body | {"prompt_token_ids": None, "prompt_text": None})]
 
-    def piece(self, text: str, finish: FinishReason | None) -> bytes:
-        """The event of one token."""
+    def token_chunk(self) -> Callable[[bytes, int], bytes]:
+        """Makes the HTTP chunk of one token, which is not the last."""
+        return same_chunk(lambda text: self._piece(text, None))
+
+    def _piece(self, text: str, finish: FinishReason | None) -> bytes:
         if self.endpoint is Endpoint.COMPLETIONS:
             choice: dict[str, Any] = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
             choice |= {"stop_reason": None, "prompt_token_ids": None, "token_ids": None}
@@ -65,15 +92,12 @@ class ResponseFormat:
         choice["token_ids"] = None
         return event(self._head("chat.completion.chunk") | {"choices": [choice]})
 
-    def template(self) -> tuple[bytes, bytes]:
-        """The bytes before and after the text of a token in its HTTP chunk; every piece is four bytes long."""
-        before, after = chunk(self.piece(_PLACEHOLDER[:TOKEN_BYTES], None)).split(
-            b'"' + _PLACEHOLDER[:TOKEN_BYTES].encode() + b'"'
-        )
-        return before + b'"', b'"' + after
+    def last(self, job: Job, piece: str, text: str) -> list[bytes]:
+        """The events of the last token and after it; `text` is the whole completion."""
+        events = [self._piece(piece, job.finish)]
+        return [*events, self._usage(job), DONE] if self.include_usage else [*events, DONE]
 
-    def usage(self, job: Job) -> bytes:
-        """The event after the last token, with `include_usage`."""
+    def _usage(self, job: Job) -> bytes:
         kind = "chat.completion.chunk" if self.endpoint is Endpoint.CHAT else "text_completion"
         body = self._head(kind) | {"choices": [], "usage": usage(job)}
         values = {name: value for name, value in timings(job).items() if value is not None}
@@ -110,7 +134,7 @@ def usage(job: Job) -> dict[str, Any]:
         "prompt_tokens": job.prompt_length,
         "total_tokens": job.prompt_length + job.generated,
         "completion_tokens": job.generated,
-        "prompt_tokens_details": {"cached_tokens": job.cached, "created_cache_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": job.cached, "created_cache_tokens": job.cache_written},
     }
 
 

@@ -1,49 +1,60 @@
 """Writes a request's tokens as a stream, or as one body after the last token."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Protocol
 
-from compose.simulator import response_format
 from compose.simulator.completion import Completion
+from compose.simulator.response_format import chunk
 from compose.simulator.scheduler import FinishReason, Job
 
 
+class Format(Protocol):
+    """The bytes of a response on one of the APIs."""
+
+    def opening(self) -> list[bytes]:
+        """The events sent while the request is in the queue."""
+
+    def first(self, job: Job, piece: str) -> list[bytes]:
+        """The events before the first token."""
+
+    def token_chunk(self) -> Callable[[bytes, int], bytes]:
+        """Makes the HTTP chunk of one token, which is not the last, from its text and its number."""
+
+    def last(self, job: Job, piece: str, text: str) -> list[bytes]:
+        """The events of the last token and after it; `text` is the whole completion."""
+
+    def unary(self, job: Job, text: str) -> bytes:
+        """The body of a response that is not streamed."""
+
+
 class StreamWriter:
-    """Writes each token as one event in one HTTP chunk.
+    """Writes each event in one HTTP chunk.
 
     It writes directly to the transport, because waking a task for each token costs several times as much. A slow client
     fills the transport's buffer, because an engine does not wait.
     """
 
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        format_: response_format.ResponseFormat,
-        completion: Completion,
-        *,
-        include_usage: bool,
-    ) -> None:
+    def __init__(self, transport: asyncio.Transport, format_: Format, completion: Completion) -> None:
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport = transport
         self._format = format_
         self._completion = completion
-        self._include_usage = include_usage
-        self._before, self._after = format_.template()
+        self._token_chunk = format_.token_chunk()
         self._sent = 0
+        if opening := format_.opening():
+            transport.write(b"".join(map(chunk, opening)))
 
     def token(self, job: Job, finish: FinishReason | None) -> None:
         """Write the job's next token."""
-        data = b""
-        if not self._sent and (role := self._format.role()):
-            data = response_format.chunk(role)
         piece = self._completion.piece(self._sent)
-        self._sent += 1
+        data = b"" if self._sent else b"".join(map(chunk, self._format.first(job, piece.decode())))
         if finish is None:
-            self._transport.write(data + self._before + piece + self._after)
+            self._transport.write(data + self._token_chunk(piece, self._sent))
+            self._sent += 1
             return
-        data += response_format.chunk(self._format.piece(piece.decode(), finish))
-        if self._include_usage:
-            data += response_format.chunk(self._format.usage(job))
-        self._transport.write(data + response_format.chunk(response_format.DONE))
+        last = self._format.last(job, piece.decode(), self._completion.text(job.generated))
+        self._transport.write(data + b"".join(map(chunk, last)))
         if not self.finished.done():
             self.finished.set_result(None)
 
@@ -51,7 +62,7 @@ class StreamWriter:
 class UnaryWriter:
     """Formats the body after the last token."""
 
-    def __init__(self, format_: response_format.ResponseFormat, completion: Completion) -> None:
+    def __init__(self, format_: Format, completion: Completion) -> None:
         self.finished: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._format = format_
         self._completion = completion

@@ -32,6 +32,7 @@ class Job:
     last_token_at: float | None = None
     computed: int = 0  # tokens whose keys and values are in the cache
     cached: int = 0  # prompt tokens found in the prefix cache at admission
+    cache_written: int = 0  # prompt tokens that this job adds to the prefix cache
     preemptions: int = 0
     blocks: list[int] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)  # of the full blocks
@@ -151,6 +152,7 @@ class Scheduler:
             job.blocks, job.computed, job.registered = list(hits), start, len(hits)
             if job.scheduled_at is None:
                 job.scheduled_at, job.cached = max(now, job.queued_at), start
+                job.cache_written = self._full_blocks(job.prompt_length) - start
                 admitted.append(job)
             scheduled[job] = min(count, budget)
             budget -= scheduled[job]
@@ -208,6 +210,11 @@ class Scheduler:
         if not job.hashes:
             job.hashes = list(block_hashes(job.tokens, size))
         return self.pool.find(job.hashes[: (len(job.tokens) - 1) // size])
+
+    def _full_blocks(self, tokens: int) -> int:
+        """The tokens in the full blocks of a prompt; 0 without prefix caching."""
+        size = self._flags.block_size
+        return tokens // size * size if self._flags.enable_prefix_caching else 0
 
     def _free(self, job: Job) -> None:
         self.pool.release(job.blocks)

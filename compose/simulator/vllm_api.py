@@ -11,12 +11,17 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from compose.simulator import response_format
+from compose.simulator import messages_format
 from compose.simulator.engine_flags import VERSION, EngineFlags, EngineFlagsError, apply_changes
 from compose.simulator.engine_loop import EngineLoop
+from compose.simulator.engine_request import EngineRequest, FieldError, RequestError, ServedModel
+from compose.simulator.messages_request import count_tokens, parse_messages
 from compose.simulator.presets import Preset
-from compose.simulator.request_parser import CompletionRequest, Endpoint, RequestError, parse_request
-from compose.simulator.response_writers import ResponseWriter, StreamWriter, UnaryWriter
+from compose.simulator.request_parser import Endpoint, parse_request
+from compose.simulator.response_format import ResponseFormat, dump
+from compose.simulator.response_writers import Format, ResponseWriter, StreamWriter, UnaryWriter
+from compose.simulator.responses_format import ResponsesFormat
+from compose.simulator.responses_request import parse_responses, response_not_found
 
 SIMULATED_HEADERS = {"Server": "vllm-slo-simulator", "X-Simulated": "true"}
 MAX_BODY = 64 * 2**20
@@ -35,6 +40,7 @@ class VllmApi:
         self._model = model
         self._restart = restart
         self._created = int(time.time())
+        self._served = ServedModel(model, engine_loop.flags.max_model_len, engine_loop.rng)
         self._fingerprint = f"vllm-{VERSION}-{engine_loop.flags.fingerprint()}"
 
     def app(self) -> web.Application:
@@ -42,8 +48,13 @@ class VllmApi:
         app.on_response_prepare.append(_add_headers)
         app.add_routes(
             [
-                web.post("/v1/chat/completions", partial(self.generate, Endpoint.CHAT)),
-                web.post("/v1/completions", partial(self.generate, Endpoint.COMPLETIONS)),
+                web.post("/v1/chat/completions", partial(self.completions, Endpoint.CHAT)),
+                web.post("/v1/completions", partial(self.completions, Endpoint.COMPLETIONS)),
+                web.post("/v1/responses", self.responses),
+                web.get("/v1/responses/{response_id}", self.stored_response),
+                web.post("/v1/responses/{response_id}/cancel", self.stored_response),
+                web.post("/v1/messages", self.messages),
+                web.post("/v1/messages/count_tokens", self.count_tokens),
                 web.get("/v1/models", self.models),
                 web.get("/version", self.version),
                 web.get("/health", self.health),
@@ -92,52 +103,80 @@ class VllmApi:
     async def not_found(self, _: web.Request) -> web.Response:
         return _json({"detail": "Not Found"}, status=404)
 
-    async def generate(self, endpoint: Endpoint, request: web.Request) -> web.StreamResponse:
+    async def count_tokens(self, request: web.Request) -> web.Response:
         try:
-            completion_request = parse_request(
-                endpoint,
-                _body(await request.read()),
-                model=self._model,
-                max_model_len=self._engine_loop.flags.max_model_len,
-                rng=self._engine_loop.rng,
-            )
+            return _json(messages_format.token_count(count_tokens(_body(await request.read()), self._served)))
+        except RequestError as error:
+            return _json(messages_format.error_body(error), status=error.code)
+
+    async def stored_response(self, request: web.Request) -> web.Response:
+        """Retrieve or cancel a response: none is stored."""
+        error = response_not_found(request.match_info["response_id"])
+        return _json(error.body, status=error.code)
+
+    async def completions(self, endpoint: Endpoint, request: web.Request) -> web.StreamResponse:
+        """Serve a request of the chat or the completions API."""
+        try:
+            parsed = parse_request(endpoint, _body(await request.read()), self._served)
         except RequestError as error:
             return _json(error.body, status=error.code)
-        name = request.headers.get("X-Request-Id") or uuid.uuid4().hex[:16]
-        format_ = response_format.ResponseFormat(
-            endpoint, f"{endpoint.value}-{name}", int(time.time()), self._model, self._fingerprint
+        format_ = ResponseFormat(
+            endpoint,
+            f"{endpoint.value}-{_request_id(request)}",
+            int(time.time()),
+            self._model,
+            self._fingerprint,
+            parsed.include_usage,
         )
-        if completion_request.stream:
-            return await self._stream(request, completion_request, format_)
-        return await self._unary(completion_request, format_)
+        return await self._generate(request, parsed, format_)
 
-    async def _stream(
-        self, request: web.Request, completion_request: CompletionRequest, format_: response_format.ResponseFormat
+    async def responses(self, request: web.Request) -> web.StreamResponse:
+        """Serve a request of the Responses API."""
+        try:
+            parsed = parse_responses(_body(await request.read()), self._served)
+        except RequestError as error:
+            return _json(error.body, status=error.code)
+        format_ = ResponsesFormat(
+            str(parsed.body.get("request_id") or f"resp_{_random_id()}"),
+            f"msg_{_random_id()}",
+            int(time.time()),
+            self._model,
+            parsed.body,
+            parsed.max_tokens,
+        )
+        return await self._generate(request, parsed, format_)
+
+    async def messages(self, request: web.Request) -> web.StreamResponse:
+        """Serve a request of the Messages API, whose ids are those of chat, as in vLLM."""
+        try:
+            parsed = parse_messages(_body(await request.read()), self._served)
+        except RequestError as error:
+            return _json(messages_format.error_body(error), status=error.code)
+        format_ = messages_format.MessagesFormat(f"{Endpoint.CHAT.value}-{_request_id(request)}", self._model)
+        return await self._generate(request, parsed, format_)
+
+    async def _generate(
+        self, request: web.Request, engine_request: EngineRequest, format_: Format
     ) -> web.StreamResponse:
+        if not engine_request.stream:
+            unary = UnaryWriter(format_, engine_request.completion)
+            body = await self._until_finished(engine_request, unary, unary.finished)
+            return web.Response(body=body, content_type="application/json")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         response.enable_chunked_encoding()
         await response.prepare(request)  # like vLLM, sends the headers while the request is in the queue
         transport = request.transport
         if transport is None:
             raise ConnectionResetError("the client disconnected before its stream began")
-        writer = StreamWriter(
-            transport, format_, completion_request.completion, include_usage=completion_request.include_usage
-        )
-        await self._until_finished(completion_request, writer, writer.finished)
+        writer = StreamWriter(transport, format_, engine_request.completion)
+        await self._until_finished(engine_request, writer, writer.finished)
         await response.write_eof()
         return response
 
-    async def _unary(
-        self, completion_request: CompletionRequest, format_: response_format.ResponseFormat
-    ) -> web.Response:
-        writer = UnaryWriter(format_, completion_request.completion)
-        body = await self._until_finished(completion_request, writer, writer.finished)
-        return web.Response(body=body, content_type="application/json")
-
     async def _until_finished(
-        self, completion_request: CompletionRequest, writer: ResponseWriter, finished: asyncio.Future[T]
+        self, engine_request: EngineRequest, writer: ResponseWriter, finished: asyncio.Future[T]
     ) -> T:
-        job = self._engine_loop.submit(completion_request, writer)
+        job = self._engine_loop.submit(engine_request, writer)
         try:
             return await finished
         finally:
@@ -156,12 +195,22 @@ class VllmApi:
 def _body(raw: bytes) -> Any:
     try:
         return json.loads(raw)
+    except json.JSONDecodeError as error:
+        raise FieldError("json_invalid", str(error.pos), "JSON decode error", {}, {"error": error.msg}) from error
     except ValueError as error:
         raise RequestError(f"the request body is not JSON: {error}", param=None) from error
 
 
+def _request_id(request: web.Request) -> str:
+    return request.headers.get("X-Request-Id") or _random_id()
+
+
+def _random_id() -> str:
+    return uuid.uuid4().hex[:16]
+
+
 def _json(body: Any, *, status: int = 200) -> web.Response:
-    return web.Response(body=response_format.dump(body), status=status, content_type="application/json")
+    return web.Response(body=dump(body), status=status, content_type="application/json")
 
 
 def _invalid_change(mistakes: list[str]) -> web.Response:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from compose.simulator.request_parser import CompletionRequest, Endpoint, RequestError, parse_request
+from compose.simulator.engine_request import RequestError, ServedModel
+from compose.simulator.request_parser import CompletionRequest, Endpoint, parse_request
 from compose.simulator.scheduler import FinishReason
 
 HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}
@@ -16,7 +17,7 @@ def seeded(seed: int) -> random.Random:
 
 
 def parsed(body: Any, endpoint: Endpoint = Endpoint.CHAT) -> CompletionRequest:
-    return parse_request(endpoint, body, model="tiny", max_model_len=2048, rng=seeded(0))
+    return parse_request(endpoint, body, ServedModel("tiny", 2048, seeded(0)))
 
 
 def test_a_chat_without_max_tokens_is_limited_by_the_context_length() -> None:
@@ -27,6 +28,12 @@ def test_a_chat_without_max_tokens_is_limited_by_the_context_length() -> None:
 
 def test_a_completion_without_max_tokens_gets_sixteen() -> None:
     assert parsed({"prompt": "hello"}, Endpoint.COMPLETIONS).max_tokens == 16
+
+
+def test_max_tokens_beyond_the_rest_of_the_context_is_reduced_to_it() -> None:
+    body = {"messages": [{"role": "user", "content": "x" * 8000}], "max_tokens": 100, "ignore_eos": True}
+    request = parsed(body)
+    assert (len(request.prompt), request.max_tokens, request.completion.length) == (2009, 39, 39)
 
 
 def test_max_completion_tokens_overrides_max_tokens() -> None:
@@ -54,9 +61,7 @@ def test_the_text_parts_of_a_message_count() -> None:
 def test_a_seed_in_the_body_gives_the_same_completion_each_time() -> None:
     rng = seeded(0)
     body = HELLO | {"seed": 4}
-    one, two = (
-        parse_request(Endpoint.CHAT, body, model="tiny", max_model_len=2048, rng=rng).completion for _ in range(2)
-    )
+    one, two = (parse_request(Endpoint.CHAT, body, ServedModel("tiny", 2048, rng)).completion for _ in range(2))
     assert one == two
 
 
@@ -71,12 +76,18 @@ def test_a_seed_in_the_body_gives_the_same_completion_each_time() -> None:
             id="a recorded message of vLLM",
         ),
         pytest.param(
-            {"messages": [{"role": "user", "content": "x" * 8000}], "max_tokens": 100},
+            {"messages": [{"role": "user", "content": "x" * 9000}], "max_tokens": 100},
             "input_tokens",
-            "This model's maximum context length is 2048 tokens. However, you requested 100 output tokens and your "
-            "prompt contains at least 2009 input tokens, for a total of at least 2109 tokens. Please reduce the length "
-            "of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=2009)",
-            id="prompt and completion too long",
+            "This model's maximum context length is 2048 tokens. However, your prompt contains at least 2049 input "
+            "tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input "
+            "prompt. (parameter=input_tokens, value=2049)",
+            id="prompt too long, a recorded message of vLLM",
+        ),
+        pytest.param(
+            {"messages": [{"role": "user", "content": "x" * 4 * (2048 - 9)}]},
+            "max_tokens",
+            "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)",
+            id="a prompt that fills the context, a recorded message of vLLM",
         ),
         pytest.param([], None, "the request body must be a JSON object", id="not an object"),
         pytest.param({}, "messages", "messages must be a list of at least one message", id="no messages"),

@@ -194,7 +194,16 @@ async def test_every_response_is_marked_as_simulated(lab: Lab) -> None:
 async def test_a_bad_body_is_refused_in_vllms_shape(lab: Lab) -> None:
     async with lab.client.post("/v1/chat/completions", data=b"{") as response:
         assert response.status == 400
-        assert (await response.json())["error"]["type"] == "BadRequestError"
+        error = (await response.json())["error"]
+    mistake = {
+        "type": "json_invalid",
+        "loc": "body.1",
+        "msg": "JSON decode error",
+        "input": "<dict of 0 items>",
+        "ctx": {"error": "Expecting property name enclosed in double quotes"},
+    }
+    message = f"1 validation error:\n  {mistake}"
+    assert error == {"message": message, "type": "Bad Request", "param": "body.1", "code": 400}
     status, body = await lab.chat(model="nope")
     assert (status, body["error"]["type"]) == (404, "NotFoundError")
 

@@ -1,0 +1,129 @@
+"""The simulator answers recorded requests as vLLM did."""
+
+import itertools
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.contract.recordings import NAMES, Event, Recording, events, recording
+from tests.support.simulator import simulator
+
+REJECTED = [
+    name for name in NAMES if "-error-" in name or name.startswith(("responses-background", "responses-previous"))
+]
+NOT_STORED = ["responses-retrieve", "responses-cancel"]
+# The simulator calls no tools, and no engine fails in it.
+STREAMS = [
+    name
+    for name in NAMES
+    if name.startswith(("responses-", "messages-")) and name.endswith("-stream") and "tool" not in name
+    if "failed" not in name and "stop-sequence" not in name
+]
+UNARY = [
+    name
+    for name in NAMES
+    if name.startswith(("responses-", "messages-")) and name.endswith("-unary") and "tool" not in name
+]
+WORDS = frozenset({"type", "status", "role", "object", "stop_reason", "reason", "service_tier", "tool_choice"})
+"""The fields whose values, not only their types, are those of vLLM."""
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[str]:
+    async with simulator("tiny") as url:
+        yield url
+
+
+async def answer(engine: str, recorded: Recording, changed: dict[str, Any] | None = None) -> tuple[int, str, bytes]:
+    """Status, content type and body of the simulator's response."""
+    body = json.dumps(json.loads(recorded.body) | changed).encode() if changed else recorded.body
+    headers = {"Content-Type": "application/json"}
+    async with (
+        aiohttp.ClientSession(engine) as client,
+        client.request(recorded.method, recorded.path, data=body, headers=headers) as response,
+    ):
+        return response.status, response.headers["Content-Type"], await response.read()
+
+
+def shape(value: Any, word: bool = False) -> Any:
+    """The names in an object in their order and the types of their values, numbers being alike."""
+    match value:
+        case dict():
+            return [(name, shape(child, name in WORDS)) for name, child in value.items()]
+        case list():
+            return [shape(child) for child in value]
+        case str() if word:
+            return value
+        case bool():
+            return "bool"
+        case int() | float():
+            return "number"
+        case _:
+            return type(value).__name__
+
+
+def outline(found: list[Event]) -> list[tuple[str | None, Any]]:
+    """The name and shape of each event, tokens in succession only once."""
+    each = [(event.name, shape(json.loads(event.data))) for event in found]
+    return [event for event, _ in itertools.groupby(each)]
+
+
+def changes(recorded: Recording) -> dict[str, Any]:
+    """What the simulator needs for the same response, because it writes no JSON, whatever schema it gets."""
+    if "/messages" in recorded.path and b'"end_turn"' in recorded.content:
+        return {"max_tokens": 4000}  # room for the completion to end by itself
+    if "text" in (body := json.loads(recorded.body)):
+        unset = {"description": None, "strict": None}  # vLLM repeats the fields that the client left out too
+        return {"text": {"format": schema_first(body["text"]["format"]) | unset, "verbosity": None}}
+    return {}
+
+
+def schema_first(format_: dict[str, Any]) -> dict[str, Any]:
+    return {name: format_[name] for name in ("name", "schema", "type")}
+
+
+@pytest.mark.parametrize("name", REJECTED)
+async def test_a_request_that_vllm_rejects_gets_the_same_response(engine: str, name: str) -> None:
+    recorded = recording(name)
+    status, content_type, body = await answer(engine, recorded)
+    assert (status, content_type.partition(";")[0]) == (recorded.status, recorded.headers["content-type"])
+    assert json.loads(body) == recorded.answer
+
+
+@pytest.mark.parametrize("name", NOT_STORED)
+async def test_no_response_is_stored(engine: str, name: str) -> None:
+    recorded = recording(name)
+    status, _, body = await answer(engine, recorded)
+    assert (status, json.loads(body)) == (recorded.status, recorded.answer)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+async def test_a_stream_has_the_events_and_fields_of_vllm(engine: str, name: str) -> None:
+    recorded = recording(name)
+    status, content_type, body = await answer(engine, recorded, changes(recorded))
+    assert (status, content_type) == (recorded.status, recorded.headers["content-type"])
+    assert outline(events(body)) == outline(recorded.events)
+
+
+@pytest.mark.parametrize("name", UNARY)
+async def test_a_unary_response_has_the_fields_of_vllm(engine: str, name: str) -> None:
+    recorded = recording(name)
+    status, content_type, body = await answer(engine, recorded, changes(recorded))
+    assert (status, content_type.partition(";")[0]) == (recorded.status, recorded.headers["content-type"])
+    assert shape(json.loads(body)) == shape(recorded.answer)
+
+
+async def test_count_tokens_has_the_fields_of_vllm(engine: str) -> None:
+    recorded = recording("messages-count-tokens")
+    status, _, body = await answer(engine, recorded)
+    assert (status, shape(json.loads(body))) == (recorded.status, shape(recorded.answer))
+
+
+@pytest.mark.parametrize("name", [name for name in STREAMS if name.startswith("responses-")])
+async def test_the_sequence_numbers_of_a_stream_count_its_events(engine: str, name: str) -> None:
+    _, _, body = await answer(engine, recording(name))
+    for found in (recording(name).events, events(body)):
+        assert [json.loads(event.data)["sequence_number"] for event in found] == list(range(len(found)))

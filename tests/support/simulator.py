@@ -1,0 +1,28 @@
+"""A simulated engine for a test."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from compose.simulator.engine_flags import preset_flags
+from compose.simulator.presets import PRESETS
+from compose.simulator.restarting_server import Simulator, SimulatorConfig
+
+
+@contextlib.asynccontextmanager
+async def simulator(model: str = "tiny", *, max_num_seqs: int | None = None) -> AsyncIterator[str]:
+    """The URL of a simulated engine with the preset `toy`."""
+    preset = PRESETS["toy"]
+    flags = preset_flags(preset)
+    if max_num_seqs is not None:
+        flags = replace(flags, max_num_seqs=max_num_seqs)
+    config = SimulatorConfig(host="127.0.0.1", port=0, preset=preset, model=model, flags=flags, restart_seconds=0.0)
+    engine = Simulator(config)
+    running = asyncio.create_task(engine.run())
+    await engine.listening.wait()
+    try:
+        yield f"http://127.0.0.1:{engine.port}"
+    finally:
+        engine.stop()
+        await running
