@@ -125,7 +125,7 @@ def parse_request(block: bytes) -> RequestHead:
             raise BadHttpError("content-length must be a decimal number of bytes", code="bad_content_length")
         length = int(declared)
     connection = connection_tokens(headers) if b"connection" in fields else ()
-    if method == b"CONNECT" or (b"upgrade" in connection and b"upgrade" in fields):
+    if method == b"CONNECT" or (b"upgrade" in connection and _requires_upgrade(headers)):
         raise BadHttpError("protocol upgrades and tunnels are not supported", 426, "upgrade_not_supported")
     return RequestHead(
         method.decode(),
@@ -306,6 +306,11 @@ def _reject_repeated(headers: list[Header]) -> None:
         raise BadHttpError("a request needs exactly one Host header", code="bad_host")
     if names.count(b"content-length") > 1 or names.count(b"transfer-encoding") > 1:
         raise BadHttpError("content-length and transfer-encoding must not be repeated", code="bad_framing")
+
+
+def _requires_upgrade(headers: list[Header]) -> bool:
+    """Whether a protocol other than `h2c` is requested; clients that offer h2c, as the JDK's does, accept HTTP/1.1."""
+    return any(value.lower() != b"h2c" for name, value in headers if name == b"upgrade")
 
 
 def connection_tokens(headers: list[Header]) -> set[bytes]:

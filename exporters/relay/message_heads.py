@@ -17,6 +17,7 @@ _DROPPED = frozenset(
         b"trailer",
         b"transfer-encoding",
         b"upgrade",
+        b"http2-settings",
         # Headers that depend on the peer or the framing.
         b"host",
         b"content-length",
