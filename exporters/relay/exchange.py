@@ -302,7 +302,7 @@ class Exchange:
         origin = self._context.pool.origin
         framing = self._request_framing(streams=streams)
         head = message_heads.request_head(
-            self._head, origin.authority, origin.prefix, framing, identity=self._route is _METERED
+            self._head, origin.host_header, origin.prefix, framing, identity=self._route is _METERED
         )
         if body_complete and not (streams and self._head.chunked):
             connection.transport.write(head + b"".join(self._body))

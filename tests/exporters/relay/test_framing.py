@@ -1,9 +1,11 @@
 """HTTP framing on both sides: what is rejected, and what is forwarded."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from exporters.configuration.origin import origin
 from exporters.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,
@@ -133,6 +135,30 @@ async def test_an_offer_of_http_2_is_ignored_and_not_forwarded(tmp_path: Path, o
             for dropped in (b"upgrade", b"http2-settings", b"h2c"):
                 assert dropped not in forwarded
             assert stage.requests[-1].body == UNARY
+
+
+@pytest.mark.parametrize(
+    "upstream, host",
+    [
+        ("http://engine", b"engine"),
+        ("http://engine:80/prefix", b"engine"),
+        ("https://engine", b"engine"),
+        ("https://engine:443", b"engine"),
+        ("http://engine:8000", b"engine:8000"),
+        ("http://engine:443", b"engine:443"),
+        ("https://engine:80", b"engine:80"),
+        ("http://[::1]:80", b"[::1]"),
+        ("http://[::1]:8080", b"[::1]:8080"),
+    ],
+)
+async def test_the_host_header_for_the_engine_has_no_default_port(tmp_path: Path, upstream: str, host: bytes) -> None:
+    async with staged(tmp_path, ok) as stage:
+        pool = stage.relay.pool
+        # The test listens on neither port 80 nor 443.
+        pool.origin = replace(origin(upstream), host=pool.origin.host, port=pool.origin.port, tls=None)
+        await stage.ask(GET + b"host: client.example\r\nconnection: close\r\n\r\n")
+        lines = stage.requests[0].head.split(b"\r\n")
+        assert [line for line in lines if line.lower().startswith(b"host:")] == [b"host: " + host]
 
 
 async def test_a_client_that_expects_100_continue_receives_it(tmp_path: Path) -> None:
