@@ -48,7 +48,8 @@ class ClientConnection(asyncio.Protocol):
         # Set if there are too many clients: when to close the connection.
         self._rejection: asyncio.TimerHandle | None = None
         self._closed = False
-        self._last_read_at = time.monotonic()
+        # When the client last sent a byte, received its response, or was no longer delayed by the engine.
+        self._idle_since = time.monotonic()
         self._unwritten = 0
         self._unwritten_since = 0.0
         self.writable = True
@@ -69,7 +70,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closed:
             return
-        self._last_read_at = time.monotonic()
+        self._idle_since = time.monotonic()
         self._buffer = self._buffer + data if self._buffer else data
         self._process_buffer()
 
@@ -92,6 +93,7 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable = True
+        self._idle_since = time.monotonic()
         if self._exchange is not None:
             self._exchange.client_writable(writable=True)
 
@@ -121,6 +123,7 @@ class ClientConnection(asyncio.Protocol):
         mid_request = self._receiving is not None
         self._exchange = self._receiving = None
         self._upload_paused = False
+        self._idle_since = time.monotonic()
         if not reusable:
             self._close(mid_request=mid_request)
         elif self._buffer:
@@ -141,17 +144,17 @@ class ClientConnection(asyncio.Protocol):
         """Enforce the client timeouts at `now`, in monotonic seconds."""
         config = self._context.config
         awaited = (self._exchange is None or self._receiving is not None) and self._reading
-        if awaited and config.client_idle is not None and now - self._last_read_at > config.client_idle:
+        if not self.writable:
+            unwritten = self._transport.get_write_buffer_size()
+            if unwritten < self._unwritten:
+                self._unwritten, self._unwritten_since = unwritten, now
+            elif config.cut_stalled_client is not None and now - self._unwritten_since > config.cut_stalled_client:
+                self._transport.abort()
+        elif awaited and config.client_idle is not None and now - self._idle_since > config.client_idle:
             if self._buffer or self._receiving:
                 self._refuse(408, f"the client sent no data for {config.client_idle:g} s", "request_timeout")
             else:
                 self._transport.close()
-        elif not self.writable and config.cut_stalled_client is not None:
-            unwritten = self._transport.get_write_buffer_size()
-            if unwritten < self._unwritten:
-                self._unwritten, self._unwritten_since = unwritten, now
-            elif now - self._unwritten_since > config.cut_stalled_client:
-                self._transport.abort()
 
     # Internal.
 
@@ -256,6 +259,7 @@ class ClientConnection(asyncio.Protocol):
         if read != self._reading and not self._transport.is_closing():
             self._reading = read
             if read:
+                self._idle_since = time.monotonic()
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()

@@ -6,6 +6,7 @@ import resource
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -135,6 +136,76 @@ async def test_a_client_that_waits_for_its_response_is_not_idle(tmp_path: Path) 
         stage.move_clock(1000)
         may_respond.set()
         assert (await waiting.rest()).endswith(b"ok")
+
+
+class Clock:
+    """The clock of client connections, which tests can advance."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.passed = 0.0
+        moved = SimpleNamespace(monotonic=lambda: time.monotonic() + self.passed)
+        monkeypatch.setattr("exporters.relay.client_connection.time", moved)
+
+
+async def test_idle_time_counts_from_the_end_of_the_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, may_respond = Clock(monkeypatch), asyncio.Event()
+
+    async def later(received: Received) -> None:
+        await may_respond.wait()
+        await ok(received)
+
+    async with staged(tmp_path, later, client_idle=75.0) as stage:
+        client = await stage.connect()
+        await client.send(post(UNARY, close=False))
+        await stage.reached()
+        clock.passed = 80.0
+        may_respond.set()
+        await client.until(b"ok")
+        stage.move_clock(80 + 74)
+        await client.send(post(UNARY, close=False))
+        await client.until(b"ok")
+        stage.move_clock(80 + 76)
+        assert await client.rest() == b""
+
+
+async def test_a_client_that_reads_the_end_of_its_response_slowly_is_stalled_and_not_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    async with staged(tmp_path, ok, client_idle=75.0, cut_stalled_client=300.0) as stage:
+        client = await stage.connect()
+        await client.send(post(UNARY, close=False))
+        await client.until(b"ok")
+        (connection,) = stage.relay.connections
+        connection.pause_writing()  # as the transport does while bytes are unsent
+        stage.move_clock(299)
+        assert not connection._transport.is_closing()
+        clock.passed = 299.0
+        connection.resume_writing()
+        stage.move_clock(299 + 74)
+        assert not connection._transport.is_closing()
+        connection.pause_writing()
+        stage.move_clock(299 + 301)
+        assert await client.rest() == b""
+
+
+async def test_the_time_for_which_the_engine_delays_an_upload_is_no_idle_time_of_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    async with staged(tmp_path, Received.gone, client_idle=75.0) as stage:
+        client = await stage.connect()
+        await client.send(post(UNARY)[:-1])
+        await until(lambda: any(connection._receiving for connection in stage.relay.connections))
+        (connection,) = stage.relay.connections
+        connection.pause_upload(pause=True)  # as the exchange does while the engine does not read
+        stage.move_clock(100)
+        clock.passed = 100.0
+        connection.pause_upload(pause=False)
+        stage.move_clock(100 + 74)
+        assert stage.records == []
+        stage.move_clock(100 + 76)
+        assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
 
 
 async def flood(received: Received) -> None:
