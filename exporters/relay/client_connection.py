@@ -13,6 +13,9 @@ from exporters.relay.exchange import Exchange, ExchangeContext
 MAX_PIPELINED = 64 * 1024
 """Bytes of pipelined requests that are buffered during an exchange; reading continues to detect a disconnect."""
 
+HEAD_SECONDS = 30.0
+"""Time limit for a request head, from its first byte, which may be that of an empty line before it."""
+
 LINGER_SECONDS = 2.0
 """After an early response the relay reads for this long, because a reset would discard the response."""
 
@@ -38,6 +41,8 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = b""
         # Bytes of the buffer that were searched for the end of the head.
         self._scanned = 0
+        # When the first byte of an incomplete head arrived, but not before the end of the previous exchange.
+        self._head_since: float | None = None
         self._exchange: Exchange | None = None
         # The same exchange, while its body is arriving.
         self._receiving: Exchange | None = None
@@ -151,12 +156,18 @@ class ClientConnection(asyncio.Protocol):
             elif config.cut_stalled_client is not None and now - self._unwritten_since > config.cut_stalled_client:
                 self._transport.abort()
         elif awaited and config.client_idle is not None and now - self._idle_since > config.client_idle:
-            if self._buffer or self._receiving:
-                self._refuse(408, f"the client sent no data for {config.client_idle:g} s", "request_timeout")
-            else:
-                self._transport.close()
+            self._time_out(f"the client sent no data for {config.client_idle:g} s")
+        elif self._head_since is not None and now - self._head_since > HEAD_SECONDS:
+            self._time_out(f"the request head was not complete within {HEAD_SECONDS:g} s")
 
     # Internal.
+
+    def _time_out(self, message: str) -> None:
+        """Close the connection, with status 408 if a request has begun."""
+        if self._buffer or self._receiving:
+            self._refuse(408, message, "request_timeout")
+        else:
+            self._transport.close()
 
     def _reject(self) -> None:
         """Open no connection to the engine, and respond to the first request with an error if it arrives soon."""
@@ -196,12 +207,14 @@ class ClientConnection(asyncio.Protocol):
                 return False
             if not end:
                 self._scanned = len(buffer)
+                if self._head_since is None:
+                    self._head_since = time.monotonic()
                 return False
             head = http1_parser.parse_request(buffer[:end])
         except http1_parser.BadHttpError as error:
             self._refuse(error.status, error.message, error.code)
             return False
-        self._buffer, self._scanned = buffer[end:], 0
+        self._buffer, self._scanned, self._head_since = buffer[end:], 0, None
         self._expect_no_request()
         exchange = self._exchange = Exchange(self._context, self, head)
         if head.has_body:

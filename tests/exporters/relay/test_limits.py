@@ -208,6 +208,64 @@ async def test_the_time_for_which_the_engine_delays_an_upload_is_no_idle_time_of
         assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.parametrize(
+    "head, refused",
+    [
+        pytest.param(b"GET /health HTTP/1.1\r\nhost: x", True, id="a head"),
+        pytest.param(b"\r\n" * 5 + b"GET /health HTTP/1.1", True, id="empty lines and a head"),
+        pytest.param(b"\r\n" * 15, False, id="empty lines, which are closed as an idle connection is"),
+    ],
+)
+async def test_a_head_that_arrives_byte_by_byte_times_out_30_s_after_its_first_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, refused: bool
+) -> None:
+    clock = Clock(monkeypatch)
+    async with staged(tmp_path, ok, client_idle=75.0) as stage:
+        client = await stage.connect()
+        await client.send(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        await client.until(b"ok")
+        (connection,) = stage.relay.connections
+        clock.passed = 60.0
+        for number in range(len(head)):
+            connection.data_received(head[number : number + 1])
+            clock.passed += 29 / len(head)
+        stage.move_clock(60 + 29)
+        assert not connection._transport.is_closing()
+        stage.move_clock(60 + 31)
+        assert connection._closed or connection._transport.is_closing()
+        response = await client.rest()
+        if refused:
+            assert response.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+            assert error_in(response)["message"] == "vllm-slo: the request head was not complete within 30 s"
+        else:
+            assert response == b""
+
+
+async def test_the_time_before_the_response_to_the_previous_request_does_not_count_for_a_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, may_respond = Clock(monkeypatch), asyncio.Event()
+
+    async def later(received: Received) -> None:
+        await may_respond.wait()
+        await ok(received)
+
+    async with staged(tmp_path, later) as stage:
+        client = await stage.connect()
+        await client.send(post(UNARY, close=False) + b"GET /health HTTP/1.1\r\n")
+        await stage.reached()
+        clock.passed = 60.0
+        may_respond.set()
+        await client.until(b"ok")
+        (connection,) = stage.relay.connections
+        await until(lambda: connection._scanned)
+        stage.move_clock(60 + 29)
+        await client.send(b"host: x\r\n\r\n")
+        await client.until(b"ok")
+        stage.move_clock(60 + 31)
+        assert not connection._transport.is_closing()
+
+
 async def flood(received: Received) -> None:
     """Streams large events."""
     await received.send(STREAM_HEAD)
