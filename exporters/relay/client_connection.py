@@ -268,7 +268,8 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     def _update_reading(self) -> None:
-        read = not self._upload_paused and len(self._buffer) <= MAX_PIPELINED
+        pipelined = 0 if self._exchange is None else len(self._buffer)
+        read = not self._upload_paused and pipelined <= MAX_PIPELINED
         if read != self._reading and not self._transport.is_closing():
             self._reading = read
             if read:

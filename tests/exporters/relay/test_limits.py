@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from exporters.relay.client_connection import MAX_PIPELINED
 from exporters.relay.exchange_state import RequestState
 from exporters.signals import Outcome
 from tests.support.scripted_relay import (
@@ -88,6 +89,17 @@ async def test_the_operator_sets_the_limit_of_the_head(tmp_path: Path) -> None:
         response = await stage.ask(head.format("y" * 300).encode())
         assert response.startswith(b"HTTP/1.1 431 ")
         assert error_in(response)["message"] == "vllm-slo: the request head is larger than 300 bytes"
+
+
+async def test_a_head_may_arrive_in_parts_up_to_its_limit(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok, max_head=300_000) as stage:
+        client = await stage.connect()
+        await client.send(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: long\r\nlong: " + b"y" * 140_000)
+        await until(lambda: any(connection._scanned > MAX_PIPELINED for connection in stage.relay.connections))
+        (connection,) = stage.relay.connections
+        assert connection._reading
+        await client.send(b"y" * 140_000 + b"\r\n\r\n")
+        assert (await client.until(b"ok")).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 async def test_an_idle_client_connection_is_closed(tmp_path: Path) -> None:
