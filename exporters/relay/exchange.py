@@ -248,6 +248,8 @@ class Exchange:
 
     def on_writable(self, *, writable: bool) -> None:
         self._silent_since = time.monotonic()
+        if writable and self._state.request.sent:
+            self._body.clear()
         self._client.pause_upload(pause=not writable and not self._state.request.body_complete)
 
     # Called by the relay.
@@ -306,7 +308,7 @@ class Exchange:
         )
         if body_complete and not (streams and self._head.chunked):
             connection.transport.write(head + b"".join(self._body))
-            if streams:
+            if streams or not self._may_retry(connection):
                 self._body.clear()
         else:
             connection.transport.write(head)

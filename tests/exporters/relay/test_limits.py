@@ -5,6 +5,7 @@ import contextlib
 import resource
 import socket
 import time
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +26,7 @@ from tests.support.scripted_relay import (
     error_in,
     ok,
     post,
+    read_request,
     staged,
 )
 from tests.support.waiting import until
@@ -476,6 +478,31 @@ async def test_an_upload_of_100_mb_is_streamed_and_never_buffered_whole(tmp_path
         assert most - before < 50_000_000
         record = await stage.record()
         assert (record.unparsed, record.request_class, record.outcome) == ("too_large", "long", Outcome.OK)
+
+
+async def test_the_prompts_of_40_streams_are_released_once_they_are_written_to_the_engine(tmp_path: Path) -> None:
+    async def stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(STREAM_HEAD + chunk(content("a")))
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.transport.abort()
+
+    engine = await asyncio.start_server(stream, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
+    request = post(CHAT.replace(b"twelve chars", b"x" * 2_000_000))
+    async with engine, staged(tmp_path, None, upstream=url) as stage:
+        tracemalloc.start()
+        try:
+            for _ in range(40):
+                client = await stage.connect()
+                await client.send(request)
+                await client.until(b"\n\n")
+            used, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert stage.relay.open_requests == 40
+        assert used < 8_000_000
 
 
 async def test_a_slow_reader_pauses_the_engine_and_memory_is_bounded(tmp_path: Path) -> None:
