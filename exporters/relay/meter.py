@@ -66,7 +66,7 @@ class Meter:
     _splitter: sse.Splitter = field(default_factory=sse.Splitter)
     _forwarded: int = 0
     """Bytes of the incomplete event that were forwarded."""
-    _held: bytes = b""
+    _held: list[bytes] = field(default_factory=list)
     """Bytes of the incomplete event that were held back by the last completed call of `stream`."""
     _body: bytearray = field(default_factory=bytearray)
     _always_usage: bool = False
@@ -106,10 +106,14 @@ class Meter:
                 out.append(event[self._forwarded :])
             self._forwarded = 0
         pending = self._splitter.pending
-        if len(pending) > MAX_HELD_EVENT:
-            out.append(pending[self._forwarded :])
-            self._forwarded = len(pending)
-        self._held = pending[self._forwarded :]
+        if pending > MAX_HELD_EVENT:
+            out.append(self._splitter.rest(self._forwarded))
+            self._forwarded = pending
+            self._held.clear()
+        elif events:
+            self._held = [self._splitter.rest(0)]
+        else:
+            self._held.append(data)
         self._check_size()
         return b"".join(out) if len(out) != 1 else out[0]
 
@@ -148,7 +152,7 @@ class Meter:
         if not rest:
             return b""
         ours = self._measure_event(rest, at)
-        self._held = b""
+        self._held.clear()
         if not self.strips_usage:
             return b""
         if ours and not self._forwarded:
@@ -157,7 +161,8 @@ class Meter:
 
     def release(self) -> bytes:
         """Return the bytes that are held back; called after a fault, when nothing more is measured."""
-        held, self._held = self._held, b""
+        held = b"".join(self._held)
+        self._held.clear()
         return held
 
     def unary(self, data: bytes) -> None:
@@ -237,7 +242,7 @@ class Meter:
         return latencies
 
     def _check_size(self) -> None:
-        if len(self._splitter.pending) > MAX_PARSED:
+        if self._splitter.pending > MAX_PARSED:
             self._splitter.release()
             self.overflow = True
 
