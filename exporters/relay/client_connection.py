@@ -238,8 +238,9 @@ class ClientConnection(asyncio.Protocol):
         body = self._body
         pieces = body.feed(self._buffer)
         self._buffer = body.rest
-        for piece in pieces:
-            exchange.body(piece)
+        if pieces:
+            # Each piece is one write to the engine.
+            exchange.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         # The response may end before the request.
         if self._receiving is not exchange:
             return

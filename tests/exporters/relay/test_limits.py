@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from exporters.relay.client_connection import MAX_PIPELINED
+from exporters.relay.exchange import Exchange
 from exporters.relay.exchange_state import RequestState
 from exporters.signals import Outcome
 from tests.support.scripted_relay import (
@@ -478,6 +479,25 @@ async def test_an_upload_of_100_mb_is_streamed_and_never_buffered_whole(tmp_path
         assert most - before < 50_000_000
         record = await stage.record()
         assert (record.unparsed, record.request_class, record.outcome) == ("too_large", "long", Outcome.OK)
+
+
+async def test_the_chunks_of_an_upload_that_arrive_together_are_forwarded_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[int] = []
+    forward = Exchange.body
+
+    def count(exchange: Exchange, data: bytes) -> None:
+        pieces.append(len(data))
+        forward(exchange, data)
+
+    monkeypatch.setattr(Exchange, "body", count)
+    async with staged(tmp_path, ok) as stage:
+        head = b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        assert (await stage.ask(head + (chunk(b"ab") + chunk(b"cde")) * 5000 + b"0\r\n\r\n")).endswith(b"ok")
+        assert stage.requests[0].body == b"abcde" * 5000
+        assert sum(pieces) == 25_000
+        assert len(pieces) < 100  # the number of reads
 
 
 async def test_the_prompts_of_40_streams_are_released_once_they_are_written_to_the_engine(tmp_path: Path) -> None:
