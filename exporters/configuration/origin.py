@@ -15,6 +15,8 @@ class Origin:
     port: int
     tls: ssl.SSLContext | None
     prefix: str
+    host_header: str
+    """Without a default port: some servers and gateways compare it with a plain name."""
 
     @property
     def authority(self) -> str:
@@ -29,4 +31,6 @@ def origin(url: str, trust: Trust = SYSTEM) -> Origin:
     """
     parts = parse_url("--upstream", url, "http://host:port or https://host:port")
     tls = trust.context() if parts.scheme == "https" else None
-    return Origin(parts.host, parts.port or (443 if tls else 80), tls, parts.path.rstrip("/"))
+    default = 443 if tls else 80
+    address = Address(parts.host, parts.port or default)
+    return Origin(*address, tls, parts.path.rstrip("/"), host_header=str(address).removesuffix(f":{default}"))

@@ -13,6 +13,9 @@ from exporters.relay.exchange import Exchange, ExchangeContext
 MAX_PIPELINED = 64 * 1024
 """Bytes of pipelined requests that are buffered during an exchange; reading continues to detect a disconnect."""
 
+HEAD_SECONDS = 30.0
+"""Time limit for a request head, from its first byte, which may be that of an empty line before it."""
+
 LINGER_SECONDS = 2.0
 """After an early response the relay reads for this long, because a reset would discard the response."""
 
@@ -38,6 +41,8 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = b""
         # Bytes of the buffer that were searched for the end of the head.
         self._scanned = 0
+        # When the first byte of an incomplete head arrived, but not before the end of the previous exchange.
+        self._head_since: float | None = None
         self._exchange: Exchange | None = None
         # The same exchange, while its body is arriving.
         self._receiving: Exchange | None = None
@@ -48,7 +53,8 @@ class ClientConnection(asyncio.Protocol):
         # Set if there are too many clients: when to close the connection.
         self._rejection: asyncio.TimerHandle | None = None
         self._closed = False
-        self._last_read_at = time.monotonic()
+        # When the client last sent a byte, received its response, or was no longer delayed by the engine.
+        self._idle_since = time.monotonic()
         self._unwritten = 0
         self._unwritten_since = 0.0
         self.writable = True
@@ -69,7 +75,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closed:
             return
-        self._last_read_at = time.monotonic()
+        self._idle_since = time.monotonic()
         self._buffer = self._buffer + data if self._buffer else data
         self._process_buffer()
 
@@ -92,6 +98,7 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable = True
+        self._idle_since = time.monotonic()
         if self._exchange is not None:
             self._exchange.client_writable(writable=True)
 
@@ -121,6 +128,7 @@ class ClientConnection(asyncio.Protocol):
         mid_request = self._receiving is not None
         self._exchange = self._receiving = None
         self._upload_paused = False
+        self._idle_since = time.monotonic()
         if not reusable:
             self._close(mid_request=mid_request)
         elif self._buffer:
@@ -141,19 +149,25 @@ class ClientConnection(asyncio.Protocol):
         """Enforce the client timeouts at `now`, in monotonic seconds."""
         config = self._context.config
         awaited = (self._exchange is None or self._receiving is not None) and self._reading
-        if awaited and config.client_idle is not None and now - self._last_read_at > config.client_idle:
-            if self._buffer or self._receiving:
-                self._refuse(408, f"the client sent no data for {config.client_idle:g} s", "request_timeout")
-            else:
-                self._transport.close()
-        elif not self.writable and config.cut_stalled_client is not None:
+        if not self.writable:
             unwritten = self._transport.get_write_buffer_size()
             if unwritten < self._unwritten:
                 self._unwritten, self._unwritten_since = unwritten, now
-            elif now - self._unwritten_since > config.cut_stalled_client:
+            elif config.cut_stalled_client is not None and now - self._unwritten_since > config.cut_stalled_client:
                 self._transport.abort()
+        elif awaited and config.client_idle is not None and now - self._idle_since > config.client_idle:
+            self._time_out(f"the client sent no data for {config.client_idle:g} s")
+        elif self._head_since is not None and now - self._head_since > HEAD_SECONDS:
+            self._time_out(f"the request head was not complete within {HEAD_SECONDS:g} s")
 
     # Internal.
+
+    def _time_out(self, message: str) -> None:
+        """Close the connection, with status 408 if a request has begun."""
+        if self._buffer or self._receiving:
+            self._refuse(408, message, "request_timeout")
+        else:
+            self._transport.close()
 
     def _reject(self) -> None:
         """Open no connection to the engine, and respond to the first request with an error if it arrives soon."""
@@ -193,12 +207,14 @@ class ClientConnection(asyncio.Protocol):
                 return False
             if not end:
                 self._scanned = len(buffer)
+                if self._head_since is None:
+                    self._head_since = time.monotonic()
                 return False
             head = http1_parser.parse_request(buffer[:end])
         except http1_parser.BadHttpError as error:
             self._refuse(error.status, error.message, error.code)
             return False
-        self._buffer, self._scanned = buffer[end:], 0
+        self._buffer, self._scanned, self._head_since = buffer[end:], 0, None
         self._expect_no_request()
         exchange = self._exchange = Exchange(self._context, self, head)
         if head.has_body:
@@ -222,8 +238,9 @@ class ClientConnection(asyncio.Protocol):
         body = self._body
         pieces = body.feed(self._buffer)
         self._buffer = body.rest
-        for piece in pieces:
-            exchange.body(piece)
+        if pieces:
+            # Each piece is one write to the engine.
+            exchange.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         # The response may end before the request.
         if self._receiving is not exchange:
             return
@@ -252,10 +269,12 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     def _update_reading(self) -> None:
-        read = not self._upload_paused and len(self._buffer) <= MAX_PIPELINED
+        pipelined = 0 if self._exchange is None else len(self._buffer)
+        read = not self._upload_paused and pipelined <= MAX_PIPELINED
         if read != self._reading and not self._transport.is_closing():
             self._reading = read
             if read:
+                self._idle_since = time.monotonic()
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()

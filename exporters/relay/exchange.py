@@ -242,6 +242,8 @@ class Exchange:
 
     def on_writable(self, *, writable: bool) -> None:
         self._silent_since = time.monotonic()
+        if writable and self._state.request.sent:
+            self._body.clear()
         self._client.pause_upload(pause=not writable and not self._state.request.body_complete)
 
     # Called by the relay.
@@ -296,11 +298,11 @@ class Exchange:
         origin = self._context.pool.origin
         framing = self._request_framing(streams=streams)
         head = message_heads.request_head(
-            self._head, origin.authority, origin.prefix, framing, identity=self._route is _METERED
+            self._head, origin.host_header, origin.prefix, framing, identity=self._route is _METERED
         )
         if body_complete and not (streams and self._head.chunked):
             connection.transport.write(head + b"".join(self._body))
-            if streams:
+            if streams or not self._may_retry(connection):
                 self._body.clear()
         else:
             connection.transport.write(head)

@@ -25,6 +25,8 @@ _FIELD = re.compile(rb"([^:\r\n]++):[\t ]*+((?:[^\t\r\n ]++(?:[\t ]++(?!\r))?+)*
 _TRAILERS = re.compile(rb"%s\r\n" % _FIELDS).match
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)(?:[\t ]*+;%s)?+\r\n" % _TEXT).match
 _LENGTH = re.compile(rb"[0-9]{1,18}+").fullmatch
+# At least 16 complete chunks of one size, by that size.
+_CHUNKS_OF = [re.compile(rb"(?s:[%x%X]\r\n.{%d}\r\n){16,}+" % (size, size, size)).match for size in range(16)]
 # Never valid in a head: a control character, or a bare CR or LF.
 _NEVER_IN_A_HEAD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)").search
 
@@ -125,7 +127,7 @@ def parse_request(block: bytes) -> RequestHead:
             raise BadHttpError("content-length must be a decimal number of bytes", code="bad_content_length")
         length = int(declared)
     connection = connection_tokens(headers) if b"connection" in fields else ()
-    if method == b"CONNECT" or (b"upgrade" in connection and b"upgrade" in fields):
+    if method == b"CONNECT" or (b"upgrade" in connection and _requires_upgrade(headers)):
         raise BadHttpError("protocol upgrades and tunnels are not supported", 426, "upgrade_not_supported")
     return RequestHead(
         method.decode(),
@@ -261,7 +263,11 @@ class ChunkedBody:
         size, start = int(line[1], 16), line.end()
         if size and data.startswith(b"\r\n", start + size):
             pieces.append(data[start : start + size])
-            return start + size + 2
+            end = start + size + 2
+            if size < len(_CHUNKS_OF) and (chunks := _CHUNKS_OF[size](data, end)) is not None:
+                pieces.append(_data_of_chunks(chunks[0], size))
+                end = chunks.end()
+            return end
         self._left = size
         self._part = _ChunkPart.DATA if size else _ChunkPart.TRAILERS
         return start
@@ -290,6 +296,14 @@ class ChunkedBody:
         return at
 
 
+def _data_of_chunks(chunks: bytes, size: int) -> bytes:
+    """The data of chunks that have a size line of one digit: one by one, 256 KiB of them would take 30 ms."""
+    data = bytearray(len(chunks) // (size + 5) * size)
+    for position in range(size):
+        data[position::size] = chunks[3 + position :: size + 5]
+    return bytes(data)
+
+
 Body = SizedBody | CloseDelimitedBody | ChunkedBody
 """Removes the framing of a body: `feed` returns the data, `rest` contains the bytes after the body."""
 
@@ -306,6 +320,11 @@ def _reject_repeated(headers: list[Header]) -> None:
         raise BadHttpError("a request needs exactly one Host header", code="bad_host")
     if names.count(b"content-length") > 1 or names.count(b"transfer-encoding") > 1:
         raise BadHttpError("content-length and transfer-encoding must not be repeated", code="bad_framing")
+
+
+def _requires_upgrade(headers: list[Header]) -> bool:
+    """Whether a protocol other than `h2c` is requested; clients that offer h2c, as the JDK's does, accept HTTP/1.1."""
+    return any(value.lower() != b"h2c" for name, value in headers if name == b"upgrade")
 
 
 def connection_tokens(headers: list[Header]) -> set[bytes]:

@@ -17,6 +17,7 @@ _DROPPED = frozenset(
         b"trailer",
         b"transfer-encoding",
         b"upgrade",
+        b"http2-settings",
         # Headers that depend on the peer or the framing.
         b"host",
         b"content-length",
@@ -37,13 +38,13 @@ class ResponseFraming(msgspec.Struct, frozen=True):
     """Whether the connection can carry another request."""
 
 
-def request_head(head: RequestHead, authority: str, prefix: str, framing: Header | None, *, identity: bool) -> bytes:
+def request_head(head: RequestHead, host: str, prefix: str, framing: Header | None, *, identity: bool) -> bytes:
     """The request head for the engine; `identity` requests an uncompressed response, which can be measured."""
     dropped = _DROPPED_FOR_IDENTITY if identity else _DROPPED
     if b"connection" in head.fields:
         dropped = dropped | connection_tokens(head.headers)
     lines = [
-        f"{head.method} {prefix}{forwarded_target(head.target)} HTTP/1.1\r\nhost: {authority}\r\n".encode(),
+        f"{head.method} {prefix}{forwarded_target(head.target)} HTTP/1.1\r\nhost: {host}\r\n".encode(),
         *[b"%s: %s\r\n" % header for header in head.headers if header[0] not in dropped],
     ]
     if identity:

@@ -63,8 +63,6 @@ class Meter:
     """The fast path whose last chunk carries usage that was not read."""
     _forwarded = 0
     """Bytes of the incomplete event that were forwarded."""
-    _held = b""
-    """Bytes of the incomplete event that were held back by the last completed call of `stream`."""
     _body: bytes | bytearray = b""
     _always_usage = False
     """Whether an event with choices carried usage: then the engine sends it without a request for it."""
@@ -89,6 +87,8 @@ class Meter:
         self.on_verdicts = on_verdicts
         self.gaps = Gaps(gap_bounds)
         self._splitter = sse.Splitter()
+        self._held: list[bytes] = []
+        """The reads of the incomplete event that were held back by the last completed call of `stream`."""
 
     def stream(self, data: bytes, at: float) -> bytes:
         """Measure a read of an event stream and return the bytes for the client: all but injected usage."""
@@ -119,10 +119,14 @@ class Meter:
                 out.append(event[self._forwarded :])
             self._forwarded = 0
         pending = self._splitter.pending
-        if len(pending) > MAX_HELD_EVENT:
-            out.append(pending[self._forwarded :])
-            self._forwarded = len(pending)
-        self._held = pending[self._forwarded :]
+        if pending > MAX_HELD_EVENT:
+            out.append(self._splitter.rest(self._forwarded))
+            self._forwarded = pending
+            self._held.clear()
+        elif events:
+            self._held = [self._splitter.rest(0)]
+        else:
+            self._held.append(data)
         self._check_size()
         return b"".join(out) if len(out) != 1 else out[0]
 
@@ -170,7 +174,7 @@ class Meter:
         if not rest:
             return b""
         ours = self._measure_event(rest, at)
-        self._held = b""
+        self._held.clear()
         if not self.strips_usage:
             return b""
         if ours and not self._forwarded:
@@ -179,7 +183,8 @@ class Meter:
 
     def release(self) -> bytes:
         """Return the bytes that are held back; called after a fault, when nothing more is measured."""
-        held, self._held = self._held, b""
+        held = b"".join(self._held)
+        self._held.clear()
         return held
 
     def unary(self, data: bytes) -> None:
@@ -263,7 +268,7 @@ class Meter:
         return latencies
 
     def _check_size(self) -> None:
-        if len(self._splitter.pending) > MAX_PARSED:
+        if self._splitter.pending > MAX_PARSED:
             self._splitter.release()
             self.overflow = True
 

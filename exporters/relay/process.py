@@ -17,6 +17,7 @@ from exporters.child_process import collect_garbage_rarely, run_child, stop_even
 from exporters.configuration.child_config import ChildConfig
 from exporters.errors import UsageError
 from exporters.records import Hello
+from exporters.relay import tcp_keepalive
 from exporters.relay.client_limit import process_client_limit
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
@@ -45,6 +46,7 @@ async def serve(config: ChildConfig) -> None:
     )
     stop = stop_event(loop)
     listener = socket.socket(fileno=config.socket_fds[0])
+    tcp_keepalive.enable(listener)
     server: asyncio.Server | TlsAcceptor
     if tls is None:
         server = await loop.create_server(relay.client, sock=listener, backlog=BACKLOG)

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 
 from exporters.configuration.origin import Origin
 from exporters.configuration.tls import tls_reason
-from exporters.relay import http1_parser
+from exporters.relay import http1_parser, tcp_keepalive
 from exporters.relay.http1_parser import ResponseHead
 
 IDLE_SECONDS = 4.0
@@ -86,6 +86,9 @@ class UpstreamConnection(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         # `pause_writing` reports any unsent byte. Not 0: uvloop's TLS would treat an empty buffer as full.
         self.transport.set_write_buffer_limits(high=1, low=0)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            tcp_keepalive.enable(sock)
 
     def data_received(self, data: bytes) -> None:
         fast_path = self._fast_path

@@ -1,9 +1,11 @@
 """HTTP framing on both sides: what is rejected, and what is forwarded."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from exporters.configuration.origin import origin
 from exporters.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,
@@ -59,6 +61,8 @@ REJECTED = {
     },
     426: {
         "an upgrade": GET + b"host: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
+        "a choice of upgrades": GET + b"host: x\r\nupgrade: h2c, websocket\r\nconnection: upgrade\r\n\r\n",
+        "two upgrades": GET + b"host: x\r\nupgrade: h2c\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
         "a tunnel": b"CONNECT engine:1 HTTP/1.1\r\nhost: x\r\n\r\n",
     },
 }
@@ -105,6 +109,56 @@ async def test_hop_by_hop_headers_and_headers_in_connection_are_not_forwarded(tm
         for dropped in (b"x-private", b"keep-alive", b"proxy-authenticate"):
             assert dropped not in response.lower()
         assert b"x-public: 1\r\n" in response
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        pytest.param(
+            b"connection: Upgrade, HTTP2-Settings\r\nhttp2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
+            b"upgrade: h2c\r\n",
+            id="as the client of the JDK sends it",
+        ),
+        pytest.param(b"Connection: upgrade\r\nUpgrade: H2C\r\nHTTP2-Settings: AA\r\n", id="settings not listed"),
+    ],
+)
+async def test_an_offer_of_http_2_is_ignored_and_not_forwarded(tmp_path: Path, offer: bytes) -> None:
+    async with staged(tmp_path, ok) as stage:
+        client = await stage.connect()
+        for number in range(1, 3):
+            await client.send(HEAD + offer + b"content-length: %d\r\n\r\n" % len(UNARY) + UNARY)
+            head = await client.until(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert b"upgrade" not in head.lower()
+            await client.until(b"ok")
+            forwarded = (await stage.reached(number)).head.lower()
+            for dropped in (b"upgrade", b"http2-settings", b"h2c"):
+                assert dropped not in forwarded
+            assert stage.requests[-1].body == UNARY
+
+
+@pytest.mark.parametrize(
+    "upstream, host",
+    [
+        ("http://engine", b"engine"),
+        ("http://engine:80/prefix", b"engine"),
+        ("https://engine", b"engine"),
+        ("https://engine:443", b"engine"),
+        ("http://engine:8000", b"engine:8000"),
+        ("http://engine:443", b"engine:443"),
+        ("https://engine:80", b"engine:80"),
+        ("http://[::1]:80", b"[::1]"),
+        ("http://[::1]:8080", b"[::1]:8080"),
+    ],
+)
+async def test_the_host_header_for_the_engine_has_no_default_port(tmp_path: Path, upstream: str, host: bytes) -> None:
+    async with staged(tmp_path, ok) as stage:
+        pool = stage.relay.pool
+        # The test listens on neither port 80 nor 443.
+        pool.origin = replace(origin(upstream), host=pool.origin.host, port=pool.origin.port, tls=None)
+        await stage.ask(GET + b"host: client.example\r\nconnection: close\r\n\r\n")
+        lines = stage.requests[0].head.split(b"\r\n")
+        assert [line for line in lines if line.lower().startswith(b"host:")] == [b"host: " + host]
 
 
 async def test_a_client_that_expects_100_continue_receives_it(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The parser reads valid HTTP/1.1 alike for any split into reads, and rejects ambiguous input."""
 
+import re
+
 import h11
 import pytest
 from hypothesis import example, given
@@ -52,6 +54,45 @@ def test_a_chunked_body_is_the_same_for_any_split_into_reads(
     pieces += body.feed(cut(data, places)[-1] + after)
     assert (body.done, body.broken, body.rest) == (True, False, after)
     assert b"".join(pieces) == b"".join(piece for piece, _ in chunks)
+
+
+RUN = st.tuples(st.integers(1, 16), st.integers(0, 40), st.sampled_from([b"%x", b"%X", b"0%x"]))
+
+
+@given(st.lists(RUN, max_size=6), CUTS)
+def test_runs_of_small_chunks_have_the_same_data_for_any_split_into_reads(
+    runs: list[tuple[int, int, bytes]], places: list[int]
+) -> None:
+    chunks = [(size_line % size, bytes(range(size))) for size, count, size_line in runs for _ in range(count)]
+    data = b"".join(b"%s\r\n%s\r\n" % chunk for chunk in chunks) + b"0\r\n\r\n"
+    body = http1_parser.ChunkedBody()
+    pieces = [piece for part in cut(data, places) for piece in body.feed(part)]
+    assert (body.done, body.broken, body.rest) == (True, False, b"")
+    assert b"".join(pieces) == b"".join(piece for _, piece in chunks)
+
+
+def test_few_small_chunks_in_a_read_remain_separate() -> None:
+    chunks = [b"data: ", b"{}", b"\n\n"] * 10 + [b"ab"] * 10
+    data = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in chunks)
+    assert http1_parser.ChunkedBody().feed(data) == chunks
+
+
+@pytest.mark.parametrize("size", [1, 2, 15])
+def test_chunks_of_equal_small_size_are_merged_and_not_parsed_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    parsed, parse = 0, http1_parser._CHUNK_SIZE
+
+    def count(data: bytes, at: int) -> re.Match[bytes] | None:
+        nonlocal parsed
+        parsed += 1
+        return parse(data, at)
+
+    monkeypatch.setattr(http1_parser, "_CHUNK_SIZE", count)
+    count_of_chunks = 256 * 1024 // (size + 5)
+    pieces = http1_parser.ChunkedBody().feed(b"%x\r\n%s\r\n" % (size, bytes(size)) * count_of_chunks)
+    assert sum(map(len, pieces)) == count_of_chunks * size
+    assert parsed == 1
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,30 @@ async def test_a_request_on_a_reused_connection_that_resets_is_retried_on_a_new_
         assert [record.outcome for record in stage.records] == [Outcome.OK, Outcome.OK]
 
 
+async def test_a_request_that_may_be_retried_is_kept_until_it_is_written(tmp_path: Path) -> None:
+    may_read = asyncio.Event()
+
+    async def reads_the_second_late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        await reader.readuntil(b"\r\n\r\n")
+        await may_read.wait()
+        await reader.read()
+
+    async with engine(reads_the_second_late) as (url, _), staged(tmp_path, None, upstream=url) as stage:
+        await stage.ask(post(UNARY))
+        client = await stage.connect()
+        await client.send(post(LARGE))
+        await until(lambda: stage.relay.open_requests)
+        (exchange,) = stage.relay._open
+        assert exchange._upstream is not None
+        assert exchange._upstream.unwritten
+        assert sum(map(len, exchange._body)) == len(LARGE)
+        may_read.set()
+        await until(lambda: exchange._upstream is None or not exchange._upstream.unwritten)
+        assert exchange._body == []
+
+
 async def test_a_request_is_retried_once(tmp_path: Path) -> None:
     async with (
         engine(resets_in_the_second, resets, good) as (url, opened),

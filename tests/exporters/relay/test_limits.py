@@ -5,10 +5,14 @@ import contextlib
 import resource
 import socket
 import time
+import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from exporters.relay.client_connection import MAX_PIPELINED
+from exporters.relay.exchange import Exchange
 from exporters.relay.exchange_state import RequestState
 from exporters.signals import Outcome
 from tests.support.scripted_relay import (
@@ -23,6 +27,7 @@ from tests.support.scripted_relay import (
     error_in,
     ok,
     post,
+    read_request,
     staged,
 )
 from tests.support.waiting import until
@@ -89,6 +94,17 @@ async def test_the_operator_sets_the_limit_of_the_head(tmp_path: Path) -> None:
         assert error_in(response)["message"] == "vllm-slo: the request head is larger than 300 bytes"
 
 
+async def test_a_head_may_arrive_in_parts_up_to_its_limit(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok, max_head=300_000) as stage:
+        client = await stage.connect()
+        await client.send(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: long\r\nlong: " + b"y" * 140_000)
+        await until(lambda: any(connection._scanned > MAX_PIPELINED for connection in stage.relay.connections))
+        (connection,) = stage.relay.connections
+        assert connection._reading
+        await client.send(b"y" * 140_000 + b"\r\n\r\n")
+        assert (await client.until(b"ok")).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
 async def test_an_idle_client_connection_is_closed(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, client_idle=75.0) as stage:
         silent = await stage.connect()
@@ -135,6 +151,134 @@ async def test_a_client_that_waits_for_its_response_is_not_idle(tmp_path: Path) 
         stage.move_clock(1000)
         may_respond.set()
         assert (await waiting.rest()).endswith(b"ok")
+
+
+class Clock:
+    """The clock of client connections, which tests can advance."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.passed = 0.0
+        moved = SimpleNamespace(monotonic=lambda: time.monotonic() + self.passed)
+        monkeypatch.setattr("exporters.relay.client_connection.time", moved)
+
+
+async def test_idle_time_counts_from_the_end_of_the_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, may_respond = Clock(monkeypatch), asyncio.Event()
+
+    async def later(received: Received) -> None:
+        await may_respond.wait()
+        await ok(received)
+
+    async with staged(tmp_path, later, client_idle=75.0) as stage:
+        client = await stage.connect()
+        await client.send(post(UNARY, close=False))
+        await stage.reached()
+        clock.passed = 80.0
+        may_respond.set()
+        await client.until(b"ok")
+        stage.move_clock(80 + 74)
+        await client.send(post(UNARY, close=False))
+        await client.until(b"ok")
+        stage.move_clock(80 + 76)
+        assert await client.rest() == b""
+
+
+async def test_a_client_that_reads_the_end_of_its_response_slowly_is_stalled_and_not_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    async with staged(tmp_path, ok, client_idle=75.0, cut_stalled_client=300.0) as stage:
+        client = await stage.connect()
+        await client.send(post(UNARY, close=False))
+        await client.until(b"ok")
+        (connection,) = stage.relay.connections
+        connection.pause_writing()  # as the transport does while bytes are unsent
+        stage.move_clock(299)
+        assert not connection._transport.is_closing()
+        clock.passed = 299.0
+        connection.resume_writing()
+        stage.move_clock(299 + 74)
+        assert not connection._transport.is_closing()
+        connection.pause_writing()
+        stage.move_clock(299 + 301)
+        assert await client.rest() == b""
+
+
+async def test_the_time_for_which_the_engine_delays_an_upload_is_no_idle_time_of_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    async with staged(tmp_path, Received.gone, client_idle=75.0) as stage:
+        client = await stage.connect()
+        await client.send(post(UNARY)[:-1])
+        await until(lambda: any(connection._receiving for connection in stage.relay.connections))
+        (connection,) = stage.relay.connections
+        connection.pause_upload(pause=True)  # as the exchange does while the engine does not read
+        stage.move_clock(100)
+        clock.passed = 100.0
+        connection.pause_upload(pause=False)
+        stage.move_clock(100 + 74)
+        assert stage.records == []
+        stage.move_clock(100 + 76)
+        assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize(
+    "head, refused",
+    [
+        pytest.param(b"GET /health HTTP/1.1\r\nhost: x", True, id="a head"),
+        pytest.param(b"\r\n" * 5 + b"GET /health HTTP/1.1", True, id="empty lines and a head"),
+        pytest.param(b"\r\n" * 15, False, id="empty lines, which are closed as an idle connection is"),
+    ],
+)
+async def test_a_head_that_arrives_byte_by_byte_times_out_30_s_after_its_first_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, refused: bool
+) -> None:
+    clock = Clock(monkeypatch)
+    async with staged(tmp_path, ok, client_idle=75.0) as stage:
+        client = await stage.connect()
+        await client.send(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        await client.until(b"ok")
+        (connection,) = stage.relay.connections
+        clock.passed = 60.0
+        for number in range(len(head)):
+            connection.data_received(head[number : number + 1])
+            clock.passed += 29 / len(head)
+        stage.move_clock(60 + 29)
+        assert not connection._transport.is_closing()
+        stage.move_clock(60 + 31)
+        assert connection._closed or connection._transport.is_closing()
+        response = await client.rest()
+        if refused:
+            assert response.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+            assert error_in(response)["message"] == "vllm-slo: the request head was not complete within 30 s"
+        else:
+            assert response == b""
+
+
+async def test_the_time_before_the_response_to_the_previous_request_does_not_count_for_a_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, may_respond = Clock(monkeypatch), asyncio.Event()
+
+    async def later(received: Received) -> None:
+        await may_respond.wait()
+        await ok(received)
+
+    async with staged(tmp_path, later) as stage:
+        client = await stage.connect()
+        await client.send(post(UNARY, close=False) + b"GET /health HTTP/1.1\r\n")
+        await stage.reached()
+        clock.passed = 60.0
+        may_respond.set()
+        await client.until(b"ok")
+        (connection,) = stage.relay.connections
+        await until(lambda: connection._scanned)
+        stage.move_clock(60 + 29)
+        await client.send(b"host: x\r\n\r\n")
+        await client.until(b"ok")
+        stage.move_clock(60 + 31)
+        assert not connection._transport.is_closing()
 
 
 async def flood(received: Received) -> None:
@@ -335,6 +479,50 @@ async def test_an_upload_of_100_mb_is_streamed_and_never_buffered_whole(tmp_path
         assert most - before < 50_000_000
         record = await stage.record()
         assert (record.unparsed, record.request_class, record.outcome) == ("too_large", "long", Outcome.OK)
+
+
+async def test_the_chunks_of_an_upload_that_arrive_together_are_forwarded_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[int] = []
+    forward = Exchange.body
+
+    def count(exchange: Exchange, data: bytes) -> None:
+        pieces.append(len(data))
+        forward(exchange, data)
+
+    monkeypatch.setattr(Exchange, "body", count)
+    async with staged(tmp_path, ok) as stage:
+        head = b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        assert (await stage.ask(head + (chunk(b"ab") + chunk(b"cde")) * 5000 + b"0\r\n\r\n")).endswith(b"ok")
+        assert stage.requests[0].body == b"abcde" * 5000
+        assert sum(pieces) == 25_000
+        assert len(pieces) < 100  # the number of reads
+
+
+async def test_the_prompts_of_40_streams_are_released_once_they_are_written_to_the_engine(tmp_path: Path) -> None:
+    async def stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(STREAM_HEAD + chunk(content("a")))
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.transport.abort()
+
+    engine = await asyncio.start_server(stream, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
+    request = post(CHAT.replace(b"twelve chars", b"x" * 2_000_000))
+    async with engine, staged(tmp_path, None, upstream=url) as stage:
+        tracemalloc.start()
+        try:
+            for _ in range(40):
+                client = await stage.connect()
+                await client.send(request)
+                await client.until(b"\n\n")
+            used, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert stage.relay.open_requests == 40
+        assert used < 8_000_000
 
 
 async def test_a_slow_reader_pauses_the_engine_and_memory_is_bounded(tmp_path: Path) -> None:

@@ -46,6 +46,42 @@ def test_only_the_injected_usage_event_is_removed_and_counts_do_not_depend_on_th
     assert ours.outcome(200, streams=True, complete=True) is Outcome.OK
 
 
+@given(st.text("a\r\n", max_size=30), st.lists(st.integers(0, 30), max_size=10))
+def test_blank_lines_of_any_line_ends_are_found_for_any_split_into_reads(text: str, places: list[int]) -> None:
+    data = text.encode()
+    whole, parts = Splitter(), Splitter()
+    assert [event for piece in cut(data, places) for event in parts.feed(piece)] == whole.feed(data)
+    assert parts.pending == whole.pending
+    assert parts.release() == whole.release()
+
+
+@pytest.mark.parametrize(
+    "size, read",
+    [
+        pytest.param(4 * 1024 * 1024, 65_536, id="4 MiB in reads of 64 KiB"),
+        pytest.param(100 * 1024, 2, id="100 KiB in chunks of two bytes"),
+    ],
+)
+@pytest.mark.parametrize("strips_usage", [True, False])
+def test_the_bytes_searched_grow_linearly_with_the_size_of_an_event(
+    monkeypatch: pytest.MonkeyPatch, size: int, read: int, strips_usage: bool
+) -> None:
+    searched = 0
+
+    def has_blank_line(data: bytearray, start: int) -> bool:
+        nonlocal searched
+        searched += len(data) - start
+        return data.find(b"\n\n", start) >= 0
+
+    monkeypatch.setattr("exporters.relay.sse._has_blank_line", has_blank_line)
+    event = content("x" * size)
+    meter = stream_meter(strips_usage=strips_usage)
+    sent = [meter.stream(event[start : start + read], 1.0) for start in range(0, len(event), read)]
+    assert b"".join(sent) == event
+    assert meter.chunks == 1
+    assert len(event) - read <= searched <= 3 * len(event)
+
+
 TIMED = USAGE.replace(b'"metrics"', b'"timings":{"a":1},"metrics"')
 KEPT = b'data: {"choices":[],"timings":{"a":1},"metrics"' + USAGE.partition(b'"metrics"')[2]
 
