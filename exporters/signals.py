@@ -253,7 +253,7 @@ ENGINE_REJECTIONS = _counter(
 ENGINE_SLEEP_STATE = _gauge(
     "llm_engine_sleep_state", "1 for the current sleep state of the engine, 0 for the others.", *_RANKED, Label.STATE
 )
-ENGINE_LORA_ADAPTERS = _gauge("llm_engine_lora_adapters", "LoRA adapters with running or waiting requests.", _E)
+ENGINE_LORA_RUNNING = _gauge("llm_engine_lora_adapters_running", "LoRA adapters with running requests.", _E)
 ENGINE_LORA_LIMIT = _gauge("llm_engine_lora_adapters_limit", "Maximum of different LoRA adapters in one batch.", _E)
 ENGINE_KV_USAGE = _gauge("llm_engine_kv_cache_usage_ratio", "Share of the KV cache in use, 0 to 1.", *_RANKED)
 ENGINE_KV_CAPACITY = _gauge("llm_engine_kv_cache_capacity_tokens", "KV cache capacity in tokens.", _E, Label.RANK)

@@ -42,17 +42,17 @@ def sleep_state() -> stat.Panel:
 
 def lora_adapters() -> timeseries.Panel:
     text = describe(
-        "How many LoRA adapters are in use? Adapters with running or waiting requests, and in grey the maximum of one "
-        "batch (--max-loras). Requests for further adapters are deferred.",
+        "How many LoRA adapters are in use? Adapters with running requests, and in grey the maximum of one batch "
+        "(--max-loras). At the limit, requests for other adapters wait; Waiting by reason shows them as deferred.",
         may_be_empty="LoRA is off, the engine does not expose it, or vLLM has several API servers",
     )
-    in_use, limit = (
+    running, limit = (
         max_by(select_engine(series), ENGINE_LABELS)
-        for series in (signals.ENGINE_LORA_ADAPTERS, signals.ENGINE_LORA_LIMIT)
+        for series in (signals.ENGINE_LORA_RUNNING, signals.ENGINE_LORA_LIMIT)
     )
     return (
         style.time_series_panel("LoRA adapters", text, units.Short, 8)
-        .with_target(query(in_use, f"in use: {PER_ENGINE}"))
+        .with_target(query(running, f"running: {PER_ENGINE}"))
         .with_target(query(limit, f"limit: {PER_ENGINE}"))
         .override_by_regexp("/^limit/", [style.fixed_colour(GREY)])
     )

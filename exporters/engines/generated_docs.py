@@ -8,8 +8,8 @@ from exporters.engines.table_schema import CapacityGauges, CapacityLabels, Engin
 from exporters.signals import Signal
 
 _LORA_NOTE = (
-    "the newest list of adapters, because old lists stay exposed; running and waiting together, because the V1 engine "
-    "names every adapter with an open request in both lists. Not read with several API servers"
+    "the label `running_lora_adapters` of the newest series, because older series stay exposed; V1 adds an adapter at "
+    "the first output of a request. Not read with several API servers"
 )
 
 
@@ -34,7 +34,7 @@ def _cells(cells: list[str]) -> str:
 def _has(engine: EngineType, signal: Signal) -> str:
     listed = any(row.signal is signal for row in engine.rows)
     capacity = signal is signals.ENGINE_KV_CAPACITY and engine.capacity is not None
-    lora = signal in (signals.ENGINE_LORA_ADAPTERS, signals.ENGINE_LORA_LIMIT) and engine.lora_info is not None
+    lora = signal in (signals.ENGINE_LORA_RUNNING, signals.ENGINE_LORA_LIMIT) and engine.lora_info is not None
     return "yes" if listed or capacity or lora else ""
 
 
@@ -49,7 +49,7 @@ def _rows(engine: EngineType) -> Iterator[tuple[str, str, str]]:
             yield capacity, f"labels of `{name}`", "`kv_cache_size_tokens` since 0.24, else blocks x block size"
     if engine.lora_info is not None:
         source = f"labels of `{engine.lora_info}`"
-        yield signals.ENGINE_LORA_ADAPTERS.name, source, _LORA_NOTE
+        yield signals.ENGINE_LORA_RUNNING.name, source, _LORA_NOTE
         yield signals.ENGINE_LORA_LIMIT.name, source, "`--max-loras`"
 
 

@@ -189,9 +189,9 @@ def _kv_capacity(exposition: Exposition, engine: EngineType) -> dict[str, float]
 
 
 def _lora(exposition: Exposition, engine: EngineType) -> dict[Signal, float]:
-    """The adapters in the newest list of each replica, and how many fit in a batch; nothing if LoRA is off.
+    """The running adapters in the newest list of each replica, and how many fit in a batch; nothing if LoRA is off.
 
-    vLLM's V1 engine names every adapter with an open request in both lists, so only their union has a meaning.
+    The waiting adapters are not read: the V1 engine repeats the running ones there, and knows no others.
     """
     samples = exposition.samples_of(engine.lora_info) if engine.lora_info else {}
     # A skipped line may be the newest list, which has no limit of length.
@@ -201,10 +201,11 @@ def _lora(exposition: Exposition, engine: EngineType) -> dict[Signal, float]:
     limits = [_number(labels.get("max_lora")) for labels in newest.values()]
     if not newest or 0 in limits:
         return {}
-    lists = (labels.get(f"{state}_lora_adapters", "") for labels in newest.values() for state in ("running", "waiting"))
-    adapters = {name for names in lists for name in names.split(",") if name}
+    adapters = {
+        name for labels in newest.values() for name in labels.get("running_lora_adapters", "").split(",") if name
+    }
     known = {signals.ENGINE_LORA_LIMIT: max(limits)} if all(map(math.isfinite, limits)) else {}
-    return {signals.ENGINE_LORA_ADAPTERS: float(len(adapters)), **known}
+    return {signals.ENGINE_LORA_RUNNING: float(len(adapters)), **known}
 
 
 def _tokens_of_labels(labels: Mapping[str, str]) -> float:

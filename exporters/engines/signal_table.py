@@ -397,7 +397,7 @@ ENGINE_TYPES = (VLLM, RAY, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, DYNAMO)
 
 SIGNALS = (
     signals.ENGINE_KV_CAPACITY,
-    signals.ENGINE_LORA_ADAPTERS,
+    signals.ENGINE_LORA_RUNNING,
     signals.ENGINE_LORA_LIMIT,
     *(row.signal for row in _VLLM_ROWS),
 )

@@ -200,12 +200,12 @@ def lora_list(
     "text, adapters, limit",
     [
         pytest.param(lora_list("", "", 1.79e9), 0.0, 4.0, id="no open request"),
-        pytest.param(lora_list("a,b", "a,b", 1.79e9), 2.0, 4.0, id="V1: every adapter in both lists"),
-        pytest.param(lora_list("a,b", "b,c", 1.79e9), 3.0, 4.0, id="V0: one adapter in both lists"),
+        pytest.param(lora_list("a,b", "a,b", 1.79e9), 2.0, 4.0, id="V1: both lists have the running adapters"),
+        pytest.param(lora_list("a,b", "b,c", 1.79e9), 2.0, 4.0, id="V0: waiting adapters"),
         pytest.param(lora_list("a,b", "a,b", 1.79e9) + lora_list("", "", 1.79e9 - 1), 2.0, 4.0, id="an older list"),
         pytest.param(
-            lora_list("a", "b", 1.79e9, 'max_lora="4",ReplicaId="r1",', "ray_vllm_lora_requests_info")
-            + lora_list("b", "c", 1.79e9 - 9, 'max_lora="4",ReplicaId="r2",', "ray_vllm_lora_requests_info"),
+            lora_list("a,b", "", 1.79e9, 'max_lora="4",ReplicaId="r1",', "ray_vllm_lora_requests_info")
+            + lora_list("b,c", "", 1.79e9 - 9, 'max_lora="4",ReplicaId="r2",', "ray_vllm_lora_requests_info"),
             3.0,
             4.0,
             id="the newest list of each replica on Ray",
@@ -226,8 +226,8 @@ def lora_list(
         ),
     ],
 )
-def test_lora_adapters_with_open_requests_are_counted(text: str, adapters: float | None, limit: float | None) -> None:
-    expected = {signals.ENGINE_LORA_ADAPTERS: adapters, signals.ENGINE_LORA_LIMIT: limit}
+def test_running_lora_adapters_are_counted(text: str, adapters: float | None, limit: float | None) -> None:
+    expected = {signals.ENGINE_LORA_RUNNING: adapters, signals.ENGINE_LORA_LIMIT: limit}
     metrics = normalise(text)
     assert metrics.lora == {signal: value for signal, value in expected.items() if value is not None}
     assert metrics.exposed == metrics.lora.keys()
@@ -235,9 +235,10 @@ def test_lora_adapters_with_open_requests_are_counted(text: str, adapters: float
 
 def test_names_of_lora_adapters_are_no_labels() -> None:
     lines = exposed(normalise(PAGES["vllm-0.32.0-lora-recorded"]))
-    assert {'llm_engine_lora_adapters{engine="e0"} 1.0', 'llm_engine_lora_adapters_limit{engine="e0"} 2.0'} <= set(
-        lines.splitlines()
-    )
+    assert {
+        'llm_engine_lora_adapters_running{engine="e0"} 0.0',
+        'llm_engine_lora_adapters_limit{engine="e0"} 1.0',
+    } <= set(lines.splitlines())
     assert "sql" not in lines
     assert "chat" not in lines
 
@@ -283,7 +284,7 @@ def test_several_engines_share_each_family() -> None:
     assert len(lines) == len(set(lines))
 
 
-NOT_IN_ROWS = {signals.ENGINE_KV_CAPACITY, signals.ENGINE_LORA_ADAPTERS, signals.ENGINE_LORA_LIMIT}
+NOT_IN_ROWS = {signals.ENGINE_KV_CAPACITY, signals.ENGINE_LORA_RUNNING, signals.ENGINE_LORA_LIMIT}
 
 
 def test_the_list_of_signals_contains_every_signal_of_the_table() -> None:

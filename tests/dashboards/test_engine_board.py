@@ -158,7 +158,7 @@ def test_counters_of_kv_caches_are_rates_per_rank(promtool: Promtool, name: str,
 @pytest.mark.parametrize(
     "series, title, legend, row",
     [
-        (f"llm_engine_lora_adapters{{{WHO}}}", "LoRA adapters", "in use: {{engine}} at {{instance}}", WHO),
+        (f"llm_engine_lora_adapters_running{{{WHO}}}", "LoRA adapters", "running: {{engine}} at {{instance}}", WHO),
         (f"llm_engine_lora_adapters_limit{{{WHO}}}", "LoRA adapters", "limit: {{engine}} at {{instance}}", WHO),
         (
             f"llm_engine_kv_offload_pinned_ratio{{{MODEL}}}",
