@@ -36,6 +36,7 @@ class Label(StrEnum):
     SIGNAL = "signal"
     REASON = "reason"
     SOURCE = "source"
+    STAGE = "stage"
     STATE = "state"
     PROCESS = "process"
     WINDOW = "window"
@@ -294,6 +295,12 @@ ENGINE_SPEC_ACCEPTED = _counter(
 )
 ENGINE_KV_TRANSFER_BYTES = _counter(
     "llm_engine_kv_transfer_bytes_total", "Bytes of KV cache transferred between engines.", *_RANKED
+)
+ENGINE_KV_FETCH = _gauge(
+    "llm_engine_requests_kv_fetch",
+    "Waiting requests by the stage of the load of their KV cache.",
+    *_RANKED,
+    Label.STAGE,
 )
 ENGINE_KV_TRANSFER_FAILURES = _counter(
     "llm_engine_kv_transfer_failures_total", "Failed transfers of KV cache between engines.", *_RANKED
@@ -557,6 +564,7 @@ LABEL_HELP = {
     Label.SIGNAL: "Name of a series of this reference, such as `llm_engine_requests_waiting`.",
     Label.REASON: "Why it happened; a fixed set of values for each series.",
     Label.SOURCE: "`local_compute`, `local_cache_hit` or `external_kv_transfer`; otherwise `other`.",
+    Label.STAGE: "`waiting_to_start`, `in_progress` or `completed_waiting`; otherwise `other`.",
     Label.STATE: "`awake`, `weights_offloaded` (sleep level 1) or `discard_all` (sleep level 2); otherwise `other`.",
     Label.PROCESS: "Process of the sidecar: `exporter` or `relay-0`, `relay-1`, ...",
     Label.WINDOW: "Length of the window that the value covers, such as `5m`.",

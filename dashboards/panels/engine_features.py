@@ -65,7 +65,7 @@ def prompt_sources() -> timeseries.Panel:
         "(external_kv_transfer).",
         may_be_empty="the engine does not expose sources: vLLM does from 0.16 on",
     )
-    return style.time_series_panel("Prompt tokens by source", text, "tokens/s", 8).with_target(
+    return style.time_series_panel("Prompt tokens by source", text, "tokens/s", 6).with_target(
         query(
             _rate(signals.ENGINE_PROMPT_TOKENS_BY_SOURCE, Label.SOURCE, *ENGINE_LABELS), f"{{{{source}}}}: {PER_ENGINE}"
         )
@@ -83,7 +83,7 @@ def external_prefix_cache() -> timeseries.Panel:
         for series in (signals.ENGINE_EXTERNAL_CACHE_HITS, signals.ENGINE_EXTERNAL_CACHE_QUERIES)
     )
     return (
-        style.ratio_panel("External prefix cache hits", text, 8)
+        style.ratio_panel("External prefix cache hits", text, 6)
         .with_target(query(ratio(hits, queries), PER_RANK))
         .no_value("no queries")
     )
@@ -95,7 +95,7 @@ def offload_bytes() -> timeseries.Panel:
         "by rank. Loaded KV cache is not computed again.",
         may_be_empty="KV offload is off, or the engine does not expose it",
     )
-    panel = style.time_series_panel("KV offload", text, units.BytesPerSecondSI, 8)
+    panel = style.time_series_panel("KV offload", text, units.BytesPerSecondSI, 6)
     for direction, series in (("stored", signals.ENGINE_OFFLOAD_STORED), ("loaded", signals.ENGINE_OFFLOAD_LOADED)):
         panel.with_target(query(_rate(series, *RANK_LABELS), f"{direction}: {PER_RANK}"))
     return panel
@@ -109,6 +109,18 @@ def offload_space() -> timeseries.Panel:
     )
     return style.ratio_panel("KV offload space in transfer", text, 6).with_target(
         query(max_by(select_engine(signals.ENGINE_OFFLOAD_PINNED), RANK_LABELS), PER_RANK)
+    )
+
+
+def requests_in_fetch() -> timeseries.Panel:
+    text = describe(
+        "Do requests wait for KV cache of another engine? Waiting requests by stage: the load has not started, is in "
+        "progress, or is complete and the request is not yet running.",
+        may_be_empty="the engine loads no KV cache through a connector, or does not expose it: vLLM does from 0.32 on",
+    )
+    fetching = sum_by(select_engine(signals.ENGINE_KV_FETCH), [Label.STAGE, *ENGINE_LABELS])
+    return style.time_series_panel("Requests in KV load", text, units.Short, 6).with_target(
+        query(fetching, f"{{{{stage}}}}: {PER_ENGINE}")
     )
 
 

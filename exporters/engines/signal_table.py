@@ -88,6 +88,12 @@ _VLLM_ROWS = (
     row(signals.ENGINE_SPEC_DRAFTED, "vllm:spec_decode_num_draft_tokens_total"),
     row(signals.ENGINE_SPEC_ACCEPTED, "vllm:spec_decode_num_accepted_tokens_total"),
     row(
+        signals.ENGINE_KV_FETCH,
+        Family("vllm:num_requests_kv_fetch_by_stage", since="0.32.0"),
+        split=split_by("stage", "waiting_to_start", "in_progress", "completed_waiting"),
+        note="with a KV connector that loads (`kv_role` is `kv_consumer` or `kv_both`)",
+    ),
+    row(
         signals.ENGINE_KV_TRANSFER_BYTES,
         Family("vllm:nixl_bytes_transferred_sum", since="0.11.2"),
         Family("vllm:mooncake_bytes_transferred_sum", since="0.33.0"),

@@ -219,6 +219,7 @@ PAGES: dict[str, str] = {
     **{f"vllm-{version}": vllm(version, ranks=1 if version == "0.6.6" else 2) for version in VLLM_VERSIONS},
     "vllm-0.25.1-recorded": (DATA / "vllm-0.25.1.txt").read_text(),
     "vllm-0.32.0-recorded": (DATA / "vllm-0.32.0.txt").read_text(),
+    "vllm-0.32.0-connector-recorded": (DATA / "vllm-0.32.0-connector.txt").read_text(),
     "vllm-0.32.0-lora-recorded": (DATA / "vllm-0.32.0-lora.txt").read_text(),
     "ray-serve-llm": ray(),
     "sglang": sglang(),

@@ -163,6 +163,14 @@ def test_samples_by_a_label_of_the_engine_keep_its_known_values() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["vllm-0.25.1-recorded", "vllm-0.32.0-recorded", "vllm-0.32.0-connector-recorded"])
+def test_the_sources_of_prompt_tokens_add_up_to_all_prompt_tokens(name: str) -> None:
+    values = normalise(PAGES[name]).values
+    prompt_tokens = sum(values[signals.ENGINE_PROMPT_TOKENS].values())
+    assert prompt_tokens > 0
+    assert sum(values[signals.ENGINE_PROMPT_TOKENS_BY_SOURCE].values()) == prompt_tokens
+
+
 def test_output_tokens_of_sglang_are_no_prompt_tokens() -> None:
     text = "".join(
         f'sglang:realtime_tokens_total{{model_name="m",dp_rank="0",tp_rank="{rank}",mode="{mode}"}} {value}\n'

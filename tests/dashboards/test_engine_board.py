@@ -109,6 +109,17 @@ def test_prompt_tokens_are_shown_by_source(promtool: Promtool) -> None:
 
 
 @pytest.mark.lab
+def test_requests_that_load_kv_cache_are_added_over_ranks_by_stage(promtool: Promtool) -> None:
+    series = {
+        f'llm_engine_requests_kv_fetch{{{WHO},rank="{rank}",model="m",stage="{stage}"}}': constant(value, SCRAPES)
+        for rank in "01"
+        for stage, value in (("waiting_to_start", 1), ("in_progress", 3))
+    }
+    rows = {f'{{{WHO},stage="waiting_to_start"}}': 2.0, f'{{{WHO},stage="in_progress"}}': 6.0}
+    assert_rows(series, "Requests in KV load", "{{stage}}: {{engine}} at {{instance}}", rows, promtool)
+
+
+@pytest.mark.lab
 @pytest.mark.parametrize(
     "queries, rows",
     [

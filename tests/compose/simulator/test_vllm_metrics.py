@@ -13,7 +13,7 @@ from exporters.engines.vllm_buckets import family
 from tests.contract.expositions import RECORDED
 
 TOY = PRESETS["toy"]
-NOT_SIMULATED = ("vllm:spec_decode", "vllm:nixl", "vllm:kv_offload")
+NOT_SIMULATED = ("vllm:spec_decode", "vllm:nixl", "vllm:kv_offload", "vllm:num_requests_kv_fetch")
 """Families of options that the simulator does not have."""
 LATENCY = "0.3 0.5 0.8 1.0 1.5 2.0 2.5 5.0 10.0 15.0 20.0 30.0 40.0 50.0 60.0 120.0 240.0 480.0 960.0 1920.0 7680.0"
 TTFT = "0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 80.0 160.0 640.0 2560.0"

@@ -29,6 +29,7 @@ vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="tiny"} 100
 vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="tiny"} 60
 """
 TRANSFERRING = """
+vllm:num_requests_kv_fetch_by_stage{engine="0",model_name="tiny",stage="in_progress"} 1
 vllm:nixl_bytes_transferred_sum{engine="0",model_name="tiny"} 4096
 vllm:nixl_num_failed_transfers_total{engine="0",model_name="tiny"} 1
 vllm:nixl_num_kv_expired_reqs_total{engine="0",model_name="tiny"} 2
