@@ -212,16 +212,19 @@ def prefix_cache() -> timeseries.Panel:
 def prefill() -> timeseries.Panel:
     text = describe(
         "How near is prefill to what the GPUs can compute? Prompt tokens per second that were computed, not found in "
-        f"the prefix cache. The grey line is the roofline, where the sidecar was given one. {_COUNTED_AT_THE_END}",
+        "the prefix cache or an external one. The grey line is the roofline, where the sidecar was given one. "
+        f"{_COUNTED_AT_THE_END}",
         may_be_empty="no roofline was given (--roofline)",
     )
-    prompt, hits = (
-        _rate(series, ENGINE_LABELS) for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS)
+    prompt, hits, external_hits = (
+        _rate(series, ENGINE_LABELS)
+        for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS, signals.ENGINE_EXTERNAL_CACHE_HITS)
     )
-    # the two counters are read at different times, so the difference may be negative
-    return _roofline_panel(
-        "Prompt tokens computed", text, f"clamp_min({prompt} - ({hits} or 0 * {prompt}), 0)"
-    ).with_target(query(_roofline_query(signals.ROOFLINE_PREFILL), "ceiling: {{instance}}"))
+    cached = f"(({hits} or 0 * {prompt}) + ({external_hits} or 0 * {prompt}))"
+    # the counters are read at different times, so the difference may be negative
+    return _roofline_panel("Prompt tokens computed", text, f"clamp_min({prompt} - {cached}, 0)").with_target(
+        query(_roofline_query(signals.ROOFLINE_PREFILL), "ceiling: {{instance}}")
+    )
 
 
 def decode() -> timeseries.Panel:

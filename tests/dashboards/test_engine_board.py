@@ -26,12 +26,20 @@ def assert_rows(series: dict[str, str], title: str, legend: str, rows: dict[str,
 
 @pytest.mark.lab
 @pytest.mark.parametrize(
-    "hits, computed", [pytest.param(15, 2.0, id="a third is cached"), pytest.param(None, 3.0, id="no such counter")]
+    "hits, external_hits, computed",
+    [
+        pytest.param(15, None, 2.0, id="a third is cached"),
+        pytest.param(None, None, 3.0, id="no such counter"),
+        pytest.param(15, 30, 0.0, id="the rest is in an external cache"),
+    ],
 )
-def test_computed_prompt_tokens_exclude_cached_tokens(promtool: Promtool, hits: int | None, computed: float) -> None:
+def test_computed_prompt_tokens_exclude_cached_tokens(
+    promtool: Promtool, hits: int | None, external_hits: int | None, computed: float
+) -> None:
     series = {f"llm_engine_prompt_tokens_total{{{MODEL}}}": counter((45, SCRAPES))}
-    if hits is not None:
-        series[f"llm_engine_prefix_cache_hits_tokens_total{{{MODEL}}}"] = counter((hits, SCRAPES))
+    for name, each in (("prefix_cache_hits", hits), ("external_prefix_cache_hits", external_hits)):
+        if each is not None:
+            series[f"llm_engine_{name}_tokens_total{{{MODEL}}}"] = counter((each, SCRAPES))
     legend = "{{engine}} at {{instance}}"
     assert_rows(series, "Prompt tokens computed", legend, {f"{{{WHO}}}": computed}, promtool)
 
