@@ -55,6 +55,8 @@ class EngineState:
                 yield signal, self.labels(key), value
         for rank, tokens in metrics.kv_capacity.items():
             yield signals.ENGINE_KV_CAPACITY, (rank,), tokens
+        for signal, adapters in metrics.lora.items():
+            yield signal, (), adapters
         for signal in SIGNALS:
             yield signals.ENGINE_SIGNAL_EXPOSED, (signal.name,), float(signal in metrics.exposed)
         if metrics.engine_type is not None:
@@ -64,11 +66,11 @@ class EngineState:
         yield signals.ENGINE_INFO, (metrics.type_name, self.version or "unknown"), 1.0
 
     def labels(self, key: SeriesKey) -> Labels:
-        """Rank and model; for an engine type without a model label, the model of /v1/models if it is the only one."""
-        rank, model = key
+        """The key; for an engine type without a model label, with the model of /v1/models if it is the only one."""
+        rank, model, *last = key
         engine = self.metrics.engine_type
         is_unlabelled = engine is not None and engine.model_label is None
-        return rank, self.models[0] if is_unlabelled and len(self.models) == 1 else model
+        return rank, self.models[0] if is_unlabelled and len(self.models) == 1 else model, *last
 
 
 def collect(states: Sequence[EngineState], now: float) -> Iterator[Metric]:

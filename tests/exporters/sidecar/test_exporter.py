@@ -28,6 +28,19 @@ SPECULATING = """
 vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="tiny"} 100
 vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="tiny"} 60
 """
+TRANSFERRING = """
+vllm:num_requests_kv_fetch_by_stage{engine="0",model_name="tiny",stage="in_progress"} 1
+vllm:nixl_bytes_transferred_sum{engine="0",model_name="tiny"} 4096
+vllm:nixl_num_failed_transfers_total{engine="0",model_name="tiny"} 1
+vllm:nixl_num_kv_expired_reqs_total{engine="0",model_name="tiny"} 2
+vllm:nixl_xfer_time_seconds_bucket{engine="0",model_name="tiny",le="0.005"} 3
+vllm:nixl_xfer_time_seconds_bucket{engine="0",model_name="tiny",le="+Inf"} 4
+vllm:nixl_xfer_time_seconds_sum{engine="0",model_name="tiny"} 0.02
+vllm:kv_offload_store_bytes_total{engine="0",model_name="tiny"} 8192
+vllm:kv_offload_load_bytes_total{engine="0",model_name="tiny"} 2048
+vllm:kv_offload_cpu_cache_usage_perc{engine="0",model_name="tiny"} 0.25
+"""
+EVERYTHING = PAGES["vllm-0.32.0-recorded"] + PAGES["vllm-0.32.0-lora-recorded"] + SPECULATING + TRANSFERRING
 DECLARED = {signal.name: signal for signal in signals.SIGNALS}
 
 NOT_HERE = {
@@ -89,7 +102,7 @@ def feed(exporter: Exporter) -> None:
     exporter.request_metrics.record(finished(request_class="siso", tenant="other", ttft=0.2, unparsed="too_large"))
     exporter.request_metrics.record(finished(request_class="siso", tenant="other", unmetered="KeyError"))
     (state,) = exporter.engines.states
-    for text, now in ((CACHING_OFF, 1795227300.0), (PAGES["vllm-0.32.0-recorded"] + SPECULATING, 1795227400.0)):
+    for text, now in ((CACHING_OFF, 1795227300.0), (EVERYTHING, 1795227400.0)):
         state.metrics = normalise(text)
         state.watch.observe(state.metrics.settings, None, now)
     state.up, state.version, state.last_success_at = True, "0.32.0", time.monotonic()
