@@ -3,6 +3,8 @@
 On the wire each message is a 4-byte big-endian length and a msgpack array. Times are seconds; `None` means unknown.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from exporters.signals import OTHER, Outcome, Verdict
@@ -147,6 +149,39 @@ def frame(message: Hello | Batch | Snapshot | Ack | Counted) -> bytes:
     """The bytes of one message on the socket."""
     payload = _encoder.encode(message)
     return len(payload).to_bytes(4, "big") + payload
+
+
+class _RawBatch(msgspec.Struct, array_like=True, tag="batch"):
+    """A `Batch` whose records are not decoded."""
+
+    first: int
+    records: list[msgspec.Raw]
+    counted: list[int] = []
+
+
+_NOTHING = Judged("", OTHER, OTHER, {}, goodput_lost=False)
+
+_decode_raw = msgspec.msgpack.Decoder(_RawBatch).decode
+_decode_record = msgspec.msgpack.Decoder(Record)
+
+
+def batch_without_bad_records(payload: bytes, on_bad: Callable[[msgspec.DecodeError], None]) -> Batch:
+    """A batch in which a `Judged` without verdicts replaces each record that cannot be decoded; the numbers remain.
+
+    Raises:
+        DecodeError: the payload is not a batch.
+    """
+
+    def decode(raw: msgspec.Raw) -> Record:
+        try:
+            record: Record = _decode_record.decode(raw)
+        except msgspec.DecodeError as error:
+            on_bad(error)
+            return _NOTHING
+        return record
+
+    batch = _decode_raw(payload)
+    return Batch(batch.first, [decode(raw) for raw in batch.records], batch.counted)
 
 
 class Frames:

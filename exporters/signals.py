@@ -327,7 +327,9 @@ SIDECAR_CERTIFICATE_EXPIRY = _gauge(
 )
 SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Failed writes to the request log; they are retried.")
 SIDECAR_TASK_ERRORS = _counter(
-    "llm_sidecar_task_errors_total", "Exceptions in periodic tasks, which continue; each type is logged once.", _P
+    "llm_sidecar_task_errors_total",
+    "Exceptions in periodic tasks and in the processing of single records, which continue; each type is logged once.",
+    _P,
 )
 SIDECAR_DROPPED_LINES = _counter(
     "llm_sidecar_dropped_log_lines_total",

@@ -85,6 +85,7 @@ class Exporter:
             None if self.span_queue is None else self.span_queue.add,
             self.span_join,
             on_fingerprint=self.engines.observe_fingerprint,
+            task_errors=self.task_errors,
         )
 
     def collect(self) -> Iterator[Metric | Accumulator]:
