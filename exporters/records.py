@@ -1,6 +1,7 @@
 """Messages from a relay to the exporter: numbered records, kept until acknowledged, and snapshots of open requests.
 
 On the wire each message is a 4-byte big-endian length and a msgpack array. Times are seconds; `None` means unknown.
+A record has all that depends on the SLO file, because the exporter may use another one than the request arrived under.
 """
 
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from exporters.signals import OTHER, Outcome, Verdict
+from exporters.slos import Measure
 
 TOO_LARGE, NOT_UNDERSTOOD = "too_large", "not_understood"
 UNPARSED = (TOO_LARGE, NOT_UNDERSTOOD)
@@ -65,7 +67,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     counted: list[str] = []  # SLOs whose verdict an earlier `Judged` has already reported
     goodput: bool | None = None
     goodput_counted: bool = False
-    gap_counts: list[int] = []  # per bound of the inter-chunk histogram, +Inf last, not cumulative
+    gap_counts: dict[float, int] = {}  # by upper bound of the bucket, not cumulative, without empty buckets
     gap_sum: float = 0.0
     unparsed: str | None = None
     unmetered: str | None = None
@@ -73,6 +75,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     system_fingerprint: str | None = None
     prompt_repeat: bool | None = None  # set by the exporter, which sees the prompts of all relays
     prompt_estimate: float | None = None  # tokens, estimated from the text; also for failed requests
+    engine_slos: dict[str, tuple[Measure, float]] = {}  # SLOs on times in the engine's span, with their thresholds
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

@@ -7,7 +7,7 @@ numbers, which takes 13 ms for an identical exposition.
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -133,11 +133,11 @@ class Histogram(Accumulator):
             # Prometheus rejects an exemplar that is older than the last one of the series.
             exemplars[bucket] = max(exemplars.get(bucket, exemplar), exemplar)
 
-    def merge(self, labels: Labels, counts: Iterable[int], total: float) -> None:
-        """Add counts per bucket, +Inf last, not cumulative."""
+    def merge(self, labels: Labels, counts: Mapping[float, int], total: float) -> None:
+        """Add counts by upper bound, not cumulative; a bound of another histogram counts at the next larger bound."""
         self.initialise(labels)
-        for index, count in enumerate(counts):
-            self._counts[labels][index] += count
+        for bound, count in counts.items():
+            self._counts[labels][bisect_left(self._bounds, bound)] += count
         self._sums[labels] += total
 
     def _labels(self) -> Collection[Labels]:

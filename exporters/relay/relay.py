@@ -59,6 +59,7 @@ class Relay:
             slos=slos,
             gap_bounds=gap_bounds(slos),
             wants_spans=config.wants_spans,
+            joins_engine_spans=bool(config.engine_spans),
             new_request_id=new_request_id,
             on_verdicts=self._judged.add,
             on_deadline=self._add_deadline,

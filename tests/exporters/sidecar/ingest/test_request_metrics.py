@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from exporters import signals
 from exporters.exposition.accumulators import Accumulator
 from exporters.exposition.histogram_bounds import bounds, gap_bounds
 from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
+from exporters.relay.gaps import Gaps
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Kind, Label, Outcome, Phase, Signal, Verdict
 from tests.support.openmetrics import whole
@@ -128,6 +130,23 @@ def test_a_value_equal_to_a_bound_is_in_its_bucket() -> None:
     assert fed.value("llm_time_to_first_token_seconds_bucket", le="+Inf") == 1
 
 
+@pytest.mark.parametrize(
+    "relays",
+    [
+        pytest.param((*(n / 50 for n in range(1, 12)), 0.222, *range(1, 40)), id="more bounds"),
+        pytest.param((0.222,), id="fewer bounds"),
+    ],
+)
+def test_gaps_that_a_relay_has_counted_by_another_slo_file_are_counted(relays: tuple[float, ...]) -> None:
+    gaps = Gaps(relays)
+    gaps.recent.extend([0.2, 0.35, 99.0])
+    fed = Fed(finished(request_class="long", gap_counts=gaps.counts(), gap_sum=gaps.total()))
+    kind = {"class": "long", "model": "tiny"}
+    assert fed.value("llm_inter_chunk_seconds_count", **kind) == 3
+    assert fed.value("llm_inter_chunk_seconds_sum", **kind) == gaps.total()
+    assert fed.value("llm_inter_chunk_seconds_bucket", le="0.222", **kind) == 1
+
+
 def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() -> None:
     fed = Fed(
         finished(
@@ -139,7 +158,7 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
             queue=0.1,
             prefill=0.1,
             decode=1.0,
-            gap_counts=[0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+            gap_counts={gap_bounds(SLOS)[1]: 3, inf: 1},
             gap_sum=12.5,
             slo={"ttft": Verdict.GOOD, "availability": Verdict.GOOD},
             goodput=True,
