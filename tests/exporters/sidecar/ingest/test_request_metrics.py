@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.core import Metric
 from prometheus_client.samples import Exemplar
 
-from exporters import signals
+from exporters import signals, slos
 from exporters.exposition.accumulators import Accumulator
 from exporters.exposition.histogram_bounds import bounds, gap_bounds
 from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
@@ -354,3 +354,55 @@ def test_open_requests_of_a_model_that_the_engine_does_not_serve_are_other() -> 
     fed = Fed()
     fed.series.snapshot("relay-0", snapshot(OpenRequests("unknown", "long", 1, 0, NOW)))
     assert fed.value("llm_requests_in_flight", model="other", phase="waiting", **{"class": "long"}) == 1
+
+
+OTHER_FILE = slos.loads(
+    """
+version: 1
+period: 12h
+scrape_interval: 1s
+tenants: {allow: [team-a, team-b]}
+classes: [{name: short, max_tokens: "<=100"}, {name: huge}]
+slos:
+  - {name: ttft, classes: [short, huge], signal: ttft, threshold: 444ms, objective: 95%}
+  - {name: e2e, classes: [short], signal: e2e, threshold: 7s, objective: 95%}
+"""
+)
+"""Without the class `long` and without the SLO `availability`, with another threshold of `ttft`."""
+
+
+def test_with_another_slo_file_histograms_with_other_bounds_restart_and_other_series_continue() -> None:
+    verdicts = {"ttft": Verdict.GOOD, "availability": Verdict.GOOD}
+    fed = Fed(finished(ttft=0.2, slo=verdicts), finished(request_class="long", tpot=0.1))
+    fed.series.use(OTHER_FILE)
+    samples = values(fed.series.collect(NOW))
+    ttft = {
+        dict(row)["class"]: value
+        for (name, row), value in samples.items()
+        if name.endswith("first_token_seconds_count")
+    }
+    assert ttft == {"short": 0, "huge": 0, "other": 0}
+    assert fed.value("llm_time_to_first_token_seconds_bucket", le="0.444") == 0
+    assert ("llm_time_to_first_token_seconds_bucket", "0.333") not in {
+        (name, dict(row).get("le")) for name, row in samples
+    }
+    assert fed.value("llm_request_duration_seconds_count", outcome="ok") == 1  # the same bounds
+    assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
+    assert fed.value("llm_slo_events_total", slo="ttft", tenant="team-a") == 1
+    assert fed.value("llm_slo_events_total", slo="ttft", tenant="team-b", **{"class": "huge"}) == 0
+    assert fed.value("llm_slo_events_total", slo="availability", tenant="team-a") == 1  # removed, but kept
+    fed.series.record(
+        finished(request_class="long", ttft=0.4, slo={"availability": Verdict.GOOD}, gap_counts={0.222: 1})
+    )
+    assert fed.value("llm_slo_events_total", slo="availability", tenant="team-a", **{"class": "long"}) == 1
+    assert fed.value("llm_time_to_first_token_seconds_bucket", le="0.444", **{"class": "long"}) == 1
+
+
+def test_open_requests_of_a_class_that_the_slo_file_does_not_have_are_shown() -> None:
+    fed = Fed()
+    fed.series.use(OTHER_FILE)
+    fed.series.snapshot("relay-0", Snapshot([OpenRequests("tiny", "long", 2, 1, NOW - 5)], 0.0, 0, 0, draining=False))
+    assert fed.value("llm_requests_in_flight", phase=Phase.WAITING, **{"class": "long"}) == 2
+    assert fed.value("llm_requests_in_flight", phase=Phase.STREAMING, **{"class": "long"}) == 1
+    assert fed.value("llm_oldest_wait_seconds", **{"class": "long"}) == 5
+    assert fed.value("llm_requests_in_flight", phase=Phase.WAITING, **{"class": "huge"}) == 0
