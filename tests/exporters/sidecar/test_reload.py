@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,38 @@ async def test_open_requests_keep_their_slos_and_new_requests_get_the_new_ones(t
         assert (
             "INFO supervisor: SLO file reloaded; it applies to requests that arrive from now on" in running.log_lines()
         )
+        assert errors(running) == []
+
+
+async def test_under_load_each_request_is_judged_by_one_file_and_counted_once(tmp_path: Path) -> None:
+    files = [slo_file("a-1", "a-2", gaps=(11,)), slo_file("b-1", "b-2", gaps=(12, 13))]
+    requests = 0
+    async with (
+        serving(Engine()) as engine,
+        sidecar(tmp_path, engine.url, "--workers", "2", slo_file=files[0]) as running,
+    ):
+        engine.may_finish.set()
+        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
+        over = asyncio.Event()
+
+        async def load() -> None:
+            nonlocal requests
+            while not over.is_set():
+                await running.stream()
+                requests += 1
+
+        clients = [asyncio.ensure_future(load()) for _ in range(8)]
+        for number in range(1, 7):
+            await reload(running, tmp_path, files[number % 2])
+            await until(lambda least=requests + 50: requests >= least)  # type: ignore[misc]
+        over.set()
+        await asyncio.gather(*clients)
+        await until(lambda: len(running.lines()) == requests)
+        judged = Counter(frozenset(line["slo"]) for line in running.lines())
+        assert judged.keys() == {frozenset({"a-1", "a-2", "gap-11"}), frozenset({"b-1", "b-2", "gap-12", "gap-13"})}
+        for names, count in judged.items():
+            for name in names:
+                await running.shows(events(name), count)
         assert errors(running) == []
 
 
