@@ -177,17 +177,24 @@ async def test_under_load_each_request_is_judged_by_one_file_and_counted_once(tm
 
 
 async def test_with_an_invalid_file_a_sighup_reopens_the_log_and_keeps_the_old_slos(tmp_path: Path) -> None:
+    """It also reads the other files again."""
     before = time.time()
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, slo_file=FEW, code=QUICK) as running:
+    token = tmp_path / "token"
+    token.write_text("of-the-start\n")
+    token.chmod(0o600)
+    words = ("--admin-token-file", str(token))
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words, slo_file=FEW, code=QUICK) as running:
         await judged_by(running, "old")
         start = (await running.samples())[READ_AT]
         assert before < start < time.time()
         await running.shows(SUCCESSFUL, 1)
         running.log.rename(tmp_path / "requests.jsonl.1")
+        token.write_text("renewed\n")
         (tmp_path / "slos.yaml").write_text(INVALID)
         running.process.send_signal(signal.SIGHUP)
         await until(running.log.exists)
         await running.shows(SUCCESSFUL, 0)
+        assert (await running.fetch("/admin/flips", headers={"authorization": "Bearer renewed"}))[0] == 200
         for child in ("relay", "exporter"):
             await judged_by(running, "old")
             await kill(running, child)
