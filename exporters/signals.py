@@ -391,7 +391,17 @@ SIDECAR_CERTIFICATE_EXPIRY = _gauge(
 )
 SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Failed writes to the request log; they are retried.")
 SIDECAR_TASK_ERRORS = _counter(
-    "llm_sidecar_task_errors_total", "Exceptions in periodic tasks, which continue; each type is logged once.", _P
+    "llm_sidecar_task_errors_total",
+    "Exceptions in periodic tasks and in the processing of single records, which continue; each type is logged once.",
+    _P,
+)
+SIDECAR_RELOAD_SUCCESSFUL = _gauge(
+    "llm_sidecar_config_last_reload_successful",
+    "Whether the SLO file was valid at the start or at the last SIGHUP; if not, the previous one remains in use.",
+)
+SIDECAR_RELOAD_TIME = _gauge(
+    "llm_sidecar_config_last_reload_success_timestamp_seconds",
+    "When the sidecar last read a valid SLO file, in Unix seconds.",
 )
 SIDECAR_DROPPED_LINES = _counter(
     "llm_sidecar_dropped_log_lines_total",

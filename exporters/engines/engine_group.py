@@ -37,6 +37,10 @@ class EngineGroup:
     def states(self) -> list[EngineState]:
         return [scraper.state for scraper in self._scrapers]
 
+    def set_interval(self, interval: float) -> None:
+        for scraper in self._scrapers:
+            scraper.set_interval(interval)
+
     async def run(self, keep_running: Callable[[Run], Coroutine[None, None, None]] = lambda run: run()) -> None:
         """Scrape all engines forever; `keep_running` runs the scraper of one engine and handles its exceptions."""
         await asyncio.gather(*(keep_running(scraper.run) for scraper in self._scrapers))

@@ -58,7 +58,7 @@ class Scraper:
         on_scrape: Callable[[], None] = lambda: None,
     ) -> None:
         self._target = target
-        self._interval = interval
+        self.set_interval(interval)
         self._on_models = on_models
         self._tls = tls
         self._on_scrape = on_scrape
@@ -66,15 +66,19 @@ class Scraper:
         self._identity_settings: dict[str, str] = {}
         self._server_info_tries = 0
         self._identify_at = 0.0
-        self._timeout = aiohttp.ClientTimeout(total=max(interval, 2.0))
         self.state = EngineState(target.name)
+
+    def set_interval(self, interval: float) -> None:
+        """Scrape at this interval after the next scrape."""
+        self._interval = interval
+        self._timeout = max(interval, 2.0)
 
     async def run(self) -> None:
         """Scrape once per interval, forever."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         connector = aiohttp.TCPConnector(ssl=self._tls)
-        async with aiohttp.ClientSession(timeout=self._timeout, connector=connector) as session:
+        async with aiohttp.ClientSession(connector=connector) as session:
             while True:
                 await self.scrape(session)
                 self._on_scrape()
@@ -117,7 +121,8 @@ class Scraper:
     async def _fetch_metrics(self, session: aiohttp.ClientSession) -> EngineMetrics | str:
         """The content of the `/metrics` response, or the reason of the failure."""
         try:
-            body = await _fetch(session, self._target.metrics_url)
+            async with asyncio.timeout(self._timeout):
+                body = await _fetch(session, self._target.metrics_url)
             # An invalid byte invalidates its line. In a thread: 1,500 samples take 20 ms, the largest response 1 s.
             return await asyncio.to_thread(normalise, body.decode(errors="replace"))
         except aiohttp.ClientResponseError:

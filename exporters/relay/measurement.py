@@ -12,8 +12,16 @@ from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.meter import Meter, Verdicts
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
-from exporters.slos import SloFile
-from exporters.verdicts import ApplicableSlos, Judge, applicable_slos, goodput, outcome_of_status, several_tokens
+from exporters.slos import Measure, SloFile
+from exporters.verdicts import (
+    ENGINE_TIMES,
+    ApplicableSlos,
+    Judge,
+    applicable_slos,
+    goodput,
+    outcome_of_status,
+    several_tokens,
+)
 
 _REQUEST_CLASS, _REQUEST_START = REQUEST_CLASS_HEADER.encode(), REQUEST_START_HEADER.encode()
 
@@ -28,6 +36,8 @@ class MeasurementContext:
     slos: SloFile
     gap_bounds: Sequence[float]
     wants_spans: bool
+    joins_engine_spans: bool
+    """Whether the exporter adds the times in the engine's span and judges them."""
     new_request_id: Callable[[], str]
     on_verdicts: Callable[["Measurement"], None]
     """Called when an open request has unreported verdicts."""
@@ -37,6 +47,7 @@ class MeasurementContext:
     """Called when metering has failed; the request goes on unmetered."""
     tenant_header: bytes = field(init=False)
     _charges: dict[tuple[str, bool, bool], ApplicableSlos] = field(default_factory=dict)
+    _engine_slos: dict[str, dict[str, tuple[Measure, float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tenant_header = self.slos.tenants.header.encode()
@@ -47,6 +58,16 @@ class MeasurementContext:
         if kind not in self._charges:
             self._charges[kind] = applicable_slos(self.slos.slos_of(request_class), stream=stream, several=several)
         return self._charges[kind]
+
+    def engine_slos(self, request_class: str) -> dict[str, tuple[Measure, float]]:
+        """The SLOs of a class on times that the engine reports, with their thresholds."""
+        if request_class not in self._engine_slos:
+            self._engine_slos[request_class] = {
+                slo.name: (slo.measure, slo.threshold)
+                for slo in self.slos.slos_of(request_class)
+                if slo.measure in ENGINE_TIMES and slo.threshold is not None
+            }
+        return self._engine_slos[request_class]
 
 
 class Measurement:
@@ -269,6 +290,8 @@ class Measurement:
             record.counted = list(self._reported)
             record.goodput = goodput(verdicts.values())
             record.goodput_counted = self._goodput_reported
+            if self._context.joins_engine_spans:
+                record.engine_slos = self._context.engine_slos(self.request_class)
             record.paused = self._meter.paused
             # Breaks a reference cycle, which the garbage collector would have to free for each request.
             self._meter = None

@@ -55,15 +55,8 @@ class Relay:
         self.task_errors = TaskErrors()
         self.draining = False
         self._judged: set[Measurement] = set()
-        self.measuring = MeasurementContext(
-            slos=slos,
-            gap_bounds=gap_bounds(slos),
-            wants_spans=config.wants_spans,
-            new_request_id=new_request_id,
-            on_verdicts=self._judged.add,
-            on_deadline=self._add_deadline,
-            on_failure=self.metering_failed,
-        )
+        self._new_request_id = new_request_id
+        self.use(slos)
         self._next_deadline = inf
         """The earliest deadline of an open request, in monotonic seconds."""
         self._sender = sender
@@ -74,6 +67,19 @@ class Relay:
         self._ticks = 0
         self._next_tick = 0.0
         self._timer: asyncio.TimerHandle | None = None
+
+    def use(self, slos: SloFile) -> None:
+        """Judge requests that arrive from now on by this file; open requests keep the file they arrived under."""
+        self.measuring = MeasurementContext(
+            slos=slos,
+            gap_bounds=gap_bounds(slos),
+            wants_spans=self.config.wants_spans,
+            joins_engine_spans=bool(self.config.engine_spans),
+            new_request_id=self._new_request_id,
+            on_verdicts=self._judged.add,
+            on_deadline=self._add_deadline,
+            on_failure=self.metering_failed,
+        )
 
     def start(self) -> None:
         self._next_tick = self.loop.time() + FLUSH_SECONDS

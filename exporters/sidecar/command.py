@@ -233,7 +233,7 @@ def run(arguments: argparse.Namespace) -> int:
     state = Path(arguments.state).absolute() if arguments.state else None
     if state is not None:
         ConfigChangeStore(state).check()
-    slos.load(arguments.slos)
+    slo_file = slos.load(arguments.slos)
     log = _request_log(arguments.request_log)
     config = SidecarConfig(
         upstream=arguments.upstream,
@@ -275,7 +275,7 @@ def run(arguments: argparse.Namespace) -> int:
     configure_logging(config.log_level, config.log_format, "supervisor")
     for warning in _warnings(arguments):
         logger.warning("%s", warning)
-    return asyncio.run(supervise(config))
+    return asyncio.run(supervise(config, slo_file))
 
 
 def _request_log(text: str | None) -> str | None:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
 import time
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client.core import Metric
 
-from exporters import signals, slos
+from exporters import signals
 from exporters.child_process import TaskErrors, collect_garbage_rarely, run_child, stop_event
-from exporters.configuration.child_config import ChildConfig
+from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_group import EngineGroup
@@ -61,13 +60,13 @@ class Exporter:
         self._config = config
         self.draining = config.draining
         self.task_errors = TaskErrors()
-        spec = slos.load(Path(sidecar.slos))
-        self.request_metrics = RequestMetrics(spec)
+        self._slos = config.slos
+        self.request_metrics = RequestMetrics(self._slos.file)
         self._add_models(sidecar.models)
         tls = sidecar.trust.context()
         engines = targets(sidecar.upstream, sidecar.engine_metrics)
         store = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
-        self.engines = EngineGroup(engines, spec.scrape_interval, self._add_models, tls, store)
+        self.engines = EngineGroup(engines, self._slos.file.scrape_interval, self._add_models, tls, store)
         self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
         self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
         self._certificate_expiry: float | None = None
@@ -77,7 +76,7 @@ class Exporter:
         self.span_join: SpanJoin | None = None
         self.otlp_receiver: OtlpReceiver | None = None
         if sidecar.engine_spans:
-            self.span_join, self.otlp_receiver = _engine_span_receiver(spec, self.span_queue)
+            self.span_join, self.otlp_receiver = _engine_span_receiver(self.span_queue)
         self.record_receiver = RecordReceiver(
             self.request_metrics,
             self.request_log,
@@ -85,6 +84,7 @@ class Exporter:
             None if self.span_queue is None else self.span_queue.add,
             self.span_join,
             on_fingerprint=self.engines.observe_fingerprint,
+            task_errors=self.task_errors,
         )
 
     def collect(self) -> Iterator[Metric | Accumulator]:
@@ -111,6 +111,8 @@ class Exporter:
         errors = {process: snapshot.task_errors for process, snapshot in self.request_metrics.snapshots().items()}
         errors[self._config.process] = self.task_errors.count
         yield counter(signals.SIDECAR_TASK_ERRORS, [((process,), float(count)) for process, count in errors.items()])
+        yield gauge(signals.SIDECAR_RELOAD_SUCCESSFUL, [((), float(self._slos.last_reload_successful))])
+        yield gauge(signals.SIDECAR_RELOAD_TIME, [((), self._slos.read_at)])
         yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.record_receiver.log_errors))])
         dropped = self.record_receiver.dropped_lines
         yield counter(signals.SIDECAR_DROPPED_LINES, [((reason,), float(count)) for reason, count in dropped.items()])
@@ -132,14 +134,17 @@ class Exporter:
             keep_running("checking timeouts", partial(_check_timeouts, self.record_receiver)),
         ]
 
-    def reload(self) -> None:
-        """Reopen the request log, for example after a rotation, and read all other files again."""
+    def reload(self, slos: Slos) -> None:
+        """Reopen the request log, for example after a rotation, read all other files again and use the SLO file."""
         if self.request_log is not None:
             try:
                 self.request_log.reopen()
             except OSError as error:
                 logger.error("request log: %s; keeping the old file", error)  # noqa: TRY400 - the message suffices
         self.read_files()
+        self._slos = slos
+        self.request_metrics.use(slos.file)
+        self.engines.set_interval(slos.file.scrape_interval)
 
     def read_files(self) -> None:
         """Read credentials, admin token and certificate expiry; an invalid file is logged and ignored."""
@@ -182,13 +187,13 @@ def _span_queue(config: SidecarConfig) -> "SpanQueue | None":
     return span_queue(config.otlp, config.upstream, forward=bool(config.engine_spans))
 
 
-def _engine_span_receiver(spec: slos.SloFile, span_queue: "SpanQueue | None") -> "tuple[SpanJoin, OtlpReceiver]":
+def _engine_span_receiver(span_queue: "SpanQueue | None") -> "tuple[SpanJoin, OtlpReceiver]":
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core logs each peer that does not use gRPC
     from exporters.sidecar.tracing.otlp_receiver import OtlpReceiver  # noqa: PLC0415 - see TYPE_CHECKING
     from exporters.sidecar.tracing.span_join import SpanJoin  # noqa: PLC0415 - see TYPE_CHECKING
 
     forward = None if span_queue is None else span_queue.forward
-    span_join = SpanJoin(spec, forward)
+    span_join = SpanJoin(forward)
     return span_join, OtlpReceiver(lambda span: span_join.add_span(span, time.monotonic()), forward)
 
 
@@ -213,13 +218,10 @@ def _obey_drain_control(exporter: Exporter, control: socket.socket, loop: asynci
 
 
 async def serve(config: ChildConfig) -> None:
-    """Run until standard input ends. SIGHUP reopens the request log and reloads certificate and credentials."""
+    """Run until standard input ends."""
     loop = asyncio.get_running_loop()
     exporter = Exporter(config)
-    stop = stop_event(loop)
-    loop.add_signal_handler(
-        signal.SIGHUP, exporter.reload
-    )  # needed even without files: the default action ends the process
+    stop = stop_event(loop, exporter.reload)
     metrics, records, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
     _obey_drain_control(exporter, drain_control, loop)
     record_server = await loop.create_unix_server(lambda: RelayConnection(exporter.record_receiver), sock=records)

@@ -245,12 +245,13 @@ async def sidecar(
     *words: str,
     code: str = START + RUN,
     with_log: bool = True,
+    slo_file: str = SLOS,
     variables: dict[str, str] | None = None,
     stdout: int | None = None,
 ) -> AsyncIterator[Running]:
     """A ready sidecar. Processes that remain are killed, and none may have logged a traceback."""
     slos, log, stderr = tmp_path / "slos.yaml", tmp_path / "requests.jsonl", tmp_path / "stderr"
-    slos.write_text(SLOS)
+    slos.write_text(slo_file)
     port, metrics_port = free_port(), free_port()
     flags = ["--upstream", upstream, "--listen", f"127.0.0.1:{port}", "--metrics", f"127.0.0.1:{metrics_port}"]
     flags += ["--slos", str(slos), *(["--request-log", str(log)] if with_log else []), *words]

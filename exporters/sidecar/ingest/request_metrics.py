@@ -121,7 +121,8 @@ class RequestMetrics:
         self._models: set[str] = set()
         self._prompts: dict[str, Distinct] = {}
         self._counters = {signal: Counter(signal) for signal in _COUNTERS}
-        self._histograms = {signal: Histogram(signal, bounds(signal, slos)) for signal in _HISTOGRAMS}
+        self._bounds = {signal: bounds(signal, slos) for signal in _HISTOGRAMS}
+        self._histograms = {signal: Histogram(signal, self._bounds[signal]) for signal in _HISTOGRAMS}
         self._kinds: dict[tuple[str, str, str], _Kind] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self.add_model(OTHER)
@@ -136,6 +137,25 @@ class RequestMetrics:
             return
         self._models.add(model)
         self._prompts[model] = Distinct()
+        self._initialise(model)
+
+    def use(self, slos: SloFile) -> None:
+        """Expose the classes, SLOs and tenants of another file at 0; those that it does not have keep their values.
+
+        A histogram with other bounds restarts at 0, which Prometheus handles as a reset of its counters.
+        """
+        if slos == self._slos:
+            return
+        self._slos = slos
+        for signal in _HISTOGRAMS:
+            if (changed := bounds(signal, slos)) != self._bounds[signal]:
+                self._bounds[signal] = changed
+                self._histograms[signal] = Histogram(signal, changed)
+        self._kinds.clear()
+        for model in self._models:
+            self._initialise(model)
+
+    def _initialise(self, model: str) -> None:
         accumulators: dict[Signal, Counter | Histogram] = {**self._counters, **self._histograms}
         for signal, accumulator in accumulators.items():
             if Label.MODEL in signal.labels:
@@ -184,10 +204,11 @@ class RequestMetrics:
         for snapshot in self._snapshots.values():
             for row in snapshot.open:
                 kind = self._bounded(row.model), row.request_class
-                in_flight[*kind, Phase.WAITING] += row.waiting
-                in_flight[*kind, Phase.STREAMING] += row.streaming
+                # The request may have arrived under another SLO file, with another class.
+                for phase, count in ((Phase.WAITING, row.waiting), (Phase.STREAMING, row.streaming)):
+                    in_flight[*kind, phase] = in_flight.get((*kind, phase), 0.0) + count
                 if row.oldest_zero is not None:
-                    oldest[kind] = max(oldest[kind], now - row.oldest_zero)
+                    oldest[kind] = max(oldest.get(kind, 0.0), now - row.oldest_zero)
         yield gauge(signals.IN_FLIGHT, in_flight.items())
         yield gauge(signals.OLDEST_WAIT, oldest.items())
 

@@ -9,14 +9,18 @@ import signal
 import socket
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
-from exporters.configuration.child_config import ChildConfig
+import msgspec
+
+from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.errors import system_reason
+from exporters.errors import UsageError, system_reason
 from exporters.sidecar.supervision.child import Child
 from exporters.sidecar.supervision.descriptors import raise_limit
 from exporters.sidecar.supervision.listeners import bind_again, listen
+from exporters.slos import SloFile, load
 
 EXPORTER = "exporter"
 RESTART_PAUSE = 0.2
@@ -39,8 +43,9 @@ logger = logging.getLogger("vllm_slo.supervisor")
 class Supervisor:
     """Runs the children, owns their sockets, and stops them in order."""
 
-    def __init__(self, config: SidecarConfig) -> None:
+    def __init__(self, config: SidecarConfig, slos: SloFile) -> None:
         self._config = config
+        self._slos = Slos(file=slos, read_at=time.time())
         self._salt = secrets.token_bytes(16)
         self._stopping = asyncio.Event()
         self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-", ignore_cleanup_errors=True)
@@ -97,10 +102,19 @@ class Supervisor:
         logger.info("relaying %s%s -> %s, metrics on %s/metrics", config.listen, tls, config.upstream, config.metrics)
 
     def _reload(self) -> None:
-        self._exporter.signal(signal.SIGHUP)
-        if self._config.certificate is not None:  # the only file that relays reload
-            for relay in self._relays:
-                relay.signal(signal.SIGHUP)
+        """Read the SLO file again, and let all children use it and read their files again, also if it is invalid."""
+        file = self._slos.file
+        self._slos = msgspec.structs.replace(self._slos, last_reload_successful=False)
+        try:
+            self._slos = Slos(file=load(Path(self._config.slos)), read_at=time.time())
+        except UsageError as error:
+            mistakes = "; ".join(str(error).splitlines())
+            logger.error("%s; keeping the old SLO file", mistakes)  # noqa: TRY400 - the message is complete
+        finally:
+            for child in self._children:  # the exporter first: it knows new classes before it gets their requests
+                child.reload(self._slos)
+        if self._slos.file != file:
+            logger.info("SLO file reloaded; it applies to requests that arrive from now on")
 
     def _reap(self) -> None:
         for child in self._children:
@@ -160,7 +174,7 @@ class Supervisor:
             if not child.sockets:
                 others = [listener for relay in self._relays for listener in relay.sockets]
                 child.sockets = (bind_again(self._config.listen, others, shared=len(self._relays) > 1),)
-            await child.start(self._child_config(child))
+            await child.start(partial(self._child_config, child))
         except OSError as error:  # too few descriptors, processes or memory, or another program uses the port
             child.starts -= 1
             return f"cannot be started: {system_reason(error)}; retrying"
@@ -171,6 +185,7 @@ class Supervisor:
     def _child_config(self, child: Child) -> ChildConfig:
         return ChildConfig(
             sidecar=self._config,
+            slos=self._slos,
             process=child.name,
             run_id=f"{child.name}-{time.time_ns():x}",
             restarts={other.name: max(0, other.starts - 1) for other in self._children},
@@ -181,8 +196,8 @@ class Supervisor:
         )
 
 
-async def supervise(config: SidecarConfig) -> int:
+async def supervise(config: SidecarConfig, slos: SloFile) -> int:
     """Run the sidecar until SIGTERM or SIGINT; returns the exit status."""
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     raise_limit()
-    return await Supervisor(config).run()
+    return await Supervisor(config, slos).run()

@@ -10,8 +10,8 @@ from aiohttp.test_utils import TestServer
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from exporters import signals
-from exporters.configuration.child_config import ChildConfig
+from exporters import signals, slos
+from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.normalisation import normalise
 from exporters.records import Footprint, Hello, OpenRequests, Snapshot
@@ -53,7 +53,7 @@ NOT_HERE = {
 }
 """Signals that an exporter without tracing and TLS does not expose, with the reason."""
 
-SLOS = Path(__file__).parents[3] / "alerts" / "slos.yaml"
+SLOS = Slos(file=slos.load(slos.SHIPPED), read_at=1_700_000_000.0)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def exporter(tmp_path: Path) -> Iterator[Exporter]:
     (tmp_path / "folder").mkdir()
     sidecar = SidecarConfig(
         upstream="http://127.0.0.1:1",
-        slos=str(SLOS),
+        slos=str(slos.SHIPPED),
         listen="",
         metrics="",
         request_log=str(tmp_path / "folder" / "log"),
@@ -71,6 +71,7 @@ def exporter(tmp_path: Path) -> Iterator[Exporter]:
     exporter = Exporter(
         ChildConfig(
             sidecar=sidecar,
+            slos=SLOS,
             process="exporter",
             run_id="exporter-1",
             restarts={"exporter": 1, "relay-0": 2},
@@ -211,7 +212,7 @@ def test_if_the_log_cannot_be_reopened_the_old_file_is_kept(
     exporter: Exporter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "folder").rename(tmp_path / "moved")
-    exporter.reload()
+    exporter.reload(SLOS)
     assert caplog.messages == [
         f"request log: [Errno 2] No such file or directory: '{tmp_path}/folder/log'; keeping the old file"
     ]
