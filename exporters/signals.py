@@ -224,7 +224,10 @@ ENGINE_UP = _gauge("llm_engine_up", "1 if the last scrape of the engine succeede
 ENGINE_INFO = _gauge("llm_engine_info", "Type and version of the engine.", _E, Label.ENGINE_TYPE, Label.VERSION)
 ENGINE_START_TIME = _gauge("llm_engine_start_time_seconds", "Start time of the engine process, in Unix seconds.", _E)
 ENGINE_SCRAPE_ERRORS = _counter(
-    "llm_engine_scrape_errors_total", "Scrapes of the engine that failed or returned invalid content.", _E, _R
+    "llm_engine_scrape_errors_total",
+    "Scrapes of the engine that failed, or skipped invalid content or a list of models.",
+    _E,
+    _R,
 )
 ENGINE_SCRAPE_AGE = _gauge("llm_engine_last_good_scrape_age_seconds", "Time since the last successful scrape.", _E)
 ENGINE_SIGNAL_EXPOSED = _gauge(

@@ -23,6 +23,7 @@ from exporters.configuration.child_config import ChildConfig
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_group import EngineGroup
+from exporters.engines.engine_token import EngineToken
 from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import Accumulator, counter, gauge
@@ -67,7 +68,8 @@ class Exporter:
         tls = sidecar.trust.context()
         engines = targets(sidecar.upstream, sidecar.engine_metrics)
         store = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
-        self.engines = EngineGroup(engines, spec.scrape_interval, self._add_models, tls, store)
+        self.engine_token = EngineToken(sidecar.engine_token_file) if sidecar.engine_token_file else None
+        self.engines = EngineGroup(engines, spec.scrape_interval, self._add_models, tls, store, self.engine_token)
         self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
         self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
         self._certificate_expiry: float | None = None
@@ -142,8 +144,8 @@ class Exporter:
         self.read_files()
 
     def read_files(self) -> None:
-        """Read credentials, admin token and certificate expiry; an invalid file is logged and ignored."""
-        for secrets in (self.credentials, self.admin):
+        """Read credentials, tokens and certificate expiry; an invalid file is logged and ignored."""
+        for secrets in (self.credentials, self.admin, self.engine_token):
             if secrets is not None:
                 try:
                     secrets.read()
