@@ -15,7 +15,7 @@ from opentelemetry.util.re import parse_env_headers
 from exporters import slos
 from exporters.configuration import otlp_endpoints
 from exporters.configuration.origin import origin
-from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.configuration.sidecar_config import MAX_MODELS, SidecarConfig
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_token import EngineToken
@@ -125,6 +125,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="model name to use as a label value, in addition to the engine's /v1/models (repeatable)",
     )
     measuring.add_argument(
+        "--max-models",
+        type=int,
+        default=MAX_MODELS,
+        metavar="N",
+        help="maximum number of model names used as label values: those of --model first, then as the engine lists "
+        "them; the others are `other` (default %(default)s)",
+    )
+    measuring.add_argument(
         "--no-inject-usage",
         action="store_true",
         help="do not add include_usage to streams; if the client omits it, their token counts are unknown",
@@ -229,6 +237,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Check all flags and files, then run the supervisor."""
     if arguments.workers < 1:
         raise UsageError(f"--workers: {arguments.workers} is not a valid number of relays; use 1 or more")
+    if arguments.max_models < 1:
+        raise UsageError(f"--max-models: {arguments.max_models} is not a valid number of models; use 1 or more")
     trust = _trust(arguments)
     origin(arguments.upstream, trust)
     targets(arguments.upstream, arguments.engine_metrics)
@@ -266,6 +276,7 @@ def run(arguments: argparse.Namespace) -> int:
         roofline=read_ceilings(Path(arguments.roofline)) if arguments.roofline else None,
         allow_paths=tuple(arguments.allow_path),
         models=tuple(arguments.model),
+        max_models=arguments.max_models,
         inject_usage=not arguments.no_inject_usage,
         max_head=parse_flag("--max-head", arguments.max_head, parse_size),
         max_body=_size_or_never(arguments.max_body, "--max-body"),

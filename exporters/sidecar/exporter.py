@@ -63,7 +63,8 @@ class Exporter:
         self.draining = config.draining
         self.task_errors = TaskErrors()
         spec = slos.load(Path(sidecar.slos))
-        self.request_metrics = RequestMetrics(spec)
+        self.request_metrics = RequestMetrics(spec, sidecar.max_models)
+        self._logged_model_limit = False
         self._add_models(sidecar.models)
         tls = sidecar.trust.context()
         engines = targets(sidecar.upstream, sidecar.engine_metrics)
@@ -93,6 +94,7 @@ class Exporter:
         """All metric families of the sidecar."""
         yield from self.request_metrics.collect(time.monotonic())
         yield from self.engines.collect()
+        yield gauge(signals.SIDECAR_MODELS_OVER_LIMIT, [((), float(len(self._models_over_limit())))])
         yield gauge(signals.SIDECAR_BUILD, [((version("vllm-slo"),), 1.0)])
         before, since = self._config.restarts, self.record_receiver.restarts
         yield counter(
@@ -166,6 +168,16 @@ class Exporter:
     def _add_models(self, models: tuple[str, ...]) -> None:
         for model in models:
             self.request_metrics.add_model(model)
+        over = {model for model in models if not self.request_metrics.has_model(model)}
+        if over and not self._logged_model_limit:
+            self._logged_model_limit = True
+            limit = self._config.sidecar.max_models
+            logger.warning("%d models are over the limit of --max-models (%d) and count as `other`", len(over), limit)
+
+    def _models_over_limit(self) -> set[str]:
+        """The models of `--model` and of the last responses of the engines that are no label values."""
+        listed = {*self._config.sidecar.models, *(model for state in self.engines.states for model in state.models)}
+        return {model for model in listed if not self.request_metrics.has_model(model)}
 
 
 def _request_log(config: SidecarConfig) -> RequestLog | StandardOutputLog | None:

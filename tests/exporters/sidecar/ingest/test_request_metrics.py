@@ -244,6 +244,21 @@ def test_an_added_model_has_its_own_label_value_from_then_on() -> None:
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
 
 
+def test_above_the_limit_models_are_other_and_a_model_with_a_label_keeps_it() -> None:
+    series = RequestMetrics(SLOS, max_models=2)
+    for model in ("first", "second", "third", "other", "first"):
+        series.add_model(model)
+    assert [model for model in ("first", "second", "third") if series.has_model(model)] == ["first", "second"]
+    for model in ("first", "second", "third"):
+        series.record(finished(model=model))
+    rows = values(series.collect(NOW)).items()
+    assert {dict(row)["model"]: value for (name, row), value in rows if name == "llm_requests_total" and value} == {
+        "first": 1,
+        "second": 1,
+        "other": 1,
+    }
+
+
 def test_unparsed_and_unmetered_requests_are_counted_by_reason() -> None:
     odd = finished(unmetered="SomeLibraryError")
     fed = Fed(finished(unparsed="too_large"), finished(unmetered="KeyError"), finished(unmetered="KeyError"), odd)
