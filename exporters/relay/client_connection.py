@@ -252,7 +252,8 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     def _update_reading(self) -> None:
-        read = not self._upload_paused and len(self._buffer) <= MAX_PIPELINED
+        # Without an exchange, the buffer is the beginning of a head, which has its own limit.
+        read = not self._upload_paused and (self._exchange is None or len(self._buffer) <= MAX_PIPELINED)
         if read != self._reading and not self._transport.is_closing():
             self._reading = read
             if read:

@@ -89,6 +89,12 @@ async def test_the_operator_sets_the_limit_of_the_head(tmp_path: Path) -> None:
         assert error_in(response)["message"] == "vllm-slo: the request head is larger than 300 bytes"
 
 
+async def test_a_head_may_be_larger_than_the_buffer_for_pipelined_requests(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok, head_limit=2**20, max_head=300_000) as stage:
+        head = "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\nlong: {}\r\n\r\n"
+        assert (await stage.ask(head.format("y" * 200_000).encode())).endswith(b"ok")
+
+
 async def test_an_idle_client_connection_is_closed(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, client_idle=75.0) as stage:
         silent = await stage.connect()
