@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from exporters.configuration.child_config import ChildConfig, read_child_config
 from exporters.errors import UsageError
 from exporters.logging_setup import configure_logging
+from exporters.names import cut
 
 RESTART_SECONDS = 1.0
 """Time until a periodic task continues after an exception that ended it."""
@@ -65,7 +66,7 @@ class TaskErrors:
         if kind not in self._logged:
             self._logged.add(kind)
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            logger.error("%s failed and continues: %r at %s:%s", task, error, frame.filename, frame.lineno)
+            logger.error("%s failed and continues: %s at %s:%s", task, cut(repr(error)), frame.filename, frame.lineno)
 
     async def keep_running(self, task: str, run: Callable[[], Coroutine[None, None, None]]) -> None:
         """Run a task that never ends; after an exception, run it again."""

@@ -10,6 +10,7 @@ from exporters.engines.config_changes import ConfigWatch
 from exporters.engines.normalisation import EngineMetrics, SeriesKey
 from exporters.engines.signal_table import SIGNALS
 from exporters.exposition.accumulators import Labels, counter, format_float, gauge
+from exporters.names import cut
 from exporters.signals import Kind, Signal
 
 UNAUTHORIZED, MODELS_UNAUTHORIZED = "unauthorized", "models_unauthorized"
@@ -71,7 +72,7 @@ class EngineState:
         rank, model = key
         engine = self.metrics.engine_type
         is_unlabelled = engine is not None and engine.model_label is None
-        return rank, self.models[0] if is_unlabelled and len(self.models) == 1 else model
+        return rank, cut(self.models[0]) if is_unlabelled and len(self.models) == 1 else model
 
 
 def collect(states: Sequence[EngineState], now: float) -> Iterator[Metric]:

@@ -10,6 +10,7 @@ from exporters import signals
 from exporters.engines.exposition_parser import Exposition, LabelPairs, parse_exposition
 from exporters.engines.signal_table import ENGINE_TYPES, SAMPLE_NAMES, START_TIME
 from exporters.engines.table_schema import CapacityGauges, CapacityLabels, EngineType, Family, Merge, plain_name
+from exporters.names import cut
 from exporters.signals import Kind, Signal
 
 T = TypeVar("T")
@@ -108,7 +109,8 @@ def _group(samples: Iterable[tuple[LabelPairs, T]], engine: EngineType) -> dict[
     for pairs, value in samples:
         labels = dict(pairs)
         rank = "/".join(labels[name] for name in engine.rank_labels if labels.get(name))
-        groups[rank or "0", labels.get(engine.model_label or "") or signals.OTHER].append(value)
+        model = labels.get(engine.model_label or "") or signals.OTHER
+        groups[cut(rank or "0"), cut(model)].append(value)
     return groups
 
 

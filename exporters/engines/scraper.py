@@ -16,6 +16,7 @@ from exporters.engines.normalisation import EngineMetrics, normalise
 from exporters.engines.scrape_targets import Target
 from exporters.engines.signal_table import VLLM
 from exporters.engines.table_schema import EngineType
+from exporters.names import cut
 
 IDENTITY_SECONDS = 30.0
 """Interval of the requests for models and version while the process stays the same."""
@@ -116,7 +117,8 @@ class Scraper:
     def _observe_settings(self, metrics: EngineMetrics) -> None:
         watch = self.state.watch
         watch.settings_pending = self._server_info_tries > 0
-        watch.observe({**self._identity_settings, **metrics.settings}, metrics.start_time, time.time())
+        settings = {**self._identity_settings, **metrics.settings}
+        watch.observe({cut(name): cut(value) for name, value in settings.items()}, metrics.start_time, time.time())
 
     async def _fetch_metrics(self, session: aiohttp.ClientSession) -> EngineMetrics | str:
         """The content of the `/metrics` response, or the reason of the failure."""
@@ -155,7 +157,7 @@ class Scraper:
             return models_settings(body) if own_models_url == models_url else {}
 
         def read_version(body: Any) -> dict[str, str]:
-            self.state.version = str(body[key])
+            self.state.version = cut(str(body[key]))
             return {"version": self.state.version}
 
         requests = [(models_url, read_models), (f"{base_url}{path}", read_version)]

@@ -10,6 +10,7 @@ from exporters import signals
 from exporters.configuration.sidecar_config import MAX_MODELS
 from exporters.exposition.accumulators import Accumulator, Counter, ExemplarTrace, Histogram, counter, gauge
 from exporters.exposition.histogram_bounds import bounds
+from exporters.names import is_unique
 from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
 from exporters.signals import NO_TOKENS, OTHER, SIZE_BOUNDS, SIZES, Label, Outcome, Phase, Signal, Verdict
@@ -63,8 +64,11 @@ class RequestMetrics:
             self._counters[signals.SIDECAR_UNMETERED].initialise((reason,))
 
     def add_model(self, model: str) -> None:
-        """Add a model that the engine serves as a label value, at 0 in all series, unless the limit is reached."""
-        if model in self._models or len(self._models) > self._max_models:  # `other` is one of them
+        """Add a model that the engine serves as a label value, at 0 in all series, unless the limit is reached.
+
+        Records have cut names, so a name that may be another one's beginning is no label value.
+        """
+        if model in self._models or not is_unique(model) or len(self._models) > self._max_models:  # with `other`
             return
         self._models.add(model)
         self._prompts[model] = Distinct()

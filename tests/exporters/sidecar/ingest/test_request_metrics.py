@@ -13,6 +13,7 @@ from prometheus_client.samples import Exemplar
 from exporters import signals
 from exporters.exposition.accumulators import Accumulator
 from exporters.exposition.histogram_bounds import bounds, gap_bounds
+from exporters.names import cut
 from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Kind, Label, Outcome, Phase, Signal, Verdict
@@ -257,6 +258,14 @@ def test_above_the_limit_models_are_other_and_a_model_with_a_label_keeps_it() ->
         "second": 1,
         "other": 1,
     }
+
+
+def test_a_served_model_whose_name_may_be_the_beginning_of_another_is_other() -> None:
+    longest, ambiguous = "m" * 252, "m" * 256
+    fed = Fed(finished(model=longest), finished(model=cut(f"{ambiguous}{longest}")), models=(longest, ambiguous))
+    labels = {"outcome": "ok", "tenant": "team-a", "stream": "true"}
+    assert fed.value("llm_requests_total", model=longest, **labels) == 1
+    assert fed.value("llm_requests_total", model="other", **labels) == 1
 
 
 def test_unparsed_and_unmetered_requests_are_counted_by_reason() -> None:
