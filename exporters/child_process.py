@@ -14,6 +14,7 @@ import msgspec
 from exporters.configuration.child_config import ChildConfig, Slos, read_child_config
 from exporters.errors import UsageError
 from exporters.logging_setup import configure_logging
+from exporters.names import cut
 from exporters.records import Frames
 
 _READ_SIZE = 65536
@@ -78,7 +79,7 @@ class TaskErrors:
         if kind not in self._logged:
             self._logged.add(kind)
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            logger.error("%s failed and continues: %r at %s:%s", task, error, frame.filename, frame.lineno)
+            logger.error("%s failed and continues: %s at %s:%s", task, cut(repr(error)), frame.filename, frame.lineno)
 
     async def keep_running(self, task: str, run: Callable[[], Coroutine[None, None, None]]) -> None:
         """Run a task that never ends; after an exception, run it again."""

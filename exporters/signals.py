@@ -227,7 +227,10 @@ ENGINE_UP = _gauge("llm_engine_up", "1 if the last scrape of the engine succeede
 ENGINE_INFO = _gauge("llm_engine_info", "Type and version of the engine.", _E, Label.ENGINE_TYPE, Label.VERSION)
 ENGINE_START_TIME = _gauge("llm_engine_start_time_seconds", "Start time of the engine process, in Unix seconds.", _E)
 ENGINE_SCRAPE_ERRORS = _counter(
-    "llm_engine_scrape_errors_total", "Scrapes of the engine that failed or returned invalid content.", _E, _R
+    "llm_engine_scrape_errors_total",
+    "Scrapes of the engine that failed, or skipped invalid content or a list of models.",
+    _E,
+    _R,
 )
 ENGINE_SCRAPE_AGE = _gauge("llm_engine_last_good_scrape_age_seconds", "Time since the last successful scrape.", _E)
 ENGINE_SIGNAL_EXPOSED = _gauge(
@@ -386,6 +389,10 @@ SIDECAR_UNMETERED = _counter(
     _R,
 )
 SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", _R)
+SIDECAR_MODELS_OVER_LIMIT = _gauge(
+    "llm_sidecar_models_over_limit",
+    "Models that the engine lists or `--model` names, and that count as `other` because of `--max-models`.",
+)
 SIDECAR_CERTIFICATE_EXPIRY = _gauge(
     "llm_sidecar_certificate_expiry_timestamp_seconds", "Expiry time of the server certificate, in Unix seconds."
 )
@@ -553,7 +560,7 @@ REQUEST_START_HEADER = "x-request-start"
 """`t=<unix seconds>`: the intended send time, so that latencies include the time before the sidecar."""
 
 LABEL_HELP = {
-    Label.MODEL: "Model name in the request, if the engine serves it or `--model` names it; otherwise `other`.",
+    Label.MODEL: "Model name, if the engine lists it or `--model` names it, up to `--max-models`; otherwise `other`.",
     Label.CLASS: "Class of the request by the SLO file; otherwise `other`.",
     Label.TENANT: "Tenant of the request, if the SLO file lists it; otherwise `other`.",
     Label.STREAM: "`true` for streams, `false` for unary requests.",

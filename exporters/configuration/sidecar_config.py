@@ -7,6 +7,9 @@ from exporters.configuration.tls import SYSTEM, Certificate, Trust
 from exporters.requestlog.rotation import UNLIMITED, RotationLimits
 from exporters.roofline.ceilings import Ceilings
 
+MAX_MODELS = 50
+"""Default number of models with a label value of their own: an engine may list thousands of LoRA adapters."""
+
 
 class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of `vllm-slo sidecar`; times in seconds."""
@@ -24,9 +27,11 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     request_log: str | None = None
     log_rotation: RotationLimits = UNLIMITED
     engine_metrics: tuple[str, ...] = ()  # empty: /metrics of the upstream
+    engine_token_file: str | None = None  # a path, as above; None: the engine is asked without a token
     roofline: Ceilings | None = None  # exposed for comparison with the measurements
     allow_paths: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    max_models: int = MAX_MODELS
     inject_usage: bool = True
     max_head: int = 64 * 1024  # bytes of a request line and its headers
     max_body: int | None = 256 * 1024 * 1024  # bytes

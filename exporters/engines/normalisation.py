@@ -19,6 +19,7 @@ from exporters.engines.table_schema import (
     Split,
     plain_name,
 )
+from exporters.names import cut
 from exporters.signals import Kind, Signal
 
 T = TypeVar("T")
@@ -123,7 +124,7 @@ def _group(
     groups: dict[SeriesKey, list[T]] = defaultdict(list)
     for pairs, value in samples:
         labels = dict(pairs)
-        key: SeriesKey = _rank(labels, engine), labels.get(engine.model_label or "") or signals.OTHER
+        key: SeriesKey = cut(_rank(labels, engine)), cut(labels.get(engine.model_label or "") or signals.OTHER)
         if split is not None:
             last = split.values.get(labels.get(split.label, ""), signals.OTHER)
             if last is None:

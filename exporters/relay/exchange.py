@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.names import cut
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE, Finished
 from exporters.relay import error_responses, message_heads, request_body
 from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestState, ResponseEvent, ResponseState
@@ -93,7 +94,7 @@ class Exchange:
             self._state.on_request(_BODY_END)
         if self._route is _REFUSED:
             self._offer(None)
-            message = f"{self._path} is not an inference path; the operator can allow it with --allow-path"
+            message = f"{cut(self._path)} is not an inference path; the operator can allow it with --allow-path"
             self.refuse(403, message, "path_not_allowed")
         elif (limit := self._context.config.max_body) is not None and self._head.length > limit:
             self._refuse_body(limit)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from exporters.names import cut
 from exporters.records import ENCODED, Finished, Judged
 from exporters.relay import trace_context
 from exporters.relay.fast_path import FastPath, VaryingFastPath
@@ -108,7 +109,7 @@ class Measurement:
         if request_id is None:
             request_id = context.new_request_id()
             head.headers.append((b"x-request-id", request_id.encode()))
-        self.request_id = request_id
+        self.request_id = cut(request_id)
         self._caller = trace_context.parse_traceparent(head.headers) if b"traceparent" in head.fields else None
         if context.wants_spans and metered_path:
             self._span = trace_context.new_span(self._caller)
@@ -262,7 +263,7 @@ class Measurement:
             model=self.model,
             request_class=self.request_class,
             tenant=self._tenant(),
-            endpoint=self._path[:256],
+            endpoint=cut(self._path),
             stream=event_stream or bool(body and body.stream),
             status=status,
             outcome=outcome,
@@ -307,8 +308,8 @@ class Measurement:
             record.span_id = self._span.span_id
 
     def _add_measured(self, record: Finished, meter: Meter) -> None:
-        record.finish_reason = meter.finish_reason
-        record.system_fingerprint = meter.fingerprint
+        record.finish_reason = meter.finish_reason and cut(meter.finish_reason)
+        record.system_fingerprint = meter.fingerprint and cut(meter.fingerprint)
         record.prompt_tokens = meter.prompt_tokens
         record.completion_tokens = meter.completion_tokens
         record.cached_tokens = meter.cached_tokens

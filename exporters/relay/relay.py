@@ -12,6 +12,7 @@ from exporters.child_process import TaskErrors
 from exporters.configuration.origin import origin
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.exposition.histogram_bounds import gap_bounds
+from exporters.names import cut
 from exporters.process_usage import footprint
 from exporters.records import Finished, OpenRequests, Snapshot
 from exporters.relay.client_connection import ClientConnection
@@ -112,7 +113,7 @@ class Relay:
         if message not in self._logged:
             self._logged.add(message)
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            _logger.error("%s: %r at %s:%s", message, error, frame.filename, frame.lineno)
+            _logger.error("%s: %s at %s:%s", message, cut(repr(error)), frame.filename, frame.lineno)
 
     def drain(self) -> None:
         """Accept no further requests; open requests continue."""

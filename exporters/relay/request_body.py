@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from exporters.names import cut
+
 CHARACTERS_PER_TOKEN = 4
 """Estimates prompt tokens from decoded text characters until usage is known; images are not counted."""
 
@@ -72,7 +74,7 @@ def parse(data: bytes, salt: bytes) -> RequestBody | None:
     options = body.stream_options
     n = body.n or 1
     return RequestBody(
-        model=body.model or "",
+        model=cut(body.model or ""),
         prompt_tokens=_prompt_tokens(body),
         # vLLM prefers max_completion_tokens if both are set.
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,

@@ -15,9 +15,10 @@ from opentelemetry.util.re import parse_env_headers
 from exporters import slos
 from exporters.configuration import otlp_endpoints
 from exporters.configuration.origin import origin
-from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.configuration.sidecar_config import MAX_MODELS, SidecarConfig
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
 from exporters.engines.config_change_store import ConfigChangeStore
+from exporters.engines.engine_token import EngineToken
 from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError, parse_flag
 from exporters.logging_setup import add_logging_flags, configure_logging
@@ -26,7 +27,7 @@ from exporters.requestlog.rotation import RotationLimits
 from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.requestlog.writer import RequestLog
 from exporters.roofline.ceilings import read_ceilings
-from exporters.sidecar.http_api.admin import read_token
+from exporters.sidecar.http_api.admin import read_admin_token
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.supervision.listeners import listen
 from exporters.sidecar.supervision.supervisor import supervise
@@ -124,6 +125,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="model name to use as a label value, in addition to the engine's /v1/models (repeatable)",
     )
     measuring.add_argument(
+        "--max-models",
+        type=int,
+        default=MAX_MODELS,
+        metavar="N",
+        help="maximum number of model names used as label values: those of --model first, then as the engine lists "
+        "them; the others are `other` (default %(default)s)",
+    )
+    measuring.add_argument(
         "--no-inject-usage",
         action="store_true",
         help="do not add include_usage to streams; if the client omits it, their token counts are unknown",
@@ -158,6 +167,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="URL",
         help="URL of the engine's metrics; one flag per engine behind a gateway (default: /metrics of the upstream)",
+    )
+    measuring.add_argument(
+        "--engine-token-file",
+        metavar="FILE",
+        help="file with the bearer token for the engine's metrics and /v1/models, such as its --api-key; SIGHUP reads "
+        "it again (default: no token)",
     )
     measuring.add_argument(
         "--roofline", metavar="FILE", help="output of `vllm-slo roofline --format json`, exposed for comparison"
@@ -222,6 +237,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Check all flags and files, then run the supervisor."""
     if arguments.workers < 1:
         raise UsageError(f"--workers: {arguments.workers} is not a valid number of relays; use 1 or more")
+    if arguments.max_models < 1:
+        raise UsageError(f"--max-models: {arguments.max_models} is not a valid number of models; use 1 or more")
     trust = _trust(arguments)
     origin(arguments.upstream, trust)
     targets(arguments.upstream, arguments.engine_metrics)
@@ -229,7 +246,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.metrics_auth_file:
         Credentials(arguments.metrics_auth_file).read()
     if arguments.admin_token_file:
-        read_token(arguments.admin_token_file, "--admin-token-file")
+        read_admin_token(arguments.admin_token_file, "--admin-token-file")
+    if arguments.engine_token_file:
+        EngineToken(arguments.engine_token_file).read()
     state = Path(arguments.state).absolute() if arguments.state else None
     if state is not None:
         ConfigChangeStore(state).check()
@@ -253,9 +272,11 @@ def run(arguments: argparse.Namespace) -> int:
             total=_size_or_never(arguments.request_log_total, "--request-log-total"),
         ),
         engine_metrics=tuple(arguments.engine_metrics),
+        engine_token_file=arguments.engine_token_file,
         roofline=read_ceilings(Path(arguments.roofline)) if arguments.roofline else None,
         allow_paths=tuple(arguments.allow_path),
         models=tuple(arguments.model),
+        max_models=arguments.max_models,
         inject_usage=not arguments.no_inject_usage,
         max_head=parse_flag("--max-head", arguments.max_head, parse_size),
         max_body=_size_or_never(arguments.max_body, "--max-body"),
@@ -320,6 +341,7 @@ def _warnings(arguments: argparse.Namespace) -> Iterator[str]:
     secrets = {
         "--metrics-auth-file": arguments.metrics_auth_file,
         "--admin-token-file": arguments.admin_token_file,
+        "--engine-token-file": arguments.engine_token_file,
         "--tls-key": arguments.tls_key,
     }
     for flag, path in secrets.items():

@@ -22,6 +22,7 @@ from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_group import EngineGroup
+from exporters.engines.engine_token import EngineToken
 from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import Accumulator, counter, gauge
@@ -61,12 +62,15 @@ class Exporter:
         self.draining = config.draining
         self.task_errors = TaskErrors()
         self._slos = config.slos
-        self.request_metrics = RequestMetrics(self._slos.file)
+        self.request_metrics = RequestMetrics(self._slos.file, sidecar.max_models)
+        self._logged_model_limit = False
         self._add_models(sidecar.models)
         tls = sidecar.trust.context()
         engines = targets(sidecar.upstream, sidecar.engine_metrics)
         store = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
-        self.engines = EngineGroup(engines, self._slos.file.scrape_interval, self._add_models, tls, store)
+        self.engine_token = EngineToken(sidecar.engine_token_file) if sidecar.engine_token_file else None
+        interval = self._slos.file.scrape_interval
+        self.engines = EngineGroup(engines, interval, self._add_models, tls, store, self.engine_token)
         self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
         self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
         self._certificate_expiry: float | None = None
@@ -91,6 +95,7 @@ class Exporter:
         """All metric families of the sidecar."""
         yield from self.request_metrics.collect(time.monotonic())
         yield from self.engines.collect()
+        yield gauge(signals.SIDECAR_MODELS_OVER_LIMIT, [((), float(len(self._models_over_limit())))])
         yield gauge(signals.SIDECAR_BUILD, [((version("vllm-slo"),), 1.0)])
         before, since = self._config.restarts, self.record_receiver.restarts
         yield counter(
@@ -147,8 +152,8 @@ class Exporter:
         self.engines.set_interval(slos.file.scrape_interval)
 
     def read_files(self) -> None:
-        """Read credentials, admin token and certificate expiry; an invalid file is logged and ignored."""
-        for secrets in (self.credentials, self.admin):
+        """Read credentials, tokens and certificate expiry; an invalid file is logged and ignored."""
+        for secrets in (self.credentials, self.admin, self.engine_token):
             if secrets is not None:
                 try:
                     secrets.read()
@@ -169,6 +174,16 @@ class Exporter:
     def _add_models(self, models: tuple[str, ...]) -> None:
         for model in models:
             self.request_metrics.add_model(model)
+        over = {model for model in models if not self.request_metrics.has_model(model)}
+        if over and not self._logged_model_limit:
+            self._logged_model_limit = True
+            limit = self._config.sidecar.max_models
+            logger.warning("%d models are over the limit of --max-models (%d) and count as `other`", len(over), limit)
+
+    def _models_over_limit(self) -> set[str]:
+        """The models of `--model` and of the last responses of the engines that are no label values."""
+        listed = {*self._config.sidecar.models, *(model for state in self.engines.states for model in state.models)}
+        return {model for model in listed if not self.request_metrics.has_model(model)}
 
 
 def _request_log(config: SidecarConfig) -> RequestLog | StandardOutputLog | None:

@@ -9,7 +9,7 @@ import msgspec
 from exporters.addresses import parse_url
 from exporters.engines.config_changes import DeclarationResult
 from exporters.errors import UsageError
-from exporters.sidecar.http_api.admin import Accepted, Declaration, Refused, mistakes, read_token
+from exporters.sidecar.http_api.admin import Accepted, Declaration, Refused, mistakes, read_admin_token
 
 TIMEOUT = 10.0
 
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Declare the settings and print the result for each engine and setting."""
-    token = read_token(arguments.token_file, "--token-file")
+    token = read_admin_token(arguments.token_file, "--token-file")
     declaration = Declaration(set=_settings(arguments.set), note=arguments.note, engine=arguments.engine)
     if errors := mistakes(declaration):
         raise UsageError("\n".join(f"--{error}" for error in errors))

@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler
 
 from exporters.engines.config_changes import DeclarationResult
 from exporters.engines.engine_group import EngineGroup
-from exporters.errors import UsageError, read_text
+from exporters.token_file import read_token
 
 PREFIX = "/admin/"
 MAX_BODY = 64 * 1024
@@ -21,18 +21,13 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,99}")
 MAX_VALUE_LENGTH, MAX_NOTE_LENGTH = 200, 1000
 
 
-def read_token(path: str, flag: str) -> bytes:
-    """Read a token file.
+def read_admin_token(path: str, flag: str) -> bytes:
+    """Read the file of an admin token.
 
     Raises:
         UsageError: it contains no valid token; the message shows nothing of the file.
     """
-    words = read_text(path, flag).split()
-    if len(words) != 1 or not words[0].isascii() or not words[0].isprintable():
-        raise UsageError(
-            f"{flag}: {path}: a token is one word of printable ASCII; generate one with: openssl rand -hex 32"
-        )
-    return words[0].encode()
+    return read_token(path, flag, "; generate one with: openssl rand -hex 32").encode()
 
 
 class Declaration(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,7 +81,7 @@ class Admin:
         Raises:
             UsageError: the file is invalid.
         """
-        self._token = read_token(self._path, "--admin-token-file")
+        self._token = read_admin_token(self._path, "--admin-token-file")
 
     @property
     def routes(self) -> list[web.RouteDef]:

@@ -50,6 +50,9 @@ LOGGED_AT_ONCE = 500
 MAX_PENDING_RECORDS = 20_000
 """Limit of pending records of a relay run; the relay keeps more than twice as many."""
 
+KEPT_RUNS = 10
+"""Last runs of each relay that are remembered when all their records are stored; a relay may exit at each start."""
+
 _decode = msgspec.msgpack.Decoder(FromRelay).decode
 
 logger = logging.getLogger("vllm_slo.exporter")
@@ -131,6 +134,7 @@ class RecordReceiver:
         self._on_fingerprint = on_fingerprint
         self.task_errors = task_errors or TaskErrors()
         self._runs: dict[str, _RelayRun] = {}
+        self._runs_by_relay: dict[str, list[str]] = {}
         self._ready: list[tuple[_RelayRun, _Pending]] = []
         """Records that no longer wait, and may not be counted yet."""
         self._receiving = False
@@ -361,12 +365,24 @@ class RecordReceiver:
         counted = [pending.number for pending in run.pending if pending.counted]
         if counted and report_counted is not None:  # a report may have been lost with the previous connection
             report_counted(counted)
+        self._forget_old_runs(hello)
         self.connected.add(hello.process)
         open_requests = self._open_at_disconnect.pop(hello.process, 0)
         if self._run_ids.setdefault(hello.process, hello.run_id) != hello.run_id:
             self._run_ids[hello.process] = hello.run_id
             self.restarts[hello.process] = self.restarts.get(hello.process, 0) + 1
             self.lost_requests[hello.process] = self.lost_requests.get(hello.process, 0) + open_requests
+
+    def _forget_old_runs(self, hello: Hello) -> None:
+        run_ids = self._runs_by_relay.setdefault(hello.process, [])
+        if hello.run_id not in run_ids:
+            run_ids.append(hello.run_id)
+        for run_id in run_ids[:-KEPT_RUNS]:
+            if not self._runs[run_id].pending:
+                run_ids.remove(run_id)
+                del self._runs[run_id]
+                if self._request_log is not None:
+                    self._request_log.last_numbers.pop(run_id, None)
 
     def snapshot(self, process: str, snapshot: Snapshot) -> None:
         self._request_metrics.snapshot(process, snapshot)

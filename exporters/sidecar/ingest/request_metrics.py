@@ -8,8 +8,10 @@ from typing import NamedTuple
 from prometheus_client.core import Metric
 
 from exporters import signals
+from exporters.configuration.sidecar_config import MAX_MODELS
 from exporters.exposition.accumulators import Accumulator, Counter, ExemplarTrace, Histogram, Total, counter, gauge
 from exporters.exposition.histogram_bounds import bounds
+from exporters.names import is_unique
 from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
 from exporters.signals import NO_TOKENS, OTHER, SIZE_BOUNDS, SIZES, Label, Outcome, Phase, Signal, Verdict
@@ -116,8 +118,9 @@ class _Kind:
 class RequestMetrics:
     """All request series; not thread-safe."""
 
-    def __init__(self, slos: SloFile) -> None:
+    def __init__(self, slos: SloFile, max_models: int = MAX_MODELS) -> None:
         self._slos = slos
+        self._max_models = max_models
         self._models: set[str] = set()
         self._prompts: dict[str, Distinct] = {}
         self._counters = {signal: Counter(signal) for signal in _COUNTERS}
@@ -132,8 +135,11 @@ class RequestMetrics:
             self._counters[signals.SIDECAR_UNMETERED].series((reason,))
 
     def add_model(self, model: str) -> None:
-        """Add a model that the engine serves as a label value, at 0 in all series."""
-        if model in self._models:
+        """Add a model that the engine serves as a label value, at 0 in all series, unless the limit is reached.
+
+        Records have cut names, so a name that may be another one's beginning is no label value.
+        """
+        if model in self._models or not is_unique(model) or len(self._models) > self._max_models:  # with `other`
             return
         self._models.add(model)
         self._prompts[model] = Distinct()
@@ -161,6 +167,10 @@ class RequestMetrics:
             if Label.MODEL in signal.labels:
                 for labels in self._combinations(signal, model):
                     accumulator.series(labels)
+
+    def has_model(self, model: str) -> bool:
+        """Whether the model is a label value; it then remains one."""
+        return model in self._models
 
     def record(self, record: Record, *, traced: bool = False) -> None:
         """Count one record; `traced`: its spans are kept, so its trace can be an exemplar."""

@@ -41,6 +41,7 @@ LEVEL = "'loud' is unknown; use debug, info, warning or error"
         ("--upstream", "http://h:80000", f"'http://h:80000' {URL}: Port out of range 0-65535; {ORIGIN}"),
         ("--upstream", "http://127.0.0.1:8000/?x", f"'http://127.0.0.1:8000/?x' {URL}; {ORIGIN}"),
         ("--workers", "0", "0 is not a valid number of relays; use 1 or more"),
+        ("--max-models", "0", "0 is not a valid number of models; use 1 or more"),
         ("--drain", "soon", f"'soon' {DURATION}"),
         ("--drain", "never", f"'never' {DURATION}"),
         ("--cut-idle", "0", f"'0' {DURATION}"),

@@ -235,6 +235,37 @@ def test_without_a_log_a_batch_is_counted_and_acknowledged(history: EventLog) ->
     assert history.events == ["counted r-1"]
 
 
+def test_only_the_last_runs_of_a_relay_are_remembered(history: EventLog, log: RecordingLog, tmp_path: Path) -> None:
+    receiver = receiver_of(history, log)
+    runs = [f"relay-0-{number:x}" for number in range(1000)]
+    for run in runs:
+        receiver.hello(Hello("relay-0", run))
+        receiver.receive(run, batch(1, 2))
+    kept = runs[-receiver_module.KEPT_RUNS :]
+    assert list(receiver._runs) == list(log.last_numbers) == kept
+    assert receiver.receive(kept[0], batch(1, 2)) == 2  # on its way while the next relay started
+    assert logged(tmp_path) == ["r-1", "r-2"] * 1000
+    assert receiver.restarts == {"relay-0": 999}
+
+
+def test_a_run_with_unwritten_lines_is_remembered_until_they_are_written(
+    history: EventLog, log: RecordingLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver_module, "RETRY_SECONDS", 0.0)
+    receiver = receiver_of(history, log)
+    runs = [f"relay-0-{number:x}" for number in range(2 * receiver_module.KEPT_RUNS)]
+    history.full = True
+    for run in runs:
+        receiver.hello(Hello("relay-0", run))
+        receiver.receive(run, batch(1))
+    assert list(receiver._runs) == runs
+    history.full = False
+    receiver.check_timeouts()
+    assert logged(tmp_path) == ["r-1"] * len(runs)
+    receiver.hello(Hello("relay-0", "next"))
+    assert list(receiver._runs) == [*runs[1 - receiver_module.KEPT_RUNS :], "next"]
+
+
 def test_a_relay_that_reconnects_with_another_run_id_is_a_restart(history: EventLog) -> None:
     receiver = receiver_of(history, None)
     receiver.hello(Hello("relay-0", "a"))

@@ -14,6 +14,7 @@ from prometheus_client.samples import Exemplar
 from exporters import signals, slos
 from exporters.exposition.accumulators import Accumulator
 from exporters.exposition.histogram_bounds import bounds, gap_bounds
+from exporters.names import cut
 from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
 from exporters.relay.gaps import Gaps
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
@@ -261,6 +262,29 @@ def test_an_added_model_has_its_own_label_value_from_then_on() -> None:
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 0
     fed.series.record(finished())
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
+
+
+def test_above_the_limit_models_are_other_and_a_model_with_a_label_keeps_it() -> None:
+    series = RequestMetrics(SLOS, max_models=2)
+    for model in ("first", "second", "third", "other", "first"):
+        series.add_model(model)
+    assert [model for model in ("first", "second", "third") if series.has_model(model)] == ["first", "second"]
+    for model in ("first", "second", "third"):
+        series.record(finished(model=model))
+    rows = values(series.collect(NOW)).items()
+    assert {dict(row)["model"]: value for (name, row), value in rows if name == "llm_requests_total" and value} == {
+        "first": 1,
+        "second": 1,
+        "other": 1,
+    }
+
+
+def test_a_served_model_whose_name_may_be_the_beginning_of_another_is_other() -> None:
+    longest, ambiguous = "m" * 252, "m" * 256
+    fed = Fed(finished(model=longest), finished(model=cut(f"{ambiguous}{longest}")), models=(longest, ambiguous))
+    labels = {"outcome": "ok", "tenant": "team-a", "stream": "true"}
+    assert fed.value("llm_requests_total", model=longest, **labels) == 1
+    assert fed.value("llm_requests_total", model="other", **labels) == 1
 
 
 def test_unparsed_and_unmetered_requests_are_counted_by_reason() -> None:
