@@ -3,7 +3,8 @@
 MAX_BYTES = 256
 """Of a name in a record, a log line, a label or an error message, in UTF-8."""
 
-LONGEST_CHARACTER = 4
+MAX_UNIQUE_BYTES = MAX_BYTES - 4
+"""A cut name is longer, because a character has at most 4 bytes."""
 
 
 def cut(name: str) -> str:
@@ -14,5 +15,5 @@ def cut(name: str) -> str:
 
 
 def is_unique(name: str) -> bool:
-    """Whether no other name is cut to this one, because a cut name is longer."""
-    return len(name.encode()) <= MAX_BYTES - LONGEST_CHARACTER
+    """Whether no other name is cut to this one."""
+    return len(name.encode()) <= MAX_UNIQUE_BYTES

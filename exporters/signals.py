@@ -391,7 +391,7 @@ SIDECAR_UNMETERED = _counter(
 SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", _R)
 SIDECAR_MODELS_OVER_LIMIT = _gauge(
     "llm_sidecar_models_over_limit",
-    "Models that the engine lists or `--model` names, and that count as `other` because of `--max-models`.",
+    "Models that the engine lists or `--model` names and that count as `other`: above `--max-models`, or a long name.",
 )
 SIDECAR_CERTIFICATE_EXPIRY = _gauge(
     "llm_sidecar_certificate_expiry_timestamp_seconds", "Expiry time of the server certificate, in Unix seconds."

@@ -26,6 +26,7 @@ from exporters.engines.engine_token import EngineToken
 from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import Accumulator, counter, gauge
+from exporters.names import MAX_UNIQUE_BYTES
 from exporters.process_usage import footprint
 from exporters.requestlog.standard_output import STANDARD_OUTPUT, StandardOutputLog
 from exporters.requestlog.writer import RequestLog
@@ -177,8 +178,12 @@ class Exporter:
         over = {model for model in models if not self.request_metrics.has_model(model)}
         if over and not self._logged_model_limit:
             self._logged_model_limit = True
-            limit = self._config.sidecar.max_models
-            logger.warning("%d models are over the limit of --max-models (%d) and count as `other`", len(over), limit)
+            logger.warning(
+                "%d models count as `other`, because --max-models is %d or their names are longer than %d bytes",
+                len(over),
+                self._config.sidecar.max_models,
+                MAX_UNIQUE_BYTES,
+            )
 
     def _models_over_limit(self) -> set[str]:
         """The models of `--model` and of the last responses of the engines that are no label values."""
