@@ -129,7 +129,8 @@ class Exchange:
         """The request is complete. This is time zero, unless the body is streamed to the engine."""
         if self._state.over:
             return
-        self._silent_since = time.monotonic()
+        # Before the body is parsed, which is not free for a long prompt.
+        at = self._silent_since = time.monotonic()
         self._state.on_request(_BODY_END)
         if self._state.request is not _BUFFERED:
             self._client.pause_upload(pause=False)
@@ -154,7 +155,7 @@ class Exchange:
             self.measurement.unparsed = NOT_UNDERSTOOD
         self._body = [data]
         self._body_size = len(data)
-        self._offer(body, strips_usage=strips_usage)
+        self._offer(body, at, strips_usage=strips_usage)
         self._connect()
 
     def refuse(self, status: int, message: str, code: str) -> None:
@@ -266,8 +267,11 @@ class Exchange:
     def _refuse_body(self, limit: int) -> None:
         self.refuse(413, f"the request body is larger than {limit} bytes", "body_too_large")
 
-    def _offer(self, body: request_body.RequestBody | None, *, strips_usage: bool = False) -> None:
-        self.measurement.start(body, self._body_size, strips_usage=strips_usage)
+    def _offer(
+        self, body: request_body.RequestBody | None, at: float | None = None, *, strips_usage: bool = False
+    ) -> None:
+        at = time.monotonic() if at is None else at
+        self.measurement.start(body, self._body_size, at, strips_usage=strips_usage)
         self._context.opened(self)
 
     def _connect(self) -> None:

@@ -93,8 +93,8 @@ class Pattern(NamedTuple):
 
 
 def learn(json: bytes, event: sse.Event) -> Pattern | None:
-    """The pattern of this event, or None if the event may carry more than the text of one choice and usage."""
-    if len(event.choices) != 1 or event.metrics is not None or event.failed:
+    """The pattern of this event, or None if it is too long, or may carry more than the text of one choice and usage."""
+    if len(json) > MAX_CHUNK or len(event.choices) != 1 or event.metrics is not None or event.failed:
         return None
     choice = event.choices[0]
     delta = choice.delta

@@ -130,15 +130,14 @@ class Measurement:
         """Whether the request streams and has no first token yet."""
         return self._body is not None and self._body.stream and self.phase is Phase.WAITING
 
-    def start(self, body: RequestBody | None, body_size: int, *, strips_usage: bool = False) -> None:
-        """Set time zero. `body` is None if it is not parsed; then `body_size` in bytes selects the class."""
-        now = time.monotonic()
+    def start(self, body: RequestBody | None, body_size: int, at: float, *, strips_usage: bool = False) -> None:
+        """Set time zero to `at`. `body` is None if it is not parsed; then `body_size` in bytes selects the class."""
         self.offered = True
         self.strips_usage = strips_usage
         self._body = body
-        self._offered_at = self.zero = now
-        if self._context.slos.trust_request_start:
-            self.zero = now - _wait_before_relay(self._head.get(_REQUEST_START))
+        self._offered_at = self.zero = at
+        if self._context.slos.trust_request_start and (header := self._head.get(_REQUEST_START)) is not None:
+            self.zero = min(at, time.monotonic() - _wait_before_relay(header))
         if self.metered_path:
             try:
                 self._meter = self._create_meter(body, body_size)
@@ -357,9 +356,9 @@ class Measurement:
             self._meter.report(self._meter.judge.abandon())
 
 
-def _wait_before_relay(header: str | None) -> float:
-    """Seconds since the sender's X-Request-Start; 0 if the header is absent or implausible."""
-    if header is None or not header.startswith("t="):
+def _wait_before_relay(header: str) -> float:
+    """Seconds since the sender's X-Request-Start; 0 if it is implausible."""
+    if not header.startswith("t="):
         return 0.0
     try:
         wait = time.time() - float(header[2:])

@@ -5,9 +5,11 @@ import gzip
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from exporters.relay import request_body
 from exporters.signals import Outcome, Phase, Verdict
 from tests.support.scripted_relay import (
     CHAT,
@@ -466,6 +468,27 @@ async def test_the_wait_before_the_sidecar_counts_if_the_sender_is_trusted(tmp_p
         for record in (future, garbage):
             assert record.ttft is not None
             assert record.ttft < passed + 0.1
+
+
+@pytest.mark.parametrize("header", ["", "x-request-start: t={}\r\n"])
+async def test_time_zero_is_the_end_of_the_request_and_not_that_of_its_parsing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
+    began: list[float] = []
+    parse = request_body.parse
+
+    def note_time(*arguments: Any) -> request_body.RequestBody | None:
+        began.append(time.monotonic())
+        return parse(*arguments)
+
+    monkeypatch.setattr(request_body, "parse", note_time)
+    async with staged(tmp_path, Received.gone) as stage:
+        sent = time.monotonic()
+        client = await stage.connect()
+        await client.send(post(CHAT, headers=header.format(time.time())))
+        await stage.reached()
+        (exchange,) = stage.relay._open
+        assert sent - 0.005 <= exchange.measurement.zero <= began[0]
 
 
 async def test_a_missed_deadline_is_reported_while_the_request_is_open(tmp_path: Path) -> None:
