@@ -44,7 +44,8 @@ async def serve(config: ChildConfig) -> None:
         client_limit=process_client_limit(),
     )
     stop = stop_event(loop)
-    listener = socket.socket(fileno=config.socket_fds[0])
+    listener, drain_notice = (socket.socket(fileno=fd) for fd in config.socket_fds)
+    _announce_drain(relay, drain_notice, loop)
     server: asyncio.Server | TlsAcceptor
     if tls is None:
         server = await loop.create_server(relay.client, sock=listener, backlog=BACKLOG)
@@ -62,6 +63,16 @@ async def serve(config: ChildConfig) -> None:
         await asyncio.sleep(0.05)
     relay.close()
     await sender.close(FLUSH_TIMEOUT)
+
+
+def _announce_drain(relay: Relay, notice: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+    """When the supervisor closes its end of `notice`, ask clients to reconnect, which leads them elsewhere."""
+
+    def ended() -> None:
+        loop.remove_reader(notice)
+        relay.announce_drain()
+
+    loop.add_reader(notice, ended)
 
 
 def _tls(config: ChildConfig, loop: asyncio.AbstractEventLoop) -> ssl.SSLContext | None:

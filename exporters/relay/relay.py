@@ -54,6 +54,8 @@ class Relay:
         self.rejected_connections = 0
         self.task_errors = TaskErrors()
         self.draining = False
+        self.accepting = True
+        self._cut_requests = 0
         self._judged: set[Measurement] = set()
         self.measuring = MeasurementContext(
             slos=slos,
@@ -81,7 +83,8 @@ class Relay:
 
     @property
     def open_requests(self) -> int:
-        return len(self._open)
+        """Requests whose response is not complete, also those that are still being received."""
+        return sum(connection.busy for connection in self.connections)
 
     def client(self) -> ClientConnection:
         return ClientConnection(self)
@@ -108,9 +111,13 @@ class Relay:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             _logger.error("%s: %r at %s:%s", message, error, frame.filename, frame.lineno)
 
+    def announce_drain(self) -> None:
+        """Accept further requests, but ask each client to close its connection."""
+        self.draining = True
+
     def drain(self) -> None:
         """Accept no further requests; open requests continue."""
-        self.draining = True
+        self.draining, self.accepting = True, False
         for connection in list(self.connections):
             connection.drain()
         self._send_records()
@@ -120,8 +127,10 @@ class Relay:
         """Stop the timer and cut the open requests, each with a record."""
         if self._timer is not None:
             self._timer.cancel()
-        for exchange in list(self._open):
-            exchange.cut(Outcome.UPSTREAM_ERROR, "the sidecar is shutting down")
+        self._cut_requests = sum(connection.shut_down() for connection in list(self.connections))
+        if self._cut_requests:
+            _logger.warning("%d open requests were cut", self._cut_requests)
+            self._send_snapshot()
         self.pool.close()
 
     def _tick(self) -> None:
@@ -220,11 +229,12 @@ class Relay:
                 loop_lag=self._lag,
                 connections=len(self.connections),
                 dropped=self._sender.outbox.dropped,
-                draining=self.draining,
+                draining=not self.accepting,
                 footprint=footprint(),
                 client_limit=self.client_limit,
                 rejected_connections=self.rejected_connections,
                 task_errors=self.task_errors.count,
+                cut_requests=self._cut_requests,
             )
         )
         self._lag = 0.0
