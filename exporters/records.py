@@ -128,6 +128,7 @@ class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
     client_limit: int = 0
     rejected_connections: int = 0
     task_errors: int = 0
+    cut_requests: int = 0
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack"):

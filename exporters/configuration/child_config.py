@@ -27,8 +27,9 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     restarts: dict[str, int]
     salt: bytes
     records_path: str
-    socket_fds: tuple[int, ...]  # relay: the listener; exporter: metrics, records, drain control
-    draining: bool = False  # the supervisor is stopping
+    socket_fds: tuple[int, ...]  # relay: listener, drain notice; exporter: metrics, records, drain control
+    drain_began_at: float | None = None  # monotonic seconds
+    relays_exited_at: float | None = None  # at the end of the drain
 
 
 def child_message(message: ChildConfig | Slos) -> bytes:

@@ -40,7 +40,9 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     cut_stalled_client: float | None = 300.0  # without reading a byte of the response
     cut_first_token: float | None = None
     cut_idle: float | None = 600.0
-    drain: float = 30.0
+    drain_delay: float = 5.0  # from the failure of /readyz until no connection is accepted
+    drain: float = 15.0  # after that, for open requests
+    linger: float = 8.0  # after that, for a scrape of the final counts
     otlp: Collector | None = None  # None: the sidecar exports no spans
     engine_spans: tuple[Receiver, ...] = ()
     log_level: str = "info"

@@ -260,6 +260,8 @@ class Exchange:
 
     def cut(self, outcome: Outcome, message: str) -> None:
         """End the request because of a timeout or a shutdown."""
+        if not self.measurement.offered:  # its body is still being received
+            self._offer(None)
         self._fail(504, outcome, message, str(outcome), time.monotonic())
 
     # Internal.

@@ -50,7 +50,8 @@ async def serve(config: ChildConfig) -> None:
             _reload_certificate(certificate, tls)
 
     stop = stop_event(loop, reload)
-    listener = socket.socket(fileno=config.socket_fds[0])
+    listener, drain_notice = (socket.socket(fileno=fd) for fd in config.socket_fds)
+    _announce_drain(relay, drain_notice, loop)
     tcp_keepalive.enable(listener)
     server: asyncio.Server | TlsAcceptor
     if tls is None:
@@ -78,6 +79,16 @@ def _reload_certificate(certificate: Certificate, context: ssl.SSLContext) -> No
         logger.error("%s; keeping the old certificate", error)  # noqa: TRY400 - the message is complete
     else:
         logger.info("certificate reloaded, it expires on %s UTC", f"{expiry:%Y-%m-%d %H:%M:%S}")
+
+
+def _announce_drain(relay: Relay, notice: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+    """When the supervisor closes its end of `notice`, ask clients to reconnect, which leads them elsewhere."""
+
+    def ended() -> None:
+        loop.remove_reader(notice)
+        relay.announce_drain()
+
+    loop.add_reader(notice, ended)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,8 @@ class Relay:
         self.rejected_connections = 0
         self.task_errors = TaskErrors()
         self.draining = False
+        self.accepting = True
+        self._cut_requests = 0
         self._judged: set[Measurement] = set()
         self._new_request_id = new_request_id
         self.use(slos)
@@ -88,7 +90,8 @@ class Relay:
 
     @property
     def open_requests(self) -> int:
-        return len(self._open)
+        """Requests whose response is not complete, also those that are still being received."""
+        return sum(connection.busy for connection in self.connections)
 
     def client(self) -> ClientConnection:
         return ClientConnection(self)
@@ -115,9 +118,13 @@ class Relay:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             _logger.error("%s: %s at %s:%s", message, cut(repr(error)), frame.filename, frame.lineno)
 
+    def announce_drain(self) -> None:
+        """Accept further requests, but ask each client to close its connection."""
+        self.draining = True
+
     def drain(self) -> None:
         """Accept no further requests; open requests continue."""
-        self.draining = True
+        self.draining, self.accepting = True, False
         for connection in list(self.connections):
             connection.drain()
         self._send_records()
@@ -127,8 +134,10 @@ class Relay:
         """Stop the timer and cut the open requests, each with a record."""
         if self._timer is not None:
             self._timer.cancel()
-        for exchange in list(self._open):
-            exchange.cut(Outcome.UPSTREAM_ERROR, "the sidecar is shutting down")
+        self._cut_requests = sum(connection.shut_down() for connection in list(self.connections))
+        if self._cut_requests:
+            _logger.warning("%d open requests were cut", self._cut_requests)
+            self._send_snapshot()
         self.pool.close()
 
     def _tick(self) -> None:
@@ -227,11 +236,12 @@ class Relay:
                 loop_lag=self._lag,
                 connections=len(self.connections),
                 dropped=self._sender.outbox.dropped,
-                draining=self.draining,
+                draining=not self.accepting,
                 footprint=footprint(),
                 client_limit=self.client_limit,
                 rejected_connections=self.rejected_connections,
                 task_errors=self.task_errors.count,
+                cut_requests=self._cut_requests,
             )
         )
         self._lag = 0.0

@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from opentelemetry.util.re import parse_env_headers
@@ -109,10 +110,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="end a request if the engine has sent nothing for this time, or 'never' (default %(default)s)",
     )
     limits.add_argument(
-        "--drain",
-        default="30s",
+        "--drain-delay",
+        default="5s",
         metavar="DURATION",
-        help="time for open requests to finish after SIGTERM (default %(default)s)",
+        help="time from SIGTERM, which fails /readyz, until no further connection is accepted (default %(default)s)",
+    )
+    limits.add_argument(
+        "--drain",
+        default="15s",
+        metavar="DURATION",
+        help="time after that for open requests to finish (default %(default)s)",
+    )
+    limits.add_argument(
+        "--linger",
+        default="8s",
+        metavar="DURATION",
+        help="maximum time after that until a scrape has read the final counts (default %(default)s)",
     )
 
     measuring = parser.add_argument_group("measurement")
@@ -194,8 +207,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     metrics.add_argument(
         "--admin-token-file",
         metavar="FILE",
-        help="file with the bearer token of /admin/, which `vllm-slo flip` uses; it is valid for no other endpoint "
-        "(default: /admin/ is disabled)",
+        help="file with the bearer token of /admin/, which `vllm-slo flip` and `vllm-slo drain` use; it is valid for "
+        "no other endpoint (default: /admin/ is disabled)",
     )
     metrics.add_argument(
         "--state", metavar="FILE", help="file that keeps the config changes across restarts of the sidecar"
@@ -285,7 +298,9 @@ def run(arguments: argparse.Namespace) -> int:
         cut_stalled_client=_duration_or_never(arguments.cut_stalled_client, "--cut-stalled-client"),
         cut_first_token=_duration_or_never(arguments.cut_first_token, "--cut-first-token"),
         cut_idle=_duration_or_never(arguments.cut_idle, "--cut-idle"),
-        drain=0.0 if arguments.drain == "0" else parse_flag("--drain", arguments.drain, parse_duration),
+        drain_delay=_duration_or_zero(arguments.drain_delay, "--drain-delay"),
+        drain=_duration_or_zero(arguments.drain, "--drain"),
+        linger=_duration_or_zero(arguments.linger, "--linger"),
         otlp=_collector(arguments),
         engine_spans=_receivers(arguments.engine_spans),
         log_level=arguments.log_level,
@@ -375,6 +390,10 @@ def _receivers(urls: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:
 
 def _size_or_never(text: str, flag: str) -> int | None:
     return None if text == "never" else parse_flag(flag, text, parse_size)
+
+
+def _duration_or_zero(text: str, flag: str) -> float:
+    return 0.0 if text == "0" else parse_flag(flag, text, partial(parse_duration, allow_zero=True))
 
 
 def _duration_or_never(text: str | None, flag: str) -> float | None:

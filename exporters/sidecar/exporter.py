@@ -30,6 +30,7 @@ from exporters.names import MAX_UNIQUE_BYTES
 from exporters.process_usage import footprint
 from exporters.requestlog.standard_output import STANDARD_OUTPUT, StandardOutputLog
 from exporters.requestlog.writer import RequestLog
+from exporters.sidecar.drain_control import Drain
 from exporters.sidecar.http_api.admin import Admin
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.http_api.http_server import application, exposition
@@ -51,6 +52,9 @@ TIMEOUT_CHECK_SECONDS = 0.2
 DISCONNECT_TIMEOUT = 5.0
 """The maximum time, after the drain, that a stopping exporter waits for connected relays."""
 
+RESPONSE_TIMEOUT = 1.0
+"""The maximum time that a stopping exporter waits for clients that read their response slowly."""
+
 logger = logging.getLogger("vllm_slo.exporter")
 
 
@@ -60,7 +64,7 @@ class Exporter:
     def __init__(self, config: ChildConfig) -> None:
         sidecar = config.sidecar
         self._config = config
-        self.draining = config.draining
+        self.drain = Drain(config.drain_began_at, config.relays_exited_at)
         self.task_errors = TaskErrors()
         self._slos = config.slos
         self.request_metrics = RequestMetrics(self._slos.file, sidecar.max_models)
@@ -73,7 +77,11 @@ class Exporter:
         interval = self._slos.file.scrape_interval
         self.engines = EngineGroup(engines, interval, self._add_models, tls, store, self.engine_token)
         self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
-        self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
+        self.admin: Admin | None = None
+        if sidecar.admin_token_file:
+            self.admin = Admin(
+                self.engines, self.drain, lambda: self.record_receiver.cut_requests, sidecar.admin_token_file
+            )
         self._certificate_expiry: float | None = None
         self.read_files()
         self.request_log = _request_log(sidecar)
@@ -166,7 +174,7 @@ class Exporter:
 
     def why_not_ready(self) -> str | None:
         """The reason to send no traffic to this sidecar. A down engine is none: the relay responds with status 502."""
-        if self.draining or any(snapshot.draining for snapshot in self.request_metrics.snapshots().values()):
+        if self.drain.begun or any(snapshot.draining for snapshot in self.request_metrics.snapshots().values()):
             return "draining"
         workers = self._config.sidecar.workers
         connected = len(self.record_receiver.connected)
@@ -223,18 +231,15 @@ async def _check_timeouts(record_receiver: RecordReceiver) -> None:
         record_receiver.check_timeouts()
 
 
-def _obey_drain_control(exporter: Exporter, control: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-    """Fail readiness when the supervisor starts the drain, and confirm it; the relays close after that."""
-
-    def read() -> None:
-        if control.recv(1):
-            exporter.draining = True
-            control.send(b"\0")
-        else:  # the supervisor has exited
-            loop.remove_reader(control)
-
-    control.setblocking(False)
-    loop.add_reader(control, read)
+async def _count_last_requests(exporter: Exporter) -> None:
+    """After all relays have exited, count the requests that wait for a span; then the counts are final."""
+    await exporter.drain.relays_exited()
+    while exporter.record_receiver.connected:
+        await asyncio.sleep(0.02)
+    if exporter.span_join is not None:
+        exporter.span_join.release_requests()
+    exporter.record_receiver.check_timeouts()
+    exporter.drain.end()
 
 
 async def serve(config: ChildConfig) -> None:
@@ -243,23 +248,26 @@ async def serve(config: ChildConfig) -> None:
     exporter = Exporter(config)
     stop = stop_event(loop, exporter.reload)
     metrics, records, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
-    _obey_drain_control(exporter, drain_control, loop)
+    exporter.drain.connect(drain_control, loop)
     record_server = await loop.create_unix_server(lambda: RelayConnection(exporter.record_receiver), sock=records)
-    app = application(exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin)
-    runner = web.AppRunner(app, access_log=None)
+    app = application(
+        exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin, drain=exporter.drain
+    )
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=RESPONSE_TIMEOUT)
     await runner.setup()
     await web.SockSite(runner, metrics).start()
     if exporter.otlp_receiver is not None:
         await exporter.otlp_receiver.listen(config.sidecar.engine_spans)
     exposition(exporter.collect(), "")  # the first exposition takes 30 times as long; do it before there is traffic
     collect_garbage_rarely()
-    tasks = [loop.create_task(task) for task in exporter.periodic_tasks()]
+    tasks = [loop.create_task(task) for task in (*exporter.periodic_tasks(), _count_last_requests(exporter))]
     await stop.wait()
-    exporter.draining = True
+    exporter.drain.begin()
     # If the supervisor was killed, the relays drain at the same time and still send records.
     until = loop.time() + config.sidecar.drain + DISCONNECT_TIMEOUT
     while exporter.record_receiver.connected and loop.time() < until:
         await asyncio.sleep(0.02)
+    exporter.drain.end()
     for task in tasks:
         task.cancel()
     record_server.close()

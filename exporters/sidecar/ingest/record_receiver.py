@@ -151,6 +151,8 @@ class RecordReceiver:
         self._open_at_disconnect: dict[str, int] = {}
         self.lost_requests: dict[str, int] = {}
         """Requests that were open, by relay, when it reconnected with a new run id."""
+        self.cut_requests = 0
+        """Requests that relays have cut before they exited."""
 
     def receive(self, run_id: str, batch: Batch) -> int:
         """Accept and count the new records of a batch; returns the number to acknowledge."""
@@ -391,6 +393,7 @@ class RecordReceiver:
         """The connection was lost; whether the relay has crashed is known at its next hello."""
         self.connected.discard(process)
         snapshot = self._request_metrics.forget(process)
+        self.cut_requests += 0 if snapshot is None else snapshot.cut_requests
         if snapshot is not None and not snapshot.draining:  # a draining relay sends a record for each request
             self._open_at_disconnect[process] = sum(row.waiting + row.streaming for row in snapshot.open)
 

@@ -30,7 +30,7 @@ class Child:
         Raises:
             OSError: the system has too few descriptors, processes or memory.
         """
-        process = self._spawn()
+        process = self._spawn(config().socket_fds)
         try:
             stdin, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, process.stdin)
         except OSError:
@@ -41,7 +41,7 @@ class Child:
         if self.stopping.is_set():  # stopped during the start
             self.stop()
 
-    def _spawn(self) -> "subprocess.Popen[bytes]":
+    def _spawn(self, socket_fds: Sequence[int]) -> "subprocess.Popen[bytes]":
         """Start the process.
 
         asyncio's subprocesses need a thread or a descriptor after the process has started. If the system has none left,
@@ -50,7 +50,7 @@ class Child:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", self.module],  # -P: never import from the working directory
             stdin=subprocess.PIPE,
-            pass_fds=[listener.fileno() for listener in self.sockets],
+            pass_fds=socket_fds,
             # Ctrl-c must reach only the supervisor, which drains in order. A new session would do, too, but Linux
             # schedules sessions as groups: a relay would stall for seconds beside an engine that spins on its cores.
             process_group=0,

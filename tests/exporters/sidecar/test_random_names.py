@@ -84,7 +84,7 @@ class Traffic:
         )
         measurement = Measurement(self.relay.measuring, head, f"/{name}", metered_path=True)
         body = request_body.parse(b'{"model": "%s", "stream": true, "max_tokens": 5}' % name.encode(), b"salt")
-        measurement.start(body, 0)
+        measurement.start(body, 0, measurement.zero)
         exchange = cast("Exchange", OpenRequest(measurement))
         self.relay.opened(exchange)
         return exchange

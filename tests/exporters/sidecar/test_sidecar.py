@@ -47,7 +47,8 @@ async def test_a_request_is_relayed_logged_and_counted(tmp_path: Path) -> None:
                 f"INFO supervisor: relaying 127.0.0.1:{running.port} -> {engine.url}, "
                 f"metrics on 127.0.0.1:{running.metrics_port}/metrics"
             ),
-            "INFO supervisor: stopping: /readyz fails, open requests have 30 s to finish",
+            "INFO supervisor: SIGTERM: /readyz fails, no new connections after 0 s, open requests have 15 s more",
+            "INFO supervisor: drained",
         ]
 
 
