@@ -290,9 +290,9 @@ async def staged(
         for client in stage.clients:
             client.leave()
         server.close()
+        relay.close()  # ends the open requests, which the connections forget when they are aborted
         for connection in list(relay.connections):
             connection.abort()
-        relay.close()
         upstream.close()
         for received in requests:
             received.writer.transport.abort()
