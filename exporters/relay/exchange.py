@@ -144,18 +144,18 @@ class Exchange:
             return
         data = b"".join(self._body)
         body = request_body.parse(data, self._context.salt)
-        strips_usage = (
+        strips_usage = False
+        if (
             self._context.config.inject_usage
             and body is not None
             and body.stream
             and not (body.includes_usage or body.leaves_usage)
-        )
-        if strips_usage:
+        ):
             try:
-                data = request_body.with_usage(data)
+                data, strips_usage = request_body.with_usage(data, has_options=body.has_options), True
             # `parse` skips invalid JSON in fields that it does not decode.
             except request_body.NOT_JSON:
-                body, strips_usage = None, False
+                body = None
         if body is None:
             self.measurement.unparsed = NOT_UNDERSTOOD
         self._body = [data]

@@ -32,7 +32,7 @@ class _Body(msgspec.Struct):
     max_tokens: _Int | None = None
     max_completion_tokens: _Int | None = None
     stream: bool | None = None
-    stream_options: _StreamOptions | None = None
+    stream_options: _StreamOptions | msgspec.UnsetType | None = msgspec.UNSET
     n: _Int | None = None
     temperature: float | None = None
 
@@ -56,6 +56,8 @@ class RequestBody(msgspec.Struct, frozen=True):
     leaves_usage: bool
     """Whether `stream_options` leave it to the engine: vLLM sends usage if `include_usage` is missing, SGLang in every
     chunk if `continuous_usage_stats` is set."""
+    has_options: bool
+    """Whether the body has `stream_options`."""
     n: int
     choices: int
     """Choices of the response: `n` for each prompt."""
@@ -69,7 +71,8 @@ def parse(data: bytes, salt: bytes) -> RequestBody | None:
         body = _decode(data)
     except NOT_JSON:
         return None
-    options = body.stream_options
+    has_options = body.stream_options is not msgspec.UNSET
+    options = body.stream_options or None
     n = body.n or 1
     return RequestBody(
         model=body.model or "",
@@ -80,6 +83,7 @@ def parse(data: bytes, salt: bytes) -> RequestBody | None:
         includes_usage=bool(options and options.include_usage),
         leaves_usage=options is not None
         and (options.include_usage is msgspec.UNSET or bool(options.continuous_usage_stats)),
+        has_options=has_options,
         n=n,
         choices=n * _prompts(body.prompt),
         temperature=body.temperature,
@@ -87,12 +91,16 @@ def parse(data: bytes, salt: bytes) -> RequestBody | None:
     )
 
 
-def with_usage(body: bytes) -> bytes:
-    """The body with `stream_options.include_usage` set; the bytes of all other values are unchanged.
+def with_usage(body: bytes, *, has_options: bool) -> bytes:
+    """The body of a stream with `stream_options.include_usage` set; the bytes of all other values are unchanged.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: the body is not a JSON object, or too deeply nested.
     """
+    if not has_options:
+        # The body is not parsed again; it has at least the member `stream`.
+        end = len(body.rstrip(b" \t\r\n")) - 1
+        return b"".join((memoryview(body)[:end], b',"stream_options":{"include_usage":true}}'))
     fields = _decode_raw(body)
     options: dict[str, msgspec.Raw] = {}
     value = fields.get("stream_options")
@@ -114,6 +122,8 @@ def _prompt_tokens(body: _Body) -> float:
     prompt = body.prompt
     if isinstance(prompt, str):
         characters += len(prompt)
+    elif prompt and isinstance(prompt[0], int):
+        tokens = len(prompt)
     elif prompt:
         for item in prompt:
             if isinstance(item, str):

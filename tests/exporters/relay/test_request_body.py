@@ -159,8 +159,32 @@ ODD = (
 )
 
 
-def test_with_usage_keeps_the_bytes_and_the_order_of_other_fields() -> None:
-    assert with_usage(ODD) == ODD[:-1] + b',"stream_options":{"include_usage":true}}'
+@pytest.mark.parametrize("has_options", [True, False])
+@pytest.mark.parametrize("space", [b"", b" \r\n\t"])
+def test_with_usage_keeps_the_bytes_and_the_order_of_other_fields(has_options: bool, space: bytes) -> None:
+    sent = with_usage(ODD + space, has_options=has_options)
+    assert sent == ODD[:-1] + b',"stream_options":{"include_usage":true}}'
+
+
+def test_a_stream_without_options_is_not_parsed_again_to_add_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporters.relay.request_body._decode_raw", None)
+    body = b'{"stream":true, "prompt":"a" }\n'
+    sent = with_usage(body, has_options=parsed(body).has_options)
+    assert sent == b'{"stream":true, "prompt":"a" ,"stream_options":{"include_usage":true}}'
+
+
+@pytest.mark.parametrize(
+    "body, has_options",
+    [
+        (b"{}", False),
+        (b'{"stream_options":null}', True),
+        (b'{"stream_options":{}}', True),
+        (b'{"stream\\u005foptions":{}}', True),
+        (b'{"messages":[{"content":"a","stream_options":{}}]}', False),
+    ],
+)
+def test_stream_options_are_found_at_the_top_of_the_body(body: bytes, has_options: bool) -> None:
+    assert parsed(body).has_options is has_options
 
 
 @pytest.mark.parametrize(
@@ -177,7 +201,7 @@ def test_with_usage_keeps_the_bytes_and_the_order_of_other_fields() -> None:
 )
 def test_with_usage_keeps_other_stream_options(options: bytes, sent: bytes) -> None:
     body = b'{"stream_options":' + options + b',"stream":true}'
-    assert with_usage(body) == b'{"stream_options":' + sent + b',"stream":true}'
+    assert with_usage(body, has_options=True) == b'{"stream_options":' + sent + b',"stream":true}'
 
 
 JSON = st.recursive(
@@ -191,7 +215,10 @@ JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.text(max_size=8).filter(lambda key: key != "stream_options"), JSON, max_size=6))
-def test_with_usage_changes_only_stream_options(fields: dict[str, object]) -> None:
-    body = json.dumps(fields).encode()
-    assert json.loads(with_usage(body)) == {**fields, "stream_options": {"include_usage": True}}
+@given(
+    st.dictionaries(st.text(max_size=8).filter(lambda key: key != "stream_options"), JSON, max_size=6), st.booleans()
+)
+def test_with_usage_changes_only_stream_options(fields: dict[str, object], has_options: bool) -> None:
+    fields["stream"] = True
+    sent = with_usage(json.dumps(fields).encode(), has_options=has_options)
+    assert json.loads(sent) == {**fields, "stream_options": {"include_usage": True}}
