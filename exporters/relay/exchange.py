@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,6 +51,8 @@ class ExchangeContext(Protocol):
 
     config: SidecarConfig
     salt: bytes
+    hashing: Executor
+    """Hashes long prompts."""
     pool: UpstreamPool
     measuring: MeasurementContext
     draining: bool
@@ -143,7 +146,7 @@ class Exchange:
                 self._write_body()
             return
         data = b"".join(self._body)
-        body = request_body.parse(data, self._context.salt)
+        body = request_body.parse(data, self._context.salt, self._context.hashing)
         strips_usage = False
         if (
             self._context.config.inject_usage

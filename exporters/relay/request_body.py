@@ -1,12 +1,16 @@
 """Parses the fields of a request body that metering uses, and adds `stream_options.include_usage`."""
 
 import hashlib
+from concurrent.futures import Executor, Future
 from typing import Annotated, Any
 
 import msgspec
 
 CHARACTERS_PER_TOKEN = 4
 """Estimates prompt tokens from decoded text characters until usage is known; images are not counted."""
+
+HASHED_AT_ONCE = 64 * 1024
+"""Bytes of a prompt that are hashed on the event loop, in less time than a thread takes."""
 
 # Records and spans have 64-bit integers; a body with a larger number is not parsed.
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -62,11 +66,16 @@ class RequestBody(msgspec.Struct, frozen=True):
     choices: int
     """Choices of the response: `n` for each prompt."""
     temperature: float | None
-    prompt_sha256: str
+    _digest: str | Future[str]
+
+    @property
+    def prompt_sha256(self) -> str:
+        """The salted hash of model and prompt; waits for the thread that hashes a long prompt."""
+        return self._digest if isinstance(self._digest, str) else self._digest.result()
 
 
-def parse(data: bytes, salt: bytes) -> RequestBody | None:
-    """The parsed request, or None if the body is not valid JSON for these endpoints."""
+def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
+    """The parsed request, or None if the body is not valid JSON for these endpoints; `hashing` hashes long prompts."""
     try:
         body = _decode(data)
     except NOT_JSON:
@@ -87,7 +96,7 @@ def parse(data: bytes, salt: bytes) -> RequestBody | None:
         n=n,
         choices=n * _prompts(body.prompt),
         temperature=body.temperature,
-        prompt_sha256=_digest(body, salt),
+        _digest=_digest(body, salt, hashing),
     )
 
 
@@ -140,8 +149,16 @@ def _prompts(prompt: str | list[str | int | list[int]] | None) -> int:
     return len(prompt)
 
 
-def _digest(body: _Body, salt: bytes) -> str:
-    digest = hashlib.sha256(salt)
-    digest.update((body.model or "").encode())
-    digest.update(msgspec.msgpack.encode((body.messages, body.prompt)))
+def _digest(body: _Body, salt: bytes, hashing: Executor) -> str | Future[str]:
+    start = salt + (body.model or "").encode()
+    prompt = msgspec.msgpack.encode((body.messages, body.prompt))
+    if len(prompt) <= HASHED_AT_ONCE:
+        return _hash(start, prompt)
+    # hashlib lets other threads run.
+    return hashing.submit(_hash, start, prompt)
+
+
+def _hash(start: bytes, prompt: bytes) -> str:
+    digest = hashlib.sha256(start)
+    digest.update(prompt)
     return digest.hexdigest()

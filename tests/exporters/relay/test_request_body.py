@@ -1,19 +1,35 @@
 """Parsing a request body, and adding the request for usage without changing other fields."""
 
+import hashlib
 import json
 import re
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.request_body import RequestBody, parse, with_usage
+from exporters.relay.request_body import HASHED_AT_ONCE, RequestBody, parse, with_usage
 
 SALT = b"salt"
 
 
-def parsed(data: bytes) -> RequestBody:
-    body = parse(data, SALT)
+class Hashing(Executor):
+    """An executor whose tasks the test runs."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Callable[[], None]] = []
+
+    def submit(self, function: Any, /, *arguments: Any, **_: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.tasks.append(lambda: future.set_result(function(*arguments)))
+        return future
+
+
+def parsed(data: bytes, salt: bytes = SALT) -> RequestBody:
+    body = parse(data, salt, Hashing())
     assert body is not None
     return body
 
@@ -130,12 +146,12 @@ def test_a_model_that_is_null_is_the_engines_default_model() -> None:
     ],
 )
 def test_an_invalid_body_is_not_parsed(body: bytes) -> None:
-    assert parse(body, SALT) is None
+    assert parse(body, SALT, Hashing()) is None
 
 
 @given(st.binary(max_size=60))
 def test_no_bytes_raise_an_error(body: bytes) -> None:
-    parse(body, SALT)
+    parse(body, SALT, Hashing())
 
 
 def test_the_digest_of_a_prompt_does_not_depend_on_other_fields_or_escapes() -> None:
@@ -148,9 +164,17 @@ def test_the_digest_of_a_prompt_does_not_depend_on_other_fields_or_escapes() -> 
 def test_the_digest_depends_on_model_prompt_and_salt() -> None:
     bodies = [b'{"model":"m","prompt":"a"}', b'{"model":"n","prompt":"a"}', b'{"model":"m","prompt":"b"}']
     digests = {parsed(body).prompt_sha256 for body in bodies}
-    other = parse(bodies[0], b"pepper")
-    assert other is not None
-    assert len(digests | {other.prompt_sha256}) == 4
+    assert len(digests | {parsed(bodies[0], b"pepper").prompt_sha256}) == 4
+
+
+def test_a_long_prompt_is_hashed_by_a_thread_to_the_same_digest() -> None:
+    prompt, hashing = "a" * HASHED_AT_ONCE, Hashing()
+    body = parse(json.dumps({"model": "m", "prompt": prompt}).encode(), SALT, hashing)
+    (task,) = hashing.tasks
+    task()
+    assert body is not None
+    packed = b"\x92\x90\xdb" + len(prompt).to_bytes(4, "big") + prompt.encode()  # msgpack of [[], prompt]
+    assert body.prompt_sha256 == hashlib.sha256(b"saltm" + packed).hexdigest()
 
 
 ODD = (
