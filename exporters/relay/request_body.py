@@ -1,26 +1,30 @@
 """Parses the fields of a request body that metering uses, and adds `stream_options.include_usage`."""
 
 import hashlib
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 CHARACTERS_PER_TOKEN = 4
 """Estimates prompt tokens from decoded text characters until usage is known; images are not counted."""
 
-HASHED_AT_ONCE = 64 * 1024
-"""Bytes of a prompt that are hashed on the event loop, in less time than a thread takes."""
+LONG_PROMPT = 64 * 1024
+"""Bytes of a prompt above which a thread hashes it."""
+
+MANY_TOKEN_IDS = LONG_PROMPT // 2
+"""Token ids of a prompt above which they are only counted; a body up to `LONG_PROMPT` does not have as many."""
 
 # Records and spans have 64-bit integers; a body with a larger number is not parsed.
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class _Part(msgspec.Struct):
+class _Part(msgspec.Struct, gc=False):
     text: str = ""
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, gc=False):
     content: str | list[str | _Part] | None = None
 
 
@@ -29,10 +33,23 @@ class _StreamOptions(msgspec.Struct):
     continuous_usage_stats: Any = None
 
 
-class _Body(msgspec.Struct):
+class _TokenIds(NamedTuple):
+    """The token ids of a long prompt, or of several, which are not decoded."""
+
+    json: bytes
+    tokens: int
+
+    @property
+    def prompts(self) -> int:
+        return max(1, self.json.count(b"[") - 1)
+
+
+_Prompt = str | list[str | _Int | list[_Int]] | None
+
+
+class _Fields(msgspec.Struct):
     model: str | None = None
     messages: list[_Message] = []
-    prompt: str | list[str | _Int | list[_Int]] | None = None
     max_tokens: _Int | None = None
     max_completion_tokens: _Int | None = None
     stream: bool | None = None
@@ -41,9 +58,24 @@ class _Body(msgspec.Struct):
     temperature: float | None = None
 
 
+class _Body(_Fields):
+    prompt: _Prompt = None
+
+
+class _LongBody(_Fields):
+    prompt: msgspec.Raw = msgspec.Raw(b"null")
+
+
 _decode = msgspec.json.Decoder(_Body).decode
+_decode_long = msgspec.json.Decoder(_LongBody).decode
+_decode_prompt: Callable[[bytes], _Prompt] = msgspec.json.Decoder(_Prompt).decode
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
+
+_NOT_IN_TOKEN_IDS = (b'"', b".", b"e", b"E", b"n", b"{")
+"""Each is part of any JSON value other than an integer or a list: text, a fraction, true, false, null or an object."""
+
+_SPACES = b" \t\r\n"
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Raised by decoding invalid or too deeply nested JSON."""
@@ -76,8 +108,15 @@ class RequestBody(msgspec.Struct, frozen=True):
 
 def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
     """The parsed request, or None if the body is not valid JSON for these endpoints; `hashing` hashes long prompts."""
+    body: _Fields
+    prompt: _Prompt | _TokenIds
     try:
-        body = _decode(data)
+        if len(data) <= LONG_PROMPT:
+            body = short = _decode(data)
+            prompt = short.prompt
+        else:
+            body = long = _decode_long(data)
+            prompt = _long_prompt(bytes(long.prompt))
     except NOT_JSON:
         return None
     has_options = body.stream_options is not msgspec.UNSET
@@ -85,7 +124,7 @@ def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
     n = body.n or 1
     return RequestBody(
         model=body.model or "",
-        prompt_tokens=_prompt_tokens(body),
+        prompt_tokens=_prompt_tokens(body.messages, prompt),
         # vLLM prefers max_completion_tokens if both are set.
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         stream=bool(body.stream),
@@ -94,9 +133,9 @@ def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
         and (options.include_usage is msgspec.UNSET or bool(options.continuous_usage_stats)),
         has_options=has_options,
         n=n,
-        choices=n * _prompts(body.prompt),
+        choices=n * _prompts(prompt),
         temperature=body.temperature,
-        _digest=_digest(body, salt, hashing),
+        _digest=_digest(body, prompt, salt, hashing),
     )
 
 
@@ -108,7 +147,7 @@ def with_usage(body: bytes, *, has_options: bool) -> bytes:
     """
     if not has_options:
         # The body is not parsed again; it has at least the member `stream`.
-        end = len(body.rstrip(b" \t\r\n")) - 1
+        end = len(body.rstrip(_SPACES)) - 1
         return b"".join((memoryview(body)[:end], b',"stream_options":{"include_usage":true}}'))
     fields = _decode_raw(body)
     options: dict[str, msgspec.Raw] = {}
@@ -120,17 +159,27 @@ def with_usage(body: bytes, *, has_options: bool) -> bytes:
     return msgspec.json.encode(fields)
 
 
-def _prompt_tokens(body: _Body) -> float:
+def _long_prompt(json: bytes) -> _Prompt | _TokenIds:
+    # Decoding the token ids of 1 MiB takes 4 ms. Unlike those of a short prompt, they may have more than 64 bits.
+    if json.startswith(b"[") and not any(mark in json for mark in _NOT_IN_TOKEN_IDS):
+        tokens = json.count(b",") + 1
+        if tokens > MANY_TOKEN_IDS:
+            return _TokenIds(json, tokens)
+    return _decode_prompt(json)
+
+
+def _prompt_tokens(messages: list[_Message], prompt: _Prompt | _TokenIds) -> float:
     characters = 0
-    for message in body.messages:
+    for message in messages:
         if isinstance(message.content, str):
             characters += len(message.content)
         elif message.content:
             characters += sum(len(part if isinstance(part, str) else part.text) for part in message.content)
     tokens = 0
-    prompt = body.prompt
     if isinstance(prompt, str):
         characters += len(prompt)
+    elif isinstance(prompt, _TokenIds):
+        tokens = prompt.tokens
     elif prompt and isinstance(prompt[0], int):
         tokens = len(prompt)
     elif prompt:
@@ -142,23 +191,31 @@ def _prompt_tokens(body: _Body) -> float:
     return tokens + characters / CHARACTERS_PER_TOKEN
 
 
-def _prompts(prompt: str | list[str | int | list[int]] | None) -> int:
+def _prompts(prompt: _Prompt | _TokenIds) -> int:
     """The number of prompts; a list of token ids is one prompt."""
-    if not prompt or isinstance(prompt, str) or isinstance(prompt[0], int):
+    if not prompt or isinstance(prompt, str):
         return 1
-    return len(prompt)
+    if isinstance(prompt, _TokenIds):
+        return prompt.prompts
+    return 1 if isinstance(prompt[0], int) else len(prompt)
 
 
-def _digest(body: _Body, salt: bytes, hashing: Executor) -> str | Future[str]:
+def _digest(body: _Fields, prompt: _Prompt | _TokenIds, salt: bytes, hashing: Executor) -> str | Future[str]:
     start = salt + (body.model or "").encode()
-    prompt = msgspec.msgpack.encode((body.messages, body.prompt))
-    if len(prompt) <= HASHED_AT_ONCE:
-        return _hash(start, prompt)
+    if isinstance(prompt, _TokenIds):
+        return hashing.submit(_hash_token_ids, start + msgspec.msgpack.encode(body.messages), prompt.json)
+    text = msgspec.msgpack.encode((body.messages, prompt))
+    if len(text) <= LONG_PROMPT:
+        return hashlib.sha256(start + text).hexdigest()
     # hashlib lets other threads run.
-    return hashing.submit(_hash, start, prompt)
+    return hashing.submit(_hash, start, text)
 
 
-def _hash(start: bytes, prompt: bytes) -> str:
+def _hash(start: bytes, text: bytes) -> str:
     digest = hashlib.sha256(start)
-    digest.update(prompt)
+    digest.update(text)
     return digest.hexdigest()
+
+
+def _hash_token_ids(start: bytes, json: bytes) -> str:
+    return _hash(start, json.translate(None, _SPACES))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.request_body import HASHED_AT_ONCE, RequestBody, parse, with_usage
+from exporters.relay.request_body import LONG_PROMPT, MANY_TOKEN_IDS, RequestBody, parse, with_usage
 
 SALT = b"salt"
 
@@ -168,13 +168,64 @@ def test_the_digest_depends_on_model_prompt_and_salt() -> None:
 
 
 def test_a_long_prompt_is_hashed_by_a_thread_to_the_same_digest() -> None:
-    prompt, hashing = "a" * HASHED_AT_ONCE, Hashing()
+    prompt, hashing = "a" * LONG_PROMPT, Hashing()
     body = parse(json.dumps({"model": "m", "prompt": prompt}).encode(), SALT, hashing)
     (task,) = hashing.tasks
     task()
     assert body is not None
     packed = b"\x92\x90\xdb" + len(prompt).to_bytes(4, "big") + prompt.encode()  # msgpack of [[], prompt]
     assert body.prompt_sha256 == hashlib.sha256(b"saltm" + packed).hexdigest()
+
+
+def long_ids(prompts: int, *, separators: tuple[str, str] = (",", ":"), model: str = "m", last: int = 7) -> bytes:
+    ids = [[1, 22, 333] * (MANY_TOKEN_IDS // prompts), *([[4, 5]] * (prompts - 1))]
+    ids[-1][-1] = last
+    prompt = ids if prompts > 1 else ids[0]
+    return json.dumps({"model": model, "n": 2, "prompt": prompt}, separators=separators).encode()
+
+
+@pytest.mark.parametrize("prompts", [1, 2, 3])
+def test_long_token_ids_are_counted_without_decoding_them(monkeypatch: pytest.MonkeyPatch, prompts: int) -> None:
+    monkeypatch.setattr("exporters.relay.request_body._decode_prompt", None)
+    body = parsed(long_ids(prompts))
+    assert body.prompt_tokens == MANY_TOKEN_IDS // prompts * 3 + 2 * (prompts - 1)
+    assert body.choices == 2 * prompts
+
+
+def digest_of(body: bytes) -> str:
+    hashing = Hashing()
+    request = parse(body, SALT, hashing)
+    for task in hashing.tasks:
+        task()
+    assert request is not None
+    return request.prompt_sha256
+
+
+def test_the_digest_of_long_token_ids_depends_on_them_and_the_model_and_not_on_spaces() -> None:
+    digests = {digest_of(long_ids(1)), digest_of(long_ids(1, last=8)), digest_of(long_ids(1, model="n"))}
+    assert len(digests) == 3
+    assert digest_of(long_ids(1, separators=(" , ", " : "))) in digests
+
+
+@pytest.mark.parametrize(
+    "prompt, tokens",
+    [
+        pytest.param("a" * LONG_PROMPT, LONG_PROMPT / 4, id="a text"),
+        pytest.param(["a" * LONG_PROMPT, "b" * 4], LONG_PROMPT / 4 + 1, id="several texts"),
+        pytest.param([1, 2], 2, id="few token ids"),
+        pytest.param(None, 0, id="none"),
+    ],
+)
+def test_other_prompts_of_a_long_body_are_decoded(prompt: object, tokens: float) -> None:
+    body = {"model": "m", "prompt": prompt, "user": "x" * LONG_PROMPT}
+    assert estimated(body) == tokens
+    assert digest_of(json.dumps(body).encode()) == digest_of(json.dumps({**body, "user": ""}).encode())
+
+
+@pytest.mark.parametrize("value", ["1.5", "true", "null", "{}", "1e3"])
+def test_a_long_prompt_of_other_values_is_not_parsed(value: str) -> None:
+    body = '{"prompt":[' + "1," * LONG_PROMPT + value + "]}"
+    assert parse(body.encode(), SALT, Hashing()) is None
 
 
 ODD = (
