@@ -10,11 +10,11 @@ import msgspec
 CHARACTERS_PER_TOKEN = 4
 """Estimates prompt tokens from decoded text characters until usage is known; images are not counted."""
 
-LONG_PROMPT = 64 * 1024
-"""Bytes of a prompt above which a thread hashes it."""
+LONG_BODY = 64 * 1024
+"""Bytes of a body above which a thread hashes its prompt."""
 
-MANY_TOKEN_IDS = LONG_PROMPT // 2
-"""Token ids of a prompt above which they are only counted; a body up to `LONG_PROMPT` does not have as many."""
+MANY_TOKEN_IDS = LONG_BODY // 2
+"""Token ids of a prompt above which they are only counted; a body up to `LONG_BODY` does not have as many."""
 
 # Records and spans have 64-bit integers; a body with a larger number is not parsed.
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -111,7 +111,7 @@ def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
     body: _Fields
     prompt: _Prompt | _TokenIds
     try:
-        if len(data) <= LONG_PROMPT:
+        if len(data) <= LONG_BODY:
             body = short = _decode(data)
             prompt = short.prompt
         else:
@@ -135,7 +135,10 @@ def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
         n=n,
         choices=n * _prompts(prompt),
         temperature=body.temperature,
-        _digest=_digest(body, prompt, salt, hashing),
+        # In a thread, hashlib lets the event loop run.
+        _digest=(
+            _digest(body, prompt, salt) if len(data) <= LONG_BODY else hashing.submit(_digest, body, prompt, salt)
+        ),
     )
 
 
@@ -200,22 +203,11 @@ def _prompts(prompt: _Prompt | _TokenIds) -> int:
     return 1 if isinstance(prompt[0], int) else len(prompt)
 
 
-def _digest(body: _Fields, prompt: _Prompt | _TokenIds, salt: bytes, hashing: Executor) -> str | Future[str]:
-    start = salt + (body.model or "").encode()
+def _digest(body: _Fields, prompt: _Prompt | _TokenIds, salt: bytes) -> str:
+    digest = hashlib.sha256(salt + (body.model or "").encode())
     if isinstance(prompt, _TokenIds):
-        return hashing.submit(_hash_token_ids, start + msgspec.msgpack.encode(body.messages), prompt.json)
-    text = msgspec.msgpack.encode((body.messages, prompt))
-    if len(text) <= LONG_PROMPT:
-        return hashlib.sha256(start + text).hexdigest()
-    # hashlib lets other threads run.
-    return hashing.submit(_hash, start, text)
-
-
-def _hash(start: bytes, text: bytes) -> str:
-    digest = hashlib.sha256(start)
-    digest.update(text)
+        digest.update(msgspec.msgpack.encode(body.messages))
+        digest.update(prompt.json.translate(None, _SPACES))
+    else:
+        digest.update(msgspec.msgpack.encode((body.messages, prompt)))
     return digest.hexdigest()
-
-
-def _hash_token_ids(start: bytes, json: bytes) -> str:
-    return _hash(start, json.translate(None, _SPACES))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.request_body import LONG_PROMPT, MANY_TOKEN_IDS, RequestBody, parse, with_usage
+from exporters.relay.request_body import LONG_BODY, MANY_TOKEN_IDS, RequestBody, parse, with_usage
 
 SALT = b"salt"
 
@@ -168,7 +168,7 @@ def test_the_digest_depends_on_model_prompt_and_salt() -> None:
 
 
 def test_a_long_prompt_is_hashed_by_a_thread_to_the_same_digest() -> None:
-    prompt, hashing = "a" * LONG_PROMPT, Hashing()
+    prompt, hashing = "a" * LONG_BODY, Hashing()
     body = parse(json.dumps({"model": "m", "prompt": prompt}).encode(), SALT, hashing)
     (task,) = hashing.tasks
     task()
@@ -210,21 +210,21 @@ def test_the_digest_of_long_token_ids_depends_on_them_and_the_model_and_not_on_s
 @pytest.mark.parametrize(
     "prompt, tokens",
     [
-        pytest.param("a" * LONG_PROMPT, LONG_PROMPT / 4, id="a text"),
-        pytest.param(["a" * LONG_PROMPT, "b" * 4], LONG_PROMPT / 4 + 1, id="several texts"),
+        pytest.param("a" * LONG_BODY, LONG_BODY / 4, id="a text"),
+        pytest.param(["a" * LONG_BODY, "b" * 4], LONG_BODY / 4 + 1, id="several texts"),
         pytest.param([1, 2], 2, id="few token ids"),
         pytest.param(None, 0, id="none"),
     ],
 )
 def test_other_prompts_of_a_long_body_are_decoded(prompt: object, tokens: float) -> None:
-    body = {"model": "m", "prompt": prompt, "user": "x" * LONG_PROMPT}
+    body = {"model": "m", "prompt": prompt, "user": "x" * LONG_BODY}
     assert estimated(body) == tokens
     assert digest_of(json.dumps(body).encode()) == digest_of(json.dumps({**body, "user": ""}).encode())
 
 
 @pytest.mark.parametrize("value", ["1.5", "true", "null", "{}", "1e3"])
 def test_a_long_prompt_of_other_values_is_not_parsed(value: str) -> None:
-    body = '{"prompt":[' + "1," * LONG_PROMPT + value + "]}"
+    body = '{"prompt":[' + "1," * LONG_BODY + value + "]}"
     assert parse(body.encode(), SALT, Hashing()) is None
 
 
