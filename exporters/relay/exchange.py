@@ -75,7 +75,7 @@ class Exchange:
     _state: ExchangeState = field(init=False)
     _silent_since: float = field(init=False)
     """When the engine last sent or accepted a byte, or stopped waiting for the client, in monotonic seconds."""
-    _body: list[bytes] = field(default_factory=list)
+    _body: list[bytes | memoryview] = field(default_factory=list)
     _body_size: int = 0
     _upstream: UpstreamConnection | None = None
     _connecting: asyncio.Task[None] | None = None
@@ -146,6 +146,7 @@ class Exchange:
                 self._write_body()
             return
         data = b"".join(self._body)
+        self._body = [data]
         body = request_body.parse(data, self._context.salt, self._context.hashing)
         strips_usage = False
         if (
@@ -155,14 +156,14 @@ class Exchange:
             and not (body.includes_usage or body.leaves_usage)
         ):
             try:
-                data, strips_usage = request_body.with_usage(data, has_options=body.has_options), True
+                self._body = request_body.with_usage(data, has_options=body.has_options)
+                strips_usage = True
             # `parse` skips invalid JSON in fields that it does not decode.
             except request_body.NOT_JSON:
                 body = None
         if body is None:
             self.measurement.unparsed = NOT_UNDERSTOOD
-        self._body = [data]
-        self._body_size = len(data)
+        self._body_size = sum(map(len, self._body))
         self._offer(body, at, strips_usage=strips_usage)
         self._connect()
 
@@ -314,7 +315,10 @@ class Exchange:
             self._head, origin.host_header, origin.prefix, framing, identity=self._route is _METERED
         )
         if body_complete and not (streams and self._head.chunked):
-            connection.transport.write(head + b"".join(self._body))
+            if self._body_size <= request_body.LONG_BODY:
+                connection.transport.write(b"".join((head, *self._body)))
+            else:
+                connection.transport.writelines((head, *self._body))  # without a copy
             if streams or not self._may_retry(connection):
                 self._body.clear()
         else:

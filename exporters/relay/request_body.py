@@ -142,16 +142,16 @@ def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
     )
 
 
-def with_usage(body: bytes, *, has_options: bool) -> bytes:
-    """The body of a stream with `stream_options.include_usage` set; the bytes of all other values are unchanged.
+def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
+    """A stream's body with `stream_options.include_usage` set, in pieces; the bytes of all other values are unchanged.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: the body is not a JSON object, or too deeply nested.
     """
     if not has_options:
-        # The body is not parsed again; it has at least the member `stream`.
+        # The body is neither parsed again nor copied; it has at least the member `stream`.
         end = len(body.rstrip(_SPACES)) - 1
-        return b"".join((memoryview(body)[:end], b',"stream_options":{"include_usage":true}}'))
+        return [memoryview(body)[:end], b',"stream_options":{"include_usage":true}}']
     fields = _decode_raw(body)
     options: dict[str, msgspec.Raw] = {}
     value = fields.get("stream_options")
@@ -159,7 +159,7 @@ def with_usage(body: bytes, *, has_options: bool) -> bytes:
         options = _decode_raw(value)
     options["include_usage"] = msgspec.Raw(b"true")
     fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
-    return msgspec.json.encode(fields)
+    return [msgspec.json.encode(fields)]
 
 
 def _long_prompt(json: bytes) -> _Prompt | _TokenIds:

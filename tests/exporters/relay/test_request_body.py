@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.request_body import LONG_BODY, MANY_TOKEN_IDS, RequestBody, parse, with_usage
+from exporters.relay import request_body
+from exporters.relay.request_body import LONG_BODY, MANY_TOKEN_IDS, RequestBody, parse
 
 SALT = b"salt"
 
@@ -32,6 +33,10 @@ def parsed(data: bytes, salt: bytes = SALT) -> RequestBody:
     body = parse(data, salt, Hashing())
     assert body is not None
     return body
+
+
+def with_usage(body: bytes, *, has_options: bool) -> bytes:
+    return b"".join(request_body.with_usage(body, has_options=has_options))
 
 
 def estimated(fields: dict[str, object]) -> float:
@@ -241,11 +246,15 @@ def test_with_usage_keeps_the_bytes_and_the_order_of_other_fields(has_options: b
     assert sent == ODD[:-1] + b',"stream_options":{"include_usage":true}}'
 
 
-def test_a_stream_without_options_is_not_parsed_again_to_add_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_without_options_is_neither_parsed_again_nor_copied_to_add_usage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("exporters.relay.request_body._decode_raw", None)
     body = b'{"stream":true, "prompt":"a" }\n'
-    sent = with_usage(body, has_options=parsed(body).has_options)
-    assert sent == b'{"stream":true, "prompt":"a" ,"stream_options":{"include_usage":true}}'
+    first, last = request_body.with_usage(body, has_options=parsed(body).has_options)
+    assert isinstance(first, memoryview)
+    assert first.obj is body
+    assert b"".join((first, last)) == b'{"stream":true, "prompt":"a" ,"stream_options":{"include_usage":true}}'
 
 
 @pytest.mark.parametrize(
