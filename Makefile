@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock \
-  lock-programs bench bench-rules bench-dashboards fuzz soak clean
+  lock-programs bench bench-parsers bench-rules bench-dashboards fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -99,6 +99,10 @@ lock-programs: setup
 # What the sidecar costs beside nginx and others. make bench BENCH="--measure spread --rounds 3"; BENCH=--help tells more.
 bench: setup
 	$(BIN)/python -m tests.bench.relay $(BENCH)
+
+# For how long large messages block the event loop of a relay.
+bench-parsers: setup
+	$(BIN)/python -m tests.bench.parsers
 
 # What evaluating the rules costs with 100 models x 8 classes x 2 SLOs and a month of blocks, on the real Prometheus.
 bench-rules: setup

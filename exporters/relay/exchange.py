@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Protocol
 
 from exporters.configuration.sidecar_config import SidecarConfig
@@ -50,6 +51,8 @@ class ExchangeContext(Protocol):
 
     config: SidecarConfig
     salt: bytes
+    hashing: Executor
+    """Hashes long prompts."""
     pool: UpstreamPool
     measuring: MeasurementContext
     draining: bool
@@ -74,7 +77,7 @@ class Exchange:
         self._context = context
         self._client = client
         self._head = head
-        self._body: list[bytes] = []
+        self._body: list[bytes | memoryview] = []
         self._path = normalise(head.target)
         self._route = route_of_path(self._path, context.config.allow_paths)
         metered = self._route is _METERED and head.method != _OPTIONS
@@ -138,23 +141,24 @@ class Exchange:
                 self._write_body()
             return
         data = b"".join(self._body)
-        body = request_body.parse(data, self._context.salt)
-        strips_usage = (
+        self._body = [data]
+        body = request_body.parse(data, self._context.salt, self._context.hashing)
+        strips_usage = False
+        if (
             self._context.config.inject_usage
             and body is not None
             and body.stream
             and not (body.includes_usage or body.leaves_usage)
-        )
-        if strips_usage:
+        ):
             try:
-                data = request_body.with_usage(data)
+                self._body = request_body.with_usage(data, has_options=body.has_options)
+                strips_usage = True
             # `parse` skips invalid JSON in fields that it does not decode.
             except request_body.NOT_JSON:
-                body, strips_usage = None, False
+                body = None
         if body is None:
             self.measurement.unparsed = NOT_UNDERSTOOD
-        self._body = [data]
-        self._body_size = len(data)
+        self._body_size = sum(map(len, self._body))
         self._offer(body, at, strips_usage=strips_usage)
         self._connect()
 
@@ -308,7 +312,10 @@ class Exchange:
             self._head, origin.host_header, origin.prefix, framing, identity=self._route is _METERED
         )
         if body_complete and not (streams and self._head.chunked):
-            connection.transport.write(head + b"".join(self._body))
+            if self._body_size <= request_body.LONG_BODY:
+                connection.transport.write(b"".join((head, *self._body)))
+            else:
+                connection.transport.writelines((head, *self._body))  # without a copy
             if streams or not self._may_retry(connection):
                 self._body.clear()
         else:

@@ -6,6 +6,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from math import inf
 
 from exporters.child_process import TaskErrors
@@ -48,6 +49,7 @@ class Relay:
         self.config = config
         self.loop = loop
         self.salt = salt
+        self.hashing: Executor = ThreadPoolExecutor(1, "hashing")
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop)
         self.client_limit = client_limit
         self.connections: set[ClientConnection] = set()

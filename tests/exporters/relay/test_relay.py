@@ -491,6 +491,16 @@ async def test_time_zero_is_the_end_of_the_request_and_not_that_of_its_parsing(
         assert sent - 0.005 <= exchange.measurement.zero <= began[0]
 
 
+async def test_requests_with_the_same_long_prompt_have_the_same_digest(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok) as stage:
+        for letter in (b"x", b"x", b"y"):
+            await stage.ask(post(UNARY.replace(b"twelve chars", letter * 1_000_000)))
+        first, second, third = [record.prompt_sha256 for record in stage.records]
+        assert first is not None
+        assert len(first) == 64
+        assert first == second != third
+
+
 async def test_a_missed_deadline_is_reported_while_the_request_is_open(tmp_path: Path) -> None:
     async with staged(tmp_path, Received.gone) as stage:
         client = await stage.connect()

@@ -3,7 +3,7 @@
 import asyncio
 
 from exporters import slos
-from exporters.configuration.child_config import ChildConfig
+from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.otlp_endpoints import receiver
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.records import Batch, Hello
@@ -27,6 +27,7 @@ async def test_a_request_that_waits_for_its_span_is_counted_before_the_counts_ar
                 metrics="",
                 engine_spans=(receiver("http://127.0.0.1:4318"),),
             ),
+            slos=Slos(file=slos.load(slos.SHIPPED), read_at=0.0),
             process="exporter",
             run_id="exporter-1",
             restarts={},

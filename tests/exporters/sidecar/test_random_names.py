@@ -83,7 +83,9 @@ class Traffic:
             f"x-request-id: {name}\r\nuser-agent: {name}\r\n\r\n".encode()
         )
         measurement = Measurement(self.relay.measuring, head, f"/{name}", metered_path=True)
-        body = request_body.parse(b'{"model": "%s", "stream": true, "max_tokens": 5}' % name.encode(), b"salt")
+        body = request_body.parse(
+            b'{"model": "%s", "stream": true, "max_tokens": 5}' % name.encode(), b"salt", self.relay.hashing
+        )
         measurement.start(body, 0, measurement.zero)
         exchange = cast("Exchange", OpenRequest(measurement))
         self.relay.opened(exchange)
