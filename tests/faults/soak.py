@@ -12,6 +12,7 @@ of the usual ones (`small_bounds`), so that they are reached within seconds.
 
 import argparse
 import asyncio
+import itertools
 import os
 import random
 import resource
@@ -157,7 +158,7 @@ async def _load(soak: Soak, over: asyncio.Event) -> None:
 
     async def request() -> None:
         if await may_begin():
-            await soak.clients.offer(soak.rng.choice(list(FAULTS)))
+            await soak.clients.offer(random.choice(list(FAULTS)))  # noqa: S311 - not for cryptography
 
     async with asyncio.TaskGroup() as group:
         for _ in range(soak.streams):
@@ -167,16 +168,23 @@ async def _load(soak: Soak, over: asyncio.Event) -> None:
             await asyncio.sleep(1 / REQUESTS_PER_SECOND)
 
 
-async def _inject(soak: Soak, report: Report, seconds: float) -> None:
+def _random(*seeds: int) -> random.Random:
+    return random.Random(str(seeds))  # noqa: S311 - not for cryptography
+
+
+async def _inject(soak: Soak, report: Report, seconds: float, seed: int) -> None:
     """Inject each fault once, then random ones until the time is over. Each is followed by a balance and a sample."""
     began = time.monotonic()
     kills, others = list(KILLS), list(OTHERS)
-    soak.rng.shuffle(kills)
-    soak.rng.shuffle(others)
+    _random(seed).shuffle(kills)
+    _random(seed).shuffle(others)
     first = kills + others
-    report.samples.append(await _sample(soak))
-    while first or time.monotonic() - began < seconds:
+    await _add_sample(soak, report, began)
+    for number in itertools.count():
         now = time.monotonic() - began
+        if not first and now >= seconds:
+            return
+        soak.rng = _random(seed, number)  # so that a fault does not depend on the time that the earlier ones took
         name = first.pop(0) if first else soak.rng.choice(kills + others if may_kill(now / seconds) else others)
         report.fault = name
         print(f"{now:8.1f} s  {name}", flush=True)
@@ -187,22 +195,23 @@ async def _inject(soak: Soak, report: Report, seconds: float) -> None:
             report.skipped[name] = report.skipped.get(name, (0, ""))[0] + 1, str(reason)
         report.balance = await soak.settle()
         soak.resume()
-        report.samples.append(await _sample(soak))
-        _print_sample(report.samples, time.monotonic() - began)
+        await _add_sample(soak, report, began)
         await asyncio.sleep(soak.rng.uniform(0, 2 * PAUSE_SECONDS) if seconds else 0)
 
 
-def _print_sample(samples: list[Sample], now: float) -> None:
-    if len(samples) % 10 == 2:
-        first, second = zip(*(name.split() if " " in name else ("", name) for name, _ in samples[0]), strict=True)
-        for words in (("", *first), ("", *second), ("seconds", *(unit for _, unit in samples[0]))):
+async def _add_sample(soak: Soak, report: Report, began: float) -> None:
+    sample = await _sample(soak)
+    if len(report.samples) % 10 == 0:
+        first, second = zip(*(name.split() if " " in name else ("", name) for name, _ in sample), strict=True)
+        for words in (("", *first), ("", *second), ("seconds", *(unit for _, unit in sample))):
             print(" ".join(f"{word:>11}" for word in words))
-    print(" ".join(f"{value:>11.1f}" for value in [now, *samples[-1].values()]), flush=True)
+    report.samples.append(sample)
+    print(" ".join(f"{value:>11.1f}" for value in [time.monotonic() - began, *sample.values()]), flush=True)
 
 
 async def soak(folder: Path, seconds: float, seed: int, streams: int = STREAMS) -> Report:
     """Soak a sidecar; without `seconds`, each fault is injected once."""
-    report, over, rng = Report(), asyncio.Event(), random.Random(seed)  # noqa: S311 - not for cryptography
+    report, over = Report(), asyncio.Event()
     interpreter = folder / "python"
     interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} -P {small_bounds.__file__} "$@"\n')
     interpreter.chmod(0o755)
@@ -216,10 +225,10 @@ async def soak(folder: Path, seconds: float, seed: int, streams: int = STREAMS) 
             sidecar(folder, engine.url, *FLAGS, code=code) as running,
         ):
             clients = Clients(engine, session, running.url)
-            under_test = Soak(running, engine, clients, Accounts(LogFollower(running.log)), rng, streams)
+            under_test = Soak(running, engine, clients, Accounts(LogFollower(running.log)), streams)
             load = asyncio.create_task(_load(under_test, over))
             try:
-                await _inject(under_test, report, seconds)
+                await _inject(under_test, report, seconds, seed)
                 report.balance = await under_test.settle()
             except (ImbalanceError, TimeoutError) as error:
                 report.failures.append(f"{report.fault}: {str(error) or f'not over within {HANG:g} s'}")

@@ -15,9 +15,12 @@ records and rejected connections to each run of the exporter; they are added whe
 counted at most the requests that have ended since the last check.
 """
 
+import contextlib
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -57,15 +60,21 @@ class LogFollower:
 
     def read(self) -> None:
         for path in log_files(self.log):
-            with path.open("rb") as file:
-                inode = path.stat().st_ino
-                file.seek(self._read.get(inode, 0))
-                data = file.read()
-            whole = data.rfind(b"\n") + 1
-            self._read[inode] = self._read.get(inode, 0) + whole
-            for text in data[:whole].splitlines():
-                line = _decode(text)
-                self.lines.append((line.request_id, line.outcome))
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as file:  # it may be renamed now
+                self._read_file(file)
+
+    def _read_file(self, file: BinaryIO) -> None:
+        status = os.fstat(file.fileno())
+        start = self._read.get(status.st_ino, 0)
+        if status.st_size == start:
+            return
+        file.seek(start)
+        data = file.read()
+        whole = data.rfind(b"\n") + 1
+        self._read[status.st_ino] = start + whole
+        for text in data[:whole].splitlines():
+            line = _decode(text)
+            self.lines.append((line.request_id, line.outcome))
 
 
 def total(samples: Samples, name: str) -> int:

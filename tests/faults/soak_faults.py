@@ -10,7 +10,8 @@ import resource
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import aiohttp
 
@@ -37,6 +38,9 @@ from tests.support.waiting import until
 
 RELAYS = ("relay-0", "relay-1")
 CONNECTIONS, CONNECTIONS_LIMIT = "llm_sidecar_client_connections", "llm_sidecar_client_connections_limit"
+RELOAD_SUCCESSFUL = "llm_sidecar_config_last_reload_successful{}"
+RELOADED_AT = "llm_sidecar_config_last_reload_success_timestamp_seconds{}"
+SECOND_SLO = "  - {name: second, classes: [all], signal: availability, objective: 95%}\n"
 LOG_ERRORS = "llm_sidecar_log_errors_total"
 LOG_WRITTEN_AGAIN = "request log: it can be written again"
 MORE_THAN_DROPPED = 500
@@ -68,9 +72,10 @@ class Soak:
     engine: Engine
     clients: Clients
     accounts: Accounts
-    rng: random.Random
     streams: int
     """Long streams that the load keeps open."""
+    rng: random.Random = field(default_factory=random.Random)
+    """Of the fault that is injected."""
     turned_away: int = 0
     renamed: int = 0
 
@@ -126,6 +131,10 @@ class Soak:
     def resume(self) -> None:
         """Continue the load."""
         self.engine.long_streams_may_end.set()
+
+    @property
+    def slo_file(self) -> Path:
+        return self.running.log.with_name("slos.yaml")
 
     async def burst(self, count: int) -> None:
         await raw_clients.burst(self.clients, self.running.port, count)
@@ -278,6 +287,41 @@ async def _reload(soak: Soak) -> None:
         soak.running.process.send_signal(signal.SIGHUP)
 
 
+async def _slo_file_changed(soak: Soak) -> None:
+    """SIGHUP after another SLO was added or removed."""
+    text = soak.slo_file.read_text()
+    changed = text.removesuffix(SECOND_SLO) if text.endswith(SECOND_SLO) else text + SECOND_SLO
+    await _reload_in_a_burst(soak, (changed, True))
+
+
+async def _slo_file_invalid(soak: Soak) -> None:
+    """SIGHUP with an invalid file, and then with the old one."""
+    text = soak.slo_file.read_text()
+    await _reload_in_a_burst(soak, (f"{text}nonsense: true\n", False), (text, True))
+
+
+async def _reload_in_a_burst(soak: Soak, *files: tuple[str, bool]) -> None:
+    """Reload these SLO files, each with whether it is valid, while requests arrive."""
+    if RELOAD_SUCCESSFUL not in await soak.samples():
+        raise SkippedError("this sidecar does not reload the SLO file")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(soak.burst(200))
+        for text, valid in files:
+            await _reload_slos(soak, text, valid=valid)
+
+
+async def _reload_slos(soak: Soak, text: str, *, valid: bool) -> None:
+    before = await soak.samples()
+    soak.slo_file.write_text(text)
+    soak.running.process.send_signal(signal.SIGHUP)
+
+    async def reloaded() -> bool:
+        samples = await soak.samples()
+        return samples[RELOAD_SUCCESSFUL] == valid and (samples[RELOADED_AT] > before[RELOADED_AT]) == valid
+
+    await until(reloaded)
+
+
 async def _crowd(soak: Soak) -> None:
     """Idle clients up to the limit of each relay, and requests above it."""
     await soak.settle()
@@ -391,6 +435,8 @@ OTHERS: dict[str, Inject] = {
     "log file may not grow": _partial_writes,
     "log renamed by another program": _log_renamed,
     "SIGHUP": _reload,
+    "SIGHUP, changed SLO file": _slo_file_changed,
+    "SIGHUP, invalid SLO file": _slo_file_invalid,
     "clients above the limit": _crowd,
     "engine away": _engine_away,
     "engine resets all connections": _engine_resets,
