@@ -43,6 +43,9 @@ REQUESTS_PER_SECOND = 20.0
 PAUSE_SECONDS = 4.0
 """The mean time between two faults."""
 
+KILLS_SHARE = 0.5
+"""The share of the faults that kill a process, at the times when one may be killed."""
+
 OPEN_FILES = 800
 """The limit for each process of the sidecar: a relay serves 352 clients."""
 
@@ -185,7 +188,8 @@ async def _inject(soak: Soak, report: Report, seconds: float, seed: int) -> None
         if not first and now >= seconds:
             return
         soak.rng = _random(seed, number)  # so that a fault does not depend on the time that the earlier ones took
-        name = first.pop(0) if first else soak.rng.choice(kills + others if may_kill(now / seconds) else others)
+        kill = soak.rng.random() < KILLS_SHARE  # drawn in any case, so that the other draws do not depend on the time
+        name = first.pop(0) if first else soak.rng.choice(kills if kill and may_kill(now / seconds) else others)
         report.fault = name
         print(f"{now:8.1f} s  {name}", flush=True)
         try:
