@@ -117,10 +117,11 @@ fuzz: MINUTES ?= 10
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.run --minutes $(MINUTES)
 
-# A real sidecar under 200 open streams and faults: memory, descriptors and gauges must not grow, and the log must add up.
+# A real sidecar under 200 open streams and random faults: memory, descriptors and gauges must not grow, and each request
+# must be logged or counted. SEED=n injects the faults of an earlier run.
 soak: MINUTES ?= 20
 soak: setup
-	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES)
+	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
