@@ -364,13 +364,14 @@ class Exchange:
 
     def _frame(self, pieces: list[bytes], out: list[bytes]) -> None:
         chunked = self._framing.chunked
-        out.extend(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece for piece in pieces if piece)
+        out += [b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece for piece in pieces if piece]
 
     def _finish_response(self, at: float, out: list[bytes], *, complete: bool) -> Outcome:
         rest, outcome = self.measurement.finish_response(
             self._status or 0, at, event_stream=self._framing.event_stream, complete=complete
         )
-        self._frame([rest], out)
+        if rest:
+            self._frame([rest], out)
         return outcome
 
     def _upstream_error(self, message: str, code: str, at: float) -> None:

@@ -303,6 +303,8 @@ class Clients:
     offered: dict[str, set[str]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     """Requests that failed although only the outcome `ok` is allowed."""
+    aborted: list[str] = field(default_factory=list)
+    """Requests that failed, also those that may."""
     open: set[str] = field(default_factory=set)
     """Requests that have not ended for their client."""
     excused: set[str] = field(default_factory=set)
@@ -324,7 +326,10 @@ class Clients:
 
     def ended(self, request_id: str, *, good: bool) -> None:
         self.open.discard(request_id)
-        if not good and self.offered[request_id] == {Outcome.OK}:
+        if good:
+            return
+        self.aborted.append(request_id)
+        if self.offered[request_id] == {Outcome.OK}:
             self.failed.append(request_id)
 
     async def offer(self, name: str, outcomes: set[str] | None = None, *, prompt: str = "") -> None:

@@ -173,7 +173,7 @@ async def _exporter_stopped(soak: Soak) -> None:
 async def _relay_killed(soak: Soak) -> None:
     """By SIGKILL or as by a crash, while no request begins or ends: the snapshots are exact, so the lost ones are."""
     await soak.settle()
-    before, failed = await soak.samples(), len(soak.clients.failed)
+    before, earlier = await soak.samples(), len(soak.clients.aborted)
     victim = soak.rng.choice(relays(soak.running))
     os.kill(victim, soak.rng.choice([signal.SIGKILL, signal.SIGABRT]))
     restarted: list[str] = []
@@ -186,9 +186,9 @@ async def _relay_killed(soak: Soak) -> None:
     await until(replaced)
     soak.accounts.close_relay(before, restarted[0])
     lost = total(await soak.samples(), LOST) - total(before, LOST)
-    await until(lambda: len(soak.clients.failed) - failed >= lost)
-    aborted = soak.clients.failed[failed:]
-    del soak.clients.failed[failed:]
+    await until(lambda: len(soak.clients.aborted) - earlier >= lost)
+    aborted = set(soak.clients.aborted[earlier:])
+    soak.clients.failed = [each for each in soak.clients.failed if each not in aborted]
     if len(aborted) != lost:
         raise ImbalanceError(f"a killed relay aborted {len(aborted)} streams, {lost} are counted")
 
