@@ -12,7 +12,7 @@ from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestS
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.message_heads import ResponseFraming
-from exporters.relay.paths import Route, normalise, route_of_path
+from exporters.relay.paths import METERED, Route, normalise, route_of_path
 from exporters.relay.upstream import UpstreamConnection, UpstreamPool
 from exporters.signals import Outcome
 
@@ -136,7 +136,7 @@ class Exchange:
                 self._write_body()
             return
         data = b"".join(self._body)
-        body = request_body.parse(data, self._context.salt)
+        body = METERED[self._path].parse(data, self._context.salt)
         strips_usage = (
             self._context.config.inject_usage
             and body is not None

@@ -10,6 +10,7 @@ from exporters.relay import trace_context
 from exporters.relay.fast_path import FastPath, VaryingFastPath
 from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.meter import Meter, Verdicts
+from exporters.relay.paths import METERED
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
 from exporters.slos import SloFile
@@ -137,6 +138,7 @@ class Measurement:
         )
         return Meter(
             Judge(charges, zero=self.zero, first_token_timeout=slos.first_token_timeout, max_tokens=max_tokens),
+            dialect=METERED[self._path],
             zero=self.zero,
             one_choice=choices == 1,
             gap_bounds=self._context.gap_bounds,

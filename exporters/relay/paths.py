@@ -1,11 +1,17 @@
 """Selects the request paths that are metered, passed through or rejected."""
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from urllib.parse import quote, unquote, urlsplit
 
-METERED = frozenset({"/v1/chat/completions", "/v1/completions"})
+from exporters.relay.dialects import chat, completions
+from exporters.relay.dialects.dialect import Dialect
+
+METERED: Mapping[str, Dialect] = {
+    "/v1/chat/completions": chat,
+    "/v1/completions": completions,
+}
 
 # Inference and model paths of the engines. All other paths (/metrics, /sleep, /v1/load_lora_adapter) expose or control
 # the engine; the operator must allow each of them.

@@ -3,7 +3,8 @@
 import random
 import re
 
-from exporters.relay import sse
+from exporters.relay import injected_usage
+from exporters.relay.dialects import chat
 from tests.fuzz.mutate import cut, mutated
 from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import DONE, ROLE, USAGE, content
@@ -55,7 +56,7 @@ def without_usage(data: bytes) -> bytes:
         usage, choices = _usage_and_choices(values)
         always = always or (usage and choices)
         injected = usage and not choices and not always
-        return sse.without_usage(bytes(event), b"\n".join(values)) if injected else bytes(event)
+        return injected_usage.without_usage(bytes(event), b"\n".join(values)) if injected else bytes(event)
 
     for line in re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", data):
         event += line
@@ -71,7 +72,7 @@ def without_usage(data: bytes) -> bytes:
 
 def _usage_and_choices(values: list[bytes]) -> tuple[bool, bool]:
     try:
-        event = sse.decode(b"\n".join(values))
+        event = chat.decode(b"\n".join(values))
     except ValueError:
         return False, False
     return event.usage is not None, bool(event.choices)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay import fast_path, sse
+from exporters.relay import fast_path
+from exporters.relay.dialects import chat
 from exporters.relay.fast_path import FastPath, Pattern, learn
 from exporters.relay.meter import Meter
 from exporters.signals import Outcome
@@ -22,7 +23,7 @@ def event(delta: dict[str, Any], *, dump: Any = json.dumps, **more: Any) -> byte
 
 
 def pattern_of(data: bytes) -> Pattern | None:
-    return learn(data[6:-2], sse.decode(data[6:-2]))
+    return learn(data, data[6:-2], chat.decode(data[6:-2]))
 
 
 TEXTS = st.text(max_size=12) | st.sampled_from(
