@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from urllib.parse import quote, unquote, urlsplit
 
-from exporters.relay.dialects import chat, completions
+from exporters.relay.dialects import chat, completions, messages, responses
 from exporters.relay.dialects.dialect import Dialect
 
 METERED: Mapping[str, Dialect] = {
     "/v1/chat/completions": chat,
     "/v1/completions": completions,
+    "/v1/responses": responses,
+    "/v1/messages": messages,
 }
 
 # Inference and model paths of the engines. All other paths (/metrics, /sleep, /v1/load_lora_adapter) expose or control
@@ -19,8 +21,6 @@ PASSED = frozenset(
     {
         "/v1/models",
         "/v1/embeddings",
-        "/v1/responses",
-        "/v1/messages",
         "/v1/rerank",
         "/v2/rerank",
         "/v1/score",

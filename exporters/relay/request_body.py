@@ -9,7 +9,7 @@ CHARACTERS_PER_TOKEN = 4
 """Estimates prompt tokens from decoded text characters until usage is known; images are not counted."""
 
 # Records and spans have 64-bit integers; a body with a larger number is not parsed.
-_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Part(msgspec.Struct):
@@ -28,12 +28,12 @@ class _StreamOptions(msgspec.Struct):
 class _Body(msgspec.Struct):
     model: str | None = None
     messages: list[_Message] = []
-    prompt: str | list[str | _Int | list[_Int]] | None = None
-    max_tokens: _Int | None = None
-    max_completion_tokens: _Int | None = None
+    prompt: str | list[str | Int | list[Int]] | None = None
+    max_tokens: Int | None = None
+    max_completion_tokens: Int | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    n: _Int | None = None
+    n: Int | None = None
     temperature: float | None = None
 
 
@@ -61,6 +61,8 @@ class RequestBody(msgspec.Struct, frozen=True):
     """Choices of the response: `n` for each prompt."""
     temperature: float | None
     prompt_sha256: str
+    background: bool = False
+    """Whether the response is generated after the request, which has no tokens then."""
 
 
 def parse(data: bytes, salt: bytes) -> RequestBody | None:
@@ -83,7 +85,7 @@ def parse(data: bytes, salt: bytes) -> RequestBody | None:
         n=n,
         choices=n * _prompts(body.prompt),
         temperature=body.temperature,
-        prompt_sha256=_digest(body, salt),
+        prompt_sha256=prompt_digest(salt, body.model, (body.messages, body.prompt)),
     )
 
 
@@ -130,8 +132,9 @@ def _prompts(prompt: str | list[str | int | list[int]] | None) -> int:
     return len(prompt)
 
 
-def _digest(body: _Body, salt: bytes) -> str:
+def prompt_digest(salt: bytes, model: str | None, prompt: Any) -> str:
+    """A hash of the model and the prompt; of the prompt's structs, the decoded fields count."""
     digest = hashlib.sha256(salt)
-    digest.update((body.model or "").encode())
-    digest.update(msgspec.msgpack.encode((body.messages, body.prompt)))
+    digest.update((model or "").encode())
+    digest.update(msgspec.msgpack.encode(prompt))
     return digest.hexdigest()

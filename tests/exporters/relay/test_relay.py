@@ -386,7 +386,7 @@ async def test_a_compressed_stream_on_a_path_without_metering_is_not_counted(tmp
         await received.send(head, chunk(b"\x1f\x8b\x00\x00"), END)
 
     async with staged(tmp_path, compress) as stage:
-        await stage.ask(post(CHAT, path="/v1/responses"))
+        await stage.ask(post(CHAT, path="/v1/audio/speech"))
         record = await stage.record()
         assert (record.outcome, record.metered, record.unmetered) == (Outcome.OK, False, None)
 
