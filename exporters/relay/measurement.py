@@ -76,6 +76,8 @@ class Measurement:
     _unreported: dict[str, Verdict] | None = None
     _goodput_reported = False
     _closed = False
+    _unmeasured_began = False
+    """Whether the response has begun, if it is not measured."""
     _span: trace_context.OwnSpan | None = None
 
     def __init__(self, context: MeasurementContext, head: RequestHead, path: str, *, metered_path: bool) -> None:
@@ -100,7 +102,7 @@ class Measurement:
 
     @property
     def phase(self) -> Phase:
-        if self._unmetered is not None:
+        if self._unmetered is not None or self._unmeasured_began:
             return Phase.STREAMING  # so that no timeout waits for a first token that is not measured
         return Phase.WAITING if self._meter is None or self._meter.first_at is None else Phase.STREAMING
 
@@ -114,11 +116,11 @@ class Measurement:
         now = time.monotonic()
         self.offered = True
         self.strips_usage = strips_usage
-        self._body = body
         self._offered_at = self.zero = now
         if self._context.slos.trust_request_start:
             self.zero = now - _wait_before_relay(self._head.get(_REQUEST_START))
-        if self.metered_path:
+        if self.metered_path and not (body is not None and body.background):
+            self._body = body
             try:
                 self._meter = self._create_meter(body, body_size)
                 self._update_deadline()
@@ -184,6 +186,7 @@ class Measurement:
         """Measure pieces of the response body and return the pieces for the client."""
         meter = self._meter
         if meter is None:
+            self._unmeasured_began = True
             return pieces
         if self._unmetered is not None:
             return [meter.release(), *pieces]

@@ -20,12 +20,16 @@ METERED: Mapping[str, Dialect] = {
 PASSED = frozenset(
     {
         "/v1/models",
+        "/v1/chat/completions/batch",
+        "/v1/messages/count_tokens",
         "/v1/embeddings",
         "/v1/rerank",
         "/v2/rerank",
         "/v1/score",
         "/rerank",
         "/score",
+        "/classify",
+        "/pooling",
         "/tokenize",
         "/detokenize",
         "/health",
@@ -33,7 +37,7 @@ PASSED = frozenset(
         "/version",
     }
 )
-PASSED_BELOW = ("/v1/audio/", "/v1/models/")
+PASSED_BELOW = ("/v1/audio/", "/v1/models/", "/v1/responses/")
 
 
 class Route(Enum):
