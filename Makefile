@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock \
-  lock-programs bench bench-rules bench-dashboards fuzz soak clean
+  lock-programs bench bench-parsers bench-rules bench-dashboards fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -100,6 +100,10 @@ lock-programs: setup
 bench: setup
 	$(BIN)/python -m tests.bench.relay $(BENCH)
 
+# For how long large messages block the event loop of a relay.
+bench-parsers: setup
+	$(BIN)/python -m tests.bench.parsers
+
 # What evaluating the rules costs with 100 models x 8 classes x 2 SLOs and a month of blocks, on the real Prometheus.
 bench-rules: setup
 	$(BIN)/python -m tests.bench.rules
@@ -113,10 +117,11 @@ fuzz: MINUTES ?= 10
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.run --minutes $(MINUTES)
 
-# A real sidecar under 200 open streams and faults: memory, descriptors and gauges must not grow, and the log must add up.
+# A real sidecar under 200 open streams and random faults: memory, descriptors and gauges must not grow, and each request
+# must be logged or counted. SEED=n injects the faults of an earlier run.
 soak: MINUTES ?= 20
 soak: setup
-	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES)
+	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

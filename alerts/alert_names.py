@@ -23,6 +23,7 @@ class AlertName(StrEnum):
     DROPPING = "LLMSidecarDroppingRecords"
     LOG_LINES = "LLMSidecarDroppingLogLines"
     LOST = "LLMSidecarLostRequests"
+    RELOAD_FAILED = "LLMSidecarConfigReloadFailed"
     CERTIFICATE = "LLMCertificateExpiry"
     UNMEASURED = "LLMSLOUnmeasured"
     WATCHDOG = "Watchdog"

@@ -118,7 +118,10 @@ INHIBITIONS = (
     Inhibition(
         "A sidecar that is down explains its other alerts and those of its engines: their data is stale.",
         (AlertName.SIDECAR_DOWN,),
-        (AlertName.ENGINE_DOWN, *_ENGINE_ALERTS, AlertName.DROPPING, AlertName.LOG_LINES, AlertName.LOST),
+        (
+            *(AlertName.ENGINE_DOWN, *_ENGINE_ALERTS, AlertName.DROPPING, AlertName.LOG_LINES, AlertName.LOST),
+            AlertName.RELOAD_FAILED,
+        ),
         (Label.INSTANCE,),
         Label.INSTANCE,
     ),

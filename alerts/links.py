@@ -38,6 +38,7 @@ class PanelTitle(StrEnum):
     OUTCOMES = "Outcomes"
     PREFIX_CACHE = "Prefix cache hits"
     SIDECAR = "Sidecar"
+    SLO_FILE = "SLO file"
     THROUGHPUT = "Throughput: output tokens"
     WAITING = "Waiting by reason"
 
@@ -60,6 +61,7 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.DROPPING: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
     AlertName.LOG_LINES: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
     AlertName.LOST: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
+    AlertName.RELOAD_FAILED: (DashboardUid.SIDECAR, PanelTitle.SLO_FILE),
     AlertName.CERTIFICATE: (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
     AlertName.UNMEASURED: (DashboardUid.ENGINE, PanelTitle.ENGINE_VERSION),
     AlertName.WATCHDOG: (DashboardUid.OVERVIEW, PanelTitle.FIRING_ALERTS),

@@ -28,6 +28,7 @@ def liveness_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
         _dropping(spec, links),
         _dropping_lines(spec, links),
         _lost(spec, links),
+        _reload_failed(links),
         _certificate(links, Severity.PAGE, _DAY, 8),
         _certificate(links, Severity.TICKET, 7 * _DAY, 4),
         _watchdog(links),
@@ -190,6 +191,19 @@ def _lost(spec: SloFile, links: Links) -> Alert:
         f"{_COUNT} requests or so. Their clients saw the connection end; they are in no count, so "
         "no budget pays for them. The supervisor has started it again. Look first at the memory limit, then at "
         "what the supervisor says on standard error.",
+    )
+
+
+def _reload_failed(links: Links) -> Alert:
+    return annotated_alert(
+        AlertName.RELOAD_FAILED,
+        Severity.TICKET,
+        f"{signals.SIDECAR_RELOAD_SUCCESSFUL.name} == 0",
+        links,
+        "the sidecar {{ $labels.instance }} has rejected its SLO file",
+        "The SLO file was invalid when {{ $labels.instance }} received SIGHUP. It judges requests by the last valid "
+        "file, which rules that are rendered from a newer file may not match. It does not start with the invalid file. "
+        "Look first at the error in the log of the supervisor.",
     )
 
 

@@ -33,7 +33,7 @@ _SIDECAR_ALERTS = frozenset(
     {
         *(AlertName.CLIENT_ERRORS, AlertName.REJECTIONS, AlertName.BUSY_BUT_USELESS),
         *(AlertName.SIDECAR_DOWN, AlertName.DROPPING, AlertName.LOG_LINES, AlertName.LOST),
-        AlertName.CERTIFICATE,
+        *(AlertName.RELOAD_FAILED, AlertName.CERTIFICATE),
     }
 )
 _SIDECAR_SERIES = frozenset(

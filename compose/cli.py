@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("compose.demo", "show an error budget burn, the page, a config change and the resolved alert"),
     "sidecar": ("exporters.sidecar.command", "relay and measure OpenAI-compatible traffic"),
     "flip": ("exporters.sidecar.flip_command", "record a config change that the engine does not expose"),
+    "drain": ("exporters.sidecar.drain_command", "drain a sidecar before it or its engine stops"),
     "simulate": ("compose.simulator.command", "run a simulated vLLM, for machines without a GPU"),
     "alerts": ("alerts.command", "check and explain the SLO file, render Prometheus rules and Alertmanager routes"),
     "dashboards": (

@@ -112,7 +112,9 @@ def sidecar(config: LabConfig) -> Service:
         "--metrics": ports.address("sidecar"),
         "--slos": str(config.slos),
         "--request-log": str(config.directory.request_log),
+        "--drain-delay": "0s",  # no load balancer has to notice
         "--drain": "5s",  # short, because the load stops first and the requests still open can take minutes
+        "--linger": "0s",  # Prometheus stops with the lab
     }
     if config.otlp is not None:
         flags["--otlp"] = config.otlp

@@ -42,6 +42,11 @@ OUTCOME_COLOURS = {
 UP_DOWN_MAPPINGS: list[model.ValueMapping] = [
     model.ValueMap({"0": model.ValueMappingResult("down", index=0), "1": model.ValueMappingResult("up", index=1)})
 ]
+VALID_REJECTED_MAPPINGS: list[model.ValueMapping] = [
+    model.ValueMap(
+        {"0": model.ValueMappingResult("rejected", index=0), "1": model.ValueMappingResult("valid", index=1)}
+    )
+]
 ANNOTATION_COLOURS = {"Config changes": PINK, "Engine starts": SKY, "Pages": BAD, "Tickets": WARN, "Load tests": GREY}
 
 CLASS_COLOURS = ("#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#997700", "#FFAABB")

@@ -3,14 +3,23 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
 
-from exporters.configuration.child_config import ChildConfig, read_child_config
+import msgspec
+
+from exporters.configuration.child_config import ChildConfig, Slos, read_child_config
 from exporters.errors import UsageError
 from exporters.logging_setup import configure_logging
+from exporters.names import cut
+from exporters.records import Frames
+
+_READ_SIZE = 65536
+
+_decode = msgspec.msgpack.Decoder(Slos).decode
 
 RESTART_SECONDS = 1.0
 """Time until a periodic task continues after an exception that ended it."""
@@ -33,21 +42,26 @@ def run_child(
     return 0
 
 
-def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+def stop_event(loop: asyncio.AbstractEventLoop, reload: Callable[[Slos], None]) -> asyncio.Event:
     """An event that is set when standard input ends: the supervisor has closed it or was killed.
 
-    SIGTERM and SIGINT are ignored: a service manager sends them to all processes at once, but the supervisor stops
-    its children in order.
+    `reload` is called when the supervisor has received SIGHUP. Signals to a child are ignored: a service manager sends
+    them to all processes at once, but the supervisor stops its children in order, and reloads them with one SLO file.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     stop = asyncio.Event()
+    frames = Frames()
 
-    def ended() -> None:
-        loop.remove_reader(sys.stdin.fileno())
-        stop.set()
+    def read() -> None:
+        data = os.read(sys.stdin.fileno(), _READ_SIZE)
+        if not data:
+            loop.remove_reader(sys.stdin.fileno())
+            stop.set()
+        for payload in frames.feed(data):
+            reload(_decode(payload))
 
-    loop.add_reader(sys.stdin.fileno(), ended)
+    loop.add_reader(sys.stdin.fileno(), read)
     return stop
 
 
@@ -65,7 +79,7 @@ class TaskErrors:
         if kind not in self._logged:
             self._logged.add(kind)
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            logger.error("%s failed and continues: %r at %s:%s", task, error, frame.filename, frame.lineno)
+            logger.error("%s failed and continues: %s at %s:%s", task, cut(repr(error)), frame.filename, frame.lineno)
 
     async def keep_running(self, task: str, run: Callable[[], Coroutine[None, None, None]]) -> None:
         """Run a task that never ends; after an exception, run it again."""

@@ -1,11 +1,15 @@
 """Messages from a relay to the exporter: numbered records, kept until acknowledged, and snapshots of open requests.
 
 On the wire each message is a 4-byte big-endian length and a msgpack array. Times are seconds; `None` means unknown.
+A record has all that depends on the SLO file, because the exporter may use another one than the request arrived under.
 """
+
+from collections.abc import Callable
 
 import msgspec
 
 from exporters.signals import OTHER, Outcome, Verdict
+from exporters.slos import Measure
 
 TOO_LARGE, NOT_UNDERSTOOD = "too_large", "not_understood"
 UNPARSED = (TOO_LARGE, NOT_UNDERSTOOD)
@@ -63,7 +67,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     counted: list[str] = []  # SLOs whose verdict an earlier `Judged` has already reported
     goodput: bool | None = None
     goodput_counted: bool = False
-    gap_counts: list[int] = []  # per bound of the inter-chunk histogram, +Inf last, not cumulative
+    gap_counts: dict[float, int] = {}  # by upper bound of the bucket, not cumulative, without empty buckets
     gap_sum: float = 0.0
     unparsed: str | None = None
     unmetered: str | None = None
@@ -71,6 +75,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     system_fingerprint: str | None = None
     prompt_repeat: bool | None = None  # set by the exporter, which sees the prompts of all relays
     prompt_estimate: float | None = None  # tokens, estimated from the text; also for failed requests
+    engine_slos: dict[str, tuple[Measure, float]] = {}  # SLOs on times in the engine's span, with their thresholds
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):
@@ -123,6 +128,7 @@ class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
     client_limit: int = 0
     rejected_connections: int = 0
     task_errors: int = 0
+    cut_requests: int = 0
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack"):
@@ -147,6 +153,39 @@ def frame(message: Hello | Batch | Snapshot | Ack | Counted) -> bytes:
     """The bytes of one message on the socket."""
     payload = _encoder.encode(message)
     return len(payload).to_bytes(4, "big") + payload
+
+
+class _RawBatch(msgspec.Struct, array_like=True, tag="batch"):
+    """A `Batch` whose records are not decoded."""
+
+    first: int
+    records: list[msgspec.Raw]
+    counted: list[int] = []
+
+
+_NOTHING = Judged("", OTHER, OTHER, {}, goodput_lost=False)
+
+_decode_raw = msgspec.msgpack.Decoder(_RawBatch).decode
+_decode_record = msgspec.msgpack.Decoder(Record)
+
+
+def batch_without_bad_records(payload: bytes, on_bad: Callable[[msgspec.DecodeError], None]) -> Batch:
+    """A batch in which a `Judged` without verdicts replaces each record that cannot be decoded; the numbers remain.
+
+    Raises:
+        DecodeError: the payload is not a batch.
+    """
+
+    def decode(raw: msgspec.Raw) -> Record:
+        try:
+            record: Record = _decode_record.decode(raw)
+        except msgspec.DecodeError as error:
+            on_bad(error)
+            return _NOTHING
+        return record
+
+    batch = _decode_raw(payload)
+    return Batch(batch.first, [decode(raw) for raw in batch.records], batch.counted)
 
 
 class Frames:

@@ -35,6 +35,9 @@ class Label(StrEnum):
     NEW = "new"
     SIGNAL = "signal"
     REASON = "reason"
+    SOURCE = "source"
+    STAGE = "stage"
+    STATE = "state"
     PROCESS = "process"
     WINDOW = "window"
     SEVERITY = "severity"
@@ -224,7 +227,10 @@ ENGINE_UP = _gauge("llm_engine_up", "1 if the last scrape of the engine succeede
 ENGINE_INFO = _gauge("llm_engine_info", "Type and version of the engine.", _E, Label.ENGINE_TYPE, Label.VERSION)
 ENGINE_START_TIME = _gauge("llm_engine_start_time_seconds", "Start time of the engine process, in Unix seconds.", _E)
 ENGINE_SCRAPE_ERRORS = _counter(
-    "llm_engine_scrape_errors_total", "Scrapes of the engine that failed or returned invalid content.", _E, _R
+    "llm_engine_scrape_errors_total",
+    "Scrapes of the engine that failed, or skipped invalid content or a list of models.",
+    _E,
+    _R,
 )
 ENGINE_SCRAPE_AGE = _gauge("llm_engine_last_good_scrape_age_seconds", "Time since the last successful scrape.", _E)
 ENGINE_SIGNAL_EXPOSED = _gauge(
@@ -242,6 +248,17 @@ ENGINE_DEFERRED = _gauge(
     "Waiting requests that the scheduler defers; all other waiting requests wait for capacity.",
     *_RANKED,
 )
+ENGINE_REJECTIONS = _counter(
+    "llm_engine_admission_rejections_total",
+    "Requests that the engine rejected at admission, by the limit that was reached.",
+    *_RANKED,
+    _R,
+)
+ENGINE_SLEEP_STATE = _gauge(
+    "llm_engine_sleep_state", "1 for the current sleep state of the engine, 0 for the others.", *_RANKED, Label.STATE
+)
+ENGINE_LORA_RUNNING = _gauge("llm_engine_lora_adapters_running", "LoRA adapters with running requests.", _E)
+ENGINE_LORA_LIMIT = _gauge("llm_engine_lora_adapters_limit", "Maximum of different LoRA adapters in one batch.", _E)
 ENGINE_KV_USAGE = _gauge("llm_engine_kv_cache_usage_ratio", "Share of the KV cache in use, 0 to 1.", *_RANKED)
 ENGINE_KV_CAPACITY = _gauge("llm_engine_kv_cache_capacity_tokens", "KV cache capacity in tokens.", _E, Label.RANK)
 ENGINE_PREEMPTIONS = _counter("llm_engine_preemptions_total", "Preemptions of running requests.", *_RANKED)
@@ -251,8 +268,24 @@ ENGINE_CACHE_QUERIES = _counter(
 ENGINE_CACHE_HITS = _counter(
     "llm_engine_prefix_cache_hits_tokens_total", "Prompt tokens found in the prefix cache.", *_RANKED
 )
+ENGINE_EXTERNAL_CACHE_QUERIES = _counter(
+    "llm_engine_external_prefix_cache_queries_tokens_total",
+    "Prompt tokens looked up in an external prefix cache through a KV connector.",
+    *_RANKED,
+)
+ENGINE_EXTERNAL_CACHE_HITS = _counter(
+    "llm_engine_external_prefix_cache_hits_tokens_total",
+    "Prompt tokens found in an external prefix cache.",
+    *_RANKED,
+)
 ENGINE_PROMPT_TOKENS = _counter(
     "llm_engine_prompt_tokens_total", "Prompt tokens processed, as the engine counts them.", *_RANKED
+)
+ENGINE_PROMPT_TOKENS_BY_SOURCE = _counter(
+    "llm_engine_prompt_tokens_by_source_total",
+    "Prompt tokens by the source of their KV cache entries.",
+    *_RANKED,
+    Label.SOURCE,
 )
 ENGINE_GENERATION_TOKENS = _counter(
     "llm_engine_generation_tokens_total", "Generated tokens, as the engine counts them.", *_RANKED
@@ -262,6 +295,34 @@ ENGINE_SPEC_DRAFTED = _counter(
 )
 ENGINE_SPEC_ACCEPTED = _counter(
     "llm_engine_spec_decode_accepted_tokens_total", "Draft tokens accepted by speculative decoding.", *_RANKED
+)
+ENGINE_KV_TRANSFER_BYTES = _counter(
+    "llm_engine_kv_transfer_bytes_total", "Bytes of KV cache transferred between engines.", *_RANKED
+)
+ENGINE_KV_FETCH = _gauge(
+    "llm_engine_requests_kv_fetch",
+    "Waiting requests by the stage of the load of their KV cache.",
+    *_RANKED,
+    Label.STAGE,
+)
+ENGINE_KV_TRANSFER_FAILURES = _counter(
+    "llm_engine_kv_transfer_failures_total", "Failed transfers of KV cache between engines.", *_RANKED
+)
+ENGINE_KV_EXPIRED = _counter(
+    "llm_engine_kv_expired_requests_total",
+    "Requests whose KV cache expired on the prefill engine before the decode engine had read it.",
+    *_RANKED,
+)
+ENGINE_OFFLOAD_STORED = _counter(
+    "llm_engine_kv_offload_stored_bytes_total", "Bytes of KV cache written from the GPU to offload storage.", *_RANKED
+)
+ENGINE_OFFLOAD_LOADED = _counter(
+    "llm_engine_kv_offload_loaded_bytes_total", "Bytes of KV cache read from offload storage to the GPU.", *_RANKED
+)
+ENGINE_OFFLOAD_PINNED = _gauge(
+    "llm_engine_kv_offload_pinned_ratio",
+    "Share of the offload space in CPU memory that active transfers use, 0 to 1.",
+    *_RANKED,
 )
 # Latencies with the engine's own bounds; docs/engines.md defines them for each engine.
 ENGINE_TTFT = _histogram("llm_engine_time_to_first_token_seconds", "TTFT as the engine measures it.", (), *_RANKED)
@@ -278,6 +339,12 @@ ENGINE_PREFILL = _histogram(
 )
 ENGINE_DECODE = _histogram(
     "llm_engine_request_decode_seconds", "Time from first to last token as the engine measures it.", (), *_RANKED
+)
+ENGINE_KV_TRANSFER = _histogram(
+    "llm_engine_kv_transfer_seconds",
+    "Duration of a transfer of KV cache between engines, as the engine measures it.",
+    (),
+    *_RANKED,
 )
 ENGINE_CONFIG_INFO = _gauge("llm_engine_config_info", "Hash of the engine's visible configuration.", _E, Label.REVISION)
 ENGINE_SETTING_INFO = _gauge(
@@ -322,12 +389,26 @@ SIDECAR_UNMETERED = _counter(
     _R,
 )
 SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", _R)
+SIDECAR_MODELS_OVER_LIMIT = _gauge(
+    "llm_sidecar_models_over_limit",
+    "Models that the engine lists or `--model` names and that count as `other`: above `--max-models`, or a long name.",
+)
 SIDECAR_CERTIFICATE_EXPIRY = _gauge(
     "llm_sidecar_certificate_expiry_timestamp_seconds", "Expiry time of the server certificate, in Unix seconds."
 )
 SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Failed writes to the request log; they are retried.")
 SIDECAR_TASK_ERRORS = _counter(
-    "llm_sidecar_task_errors_total", "Exceptions in periodic tasks, which continue; each type is logged once.", _P
+    "llm_sidecar_task_errors_total",
+    "Exceptions in periodic tasks and in the processing of single records, which continue; each type is logged once.",
+    _P,
+)
+SIDECAR_RELOAD_SUCCESSFUL = _gauge(
+    "llm_sidecar_config_last_reload_successful",
+    "Whether the SLO file was valid at the start or at the last SIGHUP; if not, the previous one remains in use.",
+)
+SIDECAR_RELOAD_TIME = _gauge(
+    "llm_sidecar_config_last_reload_success_timestamp_seconds",
+    "When the sidecar last read a valid SLO file, in Unix seconds.",
 )
 SIDECAR_DROPPED_LINES = _counter(
     "llm_sidecar_dropped_log_lines_total",
@@ -479,7 +560,7 @@ REQUEST_START_HEADER = "x-request-start"
 """`t=<unix seconds>`: the intended send time, so that latencies include the time before the sidecar."""
 
 LABEL_HELP = {
-    Label.MODEL: "Model name in the request, if the engine serves it or `--model` names it; otherwise `other`.",
+    Label.MODEL: "Model name, if the engine lists it or `--model` names it, up to `--max-models`; otherwise `other`.",
     Label.CLASS: "Class of the request by the SLO file; otherwise `other`.",
     Label.TENANT: "Tenant of the request, if the SLO file lists it; otherwise `other`.",
     Label.STREAM: "`true` for streams, `false` for unary requests.",
@@ -499,6 +580,9 @@ LABEL_HELP = {
     Label.NEW: "Value of the setting after the config change.",
     Label.SIGNAL: "Name of a series of this reference, such as `llm_engine_requests_waiting`.",
     Label.REASON: "Why it happened; a fixed set of values for each series.",
+    Label.SOURCE: "`local_compute`, `local_cache_hit` or `external_kv_transfer`; otherwise `other`.",
+    Label.STAGE: "`waiting_to_start`, `in_progress` or `completed_waiting`; otherwise `other`.",
+    Label.STATE: "`awake`, `weights_offloaded` (sleep level 1) or `discard_all` (sleep level 2); otherwise `other`.",
     Label.PROCESS: "Process of the sidecar: `exporter` or `relay-0`, `relay-1`, ...",
     Label.WINDOW: "Length of the window that the value covers, such as `5m`.",
     Label.SEVERITY: "`page` or `ticket`; a label of alerts.",

@@ -7,6 +7,9 @@ from math import inf
 from exporters.signals import Outcome, Verdict
 from exporters.slos import Measure, Rejected, Slo, Unary
 
+ENGINE_TIMES = frozenset({Measure.QUEUE, Measure.PREFILL, Measure.DECODE})
+"""Signals that the engine reports, in its response or in its span."""
+
 _STREAM_ONLY = frozenset({Measure.TTFT, Measure.TPOT, Measure.ITL_P95})
 _SEVERAL_TOKENS = frozenset({Measure.TPOT, Measure.ITL_P95})
 _DEADLINE = frozenset({Measure.TTFT, Measure.E2E})

@@ -1,5 +1,6 @@
 """Reads a YAML mapping by key and collects all mistakes with their position, so that one run reports them all."""
 
+import contextlib
 import difflib
 import math
 import re
@@ -202,7 +203,8 @@ class Node:
         bound = "" if least is None else f" of at least {number(least)}"
         value = None
         if isinstance(self.at, yaml.ScalarNode) and self.at.tag in {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}:
-            value = float(yaml.safe_load(self.at.value))
+            with contextlib.suppress(ValueError):  # such as 0x_, which YAML takes for an integer
+                value = float(yaml.safe_load(self.at.value))
         fits = value is not None and math.isfinite(value) and (not whole or value == int(value))
         if value is None or not fits or (least is not None and value < least):
             self.problem(f"expected {kind}{bound}, found {self.quoted()}")

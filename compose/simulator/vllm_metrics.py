@@ -82,6 +82,15 @@ class EngineMetrics:
             name: Counter(f"vllm:{name}", text, names, registry=self.registry).labels(**self._labels)
             for name, text in _COUNTERS.items()
         }
+        # The simulated engine has no queue limit. vLLM counts rejections in the API server, so without a rank.
+        rejections = Counter(
+            "vllm:admission_rejections",
+            "Number of admission attempts rejected by a queue limit, by reason.",
+            ("model_name", "reason"),
+            registry=self.registry,
+        )
+        for reason in ("max_num_queued_reqs", "max_num_queued_tokens"):
+            rejections.labels(model_name=model, reason=reason)
         by_source = self._by_value(
             Counter,
             "prompt_tokens_by_source",

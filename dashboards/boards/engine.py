@@ -12,15 +12,24 @@ from alerts.promql import max_by, rate, ratio, sum_by
 from alerts.recording_windows import down_after
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import ENGINE_LABELS, PER_ENGINE, RATE, cache_hit_ratio, select_engine, select_sidecar
+from dashboards.label_selectors import (
+    ENGINE_LABELS,
+    PER_ENGINE,
+    PER_RANK,
+    RANK_LABELS,
+    RATE,
+    cache_hit_ratio,
+    select_engine,
+    select_sidecar,
+)
 from dashboards.layout import Row
+from dashboards.panels import engine_features
 from dashboards.panels.engine_load import kv_cache_panel
 from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
 from exporters.signals import Label, Signal
 from exporters.slos import SloFile
 
-_RANK_LABELS, _PER_RANK = (*ENGINE_LABELS, Label.RANK), "{{engine}} rank {{rank}} at {{instance}}"
 _NO_COUNTER = "some engines do not expose it, which the last row then says"
 _COUNTED_AT_THE_END = "Engines that count tokens only when a request ends stand still during long answers, then jump."
 
@@ -34,6 +43,23 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
         Row("Does it keep up?", (running(), waiting(), preemptions())),
         Row("Is there room for more?", (kv_cache(), kv_tokens(), prefix_cache())),
         Row("How near is it to what the hardware allows?", (prefill(), decode(), speculation())),
+        Row(
+            "Admission, sleep state and LoRA adapters",
+            (engine_features.rejections(), engine_features.sleep_state(), engine_features.lora_adapters()),
+        ),
+        Row(
+            "Prompt sources, KV offload and KV transfer",
+            (
+                engine_features.prompt_sources(),
+                engine_features.external_prefix_cache(),
+                engine_features.offload_bytes(),
+                engine_features.offload_space(),
+                engine_features.requests_in_fetch(),
+                engine_features.transfer_bytes(),
+                engine_features.transfer_time(),
+                engine_features.transfer_failures(),
+            ),
+        ),
         Row("How is it set, and what does it not tell?", (settings(), missing_signals())),
     )
 
@@ -118,7 +144,7 @@ def running() -> timeseries.Panel:
         may_be_empty=_NO_COUNTER,
     )
     return style.time_series_panel("Running", text, units.Short, 8).with_target(
-        query(sum_by(select_engine(signals.ENGINE_RUNNING), _RANK_LABELS), _PER_RANK)
+        query(sum_by(select_engine(signals.ENGINE_RUNNING), RANK_LABELS), PER_RANK)
     )
 
 
@@ -131,8 +157,8 @@ def waiting() -> timeseries.Panel:
     )
     return (
         style.time_series_panel(PanelTitle.WAITING, text, units.Short, 8)
-        .with_target(query(sum_by(select_engine(signals.ENGINE_WAITING), _RANK_LABELS), f"waiting: {_PER_RANK}"))
-        .with_target(query(sum_by(select_engine(signals.ENGINE_DEFERRED), _RANK_LABELS), f"deferred: {_PER_RANK}"))
+        .with_target(query(sum_by(select_engine(signals.ENGINE_WAITING), RANK_LABELS), f"waiting: {PER_RANK}"))
+        .with_target(query(sum_by(select_engine(signals.ENGINE_DEFERRED), RANK_LABELS), f"deferred: {PER_RANK}"))
     )
 
 
@@ -142,7 +168,7 @@ def preemptions() -> timeseries.Panel:
         may_be_empty=_NO_COUNTER,
     )
     return style.time_series_panel("Preemptions", text, units.CountsPerSecond, 8).with_target(
-        query(_rate(signals.ENGINE_PREEMPTIONS, _RANK_LABELS), _PER_RANK)
+        query(_rate(signals.ENGINE_PREEMPTIONS, RANK_LABELS), PER_RANK)
     )
 
 
@@ -151,7 +177,7 @@ def kv_cache() -> timeseries.Panel:
         "Which rank has no room left? Share of the KV cache in use. Near 100 % new requests queue and running ones "
         "are preempted."
     )
-    return kv_cache_panel(PanelTitle.KV_CACHE, text, _max(_RANK_LABELS, signals.ENGINE_KV_USAGE), _PER_RANK)
+    return kv_cache_panel(PanelTitle.KV_CACHE, text, _max(RANK_LABELS, signals.ENGINE_KV_USAGE), PER_RANK)
 
 
 def kv_tokens() -> timeseries.Panel:
@@ -160,11 +186,11 @@ def kv_tokens() -> timeseries.Panel:
         "grey what fits beside the weights at the most, where the sidecar was given a roofline.",
         may_be_empty="some engines tell no capacity, and no roofline was given",
     )
-    used, capacity = _max(_RANK_LABELS, signals.ENGINE_KV_USAGE), _max(_RANK_LABELS, signals.ENGINE_KV_CAPACITY)
+    used, capacity = _max(RANK_LABELS, signals.ENGINE_KV_USAGE), _max(RANK_LABELS, signals.ENGINE_KV_CAPACITY)
     return (
         style.time_series_panel("KV cache in tokens", text, units.Short, 8)
-        .with_target(query(f"{used} * {capacity}", f"in use: {_PER_RANK}"))
-        .with_target(query(capacity, f"capacity: {_PER_RANK}"))
+        .with_target(query(f"{used} * {capacity}", f"in use: {PER_RANK}"))
+        .with_target(query(capacity, f"capacity: {PER_RANK}"))
         .with_target(query(_roofline_query(signals.ROOFLINE_KV_TOKENS), "at the most: {{instance}}"))
         .override_by_regexp("/^at the most/", [style.fixed_colour(GREY)])
     )
@@ -178,7 +204,7 @@ def prefix_cache() -> timeseries.Panel:
     )
     return (
         style.ratio_panel(PanelTitle.PREFIX_CACHE, text, 8)
-        .with_target(query(cache_hit_ratio(select_engine, _RANK_LABELS), _PER_RANK))
+        .with_target(query(cache_hit_ratio(select_engine, RANK_LABELS), PER_RANK))
         .no_value(NO_TRAFFIC)
     )
 
@@ -186,16 +212,19 @@ def prefix_cache() -> timeseries.Panel:
 def prefill() -> timeseries.Panel:
     text = describe(
         "How near is prefill to what the GPUs can compute? Prompt tokens per second that were computed, not found in "
-        f"the prefix cache. The grey line is the roofline, where the sidecar was given one. {_COUNTED_AT_THE_END}",
+        "the prefix cache or an external one. The grey line is the roofline, where the sidecar was given one. "
+        f"{_COUNTED_AT_THE_END}",
         may_be_empty="no roofline was given (--roofline)",
     )
-    prompt, hits = (
-        _rate(series, ENGINE_LABELS) for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS)
+    prompt, hits, external_hits = (
+        _rate(series, ENGINE_LABELS)
+        for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS, signals.ENGINE_EXTERNAL_CACHE_HITS)
     )
-    # the two counters are read at different times, so the difference may be negative
-    return _roofline_panel(
-        "Prompt tokens computed", text, f"clamp_min({prompt} - ({hits} or 0 * {prompt}), 0)"
-    ).with_target(query(_roofline_query(signals.ROOFLINE_PREFILL), "ceiling: {{instance}}"))
+    cached = f"(({hits} or 0 * {prompt}) + ({external_hits} or 0 * {prompt}))"
+    # the counters are read at different times, so the difference may be negative
+    return _roofline_panel("Prompt tokens computed", text, f"clamp_min({prompt} - {cached}, 0)").with_target(
+        query(_roofline_query(signals.ROOFLINE_PREFILL), "ceiling: {{instance}}")
+    )
 
 
 def decode() -> timeseries.Panel:

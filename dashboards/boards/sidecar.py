@@ -29,7 +29,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row(
             "Does it work, and does it count every request?",
-            (up(), lag_now(), uncounted_in_range(), restarts(), certificate(), version()),
+            (up(), lag_now(), uncounted_in_range(), restarts(), slo_file(), certificate(), version()),
         ),
         Row("When did it not?", (loop_lag(), connections(), uncounted_over_time())),
         Row("What does it cost?", (cpu(), memory(), scrape_seconds(spec), series())),
@@ -41,7 +41,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 def up() -> stat.Panel:
     text = "Does it answer Prometheus? While it is down nothing is measured, and requests may be refused."
     return (
-        style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 4, 6)
+        style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 3, 6)
         .with_target(query(select_sidecar(UP, _JOB), _PER_SIDECAR, instant=True))
         .mappings(style.UP_DOWN_MAPPINGS)
         .thresholds(style.thresholds(BAD, (1, GOOD)))
@@ -79,10 +79,20 @@ def restarts() -> stat.Panel:
     text = "Did one of its processes die in the time shown? The supervisor has started it again."
     expression = sum_by(f"increase({select_sidecar(signals.SIDECAR_RESTARTS)}[$__range])", [Label.PROCESS])
     return (
-        style.stat_panel("Restarts in range", text, units.Short, 4, 6)
+        style.stat_panel("Restarts in range", text, units.Short, 3, 6)
         .with_target(query(expression, "{{process}}", instant=True))
         .decimals(0)
         .thresholds(style.thresholds(GOOD, (1, WARN)))
+    )
+
+
+def slo_file() -> stat.Panel:
+    text = "Was the SLO file valid at the last SIGHUP? If not, requests are judged by the last valid one."
+    return (
+        style.stat_panel(PanelTitle.SLO_FILE, text, units.NoUnit, 3, 6)
+        .with_target(query(select_sidecar(signals.SIDECAR_RELOAD_SUCCESSFUL), _PER_SIDECAR, instant=True))
+        .mappings(style.VALID_REJECTED_MAPPINGS)
+        .thresholds(style.thresholds(BAD, (1, GOOD)))
     )
 
 
@@ -94,7 +104,7 @@ def certificate() -> stat.Panel:
     )
     time_left = f"min by ({Label.INSTANCE}) ({select_sidecar(signals.SIDECAR_CERTIFICATE_EXPIRY)}) - time()"
     return (
-        style.stat_panel(PanelTitle.CERTIFICATE, text, units.Seconds, 4, 6)
+        style.stat_panel(PanelTitle.CERTIFICATE, text, units.Seconds, 3, 6)
         .with_target(query(time_left, _PER_SIDECAR, instant=True))
         .no_value("no TLS")
         .thresholds(style.thresholds(BAD, (_DAY, WARN), (7 * _DAY, GOOD)))

@@ -1,32 +1,54 @@
-"""The configuration of a child process, which the supervisor writes to its standard input."""
+"""The messages that the supervisor writes to the standard input of a child: its configuration, then each reload."""
 
+import os
 import sys
 
 import msgspec
 
 from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.slos import SloFile
+
+
+class Slos(msgspec.Struct, frozen=True, kw_only=True):
+    """The SLO file of all children, and the result of the last reload. A SIGHUP sends it to all of them."""
+
+    file: SloFile
+    read_at: float  # unix
+    last_reload_successful: bool = True  # if not, `file` is the last valid one
 
 
 class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of one start of a child process."""
 
     sidecar: SidecarConfig
+    slos: Slos
     process: str
     run_id: str  # unique to this start
     restarts: dict[str, int]
     salt: bytes
     records_path: str
-    socket_fds: tuple[int, ...]  # relay: the listener; exporter: metrics, records, drain control
-    draining: bool = False  # the supervisor is stopping
+    socket_fds: tuple[int, ...]  # relay: listener, drain notice; exporter: metrics, records, drain control
+    drain_began_at: float | None = None  # monotonic seconds
+    relays_exited_at: float | None = None  # at the end of the drain
 
 
-def write_child_config(config: ChildConfig) -> bytes:
+def child_message(message: ChildConfig | Slos) -> bytes:
     """The bytes for a child's standard input: a 4-byte length and msgpack."""
-    payload = msgspec.msgpack.encode(config)
+    payload = msgspec.msgpack.encode(message)
     return len(payload).to_bytes(4, "big") + payload
 
 
 def read_child_config() -> ChildConfig:
-    """Read the configuration from standard input, which remains open."""
-    length = int.from_bytes(sys.stdin.buffer.read(4), "big")
-    return msgspec.msgpack.decode(sys.stdin.buffer.read(length), type=ChildConfig)
+    """Read the configuration from standard input, and no byte of the messages after it."""
+    length = int.from_bytes(_read(4), "big")
+    return msgspec.msgpack.decode(_read(length), type=ChildConfig)
+
+
+def _read(size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = os.read(sys.stdin.fileno(), size - len(data))
+        if not piece:
+            raise EOFError("the supervisor has exited")
+        data += piece
+    return data

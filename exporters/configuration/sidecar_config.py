@@ -7,6 +7,9 @@ from exporters.configuration.tls import SYSTEM, Certificate, Trust
 from exporters.requestlog.rotation import UNLIMITED, RotationLimits
 from exporters.roofline.ceilings import Ceilings
 
+MAX_MODELS = 50
+"""Default number of models with a label value of their own: an engine may list thousands of LoRA adapters."""
+
 
 class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of `vllm-slo sidecar`; times in seconds."""
@@ -24,9 +27,11 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     request_log: str | None = None
     log_rotation: RotationLimits = UNLIMITED
     engine_metrics: tuple[str, ...] = ()  # empty: /metrics of the upstream
+    engine_token_file: str | None = None  # a path, as above; None: the engine is asked without a token
     roofline: Ceilings | None = None  # exposed for comparison with the measurements
     allow_paths: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    max_models: int = MAX_MODELS
     inject_usage: bool = True
     max_head: int = 64 * 1024  # bytes of a request line and its headers
     max_body: int | None = 256 * 1024 * 1024  # bytes
@@ -35,7 +40,9 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     cut_stalled_client: float | None = 300.0  # without reading a byte of the response
     cut_first_token: float | None = None
     cut_idle: float | None = 600.0
-    drain: float = 30.0
+    drain_delay: float = 5.0  # from the failure of /readyz until no connection is accepted
+    drain: float = 15.0  # after that, for open requests
+    linger: float = 8.0  # after that, for a scrape of the final counts
     otlp: Collector | None = None  # None: the sidecar exports no spans
     engine_spans: tuple[Receiver, ...] = ()
     log_level: str = "info"

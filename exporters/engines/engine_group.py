@@ -10,6 +10,7 @@ from prometheus_client.core import Metric
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.config_changes import DeclarationResult, revision
 from exporters.engines.engine_state import EngineState, collect
+from exporters.engines.engine_token import EngineToken
 from exporters.engines.scrape_targets import Target
 from exporters.engines.scraper import Scraper
 
@@ -26,8 +27,9 @@ class EngineGroup:
         on_models: Callable[[tuple[str, ...]], None],
         tls: ssl.SSLContext,
         store: ConfigChangeStore | None = None,
+        token: EngineToken | None = None,
     ) -> None:
-        self._scrapers = [Scraper(target, interval, on_models, tls, self._save) for target in targets]
+        self._scrapers = [Scraper(target, interval, on_models, tls, self._save, token) for target in targets]
         self._store = store
         stored = {} if store is None else store.load()
         for state in self.states:
@@ -36,6 +38,10 @@ class EngineGroup:
     @property
     def states(self) -> list[EngineState]:
         return [scraper.state for scraper in self._scrapers]
+
+    def set_interval(self, interval: float) -> None:
+        for scraper in self._scrapers:
+            scraper.set_interval(interval)
 
     async def run(self, keep_running: Callable[[Run], Coroutine[None, None, None]] = lambda run: run()) -> None:
         """Scrape all engines forever; `keep_running` runs the scraper of one engine and handles its exceptions."""

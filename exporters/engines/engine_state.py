@@ -10,13 +10,17 @@ from exporters.engines.config_changes import ConfigWatch
 from exporters.engines.normalisation import EngineMetrics, SeriesKey
 from exporters.engines.signal_table import SIGNALS
 from exporters.exposition.accumulators import Labels, counter, format_float, gauge
+from exporters.names import cut
 from exporters.signals import Kind, Signal
 
-FAILURES = ("connection", "timeout", "status", "payload", "size", "parse")
+UNAUTHORIZED, MODELS_UNAUTHORIZED = "unauthorized", "models_unauthorized"
+"""Status 401 or 403 of the metrics, and of the list of models."""
+
+FAILURES = ("connection", "timeout", "status", UNAUTHORIZED, "payload", "size", "parse")
 """Reasons of failed scrapes; the engine is then down."""
 
-FAULTS = ("line", "value", "duplicate", "histogram")
-"""Invalid content that a scrape skips; it uses the rest of the response."""
+FAULTS = ("line", "value", "duplicate", "histogram", MODELS_UNAUTHORIZED)
+"""Faults that a scrape skips: invalid content, or no access to the list of models; it uses everything else."""
 
 
 @dataclass(slots=True)
@@ -55,6 +59,8 @@ class EngineState:
                 yield signal, self.labels(key), value
         for rank, tokens in metrics.kv_capacity.items():
             yield signals.ENGINE_KV_CAPACITY, (rank,), tokens
+        for signal, adapters in metrics.lora.items():
+            yield signal, (), adapters
         for signal in SIGNALS:
             yield signals.ENGINE_SIGNAL_EXPOSED, (signal.name,), float(signal in metrics.exposed)
         if metrics.engine_type is not None:
@@ -64,11 +70,11 @@ class EngineState:
         yield signals.ENGINE_INFO, (metrics.type_name, self.version or "unknown"), 1.0
 
     def labels(self, key: SeriesKey) -> Labels:
-        """Rank and model; for an engine type without a model label, the model of /v1/models if it is the only one."""
-        rank, model = key
+        """The key; for an engine type without a model label, with the model of /v1/models if it is the only one."""
+        rank, model, *last = key
         engine = self.metrics.engine_type
         is_unlabelled = engine is not None and engine.model_label is None
-        return rank, self.models[0] if is_unlabelled and len(self.models) == 1 else model
+        return rank, cut(self.models[0]) if is_unlabelled and len(self.models) == 1 else model, *last
 
 
 def collect(states: Sequence[EngineState], now: float) -> Iterator[Metric]:

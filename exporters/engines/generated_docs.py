@@ -7,6 +7,11 @@ from exporters.engines.signal_table import ENGINE_TYPES, RAY, SIGNALS
 from exporters.engines.table_schema import CapacityGauges, CapacityLabels, EngineType, Family
 from exporters.signals import Signal
 
+_LORA_NOTE = (
+    "the label `running_lora_adapters` of the newest series, because older series stay exposed; V1 adds an adapter at "
+    "the first output of a request. Not read with several API servers"
+)
+
 
 def signal_tables() -> str:
     """Markdown tables: the signals of each engine type, then their families."""
@@ -27,8 +32,10 @@ def _cells(cells: list[str]) -> str:
 
 
 def _has(engine: EngineType, signal: Signal) -> str:
+    listed = any(row.signal is signal for row in engine.rows)
     capacity = signal is signals.ENGINE_KV_CAPACITY and engine.capacity is not None
-    return "yes" if capacity or any(row.signal is signal for row in engine.rows) else ""
+    lora = signal in (signals.ENGINE_LORA_RUNNING, signals.ENGINE_LORA_LIMIT) and engine.lora_info is not None
+    return "yes" if listed or capacity or lora else ""
 
 
 def _rows(engine: EngineType) -> Iterator[tuple[str, str, str]]:
@@ -40,6 +47,10 @@ def _rows(engine: EngineType) -> Iterator[tuple[str, str, str]]:
             yield capacity, " x ".join(f"`{name}`" for name in names), ""
         case CapacityLabels(name):
             yield capacity, f"labels of `{name}`", "`kv_cache_size_tokens` since 0.24, else blocks x block size"
+    if engine.lora_info is not None:
+        source = f"labels of `{engine.lora_info}`"
+        yield signals.ENGINE_LORA_RUNNING.name, source, _LORA_NOTE
+        yield signals.ENGINE_LORA_LIMIT.name, source, "`--max-loras`"
 
 
 def _family(family: Family) -> str:

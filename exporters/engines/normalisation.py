@@ -4,17 +4,30 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeVar
 
 from exporters import signals
 from exporters.engines.exposition_parser import Exposition, LabelPairs, parse_exposition
 from exporters.engines.signal_table import ENGINE_TYPES, SAMPLE_NAMES, START_TIME
-from exporters.engines.table_schema import CapacityGauges, CapacityLabels, EngineType, Family, Merge, plain_name
+from exporters.engines.table_schema import (
+    CapacityGauges,
+    CapacityLabels,
+    EngineType,
+    Family,
+    Merge,
+    Split,
+    plain_name,
+)
+from exporters.names import cut
 from exporters.signals import Kind, Signal
 
 T = TypeVar("T")
-SeriesKey = tuple[str, str]
-"""Rank and model."""
+SeriesKey = tuple[str, ...]
+"""Rank and model, then the value of the signal's last label if the row has a split."""
+
+_SEVERAL_TIMES = 3e9
+"""A value above it is the sum of the Unix times of several processes: one is below it until 2065, two are above."""
 
 NON_SETTINGS = frozenset(
     {
@@ -41,6 +54,7 @@ class EngineMetrics:
     values: dict[Signal, dict[SeriesKey, float]] = field(default_factory=dict)
     distributions: dict[Signal, dict[SeriesKey, Distribution]] = field(default_factory=dict)
     kv_capacity: dict[str, float] = field(default_factory=dict)
+    lora: dict[Signal, float] = field(default_factory=dict)
     exposed: frozenset[Signal] = frozenset()
     settings: dict[str, str] = field(default_factory=dict)
     start_time: float | None = None
@@ -72,11 +86,12 @@ def normalise(text: str) -> EngineMetrics:
             if name is not None and (distributions := _distributions(exposition, name, engine, row.merge)):
                 metrics.distributions[row.signal] = distributions
         elif samples := next(filter(None, (_samples(exposition, family) for family in row.families)), None):
-            metrics.values[row.signal] = _merge(samples, engine, row.merge)
+            metrics.values[row.signal] = _merge(samples, engine, row.merge, row.split)
     metrics.kv_capacity = _kv_capacity(exposition, engine)
     if metrics.kv_capacity:
         exposed.add(signals.ENGINE_KV_CAPACITY)
-    metrics.exposed = frozenset(exposed)
+    metrics.lora = _lora(exposition, engine)
+    metrics.exposed = frozenset(exposed | metrics.lora.keys())
     if isinstance(engine.capacity, CapacityLabels):
         for labels in sorted(exposition.samples_of(engine.capacity.name)):
             metrics.settings.update((key, value) for key, value in labels if key not in NON_SETTINGS)
@@ -103,17 +118,30 @@ def _recognise(names: Iterable[str]) -> EngineType | None:
     return None
 
 
-def _group(samples: Iterable[tuple[LabelPairs, T]], engine: EngineType) -> dict[SeriesKey, list[T]]:
+def _group(
+    samples: Iterable[tuple[LabelPairs, T]], engine: EngineType, split: Split | None = None
+) -> dict[SeriesKey, list[T]]:
     groups: dict[SeriesKey, list[T]] = defaultdict(list)
     for pairs, value in samples:
         labels = dict(pairs)
-        rank = "/".join(labels[name] for name in engine.rank_labels if labels.get(name))
-        groups[rank or "0", labels.get(engine.model_label or "") or signals.OTHER].append(value)
+        key: SeriesKey = cut(_rank(labels, engine)), cut(labels.get(engine.model_label or "") or signals.OTHER)
+        if split is not None:
+            last = split.values.get(labels.get(split.label, ""), signals.OTHER)
+            if last is None:
+                continue
+            key = *key, last
+        groups[key].append(value)
     return groups
 
 
-def _merge(samples: Mapping[LabelPairs, float], engine: EngineType, merge: Merge) -> dict[SeriesKey, float]:
-    return {key: merge.apply(values) for key, values in _group(samples.items(), engine).items()}
+def _rank(labels: Mapping[str, str], engine: EngineType) -> str:
+    return "/".join(labels[name] for name in engine.rank_labels if labels.get(name)) or "0"
+
+
+def _merge(
+    samples: Mapping[LabelPairs, float], engine: EngineType, merge: Merge, split: Split | None = None
+) -> dict[SeriesKey, float]:
+    return {key: merge.apply(values) for key, values in _group(samples.items(), engine, split).items()}
 
 
 def _distributions(
@@ -159,6 +187,26 @@ def _kv_capacity(exposition: Exposition, engine: EngineType) -> dict[str, float]
         case None:
             tokens = {}
     return {rank: value for (rank, _), value in sorted(tokens.items())}
+
+
+def _lora(exposition: Exposition, engine: EngineType) -> dict[Signal, float]:
+    """The running adapters in the newest list of each replica, and how many fit in a batch; nothing if LoRA is off.
+
+    The waiting adapters are not read: the V1 engine repeats the running ones there, and knows no others.
+    """
+    samples = exposition.samples_of(engine.lora_info) if engine.lora_info else {}
+    # A skipped line may be the newest list, which has no limit of length.
+    if exposition.faults["line"] or max(samples.values(), default=0) > _SEVERAL_TIMES:
+        return {}
+    newest = {_rank(dict(pairs), engine): dict(pairs) for pairs, _ in sorted(samples.items(), key=itemgetter(1))}
+    limits = [_number(labels.get("max_lora")) for labels in newest.values()]
+    if not newest or 0 in limits:
+        return {}
+    adapters = {
+        name for labels in newest.values() for name in labels.get("running_lora_adapters", "").split(",") if name
+    }
+    known = {signals.ENGINE_LORA_LIMIT: max(limits)} if all(map(math.isfinite, limits)) else {}
+    return {signals.ENGINE_LORA_RUNNING: float(len(adapters)), **known}
 
 
 def _tokens_of_labels(labels: Mapping[str, str]) -> float:

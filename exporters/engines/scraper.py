@@ -10,11 +10,13 @@ import aiohttp
 import msgspec
 
 from exporters.engines.engine_settings import models_settings, server_info_settings
-from exporters.engines.engine_state import EngineState
+from exporters.engines.engine_state import MODELS_UNAUTHORIZED, UNAUTHORIZED, EngineState
+from exporters.engines.engine_token import DENIED, AccessLog, EngineToken
 from exporters.engines.normalisation import EngineMetrics, normalise
 from exporters.engines.scrape_targets import Target
 from exporters.engines.signal_table import VLLM
 from exporters.engines.table_schema import EngineType
+from exporters.names import cut
 
 IDENTITY_SECONDS = 30.0
 """Interval of the requests for models and version while the process stays the same."""
@@ -23,7 +25,7 @@ IDENTITY_TIMEOUT_SECONDS = 1.0
 """Timeout of each of these requests, because they delay the next scrape."""
 
 RETRY_SECONDS = 5.0
-"""Interval after one of these requests timed out; a request at each scrape would slow down all scrapes."""
+"""Interval after one of these requests timed out or was denied; one at each scrape would slow down all scrapes."""
 
 SERVER_INFO = "/server_info?config_format=json"
 """Served with VLLM_SERVER_DEV_MODE=1; vLLM collects its environment for some seconds before the first response."""
@@ -56,25 +58,32 @@ class Scraper:
         on_models: Callable[[tuple[str, ...]], None],
         tls: ssl.SSLContext,
         on_scrape: Callable[[], None] = lambda: None,
+        token: EngineToken | None = None,
     ) -> None:
         self._target = target
-        self._interval = interval
+        self.set_interval(interval)
         self._on_models = on_models
         self._tls = tls
         self._on_scrape = on_scrape
+        self._token = token
+        self._access = AccessLog(has_token=token is not None)
         # Of the current process, from responses other than its metrics.
         self._identity_settings: dict[str, str] = {}
         self._server_info_tries = 0
         self._identify_at = 0.0
-        self._timeout = aiohttp.ClientTimeout(total=max(interval, 2.0))
         self.state = EngineState(target.name)
+
+    def set_interval(self, interval: float) -> None:
+        """Scrape at this interval after the next scrape."""
+        self._interval = interval
+        self._timeout = max(interval, 2.0)
 
     async def run(self) -> None:
         """Scrape once per interval, forever."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         connector = aiohttp.TCPConnector(ssl=self._tls)
-        async with aiohttp.ClientSession(timeout=self._timeout, connector=connector) as session:
+        async with aiohttp.ClientSession(connector=connector) as session:
             while True:
                 await self.scrape(session)
                 self._on_scrape()
@@ -90,7 +99,7 @@ class Scraper:
         if isinstance(metrics, str):
             state.errors[metrics] += 1
             state.up = False
-            if metrics == "status" and time.monotonic() > self._identify_at:
+            if metrics in {"status", UNAUTHORIZED} and time.monotonic() > self._identify_at:
                 # The engine is up, but may expose metrics only with a flag.
                 await self._identify(session, state.metrics.engine_type)
             return
@@ -112,16 +121,22 @@ class Scraper:
     def _observe_settings(self, metrics: EngineMetrics) -> None:
         watch = self.state.watch
         watch.settings_pending = self._server_info_tries > 0
-        watch.observe({**self._identity_settings, **metrics.settings}, metrics.start_time, time.time())
+        settings = {**self._identity_settings, **metrics.settings}
+        watch.observe({cut(name): cut(value) for name, value in settings.items()}, metrics.start_time, time.time())
 
     async def _fetch_metrics(self, session: aiohttp.ClientSession) -> EngineMetrics | str:
         """The content of the `/metrics` response, or the reason of the failure."""
         try:
-            body = await _fetch(session, self._target.metrics_url)
+            async with asyncio.timeout(self._timeout):
+                body = await self._fetch(session, self._target.metrics_url)
+            self._access.accepted(self._target.metrics_url)
             # An invalid byte invalidates its line. In a thread: 1,500 samples take 20 ms, the largest response 1 s.
             return await asyncio.to_thread(normalise, body.decode(errors="replace"))
-        except aiohttp.ClientResponseError:
-            return "status"
+        except aiohttp.ClientResponseError as error:
+            if error.status not in DENIED:
+                return "status"
+            self._access.denied(self._target.metrics_url, error.status, "llm_engine_up is 0")
+            return UNAUTHORIZED
         except aiohttp.ClientPayloadError:
             return "payload"
         except TimeoutError:
@@ -147,7 +162,7 @@ class Scraper:
             return models_settings(body) if own_models_url == models_url else {}
 
         def read_version(body: Any) -> dict[str, str]:
-            self.state.version = str(body[key])
+            self.state.version = cut(str(body[key]))
             return {"version": self.state.version}
 
         requests = [(models_url, read_models), (f"{base_url}{path}", read_version)]
@@ -161,10 +176,15 @@ class Scraper:
         for url, read in requests:
             try:
                 async with asyncio.timeout(IDENTITY_TIMEOUT_SECONDS):
-                    self._identity_settings.update(read(msgspec.json.decode(await _fetch(session, url))))
-            except aiohttp.ClientResponseError:
-                # The engine does not have this endpoint.
-                pass
+                    self._identity_settings.update(read(msgspec.json.decode(await self._fetch(session, url))))
+                if read is read_models:
+                    self._access.accepted(url)
+            except aiohttp.ClientResponseError as error:
+                # With another status, the engine does not have this endpoint.
+                if read is read_models and error.status in DENIED:
+                    self.state.errors[MODELS_UNAUTHORIZED] += 1
+                    self._access.denied(url, error.status, "models that --model does not name count as `other`")
+                    self._identify_at = time.monotonic() + RETRY_SECONDS
             except TimeoutError:
                 self._identify_at = time.monotonic() + RETRY_SECONDS
                 if read is server_info_settings:
@@ -173,13 +193,14 @@ class Scraper:
                 # The response is incomplete: request it again at the next scrape.
                 self._identify_at = 0.0
 
-
-async def _fetch(session: aiohttp.ClientSession, url: str) -> bytes:
-    async with session.get(url, headers=_HEADERS) as response:
-        response.raise_for_status()
-        body = bytearray()
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > MAX_RESPONSE_BYTES:
-                raise ResponseTooLargeError(url)
-        return bytes(body)
+    async def _fetch(self, session: aiohttp.ClientSession, url: str) -> bytes:
+        # aiohttp removes the token from a request that is redirected to another host.
+        headers = _HEADERS if self._token is None else _HEADERS | self._token.headers(url)
+        async with session.get(url, headers=headers) as response:
+            response.raise_for_status()
+            body = bytearray()
+            async for chunk in response.content.iter_any():
+                body += chunk
+                if len(body) > MAX_RESPONSE_BYTES:
+                    raise ResponseTooLargeError(url)
+            return bytes(body)

@@ -10,9 +10,10 @@ from exporters.engines.table_schema import (
     EngineType,
     Family,
     Merge,
-    Row,
+    Split,
     plain_name,
     row,
+    split_by,
 )
 from exporters.signals import Kind
 
@@ -34,6 +35,19 @@ _VLLM_ROWS = (
         "capacity",
     ),
     row(
+        signals.ENGINE_REJECTIONS,
+        Family("vllm:admission_rejections_total", since="0.32.0"),
+        split=split_by("reason", "max_num_queued_reqs", "max_num_queued_tokens"),
+        note="counted by the API server for all ranks, so the rank is 0; 0 without `--max-num-queued-reqs` and "
+        "`--max-num-queued-tokens`, which exist from 0.29",
+    ),
+    row(
+        signals.ENGINE_SLEEP_STATE,
+        Family("vllm:engine_sleep_state", since="0.11.2"),
+        split=split_by("sleep_state", "awake", "weights_offloaded", "discard_all"),
+        note="all states are 0 while the engine sleeps at another level",
+    ),
+    row(
         signals.ENGINE_KV_USAGE,
         Family("vllm:kv_cache_usage_perc", since="0.9.2"),
         Family("vllm:gpu_cache_usage_perc", until="0.11.2"),
@@ -51,12 +65,69 @@ _VLLM_ROWS = (
         signals.ENGINE_CACHE_HITS,
         Family("vllm:prefix_cache_hits_total", since="0.9.2"),
         Family("vllm:gpu_prefix_cache_hits_total", since="0.7.3", until="0.11.2"),
-        note="the engine's own cache; hits in an external cache are `vllm:external_prefix_cache_hits_total`",
+        note="the engine's own cache",
+    ),
+    row(
+        signals.ENGINE_EXTERNAL_CACHE_QUERIES,
+        Family("vllm:external_prefix_cache_queries_total", since="0.11.2"),
+        note="0 without a KV connector; tokens, counted at admission",
+    ),
+    row(
+        signals.ENGINE_EXTERNAL_CACHE_HITS,
+        Family("vllm:external_prefix_cache_hits_total", since="0.11.2"),
+        note="as above",
     ),
     row(signals.ENGINE_PROMPT_TOKENS, "vllm:prompt_tokens_total", note="cached tokens included"),
+    row(
+        signals.ENGINE_PROMPT_TOKENS_BY_SOURCE,
+        Family("vllm:prompt_tokens_by_source_total", since="0.16.0"),
+        split=split_by("source", "local_compute", "local_cache_hit", "external_kv_transfer"),
+        note="counted at the first token; up to 0.19.1, cached tokens that are computed again count twice",
+    ),
     row(signals.ENGINE_GENERATION_TOKENS, "vllm:generation_tokens_total"),
     row(signals.ENGINE_SPEC_DRAFTED, "vllm:spec_decode_num_draft_tokens_total"),
     row(signals.ENGINE_SPEC_ACCEPTED, "vllm:spec_decode_num_accepted_tokens_total"),
+    row(
+        signals.ENGINE_KV_FETCH,
+        Family("vllm:num_requests_kv_fetch_by_stage", since="0.32.0"),
+        split=split_by("stage", "waiting_to_start", "in_progress", "completed_waiting"),
+        note="with a KV connector that loads (`kv_role` is `kv_consumer` or `kv_both`)",
+    ),
+    row(
+        signals.ENGINE_KV_TRANSFER_BYTES,
+        Family("vllm:nixl_bytes_transferred_sum", since="0.11.2"),
+        Family("vllm:mooncake_bytes_transferred_sum", since="0.33.0"),
+        note="with the connector NIXL or Mooncake; the sum of a histogram of transfers",
+    ),
+    row(
+        signals.ENGINE_KV_TRANSFER_FAILURES,
+        Family("vllm:nixl_num_failed_transfers_total", since="0.11.2"),
+        Family("vllm:mooncake_num_failed_transfers_total", since="0.33.0"),
+        note="failed receives of Mooncake are not included",
+    ),
+    row(
+        signals.ENGINE_KV_EXPIRED,
+        Family("vllm:nixl_num_kv_expired_reqs_total", since="0.15.1"),
+        Family("vllm:mooncake_num_kv_expired_reqs_total", since="0.33.0"),
+        note="counted by the prefill engine",
+    ),
+    row(
+        signals.ENGINE_OFFLOAD_STORED,
+        Family("vllm:kv_offload_store_bytes_total", since="0.24.0"),
+        Family("vllm:kv_offload_total_bytes_total", since="0.16.0", only=("transfer_type", "GPU_to_CPU")),
+        note="with the connector OffloadingConnector",
+    ),
+    row(
+        signals.ENGINE_OFFLOAD_LOADED,
+        Family("vllm:kv_offload_load_bytes_total", since="0.24.0"),
+        Family("vllm:kv_offload_total_bytes_total", since="0.16.0", only=("transfer_type", "CPU_to_GPU")),
+        note="as above",
+    ),
+    row(
+        signals.ENGINE_OFFLOAD_PINNED,
+        Family("vllm:kv_offload_cpu_cache_usage_perc", since="0.24.0"),
+        note="pinned by active transfers, not occupied by cached blocks; 0 to 1, although the name ends in `perc`",
+    ),
     row(
         signals.ENGINE_TTFT,
         "vllm:time_to_first_token_seconds",
@@ -96,6 +167,12 @@ _VLLM_ROWS = (
         Family("vllm:request_decode_time_seconds", since="0.6.6"),
         note="from first to last token; bounds as above",
     ),
+    row(
+        signals.ENGINE_KV_TRANSFER,
+        Family("vllm:nixl_xfer_time_seconds", since="0.11.2"),
+        Family("vllm:mooncake_xfer_time_seconds", since="0.33.0"),
+        note="successful transfers only",
+    ),
 )
 
 VLLM = EngineType(
@@ -105,6 +182,7 @@ VLLM = EngineType(
     rank_labels=("engine",),
     model_label="model_name",
     capacity=CapacityLabels("vllm:cache_config_info"),
+    lora_info="vllm:lora_requests_info",
     counts_live=True,
 )
 
@@ -120,11 +198,11 @@ RAY = replace(
     name="ray_vllm",
     prefixes=("ray_vllm_",),
     rows=tuple(
-        Row(row.signal, tuple(each for family in row.families for each in _on_ray(family)), row.merge)
-        for row in _VLLM_ROWS
+        replace(row, families=tuple(each for family in row.families for each in _on_ray(family))) for row in _VLLM_ROWS
     ),
     rank_labels=("ReplicaId", "engine"),
     capacity=CapacityLabels("ray_vllm_cache_config_info"),
+    lora_info="ray_vllm_lora_requests_info",
 )
 
 SGLANG = EngineType(
@@ -160,7 +238,23 @@ SGLANG = EngineType(
             note="all values of `cache_source`, counted when a request ends",
         ),
         row(signals.ENGINE_PROMPT_TOKENS, "sglang:prompt_tokens_total", note="when a request ends"),
+        row(
+            signals.ENGINE_PROMPT_TOKENS_BY_SOURCE,
+            "sglang:realtime_tokens_total",
+            merge=Merge.MAX,
+            split=Split(
+                "mode", {"prefill_compute": "local_compute", "prefill_cache": "local_cache_hit", "decode": None}
+            ),
+            note="newer builds; `local_cache_hit` includes hits in host memory and storage; retracted requests count "
+            "again",
+        ),
         row(signals.ENGINE_GENERATION_TOKENS, "sglang:generation_tokens_total", note="when a request ends"),
+        row(
+            signals.ENGINE_KV_TRANSFER_FAILURES,
+            "sglang:num_transfer_failed_reqs_total",
+            merge=Merge.MAX,
+            note="requests, not transfers; with disaggregated prefill",
+        ),
         row(
             signals.ENGINE_TTFT,
             "sglang:time_to_first_token_seconds",
@@ -203,6 +297,12 @@ TENSORRT_LLM = EngineType(
         row(signals.ENGINE_GENERATION_TOKENS, "trtllm_generation_tokens_total", note="when a request ends"),
         row(signals.ENGINE_SPEC_DRAFTED, "trtllm_spec_decode_num_draft_tokens_total"),
         row(signals.ENGINE_SPEC_ACCEPTED, "trtllm_spec_decode_num_accepted_tokens_total"),
+        row(
+            signals.ENGINE_OFFLOAD_STORED,
+            "trtllm_kv_cache_offload_bytes_total",
+            note="newer builds; exposed from the first transfer",
+        ),
+        row(signals.ENGINE_OFFLOAD_LOADED, "trtllm_kv_cache_onboard_bytes_total", note="as above"),
         row(signals.ENGINE_TTFT, "trtllm_time_to_first_token_seconds", "time_to_first_token_seconds"),
         row(
             signals.ENGINE_TPOT,
@@ -238,6 +338,13 @@ TGI = EngineType(
     rows=(
         row(signals.ENGINE_RUNNING, "tgi_batch_current_size"),
         row(signals.ENGINE_WAITING, "tgi_queue_size"),
+        row(
+            signals.ENGINE_REJECTIONS,
+            Family("tgi_request_failure", only=("err", "overloaded")),
+            Family("tgi_request_failure_total", only=("err", "overloaded")),
+            split=split_by("err", "overloaded"),
+            note="more than `--max-concurrent-requests` requests; exposed from the first failed request",
+        ),
         row(
             signals.ENGINE_PROMPT_TOKENS,
             "tgi_request_input_length_sum",
@@ -294,7 +401,12 @@ DYNAMO = EngineType(
 # Dynamo is last, because its worker also exposes the families of its engine, which have more signals.
 ENGINE_TYPES = (VLLM, RAY, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, DYNAMO)
 
-SIGNALS = (signals.ENGINE_KV_CAPACITY, *(row.signal for row in _VLLM_ROWS))
+SIGNALS = (
+    signals.ENGINE_KV_CAPACITY,
+    signals.ENGINE_LORA_RUNNING,
+    signals.ENGINE_LORA_LIMIT,
+    *(row.signal for row in _VLLM_ROWS),
+)
 """All signals that an engine may expose; vLLM has all of them."""
 
 
@@ -308,6 +420,8 @@ def _sample_names() -> Iterable[str]:
                 yield from names
             case CapacityLabels(name):
                 yield name
+        if engine.lora_info is not None:
+            yield engine.lora_info
 
 
 START_TIME = "process_start_time_seconds"

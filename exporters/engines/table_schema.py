@@ -1,6 +1,6 @@
 """The types of the signal table: engine types, rows, families, and the source of the KV cache's capacity."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,6 +36,20 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """A label of the engine that is the last label of our signal."""
+
+    label: str
+    values: Mapping[str, str | None]
+    """The engine's values and ours: samples with None are not read, and all other values become `other`."""
+
+
+def split_by(label: str, *values: str) -> Split:
+    """A split that keeps these values."""
+    return Split(label, {value: value for value in values})
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One signal of one engine type; only the first family in the exposition is read, so that no value counts twice."""
 
@@ -43,6 +57,7 @@ class Row:
     families: tuple[Family, ...]
     merge: Merge
     note: str = ""
+    split: Split | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +84,17 @@ class EngineType:
     rank_labels: tuple[str, ...] = ()
     model_label: str | None = None
     capacity: CapacityGauges | CapacityLabels | None = None
+    lora_info: str | None = None
+    """A gauge whose labels list LoRA adapters and whose value is the time of that list; old lists stay exposed."""
     counts_live: bool = False
     """Whether token counters grow during a request, or only when it ends."""
     version_endpoint: tuple[str, str] = ("/version", "version")
     """The path, and the JSON key of the response."""
 
 
-def row(signal: Signal, *families: Family | str, merge: Merge | None = None, note: str = "") -> Row:
+def row(
+    signal: Signal, *families: Family | str, merge: Merge | None = None, split: Split | None = None, note: str = ""
+) -> Row:
     """A row; by default, samples of a gauge are copies and samples of a counter are parts."""
     listed = tuple(Family(family) if isinstance(family, str) else family for family in families)
-    return Row(signal, listed, merge or (Merge.MAX if signal.kind is Kind.GAUGE else Merge.SUM), note)
+    return Row(signal, listed, merge or (Merge.MAX if signal.kind is Kind.GAUGE else Merge.SUM), note, split)

@@ -7,7 +7,7 @@ numbers, which takes 13 ms for an identical exposition.
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -135,10 +135,10 @@ class Buckets:
             # Prometheus rejects an exemplar that is older than the last one of the series.
             self.exemplars[bucket] = max(self.exemplars.get(bucket, exemplar), exemplar)
 
-    def merge(self, counts: Iterable[int], total: float) -> None:
-        """Add counts per bucket, +Inf last, not cumulative."""
-        for index, count in enumerate(counts):
-            self.counts[index] += count
+    def merge(self, counts: Mapping[float, int], total: float) -> None:
+        """Add counts by upper bound, not cumulative; a bound of another histogram counts at the next larger bound."""
+        for bound, count in counts.items():
+            self.counts[bisect_left(self._bounds, bound)] += count
         self.total += total
 
 

@@ -9,6 +9,7 @@ from typing import Protocol, cast
 from exporters.relay import error_responses, http1_parser
 from exporters.relay.client_limit import MAX_REJECTING
 from exporters.relay.exchange import Exchange, ExchangeContext
+from exporters.signals import Outcome
 
 MAX_PIPELINED = 64 * 1024
 """Bytes of pipelined requests that are buffered during an exchange; reading continues to detect a disconnect."""
@@ -29,6 +30,7 @@ class ConnectionContext(ExchangeContext, Protocol):
     rejecting: set["ClientConnection"]
     """Clients above the limit, whose first request gets an error response."""
     rejected_connections: int
+    accepting: bool
 
 
 class ClientConnection(asyncio.Protocol):
@@ -133,17 +135,29 @@ class ClientConnection(asyncio.Protocol):
             self._close(mid_request=mid_request)
         elif self._buffer:
             self._context.loop.call_soon(self._process_buffer)
-        elif self._context.draining:
+        elif not self._context.accepting:
             self._transport.close()
         else:
             self._update_reading()
 
     # Called by the relay.
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is open, a part of its head has arrived, or a part of its response is not written."""
+        return self._exchange is not None or bool(self._buffer) or not self.writable
+
     def drain(self) -> None:
         """Accept no further request on this connection."""
-        if self._exchange is None:
+        if not self.busy:
             self._transport.close()
+
+    def shut_down(self) -> bool:
+        """Cut the open request, if there is one."""
+        if self._exchange is None:
+            return False
+        self._exchange.cut(Outcome.UPSTREAM_ERROR, "the sidecar is shutting down")
+        return True
 
     def check_timeouts(self, now: float) -> None:
         """Enforce the client timeouts at `now`, in monotonic seconds."""

@@ -3,11 +3,14 @@
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Protocol
 
 from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.names import cut
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE, Finished
 from exporters.relay import error_responses, message_heads, request_body
+from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestState, ResponseEvent, ResponseState
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
 from exporters.relay.measurement import Measurement, MeasurementContext
@@ -49,6 +52,8 @@ class ExchangeContext(Protocol):
 
     config: SidecarConfig
     salt: bytes
+    hashing: Executor
+    """Hashes long prompts."""
     pool: UpstreamPool
     measuring: MeasurementContext
     draining: bool
@@ -64,6 +69,8 @@ class Exchange:
     # Defaults are attributes of the class: each request would need 1 us to set them.
 
     _body_size = 0
+    _dialect: Dialect
+    """The API of the request, if its path is measured."""
     _upstream: UpstreamConnection | None = None
     _connecting: asyncio.Task[None] | None = None
     _status: int | None = None
@@ -73,14 +80,17 @@ class Exchange:
         self._context = context
         self._client = client
         self._head = head
-        self._body: list[bytes] = []
+        self._body: list[bytes | memoryview] = []
         self._path = normalise(head.target)
         self._route = route_of_path(self._path, context.config.allow_paths)
-        metered = self._route is _METERED and head.method != _OPTIONS
-        if self._route is _METERED and not metered:
-            self._route = Route.PASSED
-        self._state = ExchangeState(streams=not metered)
-        self.measurement = Measurement(context.measuring, head, self._path, metered_path=metered)
+        dialect = None
+        if self._route is _METERED:
+            if head.method == _OPTIONS:
+                self._route = Route.PASSED
+            else:
+                dialect = self._dialect = METERED[self._path]
+        self._state = ExchangeState(streams=dialect is None)
+        self.measurement = Measurement(context.measuring, head, self._path, dialect)
         self._silent_since = self.measurement.zero
         """When the engine last sent or accepted a byte, or stopped waiting for the client, in monotonic seconds."""
 
@@ -93,7 +103,7 @@ class Exchange:
             self._state.on_request(_BODY_END)
         if self._route is _REFUSED:
             self._offer(None)
-            message = f"{self._path} is not an inference path; the operator can allow it with --allow-path"
+            message = f"{cut(self._path)} is not an inference path; the operator can allow it with --allow-path"
             self.refuse(403, message, "path_not_allowed")
         elif (limit := self._context.config.max_body) is not None and self._head.length > limit:
             self._refuse_body(limit)
@@ -128,7 +138,8 @@ class Exchange:
         """The request is complete. This is time zero, unless the body is streamed to the engine."""
         if self._state.over:
             return
-        self._silent_since = time.monotonic()
+        # Before the body is parsed, which is not free for a long prompt.
+        at = self._silent_since = time.monotonic()
         self._state.on_request(_BODY_END)
         if self._state.request is not _BUFFERED:
             self._client.pause_upload(pause=False)
@@ -136,24 +147,25 @@ class Exchange:
                 self._write_body()
             return
         data = b"".join(self._body)
-        body = METERED[self._path].parse(data, self._context.salt)
-        strips_usage = (
+        self._body = [data]
+        body = self._dialect.parse(data, self._context.salt, self._context.hashing)
+        strips_usage = False
+        if (
             self._context.config.inject_usage
             and body is not None
             and body.stream
             and not (body.includes_usage or body.leaves_usage)
-        )
-        if strips_usage:
+        ):
             try:
-                data = request_body.with_usage(data)
+                self._body = request_body.with_usage(data, has_options=body.has_options)
+                strips_usage = True
             # `parse` skips invalid JSON in fields that it does not decode.
             except request_body.NOT_JSON:
-                body, strips_usage = None, False
+                body = None
         if body is None:
             self.measurement.unparsed = NOT_UNDERSTOOD
-        self._body = [data]
-        self._body_size = len(data)
-        self._offer(body, strips_usage=strips_usage)
+        self._body_size = sum(map(len, self._body))
+        self._offer(body, at, strips_usage=strips_usage)
         self._connect()
 
     def refuse(self, status: int, message: str, code: str) -> None:
@@ -258,6 +270,8 @@ class Exchange:
 
     def cut(self, outcome: Outcome, message: str) -> None:
         """End the request because of a timeout or a shutdown."""
+        if not self.measurement.offered:  # its body is still being received
+            self._offer(None)
         self._fail(504, outcome, message, str(outcome), time.monotonic())
 
     # Internal.
@@ -265,8 +279,11 @@ class Exchange:
     def _refuse_body(self, limit: int) -> None:
         self.refuse(413, f"the request body is larger than {limit} bytes", "body_too_large")
 
-    def _offer(self, body: request_body.RequestBody | None, *, strips_usage: bool = False) -> None:
-        self.measurement.start(body, self._body_size, strips_usage=strips_usage)
+    def _offer(
+        self, body: request_body.RequestBody | None, at: float | None = None, *, strips_usage: bool = False
+    ) -> None:
+        at = time.monotonic() if at is None else at
+        self.measurement.start(body, self._body_size, at, strips_usage=strips_usage)
         self._context.opened(self)
 
     def _connect(self) -> None:
@@ -301,7 +318,10 @@ class Exchange:
             self._head, origin.host_header, origin.prefix, framing, identity=self._route is _METERED
         )
         if body_complete and not (streams and self._head.chunked):
-            connection.transport.write(head + b"".join(self._body))
+            if self._body_size <= request_body.LONG_BODY:
+                connection.transport.write(b"".join((head, *self._body)))
+            else:
+                connection.transport.writelines((head, *self._body))  # without a copy
             if streams or not self._may_retry(connection):
                 self._body.clear()
         else:

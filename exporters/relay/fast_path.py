@@ -93,11 +93,11 @@ class Pattern(NamedTuple):
 
 
 def learn(framed: bytes, json: bytes, event: Event) -> Pattern | None:
-    """The pattern of this event, or None if more of it is measured than its text and usage.
+    """The pattern of this event, or None if it is too long, or if more of it is measured than its text and usage.
 
     `framed` are the bytes of the event, `json` its payload.
     """
-    decoded = event.only_text
+    decoded = None if len(json) > MAX_CHUNK else event.only_text
     if decoded is None:
         return None
     text = decoded.encode()

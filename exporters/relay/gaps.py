@@ -1,12 +1,11 @@
 """The gaps between the chunks of a stream, in bounded memory."""
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from math import exp, log
+from math import exp, inf, log
 
 from exporters.verdicts import nearest_rank
 
@@ -28,7 +27,7 @@ class Gaps:
     _folded: int = 0
     _sum: float = 0.0
     _by_size: Counter[int] | None = None
-    _counts: list[int] = field(default_factory=list)
+    _counts: dict[float, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self._folded + len(self.recent)
@@ -46,12 +45,16 @@ class Gaps:
         self.recent = array("d")
         return True
 
-    def counts(self) -> list[int]:
-        """The number of gaps per bucket, +Inf last, not cumulative."""
-        ordered = sorted(self.recent)
-        edges = [0, *(bisect_right(ordered, bound) for bound in self._bounds), len(ordered)]
-        counts = [upper - lower for lower, upper in pairwise(edges)]
-        return [one + other for one, other in zip(counts, self._counts, strict=True)] if self._counts else counts
+    def counts(self) -> dict[float, int]:
+        """The number of gaps by upper bound, not cumulative, without empty buckets; `inf`: above all bounds."""
+        ordered, bounds, counts, start = sorted(self.recent), self._bounds, self._counts.copy(), 0
+        while start < len(ordered):
+            index = bisect_left(bounds, ordered[start])
+            bound = bounds[index] if index < len(bounds) else inf
+            end = bisect_right(ordered, bound, start)
+            counts[bound] = counts.get(bound, 0) + end - start
+            start = end
+        return counts
 
     def total(self) -> float:
         return self._sum + sum(self.recent)

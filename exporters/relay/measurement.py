@@ -5,16 +5,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from exporters.names import cut
 from exporters.records import ENCODED, Finished, Judged
 from exporters.relay import trace_context
+from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.fast_path import FastPath, VaryingFastPath
 from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.meter import Meter, Verdicts
-from exporters.relay.paths import METERED
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
-from exporters.slos import SloFile
-from exporters.verdicts import ApplicableSlos, Judge, applicable_slos, goodput, outcome_of_status, several_tokens
+from exporters.slos import Measure, SloFile
+from exporters.verdicts import (
+    ENGINE_TIMES,
+    ApplicableSlos,
+    Judge,
+    applicable_slos,
+    goodput,
+    outcome_of_status,
+    several_tokens,
+)
 
 _REQUEST_CLASS, _REQUEST_START = REQUEST_CLASS_HEADER.encode(), REQUEST_START_HEADER.encode()
 
@@ -29,6 +38,8 @@ class MeasurementContext:
     slos: SloFile
     gap_bounds: Sequence[float]
     wants_spans: bool
+    joins_engine_spans: bool
+    """Whether the exporter adds the times in the engine's span and judges them."""
     new_request_id: Callable[[], str]
     on_verdicts: Callable[["Measurement"], None]
     """Called when an open request has unreported verdicts."""
@@ -38,6 +49,7 @@ class MeasurementContext:
     """Called when metering has failed; the request goes on unmetered."""
     tenant_header: bytes = field(init=False)
     _charges: dict[tuple[str, bool, bool], ApplicableSlos] = field(default_factory=dict)
+    _engine_slos: dict[str, dict[str, tuple[Measure, float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tenant_header = self.slos.tenants.header.encode()
@@ -48,6 +60,16 @@ class MeasurementContext:
         if kind not in self._charges:
             self._charges[kind] = applicable_slos(self.slos.slos_of(request_class), stream=stream, several=several)
         return self._charges[kind]
+
+    def engine_slos(self, request_class: str) -> dict[str, tuple[Measure, float]]:
+        """The SLOs of a class on times that the engine reports, with their thresholds."""
+        if request_class not in self._engine_slos:
+            self._engine_slos[request_class] = {
+                slo.name: (slo.measure, slo.threshold)
+                for slo in self.slos.slos_of(request_class)
+                if slo.measure in ENGINE_TIMES and slo.threshold is not None
+            }
+        return self._engine_slos[request_class]
 
 
 class Measurement:
@@ -80,19 +102,20 @@ class Measurement:
     """Whether the response has begun, if it is not measured."""
     _span: trace_context.OwnSpan | None = None
 
-    def __init__(self, context: MeasurementContext, head: RequestHead, path: str, *, metered_path: bool) -> None:
+    def __init__(self, context: MeasurementContext, head: RequestHead, path: str, dialect: Dialect | None) -> None:
+        """`dialect` is None on a path that is not measured."""
         self._context = context
         self._head = head
         self._path = path
-        self.metered_path = metered_path
+        self._dialect = dialect
         self._head_at = self._offered_at = self.zero = time.monotonic()
         request_id = head.get(b"x-request-id")
         if request_id is None:
             request_id = context.new_request_id()
             head.headers.append((b"x-request-id", request_id.encode()))
-        self.request_id = request_id
+        self.request_id = cut(request_id)
         self._caller = trace_context.parse_traceparent(head.headers) if b"traceparent" in head.fields else None
-        if context.wants_spans and metered_path:
+        if context.wants_spans and dialect is not None:
             self._span = trace_context.new_span(self._caller)
             head.headers = trace_context.with_traceparent(head.headers, self._caller, self._span)
 
@@ -111,23 +134,22 @@ class Measurement:
         """Whether the request streams and has no first token yet."""
         return self._body is not None and self._body.stream and self.phase is Phase.WAITING
 
-    def start(self, body: RequestBody | None, body_size: int, *, strips_usage: bool = False) -> None:
-        """Set time zero. `body` is None if it is not parsed; then `body_size` in bytes selects the class."""
-        now = time.monotonic()
+    def start(self, body: RequestBody | None, body_size: int, at: float, *, strips_usage: bool = False) -> None:
+        """Set time zero to `at`. `body` is None if it is not parsed; then `body_size` in bytes selects the class."""
         self.offered = True
         self.strips_usage = strips_usage
-        self._offered_at = self.zero = now
-        if self._context.slos.trust_request_start:
-            self.zero = now - _wait_before_relay(self._head.get(_REQUEST_START))
-        if self.metered_path and not (body is not None and body.background):
+        self._offered_at = self.zero = at
+        if self._context.slos.trust_request_start and (header := self._head.get(_REQUEST_START)) is not None:
+            self.zero = min(at, time.monotonic() - _wait_before_relay(header))
+        if self._dialect is not None and not (body is not None and body.background):
             self._body = body
             try:
-                self._meter = self._create_meter(body, body_size)
+                self._meter = self._create_meter(self._dialect, body, body_size)
                 self._update_deadline()
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
 
-    def _create_meter(self, body: RequestBody | None, body_size: int) -> Meter:
+    def _create_meter(self, dialect: Dialect, body: RequestBody | None, body_size: int) -> Meter:
         slos = self._context.slos
         max_tokens = body.max_tokens if body else None
         choices = body.choices if body else 1
@@ -140,7 +162,7 @@ class Measurement:
         )
         return Meter(
             Judge(charges, zero=self.zero, first_token_timeout=slos.first_token_timeout, max_tokens=max_tokens),
-            dialect=METERED[self._path],
+            dialect=dialect,
             zero=self.zero,
             one_choice=choices == 1,
             gap_bounds=self._context.gap_bounds,
@@ -246,7 +268,7 @@ class Measurement:
             model=self.model,
             request_class=self.request_class,
             tenant=self._tenant(),
-            endpoint=self._path[:256],
+            endpoint=cut(self._path),
             stream=event_stream or bool(body and body.stream),
             status=status,
             outcome=outcome,
@@ -274,6 +296,8 @@ class Measurement:
             record.counted = list(self._reported)
             record.goodput = goodput(verdicts.values())
             record.goodput_counted = self._goodput_reported
+            if self._context.joins_engine_spans:
+                record.engine_slos = self._context.engine_slos(self.request_class)
             record.paused = self._meter.paused
             # Breaks a reference cycle, which the garbage collector would have to free for each request.
             self._meter = None
@@ -289,8 +313,8 @@ class Measurement:
             record.span_id = self._span.span_id
 
     def _add_measured(self, record: Finished, meter: Meter) -> None:
-        record.finish_reason = meter.finish_reason
-        record.system_fingerprint = meter.fingerprint
+        record.finish_reason = meter.finish_reason and cut(meter.finish_reason)
+        record.system_fingerprint = meter.fingerprint and cut(meter.fingerprint)
         record.prompt_tokens = meter.prompt_tokens
         record.completion_tokens = meter.completion_tokens
         record.cached_tokens = meter.cached_tokens
@@ -338,9 +362,9 @@ class Measurement:
             self._meter.report(self._meter.judge.abandon())
 
 
-def _wait_before_relay(header: str | None) -> float:
-    """Seconds since the sender's X-Request-Start; 0 if the header is absent or implausible."""
-    if header is None or not header.startswith("t="):
+def _wait_before_relay(header: str) -> float:
+    """Seconds since the sender's X-Request-Start; 0 if it is implausible."""
+    if not header.startswith("t="):
         return 0.0
     try:
         wait = time.time() - float(header[2:])

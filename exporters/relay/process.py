@@ -3,18 +3,16 @@
 import asyncio
 import itertools
 import logging
-import signal
 import socket
 import ssl
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 import uvloop
 
-from exporters import slos
 from exporters.child_process import collect_garbage_rarely, run_child, stop_event
-from exporters.configuration.child_config import ChildConfig
+from exporters.configuration.child_config import ChildConfig, Slos
+from exporters.configuration.tls import Certificate
 from exporters.errors import UsageError
 from exporters.records import Hello
 from exporters.relay import tcp_keepalive
@@ -32,20 +30,28 @@ logger = logging.getLogger("vllm_slo.relay")
 async def serve(config: ChildConfig) -> None:
     """Relay until standard input ends, then drain: stop accepting, wait for open requests, flush the records."""
     loop = asyncio.get_running_loop()
-    tls = _tls(config, loop)
+    certificate = config.sidecar.certificate
+    tls = None if certificate is None else certificate.context()
     sender = Sender(config.records_path, Hello(config.process, config.run_id), loop)
     numbers = itertools.count(1)
     relay = Relay(
         config.sidecar,
-        slos.load(Path(config.sidecar.slos)),
+        config.slos.file,
         sender,
         loop,
         salt=config.salt,
         new_request_id=lambda: f"{config.run_id}-{next(numbers):x}",
         client_limit=process_client_limit(),
     )
-    stop = stop_event(loop)
-    listener = socket.socket(fileno=config.socket_fds[0])
+
+    def reload(slos: Slos) -> None:
+        relay.use(slos.file)
+        if certificate is not None and tls is not None:
+            _reload_certificate(certificate, tls)
+
+    stop = stop_event(loop, reload)
+    listener, drain_notice = (socket.socket(fileno=fd) for fd in config.socket_fds)
+    _announce_drain(relay, drain_notice, loop)
     tcp_keepalive.enable(listener)
     server: asyncio.Server | TlsAcceptor
     if tls is None:
@@ -66,23 +72,23 @@ async def serve(config: ChildConfig) -> None:
     await sender.close(FLUSH_TIMEOUT)
 
 
-def _tls(config: ChildConfig, loop: asyncio.AbstractEventLoop) -> ssl.SSLContext | None:
-    """The TLS context for clients; SIGHUP reloads its files."""
-    certificate = config.sidecar.certificate
-    if certificate is None:
-        return None
-    context = certificate.context()
+def _reload_certificate(certificate: Certificate, context: ssl.SSLContext) -> None:
+    try:
+        expiry = datetime.fromtimestamp(certificate.load_into(context), UTC)
+    except UsageError as error:
+        logger.error("%s; keeping the old certificate", error)  # noqa: TRY400 - the message is complete
+    else:
+        logger.info("certificate reloaded, it expires on %s UTC", f"{expiry:%Y-%m-%d %H:%M:%S}")
 
-    def reload() -> None:
-        try:
-            expiry = datetime.fromtimestamp(certificate.load_into(context), UTC)
-        except UsageError as error:
-            logger.error("%s; keeping the old certificate", error)  # noqa: TRY400 - the message is complete
-        else:
-            logger.info("certificate reloaded, it expires on %s UTC", f"{expiry:%Y-%m-%d %H:%M:%S}")
 
-    loop.add_signal_handler(signal.SIGHUP, reload)
-    return context
+def _announce_drain(relay: Relay, notice: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+    """When the supervisor closes its end of `notice`, ask clients to reconnect, which leads them elsewhere."""
+
+    def ended() -> None:
+        loop.remove_reader(notice)
+        relay.announce_drain()
+
+    loop.add_reader(notice, ended)
 
 
 if __name__ == "__main__":

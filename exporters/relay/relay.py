@@ -6,12 +6,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from math import inf
 
 from exporters.child_process import TaskErrors
 from exporters.configuration.origin import origin
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.exposition.histogram_bounds import gap_bounds
+from exporters.names import cut
 from exporters.process_usage import footprint
 from exporters.records import Finished, OpenRequests, Snapshot
 from exporters.relay.client_connection import ClientConnection
@@ -47,6 +49,7 @@ class Relay:
         self.config = config
         self.loop = loop
         self.salt = salt
+        self.hashing: Executor = ThreadPoolExecutor(1, "hashing")
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop)
         self.client_limit = client_limit
         self.connections: set[ClientConnection] = set()
@@ -54,16 +57,11 @@ class Relay:
         self.rejected_connections = 0
         self.task_errors = TaskErrors()
         self.draining = False
+        self.accepting = True
+        self._cut_requests = 0
         self._judged: set[Measurement] = set()
-        self.measuring = MeasurementContext(
-            slos=slos,
-            gap_bounds=gap_bounds(slos),
-            wants_spans=config.wants_spans,
-            new_request_id=new_request_id,
-            on_verdicts=self._judged.add,
-            on_deadline=self._add_deadline,
-            on_failure=self.metering_failed,
-        )
+        self._new_request_id = new_request_id
+        self.use(slos)
         self._next_deadline = inf
         """The earliest deadline of an open request, in monotonic seconds."""
         self._sender = sender
@@ -75,13 +73,27 @@ class Relay:
         self._next_tick = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
+    def use(self, slos: SloFile) -> None:
+        """Judge requests that arrive from now on by this file; open requests keep the file they arrived under."""
+        self.measuring = MeasurementContext(
+            slos=slos,
+            gap_bounds=gap_bounds(slos),
+            wants_spans=self.config.wants_spans,
+            joins_engine_spans=bool(self.config.engine_spans),
+            new_request_id=self._new_request_id,
+            on_verdicts=self._judged.add,
+            on_deadline=self._add_deadline,
+            on_failure=self.metering_failed,
+        )
+
     def start(self) -> None:
         self._next_tick = self.loop.time() + FLUSH_SECONDS
         self._timer = self.loop.call_at(self._next_tick, self._tick)
 
     @property
     def open_requests(self) -> int:
-        return len(self._open)
+        """Requests whose response is not complete, also those that are still being received."""
+        return sum(connection.busy for connection in self.connections)
 
     def client(self) -> ClientConnection:
         return ClientConnection(self)
@@ -106,11 +118,15 @@ class Relay:
         if message not in self._logged:
             self._logged.add(message)
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            _logger.error("%s: %r at %s:%s", message, error, frame.filename, frame.lineno)
+            _logger.error("%s: %s at %s:%s", message, cut(repr(error)), frame.filename, frame.lineno)
+
+    def announce_drain(self) -> None:
+        """Accept further requests, but ask each client to close its connection."""
+        self.draining = True
 
     def drain(self) -> None:
         """Accept no further requests; open requests continue."""
-        self.draining = True
+        self.draining, self.accepting = True, False
         for connection in list(self.connections):
             connection.drain()
         self._send_records()
@@ -120,8 +136,10 @@ class Relay:
         """Stop the timer and cut the open requests, each with a record."""
         if self._timer is not None:
             self._timer.cancel()
-        for exchange in list(self._open):
-            exchange.cut(Outcome.UPSTREAM_ERROR, "the sidecar is shutting down")
+        self._cut_requests = sum(connection.shut_down() for connection in list(self.connections))
+        if self._cut_requests:
+            _logger.warning("%d open requests were cut", self._cut_requests)
+            self._send_snapshot()
         self.pool.close()
 
     def _tick(self) -> None:
@@ -220,11 +238,12 @@ class Relay:
                 loop_lag=self._lag,
                 connections=len(self.connections),
                 dropped=self._sender.outbox.dropped,
-                draining=self.draining,
+                draining=not self.accepting,
                 footprint=footprint(),
                 client_limit=self.client_limit,
                 rejected_connections=self.rejected_connections,
                 task_errors=self.task_errors.count,
+                cut_requests=self._cut_requests,
             )
         )
         self._lag = 0.0

@@ -1,22 +1,32 @@
 """Parses the fields of a request body that metering uses, and adds `stream_options.include_usage`."""
 
 import hashlib
-from typing import Annotated, Any
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from exporters.names import cut
+
 CHARACTERS_PER_TOKEN = 4
 """Estimates prompt tokens from decoded text characters until usage is known; images are not counted."""
+
+LONG_BODY = 64 * 1024
+"""Bytes of a body above which a thread hashes its prompt."""
+
+MANY_TOKEN_IDS = LONG_BODY // 2
+"""Token ids of a prompt above which they are only counted; a body up to `LONG_BODY` does not have as many."""
 
 # Records and spans have 64-bit integers; a body with a larger number is not parsed.
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class _Part(msgspec.Struct):
+class _Part(msgspec.Struct, gc=False):
     text: str = ""
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, gc=False):
     content: str | list[str | _Part] | None = None
 
 
@@ -25,21 +35,49 @@ class _StreamOptions(msgspec.Struct):
     continuous_usage_stats: Any = None
 
 
-class _Body(msgspec.Struct):
+class _TokenIds(NamedTuple):
+    """The token ids of a long prompt, or of several, which are not decoded."""
+
+    json: bytes
+    tokens: int
+
+    @property
+    def prompts(self) -> int:
+        return max(1, self.json.count(b"[") - 1)
+
+
+_Prompt = str | list[str | Int | list[Int]] | None
+
+
+class _Fields(msgspec.Struct):
     model: str | None = None
     messages: list[_Message] = []
-    prompt: str | list[str | Int | list[Int]] | None = None
     max_tokens: Int | None = None
     max_completion_tokens: Int | None = None
     stream: bool | None = None
-    stream_options: _StreamOptions | None = None
+    stream_options: _StreamOptions | msgspec.UnsetType | None = msgspec.UNSET
     n: Int | None = None
     temperature: float | None = None
 
 
+class _Body(_Fields):
+    prompt: _Prompt = None
+
+
+class _LongBody(_Fields):
+    prompt: msgspec.Raw = msgspec.Raw(b"null")
+
+
 _decode = msgspec.json.Decoder(_Body).decode
+_decode_long = msgspec.json.Decoder(_LongBody).decode
+_decode_prompt: Callable[[bytes], _Prompt] = msgspec.json.Decoder(_Prompt).decode
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
+
+_NOT_IN_TOKEN_IDS = (b'"', b".", b"e", b"E", b"n", b"{")
+"""Each is part of any JSON value other than an integer or a list: text, a fraction, true, false, null or an object."""
+
+_SPACES = b" \t\r\n"
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Raised by decoding invalid or too deeply nested JSON."""
@@ -56,45 +94,68 @@ class RequestBody(msgspec.Struct, frozen=True):
     leaves_usage: bool
     """Whether `stream_options` leave it to the engine: vLLM sends usage if `include_usage` is missing, SGLang in every
     chunk if `continuous_usage_stats` is set."""
+    has_options: bool
+    """Whether the body has `stream_options`."""
     n: int
     choices: int
     """Choices of the response: `n` for each prompt."""
     temperature: float | None
-    prompt_sha256: str
+    _digest: str | Future[str]
     background: bool = False
     """Whether the response is generated after the request, which has no tokens then."""
 
+    @property
+    def prompt_sha256(self) -> str:
+        """The salted hash of model and prompt; waits for the thread that hashes a long prompt."""
+        return self._digest if isinstance(self._digest, str) else self._digest.result()
 
-def parse(data: bytes, salt: bytes) -> RequestBody | None:
-    """The parsed request, or None if the body is not valid JSON for these endpoints."""
+
+def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
+    """The parsed request, or None if the body is not valid JSON for these endpoints; `hashing` hashes long prompts."""
+    body: _Fields
+    prompt: _Prompt | _TokenIds
     try:
-        body = _decode(data)
+        if len(data) <= LONG_BODY:
+            body = short = _decode(data)
+            prompt = short.prompt
+        else:
+            body = long = _decode_long(data)
+            prompt = _long_prompt(bytes(long.prompt))
     except NOT_JSON:
         return None
-    options = body.stream_options
+    has_options = body.stream_options is not msgspec.UNSET
+    options = body.stream_options or None
     n = body.n or 1
     return RequestBody(
-        model=body.model or "",
-        prompt_tokens=_prompt_tokens(body),
+        model=cut(body.model or ""),
+        prompt_tokens=_prompt_tokens(body.messages, prompt),
         # vLLM prefers max_completion_tokens if both are set.
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         stream=bool(body.stream),
         includes_usage=bool(options and options.include_usage),
         leaves_usage=options is not None
         and (options.include_usage is msgspec.UNSET or bool(options.continuous_usage_stats)),
+        has_options=has_options,
         n=n,
-        choices=n * _prompts(body.prompt),
+        choices=n * _prompts(prompt),
         temperature=body.temperature,
-        prompt_sha256=prompt_digest(salt, body.model, (body.messages, body.prompt)),
+        # In a thread, hashlib lets the event loop run.
+        _digest=(
+            _digest(body, prompt, salt) if len(data) <= LONG_BODY else hashing.submit(_digest, body, prompt, salt)
+        ),
     )
 
 
-def with_usage(body: bytes) -> bytes:
-    """The body with `stream_options.include_usage` set; the bytes of all other values are unchanged.
+def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
+    """A stream's body with `stream_options.include_usage` set, in pieces; the bytes of all other values are unchanged.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: the body is not a JSON object, or too deeply nested.
     """
+    if not has_options:
+        # The body is neither parsed again nor copied; it has at least the member `stream`.
+        end = len(body.rstrip(_SPACES)) - 1
+        return [memoryview(body)[:end], b',"stream_options":{"include_usage":true}}']
     fields = _decode_raw(body)
     options: dict[str, msgspec.Raw] = {}
     value = fields.get("stream_options")
@@ -102,20 +163,32 @@ def with_usage(body: bytes) -> bytes:
         options = _decode_raw(value)
     options["include_usage"] = msgspec.Raw(b"true")
     fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
-    return msgspec.json.encode(fields)
+    return [msgspec.json.encode(fields)]
 
 
-def _prompt_tokens(body: _Body) -> float:
+def _long_prompt(json: bytes) -> _Prompt | _TokenIds:
+    # Decoding the token ids of 1 MiB takes 4 ms. Unlike those of a short prompt, they may have more than 64 bits.
+    if json.startswith(b"[") and not any(mark in json for mark in _NOT_IN_TOKEN_IDS):
+        tokens = json.count(b",") + 1
+        if tokens > MANY_TOKEN_IDS:
+            return _TokenIds(json, tokens)
+    return _decode_prompt(json)
+
+
+def _prompt_tokens(messages: list[_Message], prompt: _Prompt | _TokenIds) -> float:
     characters = 0
-    for message in body.messages:
+    for message in messages:
         if isinstance(message.content, str):
             characters += len(message.content)
         elif message.content:
             characters += sum(len(part if isinstance(part, str) else part.text) for part in message.content)
     tokens = 0
-    prompt = body.prompt
     if isinstance(prompt, str):
         characters += len(prompt)
+    elif isinstance(prompt, _TokenIds):
+        tokens = prompt.tokens
+    elif prompt and isinstance(prompt[0], int):
+        tokens = len(prompt)
     elif prompt:
         for item in prompt:
             if isinstance(item, str):
@@ -125,16 +198,30 @@ def _prompt_tokens(body: _Body) -> float:
     return tokens + characters / CHARACTERS_PER_TOKEN
 
 
-def _prompts(prompt: str | list[str | int | list[int]] | None) -> int:
+def _prompts(prompt: _Prompt | _TokenIds) -> int:
     """The number of prompts; a list of token ids is one prompt."""
-    if not prompt or isinstance(prompt, str) or isinstance(prompt[0], int):
+    if not prompt or isinstance(prompt, str):
         return 1
-    return len(prompt)
+    if isinstance(prompt, _TokenIds):
+        return prompt.prompts
+    return 1 if isinstance(prompt[0], int) else len(prompt)
 
 
-def prompt_digest(salt: bytes, model: str | None, prompt: Any) -> str:
-    """A hash of the model and the prompt; of the prompt's structs, the decoded fields count."""
-    digest = hashlib.sha256(salt)
-    digest.update((model or "").encode())
-    digest.update(msgspec.msgpack.encode(prompt))
+def digest(data: bytes, hashing: Executor, salt: bytes, model: str | None, prompt: Any) -> str | Future[str]:
+    """The hash of the model and the prompt of the body `data`; of the prompt's structs, the decoded fields count."""
+
+    def hashed() -> str:
+        return hashlib.sha256(salt + (model or "").encode() + msgspec.msgpack.encode(prompt)).hexdigest()
+
+    # In a thread, hashlib lets the event loop run.
+    return hashed() if len(data) <= LONG_BODY else hashing.submit(hashed)
+
+
+def _digest(body: _Fields, prompt: _Prompt | _TokenIds, salt: bytes) -> str:
+    digest = hashlib.sha256(salt + (body.model or "").encode())
+    if isinstance(prompt, _TokenIds):
+        digest.update(msgspec.msgpack.encode(body.messages))
+        digest.update(prompt.json.translate(None, _SPACES))
+    else:
+        digest.update(msgspec.msgpack.encode((body.messages, prompt)))
     return digest.hexdigest()

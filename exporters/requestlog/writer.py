@@ -212,7 +212,7 @@ def encode_line(record: Finished, number: str, revision: str | None) -> bytes:
 
 def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
     return LogEntry(
-        time=_Timestamp.fromtimestamp(record.time, UTC),
+        time=_timestamp(record.time),
         request_id=record.request_id,
         trace_id=record.trace_id,
         model=record.model or None,
@@ -247,6 +247,13 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
         config_revision=revision,
         record=number,
     )
+
+
+def _timestamp(time: float) -> datetime:
+    try:
+        return _Timestamp.fromtimestamp(time, UTC)
+    except OSError as error:  # the caller would take it for a failed write
+        raise ValueError(f"the time {time} is out of range") from error
 
 
 def _ms(value: float | None) -> float | None:

@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from opentelemetry.util.re import parse_env_headers
@@ -15,9 +16,10 @@ from opentelemetry.util.re import parse_env_headers
 from exporters import slos
 from exporters.configuration import otlp_endpoints
 from exporters.configuration.origin import origin
-from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.configuration.sidecar_config import MAX_MODELS, SidecarConfig
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
 from exporters.engines.config_change_store import ConfigChangeStore
+from exporters.engines.engine_token import EngineToken
 from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError, parse_flag
 from exporters.logging_setup import add_logging_flags, configure_logging
@@ -26,7 +28,7 @@ from exporters.requestlog.rotation import RotationLimits
 from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.requestlog.writer import RequestLog
 from exporters.roofline.ceilings import read_ceilings
-from exporters.sidecar.http_api.admin import read_token
+from exporters.sidecar.http_api.admin import read_admin_token
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.supervision.listeners import listen
 from exporters.sidecar.supervision.supervisor import supervise
@@ -108,10 +110,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="end a request if the engine has sent nothing for this time, or 'never' (default %(default)s)",
     )
     limits.add_argument(
-        "--drain",
-        default="30s",
+        "--drain-delay",
+        default="5s",
         metavar="DURATION",
-        help="time for open requests to finish after SIGTERM (default %(default)s)",
+        help="time from SIGTERM, which fails /readyz, until no further connection is accepted (default %(default)s)",
+    )
+    limits.add_argument(
+        "--drain",
+        default="15s",
+        metavar="DURATION",
+        help="time after that for open requests to finish (default %(default)s)",
+    )
+    limits.add_argument(
+        "--linger",
+        default="8s",
+        metavar="DURATION",
+        help="maximum time after that until a scrape has read the final counts (default %(default)s)",
     )
 
     measuring = parser.add_argument_group("measurement")
@@ -122,6 +136,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="model name to use as a label value, in addition to the engine's /v1/models (repeatable)",
+    )
+    measuring.add_argument(
+        "--max-models",
+        type=int,
+        default=MAX_MODELS,
+        metavar="N",
+        help="maximum number of model names used as label values: those of --model first, then as the engine lists "
+        "them; the others are `other` (default %(default)s)",
     )
     measuring.add_argument(
         "--no-inject-usage",
@@ -160,6 +182,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="URL of the engine's metrics; one flag per engine behind a gateway (default: /metrics of the upstream)",
     )
     measuring.add_argument(
+        "--engine-token-file",
+        metavar="FILE",
+        help="file with the bearer token for the engine's metrics and /v1/models, such as its --api-key; SIGHUP reads "
+        "it again (default: no token)",
+    )
+    measuring.add_argument(
         "--roofline", metavar="FILE", help="output of `vllm-slo roofline --format json`, exposed for comparison"
     )
 
@@ -179,8 +207,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     metrics.add_argument(
         "--admin-token-file",
         metavar="FILE",
-        help="file with the bearer token of /admin/, which `vllm-slo flip` uses; it is valid for no other endpoint "
-        "(default: /admin/ is disabled)",
+        help="file with the bearer token of /admin/, which `vllm-slo flip` and `vllm-slo drain` use; it is valid for "
+        "no other endpoint (default: /admin/ is disabled)",
     )
     metrics.add_argument(
         "--state", metavar="FILE", help="file that keeps the config changes across restarts of the sidecar"
@@ -222,6 +250,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Check all flags and files, then run the supervisor."""
     if arguments.workers < 1:
         raise UsageError(f"--workers: {arguments.workers} is not a valid number of relays; use 1 or more")
+    if arguments.max_models < 1:
+        raise UsageError(f"--max-models: {arguments.max_models} is not a valid number of models; use 1 or more")
     trust = _trust(arguments)
     origin(arguments.upstream, trust)
     targets(arguments.upstream, arguments.engine_metrics)
@@ -229,11 +259,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.metrics_auth_file:
         Credentials(arguments.metrics_auth_file).read()
     if arguments.admin_token_file:
-        read_token(arguments.admin_token_file, "--admin-token-file")
+        read_admin_token(arguments.admin_token_file, "--admin-token-file")
+    if arguments.engine_token_file:
+        EngineToken(arguments.engine_token_file).read()
     state = Path(arguments.state).absolute() if arguments.state else None
     if state is not None:
         ConfigChangeStore(state).check()
-    slos.load(arguments.slos)
+    slo_file = slos.load(arguments.slos)
     log = _request_log(arguments.request_log)
     config = SidecarConfig(
         upstream=arguments.upstream,
@@ -253,9 +285,11 @@ def run(arguments: argparse.Namespace) -> int:
             total=_size_or_never(arguments.request_log_total, "--request-log-total"),
         ),
         engine_metrics=tuple(arguments.engine_metrics),
+        engine_token_file=arguments.engine_token_file,
         roofline=read_ceilings(Path(arguments.roofline)) if arguments.roofline else None,
         allow_paths=tuple(arguments.allow_path),
         models=tuple(arguments.model),
+        max_models=arguments.max_models,
         inject_usage=not arguments.no_inject_usage,
         max_head=parse_flag("--max-head", arguments.max_head, parse_size),
         max_body=_size_or_never(arguments.max_body, "--max-body"),
@@ -264,7 +298,9 @@ def run(arguments: argparse.Namespace) -> int:
         cut_stalled_client=_duration_or_never(arguments.cut_stalled_client, "--cut-stalled-client"),
         cut_first_token=_duration_or_never(arguments.cut_first_token, "--cut-first-token"),
         cut_idle=_duration_or_never(arguments.cut_idle, "--cut-idle"),
-        drain=0.0 if arguments.drain == "0" else parse_flag("--drain", arguments.drain, parse_duration),
+        drain_delay=_duration_or_zero(arguments.drain_delay, "--drain-delay"),
+        drain=_duration_or_zero(arguments.drain, "--drain"),
+        linger=_duration_or_zero(arguments.linger, "--linger"),
         otlp=_collector(arguments),
         engine_spans=_receivers(arguments.engine_spans),
         log_level=arguments.log_level,
@@ -275,7 +311,7 @@ def run(arguments: argparse.Namespace) -> int:
     configure_logging(config.log_level, config.log_format, "supervisor")
     for warning in _warnings(arguments):
         logger.warning("%s", warning)
-    return asyncio.run(supervise(config))
+    return asyncio.run(supervise(config, slo_file))
 
 
 def _request_log(text: str | None) -> str | None:
@@ -320,6 +356,7 @@ def _warnings(arguments: argparse.Namespace) -> Iterator[str]:
     secrets = {
         "--metrics-auth-file": arguments.metrics_auth_file,
         "--admin-token-file": arguments.admin_token_file,
+        "--engine-token-file": arguments.engine_token_file,
         "--tls-key": arguments.tls_key,
     }
     for flag, path in secrets.items():
@@ -353,6 +390,10 @@ def _receivers(urls: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:
 
 def _size_or_never(text: str, flag: str) -> int | None:
     return None if text == "never" else parse_flag(flag, text, parse_size)
+
+
+def _duration_or_zero(text: str, flag: str) -> float:
+    return 0.0 if text == "0" else parse_flag(flag, text, partial(parse_duration, allow_zero=True))
 
 
 def _duration_or_never(text: str | None, flag: str) -> float | None:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
 import time
@@ -17,18 +16,21 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client.core import Metric
 
-from exporters import signals, slos
+from exporters import signals
 from exporters.child_process import TaskErrors, collect_garbage_rarely, run_child, stop_event
-from exporters.configuration.child_config import ChildConfig
+from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_group import EngineGroup
+from exporters.engines.engine_token import EngineToken
 from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import Accumulator, counter, gauge
+from exporters.names import MAX_UNIQUE_BYTES
 from exporters.process_usage import footprint
 from exporters.requestlog.standard_output import STANDARD_OUTPUT, StandardOutputLog
 from exporters.requestlog.writer import RequestLog
+from exporters.sidecar.drain_control import Drain
 from exporters.sidecar.http_api.admin import Admin
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.http_api.http_server import application, exposition
@@ -50,6 +52,9 @@ TIMEOUT_CHECK_SECONDS = 0.2
 DISCONNECT_TIMEOUT = 5.0
 """The maximum time, after the drain, that a stopping exporter waits for connected relays."""
 
+RESPONSE_TIMEOUT = 1.0
+"""The maximum time that a stopping exporter waits for clients that read their response slowly."""
+
 logger = logging.getLogger("vllm_slo.exporter")
 
 
@@ -59,17 +64,24 @@ class Exporter:
     def __init__(self, config: ChildConfig) -> None:
         sidecar = config.sidecar
         self._config = config
-        self.draining = config.draining
+        self.drain = Drain(config.drain_began_at, config.relays_exited_at)
         self.task_errors = TaskErrors()
-        spec = slos.load(Path(sidecar.slos))
-        self.request_metrics = RequestMetrics(spec)
+        self._slos = config.slos
+        self.request_metrics = RequestMetrics(self._slos.file, sidecar.max_models)
+        self._logged_model_limit = False
         self._add_models(sidecar.models)
         tls = sidecar.trust.context()
         engines = targets(sidecar.upstream, sidecar.engine_metrics)
         store = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
-        self.engines = EngineGroup(engines, spec.scrape_interval, self._add_models, tls, store)
+        self.engine_token = EngineToken(sidecar.engine_token_file) if sidecar.engine_token_file else None
+        interval = self._slos.file.scrape_interval
+        self.engines = EngineGroup(engines, interval, self._add_models, tls, store, self.engine_token)
         self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
-        self.admin = Admin(self.engines, sidecar.admin_token_file) if sidecar.admin_token_file else None
+        self.admin: Admin | None = None
+        if sidecar.admin_token_file:
+            self.admin = Admin(
+                self.engines, self.drain, lambda: self.record_receiver.cut_requests, sidecar.admin_token_file
+            )
         self._certificate_expiry: float | None = None
         self.read_files()
         self.request_log = _request_log(sidecar)
@@ -77,7 +89,7 @@ class Exporter:
         self.span_join: SpanJoin | None = None
         self.otlp_receiver: OtlpReceiver | None = None
         if sidecar.engine_spans:
-            self.span_join, self.otlp_receiver = _engine_span_receiver(spec, self.span_queue)
+            self.span_join, self.otlp_receiver = _engine_span_receiver(self.span_queue)
         self.record_receiver = RecordReceiver(
             self.request_metrics,
             self.request_log,
@@ -85,12 +97,14 @@ class Exporter:
             None if self.span_queue is None else self.span_queue.add,
             self.span_join,
             on_fingerprint=self.engines.observe_fingerprint,
+            task_errors=self.task_errors,
         )
 
     def collect(self) -> Iterator[Metric | Accumulator]:
         """All metric families of the sidecar."""
         yield from self.request_metrics.collect(time.monotonic())
         yield from self.engines.collect()
+        yield gauge(signals.SIDECAR_MODELS_OVER_LIMIT, [((), float(len(self._models_over_limit())))])
         yield gauge(signals.SIDECAR_BUILD, [((version("vllm-slo"),), 1.0)])
         before, since = self._config.restarts, self.record_receiver.restarts
         yield counter(
@@ -111,6 +125,8 @@ class Exporter:
         errors = {process: snapshot.task_errors for process, snapshot in self.request_metrics.snapshots().items()}
         errors[self._config.process] = self.task_errors.count
         yield counter(signals.SIDECAR_TASK_ERRORS, [((process,), float(count)) for process, count in errors.items()])
+        yield gauge(signals.SIDECAR_RELOAD_SUCCESSFUL, [((), float(self._slos.last_reload_successful))])
+        yield gauge(signals.SIDECAR_RELOAD_TIME, [((), self._slos.read_at)])
         yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.record_receiver.log_errors))])
         dropped = self.record_receiver.dropped_lines
         yield counter(signals.SIDECAR_DROPPED_LINES, [((reason,), float(count)) for reason, count in dropped.items()])
@@ -132,18 +148,21 @@ class Exporter:
             keep_running("checking timeouts", partial(_check_timeouts, self.record_receiver)),
         ]
 
-    def reload(self) -> None:
-        """Reopen the request log, for example after a rotation, and read all other files again."""
+    def reload(self, slos: Slos) -> None:
+        """Reopen the request log, for example after a rotation, read all other files again and use the SLO file."""
         if self.request_log is not None:
             try:
                 self.request_log.reopen()
             except OSError as error:
                 logger.error("request log: %s; keeping the old file", error)  # noqa: TRY400 - the message suffices
         self.read_files()
+        self._slos = slos
+        self.request_metrics.use(slos.file)
+        self.engines.set_interval(slos.file.scrape_interval)
 
     def read_files(self) -> None:
-        """Read credentials, admin token and certificate expiry; an invalid file is logged and ignored."""
-        for secrets in (self.credentials, self.admin):
+        """Read credentials, tokens and certificate expiry; an invalid file is logged and ignored."""
+        for secrets in (self.credentials, self.admin, self.engine_token):
             if secrets is not None:
                 try:
                     secrets.read()
@@ -155,7 +174,7 @@ class Exporter:
 
     def why_not_ready(self) -> str | None:
         """The reason to send no traffic to this sidecar. A down engine is none: the relay responds with status 502."""
-        if self.draining or any(snapshot.draining for snapshot in self.request_metrics.snapshots().values()):
+        if self.drain.begun or any(snapshot.draining for snapshot in self.request_metrics.snapshots().values()):
             return "draining"
         workers = self._config.sidecar.workers
         connected = len(self.record_receiver.connected)
@@ -164,6 +183,20 @@ class Exporter:
     def _add_models(self, models: tuple[str, ...]) -> None:
         for model in models:
             self.request_metrics.add_model(model)
+        over = {model for model in models if not self.request_metrics.has_model(model)}
+        if over and not self._logged_model_limit:
+            self._logged_model_limit = True
+            logger.warning(
+                "%d models count as `other`, because --max-models is %d or their names are longer than %d bytes",
+                len(over),
+                self._config.sidecar.max_models,
+                MAX_UNIQUE_BYTES,
+            )
+
+    def _models_over_limit(self) -> set[str]:
+        """The models of `--model` and of the last responses of the engines that are no label values."""
+        listed = {*self._config.sidecar.models, *(model for state in self.engines.states for model in state.models)}
+        return {model for model in listed if not self.request_metrics.has_model(model)}
 
 
 def _request_log(config: SidecarConfig) -> RequestLog | StandardOutputLog | None:
@@ -182,13 +215,13 @@ def _span_queue(config: SidecarConfig) -> "SpanQueue | None":
     return span_queue(config.otlp, config.upstream, forward=bool(config.engine_spans))
 
 
-def _engine_span_receiver(spec: slos.SloFile, span_queue: "SpanQueue | None") -> "tuple[SpanJoin, OtlpReceiver]":
+def _engine_span_receiver(span_queue: "SpanQueue | None") -> "tuple[SpanJoin, OtlpReceiver]":
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core logs each peer that does not use gRPC
     from exporters.sidecar.tracing.otlp_receiver import OtlpReceiver  # noqa: PLC0415 - see TYPE_CHECKING
     from exporters.sidecar.tracing.span_join import SpanJoin  # noqa: PLC0415 - see TYPE_CHECKING
 
     forward = None if span_queue is None else span_queue.forward
-    span_join = SpanJoin(spec, forward)
+    span_join = SpanJoin(forward)
     return span_join, OtlpReceiver(lambda span: span_join.add_span(span, time.monotonic()), forward)
 
 
@@ -198,46 +231,43 @@ async def _check_timeouts(record_receiver: RecordReceiver) -> None:
         record_receiver.check_timeouts()
 
 
-def _obey_drain_control(exporter: Exporter, control: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-    """Fail readiness when the supervisor starts the drain, and confirm it; the relays close after that."""
-
-    def read() -> None:
-        if control.recv(1):
-            exporter.draining = True
-            control.send(b"\0")
-        else:  # the supervisor has exited
-            loop.remove_reader(control)
-
-    control.setblocking(False)
-    loop.add_reader(control, read)
+async def _count_last_requests(exporter: Exporter) -> None:
+    """After all relays have exited, count the requests that wait for a span; then the counts are final."""
+    await exporter.drain.relays_exited()
+    while exporter.record_receiver.connected:
+        await asyncio.sleep(0.02)
+    if exporter.span_join is not None:
+        exporter.span_join.release_requests()
+    exporter.record_receiver.check_timeouts()
+    exporter.drain.end()
 
 
 async def serve(config: ChildConfig) -> None:
-    """Run until standard input ends. SIGHUP reopens the request log and reloads certificate and credentials."""
+    """Run until standard input ends."""
     loop = asyncio.get_running_loop()
     exporter = Exporter(config)
-    stop = stop_event(loop)
-    loop.add_signal_handler(
-        signal.SIGHUP, exporter.reload
-    )  # needed even without files: the default action ends the process
+    stop = stop_event(loop, exporter.reload)
     metrics, records, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
-    _obey_drain_control(exporter, drain_control, loop)
+    exporter.drain.connect(drain_control, loop)
     record_server = await loop.create_unix_server(lambda: RelayConnection(exporter.record_receiver), sock=records)
-    app = application(exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin)
-    runner = web.AppRunner(app, access_log=None)
+    app = application(
+        exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin, drain=exporter.drain
+    )
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=RESPONSE_TIMEOUT)
     await runner.setup()
     await web.SockSite(runner, metrics).start()
     if exporter.otlp_receiver is not None:
         await exporter.otlp_receiver.listen(config.sidecar.engine_spans)
     exposition(exporter.collect(), "")  # the first exposition takes 30 times as long; do it before there is traffic
     collect_garbage_rarely()
-    tasks = [loop.create_task(task) for task in exporter.periodic_tasks()]
+    tasks = [loop.create_task(task) for task in (*exporter.periodic_tasks(), _count_last_requests(exporter))]
     await stop.wait()
-    exporter.draining = True
+    exporter.drain.begin()
     # If the supervisor was killed, the relays drain at the same time and still send records.
     until = loop.time() + config.sidecar.drain + DISCONNECT_TIMEOUT
     while exporter.record_receiver.connected and loop.time() < until:
         await asyncio.sleep(0.02)
+    exporter.drain.end()
     for task in tasks:
         task.cancel()
     record_server.close()

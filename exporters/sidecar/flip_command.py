@@ -1,17 +1,14 @@
 """`vllm-slo flip`: declares a config change that the sidecar cannot observe."""
 
 import argparse
-import http.client
 from collections.abc import Sequence
 
 import msgspec
 
-from exporters.addresses import parse_url
 from exporters.engines.config_changes import DeclarationResult
 from exporters.errors import UsageError
-from exporters.sidecar.http_api.admin import Accepted, Declaration, Refused, mistakes, read_token
-
-TIMEOUT = 10.0
+from exporters.sidecar.admin_client import no_sidecar, post
+from exporters.sidecar.http_api.admin import Accepted, Declaration, Refused, mistakes, read_admin_token
 
 _MEANING = {
     DeclarationResult.CHANGED: "changed",
@@ -48,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Declare the settings and print the result for each engine and setting."""
-    token = read_token(arguments.token_file, "--token-file")
+    token = read_admin_token(arguments.token_file, "--token-file")
     declaration = Declaration(set=_settings(arguments.set), note=arguments.note, engine=arguments.engine)
     if errors := mistakes(declaration):
         raise UsageError("\n".join(f"--{error}" for error in errors))
@@ -70,31 +67,11 @@ def _settings(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _post(url: str, token: bytes, declaration: Declaration) -> dict[str, dict[str, DeclarationResult]]:
-    # Not urllib, which would send the token to redirects and proxies from the environment.
-    parts = parse_url("--admin", url, "http://host:port or https://host:port")
-    if parts.path not in {"", "/"}:
-        raise UsageError(f"--admin: {url!r} has a path; remove {parts.path!r}")
-    connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = connect(parts.host, parts.port, timeout=TIMEOUT)
-    headers = {"authorization": f"Bearer {token.decode()}", "content-type": "application/json"}
+    status, text = post("--admin", url, "/admin/flip", token, msgspec.json.encode(declaration))
     try:
-        connection.request("POST", "/admin/flip", msgspec.json.encode(declaration), headers)
-        response = connection.getresponse()
-        text = response.read().decode(errors="replace")
-    except (OSError, http.client.HTTPException) as error:
-        raise UsageError(f"--admin: {url}: request failed: {str(error) or type(error).__name__}") from error
-    finally:
-        connection.close()
-    if response.status == 401:
-        raise UsageError("--token-file: the sidecar rejected the token; use the file of its --admin-token-file")
-    if response.status == 404:
-        raise UsageError(f"--admin: {url} has no /admin/flip; start the sidecar with --admin-token-file FILE")
-    try:
-        if response.status == 200:
+        if status == 200:
             return msgspec.json.decode(text, type=Accepted).engines
         errors = msgspec.json.decode(text, type=Refused).errors
     except msgspec.DecodeError as error:
-        raise UsageError(
-            f"--admin: {url} is not a sidecar: it responded {response.status} with {text[:80]!r}"
-        ) from error
+        raise no_sidecar("--admin", url, status, text) from error
     raise UsageError("\n".join(f"--{mistake}" for mistake in errors))

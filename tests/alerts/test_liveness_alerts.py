@@ -18,6 +18,7 @@ from tests.support.promtool import ROOT, UP, Case, Pace, Promtool, constant, cou
 
 SIDECAR, ENGINE, STALLED = "LLMSidecarDown", "LLMEngineDown", "LLMEngineStalled"
 DROPPING, LOG_LINES, LOST = "LLMSidecarDroppingRecords", "LLMSidecarDroppingLogLines", "LLMSidecarLostRequests"
+RELOAD_FAILED = "LLMSidecarConfigReloadFailed"
 CERTIFICATE, WATCHDOG = "LLMCertificateExpiry", "Watchdog"
 HERE = 'instance="s:1",job="vllm-slo-sidecar"'
 DROPPED = f'llm_sidecar_dropped_records_total{{{HERE},process="relay-0"}}'
@@ -156,6 +157,14 @@ def test_lost_measurements_raise_a_ticket_that_ends(promtool: Promtool, pace: Pa
     case = Case(pace.spec, {series: values}, interval(pace)).expect_silent(8 * interval(pace))
     case.expect(16 * interval(pace), ticket, {'{severity="ticket"}': 1})
     promtool.test([case.expect_silent(20 * interval(pace) + window, alert)])
+
+
+def test_a_rejected_slo_file_raises_a_ticket_until_a_valid_one_is_loaded(promtool: Promtool, pace: Pace) -> None:
+    series = {f"llm_sidecar_config_last_reload_successful{{{HERE}}}": "1x10 0x10 1x10"}
+    ticket = firing(RELOAD_FAILED, "severity", severity="ticket")
+    case = Case(pace.spec, series, interval(pace)).expect_silent(10 * interval(pace), RELOAD_FAILED)
+    case.expect(13 * interval(pace), ticket, {'{severity="ticket"}': 1})
+    promtool.test([case.expect_silent(25 * interval(pace), RELOAD_FAILED)])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.bench import machine
 from tests.bench.generators import CannotMeasureError
 from tests.support.ports import free_port
-from tests.support.sidecar_process import ROOT, command, environment
+from tests.support.sidecar_process import ROOT, STOPS_QUICKLY, command, environment
 
 REQUEST = b'{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"ready?"}]}'
 OURS = "vllm-slo"
@@ -88,7 +88,7 @@ def sidecar(*words: str, slos: str = SLOS, name: str = OURS) -> Proxy:
             "--slos": str(place.folder / f"{place.port}.yaml"),
             "--request-log": str(place.folder / f"{place.port}.jsonl"),
         }
-        return command(*(word for flag in flags.items() for word in flag), *words)
+        return command(*(word for flag in flags.items() for word in flag), *STOPS_QUICKLY, *words)
 
     return Proxy(name, start)
 

@@ -53,16 +53,18 @@ def _vllm(version: str, ranks: int) -> Iterator[Family]:
             kind = family["type"]
             label, *values = family.get("label", ("", ""))
             total = "_total" if kind == "counter" else ""
+            # The API server counts rejections for all ranks.
+            has_ranks = version != "0.6.6" and name != "admission_rejections"
             yield (
                 kind,
                 f"vllm:{name}{total}",
                 [
                     {
                         **(CACHE_CONFIG if name == "cache_config_info" else {"model_name": "org/model"}),
-                        **({} if version == "0.6.6" else {"engine": str(rank)}),
+                        **({"engine": str(rank)} if has_ranks else {}),
                         **({label: value} if label else {}),
                     }
-                    for rank in range(ranks)
+                    for rank in range(ranks if has_ranks else 1)
                     for value in values
                 ],
             )
@@ -104,6 +106,16 @@ def sglang() -> str:
             ("gauge", "sglang:cache_hit_rate", scheduler),
             ("gauge", "sglang:max_total_num_tokens", scheduler),
             ("counter", "sglang:num_retracted_requests_total", scheduler),
+            ("counter", "sglang:num_transfer_failed_reqs_total", scheduler),
+            (
+                "counter",
+                "sglang:realtime_tokens_total",
+                [
+                    {**labels, "mode": mode}
+                    for labels in scheduler
+                    for mode in ("prefill_compute", "prefill_cache", "decode")
+                ],
+            ),
             ("histogram", "sglang:queue_time_seconds", scheduler),
             ("counter", "sglang:prompt_tokens_total", [model]),
             ("counter", "sglang:generation_tokens_total", [model]),
@@ -127,6 +139,7 @@ def tensorrt_llm() -> str:
     counters = (
         *("prompt_tokens", "generation_tokens", "prompt_cached_tokens", "kv_cache_reused_blocks"),
         *("spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens"),
+        *("kv_cache_offload_bytes", "kv_cache_onboard_bytes"),
     )
     times = (
         *("time_to_first_token", "time_per_output_token", "e2e_request_latency", "request_queue_time"),
@@ -177,6 +190,7 @@ def tgi() -> str:
         [
             *(("gauge", f"tgi_{name}", [{}]) for name in ("batch_current_size", "queue_size")),
             *(("counter", f"tgi_{name}", [{}]) for name in ("request_count", "request_success")),
+            ("counter", "tgi_request_failure", [{"err": error} for error in ("validation", "overloaded")]),
             *(("histogram", f"tgi_{name}", [{}]) for name in (*times, *lengths)),
         ]
     )
@@ -205,6 +219,8 @@ PAGES: dict[str, str] = {
     **{f"vllm-{version}": vllm(version, ranks=1 if version == "0.6.6" else 2) for version in VLLM_VERSIONS},
     "vllm-0.25.1-recorded": (DATA / "vllm-0.25.1.txt").read_text(),
     "vllm-0.32.0-recorded": (DATA / "vllm-0.32.0.txt").read_text(),
+    "vllm-0.32.0-connector-recorded": (DATA / "vllm-0.32.0-connector.txt").read_text(),
+    "vllm-0.32.0-lora-recorded": (DATA / "vllm-0.32.0-lora.txt").read_text(),
     "ray-serve-llm": ray(),
     "sglang": sglang(),
     "tensorrt-llm": tensorrt_llm(),

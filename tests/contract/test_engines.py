@@ -14,7 +14,8 @@ from exporters import signals
 from exporters.engines.generated_docs import signal_tables
 from exporters.engines.normalisation import Distribution, normalise
 from exporters.engines.signal_table import ENGINE_TYPES, SIGNALS, VLLM
-from exporters.engines.table_schema import Row
+from exporters.engines.table_schema import Family, Row
+from exporters.engines.vllm_buckets import family as family_of
 from exporters.engines.vllm_buckets import order
 from exporters.signals import Kind
 from tests.contract.expositions import PAGES, RECORDED, VLLM_VERSIONS, vllm
@@ -77,13 +78,18 @@ def test_the_versions_in_the_table_match_the_recorded_families(version: str) -> 
     for row in VLLM.rows:
         for family in row.families:
             since, until = order(family.since or "0"), order(family.until or "999")
-            name = family.name.removeprefix("vllm:")
+            name = family.name.removeprefix("vllm:").removesuffix("_sum")
             is_recorded = bool({name, name.removesuffix("_total")} & recorded)
             assert is_recorded is (since <= order(version) <= until), family.name
 
 
+def selector(family: Family) -> str:
+    """The family's name, with the label of its `only`."""
+    return family.name + ('{{{}="{}"}}'.format(*family.only) if family.only else "")
+
+
 TWO_NAMES = [
-    pytest.param(row.signal, newer.name, older.name, id=f"{engine.name} {newer.name} {older.name}")
+    pytest.param(row.signal, newer, older, id=f"{engine.name} {selector(newer)} {selector(older)}")
     for engine in ENGINE_TYPES
     for row in engine.rows
     for newer, older in zip(row.families, row.families[1:], strict=False)
@@ -92,15 +98,20 @@ TWO_NAMES = [
 
 
 @pytest.mark.parametrize("signal, newer, older", TWO_NAMES)
-def test_the_newer_of_two_names_is_used(signal: signals.Signal, newer: str, older: str) -> None:
-    assert list(normalise(f"{newer} 3\n{older} 5\n").values[signal].values()) == [3.0]
-    assert list(normalise(f"# TYPE {newer} untyped\n{older} 5\n").values[signal].values()) == [5.0]
+def test_the_newer_of_two_names_is_used(signal: signals.Signal, newer: Family, older: Family) -> None:
+    both = f"{selector(newer)} 3\n{selector(older)} 5\n"
+    assert list(normalise(both).values[signal].values()) == [3.0]
+    only_declared = f"# TYPE {newer.name} untyped\n{selector(older)} 5\n"
+    assert list(normalise(only_declared).values[signal].values()) == [5.0]
 
 
 def test_data_parallel_ranks_are_separate() -> None:
     metrics = normalise(vllm("0.33.0", ranks=3))
+    rejections = metrics.values.pop(signals.ENGINE_REJECTIONS)
+    assert {(rank, model) for rank, model, _ in rejections} == {("0", MODEL)}
     for signal, values in metrics.values.items():
-        assert list(values) == [("0", MODEL), ("1", MODEL), ("2", MODEL)], signal.name
+        ranks = list(dict.fromkeys((rank, model) for rank, model, *_ in values))
+        assert ranks == [("0", MODEL), ("1", MODEL), ("2", MODEL)], signal.name
     assert metrics.kv_capacity == {"0": 16000.0, "1": 16000.0, "2": 16000.0}
 
 
@@ -138,6 +149,108 @@ def test_only_waiting_requests_that_are_skipped_count_as_deferred() -> None:
     assert normalise(text).values == {signals.ENGINE_DEFERRED: {("0", "m"): 2.0}}
 
 
+def test_samples_by_a_label_of_the_engine_keep_its_known_values() -> None:
+    text = "".join(
+        f'vllm:admission_rejections_total{{model_name="m",reason="{reason}"}} {value}\n'
+        for reason, value in (("max_num_queued_reqs", 7), ("max_num_queued_tokens", 2), ("new", 4), ("newer", 5))
+    )
+    assert normalise(text).values == {
+        signals.ENGINE_REJECTIONS: {
+            ("0", "m", "max_num_queued_reqs"): 7.0,
+            ("0", "m", "max_num_queued_tokens"): 2.0,
+            ("0", "m", "other"): 9.0,
+        }
+    }
+
+
+@pytest.mark.parametrize("name", ["vllm-0.25.1-recorded", "vllm-0.32.0-recorded", "vllm-0.32.0-connector-recorded"])
+def test_the_sources_of_prompt_tokens_add_up_to_all_prompt_tokens(name: str) -> None:
+    values = normalise(PAGES[name]).values
+    prompt_tokens = sum(values[signals.ENGINE_PROMPT_TOKENS].values())
+    assert prompt_tokens > 0
+    assert sum(values[signals.ENGINE_PROMPT_TOKENS_BY_SOURCE].values()) == prompt_tokens
+
+
+def test_output_tokens_of_sglang_are_no_prompt_tokens() -> None:
+    text = "".join(
+        f'sglang:realtime_tokens_total{{model_name="m",dp_rank="0",tp_rank="{rank}",mode="{mode}"}} {value}\n'
+        for rank in "01"
+        for mode, value in (("prefill_compute", 100), ("prefill_cache", 900), ("decode", 50))
+    )
+    assert normalise(text).values == {
+        signals.ENGINE_PROMPT_TOKENS_BY_SOURCE: {
+            ("0", "m", "local_compute"): 100.0,
+            ("0", "m", "local_cache_hit"): 900.0,
+        }
+    }
+
+
+def test_only_overload_failures_of_tgi_are_rejections() -> None:
+    text = 'tgi_request_failure{err="validation"} 3\ntgi_request_failure{err="overloaded"} 4\n'
+    assert normalise(text).values == {signals.ENGINE_REJECTIONS: {("0", "other", "overloaded"): 4.0}}
+
+
+def test_offload_bytes_have_the_older_name_until_the_newer_one_has_a_sample() -> None:
+    head = "# TYPE vllm:kv_offload_load_bytes_total counter\n"
+    older = 'vllm:kv_offload_total_bytes_total{model_name="m",transfer_type="CPU_to_GPU"} 0\n'
+    assert normalise(head + older).values == {signals.ENGINE_OFFLOAD_LOADED: {("0", "m"): 0.0}}
+    newer = 'vllm:kv_offload_load_bytes_total{model_name="m"} 8\n'
+    assert normalise(head + newer + older).values == {signals.ENGINE_OFFLOAD_LOADED: {("0", "m"): 8.0}}
+
+
+def lora_list(
+    running: str, waiting: str, at: float, limit: str = 'max_lora="4",', name: str = "vllm:lora_requests_info"
+) -> str:
+    return f'{name}{{{limit}running_lora_adapters="{running}",waiting_lora_adapters="{waiting}"}} {at}\n'
+
+
+@pytest.mark.parametrize(
+    "text, adapters, limit",
+    [
+        pytest.param(lora_list("", "", 1.79e9), 0.0, 4.0, id="no open request"),
+        pytest.param(lora_list("a,b", "a,b", 1.79e9), 2.0, 4.0, id="V1: both lists have the running adapters"),
+        pytest.param(lora_list("a,b", "b,c", 1.79e9), 2.0, 4.0, id="V0: waiting adapters"),
+        pytest.param(lora_list("a,b", "a,b", 1.79e9) + lora_list("", "", 1.79e9 - 1), 2.0, 4.0, id="an older list"),
+        pytest.param(
+            lora_list("a,b", "", 1.79e9, 'max_lora="4",ReplicaId="r1",', "ray_vllm_lora_requests_info")
+            + lora_list("b,c", "", 1.79e9 - 9, 'max_lora="4",ReplicaId="r2",', "ray_vllm_lora_requests_info"),
+            3.0,
+            4.0,
+            id="the newest list of each replica on Ray",
+        ),
+        pytest.param(lora_list("a", "", 1.79e9, limit=""), 1.0, None, id="the Rust frontend has no limit"),
+        pytest.param(lora_list("", "", 1.79e9, limit='max_lora="0",'), None, None, id="V0 without LoRA"),
+        pytest.param(
+            lora_list("a", "a", 1.79e9) + lora_list("", "", 2 * 1.79e9),
+            None,
+            None,
+            id="several API servers, whose times vLLM adds",
+        ),
+        pytest.param(
+            lora_list("", "", 1.79e9 - 1) + lora_list("a" * 20_000, "", 1.79e9),
+            None,
+            None,
+            id="the newest list is too long to be read",
+        ),
+    ],
+)
+def test_running_lora_adapters_are_counted(text: str, adapters: float | None, limit: float | None) -> None:
+    expected = {signals.ENGINE_LORA_RUNNING: adapters, signals.ENGINE_LORA_LIMIT: limit}
+    metrics = normalise(text)
+    assert metrics.lora == {signal: value for signal, value in expected.items() if value is not None}
+    assert metrics.exposed == metrics.lora.keys()
+
+
+def test_names_of_lora_adapters_are_no_labels() -> None:
+    lines = exposed(normalise(PAGES["vllm-0.32.0-lora-recorded"]))
+    assert {
+        'llm_engine_lora_adapters_running{engine="e0"} 0.0',
+        'llm_engine_lora_adapters_limit{engine="e0"} 1.0',
+    } <= set(lines.splitlines())
+    assert "sql" not in lines
+    assert "chat" not in lines
+
+
 def test_a_counter_that_a_restart_has_reset_is_exposed_unchanged() -> None:
     before, after = (
         normalise(f'vllm:prompt_tokens_total{{engine="0",model_name="m"}} {value}\n') for value in (900, 12)
@@ -150,7 +263,7 @@ def test_a_counter_that_a_restart_has_reset_is_exposed_unchanged() -> None:
 def test_a_missing_family_has_no_series(row: Row) -> None:
     names = "|".join(family.name for family in row.families)
     # 0.11.0 has the old names, too.
-    whole = PAGES["vllm-0.20.0" if row.signal is signals.ENGINE_DEFERRED else "vllm-0.11.0"]
+    whole = PAGES["vllm-0.11.0" if family_of(row, "0.11.0") else "vllm-0.33.0"]
     text = re.sub(rf"(?m)^(# \w+ )?({names})(_bucket|_count|_sum)?[ {{].*\n", "", whole)
     before, after = normalise(whole), normalise(text)
     assert before.exposed - after.exposed == {row.signal}
@@ -179,8 +292,11 @@ def test_several_engines_share_each_family() -> None:
     assert len(lines) == len(set(lines))
 
 
+NOT_IN_ROWS = {signals.ENGINE_KV_CAPACITY, signals.ENGINE_LORA_RUNNING, signals.ENGINE_LORA_LIMIT}
+
+
 def test_the_list_of_signals_contains_every_signal_of_the_table() -> None:
-    assert {row.signal for engine in ENGINE_TYPES for row in engine.rows} | {signals.ENGINE_KV_CAPACITY} == set(SIGNALS)
+    assert {row.signal for engine in ENGINE_TYPES for row in engine.rows} | NOT_IN_ROWS == set(SIGNALS)
 
 
 def test_signals_and_families_have_the_same_type() -> None:

@@ -2,13 +2,17 @@
 
 import asyncio
 import contextlib
+import io
+import itertools
+import json
 import random
 import socket
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import cast
 
 import aiohttp
 
@@ -23,7 +27,7 @@ GOOD_BODY = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"
 class Line(Received):
     """A request at the engine, with its connection."""
 
-    may_end: asyncio.Event
+    engine: "Engine"
 
     async def respond(self, status: int, body: bytes) -> None:
         await self.send(
@@ -39,8 +43,13 @@ class Line(Received):
         self.writer.transport.abort()
 
     async def reset(self) -> None:
-        self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
+        reset(self.writer)
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Close a connection with a TCP reset."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 async def _unary(line: Line) -> None:
@@ -60,13 +69,13 @@ async def _ends_well(line: Line) -> None:
 
 
 async def _held_back(line: Line) -> None:
-    await line.may_end.wait()
+    await line.engine.may_end.wait()
     await _streams(line)
 
 
 async def _held_in_the_stream(line: Line) -> None:
     await line.begin()
-    await line.may_end.wait()
+    await line.engine.may_end.wait()
     await _ends_well(line)
 
 
@@ -116,9 +125,19 @@ async def _streams_long(line: Line) -> None:
     await line.begin()
     for _ in range(random.randint(10, 80)):  # noqa: S311 - any length will do
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(line.may_end.wait(), 0.5)
+            await asyncio.wait_for(line.engine.may_end.wait(), 0.5)
             break
         await line.send(chunk(content("b")))
+    await line.engine.long_streams_may_end.wait()
+    await _ends_well(line)
+
+
+async def _floods(line: Line) -> None:
+    """Send more than the buffers hold, for a client that does not read."""
+    await line.begin()
+    line.engine.floods.append(line)
+    while not line.engine.may_end.is_set() and not line.engine.floods_may_end.is_set():
+        await line.send(chunk(content("b" * 4096)))
     await _ends_well(line)
 
 
@@ -150,6 +169,8 @@ class Fault:
         return self.outcomes == {Outcome.OK}
 
 
+LONG, FLOOD = "streams long", "floods"
+
 FAULTS = {
     "unary": Fault(_unary, {Outcome.OK}, stream=False),
     "streams": Fault(_streams, {Outcome.OK}),
@@ -175,9 +196,10 @@ FAULTS = {
 HELD = {
     "held back": Fault(_held_back, {Outcome.OK}),
     "held in the stream": Fault(_held_in_the_stream, {Outcome.OK}),
-    "streams long": Fault(_streams_long, {Outcome.OK}),
+    LONG: Fault(_streams_long, {Outcome.OK}),
+    FLOOD: Fault(_floods, {Outcome.OK}),
 }
-"""Requests that are open until `may_end` is set; the last one for at most 40 s."""
+"""Requests that are open until `may_end` is set; `LONG` for at most 40 s, unless `long_streams_may_end` is unset."""
 
 UNREACHABLE: set[str] = {Outcome.UPSTREAM_UNREACHABLE, Outcome.UPSTREAM_ERROR}
 """Outcomes while the engine is down; the second one is for an idle connection whose close is not received yet."""
@@ -192,8 +214,15 @@ class Engine:
     """Set when the request of this id has arrived."""
     request_ids: list[str] = field(default_factory=list)
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
+    long_streams_may_end: asyncio.Event = field(default_factory=asyncio.Event)
+    floods_may_end: asyncio.Event = field(default_factory=asyncio.Event)
+    floods: list[Line] = field(default_factory=list)
+    _reads: bool = True
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.long_streams_may_end.set()
 
     @property
     def url(self) -> str:
@@ -212,12 +241,30 @@ class Engine:
         while self._writers:
             await asyncio.sleep(0.005)
 
+    def reset_connections(self) -> None:
+        """Reset all connections; the engine still listens."""
+        for writer in list(self._writers):
+            reset(writer)
+
+    def stop_reading(self) -> None:
+        """Read no byte of any connection until `resume_reading`."""
+        self._reads = False
+        for writer in self._writers:
+            cast("asyncio.ReadTransport", writer.transport).pause_reading()
+
+    def resume_reading(self) -> None:
+        self._reads = True
+        for writer in self._writers:
+            cast("asyncio.ReadTransport", writer.transport).resume_reading()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
+        if not self._reads:
+            cast("asyncio.ReadTransport", writer.transport).pause_reading()
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while not writer.is_closing():
-                    await self._handle(Line(*await read_request(reader), writer, reader, self.may_end))
+                    await self._handle(Line(*await read_request(reader), writer, reader, self))
         finally:
             self._writers.discard(writer)
             writer.close()
@@ -237,8 +284,8 @@ class Engine:
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[Engine]:
-    engine = Engine()
+async def serving(port: int = 0) -> AsyncIterator[Engine]:
+    engine = Engine(port)
     await engine.start()
     try:
         yield engine
@@ -248,39 +295,62 @@ async def serving() -> AsyncIterator[Engine]:
 
 @dataclass
 class Clients:
-    """Clients of one relay, and the allowed outcomes of their requests."""
+    """Clients of one sidecar, and the allowed outcomes of their requests."""
 
     engine: Engine
     session: aiohttp.ClientSession
     url: str
     offered: dict[str, set[str]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
-    """Requests without a fault that failed."""
+    """Requests that failed although only the outcome `ok` is allowed."""
+    open: set[str] = field(default_factory=set)
+    """Requests that have not ended for their client."""
+    excused: set[str] = field(default_factory=set)
+    """Outcomes that are allowed for all requests, because the engine is failing."""
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    async def offer(self, name: str, outcomes: set[str] | None = None) -> None:
+    def excuse(self, outcomes: set[str]) -> None:
+        """Allow these outcomes for the open requests, and for all further ones until `excused` is empty."""
+        self.excused = outcomes
+        for request_id in self.open:
+            self.offered[request_id] = self.offered[request_id] | outcomes
+
+    def begun(self, name: str, outcomes: set[str]) -> str:
+        """The id of a further request."""
+        request_id = f"{next(self._numbers)} {name}"
+        self.offered[request_id] = outcomes | self.excused
+        self.open.add(request_id)
+        return request_id
+
+    def ended(self, request_id: str, *, good: bool) -> None:
+        self.open.discard(request_id)
+        if not good and self.offered[request_id] == {Outcome.OK}:
+            self.failed.append(request_id)
+
+    async def offer(self, name: str, outcomes: set[str] | None = None, *, prompt: str = "") -> None:
         """Send one request and wait for its end."""
         fault = (FAULTS | HELD)[name]
-        request_id = f"{len(self.offered)} {name}"
-        self.offered[request_id] = outcomes or fault.outcomes
+        request_id = self.begun(name, outcomes or fault.outcomes)
         arrived = self.engine.arrived[request_id] = asyncio.Event()
-        response = asyncio.create_task(self._ask(name, fault, request_id))
+        response = asyncio.create_task(self._ask(name, fault, request_id, prompt))
         if fault.disconnect is Disconnect.BEFORE_ANY_BYTE:
-            # The relay logs the request only if it has received it.
-            async with asyncio.timeout(HANG):
-                await arrived.wait()
+            # The relay logs the request only if it has received it. An engine that is down never does.
+            arriving = asyncio.create_task(arrived.wait())
+            await asyncio.wait({arriving, response}, timeout=HANG, return_when=asyncio.FIRST_COMPLETED)
+            arriving.cancel()
             response.cancel()
+        good = False
         with contextlib.suppress(asyncio.CancelledError):
             good = await response
-            if fault.good and not good and outcomes is None:
-                self.failed.append(request_id)
+        self.ended(request_id, good=good)
         del self.engine.arrived[request_id]
 
-    async def _ask(self, name: str, fault: Fault, request_id: str) -> bool:
+    async def _ask(self, name: str, fault: Fault, request_id: str, prompt: str) -> bool:
         try:
             async with self.session.post(
                 f"{self.url}/v1/chat/completions",
-                json={"model": "tiny", "messages": [], "max_tokens": 9, "stream": fault.stream},
-                headers={"x-request-id": request_id, "x-fault": name},
+                data=io.BytesIO(request_body(stream=fault.stream, prompt=prompt)),
+                headers={"x-request-id": request_id, "x-fault": name, "content-type": "application/json"},
             ) as response:
                 if fault.disconnect is Disconnect.IN_THE_STREAM:
                     await response.content.readuntil(b"\n\n")
@@ -302,6 +372,11 @@ class Clients:
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
                 group.create_task(work())
+
+
+def request_body(*, stream: bool, prompt: str = "") -> bytes:
+    messages = [{"role": "user", "content": prompt}] if prompt else []
+    return json.dumps({"model": "tiny", "messages": messages, "max_tokens": 9, "stream": stream}).encode()
 
 
 def log_errors(offered: dict[str, set[str]], logged: list[tuple[str, str]]) -> list[str]:

@@ -1,16 +1,34 @@
-"""The requests in the log and series of a running sidecar, and the restart of its exporter."""
+"""The processes of a running sidecar, the requests in its log and series, and the restart of its exporter."""
 
+import contextlib
 import os
 import signal
 from collections import Counter
+from pathlib import Path
 
 import aiohttp
 
 from exporters.signals import Phase
+from tests.bench.machine import tree
 from tests.support.sidecar_process import Running
 from tests.support.waiting import until
 
 IN_FLIGHT = "llm_requests_in_flight{"
+
+
+def relays(running: Running) -> list[int]:
+    """Process ids of all running relays."""
+    pids = []
+    for pid in tree(running.process.pid):
+        # The process may have ended.
+        with contextlib.suppress(OSError):
+            if b"exporters.relay.process" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                pids.append(pid)
+    return pids
+
+
+def open_descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def logged_outcomes(running: Running) -> list[tuple[str, str]]:
@@ -28,7 +46,11 @@ async def counted_outcomes(running: Running) -> Counter[str]:
 
 async def in_flight(running: Running) -> dict[str, float]:
     """Requests by phase."""
-    samples = await running.samples()
+    return phases(await running.samples())
+
+
+def phases(samples: dict[str, float]) -> dict[str, float]:
+    """Requests in flight by phase."""
     return {
         str(phase): sum(
             samples[name] for name in samples if name.startswith(IN_FLIGHT) and name.endswith(f",{phase}}}")

@@ -1,149 +1,286 @@
-"""Runs open streams and faults through a real sidecar for a long time: `make soak` (MINUTES=20).
+"""Runs open streams and faults through a real sidecar for a long time: `make soak` (MINUTES=20, SEED=n).
 
-Memory, descriptors and gauges are sampled every ten seconds. The exit code is 1 if one of them is higher in the last
-quarter of the time than in the second, or if the request log is incomplete.
+Two relays and an exporter serve open streams, short requests and failing requests, while the faults of `soak_faults`
+are injected at random, one after the other. After each fault the accounts of `soak_accounts` must balance. Then memory,
+descriptors, threads and gauges are sampled, always in the same state: all streams are open. No series has the number of
+asyncio tasks; they belong to connections and open requests, which are sampled in their place.
+
+The exit code is 1 if one of these values is higher in the last quarter of the samples than in the second, if the
+accounts do not balance, or if the sidecar does not stop with status 0. The limits of records and lines are a twentieth
+of the usual ones (`small_bounds`), so that they are reached within seconds.
 """
 
 import argparse
 import asyncio
-import contextlib
+import itertools
+import os
 import random
+import resource
+import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 import aiohttp
 
-from tests.faults.fault_scripts import FAULTS, Clients, log_errors, serving
-from tests.faults.sidecar_state import in_flight, kill_exporter, logged_outcomes, wait_for_in_flight
-from tests.support.sidecar_process import Running, sidecar
+from tests.faults import small_bounds
+from tests.faults.fault_scripts import FAULTS, LONG, Clients, serving
+from tests.faults.sidecar_state import open_descriptors, phases, relays
+from tests.faults.soak_accounts import Accounts, Balance, LogFollower, Samples, identity_errors, total
+from tests.faults.soak_faults import CONNECTIONS as CLIENT_CONNECTIONS
+from tests.faults.soak_faults import KILLS, OTHERS, ImbalanceError, SkippedError, Soak, limited
+from tests.support.ports import free_port
+from tests.support.sidecar_process import RUN, START, Running, sidecar
+from tests.support.waiting import HANG, until
 
 STREAMS = 200
-FAULTS_PER_SECOND = 5.0
-SAMPLE_SECONDS = 10.0
-KILLS = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 1 / 2)
-"""When the exporter is killed, as shares of the duration. The exporter is older in the last quarter than in the second,
-so its own leaks are visible."""
+REQUESTS_PER_SECOND = 20.0
+PAUSE_SECONDS = 4.0
+"""The mean time between two faults."""
 
-MEGABYTES, DESCRIPTORS, REQUESTS = "MB", "descriptors", "requests"
-MAY_GROW = {MEGABYTES: (5.0, 0.1), DESCRIPTORS: (10.0, 0.02), REQUESTS: (10.0, 0.1)}
+KILLS_SHARE = 0.5
+"""The share of the faults that kill a process, at the times when one may be killed."""
+
+OPEN_FILES = 800
+"""The limit for each process of the sidecar: a relay serves 352 clients."""
+
+LIMITS = (
+    f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({OPEN_FILES}, {OPEN_FILES})); "
+    "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))"
+)
+
+FLAGS = ("--workers", "2", "--request-log-max-size", "256KiB", "--request-log-total", "never", "--client-idle", "1h")
+
+MEGABYTES, DESCRIPTORS, REQUESTS, THREADS, CONNECTIONS = "MB", "descriptors", "requests", "threads", "connections"
+MAY_GROW = {
+    MEGABYTES: (5.0, 0.1),
+    DESCRIPTORS: (10.0, 0.02),
+    REQUESTS: (10.0, 0.1),
+    THREADS: (1.0, 0.0),
+    CONNECTIONS: (10.0, 0.1),
+}
 """The tolerated growth of the median by unit: an absolute value plus a share."""
 
 Sample = dict[tuple[str, str], float]
 """Values by name and unit."""
 
 
+def changes(samples: list[Sample]) -> dict[tuple[str, str], tuple[float, float]]:
+    """The median of each value in the second quarter and in the last; empty for too few samples."""
+    quarter = len(samples) // 4
+    if not quarter:
+        return {}
+    return {
+        key: (
+            median(sample[key] for sample in samples[quarter : 2 * quarter]),
+            median(sample[key] for sample in samples[-quarter:]),
+        )
+        for key in samples[-1]
+    }
+
+
 def growth(samples: list[Sample]) -> list[str]:
     """The values that are higher in the last quarter than in the second."""
-    quarter = len(samples) // 4
     grown = []
-    for name, unit in samples[-1]:
-        before = median(sample[name, unit] for sample in samples[quarter : 2 * quarter])
-        after = median(sample[name, unit] for sample in samples[-quarter:])
+    for (name, unit), (before, after) in changes(samples).items():
         fixed, share = MAY_GROW[unit]
         if after > before + fixed + share * before:
             grown.append(f"{name} has grown from {before:.1f} to {after:.1f} {unit}")
     return grown
 
 
+def may_kill(share: float) -> bool:
+    """Whether processes may be killed after this share of the time.
+
+    In the last quarter they are older than in the second, so their leaks are visible.
+    """
+    return share < 1 / 4 or 1 / 2 <= share < 5 / 8
+
+
+@dataclass
+class Report:
+    """The result of a soak."""
+
+    failures: list[str] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    fault: str = ""
+    """The last one that was injected."""
+    injected: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """How often, and why."""
+    balance: Balance | None = None
+
+
 def _of_processes(running: Running) -> Iterator[tuple[tuple[str, str], float]]:
-    for name, pid in (
-        ("supervisor", running.process.pid),
-        ("exporter", running.exporter),
-        ("relay", running.relay),
-    ):
-        folder = Path("/proc") / str(pid)
-        rollup = (folder / "smaps_rollup").read_text().splitlines()[1:]
-        sizes = {line.split()[0]: int(line.split()[1]) for line in rollup}
-        yield (f"{name} RSS", MEGABYTES), sizes["Rss:"] / 1024
-        yield (f"{name} PSS", MEGABYTES), sizes["Pss:"] / 1024
-        yield (f"{name} fds", DESCRIPTORS), float(len(list((folder / "fd").iterdir())))
+    exporter = running.exporter
+    assert exporter is not None
+    for name, pids in ("supervisor", [running.process.pid]), ("exporter", [exporter]), ("relays", relays(running)):
+        folders = [Path("/proc") / str(pid) for pid in pids]
+        for size in ("Rss:", "Pss:"):
+            kilobytes = sum(_field(folder / "smaps_rollup", size) for folder in folders)
+            yield (f"{name} {size[:-1].upper()}", MEGABYTES), kilobytes / 1024
+        yield (f"{name} fds", DESCRIPTORS), float(sum(map(open_descriptors, pids)))
+        yield (f"{name} threads", THREADS), float(sum(_field(folder / "status", "Threads:") for folder in folders))
 
 
-async def _sample(running: Running) -> Sample:
-    """Take a sample; retries while a process restarts."""
-    while True:
-        with contextlib.suppress(aiohttp.ClientError, OSError):
-            sample = dict(_of_processes(running))
-            return sample | {(phase, REQUESTS): count for phase, count in (await in_flight(running)).items()}
-        await asyncio.sleep(0.1)
+def _field(file: Path, name: str) -> int:
+    return next(int(line.split()[1]) for line in file.read_text().splitlines() if line.startswith(name))
 
 
-async def _load(clients: Clients, over: asyncio.Event) -> None:
-    """Offer streams and faults until `over` is set."""
+async def _sample(soak: Soak) -> Sample:
+    """Take a sample when all streams are open."""
+    samples: Samples = {}
+
+    async def all_open() -> bool:
+        nonlocal samples
+        samples = await soak.samples()
+        return phases(samples)["streaming"] >= soak.streams
+
+    await until(all_open)
+    sample = dict(_of_processes(soak.running))
+    sample["client connections", CONNECTIONS] = float(total(samples, CLIENT_CONNECTIONS))
+    return sample | {(phase, REQUESTS): count for phase, count in phases(samples).items()}
+
+
+async def _load(soak: Soak, over: asyncio.Event) -> None:
+    """Offer long streams, and short requests of all kinds, until `over` is set."""
+
+    async def may_begin() -> bool:
+        await soak.engine.long_streams_may_end.wait()
+        return not over.is_set()
 
     async def stream() -> None:
-        while not over.is_set():
-            await clients.offer("streams long")
+        while await may_begin():
+            await soak.clients.offer(LONG)
+            await asyncio.sleep(0.05)  # between failures, while the engine is away
+
+    async def request() -> None:
+        if await may_begin():
+            await soak.clients.offer(random.choice(list(FAULTS)))  # noqa: S311 - not for cryptography
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(STREAMS):
+        for _ in range(soak.streams):
             group.create_task(stream())
-        while not over.is_set():
-            group.create_task(clients.offer(random.choice(list(FAULTS))))  # noqa: S311 - not for cryptography
-            await asyncio.sleep(1 / FAULTS_PER_SECOND)
+        while await may_begin():
+            group.create_task(request())
+            await asyncio.sleep(1 / REQUESTS_PER_SECOND)
 
 
-async def _watch(running: Running, seconds: float) -> list[Sample]:
-    """Take samples and kill the exporter at times."""
+def _random(*seeds: int) -> random.Random:
+    return random.Random(str(seeds))  # noqa: S311 - not for cryptography
+
+
+async def _inject(soak: Soak, report: Report, seconds: float, seed: int) -> None:
+    """Inject each fault once, then random ones until the time is over. Each is followed by a balance and a sample."""
     began = time.monotonic()
-    samples: list[Sample] = []
-    kills = [share * seconds for share in KILLS]
-    while (now := time.monotonic() - began) < seconds:
-        if kills and now >= kills[0]:
-            kills.pop(0)
-            await kill_exporter(running)
-        samples.append(await _sample(running))
-        if len(samples) % 20 == 1:
-            print("\n" + " ".join(f"{name:>14}" for name in ["seconds", *(name for name, _ in samples[0])]))
-            print(" ".join(f"{unit:>14}" for unit in ["", *(unit for _, unit in samples[0])]))
-        print(" ".join(f"{value:>14.1f}" for value in [now, *samples[-1].values()]), flush=True)
-        await asyncio.sleep(max(0.0, began + now + SAMPLE_SECONDS - time.monotonic()))
-    return samples
+    kills, others = list(KILLS), list(OTHERS)
+    _random(seed).shuffle(kills)
+    _random(seed).shuffle(others)
+    first = kills + others
+    await _add_sample(soak, report, began)
+    for number in itertools.count():
+        now = time.monotonic() - began
+        if not first and now >= seconds:
+            return
+        soak.rng = _random(seed, number)  # so that a fault does not depend on the time that the earlier ones took
+        kill = soak.rng.random() < KILLS_SHARE  # drawn in any case, so that the other draws do not depend on the time
+        name = first.pop(0) if first else soak.rng.choice(kills if kill and may_kill(now / seconds) else others)
+        report.fault = name
+        print(f"{now:8.1f} s  {name}", flush=True)
+        try:
+            await (KILLS | OTHERS)[name](soak)
+            report.injected[name] += 1
+        except SkippedError as reason:
+            report.skipped[name] = report.skipped.get(name, (0, ""))[0] + 1, str(reason)
+        report.balance = await soak.settle()
+        soak.resume()
+        await _add_sample(soak, report, began)
+        await asyncio.sleep(soak.rng.uniform(0, 2 * PAUSE_SECONDS) if seconds else 0)
 
 
-async def soak(folder: Path, seconds: float) -> list[str]:
-    """The failures."""
-    over = asyncio.Event()
-    connector = aiohttp.TCPConnector(limit=0)
-    async with (
-        aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session,
-        serving() as engine,
-        sidecar(folder, engine.url) as running,
-    ):
-        clients = Clients(engine, session, running.url)
-        load = asyncio.create_task(_load(clients, over))
-        samples = await _watch(running, seconds)
-        over.set()
-        engine.may_end.set()
-        await load
-        await wait_for_in_flight(running, waiting=0, streaming=0)
-        counters = await running.samples()
-        failures = growth(samples)
-        failures += [f"{name} is {counters[name]:.0f}" for name in NO_LOSS if counters[name]]
-        if (status := await running.stop()) != 0:
-            failures.append(f"the sidecar exited with status {status}")
-        failures += [f"{request_id}: failed for its client" for request_id in clients.failed]
-        failures += log_errors(clients.offered, logged_outcomes(running))
-        print(f"\n{len(clients.offered)} requests offered, {len(logged_outcomes(running))} lines logged")
-        return failures
+async def _add_sample(soak: Soak, report: Report, began: float) -> None:
+    sample = await _sample(soak)
+    if len(report.samples) % 10 == 0:
+        first, second = zip(*(name.split() if " " in name else ("", name) for name, _ in sample), strict=True)
+        for words in (("", *first), ("", *second), ("seconds", *(unit for _, unit in sample))):
+            print(" ".join(f"{word:>11}" for word in words))
+    report.samples.append(sample)
+    print(" ".join(f"{value:>11.1f}" for value in [time.monotonic() - began, *sample.values()]), flush=True)
 
 
-NO_LOSS = ("llm_sidecar_dropped_records_total{relay-0}", "llm_sidecar_lost_requests_total{relay-0}")
-"""Counters that must be 0."""
+async def soak(folder: Path, seconds: float, seed: int, streams: int = STREAMS) -> Report:
+    """Soak a sidecar; without `seconds`, each fault is injected once."""
+    report, over = Report(), asyncio.Event()
+    interpreter = folder / "python"
+    interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} -P {small_bounds.__file__} "$@"\n')
+    interpreter.chmod(0o755)
+    code = f"{START}sys.executable = {str(interpreter)!r}; {LIMITS}; {RUN}"
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)  # so that each connection has an open request
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with limited(os.getpid(), resource.RLIMIT_NOFILE, hard):
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session,
+            serving(free_port()) as engine,
+            sidecar(folder, engine.url, *FLAGS, code=code) as running,
+        ):
+            clients = Clients(engine, session, running.url)
+            under_test = Soak(running, engine, clients, Accounts(LogFollower(running.log)), streams)
+            load = asyncio.create_task(_load(under_test, over))
+            try:
+                await _inject(under_test, report, seconds, seed)
+                report.balance = await under_test.settle()
+            except (ImbalanceError, TimeoutError) as error:
+                report.failures.append(f"{report.fault}: {str(error) or f'not over within {HANG:g} s'}")
+            over.set()
+            report.failures += await _stop(under_test)
+            await load
+            report.failures += [f"{request_id}: failed for its client" for request_id in clients.failed]
+            follower = LogFollower(running.log)
+            follower.read()
+            if report.balance is not None:
+                report.failures += identity_errors(clients.offered, follower.lines, report.balance)
+    return report
+
+
+async def _stop(soak: Soak) -> list[str]:
+    """Stop the sidecar; its open streams end during the drain."""
+    soak.running.process.send_signal(signal.SIGTERM)
+    await until(soak.running.refuses_connections)
+    soak.engine.may_end.set()
+    soak.resume()
+    status = await soak.running.ended()
+    return [] if status == 0 else [f"the sidecar exited with status {status}"]
+
+
+def _print_summary(report: Report) -> None:
+    print("\nfaults injected:")
+    for name in KILLS | OTHERS:
+        skipped, reason = report.skipped.get(name, (0, ""))
+        print(f"{report.injected[name]:8}  {name}" + (f"; skipped {skipped} times: {reason}" if skipped else ""))
+    print("medians in the second quarter and in the last:")
+    for (name, unit), (before, after) in changes(report.samples).items():
+        print(f"{before:10.1f} {after:10.1f}  {name} ({unit})")
+    print(f"accounts: {report.balance}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=20)
-    minutes = parser.parse_args().minutes
-    if minutes < 1:
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="repeats the faults of a run")
+    words = parser.parse_args()
+    if words.minutes < 1:
         parser.error("--minutes must be at least 1: fewer samples cannot be compared by quarters")
+    print(f"seed {words.seed}")
+    random.seed(words.seed)
     with tempfile.TemporaryDirectory() as folder:
-        failures = asyncio.run(soak(Path(folder), minutes * 60))
+        report = asyncio.run(soak(Path(folder), words.minutes * 60, words.seed))
+    _print_summary(report)
+    failures = report.failures + growth(report.samples)
     print("\n".join(failures) or "no growth, and every request is accounted for")
     return 1 if failures else 0
 

@@ -1,7 +1,6 @@
 """The open requests of a killed relay are counted as lost; those of other relays continue."""
 
 import asyncio
-import contextlib
 import os
 import signal
 from pathlib import Path
@@ -12,12 +11,11 @@ import pytest
 from exporters.records import Hello, OpenRequests, Snapshot
 from exporters.sidecar.ingest.record_receiver import RecordReceiver
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
-from tests.bench.machine import tree
 from tests.faults.fault_scripts import serving
-from tests.faults.sidecar_state import logged_outcomes, wait_for_in_flight
+from tests.faults.sidecar_state import logged_outcomes, relays, wait_for_in_flight
 from tests.support.sample_records import SLOS
 from tests.support.scripted_relay import CHAT, DONE
-from tests.support.sidecar_process import Running, sidecar
+from tests.support.sidecar_process import sidecar
 from tests.support.waiting import until
 
 OF_RELAYS = ("restarts", "lost_requests")
@@ -63,17 +61,6 @@ def test_lost_requests_add_up_over_restarts_and_not_over_reconnects(run_id: str,
     receiver.disconnected("relay-0")
     receiver.hello(Hello("relay-0", "c"))
     assert receiver.lost_requests == {"relay-0": lost}
-
-
-def relays(running: Running) -> list[int]:
-    """Process ids of all running relays."""
-    pids = []
-    for pid in tree(running.process.pid):
-        # The process may have ended.
-        with contextlib.suppress(OSError):
-            if b"exporters.relay.process" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-                pids.append(pid)
-    return pids
 
 
 async def test_the_open_requests_of_a_killed_relay_are_lost_and_other_relays_are_unaffected(tmp_path: Path) -> None:

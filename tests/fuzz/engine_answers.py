@@ -139,7 +139,7 @@ async def _relayed(case: Case, pieces: list[bytes], sent: Read) -> tuple[Read, t
     (record,) = bench.records
     ended = sent.whole or sent.error or b"[DONE]" in sent.body
     assert ended or record.outcome != Outcome.OK, "ok without an end"
-    tokens = record.prompt_tokens, record.completion_tokens, record.finish_reason, sum(record.gap_counts)
+    tokens = record.prompt_tokens, record.completion_tokens, record.finish_reason, sum(record.gap_counts.values())
     # The error response for invalid HTTP may depend on the reads.
     if read.status != sent.status:
         read = Read(read.whole, read.status)

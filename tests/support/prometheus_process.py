@@ -1,4 +1,4 @@
-"""Starts a Prometheus that scrapes one port every 200 ms."""
+"""Starts a Prometheus that scrapes some ports."""
 
 import asyncio
 import contextlib
@@ -11,14 +11,15 @@ from tests.support.ports import free_port
 
 @contextlib.asynccontextmanager
 async def prometheus(
-    program: Path, folder: Path, port: int, *, job: str = "j", rules: Path | None = None
+    program: Path, folder: Path, *ports: int, job: str = "j", rules: Path | None = None, interval: str = "200ms"
 ) -> AsyncIterator[str]:
     """The URL of a Prometheus that stores exemplars and evaluates the rules in a file."""
-    scraped = {"job_name": job, "scrape_interval": "200ms", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+    targets = [f"127.0.0.1:{port}" for port in ports]
+    scraped = {"job_name": job, "scrape_interval": interval, "static_configs": [{"targets": targets}]}
     config, address = folder / "prometheus.yml", f"127.0.0.1:{free_port()}"
     rule_files = [] if rules is None else [str(rules)]
     config.write_text(
-        json.dumps({"scrape_configs": [{**scraped, "scrape_timeout": "200ms"}], "rule_files": rule_files})
+        json.dumps({"scrape_configs": [{**scraped, "scrape_timeout": interval}], "rule_files": rule_files})
     )
     process = await asyncio.create_subprocess_exec(
         program,

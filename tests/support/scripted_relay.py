@@ -242,9 +242,12 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 @contextlib.asynccontextmanager
 async def staged(
-    tmp_path: Path, script: Script | None, *, slo_file: str = SLOS, **settings: object
+    tmp_path: Path, script: Script | None, *, slo_file: str = SLOS, head_limit: int = 2**16, **settings: object
 ) -> AsyncIterator[Stage]:
-    """A relay in front of an upstream that runs `script` for each request; without one, the upstream is down."""
+    """A relay in front of an upstream that runs `script` for each request; without one, the upstream is down.
+
+    The upstream reads heads of up to `head_limit` bytes.
+    """
     loop = asyncio.get_running_loop()
     requests: list[Received] = []
 
@@ -260,7 +263,7 @@ async def staged(
                     return
         writer.close()
 
-    upstream = await asyncio.start_server(serve, "127.0.0.1", 0)
+    upstream = await asyncio.start_server(serve, "127.0.0.1", 0, limit=head_limit)
     upstream_port = upstream.sockets[0].getsockname()[1]
     if script is None:
         upstream.close()
@@ -287,9 +290,9 @@ async def staged(
         for client in stage.clients:
             client.leave()
         server.close()
+        relay.close()  # ends the open requests, which the connections forget when they are aborted
         for connection in list(relay.connections):
             connection.abort()
-        relay.close()
         upstream.close()
         for received in requests:
             received.writer.transport.abort()

@@ -27,6 +27,7 @@ classes:
 slos:
   - {name: availability, classes: [all], signal: availability, objective: 99%}
 """
+STOPS_QUICKLY = ("--drain-delay", "0", "--linger", "0")
 PATIENCE = aiohttp.ClientTimeout(total=HANG)
 """Timeout of a request, so that a relay that hangs fails a test instead of blocking all."""
 
@@ -245,15 +246,17 @@ async def sidecar(
     *words: str,
     code: str = START + RUN,
     with_log: bool = True,
+    slo_file: str = SLOS,
     variables: dict[str, str] | None = None,
     stdout: int | None = None,
+    metrics_port: int | None = None,
 ) -> AsyncIterator[Running]:
     """A ready sidecar. Processes that remain are killed, and none may have logged a traceback."""
     slos, log, stderr = tmp_path / "slos.yaml", tmp_path / "requests.jsonl", tmp_path / "stderr"
-    slos.write_text(SLOS)
-    port, metrics_port = free_port(), free_port()
+    slos.write_text(slo_file)
+    port, metrics_port = free_port(), metrics_port or free_port()
     flags = ["--upstream", upstream, "--listen", f"127.0.0.1:{port}", "--metrics", f"127.0.0.1:{metrics_port}"]
-    flags += ["--slos", str(slos), *(["--request-log", str(log)] if with_log else []), *words]
+    flags += [*STOPS_QUICKLY, "--slos", str(slos), *(["--request-log", str(log)] if with_log else []), *words]
     with stderr.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *command(*flags, code=code),

@@ -36,6 +36,12 @@ MISTAKES = [
         id="unknown version",
     ),
     pytest.param(
+        "version: 1",
+        "version: 0x_",
+        "slos.yaml:1:10: version: expected a number, found '0x_'",
+        id="integer without digits",
+    ),
+    pytest.param(
         "period: 30d",
         "period: month",
         f"slos.yaml:2:9: period: 'month' {NO_DURATION}",

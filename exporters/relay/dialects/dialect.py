@@ -1,5 +1,6 @@
 """The interface of a dialect, which a module of this package implements for one inference API."""
 
+from concurrent.futures import Executor
 from typing import Annotated, Protocol
 
 import msgspec
@@ -76,8 +77,8 @@ class Dialect(Protocol):
         Without it, a response that ends in order after its `finish_reason` is complete, because some engines omit it.
         """
 
-    def parse(self, data: bytes, salt: bytes) -> RequestBody | None:
-        """The parsed request, or None if the body is not valid JSON for this API."""
+    def parse(self, data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
+        """The parsed request, or None if the body is not valid JSON for this API; `hashing` hashes long prompts."""
 
     def decode(self, data: bytes, /) -> Event:
         """The event with this payload.

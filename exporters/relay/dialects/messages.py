@@ -1,11 +1,13 @@
 """The dialect of `/v1/messages`, Anthropic's Messages API."""
 
+from concurrent.futures import Executor
 from typing import ClassVar
 
 import msgspec
 
+from exporters.names import cut
 from exporters.relay.dialects.dialect import Count
-from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, prompt_digest
+from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digest
 
 DONE = None
 
@@ -124,23 +126,24 @@ _decode_body = msgspec.json.Decoder(_Body).decode
 decode = decode_unary = msgspec.json.Decoder(_Event).decode
 
 
-def parse(data: bytes, salt: bytes) -> RequestBody | None:
+def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
     try:
         body = _decode_body(data)
     except NOT_JSON:
         return None
     characters = _length(body.system) + sum(_length(message.content) for message in body.messages)
     return RequestBody(
-        model=body.model or "",
+        model=cut(body.model or ""),
         prompt_tokens=characters / CHARACTERS_PER_TOKEN,
         max_tokens=body.max_tokens,
         stream=bool(body.stream),
         includes_usage=True,
         leaves_usage=False,
+        has_options=False,
         n=1,
         choices=1,
         temperature=body.temperature,
-        prompt_sha256=prompt_digest(salt, body.model, (body.system, body.messages)),
+        _digest=digest(data, hashing, salt, body.model, (body.system, body.messages)),
     )
 
 

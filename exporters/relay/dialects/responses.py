@@ -1,11 +1,13 @@
 """The dialect of `/v1/responses`, OpenAI's Responses API."""
 
+from concurrent.futures import Executor
 from typing import Any, ClassVar
 
 import msgspec
 
+from exporters.names import cut
 from exporters.relay.dialects.dialect import Count, EngineTimes
-from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, prompt_digest
+from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digest
 
 DONE = None
 
@@ -131,22 +133,23 @@ decode = msgspec.json.Decoder(_Event).decode
 decode_unary = msgspec.json.Decoder(_Response).decode
 
 
-def parse(data: bytes, salt: bytes) -> RequestBody | None:
+def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
     try:
         body = _decode_body(data)
     except NOT_JSON:
         return None
     return RequestBody(
-        model=body.model or "",
+        model=cut(body.model or ""),
         prompt_tokens=_characters(body) / CHARACTERS_PER_TOKEN,
         max_tokens=body.max_output_tokens,
         stream=bool(body.stream),
         includes_usage=True,
         leaves_usage=False,
+        has_options=False,
         n=1,
         choices=1,
         temperature=body.temperature,
-        prompt_sha256=prompt_digest(salt, body.model, (body.instructions, body.input)),
+        _digest=digest(data, hashing, salt, body.model, (body.instructions, body.input)),
         background=bool(body.background),
     )
 

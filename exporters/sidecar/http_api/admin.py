@@ -1,8 +1,9 @@
-"""The endpoints under /admin/, which need the admin token: declare a config change, list the config changes."""
+"""The endpoints under /admin/, which need the admin token: declare and list config changes, drain the sidecar."""
 
 import hmac
 import re
 import time
+from collections.abc import Callable
 
 import msgspec
 from aiohttp import web
@@ -10,7 +11,8 @@ from aiohttp.typedefs import Handler
 
 from exporters.engines.config_changes import DeclarationResult
 from exporters.engines.engine_group import EngineGroup
-from exporters.errors import UsageError, read_text
+from exporters.sidecar.drain_control import Drain
+from exporters.token_file import read_token
 
 PREFIX = "/admin/"
 MAX_BODY = 64 * 1024
@@ -21,18 +23,13 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,99}")
 MAX_VALUE_LENGTH, MAX_NOTE_LENGTH = 200, 1000
 
 
-def read_token(path: str, flag: str) -> bytes:
-    """Read a token file.
+def read_admin_token(path: str, flag: str) -> bytes:
+    """Read the file of an admin token.
 
     Raises:
         UsageError: it contains no valid token; the message shows nothing of the file.
     """
-    words = read_text(path, flag).split()
-    if len(words) != 1 or not words[0].isascii() or not words[0].isprintable():
-        raise UsageError(
-            f"{flag}: {path}: a token is one word of printable ASCII; generate one with: openssl rand -hex 32"
-        )
-    return words[0].encode()
+    return read_token(path, flag, "; generate one with: openssl rand -hex 32").encode()
 
 
 class Declaration(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,6 +44,14 @@ class Accepted(msgspec.Struct):
     """The result for each setting, by engine."""
 
     engines: dict[str, dict[str, DeclarationResult]]
+
+
+class Drained(msgspec.Struct):
+    """The response to POST /admin/drain."""
+
+    seconds: float
+    cut_requests: int
+    """Requests that were open at the end of the drain."""
 
 
 class Refused(msgspec.Struct):
@@ -75,8 +80,10 @@ def mistakes(declaration: Declaration) -> list[str]:
 class Admin:
     """The admin endpoints; they accept only the admin token, not the credentials of /metrics."""
 
-    def __init__(self, fleet: EngineGroup, token_file: str) -> None:
+    def __init__(self, fleet: EngineGroup, drain: Drain, cut_requests: Callable[[], int], token_file: str) -> None:
         self._fleet = fleet
+        self._drain = drain
+        self._cut_requests = cut_requests
         self._path = token_file
         self._token: bytes | None = None
 
@@ -86,11 +93,15 @@ class Admin:
         Raises:
             UsageError: the file is invalid.
         """
-        self._token = read_token(self._path, "--admin-token-file")
+        self._token = read_admin_token(self._path, "--admin-token-file")
 
     @property
     def routes(self) -> list[web.RouteDef]:
-        return [web.post("/admin/flip", self._declare), web.get("/admin/flips", self._list)]
+        return [
+            web.post("/admin/flip", self._declare),
+            web.get("/admin/flips", self._list),
+            web.post("/admin/drain", self._drain_sidecar),
+        ]
 
     async def authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         scheme, _, value = request.headers.get("authorization", "").partition(" ")
@@ -135,6 +146,10 @@ class Admin:
             for name, watch in watches.items()
         }
         return _json({"engines": engines, "flips": listed, "now": time.time()})
+
+    async def _drain_sidecar(self, _: web.Request) -> web.Response:
+        seconds = await self._drain.request()
+        return _json(Drained(round(seconds, 3), self._cut_requests()))
 
 
 def _refused(errors: list[str], status: int = 400) -> web.Response:

@@ -10,6 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
 from exporters.exposition.accumulators import Accumulator, Families
+from exporters.sidecar.drain_control import Drain, Report
 from exporters.sidecar.http_api.admin import PREFIX, Admin
 from exporters.sidecar.http_api.credentials import Credentials
 
@@ -39,11 +40,20 @@ def exposition(families: Iterable[Metric | Accumulator], accept: str) -> tuple[b
     return b"".join(parts), content_type
 
 
+async def _send(response: web.Response, request: web.Request) -> None:
+    """Send a response, and wait until the socket has accepted all of it."""
+    if request.transport is not None:
+        request.transport.set_write_buffer_limits(high=0)
+    await response.prepare(request)
+    await response.write_eof()
+
+
 def application(
     collect: Callable[[], Iterable[Metric | Accumulator]],
     why_not_ready: Callable[[], str | None],
     credentials: Credentials | None = None,
     admin: Admin | None = None,
+    drain: Drain | None = None,
 ) -> web.Application:
     """The endpoints of the metrics port; `why_not_ready` returns None if the sidecar is ready."""
 
@@ -63,12 +73,17 @@ def application(
         return response
 
     async def metrics(request: web.Request) -> web.Response:
+        final = drain is not None and drain.counts_are_final and request.method == "GET"
         body, content_type = exposition(collect(), request.headers.get("accept", ""))
         headers = {"content-type": content_type, "vary": "accept-encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
             headers["content-encoding"] = "gzip"
             body = await asyncio.to_thread(gzip.compress, body, COMPRESSION)
-        return web.Response(body=body, headers=headers)
+        response = web.Response(body=body, headers=headers)
+        if drain is not None and final:
+            await _send(response, request)
+            drain.report(Report.FINAL_SCRAPE)
+        return response
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")

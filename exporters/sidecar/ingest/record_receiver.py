@@ -4,6 +4,8 @@ A record may wait for the engine span of its request. Log lines and acknowledgem
 so later ones wait, too; the series of later records are updated immediately. If the log cannot be written, only the
 lines wait. Above a limit the oldest lines are dropped and counted. A record is acknowledged when its line is written or
 dropped. Until then its relay remembers that it is counted, for the next run of the exporter.
+
+A record that cannot be decoded, counted or logged is counted as an error; the others of its batch are not affected.
 """
 
 import asyncio
@@ -21,8 +23,21 @@ from typing import Protocol, cast
 
 import msgspec
 
-from exporters.records import Ack, Batch, Counted, Finished, Frames, FromRelay, Hello, Record, Snapshot, frame
-from exporters.requestlog.writer import DROP_REASONS, drop_reason
+from exporters.child_process import TaskErrors
+from exporters.records import (
+    Ack,
+    Batch,
+    Counted,
+    Finished,
+    Frames,
+    FromRelay,
+    Hello,
+    Record,
+    Snapshot,
+    batch_without_bad_records,
+    frame,
+)
+from exporters.requestlog.writer import DROP_REASONS, WRITE_FAILED, drop_reason
 from exporters.sidecar.ingest.prompt_repeats import Prompts
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 
@@ -34,6 +49,9 @@ LOGGED_AT_ONCE = 500
 
 MAX_PENDING_RECORDS = 20_000
 """Limit of pending records of a relay run; the relay keeps more than twice as many."""
+
+KEPT_RUNS = 10
+"""Last runs of each relay that are remembered when all their records are stored; a relay may exit at each start."""
 
 _decode = msgspec.msgpack.Decoder(FromRelay).decode
 
@@ -77,6 +95,7 @@ class _Pending:
     revision: str | None
     waiting: bool = True
     counted: bool = False
+    unwritable: bool = False  # its line cannot be encoded
 
 
 @dataclass(slots=True)
@@ -103,6 +122,7 @@ class RecordReceiver:
         engine_times: EngineTimes | None = None,
         now: Callable[[], float] = time.monotonic,
         on_fingerprint: Callable[[str, float], None] = lambda _fingerprint, _at: None,
+        task_errors: TaskErrors | None = None,
     ) -> None:
         self._request_metrics = request_metrics
         self._request_log = request_log
@@ -112,7 +132,9 @@ class RecordReceiver:
         self._engine_times = engine_times
         self._now = now
         self._on_fingerprint = on_fingerprint
+        self.task_errors = task_errors or TaskErrors()
         self._runs: dict[str, _RelayRun] = {}
+        self._runs_by_relay: dict[str, list[str]] = {}
         self._ready: list[tuple[_RelayRun, _Pending]] = []
         """Records that no longer wait, and may not be counted yet."""
         self._receiving = False
@@ -129,12 +151,21 @@ class RecordReceiver:
         self._open_at_disconnect: dict[str, int] = {}
         self.lost_requests: dict[str, int] = {}
         """Requests that were open, by relay, when it reconnected with a new run id."""
+        self.cut_requests = 0
+        """Requests that relays have cut before they exited."""
 
     def receive(self, run_id: str, batch: Batch) -> int:
         """Accept and count the new records of a batch; returns the number to acknowledge."""
         run = self._run(run_id)
         new = [(n, record) for n, record in enumerate(batch.records, batch.first) if n > run.last_received]
         self._receiving = True
+        try:
+            self._accept(run, new, set(batch.counted))
+        finally:
+            self._receiving = False
+        return min(run.last_stored, batch.first + len(batch.records) - 1)
+
+    def _accept(self, run: _RelayRun, new: list[tuple[int, Record]], counted: set[int]) -> None:
         if len(run.pending) + len(new) > MAX_PENDING_RECORDS:
             if self._engine_times is not None:
                 self._engine_times.release_requests()
@@ -146,14 +177,11 @@ class RecordReceiver:
                 self._note_prompt_and_fingerprint(record)
         # The revision after the fingerprints of these responses; it may change while a record waits.
         revision = self._config_revision()
-        counted = set(batch.counted)
         for number, record in new:
             run.last_received = number
             self._add(run, _Pending(number, record, revision, counted=number in counted))
         self._store(run)
         self._count_ready()
-        self._receiving = False
-        return min(run.last_stored, batch.first + len(batch.records) - 1)
 
     def check_timeouts(self) -> None:
         """End the waits that have timed out, then write and acknowledge the records that they delayed."""
@@ -188,15 +216,23 @@ class RecordReceiver:
         run.pending.append(pending)
         # A record that is already counted did not wait any longer in the previous run of the exporter.
         if self._engine_times is not None and isinstance(pending.record, Finished) and not pending.counted:
-            self._engine_times.add_request(pending.record, self._now(), partial(self._on_ready, run, pending))
+            try:
+                self._engine_times.add_request(pending.record, self._now(), partial(self._on_ready, run, pending))
+            except Exception as error:  # noqa: BLE001 - one bad record must not stop the others
+                self.task_errors.add("joining a request with its span", error)
+                if pending.waiting:
+                    self._on_ready(run, pending)
         else:
             self._on_ready(run, pending)
 
     def _note_prompt_and_fingerprint(self, record: Finished) -> None:
-        if record.prompt_sha256 is not None:
-            record.prompt_repeat = self._prompts.repeats(record.prompt_sha256)
-        if record.system_fingerprint is not None:
-            self._on_fingerprint(record.system_fingerprint, record.time + record.e2e)
+        try:
+            if record.prompt_sha256 is not None:
+                record.prompt_repeat = self._prompts.repeats(record.prompt_sha256)
+            if record.system_fingerprint is not None:
+                self._on_fingerprint(record.system_fingerprint, record.time + record.e2e)
+        except Exception as error:  # noqa: BLE001 - as in _add
+            self.task_errors.add("reading the prompt and fingerprint of a record", error)
 
     def _on_ready(self, run: _RelayRun, pending: _Pending) -> None:
         pending.waiting = False
@@ -222,14 +258,31 @@ class RecordReceiver:
         if self._log_error is not None and self._now() < self._retry_at:
             return False
         try:
-            for revision, group in groupby(records, attrgetter("revision")):
-                finished = [(each.number, each.record) for each in group if isinstance(each.record, Finished)]
-                self._request_log.write(run.run_id, finished, revision)
+            for _, group in groupby(records, attrgetter("revision")):
+                self._write(self._request_log, run.run_id, list(group))
         except OSError as error:
             self._log_failed(error)
             return False
         self._log_succeeded()
         return True
+
+    def _write(self, log: LineLog, run_id: str, records: list[_Pending]) -> None:
+        """Write the lines of these records, which have one revision, without those that cannot be encoded."""
+        lines = [
+            (each.number, each.record) for each in records if isinstance(each.record, Finished) and not each.unwritable
+        ]
+        try:
+            log.write(run_id, lines, records[0].revision)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as in _add
+            if len(records) == 1:
+                records[0].unwritable = True
+                self.dropped_lines[WRITE_FAILED] += 1
+                self.task_errors.add("writing a log line", error)
+                return
+            for each in records:
+                self._write(log, run_id, [each])
 
     def _flush(self) -> None:
         if self._request_log is not None:
@@ -240,7 +293,7 @@ class RecordReceiver:
         """Remove the records up to the number `logged`, and verdicts, which have no line, behind them."""
         while run.pending and not run.pending[0].waiting:
             pending = run.pending[0]
-            if isinstance(pending.record, Finished) and pending.number > logged:
+            if isinstance(pending.record, Finished) and pending.number > logged and not pending.unwritable:
                 return
             run.pending.popleft()
             run.last_stored = pending.number
@@ -287,10 +340,17 @@ class RecordReceiver:
             return
         pending.counted = True
         record = pending.record
-        kept = self._export_span is not None and isinstance(record, Finished) and self._export_span(record)
-        self._request_metrics.record(record, traced=kept)
-        if self._engine_times is not None and isinstance(record, Finished):
-            self._engine_times.record_decision(record, kept=kept)
+        kept = False
+        try:
+            kept = self._export_span is not None and isinstance(record, Finished) and self._export_span(record)
+        except Exception as error:  # noqa: BLE001 - as in _add
+            self.task_errors.add("exporting a span", error)
+        try:
+            self._request_metrics.record(record, traced=kept)
+            if self._engine_times is not None and isinstance(record, Finished):
+                self._engine_times.record_decision(record, kept=kept)
+        except Exception as error:  # noqa: BLE001 - as in _add
+            self.task_errors.add("counting a record", error)
 
     def hello(
         self,
@@ -307,12 +367,24 @@ class RecordReceiver:
         counted = [pending.number for pending in run.pending if pending.counted]
         if counted and report_counted is not None:  # a report may have been lost with the previous connection
             report_counted(counted)
+        self._forget_old_runs(hello)
         self.connected.add(hello.process)
         open_requests = self._open_at_disconnect.pop(hello.process, 0)
         if self._run_ids.setdefault(hello.process, hello.run_id) != hello.run_id:
             self._run_ids[hello.process] = hello.run_id
             self.restarts[hello.process] = self.restarts.get(hello.process, 0) + 1
             self.lost_requests[hello.process] = self.lost_requests.get(hello.process, 0) + open_requests
+
+    def _forget_old_runs(self, hello: Hello) -> None:
+        run_ids = self._runs_by_relay.setdefault(hello.process, [])
+        if hello.run_id not in run_ids:
+            run_ids.append(hello.run_id)
+        for run_id in run_ids[:-KEPT_RUNS]:
+            if not self._runs[run_id].pending:
+                run_ids.remove(run_id)
+                del self._runs[run_id]
+                if self._request_log is not None:
+                    self._request_log.last_numbers.pop(run_id, None)
 
     def snapshot(self, process: str, snapshot: Snapshot) -> None:
         self._request_metrics.snapshot(process, snapshot)
@@ -321,6 +393,7 @@ class RecordReceiver:
         """The connection was lost; whether the relay has crashed is known at its next hello."""
         self.connected.discard(process)
         snapshot = self._request_metrics.forget(process)
+        self.cut_requests += 0 if snapshot is None else snapshot.cut_requests
         if snapshot is not None and not snapshot.draining:  # a draining relay sends a record for each request
             self._open_at_disconnect[process] = sum(row.waiting + row.streaming for row in snapshot.open)
 
@@ -339,7 +412,9 @@ class RelayConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for payload in self._frames.feed(data):
-            message = _decode(payload)
+            message = self._decode(payload)
+            if message is None:
+                continue
             if isinstance(message, Hello):
                 self._hello = message
                 self._receiver.hello(message, self._acknowledge, self._report_counted)
@@ -350,6 +425,19 @@ class RelayConnection(asyncio.Protocol):
                 self._receiver.snapshot(self._hello.process, message)
             else:
                 self._acknowledge(self._receiver.receive(self._hello.run_id, message))
+
+    def _decode(self, payload: bytes) -> FromRelay | None:
+        """The message, without records that cannot be decoded; None if none of it can be decoded."""
+        try:
+            message: FromRelay = _decode(payload)
+        except msgspec.DecodeError as error:
+            on_bad = partial(self._receiver.task_errors.add, "decoding a record")
+            try:
+                return batch_without_bad_records(payload, on_bad)
+            except msgspec.DecodeError:
+                on_bad(error)
+                return None
+        return message
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._hello is not None:

@@ -8,8 +8,10 @@ from typing import NamedTuple
 from prometheus_client.core import Metric
 
 from exporters import signals
+from exporters.configuration.sidecar_config import MAX_MODELS
 from exporters.exposition.accumulators import Accumulator, Counter, ExemplarTrace, Histogram, Total, counter, gauge
 from exporters.exposition.histogram_bounds import bounds
+from exporters.names import is_unique
 from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
 from exporters.signals import NO_TOKENS, OTHER, SIZE_BOUNDS, SIZES, Label, Outcome, Phase, Signal, Verdict
@@ -116,12 +118,14 @@ class _Kind:
 class RequestMetrics:
     """All request series; not thread-safe."""
 
-    def __init__(self, slos: SloFile) -> None:
+    def __init__(self, slos: SloFile, max_models: int = MAX_MODELS) -> None:
         self._slos = slos
+        self._max_models = max_models
         self._models: set[str] = set()
         self._prompts: dict[str, Distinct] = {}
         self._counters = {signal: Counter(signal) for signal in _COUNTERS}
-        self._histograms = {signal: Histogram(signal, bounds(signal, slos)) for signal in _HISTOGRAMS}
+        self._bounds = {signal: bounds(signal, slos) for signal in _HISTOGRAMS}
+        self._histograms = {signal: Histogram(signal, self._bounds[signal]) for signal in _HISTOGRAMS}
         self._kinds: dict[tuple[str, str, str], _Kind] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self.add_model(OTHER)
@@ -131,16 +135,42 @@ class RequestMetrics:
             self._counters[signals.SIDECAR_UNMETERED].series((reason,))
 
     def add_model(self, model: str) -> None:
-        """Add a model that the engine serves as a label value, at 0 in all series."""
-        if model in self._models:
+        """Add a model that the engine serves as a label value, at 0 in all series, unless the limit is reached.
+
+        Records have cut names, so a name that may be another one's beginning is no label value.
+        """
+        if model in self._models or not is_unique(model) or len(self._models) > self._max_models:  # with `other`
             return
         self._models.add(model)
         self._prompts[model] = Distinct()
+        self._initialise(model)
+
+    def use(self, slos: SloFile) -> None:
+        """Expose the classes, SLOs and tenants of another file at 0; those that it does not have keep their values.
+
+        A histogram with other bounds restarts at 0, which Prometheus handles as a reset of its counters.
+        """
+        if slos == self._slos:
+            return
+        self._slos = slos
+        for signal in _HISTOGRAMS:
+            if (changed := bounds(signal, slos)) != self._bounds[signal]:
+                self._bounds[signal] = changed
+                self._histograms[signal] = Histogram(signal, changed)
+        self._kinds.clear()
+        for model in self._models:
+            self._initialise(model)
+
+    def _initialise(self, model: str) -> None:
         accumulators: dict[Signal, Counter | Histogram] = {**self._counters, **self._histograms}
         for signal, accumulator in accumulators.items():
             if Label.MODEL in signal.labels:
                 for labels in self._combinations(signal, model):
                     accumulator.series(labels)
+
+    def has_model(self, model: str) -> bool:
+        """Whether the model is a label value; it then remains one."""
+        return model in self._models
 
     def record(self, record: Record, *, traced: bool = False) -> None:
         """Count one record; `traced`: its spans are kept, so its trace can be an exemplar."""
@@ -184,10 +214,11 @@ class RequestMetrics:
         for snapshot in self._snapshots.values():
             for row in snapshot.open:
                 kind = self._bounded(row.model), row.request_class
-                in_flight[*kind, Phase.WAITING] += row.waiting
-                in_flight[*kind, Phase.STREAMING] += row.streaming
+                # The request may have arrived under another SLO file, with another class.
+                for phase, count in ((Phase.WAITING, row.waiting), (Phase.STREAMING, row.streaming)):
+                    in_flight[*kind, phase] = in_flight.get((*kind, phase), 0.0) + count
                 if row.oldest_zero is not None:
-                    oldest[kind] = max(oldest[kind], now - row.oldest_zero)
+                    oldest[kind] = max(oldest.get(kind, 0.0), now - row.oldest_zero)
         yield gauge(signals.IN_FLIGHT, in_flight.items())
         yield gauge(signals.OLDEST_WAIT, oldest.items())
 

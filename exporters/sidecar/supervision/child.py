@@ -1,13 +1,13 @@
-"""One child process: its start, its configuration on standard input, and its end."""
+"""One child process: its start, the messages to its standard input, and its end."""
 
 import asyncio
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from exporters.configuration.child_config import ChildConfig, write_child_config
+from exporters.configuration.child_config import ChildConfig, Slos, child_message
 
 
 class Child:
@@ -24,24 +24,24 @@ class Child:
         self._code = 0
         self._exited = asyncio.Event()
 
-    async def start(self, config: ChildConfig) -> None:
-        """Start the process and send it its configuration.
+    async def start(self, config: Callable[[], ChildConfig]) -> None:
+        """Start the process and send it its configuration, which may change until it is sent.
 
         Raises:
             OSError: the system has too few descriptors, processes or memory.
         """
-        process = self._spawn(config)
+        process = self._spawn(config().socket_fds)
         try:
             stdin, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, process.stdin)
         except OSError:
             process.kill()
             raise
         self._stdin = stdin
-        stdin.write(write_child_config(config))
+        stdin.write(child_message(config()))
         if self.stopping.is_set():  # stopped during the start
             self.stop()
 
-    def _spawn(self, config: ChildConfig) -> "subprocess.Popen[bytes]":
+    def _spawn(self, socket_fds: Sequence[int]) -> "subprocess.Popen[bytes]":
         """Start the process.
 
         asyncio's subprocesses need a thread or a descriptor after the process has started. If the system has none left,
@@ -50,7 +50,7 @@ class Child:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", self.module],  # -P: never import from the working directory
             stdin=subprocess.PIPE,
-            pass_fds=config.socket_fds,
+            pass_fds=socket_fds,
             # Ctrl-c must reach only the supervisor, which drains in order. A new session would do, too, but Linux
             # schedules sessions as groups: a relay would stall for seconds beside an engine that spins on its cores.
             process_group=0,
@@ -71,6 +71,11 @@ class Child:
         if self._process is not None and (code := self._process.poll()) is not None:
             self._code = code
             self._exited.set()
+
+    def reload(self, slos: Slos) -> None:
+        """Let it use these SLOs and read its files again. A process that has not started yet does so at its start."""
+        if self._stdin is not None and not self._stdin.is_closing():
+            self._stdin.write(child_message(slos))
 
     def stop(self) -> None:
         """Close its standard input, so that it exits, and do not restart it."""

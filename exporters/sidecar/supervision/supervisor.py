@@ -9,14 +9,19 @@ import signal
 import socket
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
-from exporters.configuration.child_config import ChildConfig
+import msgspec
+
+from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.errors import system_reason
+from exporters.errors import UsageError, system_reason
+from exporters.sidecar.drain_control import Order, Report
 from exporters.sidecar.supervision.child import Child
 from exporters.sidecar.supervision.descriptors import raise_limit
 from exporters.sidecar.supervision.listeners import bind_again, listen
+from exporters.slos import SloFile, load
 
 EXPORTER = "exporter"
 RESTART_PAUSE = 0.2
@@ -33,25 +38,36 @@ READINESS_TIMEOUT = 2.0
 
 STOP_TIMEOUT = 10.0
 
+INTERRUPTED = 130
+"""The exit status of a program that SIGINT has ended."""
+
 logger = logging.getLogger("vllm_slo.supervisor")
 
 
 class Supervisor:
     """Runs the children, owns their sockets, and stops them in order."""
 
-    def __init__(self, config: SidecarConfig) -> None:
+    def __init__(self, config: SidecarConfig, slos: SloFile) -> None:
         self._config = config
+        self._slos = Slos(file=slos, read_at=time.time())
         self._salt = secrets.token_bytes(16)
+        self._draining = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._readiness_failed = asyncio.Event()
+        self._final_scrape = asyncio.Event()
+        self._drain_began_at: float | None = None
+        self._relays_exited_at: float | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-", ignore_cleanup_errors=True)
         self._records_path = str(Path(self._folder.name) / "records.sock")
         (metrics,) = listen(config.metrics, "--metrics")
         records = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         records.bind(self._records_path)
         records.listen(128)
-        # Both ends remain open here, so that a restarted exporter receives the pending order to drain.
+        # Both ends remain open here, so that a restarted exporter receives the pending orders.
         self._drain_control, exporter_drain_control = socket.socketpair()
         self._drain_control.setblocking(False)
+        # When this end is closed, the relays announce the drain to clients, also relays that are started later.
+        self._drain_notice, self._relay_drain_notice = socket.socketpair()
         # With SO_REUSEPORT each listener has its own queue, which survives a crash of its relay, but not a crash loop.
         listeners = listen(config.listen, "--listen", config.workers)
         self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (metrics, records, exporter_drain_control))
@@ -66,30 +82,56 @@ class Supervisor:
     async def run(self) -> int:
         """Run until SIGTERM or SIGINT; returns the exit status."""
         loop = asyncio.get_running_loop()
+        watches = {child.name: loop.create_task(self._watch(child)) for child in self._children}
+        stop = loop.create_task(self._drain_and_stop(watches))
+        interrupted_by: list[signal.Signals] = []
+
+        def on_signal(number: signal.Signals) -> None:
+            if self._stopping.is_set():
+                logger.warning("%s again: the sidecar ends at once, open requests are cut", number.name)
+                interrupted_by.append(number)
+                stop.cancel()
+            self._stopping.set()
+            self._begin_drain(number.name)
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stopping.set)
+            loop.add_signal_handler(number, on_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
-        watches = {child.name: loop.create_task(self._watch(child)) for child in self._children}
+        loop.add_reader(self._drain_control, self._read_reports)
         try:
             self._log_start()
-            await self._stopping.wait()
-            logger.info("stopping: /readyz fails, open requests have %g s to finish", self._config.drain)
-            await self._fail_readiness()
-            for relay in self._relays:
-                relay.stop()
-                for listener in relay.sockets:
-                    listener.close()
-            await asyncio.wait(
-                [watches[relay.name] for relay in self._relays], timeout=self._config.drain + STOP_TIMEOUT
-            )
-            self._exporter.stop()
-            await asyncio.wait([watches[EXPORTER]], timeout=STOP_TIMEOUT)
+            await asyncio.wait([stop])
         finally:
             for child in self._children:
                 child.signal(signal.SIGKILL)
             self._folder.cleanup()
-        return 0
+        if not stop.cancelled():
+            stop.result()
+        return INTERRUPTED if signal.SIGINT in interrupted_by else 0
+
+    async def _drain_and_stop(self, watches: dict[str, "asyncio.Task[None]"]) -> None:
+        await self._draining.wait()
+        await self._fail_readiness()
+        await asyncio.sleep(self._config.drain_delay)
+        for relay in self._relays:
+            relay.stop()
+            for listener in relay.sockets:
+                listener.close()
+        await asyncio.wait([watches[relay.name] for relay in self._relays], timeout=self._config.drain + STOP_TIMEOUT)
+        for relay in self._relays:
+            relay.signal(signal.SIGKILL)
+        self._relays_exited_at = time.monotonic()
+        self._send_order(Order.RELAYS_EXITED)
+        logger.info("drained")
+        await self._stopping.wait()
+        await self._linger()
+        self._exporter.stop()
+        await asyncio.wait([watches[EXPORTER]], timeout=STOP_TIMEOUT)
+
+    @property
+    def _drain_in_progress(self) -> bool:
+        return self._draining.is_set() and self._relays_exited_at is None
 
     def _log_start(self) -> None:
         config = self._config
@@ -97,26 +139,67 @@ class Supervisor:
         logger.info("relaying %s%s -> %s, metrics on %s/metrics", config.listen, tls, config.upstream, config.metrics)
 
     def _reload(self) -> None:
-        self._exporter.signal(signal.SIGHUP)
-        if self._config.certificate is not None:  # the only file that relays reload
-            for relay in self._relays:
-                relay.signal(signal.SIGHUP)
+        """Read the SLO file again, and let all children use it and read their files again, also if it is invalid."""
+        file = self._slos.file
+        self._slos = msgspec.structs.replace(self._slos, last_reload_successful=False)
+        try:
+            self._slos = Slos(file=load(Path(self._config.slos)), read_at=time.time())
+        except UsageError as error:
+            mistakes = "; ".join(str(error).splitlines())
+            logger.error("%s; keeping the old SLO file", mistakes)  # noqa: TRY400 - the message is complete
+        finally:
+            for child in self._children:  # the exporter first: it knows new classes before it gets their requests
+                child.reload(self._slos)
+        if self._slos.file != file:
+            logger.info("SLO file reloaded; it applies to requests that arrive from now on")
 
     def _reap(self) -> None:
         for child in self._children:
             child.reap()
 
+    def _begin_drain(self, reason: str) -> None:
+        if self._draining.is_set():
+            return
+        delay, drain = self._config.drain_delay, self._config.drain
+        logger.info(
+            "%s: /readyz fails, no new connections after %g s, open requests have %g s more", reason, delay, drain
+        )
+        self._drain_began_at = time.monotonic()
+        self._drain_notice.close()
+        self._draining.set()
+
+    def _send_order(self, order: Order) -> None:
+        self._drain_control.send(bytes([order]))
+
+    def _read_reports(self) -> None:
+        for report in map(Report, self._drain_control.recv(64)):
+            if report is Report.DRAIN_REQUESTED:
+                self._begin_drain("POST /admin/drain")
+            elif report is Report.READINESS_FAILED:
+                self._readiness_failed.set()
+            else:
+                self._final_scrape.set()
+
     async def _fail_readiness(self) -> None:
         """Wait until the exporter confirms that /readyz fails, unless it hangs."""
-        loop = asyncio.get_running_loop()
+        self._send_order(Order.FAIL_READINESS)
         try:
             async with asyncio.timeout(READINESS_TIMEOUT):
-                await loop.sock_sendall(self._drain_control, b"\0")
-                await loop.sock_recv(self._drain_control, 1)
+                await self._readiness_failed.wait()
         except TimeoutError:
             logger.warning(
                 "the exporter did not confirm within %g s that /readyz fails; draining anyway", READINESS_TIMEOUT
             )
+
+    async def _linger(self) -> None:
+        """Wait until a scrape has read the final counts."""
+        if not self._config.linger:
+            return
+        try:
+            async with asyncio.timeout(self._config.linger):
+                await self._final_scrape.wait()
+        except TimeoutError:
+            logger.warning("no scrape has read the final counts within %g s", self._config.linger)
 
     async def _watch(self, child: Child) -> None:
         pause, failures = RESTART_PAUSE, 0
@@ -126,7 +209,7 @@ class Supervisor:
             if child.stopping.is_set():
                 return
             logger.warning("%s %s", child.name, event)
-            if child is self._exporter and self._stopping.is_set():  # the relays wait for it a short time
+            if child is self._exporter and self._drain_in_progress:  # the relays wait for it a short time
                 await asyncio.sleep(RESTART_PAUSE)
             else:
                 if time.monotonic() - started_at > STABLE_SECONDS:
@@ -136,7 +219,7 @@ class Supervisor:
                 if failures >= CRASH_LOOP and child is not self._exporter:
                     self._stop_listening(child, failures)
                 # A drain must not wait for the pause: the relays need an exporter for their last records.
-                wake = self._stopping if child is self._exporter else child.stopping
+                wake = self._draining if child is self._exporter and not self._draining.is_set() else child.stopping
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(wake.wait(), pause)
 
@@ -160,7 +243,7 @@ class Supervisor:
             if not child.sockets:
                 others = [listener for relay in self._relays for listener in relay.sockets]
                 child.sockets = (bind_again(self._config.listen, others, shared=len(self._relays) > 1),)
-            await child.start(self._child_config(child))
+            await child.start(partial(self._child_config, child))
         except OSError as error:  # too few descriptors, processes or memory, or another program uses the port
             child.starts -= 1
             return f"cannot be started: {system_reason(error)}; retrying"
@@ -169,20 +252,23 @@ class Supervisor:
         return f"exited {how}; restarting it"
 
     def _child_config(self, child: Child) -> ChildConfig:
+        sockets = child.sockets if child is self._exporter else (*child.sockets, self._relay_drain_notice)
         return ChildConfig(
             sidecar=self._config,
+            slos=self._slos,
             process=child.name,
             run_id=f"{child.name}-{time.time_ns():x}",
             restarts={other.name: max(0, other.starts - 1) for other in self._children},
             salt=self._salt,
             records_path=self._records_path,
-            socket_fds=tuple(listener.fileno() for listener in child.sockets),
-            draining=self._stopping.is_set(),
+            socket_fds=tuple(each.fileno() for each in sockets),
+            drain_began_at=self._drain_began_at,
+            relays_exited_at=self._relays_exited_at,
         )
 
 
-async def supervise(config: SidecarConfig) -> int:
+async def supervise(config: SidecarConfig, slos: SloFile) -> int:
     """Run the sidecar until SIGTERM or SIGINT; returns the exit status."""
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     raise_limit()
-    return await Supervisor(config).run()
+    return await Supervisor(config, slos).run()

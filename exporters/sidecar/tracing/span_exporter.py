@@ -15,6 +15,7 @@ from exporters import signals
 from exporters.configuration.origin import origin
 from exporters.configuration.otlp_endpoints import Collector
 from exporters.exposition.accumulators import counter
+from exporters.names import cut
 from exporters.records import Finished
 from exporters.sidecar.tracing.request_spans import SpanMaker, resource
 from exporters.sidecar.tracing.span_forwarder import (
@@ -109,7 +110,7 @@ class SpanQueue:
             spans = self._maker.spans(record)
         except Exception as error:  # noqa: BLE001 - the record must still be acknowledged
             if not self._faults:
-                logger.warning("failed to create spans: %r", error)
+                logger.warning("failed to create spans: %s", cut(repr(error)))
             self._faults += 1
             return False
         # The SDK queues accepted spans until their export starts; if its queue is full, it drops spans silently.

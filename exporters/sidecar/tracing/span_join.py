@@ -10,9 +10,9 @@ from exporters import signals
 from exporters.exposition.accumulators import counter
 from exporters.records import Finished
 from exporters.sidecar.tracing.engine_spans import EngineSpan, SpanTimes
-from exporters.signals import Outcome
-from exporters.slos import Measure, SloFile
-from exporters.verdicts import Ending, Judge, applicable_slos, goodput
+from exporters.signals import Outcome, Verdict
+from exporters.slos import Measure
+from exporters.verdicts import goodput
 
 JOIN_TIMEOUT = 10.0
 """Maximum time that a request waits for its span, and a span for its request."""
@@ -31,8 +31,6 @@ MAX_DECISIONS = 50_000
 LATE, NO_REQUEST, NO_TIMES, TOO_MANY = "late", "no_request", "no_times", "too_many"
 UNJOINED = (LATE, NO_REQUEST, NO_TIMES, TOO_MANY)
 """Reasons why a span was not joined with a request."""
-
-_ENGINE_MEASURES = frozenset({Measure.QUEUE, Measure.PREFILL, Measure.DECODE})
 
 Forward = Callable[[bytes, int], None]
 """Forwards an OTLP message and its number of spans to the collector."""
@@ -66,10 +64,7 @@ class SpanJoin:
     Times are monotonic. `forward` receives the engine spans of requests whose own span is kept; None drops them.
     """
 
-    def __init__(self, slos: SloFile, forward: Forward | None = None) -> None:
-        self._slos = {
-            name: [slo for slo in slos.slos_of(name) if slo.measure in _ENGINE_MEASURES] for name in slos.class_names
-        }
+    def __init__(self, forward: Forward | None = None) -> None:
         self._forward_message = forward
         self._requests: dict[str, _WaitingRequest] = {}
         self._spans: dict[str, _HeldSpans] = {}
@@ -144,10 +139,11 @@ class SpanJoin:
         record.decode = times.decode if record.decode is None else record.decode
         if record.outcome is not Outcome.OK or record.unmetered is not None:
             return
-        open_slos = [slo for slo in self._slos.get(record.request_class, ()) if slo.name not in record.slo]
-        judge = Judge(applicable_slos(open_slos, stream=record.stream, several=True), zero=0.0, first_token_timeout=inf)
-        ending = Ending(0.0, Outcome.OK, queue=record.queue, prefill=record.prefill, decode=record.decode)
-        record.slo |= dict(judge.ended(ending))
+        values = {Measure.QUEUE: record.queue, Measure.PREFILL: record.prefill, Measure.DECODE: record.decode}
+        for slo, (measure, threshold) in record.engine_slos.items():
+            value = values[measure]
+            if slo not in record.slo and value is not None:
+                record.slo[slo] = Verdict.GOOD if value <= threshold else Verdict.BAD
         record.goodput = goodput(record.slo.values())
 
     def _hold(self, span: EngineSpan, now: float) -> None:

@@ -105,6 +105,7 @@ def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iter
                 alert("LLMSidecarLostRequests", TICKET, HERE, {"process": "relay-0"}),
                 alert("LLMSidecarDroppingRecords", TICKET, HERE),
                 alert("LLMSidecarDroppingLogLines", TICKET, HERE, {"reason": "no_space"}),
+                alert("LLMSidecarConfigReloadFailed", TICKET, HERE),
             ],
             [
                 DOWN | {"instance": "s:2"},

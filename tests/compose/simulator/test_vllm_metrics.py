@@ -13,6 +13,8 @@ from exporters.engines.vllm_buckets import family
 from tests.contract.expositions import RECORDED
 
 TOY = PRESETS["toy"]
+NOT_SIMULATED = ("vllm:spec_decode", "vllm:nixl", "vllm:kv_offload", "vllm:num_requests_kv_fetch")
+"""Families of options that the simulator does not have."""
 LATENCY = "0.3 0.5 0.8 1.0 1.5 2.0 2.5 5.0 10.0 15.0 20.0 30.0 40.0 50.0 60.0 120.0 240.0 480.0 960.0 1920.0 7680.0"
 TTFT = "0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 80.0 160.0 640.0 2560.0"
 ITL = "0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.3 0.4 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 80.0"
@@ -34,7 +36,16 @@ def test_every_family_is_one_of_vllm_and_none_that_the_sidecar_reads_is_missing(
     own = {"process_start_time_seconds": "gauge", "vllm_slo_simulator_info": "gauge"}
     assert types.items() <= (recorded | own).items()
     read = {source.name.removesuffix("_total") for row in VLLM.rows if (source := family(row, "0.33.0"))}
-    assert {name for name in read if "spec_decode" not in name} <= types.keys()
+    assert {name for name in read if not name.startswith(NOT_SIMULATED)} <= types.keys()
+
+
+def test_admission_rejections_have_the_labels_of_vllm_and_are_0_without_a_queue_limit() -> None:
+    (rejections,) = (each for name, each in exposed().items() if name == "vllm:admission_rejections")
+    samples = {tuple(sample.labels.items()): sample.value for sample in rejections.samples}
+    assert samples == {
+        (("model_name", "tiny"), ("reason", "max_num_queued_reqs")): 0.0,
+        (("model_name", "tiny"), ("reason", "max_num_queued_tokens")): 0.0,
+    }
 
 
 @pytest.mark.parametrize(

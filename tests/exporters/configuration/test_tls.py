@@ -107,7 +107,8 @@ async def test_clients_are_served_with_tls_and_their_aborts_are_detected(tmp_pat
                 f"INFO supervisor: relaying 127.0.0.1:{running.port} (TLS) -> {engine.url}, "
                 f"metrics on 127.0.0.1:{running.metrics_port}/metrics"
             ),
-            "INFO supervisor: stopping: /readyz fails, open requests have 30 s to finish",
+            "INFO supervisor: SIGTERM: /readyz fails, no new connections after 0 s, open requests have 15 s more",
+            "INFO supervisor: drained",
         ]
 
 

@@ -4,17 +4,17 @@ import asyncio
 import time
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from compose.cli import main
 from exporters.engines.config_changes import revision
 from exporters.engines.engine_group import EngineGroup
 from exporters.engines.scrape_targets import Target, targets
+from exporters.engines.scraper import Scraper
 from tests.exporters.engines.scraping import HEAD, PAGE, TLS, CountingEngine, raw_server
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import sidecar
-from tests.support.waiting import HANG
+from tests.support.waiting import HANG, until
 
 
 async def test_an_engine_is_scraped_once_per_interval_independent_of_reads() -> None:
@@ -36,7 +36,7 @@ async def test_a_stalled_engine_does_not_delay_scrapes_of_others_and_reads() -> 
     engine = CountingEngine()
     async with raw_server(HEAD + b"\r\n" + PAGE, hangs=True) as hanging, serving(engine):
         group = EngineGroup([hanging.target, *targets(engine.url, ())], 0.05, lambda _: None, TLS)
-        group._scrapers[0]._timeout = aiohttp.ClientTimeout(total=HANG)
+        group._scrapers[0]._timeout = HANG
         running = asyncio.ensure_future(group.run())
         while hanging.requests < 1 or engine.scrapes < 5:
             await asyncio.sleep(0.01)
@@ -128,3 +128,13 @@ async def test_a_sidecar_exposes_every_engine_behind_a_gateway_while_one_is_stal
             after = await running.samples()
             assert after[timeouts] - before[timeouts] < 10  # 10 if each response waited for the stalled scrape
             await running.shows(f"llm_engine_info{{127.0.0.1:{two.port},vllm,0.33.0}}", 1)
+
+
+async def test_a_changed_interval_applies_from_the_next_scrape_on() -> None:
+    engine = CountingEngine()
+    async with serving(engine):
+        (target,) = targets(engine.url, ())
+        scraper = Scraper(target, 10 * HANG, lambda _: None, TLS, lambda: scraper.set_interval(0.01))
+        running = asyncio.ensure_future(scraper.run())
+        await until(lambda: engine.scrapes > 2)
+        running.cancel()

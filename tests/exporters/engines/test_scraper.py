@@ -14,6 +14,7 @@ from exporters import signals
 from exporters.engines.engine_state import FAILURES, FAULTS, collect
 from exporters.engines.scrape_targets import Target, targets
 from exporters.engines.scraper import MAX_RESPONSE_BYTES, Scraper
+from exporters.names import MAX_BYTES, cut
 from tests.contract.expositions import PAGES
 from tests.exporters.engines.scraping import HEAD, PAGE, raw_server, scrape_once, scraped, scraper_of
 from tests.support.fake_engine import CACHING_OFF, CACHING_ON, Engine, serving, with_start_time
@@ -173,6 +174,18 @@ async def test_models_and_version_are_requested_again_from_another_process(sessi
         changes = exposed(scraper)["llm_engine_config_change_timestamp_seconds"]
     assert models == ["tiny", "large"]
     assert "version 0.32.0 0.33.0" in changes
+
+
+async def test_long_names_of_an_engine_are_cut_in_labels(session: aiohttp.ClientSession) -> None:
+    long = "é" * 5_000
+    page = CACHING_ON.replace('model_name="tiny"', f'model_name="{long}"').replace(
+        'block_size="32"', f'block_size="{long}"'
+    )
+    scraper = await scraped(Engine(metrics=page, version=long * 100, models=(long * 100,)), session)
+    family_labels = [sample.labels for family in collect([scraper.state], 0.0) for sample in family.samples]
+    assert max(len(value.encode()) for labels in family_labels for value in labels.values()) == MAX_BYTES
+    assert exposed(scraper)["llm_engine_requests_running"] == {f"0 {cut(long)}": 0.0}
+    assert exposed(scraper)["llm_engine_info"] == {f"vllm {cut(long)}": 1.0}
 
 
 async def test_an_engine_without_a_version_has_the_version_unknown(session: aiohttp.ClientSession) -> None:

@@ -113,7 +113,7 @@ async def test_a_fault_abandons_undecided_verdicts_and_forwards_every_byte_held_
         assert body_of(response) == b"".join(reads)
         record = await stage.record()
         assert (record.outcome, record.unmetered, record.slo) == (Outcome.OK, "RuntimeError", verdicts)
-        assert (record.completion_tokens, record.tpot, record.gap_counts) == (None, None, [])
+        assert (record.completion_tokens, record.tpot, record.gap_counts) == (None, None, {})
 
 
 async def test_a_stream_with_a_fault_is_no_longer_waiting_and_its_deadlines_do_not_apply(

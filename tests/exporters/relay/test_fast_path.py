@@ -227,6 +227,10 @@ def test_an_event_with_more_than_one_text_has_no_pattern(data: bytes) -> None:
     assert pattern_of(data) is None
 
 
+def test_an_event_over_the_limit_of_the_fast_path_has_no_pattern() -> None:
+    assert pattern_of(event({"content": "a" * fast_path.MAX_CHUNK})) is None
+
+
 def test_a_stream_whose_chunks_differ_in_more_than_text_stops_learning_patterns() -> None:
     one = stream_meter(strips_usage=False)
     for number in range(100):

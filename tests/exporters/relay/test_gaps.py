@@ -1,6 +1,8 @@
 """The gaps of a stream use bounded memory and stay accurate."""
 
+import itertools
 import random
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -25,8 +27,12 @@ def filled(values: list[float], *, fold: bool) -> Gaps:
 def test_a_short_stream_is_exact(values: list[float]) -> None:
     stream_gaps, ordered = filled(values, fold=True), sorted(values)
     assert stream_gaps.percentiles(50, 95) == [nearest_rank(ordered, 50), nearest_rank(ordered, 95)]
-    assert sum(stream_gaps.counts()) == len(stream_gaps) == len(values)
-    assert stream_gaps.counts()[0] == sum(value <= BOUNDS[0] for value in values)
+    assert sum(stream_gaps.counts().values()) == len(stream_gaps) == len(values)
+    assert stream_gaps.counts() == {
+        upper: count
+        for lower, upper in itertools.pairwise((-inf, *BOUNDS, inf))
+        if (count := sum(lower < value <= upper for value in values))
+    }
 
 
 @pytest.mark.parametrize("many", [MAX_EXACT - 1, MAX_EXACT, MAX_EXACT + 1, 10 * MAX_EXACT + 7])

@@ -5,9 +5,12 @@ import gzip
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from exporters.relay import request_body
+from exporters.relay.dialects import chat
 from exporters.signals import Outcome, Phase, Verdict
 from tests.support.scripted_relay import (
     CHAT,
@@ -50,7 +53,7 @@ async def test_a_stream_reaches_the_client_unchanged_except_for_the_injected_usa
         assert record.slo == {"ttft": Verdict.GOOD, "availability": Verdict.GOOD}
         assert record.ttft is not None
         assert 0 < record.ttft < record.e2e
-        assert sum(record.gap_counts) == 2
+        assert sum(record.gap_counts.values()) == 2
         assert record.tpot is not None
         assert 0 < record.tpot < record.e2e
 
@@ -466,6 +469,37 @@ async def test_the_wait_before_the_sidecar_counts_if_the_sender_is_trusted(tmp_p
         for record in (future, garbage):
             assert record.ttft is not None
             assert record.ttft < passed + 0.1
+
+
+@pytest.mark.parametrize("header", ["", "x-request-start: t={}\r\n"])
+async def test_time_zero_is_the_end_of_the_request_and_not_that_of_its_parsing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
+    began: list[float] = []
+    parse = request_body.parse
+
+    def note_time(*arguments: Any) -> request_body.RequestBody | None:
+        began.append(time.monotonic())
+        return parse(*arguments)
+
+    monkeypatch.setattr(chat, "parse", note_time)
+    async with staged(tmp_path, Received.gone) as stage:
+        sent = time.monotonic()
+        client = await stage.connect()
+        await client.send(post(CHAT, headers=header.format(time.time())))
+        await stage.reached()
+        (exchange,) = stage.relay._open
+        assert sent - 0.005 <= exchange.measurement.zero <= began[0]
+
+
+async def test_requests_with_the_same_long_prompt_have_the_same_digest(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok) as stage:
+        for letter in (b"x", b"x", b"y"):
+            await stage.ask(post(UNARY.replace(b"twelve chars", letter * 1_000_000)))
+        first, second, third = [record.prompt_sha256 for record in stage.records]
+        assert first is not None
+        assert len(first) == 64
+        assert first == second != third
 
 
 async def test_a_missed_deadline_is_reported_while_the_request_is_open(tmp_path: Path) -> None:

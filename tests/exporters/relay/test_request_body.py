@@ -1,21 +1,42 @@
 """Parsing a request body, and adding the request for usage without changing other fields."""
 
+import hashlib
 import json
 import re
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.request_body import RequestBody, parse, with_usage
+from exporters.relay import request_body
+from exporters.relay.request_body import LONG_BODY, MANY_TOKEN_IDS, RequestBody, parse
 
 SALT = b"salt"
 
 
-def parsed(data: bytes) -> RequestBody:
-    body = parse(data, SALT)
+class Hashing(Executor):
+    """An executor whose tasks the test runs."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Callable[[], None]] = []
+
+    def submit(self, function: Any, /, *arguments: Any, **_: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.tasks.append(lambda: future.set_result(function(*arguments)))
+        return future
+
+
+def parsed(data: bytes, salt: bytes = SALT) -> RequestBody:
+    body = parse(data, salt, Hashing())
     assert body is not None
     return body
+
+
+def with_usage(body: bytes, *, has_options: bool) -> bytes:
+    return b"".join(request_body.with_usage(body, has_options=has_options))
 
 
 def estimated(fields: dict[str, object]) -> float:
@@ -130,12 +151,12 @@ def test_a_model_that_is_null_is_the_engines_default_model() -> None:
     ],
 )
 def test_an_invalid_body_is_not_parsed(body: bytes) -> None:
-    assert parse(body, SALT) is None
+    assert parse(body, SALT, Hashing()) is None
 
 
 @given(st.binary(max_size=60))
 def test_no_bytes_raise_an_error(body: bytes) -> None:
-    parse(body, SALT)
+    parse(body, SALT, Hashing())
 
 
 def test_the_digest_of_a_prompt_does_not_depend_on_other_fields_or_escapes() -> None:
@@ -148,9 +169,68 @@ def test_the_digest_of_a_prompt_does_not_depend_on_other_fields_or_escapes() -> 
 def test_the_digest_depends_on_model_prompt_and_salt() -> None:
     bodies = [b'{"model":"m","prompt":"a"}', b'{"model":"n","prompt":"a"}', b'{"model":"m","prompt":"b"}']
     digests = {parsed(body).prompt_sha256 for body in bodies}
-    other = parse(bodies[0], b"pepper")
-    assert other is not None
-    assert len(digests | {other.prompt_sha256}) == 4
+    assert len(digests | {parsed(bodies[0], b"pepper").prompt_sha256}) == 4
+
+
+def test_a_long_prompt_is_hashed_by_a_thread_to_the_same_digest() -> None:
+    prompt, hashing = "a" * LONG_BODY, Hashing()
+    body = parse(json.dumps({"model": "m", "prompt": prompt}).encode(), SALT, hashing)
+    (task,) = hashing.tasks
+    task()
+    assert body is not None
+    packed = b"\x92\x90\xdb" + len(prompt).to_bytes(4, "big") + prompt.encode()  # msgpack of [[], prompt]
+    assert body.prompt_sha256 == hashlib.sha256(b"saltm" + packed).hexdigest()
+
+
+def long_ids(prompts: int, *, separators: tuple[str, str] = (",", ":"), model: str = "m", last: int = 7) -> bytes:
+    ids = [[1, 22, 333] * (MANY_TOKEN_IDS // prompts), *([[4, 5]] * (prompts - 1))]
+    ids[-1][-1] = last
+    prompt = ids if prompts > 1 else ids[0]
+    return json.dumps({"model": model, "n": 2, "prompt": prompt}, separators=separators).encode()
+
+
+@pytest.mark.parametrize("prompts", [1, 2, 3])
+def test_long_token_ids_are_counted_without_decoding_them(monkeypatch: pytest.MonkeyPatch, prompts: int) -> None:
+    monkeypatch.setattr("exporters.relay.request_body._decode_prompt", None)
+    body = parsed(long_ids(prompts))
+    assert body.prompt_tokens == MANY_TOKEN_IDS // prompts * 3 + 2 * (prompts - 1)
+    assert body.choices == 2 * prompts
+
+
+def digest_of(body: bytes) -> str:
+    hashing = Hashing()
+    request = parse(body, SALT, hashing)
+    for task in hashing.tasks:
+        task()
+    assert request is not None
+    return request.prompt_sha256
+
+
+def test_the_digest_of_long_token_ids_depends_on_them_and_the_model_and_not_on_spaces() -> None:
+    digests = {digest_of(long_ids(1)), digest_of(long_ids(1, last=8)), digest_of(long_ids(1, model="n"))}
+    assert len(digests) == 3
+    assert digest_of(long_ids(1, separators=(" , ", " : "))) in digests
+
+
+@pytest.mark.parametrize(
+    "prompt, tokens",
+    [
+        pytest.param("a" * LONG_BODY, LONG_BODY / 4, id="a text"),
+        pytest.param(["a" * LONG_BODY, "b" * 4], LONG_BODY / 4 + 1, id="several texts"),
+        pytest.param([1, 2], 2, id="few token ids"),
+        pytest.param(None, 0, id="none"),
+    ],
+)
+def test_other_prompts_of_a_long_body_are_decoded(prompt: object, tokens: float) -> None:
+    body = {"model": "m", "prompt": prompt, "user": "x" * LONG_BODY}
+    assert estimated(body) == tokens
+    assert digest_of(json.dumps(body).encode()) == digest_of(json.dumps({**body, "user": ""}).encode())
+
+
+@pytest.mark.parametrize("value", ["1.5", "true", "null", "{}", "1e3"])
+def test_a_long_prompt_of_other_values_is_not_parsed(value: str) -> None:
+    body = '{"prompt":[' + "1," * LONG_BODY + value + "]}"
+    assert parse(body.encode(), SALT, Hashing()) is None
 
 
 ODD = (
@@ -159,8 +239,36 @@ ODD = (
 )
 
 
-def test_with_usage_keeps_the_bytes_and_the_order_of_other_fields() -> None:
-    assert with_usage(ODD) == ODD[:-1] + b',"stream_options":{"include_usage":true}}'
+@pytest.mark.parametrize("has_options", [True, False])
+@pytest.mark.parametrize("space", [b"", b" \r\n\t"])
+def test_with_usage_keeps_the_bytes_and_the_order_of_other_fields(has_options: bool, space: bytes) -> None:
+    sent = with_usage(ODD + space, has_options=has_options)
+    assert sent == ODD[:-1] + b',"stream_options":{"include_usage":true}}'
+
+
+def test_a_stream_without_options_is_neither_parsed_again_nor_copied_to_add_usage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("exporters.relay.request_body._decode_raw", None)
+    body = b'{"stream":true, "prompt":"a" }\n'
+    first, last = request_body.with_usage(body, has_options=parsed(body).has_options)
+    assert isinstance(first, memoryview)
+    assert first.obj is body
+    assert b"".join((first, last)) == b'{"stream":true, "prompt":"a" ,"stream_options":{"include_usage":true}}'
+
+
+@pytest.mark.parametrize(
+    "body, has_options",
+    [
+        (b"{}", False),
+        (b'{"stream_options":null}', True),
+        (b'{"stream_options":{}}', True),
+        (b'{"stream\\u005foptions":{}}', True),
+        (b'{"messages":[{"content":"a","stream_options":{}}]}', False),
+    ],
+)
+def test_stream_options_are_found_at_the_top_of_the_body(body: bytes, has_options: bool) -> None:
+    assert parsed(body).has_options is has_options
 
 
 @pytest.mark.parametrize(
@@ -177,7 +285,7 @@ def test_with_usage_keeps_the_bytes_and_the_order_of_other_fields() -> None:
 )
 def test_with_usage_keeps_other_stream_options(options: bytes, sent: bytes) -> None:
     body = b'{"stream_options":' + options + b',"stream":true}'
-    assert with_usage(body) == b'{"stream_options":' + sent + b',"stream":true}'
+    assert with_usage(body, has_options=True) == b'{"stream_options":' + sent + b',"stream":true}'
 
 
 JSON = st.recursive(
@@ -191,7 +299,10 @@ JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.text(max_size=8).filter(lambda key: key != "stream_options"), JSON, max_size=6))
-def test_with_usage_changes_only_stream_options(fields: dict[str, object]) -> None:
-    body = json.dumps(fields).encode()
-    assert json.loads(with_usage(body)) == {**fields, "stream_options": {"include_usage": True}}
+@given(
+    st.dictionaries(st.text(max_size=8).filter(lambda key: key != "stream_options"), JSON, max_size=6), st.booleans()
+)
+def test_with_usage_changes_only_stream_options(fields: dict[str, object], has_options: bool) -> None:
+    fields["stream"] = True
+    sent = with_usage(json.dumps(fields).encode(), has_options=has_options)
+    assert json.loads(sent) == {**fields, "stream_options": {"include_usage": True}}

@@ -10,8 +10,8 @@ from aiohttp.test_utils import TestServer
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from exporters import signals
-from exporters.configuration.child_config import ChildConfig
+from exporters import signals, slos
+from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.normalisation import normalise
 from exporters.records import Footprint, Hello, OpenRequests, Snapshot
@@ -28,6 +28,19 @@ SPECULATING = """
 vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="tiny"} 100
 vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="tiny"} 60
 """
+TRANSFERRING = """
+vllm:num_requests_kv_fetch_by_stage{engine="0",model_name="tiny",stage="in_progress"} 1
+vllm:nixl_bytes_transferred_sum{engine="0",model_name="tiny"} 4096
+vllm:nixl_num_failed_transfers_total{engine="0",model_name="tiny"} 1
+vllm:nixl_num_kv_expired_reqs_total{engine="0",model_name="tiny"} 2
+vllm:nixl_xfer_time_seconds_bucket{engine="0",model_name="tiny",le="0.005"} 3
+vllm:nixl_xfer_time_seconds_bucket{engine="0",model_name="tiny",le="+Inf"} 4
+vllm:nixl_xfer_time_seconds_sum{engine="0",model_name="tiny"} 0.02
+vllm:kv_offload_store_bytes_total{engine="0",model_name="tiny"} 8192
+vllm:kv_offload_load_bytes_total{engine="0",model_name="tiny"} 2048
+vllm:kv_offload_cpu_cache_usage_perc{engine="0",model_name="tiny"} 0.25
+"""
+EVERYTHING = PAGES["vllm-0.32.0-recorded"] + PAGES["vllm-0.32.0-lora-recorded"] + SPECULATING + TRANSFERRING
 DECLARED = {signal.name: signal for signal in signals.SIGNALS}
 
 NOT_HERE = {
@@ -40,7 +53,7 @@ NOT_HERE = {
 }
 """Signals that an exporter without tracing and TLS does not expose, with the reason."""
 
-SLOS = Path(__file__).parents[3] / "alerts" / "slos.yaml"
+SLOS = Slos(file=slos.load(slos.SHIPPED), read_at=1_700_000_000.0)
 
 
 @pytest.fixture
@@ -48,7 +61,7 @@ def exporter(tmp_path: Path) -> Iterator[Exporter]:
     (tmp_path / "folder").mkdir()
     sidecar = SidecarConfig(
         upstream="http://127.0.0.1:1",
-        slos=str(SLOS),
+        slos=str(slos.SHIPPED),
         listen="",
         metrics="",
         request_log=str(tmp_path / "folder" / "log"),
@@ -58,6 +71,7 @@ def exporter(tmp_path: Path) -> Iterator[Exporter]:
     exporter = Exporter(
         ChildConfig(
             sidecar=sidecar,
+            slos=SLOS,
             process="exporter",
             run_id="exporter-1",
             restarts={"exporter": 1, "relay-0": 2},
@@ -89,7 +103,7 @@ def feed(exporter: Exporter) -> None:
     exporter.request_metrics.record(finished(request_class="siso", tenant="other", ttft=0.2, unparsed="too_large"))
     exporter.request_metrics.record(finished(request_class="siso", tenant="other", unmetered="KeyError"))
     (state,) = exporter.engines.states
-    for text, now in ((CACHING_OFF, 1795227300.0), (PAGES["vllm-0.32.0-recorded"] + SPECULATING, 1795227400.0)):
+    for text, now in ((CACHING_OFF, 1795227300.0), (EVERYTHING, 1795227400.0)):
         state.metrics = normalise(text)
         state.watch.observe(state.metrics.settings, None, now)
     state.up, state.version, state.last_success_at = True, "0.32.0", time.monotonic()
@@ -198,7 +212,7 @@ def test_if_the_log_cannot_be_reopened_the_old_file_is_kept(
     exporter: Exporter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "folder").rename(tmp_path / "moved")
-    exporter.reload()
+    exporter.reload(SLOS)
     assert caplog.messages == [
         f"request log: [Errno 2] No such file or directory: '{tmp_path}/folder/log'; keeping the old file"
     ]

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import ClientSession
 
 from exporters import child_process, slos
-from exporters.configuration.child_config import ChildConfig
+from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.engine_group import EngineGroup
 from exporters.engines.scrape_targets import targets
@@ -27,6 +27,7 @@ def exporter() -> Exporter:
     return Exporter(
         ChildConfig(
             sidecar=sidecar,
+            slos=Slos(file=slos.load(slos.SHIPPED), read_at=1_700_000_000.0),
             process="exporter",
             run_id="exporter-1",
             restarts={},

@@ -41,8 +41,11 @@ LEVEL = "'loud' is unknown; use debug, info, warning or error"
         ("--upstream", "http://h:80000", f"'http://h:80000' {URL}: Port out of range 0-65535; {ORIGIN}"),
         ("--upstream", "http://127.0.0.1:8000/?x", f"'http://127.0.0.1:8000/?x' {URL}; {ORIGIN}"),
         ("--workers", "0", "0 is not a valid number of relays; use 1 or more"),
+        ("--max-models", "0", "0 is not a valid number of models; use 1 or more"),
         ("--drain", "soon", f"'soon' {DURATION}"),
         ("--drain", "never", f"'never' {DURATION}"),
+        ("--drain-delay", "never", f"'never' {DURATION}"),
+        ("--linger", "8", f"'8' {DURATION}"),
         ("--cut-idle", "0", f"'0' {DURATION}"),
         ("--cut-first-token", "60", f"'60' {DURATION}"),
         ("--max-body", "256MB", f"'256MB' {SIZE}"),
@@ -61,6 +64,12 @@ def test_an_invalid_flag_is_rejected_with_a_valid_example(
     assert main(["sidecar", *flags]) == 2
     assert capsys.readouterr().err == f"vllm-slo: {flag}: {message}\n"
     assert not log.exists()
+
+
+@pytest.mark.parametrize("flag", ["--drain-delay", "--drain", "--linger"])
+def test_a_negative_time_of_the_drain_is_rejected(flag: str, slos: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sidecar", "--upstream", ENGINE, "--slos", slos, f"{flag}=-1s"]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {flag}: '-1s' {DURATION}\n"
 
 
 def test_an_invalid_log_level_in_the_environment_is_rejected(

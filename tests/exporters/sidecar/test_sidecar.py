@@ -47,7 +47,8 @@ async def test_a_request_is_relayed_logged_and_counted(tmp_path: Path) -> None:
                 f"INFO supervisor: relaying 127.0.0.1:{running.port} -> {engine.url}, "
                 f"metrics on 127.0.0.1:{running.metrics_port}/metrics"
             ),
-            "INFO supervisor: stopping: /readyz fails, open requests have 30 s to finish",
+            "INFO supervisor: SIGTERM: /readyz fails, no new connections after 0 s, open requests have 15 s more",
+            "INFO supervisor: drained",
         ]
 
 
@@ -70,6 +71,24 @@ async def test_without_an_engine_it_responds_with_502_until_the_engine_is_up(tmp
             await running.shows(up, 1)
             assert await running.ask("back") == 200
             await running.shows(OK, 1)
+
+
+async def test_models_over_the_limit_are_other_and_counted(tmp_path: Path) -> None:
+    adapters = tuple(f"adapter-{number}" for number in range(3000))
+    flags = ("--max-models", "3", "--model", "named")
+    async with serving(Engine(models=("tiny", *adapters))) as engine, sidecar(tmp_path, engine.url, *flags) as running:
+        await running.shows("llm_sidecar_models_over_limit{}", 2999)
+        for number, model in enumerate(("named", "tiny", "adapter-0", "adapter-1", "adapter-2999")):
+            assert await running.ask(f"r-{number}", model=model) == 200
+        await running.shows("llm_requests_total{all,other,ok,false,other}", 2)
+        samples = await running.samples()
+        named = [f"llm_requests_total{{all,{model},ok,false,other}}" for model in ("named", "tiny", "adapter-0")]
+        assert [samples[name] for name in named] == [1, 1, 1]
+        await running.logs(*(f"r-{number}" for number in range(5)))
+        models = [line["model"] for line in running.lines()]  # of the requests, not of the label
+        assert sorted(models) == ["adapter-0", "adapter-1", "adapter-2999", "named", "tiny"]
+        reason = "because --max-models is 3 or their names are longer than 252 bytes"
+        assert running.log_lines().count(f"WARNING exporter: 2999 models count as `other`, {reason}") == 1
 
 
 async def test_a_killed_relay_is_restarted_and_counted(tmp_path: Path) -> None:

@@ -1,21 +1,23 @@
 """Requests to the Responses and Messages APIs: model, limits and estimated tokens of the prompt."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.relay.paths import METERED
-from exporters.relay.request_body import RequestBody
+from exporters.relay.request_body import LONG_BODY, RequestBody
 
 SALT = b"salt"
+HASHING = ThreadPoolExecutor(1, "hashing")
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 BOTH = pytest.mark.parametrize("path", [RESPONSES, MESSAGES])
 
 
 def parsed(path: str, fields: dict[str, object]) -> RequestBody:
-    body = METERED[path].parse(json.dumps(fields).encode(), SALT)
+    body = METERED[path].parse(json.dumps(fields).encode(), SALT, HASHING)
     assert body is not None
     return body
 
@@ -145,13 +147,23 @@ def test_model_stream_and_temperature_are_parsed_and_there_is_one_choice(path: s
     ids=range(10),
 )
 def test_an_invalid_body_is_not_parsed(path: str, body: bytes) -> None:
-    assert METERED[path].parse(body, SALT) is None
+    assert METERED[path].parse(body, SALT, HASHING) is None
 
 
 @BOTH
 @given(body=st.binary(max_size=60))
 def test_no_bytes_raise_an_error(path: str, body: bytes) -> None:
-    METERED[path].parse(body, SALT)
+    METERED[path].parse(body, SALT, HASHING)
+
+
+@BOTH
+def test_a_long_prompt_is_hashed_by_a_thread_to_its_own_digest(path: str) -> None:
+    def long(letter: str) -> dict[str, object]:
+        return {"model": "m", "input": letter * LONG_BODY, "messages": [user(letter * LONG_BODY)]}
+
+    one, again, other = (parsed(path, long(letter)) for letter in "aab")
+    assert not isinstance(one._digest, str)
+    assert one.prompt_sha256 == again.prompt_sha256 != other.prompt_sha256
 
 
 @pytest.mark.parametrize(

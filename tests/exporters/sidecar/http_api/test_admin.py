@@ -266,6 +266,7 @@ def test_an_invalid_flip_is_rejected(
     [
         pytest.param(("sidecar", "--upstream", "http://127.0.0.1:1", "--admin-token-file"), id="sidecar"),
         pytest.param(("flip", "--set", "a=b", "--token-file"), id="flip"),
+        pytest.param(("drain", "--token-file"), id="drain"),
     ],
 )
 def test_an_invalid_token_file_is_rejected(

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -234,6 +235,37 @@ def test_without_a_log_a_batch_is_counted_and_acknowledged(history: EventLog) ->
     assert history.events == ["counted r-1"]
 
 
+def test_only_the_last_runs_of_a_relay_are_remembered(history: EventLog, log: RecordingLog, tmp_path: Path) -> None:
+    receiver = receiver_of(history, log)
+    runs = [f"relay-0-{number:x}" for number in range(1000)]
+    for run in runs:
+        receiver.hello(Hello("relay-0", run))
+        receiver.receive(run, batch(1, 2))
+    kept = runs[-receiver_module.KEPT_RUNS :]
+    assert list(receiver._runs) == list(log.last_numbers) == kept
+    assert receiver.receive(kept[0], batch(1, 2)) == 2  # on its way while the next relay started
+    assert logged(tmp_path) == ["r-1", "r-2"] * 1000
+    assert receiver.restarts == {"relay-0": 999}
+
+
+def test_a_run_with_unwritten_lines_is_remembered_until_they_are_written(
+    history: EventLog, log: RecordingLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver_module, "RETRY_SECONDS", 0.0)
+    receiver = receiver_of(history, log)
+    runs = [f"relay-0-{number:x}" for number in range(2 * receiver_module.KEPT_RUNS)]
+    history.full = True
+    for run in runs:
+        receiver.hello(Hello("relay-0", run))
+        receiver.receive(run, batch(1))
+    assert list(receiver._runs) == runs
+    history.full = False
+    receiver.check_timeouts()
+    assert logged(tmp_path) == ["r-1"] * len(runs)
+    receiver.hello(Hello("relay-0", "next"))
+    assert list(receiver._runs) == [*runs[1 - receiver_module.KEPT_RUNS :], "next"]
+
+
 def test_a_relay_that_reconnects_with_another_run_id_is_a_restart(history: EventLog) -> None:
     receiver = receiver_of(history, None)
     receiver.hello(Hello("relay-0", "a"))
@@ -337,3 +369,124 @@ async def test_while_the_log_fails_snapshots_apply_and_the_connection_remains(
         relay.send(batch(2))
         assert (await relay.acks(2))[-1] == 2
     assert logged(tmp_path) == ["r-1", "r-2"]
+
+
+class FailingMetrics(RecordingMetrics):
+    """Request metrics that fail for one request."""
+
+    def record(self, record: Finished | Judged, *, traced: bool = False) -> None:
+        if isinstance(record, Finished) and record.request_id == "r-2":
+            raise IndexError("a fault")
+        super().record(record, traced=traced)
+
+
+def test_a_record_that_cannot_be_counted_is_an_error_and_the_others_are_counted_logged_and_acknowledged(
+    history: EventLog, log: RecordingLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver = RecordReceiver(FailingMetrics(history), log, lambda: "revision-1")
+    assert receiver.receive("run", batch(1, 3)) == 3
+    assert receiver.receive("run", batch(4)) == 4
+    assert [event for event in history.events if "counted" in event] == ["counted r-1", "counted r-3", "counted r-4"]
+    assert logged(tmp_path) == ["r-1", "r-2", "r-3", "r-4"]
+    assert receiver.task_errors.count == 1
+    (message,) = caplog.messages
+    assert message.startswith("counting a record failed and continues: IndexError('a fault') at ")
+
+
+@pytest.mark.parametrize("time", [1e13, 1e17], ids=["year 318857", "beyond the clock of the system"])
+@pytest.mark.parametrize("bad", [1, 2, 3])
+def test_a_line_that_cannot_be_encoded_is_dropped_and_the_others_of_its_batch_are_written(
+    history: EventLog, log: RecordingLog, tmp_path: Path, bad: int, time: float
+) -> None:
+    receiver = receiver_of(history, log)
+    records = batch(1, 3)
+    broken = records.records[bad - 1]
+    assert isinstance(broken, Finished)
+    broken.time = time
+    assert receiver.receive("run", records) == 3
+    assert receiver.receive("run", batch(4)) == 4
+    assert logged(tmp_path) == [f"r-{n}" for n in range(1, 5) if n != bad]
+    assert [event for event in history.events if "counted" in event] == [f"counted r-{n}" for n in range(1, 5)]
+    assert (receiver.dropped_lines["write_failed"], receiver.log_errors, receiver.task_errors.count) == (1, 0, 1)
+
+
+def test_a_fault_in_a_fingerprint_an_engine_span_or_a_span_loses_no_record(
+    history: EventLog, log: RecordingLog, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> Any:
+        raise LookupError("a fault")
+
+    class FailingTimes:
+        add_request = record_decision = check_timeouts = release_requests = staticmethod(fail)
+
+    receiver = RecordReceiver(
+        RecordingMetrics(history),
+        log,
+        lambda: None,
+        fail,
+        cast("Any", FailingTimes()),
+        on_fingerprint=fail,
+    )
+    assert receiver.receive("run", Batch(1, [finished(request_id="r-1", system_fingerprint="a")])) == 1
+    assert history.events == ["logged r-1", "counted r-1"]
+    assert receiver.task_errors.count == 4
+
+
+def test_after_a_batch_that_could_not_be_received_requests_with_a_span_are_counted_at_once(history: EventLog) -> None:
+    ready: list[Callable[[], None]] = []
+
+    class Times:
+        def add_request(self, _record: Finished, _now: float, on_ready: Callable[[], None]) -> None:
+            ready.append(on_ready)
+
+        def record_decision(self, _record: Finished, *, kept: bool) -> None:
+            pass
+
+    def revision() -> str:
+        if ready:
+            raise LookupError("a fault")
+        return "revision-1"
+
+    receiver = RecordReceiver(RecordingMetrics(history), None, revision, engine_times=cast("Any", Times()))
+    assert receiver.receive("run", batch(1, 2)) == 0
+    with pytest.raises(LookupError):
+        receiver.receive("run", batch(3))
+    ready[1]()  # the span of the first request is still missing
+    assert history.events == ["counted r-2"]
+
+
+def bad_batch(first: int) -> bytes:
+    """Three records, of which the second cannot be decoded."""
+    records = [msgspec.to_builtins(record) for record in batch(first, 3).records]
+    records[1][1] = "not a time"
+    payload = msgspec.msgpack.encode(["batch", first, records, []])
+    return len(payload).to_bytes(4, "big") + payload
+
+
+async def test_a_record_that_cannot_be_decoded_is_an_error_and_the_others_of_its_batch_are_counted(
+    history: EventLog, log: RecordingLog, tmp_path: Path
+) -> None:
+    receiver = receiver_of(history, log)
+    async with serving(receiver, tmp_path / "s") as connect:
+        relay = await connect()
+        relay.send(Hello("relay-0", "a"))
+        relay.writer.write(bad_batch(1))
+        relay.send(batch(4))
+        assert await relay.acks(2) == [3, 4]
+    assert [event for event in history.events if "counted r" in event] == ["counted r-1", "counted r-3", "counted r-4"]
+    assert logged(tmp_path) == ["r-1", "r-3", "r-4"]
+    assert receiver.task_errors.count == 1
+
+
+async def test_a_message_that_cannot_be_decoded_is_an_error_and_the_connection_remains(
+    history: EventLog, tmp_path: Path
+) -> None:
+    receiver = receiver_of(history, None)
+    async with serving(receiver, tmp_path / "s") as connect:
+        relay = await connect()
+        relay.send(Hello("relay-0", "a"))
+        for payload in (b"\xc1", msgspec.msgpack.encode(["snapshot", "not a list"])):
+            relay.writer.write(len(payload).to_bytes(4, "big") + payload)
+        relay.send(batch(1))
+        assert await relay.acks(1) == [1]
+    assert receiver.task_errors.count == 2

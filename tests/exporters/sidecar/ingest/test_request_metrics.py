@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 from prometheus_client.core import Metric
 from prometheus_client.samples import Exemplar
 
-from exporters import signals
+from exporters import signals, slos
 from exporters.exposition.accumulators import Accumulator
 from exporters.exposition.histogram_bounds import bounds, gap_bounds
+from exporters.names import cut
 from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
+from exporters.relay.gaps import Gaps
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Kind, Label, Outcome, Phase, Signal, Verdict
 from tests.support.openmetrics import whole
@@ -128,6 +131,23 @@ def test_a_value_equal_to_a_bound_is_in_its_bucket() -> None:
     assert fed.value("llm_time_to_first_token_seconds_bucket", le="+Inf") == 1
 
 
+@pytest.mark.parametrize(
+    "relays",
+    [
+        pytest.param((*(n / 50 for n in range(1, 12)), 0.222, *range(1, 40)), id="more bounds"),
+        pytest.param((0.222,), id="fewer bounds"),
+    ],
+)
+def test_gaps_that_a_relay_has_counted_by_another_slo_file_are_counted(relays: tuple[float, ...]) -> None:
+    gaps = Gaps(relays)
+    gaps.recent.extend([0.2, 0.35, 99.0])
+    fed = Fed(finished(request_class="long", gap_counts=gaps.counts(), gap_sum=gaps.total()))
+    kind = {"class": "long", "model": "tiny"}
+    assert fed.value("llm_inter_chunk_seconds_count", **kind) == 3
+    assert fed.value("llm_inter_chunk_seconds_sum", **kind) == gaps.total()
+    assert fed.value("llm_inter_chunk_seconds_bucket", le="0.222", **kind) == 1
+
+
 def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() -> None:
     fed = Fed(
         finished(
@@ -139,7 +159,7 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
             queue=0.1,
             prefill=0.1,
             decode=1.0,
-            gap_counts=[0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+            gap_counts={gap_bounds(SLOS)[1]: 3, inf: 1},
             gap_sum=12.5,
             slo={"ttft": Verdict.GOOD, "availability": Verdict.GOOD},
             goodput=True,
@@ -244,6 +264,29 @@ def test_an_added_model_has_its_own_label_value_from_then_on() -> None:
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
 
 
+def test_above_the_limit_models_are_other_and_a_model_with_a_label_keeps_it() -> None:
+    series = RequestMetrics(SLOS, max_models=2)
+    for model in ("first", "second", "third", "other", "first"):
+        series.add_model(model)
+    assert [model for model in ("first", "second", "third") if series.has_model(model)] == ["first", "second"]
+    for model in ("first", "second", "third"):
+        series.record(finished(model=model))
+    rows = values(series.collect(NOW)).items()
+    assert {dict(row)["model"]: value for (name, row), value in rows if name == "llm_requests_total" and value} == {
+        "first": 1,
+        "second": 1,
+        "other": 1,
+    }
+
+
+def test_a_served_model_whose_name_may_be_the_beginning_of_another_is_other() -> None:
+    longest, ambiguous = "m" * 252, "m" * 256
+    fed = Fed(finished(model=longest), finished(model=cut(f"{ambiguous}{longest}")), models=(longest, ambiguous))
+    labels = {"outcome": "ok", "tenant": "team-a", "stream": "true"}
+    assert fed.value("llm_requests_total", model=longest, **labels) == 1
+    assert fed.value("llm_requests_total", model="other", **labels) == 1
+
+
 def test_unparsed_and_unmetered_requests_are_counted_by_reason() -> None:
     odd = finished(unmetered="SomeLibraryError")
     fed = Fed(finished(unparsed="too_large"), finished(unmetered="KeyError"), finished(unmetered="KeyError"), odd)
@@ -335,3 +378,55 @@ def test_open_requests_of_a_model_that_the_engine_does_not_serve_are_other() -> 
     fed = Fed()
     fed.series.snapshot("relay-0", snapshot(OpenRequests("unknown", "long", 1, 0, NOW)))
     assert fed.value("llm_requests_in_flight", model="other", phase="waiting", **{"class": "long"}) == 1
+
+
+OTHER_FILE = slos.loads(
+    """
+version: 1
+period: 12h
+scrape_interval: 1s
+tenants: {allow: [team-a, team-b]}
+classes: [{name: short, max_tokens: "<=100"}, {name: huge}]
+slos:
+  - {name: ttft, classes: [short, huge], signal: ttft, threshold: 444ms, objective: 95%}
+  - {name: e2e, classes: [short], signal: e2e, threshold: 7s, objective: 95%}
+"""
+)
+"""Without the class `long` and without the SLO `availability`, with another threshold of `ttft`."""
+
+
+def test_with_another_slo_file_histograms_with_other_bounds_restart_and_other_series_continue() -> None:
+    verdicts = {"ttft": Verdict.GOOD, "availability": Verdict.GOOD}
+    fed = Fed(finished(ttft=0.2, slo=verdicts), finished(request_class="long", tpot=0.1))
+    fed.series.use(OTHER_FILE)
+    samples = values(fed.series.collect(NOW))
+    ttft = {
+        dict(row)["class"]: value
+        for (name, row), value in samples.items()
+        if name.endswith("first_token_seconds_count")
+    }
+    assert ttft == {"short": 0, "huge": 0, "other": 0}
+    assert fed.value("llm_time_to_first_token_seconds_bucket", le="0.444") == 0
+    assert ("llm_time_to_first_token_seconds_bucket", "0.333") not in {
+        (name, dict(row).get("le")) for name, row in samples
+    }
+    assert fed.value("llm_request_duration_seconds_count", outcome="ok") == 1  # the same bounds
+    assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
+    assert fed.value("llm_slo_events_total", slo="ttft", tenant="team-a") == 1
+    assert fed.value("llm_slo_events_total", slo="ttft", tenant="team-b", **{"class": "huge"}) == 0
+    assert fed.value("llm_slo_events_total", slo="availability", tenant="team-a") == 1  # removed, but kept
+    fed.series.record(
+        finished(request_class="long", ttft=0.4, slo={"availability": Verdict.GOOD}, gap_counts={0.222: 1})
+    )
+    assert fed.value("llm_slo_events_total", slo="availability", tenant="team-a", **{"class": "long"}) == 1
+    assert fed.value("llm_time_to_first_token_seconds_bucket", le="0.444", **{"class": "long"}) == 1
+
+
+def test_open_requests_of_a_class_that_the_slo_file_does_not_have_are_shown() -> None:
+    fed = Fed()
+    fed.series.use(OTHER_FILE)
+    fed.series.snapshot("relay-0", Snapshot([OpenRequests("tiny", "long", 2, 1, NOW - 5)], 0.0, 0, 0, draining=False))
+    assert fed.value("llm_requests_in_flight", phase=Phase.WAITING, **{"class": "long"}) == 2
+    assert fed.value("llm_requests_in_flight", phase=Phase.STREAMING, **{"class": "long"}) == 1
+    assert fed.value("llm_oldest_wait_seconds", **{"class": "long"}) == 5
+    assert fed.value("llm_requests_in_flight", phase=Phase.WAITING, **{"class": "huge"}) == 0

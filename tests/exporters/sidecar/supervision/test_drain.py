@@ -12,10 +12,10 @@ from exporters.errors import UsageError
 from exporters.sidecar.supervision.listeners import listen
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
-from tests.support.sidecar_process import ROOT, RUN, START, Running, alive, command, environment, sidecar
+from tests.support.sidecar_process import ROOT, RUN, START, STOPS_QUICKLY, Running, alive, command, environment, sidecar
 from tests.support.waiting import HANG, until
 
-STOPPING = "INFO supervisor: stopping: /readyz fails, open requests have 30 s to finish"
+STOPPING = "INFO supervisor: SIGTERM: /readyz fails, no new connections after 0 s, open requests have 15 s more"
 LONG_READINESS_TIMEOUT = f"{START}supervisor.READINESS_TIMEOUT = 60.0; {RUN}"
 
 
@@ -62,6 +62,7 @@ async def test_an_exporter_that_hangs_delays_the_drain_for_a_bounded_time(tmp_pa
         assert running.log_lines()[1:] == [
             STOPPING,
             "WARNING supervisor: the exporter did not confirm within 2 s that /readyz fails; draining anyway",
+            "INFO supervisor: drained",
         ]
 
 
@@ -175,7 +176,7 @@ def test_connections_come_to_every_listener_of_a_shared_port() -> None:
 async def test_of_two_sidecars_with_workers_started_at_once_exactly_one_is_refused(tmp_path: Path) -> None:
     """Concurrently, so that they bind in any order."""
     address = f"127.0.0.1:{free_port()}"
-    flags = ["--upstream", "http://127.0.0.1:1", "--listen", address, "--workers", "2"]
+    flags = ["--upstream", "http://127.0.0.1:1", "--listen", address, "--workers", "2", *STOPS_QUICKLY]
     started = [
         await asyncio.create_subprocess_exec(
             *command(*flags, "--metrics", f"127.0.0.1:{free_port()}"),

@@ -131,7 +131,7 @@ async def test_spans_for_a_collector_that_is_down_are_counted_until_it_is_up(
     assert " does not accept spans; dropping them: " in down
     assert up.startswith("INFO exporter: ")
     assert up.endswith(" accepts spans again; 80 were dropped")
-    assert len(by_supervisor) == 2  # start and stop
+    assert len(by_supervisor) == 3  # start, drain and its end
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])

@@ -71,7 +71,7 @@ async def test_the_engine_span_adds_times_to_its_request_and_is_forwarded_to_the
             await running.shows("llm_sidecar_exported_spans_total{}", 6)
             (line,) = running.lines()
             assert await running.stop() == 0
-            assert [line.partition(": ")[0] for line in running.log_lines()] == ["INFO supervisor"] * 2
+            assert [line.partition(": ")[0] for line in running.log_lines()] == ["INFO supervisor"] * 3
     assert (line["queue_ms"], line["prefill_ms"], line["decode_ms"]) == (500, 250, 2000)
     # forwarded with their resource and scope
     resource_spans = [spans for request in received.requests for spans in request.resource_spans]

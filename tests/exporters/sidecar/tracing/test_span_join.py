@@ -18,6 +18,7 @@ from exporters.sidecar.tracing import span_join as join_module
 from exporters.sidecar.tracing.engine_spans import EngineSpan, SpanTimes
 from exporters.sidecar.tracing.span_join import JOIN_TIMEOUT, SILENCE_TIMEOUT, SpanJoin
 from exporters.signals import Outcome, Verdict
+from exporters.slos import Measure
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS
 from tests.support.sample_records import finished as plain
@@ -29,8 +30,12 @@ def span_id(number: int) -> str:
     return f"{number:016x}"
 
 
+ENGINE_SLOS = {"queue": (Measure.QUEUE, 3.0), "prefill": (Measure.PREFILL, 6.0), "decode": (Measure.DECODE, 9.0)}
+
+
 def finished(number: int = 1, **fields: object) -> Finished:
-    return plain(**{"request_id": f"r-{number}", "span_id": span_id(number), "trace_id": "7" * 32, **fields})
+    ids = {"request_id": f"r-{number}", "span_id": span_id(number), "trace_id": "7" * 32}
+    return plain(**{**ids, "engine_slos": ENGINE_SLOS, **fields})
 
 
 def engines(number: int = 1, times: SpanTimes = TIMES, message: bytes = b"span") -> EngineSpan:
@@ -50,7 +55,7 @@ class Pipeline:
     acknowledged: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.span_join = SpanJoin(SLOS, lambda message, count: self.forwarded.append((message, count)))
+        self.span_join = SpanJoin(lambda message, count: self.forwarded.append((message, count)))
         self.start()
 
     def start(self) -> None:
@@ -192,7 +197,7 @@ def test_a_line_has_the_config_revision_at_the_end_of_its_request(pipeline: Pipe
 def test_an_exporter_killed_while_requests_wait_logs_each_request_once(pipeline: Pipeline) -> None:
     assert pipeline.receive(1, finished(1, queue=0.125), finished(2), finished(3, queue=0.125)) == 1
     pipeline.log.close()  # as if killed
-    pipeline.span_join = SpanJoin(SLOS)
+    pipeline.span_join = SpanJoin()
     pipeline.start()
     assert pipeline.receive(2, finished(2), finished(3, queue=0.125)) == 0
     pipeline.span(engines(2))
@@ -217,7 +222,7 @@ def test_an_exporter_killed_while_a_request_waits_counts_each_request_once_over_
     assert before == 100
     pipeline.log.close()  # as if killed
     outbox.connection_lost()
-    pipeline.span_join = SpanJoin(SLOS)
+    pipeline.span_join = SpanJoin()
     pipeline.start()
     send()
     pipeline.span(engines(1))

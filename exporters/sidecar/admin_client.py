@@ -1,0 +1,48 @@
+"""The client of the admin endpoints, for the commands that use them."""
+
+import http.client
+
+from exporters.addresses import parse_url
+from exporters.errors import UsageError
+
+TIMEOUT = 10.0
+
+
+class NoResponseError(UsageError):
+    """The sidecar has not responded in time, or the connection was lost before."""
+
+
+def post(flag: str, url: str, path: str, token: bytes, body: bytes = b"", timeout: float = TIMEOUT) -> tuple[int, str]:
+    """Status and body of the response of a sidecar, whose `url` is the value of `flag`.
+
+    Raises:
+        NoResponseError: the request was sent, but there is no response.
+        UsageError: the URL is invalid, nothing listens there, the token is rejected or the endpoint does not exist.
+    """
+    # Not urllib, which would send the token to redirects and proxies from the environment.
+    parts = parse_url(flag, url, "http://host:port or https://host:port")
+    if parts.path not in {"", "/"}:
+        raise UsageError(f"{flag}: {url!r} has a path; remove {parts.path!r}")
+    connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = connect(parts.host, parts.port, timeout=timeout)
+    headers = {"authorization": f"Bearer {token.decode()}", "content-type": "application/json"}
+    try:
+        connection.request("POST", path, body, headers)
+        response = connection.getresponse()
+        text = response.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        message = f"{flag}: {url}: request failed: {str(error) or type(error).__name__}"
+        lost = isinstance(error, TimeoutError | ConnectionResetError | BrokenPipeError | http.client.IncompleteRead)
+        raise (NoResponseError if lost else UsageError)(message) from error
+    finally:
+        connection.close()
+    if response.status == 401:
+        raise UsageError("--token-file: the sidecar rejected the token; use the file of its --admin-token-file")
+    if response.status == 404:
+        raise UsageError(f"{flag}: {url} has no {path}; start the sidecar with --admin-token-file FILE")
+    return response.status, text
+
+
+def no_sidecar(flag: str, url: str, status: int, text: str) -> UsageError:
+    """The error for a response that no sidecar sends."""
+    return UsageError(f"{flag}: {url} is not a sidecar: it responded {status} with {text[:80]!r}")

@@ -1,0 +1,63 @@
+"""`vllm-slo drain`: drains a sidecar and waits for the end, for a hook that runs before the engine stops."""
+
+import argparse
+import sys
+import time
+
+import msgspec
+
+from exporters.errors import parse_flag
+from exporters.quantities import parse_duration
+from exporters.sidecar.admin_client import NoResponseError, no_sidecar, post
+from exporters.sidecar.http_api.admin import Drained, read_admin_token
+
+RETRY_SECONDS = 0.1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument(
+        "--sidecar",
+        default="http://127.0.0.1:9464",
+        metavar="URL",
+        help="URL of the sidecar's metrics port (default %(default)s)",
+    )
+    parser.add_argument(
+        "--token-file", required=True, metavar="FILE", help="token file, the same as --admin-token-file of the sidecar"
+    )
+    parser.add_argument(
+        "--timeout",
+        default="30s",
+        metavar="DURATION",
+        help="maximum wait for the end of the drain; after that the exit status is 1 and the drain continues "
+        "(default %(default)s)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Request the drain, wait for its end and print what happened."""
+    token = read_admin_token(arguments.token_file, "--token-file")
+    timeout = parse_flag("--timeout", arguments.timeout, parse_duration)
+    drained = _drain(arguments.sidecar, token, timeout)
+    if drained is None:
+        print(f"the sidecar has not drained within {timeout:g} s; the drain continues", file=sys.stderr)
+        return 1
+    print(f"drained in {drained.seconds:g} s; open requests that were cut: {drained.cut_requests}")
+    return 0
+
+
+def _drain(url: str, token: bytes, timeout: float) -> Drained | None:
+    """What happened; None if the drain takes longer. A request that is lost with the exporter is repeated."""
+    deadline = time.monotonic() + timeout
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            status, text = post("--sidecar", url, "/admin/drain", token, timeout=left)
+        except NoResponseError:
+            time.sleep(RETRY_SECONDS)
+            continue
+        try:
+            return msgspec.json.decode(text, type=Drained)
+        except msgspec.DecodeError as error:
+            raise no_sidecar("--sidecar", url, status, text) from error
+    return None
