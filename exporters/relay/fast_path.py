@@ -161,7 +161,7 @@ class FastPath:
 
 
 class VaryingFastPath:
-    """As FastPath, for a stream whose events also differ in numbers."""
+    """As FastPath, for a stream whose events also differ in numbers, or carry usage: it keeps the last chunk."""
 
     __slots__ = ("_after", "_before", "_count", "_on_failure", "_rest", "_send", "last")
 

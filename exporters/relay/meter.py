@@ -152,7 +152,7 @@ class Meter:
         """The fast path of a stream with a known pattern; None in the middle of an event."""
         if self.pattern is None or self._splitter.pending or self.overflow:
             return None
-        if self.pattern.varies:
+        if self.pattern.varies or self.pattern.usage:
             path = VaryingFastPath(self.pattern, self.count_chunk, send, on_failure)
             if self.pattern.usage:
                 self._read_skipped_usage()

@@ -131,6 +131,19 @@ def test_chunks_with_rising_numbers_use_the_fast_path_and_their_usage_is_read(du
     assert (one.chunks, one.prompt_tokens, one.completion_tokens) == (7, 9, 2)
 
 
+def test_usage_is_read_from_the_last_chunk_also_if_its_numbers_are_those_of_the_pattern() -> None:
+    one = stream_meter()
+    first = event({"content": "x"}, usage={"prompt_tokens": 1, "completion_tokens": 2})
+    one.stream(first, 0.0)
+    one.stream(event({"content": ""}, usage={"prompt_tokens": 1, "completion_tokens": 0}), 1.0)
+    sent: list[bytes] = []
+    stream = one.fast_path(sent.append, _raise)
+    assert stream is not None
+    assert stream.forward(chunk(first))
+    one.finish(Outcome.OK, 1e9)
+    assert one.completion_tokens == 2
+
+
 def number_after(number: bytes) -> bytes:
     return event({"content": "a"}, number=12345).replace(b"12345", number)
 
