@@ -106,9 +106,15 @@ def learn(framed: bytes, json: bytes, event: Event) -> Pattern | None:
     # The literal is this text if it occurs once and as a value.
     if at < 0 or json.find(literal, at + 1) >= 0 or json[:at].rstrip()[-1:] != b":" or not _PLAIN(text):
         return None
+    # The JSON of several `data` lines.
+    if b"\n" in json:
+        return None
     before, after = b"data: " + json[: at + 1], json[at + 1 + len(text) :] + b"\n\n"
     if framed.startswith(b"event: "):
-        before = framed[: framed.find(b"\n") + 1] + before
+        name = framed[: framed.find(b"\n") + 1]
+        if b"\r" in name:
+            return None
+        before = name + before
     return Pattern(Part(before), Part(after), event.usage is not None)
 
 
