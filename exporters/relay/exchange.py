@@ -10,11 +10,12 @@ from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.names import cut
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE, Finished
 from exporters.relay import error_responses, message_heads, request_body
+from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestState, ResponseEvent, ResponseState
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.message_heads import ResponseFraming
-from exporters.relay.paths import Route, normalise, route_of_path
+from exporters.relay.paths import METERED, Route, normalise, route_of_path
 from exporters.relay.upstream import UpstreamConnection, UpstreamPool
 from exporters.signals import Outcome
 
@@ -68,6 +69,8 @@ class Exchange:
     # Defaults are attributes of the class: each request would need 1 us to set them.
 
     _body_size = 0
+    _dialect: Dialect
+    """The API of the request, if its path is measured."""
     _upstream: UpstreamConnection | None = None
     _connecting: asyncio.Task[None] | None = None
     _status: int | None = None
@@ -80,11 +83,14 @@ class Exchange:
         self._body: list[bytes | memoryview] = []
         self._path = normalise(head.target)
         self._route = route_of_path(self._path, context.config.allow_paths)
-        metered = self._route is _METERED and head.method != _OPTIONS
-        if self._route is _METERED and not metered:
-            self._route = Route.PASSED
-        self._state = ExchangeState(streams=not metered)
-        self.measurement = Measurement(context.measuring, head, self._path, metered_path=metered)
+        dialect = None
+        if self._route is _METERED:
+            if head.method == _OPTIONS:
+                self._route = Route.PASSED
+            else:
+                dialect = self._dialect = METERED[self._path]
+        self._state = ExchangeState(streams=dialect is None)
+        self.measurement = Measurement(context.measuring, head, self._path, dialect)
         self._silent_since = self.measurement.zero
         """When the engine last sent or accepted a byte, or stopped waiting for the client, in monotonic seconds."""
 
@@ -142,7 +148,7 @@ class Exchange:
             return
         data = b"".join(self._body)
         self._body = [data]
-        body = request_body.parse(data, self._context.salt, self._context.hashing)
+        body = self._dialect.parse(data, self._context.salt, self._context.hashing)
         strips_usage = False
         if (
             self._context.config.inject_usage

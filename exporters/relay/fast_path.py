@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from exporters.relay import sse
+from exporters.relay.dialects.dialect import Event
 
 # A JSON string of valid UTF-8 (RFC 3629, section 4) without escapes.
 _ASCII = rb"[\x20!\x23-\x5b\x5d-\x7f]*+"
@@ -92,23 +92,29 @@ class Pattern(NamedTuple):
         return other if before is None or after is None else Pattern(before, after, other.usage)
 
 
-def learn(json: bytes, event: sse.Event) -> Pattern | None:
-    """The pattern of this event, or None if it is too long, or may carry more than the text of one choice and usage."""
-    if len(json) > MAX_CHUNK or len(event.choices) != 1 or event.metrics is not None or event.failed:
+def learn(framed: bytes, json: bytes, event: Event) -> Pattern | None:
+    """The pattern of this event, or None if it is too long, or if more of it is measured than its text and usage.
+
+    `framed` are the bytes of the event, `json` its payload.
+    """
+    decoded = None if len(json) > MAX_CHUNK else event.only_text
+    if decoded is None:
         return None
-    choice = event.choices[0]
-    delta = choice.delta
-    texts = [choice.text] if delta is None else [choice.text, delta.content, delta.reasoning, delta.reasoning_content]
-    outputs = [text for text in texts if text]
-    if len(outputs) != 1 or choice.finish_reason is not None or (delta is not None and delta.tool_calls):
-        return None
-    text = outputs[0].encode()
+    text = decoded.encode()
     literal = b'"%s"' % text
     at = json.find(literal)
     # The literal is this text if it occurs once and as a value.
     if at < 0 or json.find(literal, at + 1) >= 0 or json[:at].rstrip()[-1:] != b":" or not _PLAIN(text):
         return None
+    # The JSON of several `data` lines.
+    if b"\n" in json:
+        return None
     before, after = b"data: " + json[: at + 1], json[at + 1 + len(text) :] + b"\n\n"
+    if framed.startswith(b"event: "):
+        name = framed[: framed.find(b"\n") + 1]
+        if b"\r" in name:
+            return None
+        before = name + before
     return Pattern(Part(before), Part(after), event.usage is not None)
 
 
@@ -161,7 +167,7 @@ class FastPath:
 
 
 class VaryingFastPath:
-    """As FastPath, for a stream whose events also differ in numbers."""
+    """As FastPath, for a stream whose events also differ in numbers, or carry usage: it keeps the last chunk."""
 
     __slots__ = ("_after", "_before", "_count", "_on_failure", "_rest", "_send", "last")
 

@@ -8,6 +8,7 @@ from math import inf
 from exporters.names import cut
 from exporters.records import ENCODED, Finished, Judged
 from exporters.relay import trace_context
+from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.fast_path import FastPath, VaryingFastPath
 from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.meter import Meter, Verdicts
@@ -97,13 +98,16 @@ class Measurement:
     _unreported: dict[str, Verdict] | None = None
     _goodput_reported = False
     _closed = False
+    _unmeasured_began = False
+    """Whether the response has begun, if it is not measured."""
     _span: trace_context.OwnSpan | None = None
 
-    def __init__(self, context: MeasurementContext, head: RequestHead, path: str, *, metered_path: bool) -> None:
+    def __init__(self, context: MeasurementContext, head: RequestHead, path: str, dialect: Dialect | None) -> None:
+        """`dialect` is None on a path that is not measured."""
         self._context = context
         self._head = head
         self._path = path
-        self.metered_path = metered_path
+        self._dialect = dialect
         self._head_at = self._offered_at = self.zero = time.monotonic()
         request_id = head.get(b"x-request-id")
         if request_id is None:
@@ -111,7 +115,7 @@ class Measurement:
             head.headers.append((b"x-request-id", request_id.encode()))
         self.request_id = cut(request_id)
         self._caller = trace_context.parse_traceparent(head.headers) if b"traceparent" in head.fields else None
-        if context.wants_spans and metered_path:
+        if context.wants_spans and dialect is not None:
             self._span = trace_context.new_span(self._caller)
             head.headers = trace_context.with_traceparent(head.headers, self._caller, self._span)
 
@@ -121,7 +125,7 @@ class Measurement:
 
     @property
     def phase(self) -> Phase:
-        if self._unmetered is not None:
+        if self._unmetered is not None or self._unmeasured_began:
             return Phase.STREAMING  # so that no timeout waits for a first token that is not measured
         return Phase.WAITING if self._meter is None or self._meter.first_at is None else Phase.STREAMING
 
@@ -134,18 +138,18 @@ class Measurement:
         """Set time zero to `at`. `body` is None if it is not parsed; then `body_size` in bytes selects the class."""
         self.offered = True
         self.strips_usage = strips_usage
-        self._body = body
         self._offered_at = self.zero = at
         if self._context.slos.trust_request_start and (header := self._head.get(_REQUEST_START)) is not None:
             self.zero = min(at, time.monotonic() - _wait_before_relay(header))
-        if self.metered_path:
+        if self._dialect is not None and not (body is not None and body.background):
+            self._body = body
             try:
-                self._meter = self._create_meter(body, body_size)
+                self._meter = self._create_meter(self._dialect, body, body_size)
                 self._update_deadline()
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
 
-    def _create_meter(self, body: RequestBody | None, body_size: int) -> Meter:
+    def _create_meter(self, dialect: Dialect, body: RequestBody | None, body_size: int) -> Meter:
         slos = self._context.slos
         max_tokens = body.max_tokens if body else None
         choices = body.choices if body else 1
@@ -158,6 +162,7 @@ class Measurement:
         )
         return Meter(
             Judge(charges, zero=self.zero, first_token_timeout=slos.first_token_timeout, max_tokens=max_tokens),
+            dialect=dialect,
             zero=self.zero,
             one_choice=choices == 1,
             gap_bounds=self._context.gap_bounds,
@@ -203,6 +208,7 @@ class Measurement:
         """Measure pieces of the response body and return the pieces for the client."""
         meter = self._meter
         if meter is None:
+            self._unmeasured_began = True
             return pieces
         if self._unmetered is not None:
             return [meter.release(), *pieces]

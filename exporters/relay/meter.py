@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 
 from exporters.relay import sse
+from exporters.relay.dialects.dialect import Dialect, Event
 from exporters.relay.fast_path import FastPath, Pattern, VaryingFastPath, learn
 from exporters.relay.gaps import Gaps
+from exporters.relay.injected_usage import without_usage
 from exporters.signals import Outcome, Verdict
 from exporters.verdicts import Ending, Judge, outcome_of_status
 
@@ -52,7 +54,7 @@ class Meter:
     finish_reason: str | None = None
     overflow = False
     done = False
-    """Whether the stream has sent `[DONE]`."""
+    """Whether the stream has sent its own end."""
     pattern: Pattern | None = None
     """The pattern of this stream's chunks, if it is known."""
     paused = 0.0
@@ -65,7 +67,7 @@ class Meter:
     """Bytes of the incomplete event that were forwarded."""
     _body: bytes | bytearray = b""
     _always_usage = False
-    """Whether an event with choices carried usage: then the engine sends it without a request for it."""
+    """Whether an event with a choice carried usage: then the engine sends it without a request for it."""
     _tokens_estimated = False
     _error = False
 
@@ -73,6 +75,7 @@ class Meter:
         self,
         judge: Judge,
         *,
+        dialect: Dialect,
         zero: float,
         one_choice: bool,
         gap_bounds: Sequence[float],
@@ -81,6 +84,8 @@ class Meter:
     ) -> None:
         """`one_choice`: with several choices or prompts their chunks interleave, so there are no gaps and no TPOT."""
         self.judge = judge
+        self._dialect = dialect
+        self._decode = dialect.decode
         self.zero = zero
         self.one_choice = one_choice
         self.strips_usage = strips_usage
@@ -103,7 +108,7 @@ class Meter:
         ):
             # One read contains one event, as vLLM sends them.
             json = data[6:-2]
-            return sse.without_usage(data, json) if self._measure_json(json, at) and self.strips_usage else data
+            return without_usage(data, json) if self._measure_json(json, at, data) and self.strips_usage else data
         events = self._splitter.feed(data)
         if not self.strips_usage:
             for event in events:
@@ -114,7 +119,7 @@ class Meter:
         for event in events:
             ours = self._measure_event(event, at)
             if ours and not self._forwarded:
-                out.append(sse.without_usage(event, sse.payload(event)))
+                out.append(without_usage(event, sse.payload(event)))
             else:
                 out.append(event[self._forwarded :])
             self._forwarded = 0
@@ -147,7 +152,7 @@ class Meter:
         """The fast path of a stream with a known pattern; None in the middle of an event."""
         if self.pattern is None or self._splitter.pending or self.overflow:
             return None
-        if self.pattern.varies:
+        if self.pattern.varies or self.pattern.usage:
             path = VaryingFastPath(self.pattern, self.count_chunk, send, on_failure)
             if self.pattern.usage:
                 self._read_skipped_usage()
@@ -178,7 +183,7 @@ class Meter:
         if not self.strips_usage:
             return b""
         if ours and not self._forwarded:
-            return sse.without_usage(rest, sse.payload(rest))
+            return without_usage(rest, sse.payload(rest))
         return rest[self._forwarded :]
 
     def release(self) -> bytes:
@@ -204,7 +209,7 @@ class Meter:
         """Parse the complete unary response."""
         if self._body:
             try:
-                self._apply(sse.decode(self._body))
+                self._apply(self._dialect.decode_unary(self._body))
             except (msgspec.DecodeError, UnicodeDecodeError):
                 # The body is not a completion; the status decides the outcome.
                 self._error = False
@@ -219,7 +224,8 @@ class Meter:
             return outcome_of_status(status)
         if self._error or self.finish_reason in {"error", "abort"}:
             return Outcome.UPSTREAM_ERROR
-        ended = self.done or (complete and (self.finish_reason is not None or self.overflow))
+        finished = self.finish_reason is not None and self._dialect.DONE is not None
+        ended = self.done or (complete and (finished or self.overflow))
         return _OK if (ended if streams else complete) else Outcome.TRUNCATED
 
     def report(self, verdicts: Verdicts) -> None:
@@ -275,15 +281,15 @@ class Meter:
     def _measure_event(self, event: bytes, at: float) -> bool:
         """Measure one event; return whether it is the usage event that the client did not request."""
         data = sse.payload(event)
-        if data == sse.DONE:
+        if data == self._dialect.DONE:
             self.done = True
             return False
-        return bool(data) and self._measure_json(data, at)
+        return bool(data) and self._measure_json(data, at, event)
 
-    def _measure_json(self, data: bytes, at: float) -> bool:
+    def _measure_json(self, data: bytes, at: float, framed: bytes) -> bool:
         """Measure one JSON event; return whether it is the usage event that the client did not request."""
         try:
-            event = sse.decode(data)
+            event = self._decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Not a completion event; it is forwarded and not counted.
             return False
@@ -299,12 +305,14 @@ class Meter:
             else:
                 self.last_at = at - self.paused
                 self.chunks += 1
-            if self._patterns_left and self.one_choice and (pattern := learn(data, event)) is not None:
+            if self._patterns_left and self.one_choice and (pattern := learn(framed, data, event)) is not None:
                 self._use_pattern(pattern)
         self._apply(event)
-        if event.usage is not None and event.choices:
+        if event.usage is None:
+            return False
+        if event.carries_choice:
             self._always_usage = True
-        return event.usage is not None and not event.choices and not self._always_usage
+        return not self._always_usage
 
     def _use_pattern(self, pattern: Pattern) -> None:
         if self.pattern is not None:
@@ -317,24 +325,30 @@ class Meter:
         """Read the usage of the last chunk, if the fast path forwarded it."""
         if self._varying is not None and self._varying.last is not None:
             _, _, event = self._varying.last.partition(b"\n")
-            self._apply(sse.decode(sse.payload(event[:-2])))
+            self._apply(self._decode(sse.payload(event[:-2])))
 
-    def _apply(self, event: sse.Event) -> None:
-        if event.usage is not None:
+    def _apply(self, event: Event) -> None:
+        if (usage := event.usage) is not None:
             self._varying = None
-            self.prompt_tokens = event.usage.prompt_tokens
-            self.completion_tokens = event.usage.completion_tokens
-            self.cached_tokens = event.usage.cached_tokens
-        if event.metrics is not None:
-            self.queue = seconds(event.metrics.queue_time_ms)
-            self.prefill = seconds(event.metrics.time_to_first_token_ms)
-            self.decode = seconds(event.metrics.generation_time_ms)
+            # A count that the usage does not have keeps its value.
+            if (tokens := usage.prompt_tokens) is not None:
+                self.prompt_tokens = tokens
+            if (tokens := usage.completion_tokens) is not None:
+                self.completion_tokens = tokens
+            if (tokens := usage.cached_tokens) is not None:
+                self.cached_tokens = tokens
+        if (metrics := event.metrics) is not None:
+            self.queue = seconds(metrics.queue_time_ms)
+            self.prefill = seconds(metrics.time_to_first_token_ms)
+            self.decode = seconds(metrics.generation_time_ms)
         if event.system_fingerprint:
             self.fingerprint = event.system_fingerprint[:MAX_FINGERPRINT]
         if (reason := event.finish_reason) is not None:
             self.finish_reason = reason
         if event.failed:
             self._error = True
+        if event.ends:
+            self.done = True
 
 
 def seconds(milliseconds: float | None) -> float | None:

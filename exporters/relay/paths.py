@@ -1,25 +1,35 @@
 """Selects the request paths that are metered, passed through or rejected."""
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from urllib.parse import quote, unquote, urlsplit
 
-METERED = frozenset({"/v1/chat/completions", "/v1/completions"})
+from exporters.relay.dialects import chat, completions, messages, responses
+from exporters.relay.dialects.dialect import Dialect
+
+METERED: Mapping[str, Dialect] = {
+    "/v1/chat/completions": chat,
+    "/v1/completions": completions,
+    "/v1/responses": responses,
+    "/v1/messages": messages,
+}
 
 # Inference and model paths of the engines. All other paths (/metrics, /sleep, /v1/load_lora_adapter) expose or control
 # the engine; the operator must allow each of them.
 PASSED = frozenset(
     {
         "/v1/models",
+        "/v1/chat/completions/batch",
+        "/v1/messages/count_tokens",
         "/v1/embeddings",
-        "/v1/responses",
-        "/v1/messages",
         "/v1/rerank",
         "/v2/rerank",
         "/v1/score",
         "/rerank",
         "/score",
+        "/classify",
+        "/pooling",
         "/tokenize",
         "/detokenize",
         "/health",
@@ -27,7 +37,7 @@ PASSED = frozenset(
         "/version",
     }
 )
-PASSED_BELOW = ("/v1/audio/", "/v1/models/")
+PASSED_BELOW = ("/v1/audio/", "/v1/models/", "/v1/responses/")
 
 
 class Route(Enum):

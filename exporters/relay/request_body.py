@@ -19,7 +19,7 @@ MANY_TOKEN_IDS = LONG_BODY // 2
 """Token ids of a prompt above which they are only counted; a body up to `LONG_BODY` does not have as many."""
 
 # Records and spans have 64-bit integers; a body with a larger number is not parsed.
-_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Part(msgspec.Struct, gc=False):
@@ -46,17 +46,17 @@ class _TokenIds(NamedTuple):
         return max(1, self.json.count(b"[") - 1)
 
 
-_Prompt = str | list[str | _Int | list[_Int]] | None
+_Prompt = str | list[str | Int | list[Int]] | None
 
 
 class _Fields(msgspec.Struct):
     model: str | None = None
     messages: list[_Message] = []
-    max_tokens: _Int | None = None
-    max_completion_tokens: _Int | None = None
+    max_tokens: Int | None = None
+    max_completion_tokens: Int | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | msgspec.UnsetType | None = msgspec.UNSET
-    n: _Int | None = None
+    n: Int | None = None
     temperature: float | None = None
 
 
@@ -101,6 +101,8 @@ class RequestBody(msgspec.Struct, frozen=True):
     """Choices of the response: `n` for each prompt."""
     temperature: float | None
     _digest: str | Future[str]
+    background: bool = False
+    """Whether the response is generated after the request, which has no tokens then."""
 
     @property
     def prompt_sha256(self) -> str:
@@ -203,6 +205,16 @@ def _prompts(prompt: _Prompt | _TokenIds) -> int:
     if isinstance(prompt, _TokenIds):
         return prompt.prompts
     return 1 if isinstance(prompt[0], int) else len(prompt)
+
+
+def digest(data: bytes, hashing: Executor, salt: bytes, model: str | None, prompt: Any) -> str | Future[str]:
+    """The hash of the model and the prompt of the body `data`; of the prompt's structs, the decoded fields count."""
+
+    def hashed() -> str:
+        return hashlib.sha256(salt + (model or "").encode() + msgspec.msgpack.encode(prompt)).hexdigest()
+
+    # In a thread, hashlib lets the event loop run.
+    return hashed() if len(data) <= LONG_BODY else hashing.submit(hashed)
 
 
 def _digest(body: _Fields, prompt: _Prompt | _TokenIds, salt: bytes) -> str:

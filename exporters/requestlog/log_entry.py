@@ -40,7 +40,13 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stream: Annotated[bool, Meta(description="Whether the client requested an event stream or received one.")]
     status: Annotated[Count, Meta(description="HTTP status of the response.")] = None
     outcome: Annotated[Outcome, Meta(description="Outcome of the request.")]
-    finish_reason: Annotated[Text, Meta(description="`finish_reason` of the response, cut after 256 bytes.")] = None
+    finish_reason: Annotated[
+        Text,
+        Meta(
+            description="`finish_reason` of the response; for `/v1/messages` its `stop_reason`, for `/v1/responses` "
+            "the reason why it is incomplete, or its `status`. Cut after 256 bytes."
+        ),
+    ] = None
     prompt_tokens: Annotated[Count, Meta(description="Prompt tokens, from `usage` in the response.")] = None
     completion_tokens: Annotated[
         Count,

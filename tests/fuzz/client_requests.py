@@ -9,6 +9,7 @@ import h11
 from exporters.relay import exchange
 from tests.fuzz.mutate import CONTENT_LENGTHS, cut, mutated
 from tests.fuzz.wire import Bench, Wire, feed, read_response, settle
+from tests.support.api_streams import MESSAGES, RESPONSES
 from tests.support.scripted_relay import CHAT, END, UNARY, chunk, post
 
 CHUNKED = b"POST /v1/%s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -19,7 +20,9 @@ CORPUS = (
     post(UNARY, path="/v1/embeddings", headers="expect: 100-continue\r\n", close=False),
     CHUNKED % b"completions" + chunk(UNARY[:20]) + chunk(UNARY[20:]) + END,
     CHUNKED % b"embeddings" + chunk(b"a" * 90) + chunk(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n") + END,
-    CHUNKED % b"responses" + chunk(b"{}") + b"0\r\nx-trailer: 1\r\n\r\n",
+    CHUNKED % b"rerank" + chunk(b"{}") + b"0\r\nx-trailer: 1\r\n\r\n",
+    CHUNKED % b"responses" + chunk(RESPONSES.request[:20]) + chunk(RESPONSES.request[20:]) + END,
+    post(MESSAGES.request, path="/v1/messages", close=False),
     post(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}", path="/tokenize", close=False),
     b"\r\nGET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n",
     b"GET /health HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",

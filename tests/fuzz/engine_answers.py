@@ -8,6 +8,7 @@ from tests.fuzz.event_streams import BARE_CR, without_usage
 from tests.fuzz.event_streams import STRINGS as EVENT_STRINGS
 from tests.fuzz.mutate import CONTENT_LENGTHS, cut, mutated
 from tests.fuzz.wire import Bench, Read, feed, read_response, settle
+from tests.support.api_streams import MESSAGES, RESPONSES, block_delta, delta
 from tests.support.scripted_relay import (
     CHAT,
     CHAT_WITH_USAGE,
@@ -29,11 +30,15 @@ REQUESTS = (
     post(CHAT_WITH_USAGE, close=False),
     post(CHAT.replace(b"{", b'{"n":2,', 1), close=False),
     post(CHAT, close=False).replace(b"HTTP/1.1", b"HTTP/1.0"),
+    post(RESPONSES.request, path=RESPONSES.path, close=False),
+    post(MESSAGES.request, path=MESSAGES.path),
     b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n",
     b"GET /v1/models HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",
     b"HEAD /v1/models HTTP/1.1\r\nhost: x\r\n\r\n",
     b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf",
 )
+NAMED = [api.start + api.output * 4 + api.end for api in (RESPONSES, MESSAGES)]
+ENDS = (b"[DONE]", b"response.completed", b"message_stop")
 STREAM = ROLE + content("a") + content("b", "stop") + USAGE + DONE
 SIZED = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
 TEXTS = ("a", "bc", "\u00fc", "d", "\U0001f600", " ", "\\n", "e")
@@ -43,6 +48,7 @@ CORPUS = (
     STREAM_HEAD + b"".join(chunk(STREAM[at : at + 50]) for at in range(0, len(STREAM), 50)) + END,
     STREAM_HEAD + chunk(ROLE) + chunk(content("a", "stop")) + chunk(USAGE) + chunk(DONE) + b"0\r\nx-late: 1\r\n\r\n",
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + STREAM,
+    *(STREAM_HEAD + b"".join(chunk(event + b"\n\n") for event in stream.split(b"\n\n")[:-1]) + END for stream in NAMED),
     b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + STREAM,
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%s" % (len(STREAM), STREAM),
     SIZED % (2, b"ok"),
@@ -76,7 +82,8 @@ class Case:
     @property
     def strips_usage(self) -> bool:
         """Whether the relay adds `include_usage` to the request."""
-        return b'"stream":true' in self.request and b"include_usage" not in self.request
+        completions = b"/completions " in self.request
+        return completions and b'"stream":true' in self.request and b"include_usage" not in self.request
 
 
 def case(rng: random.Random) -> Case:
@@ -90,6 +97,20 @@ def fast_path_case(rng: random.Random) -> Case:
     events = [mutated(rng, [event], EVENT_STRINGS) if rng.random() < 0.2 else event for event in events]
     pieces = [STREAM_HEAD, *(chunk(event) for event in events if event), chunk(USAGE) + chunk(DONE) + END]
     return Case(rng.choice(REQUESTS[2:5]), pieces, rng.choice(("closed", "reset", "open")))
+
+
+def named_fast_path_case(rng: random.Random) -> Case:
+    """As `fast_path_case`, with named events whose numbers rise."""
+    api = rng.choice((RESPONSES, MESSAGES))
+    texts = [rng.choice(TEXTS) for _ in range(rng.randint(3, 9))]
+    events = [
+        delta("output_text", text, number) if api is RESPONSES else block_delta("text_delta", "text", text)
+        for number, text in enumerate(texts)
+    ]
+    events = [mutated(rng, [event], EVENT_STRINGS) if rng.random() < 0.2 else event for event in events]
+    pieces = [STREAM_HEAD + chunk(api.start), *(chunk(event) for event in events if event), chunk(api.end) + END]
+    request = post(api.request, path=api.path, close=False)
+    return Case(request, pieces, rng.choice(("closed", "reset", "open")))
 
 
 async def check(case: Case) -> bool:
@@ -137,7 +158,7 @@ async def _relayed(case: Case, pieces: list[bytes], sent: Read) -> tuple[Read, t
     bench.client.lose()
     await settle()
     (record,) = bench.records
-    ended = sent.whole or sent.error or b"[DONE]" in sent.body
+    ended = sent.whole or sent.error or any(end in sent.body for end in ENDS)
     assert ended or record.outcome != Outcome.OK, "ok without an end"
     tokens = record.prompt_tokens, record.completion_tokens, record.finish_reason, sum(record.gap_counts.values())
     # The error response for invalid HTTP may depend on the reads.

@@ -2,12 +2,17 @@
 
 import random
 import re
+from dataclasses import dataclass
 
-from exporters.relay import sse
+from exporters.relay import injected_usage
+from exporters.relay.dialects import chat
+from exporters.relay.paths import METERED
 from tests.fuzz.mutate import cut, mutated
+from tests.support.api_streams import MESSAGES, RESPONSES, Api
 from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import DONE, ROLE, USAGE, content
 
+CHAT = "/v1/chat/completions"
 CORPUS = (
     ROLE + content("a") + content("b", "stop") + USAGE + DONE,
     (ROLE + content("a") + content("b", "stop") + USAGE + DONE).replace(b"\n", b"\r\n"),
@@ -21,6 +26,10 @@ CORPUS = (
     b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1},"timings":{"a":1.50}}\n\n',
     b'data: {"error":{"message":"x"}}\n\n',
 )
+NAMED_STRINGS = (
+    *b'event: |"type":"|response.completed|response.failed|message_stop|error|"delta":|"delta":5|"text":""'.split(b"|"),
+    *b'"usage":|"usage":null|"response":|"sequence_number":|"status":"incomplete"|"stop_reason":'.split(b"|"),
+)
 STRINGS = (
     *b"\n|\n\n|\r|\r\n|\r\r|\r\n\r\n|\n\r\n|\r\n\n| |:|\0|\xff|\xef\xbb\xbf".split(b"|"),
     *b'data: |data:|data|event: x\n|"usage":|"choices":[]|"usage":null|[DONE]|{|}'.split(b"|"),
@@ -29,18 +38,37 @@ STRINGS = (
 )
 
 
-def case(rng: random.Random) -> list[bytes]:
-    """The reads of an event stream."""
-    return cut(rng, mutated(rng, CORPUS, STRINGS), b"\n\n")
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The reads of an event stream of the API with this path."""
+
+    path: str
+    reads: list[bytes]
 
 
-def _metered(pieces: list[bytes], *, strips_usage: bool) -> tuple[bytes, tuple[object, ...]]:
+def case(rng: random.Random) -> Case:
+    """A stream of the APIs that have usage injected."""
+    return Case(CHAT, cut(rng, mutated(rng, CORPUS, STRINGS), b"\n\n"))
+
+
+def named_case(rng: random.Random) -> Case:
+    """A stream of the other APIs, whose events have names."""
+    api = rng.choice((RESPONSES, MESSAGES))
+    return Case(api.path, cut(rng, mutated(rng, _corpus(api), (*NAMED_STRINGS, *STRINGS)), b"\n\n"))
+
+
+def _corpus(api: Api) -> tuple[bytes, ...]:
+    whole = api.start + api.reasoning + api.output * 3 + api.end
+    return whole, whole.replace(b"\n", b"\r\n"), api.start, api.output, api.output * 3, api.end, api.failure, DONE
+
+
+def _metered(path: str, pieces: list[bytes], *, strips_usage: bool) -> tuple[bytes, tuple[object, ...]]:
     """The forwarded bytes and the counts."""
-    meter = stream_meter(strips_usage=strips_usage)
+    meter = stream_meter(strips_usage=strips_usage, dialect=METERED[path])
     out = b"".join([*(meter.stream(piece, 1.0) for piece in pieces), meter.stream_end(1.0)])
     outcome = meter.outcome(200, streams=True, complete=True)
     meter.finish(outcome, 2.0)
-    tokens = meter.prompt_tokens, meter.completion_tokens, meter.cached_tokens, meter.finish_reason
+    tokens = meter.prompt_tokens, meter.completion_tokens, meter.cached_tokens, meter.finish_reason, meter.done
     return out, (meter.chunks, len(meter.gaps), *tokens, outcome)
 
 
@@ -55,7 +83,7 @@ def without_usage(data: bytes) -> bytes:
         usage, choices = _usage_and_choices(values)
         always = always or (usage and choices)
         injected = usage and not choices and not always
-        return sse.without_usage(bytes(event), b"\n".join(values)) if injected else bytes(event)
+        return injected_usage.without_usage(bytes(event), b"\n".join(values)) if injected else bytes(event)
 
     for line in re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", data):
         event += line
@@ -71,7 +99,7 @@ def without_usage(data: bytes) -> bytes:
 
 def _usage_and_choices(values: list[bytes]) -> tuple[bool, bool]:
     try:
-        event = sse.decode(b"\n".join(values))
+        event = chat.decode(b"\n".join(values))
     except ValueError:
         return False, False
     return event.usage is not None, bool(event.choices)
@@ -81,20 +109,21 @@ def _usage_and_choices(values: list[bytes]) -> tuple[bool, bool]:
 BARE_CR = re.compile(rb"\r(?!\n)").search
 
 
-async def check(reads: list[bytes]) -> bool:
+async def check(case: Case) -> bool:
     """Meter the stream in these reads, in one read and byte by byte; return whether it has output.
 
     Raises:
         AssertionError: a property does not hold. Any other exception is a bug, too.
     """
-    data = b"".join(reads)
-    cuts = [data], reads, [data[at : at + 1] for at in range(len(data))]
-    assert all(_metered(pieces, strips_usage=False)[0] == data for pieces in cuts), "bytes"
+    data = b"".join(case.reads)
+    cuts = [data], case.reads, [data[at : at + 1] for at in range(len(data))]
+    assert all(_metered(case.path, pieces, strips_usage=False)[0] == data for pieces in cuts), "bytes"
     if BARE_CR(data):
         return False
-    stripped = without_usage(data)
-    _, counts = _metered([data], strips_usage=False)
+    _, counts = _metered(case.path, [data], strips_usage=False)
     for pieces in cuts:
-        assert _metered(pieces, strips_usage=False)[1] == counts, "depends on the reads"
-        assert _metered(pieces, strips_usage=True) == (stripped, counts), "depends on the reads, without usage"
+        assert _metered(case.path, pieces, strips_usage=False)[1] == counts, "depends on the reads"
+        if case.path == CHAT:
+            stripped = without_usage(data), counts
+            assert _metered(CHAT, pieces, strips_usage=True) == stripped, "depends on the reads, without usage"
     return counts[0] != 0

@@ -30,7 +30,9 @@ TARGETS = {
         Target("requests", client_requests.case, client_requests.check),
         Target("answers", engine_answers.case, engine_answers.check),
         Target("fast_path", engine_answers.fast_path_case, engine_answers.check),
+        Target("named_fast_path", engine_answers.named_fast_path_case, engine_answers.check),
         Target("streams", event_streams.case, event_streams.check),
+        Target("named_streams", event_streams.named_case, event_streams.check),
     )
 }
 

@@ -2,6 +2,8 @@
 
 import itertools
 
+from exporters.relay.dialects import chat
+from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.meter import Meter
 from exporters.verdicts import Judge, applicable_slos
 
@@ -12,9 +14,15 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(marks)]
 
 
-def stream_meter(*, strips_usage: bool = False) -> Meter:
+def stream_meter(*, strips_usage: bool = False, dialect: Dialect = chat) -> Meter:
     """A meter without SLOs, with time zero 0."""
     judge = Judge(applicable_slos([], stream=True, several=True), zero=0, first_token_timeout=60)
     return Meter(
-        judge, zero=0, one_choice=True, gap_bounds=(1.0,), strips_usage=strips_usage, on_verdicts=lambda _: None
+        judge,
+        dialect=dialect,
+        zero=0,
+        one_choice=True,
+        gap_bounds=(1.0,),
+        strips_usage=strips_usage,
+        on_verdicts=lambda _: None,
     )

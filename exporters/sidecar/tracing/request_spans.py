@@ -81,7 +81,7 @@ class SpanMaker:
         if record.parent_span_id is not None:
             flags = _SAMPLED if record.parent_sampled else TraceFlags()
             parent = SpanContext(trace_id, int(record.parent_span_id, 16), is_remote=True, trace_flags=flags)
-        operation = "chat" if record.endpoint.endswith("/chat/completions") else "text_completion"
+        operation = "text_completion" if record.endpoint == "/v1/completions" else "chat"
         model = record.model[:LONGEST_TEXT]
         start = _nanoseconds(record.time)
         end = start + max(0, _nanoseconds(record.e2e))

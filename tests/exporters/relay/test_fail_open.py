@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporters.records import frame
-from exporters.relay import sse
+from exporters.relay.dialects import chat, completion_events
 from exporters.signals import Outcome, Phase, Verdict
 from tests.support.scripted_relay import (
     CHAT,
@@ -59,12 +59,12 @@ async def test_a_metering_error_does_not_change_the_response(
 
 def fail_on(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
     """Make the measuring of each event that contains this text fail."""
-    decode = sse.decode
+    decode = chat.decode
 
-    def decode_or_fail(data: bytes) -> sse.Event:
-        return sse.Event() if text in data and fail() else decode(data)
+    def decode_or_fail(data: bytes) -> completion_events.CompletionEvent:
+        return completion_events.CompletionEvent() if text in data and fail() else decode(data)
 
-    monkeypatch.setattr(sse, "decode", decode_or_fail)
+    monkeypatch.setattr(chat, "decode", decode_or_fail)
 
 
 HALF = len(content("b")) // 2

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay import fast_path, sse
+from exporters.relay import fast_path
+from exporters.relay.dialects import chat
 from exporters.relay.fast_path import FastPath, Pattern, learn
 from exporters.relay.meter import Meter
 from exporters.signals import Outcome
@@ -22,7 +23,7 @@ def event(delta: dict[str, Any], *, dump: Any = json.dumps, **more: Any) -> byte
 
 
 def pattern_of(data: bytes) -> Pattern | None:
-    return learn(data[6:-2], sse.decode(data[6:-2]))
+    return learn(data, data[6:-2], chat.decode(data[6:-2]))
 
 
 TEXTS = st.text(max_size=12) | st.sampled_from(
@@ -128,6 +129,19 @@ def test_chunks_with_rising_numbers_use_the_fast_path_and_their_usage_is_read(du
         assert sent[-1] is data
     one.finish(Outcome.CLIENT_ABORT, 1e9)
     assert (one.chunks, one.prompt_tokens, one.completion_tokens) == (7, 9, 2)
+
+
+def test_usage_is_read_from_the_last_chunk_also_if_its_numbers_are_those_of_the_pattern() -> None:
+    one = stream_meter()
+    first = event({"content": "x"}, usage={"prompt_tokens": 1, "completion_tokens": 2})
+    one.stream(first, 0.0)
+    one.stream(event({"content": ""}, usage={"prompt_tokens": 1, "completion_tokens": 0}), 1.0)
+    sent: list[bytes] = []
+    stream = one.fast_path(sent.append, _raise)
+    assert stream is not None
+    assert stream.forward(chunk(first))
+    one.finish(Outcome.OK, 1e9)
+    assert one.completion_tokens == 2
 
 
 def number_after(number: bytes) -> bytes:

@@ -552,3 +552,17 @@ async def test_a_request_without_a_first_token_is_cut_after_cut_first_token(tmp_
         assert response.startswith(b"HTTP/1.1 504 Gateway Timeout\r\n")
         assert error_in(response)["code"] == "timeout_first_token"
         assert (await stage.record()).outcome is Outcome.TIMEOUT_FIRST_TOKEN
+
+
+@pytest.mark.parametrize("path", ["/v1/responses/resp_1?stream=true", "/v1/audio/speech"])
+async def test_a_response_on_an_unmeasured_path_is_not_cut_once_it_flows(tmp_path: Path, path: str) -> None:
+    async def hold(received: Received) -> None:
+        await received.send(STREAM_HEAD, chunk(b"flows"))
+        await received.gone()
+
+    async with staged(tmp_path, hold, cut_first_token=30.0) as stage:
+        client = await stage.connect()
+        await client.send(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        await client.until(b"flows")
+        stage.relay.cut_timed_out(time.monotonic() + 31)
+        assert (stage.records, stage.relay.open_requests) == ([], 1)

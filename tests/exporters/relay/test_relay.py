@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from exporters.relay import request_body
+from exporters.relay.dialects import chat
 from exporters.signals import Outcome, Phase, Verdict
 from tests.support.scripted_relay import (
     CHAT,
@@ -388,7 +389,7 @@ async def test_a_compressed_stream_on_a_path_without_metering_is_not_counted(tmp
         await received.send(head, chunk(b"\x1f\x8b\x00\x00"), END)
 
     async with staged(tmp_path, compress) as stage:
-        await stage.ask(post(CHAT, path="/v1/responses"))
+        await stage.ask(post(CHAT, path="/v1/audio/speech"))
         record = await stage.record()
         assert (record.outcome, record.metered, record.unmetered) == (Outcome.OK, False, None)
 
@@ -481,7 +482,7 @@ async def test_time_zero_is_the_end_of_the_request_and_not_that_of_its_parsing(
         began.append(time.monotonic())
         return parse(*arguments)
 
-    monkeypatch.setattr(request_body, "parse", note_time)
+    monkeypatch.setattr(chat, "parse", note_time)
     async with staged(tmp_path, Received.gone) as stage:
         sent = time.monotonic()
         client = await stage.connect()

@@ -13,6 +13,7 @@ import pytest
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.records import Hello, Snapshot
 from exporters.relay import http1_parser, request_body
+from exporters.relay.dialects import chat
 from exporters.relay.exchange import Exchange
 from exporters.relay.measurement import Measurement
 from exporters.relay.record_sender import Sender
@@ -82,7 +83,7 @@ class Traffic:
             f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nx-tenant: {name}\r\nx-request-class: {name}\r\n"
             f"x-request-id: {name}\r\nuser-agent: {name}\r\n\r\n".encode()
         )
-        measurement = Measurement(self.relay.measuring, head, f"/{name}", metered_path=True)
+        measurement = Measurement(self.relay.measuring, head, f"/{name}", chat)
         body = request_body.parse(
             b'{"model": "%s", "stream": true, "max_tokens": 5}' % name.encode(), b"salt", self.relay.hashing
         )

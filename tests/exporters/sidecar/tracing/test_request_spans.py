@@ -142,6 +142,21 @@ def test_the_status_is_an_error_if_the_server_failed(outcome: Outcome, status: i
     assert span.attributes["vllm_slo.outcome"] == outcome.value
 
 
+@pytest.mark.parametrize(
+    "endpoint, operation",
+    [
+        ("/v1/chat/completions", "chat"),
+        ("/v1/responses", "chat"),
+        ("/v1/messages", "chat"),
+        ("/v1/completions", "text_completion"),
+    ],
+)
+def test_only_completions_have_no_messages_and_are_no_chat(endpoint: str, operation: str) -> None:
+    (span,) = spans(finished(endpoint=endpoint))
+    assert span.attributes is not None
+    assert (span.name.partition(" ")[0], span.attributes["gen_ai.operation.name"]) == (operation, operation)
+
+
 def test_unknown_values_are_absent() -> None:
     (span,) = spans(finished(model="", status=None, endpoint="/v1/completions"))
     assert span.name == "text_completion"

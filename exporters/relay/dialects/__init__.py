@@ -1,0 +1,1 @@
+"""Dialects: how each inference API names the prompt, the output, the usage and the end of a response."""

@@ -1,0 +1,108 @@
+"""Events and unary bodies of `/v1/chat/completions` and `/v1/completions`."""
+
+from typing import ClassVar
+
+import msgspec
+
+from exporters.relay.dialects.dialect import Count, EngineTimes
+
+DONE = b"[DONE]"
+
+
+class CachedDetails(msgspec.Struct):
+    """`usage.prompt_tokens_details`."""
+
+    cached_tokens: Count | None = None
+
+
+class Usage(msgspec.Struct):
+    """`usage`."""
+
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    prompt_tokens_details: CachedDetails | None = None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
+
+
+_ABSENT = msgspec.Raw()
+
+
+class _Delta(msgspec.Struct, gc=False):
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[msgspec.Raw] | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class CompletionEvent(msgspec.Struct, gc=False):
+    """Implements `Event`."""
+
+    choices: list[_Choice] = []
+    usage: Usage | None = None
+    metrics: EngineTimes | None = None
+    system_fingerprint: str | None = None
+    error: msgspec.Raw = _ABSENT
+
+    ends: ClassVar[bool] = False  # DONE does
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not _ABSENT and bytes(self.error) != b"null"
+
+    @property
+    def carries_choice(self) -> bool:
+        return bool(self.choices)
+
+    @property
+    def output(self) -> bool:
+        # `any` with a generator takes three times as long.
+        for choice in self.choices:
+            delta = choice.delta
+            if choice.text or (
+                delta is not None and (delta.content or delta.reasoning or delta.reasoning_content or delta.tool_calls)
+            ):
+                return True
+        return False
+
+    @property
+    def answer(self) -> bool:
+        return any(
+            choice.text or ((delta := choice.delta) is not None and (delta.content or delta.tool_calls))
+            for choice in self.choices
+        )
+
+    @property
+    def only_text(self) -> str | None:
+        if len(self.choices) != 1 or self.metrics is not None or (self.error is not _ABSENT and self.failed):
+            return None
+        choice = self.choices[0]
+        delta = choice.delta
+        if choice.finish_reason is not None:
+            return None
+        if delta is None:
+            return choice.text or None
+        if delta.tool_calls:
+            return None
+        if delta.content and not (choice.text or delta.reasoning or delta.reasoning_content):
+            return delta.content
+        outputs = [text for text in (choice.text, delta.content, delta.reasoning, delta.reasoning_content) if text]
+        return outputs[0] if len(outputs) == 1 else None
+
+    @property
+    def finish_reason(self) -> str | None:
+        for choice in self.choices:
+            if choice.finish_reason is not None:
+                return choice.finish_reason
+        return None
+
+
+decode = msgspec.json.Decoder(CompletionEvent).decode

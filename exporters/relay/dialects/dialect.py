@@ -1,0 +1,91 @@
+"""The interface of a dialect, which a module of this package implements for one inference API."""
+
+from concurrent.futures import Executor
+from typing import Annotated, Protocol
+
+import msgspec
+
+from exporters.relay.request_body import RequestBody
+
+# Bounded, because records have 64-bit integers.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class Usage(Protocol):
+    """The engine's own token counts; None for a count that an earlier event may have."""
+
+    @property
+    def prompt_tokens(self) -> int | None: ...
+    @property
+    def completion_tokens(self) -> int | None: ...
+    @property
+    def cached_tokens(self) -> int | None: ...
+
+
+class EngineTimes(msgspec.Struct):
+    """vLLM's per-request `metrics` (>= 0.25, --enable-per-request-metrics); milliseconds."""
+
+    queue_time_ms: float | None = None
+    time_to_first_token_ms: float | None = None
+    """Since the request was scheduled, which makes it the prefill time."""
+    generation_time_ms: float | None = None
+
+
+class Event(Protocol):
+    """One JSON event of a stream, or a complete unary body."""
+
+    @property
+    def output(self) -> bool:
+        """Whether the event carries output: text, reasoning, or arguments of a tool call."""
+
+    @property
+    def answer(self) -> bool:
+        """Whether the event carries output other than reasoning."""
+
+    @property
+    def only_text(self) -> str | None:
+        """The text of an event whose text and usage are all that is measured of it."""
+
+    @property
+    def usage(self) -> Usage | None: ...
+
+    @property
+    def carries_choice(self) -> bool:
+        """Whether the event carries more than usage that a client may have requested."""
+
+    @property
+    def metrics(self) -> EngineTimes | None: ...
+    @property
+    def system_fingerprint(self) -> str | None: ...
+    @property
+    def finish_reason(self) -> str | None: ...
+    @property
+    def failed(self) -> bool: ...
+
+    @property
+    def ends(self) -> bool:
+        """Whether the stream is complete after this event."""
+
+
+class Dialect(Protocol):
+    """One inference API of the engine."""
+
+    @property
+    def DONE(self) -> bytes | None:  # noqa: N802 - a constant of the module
+        """The payload that ends a stream, if it is not an event with `ends`.
+
+        Without it, a response that ends in order after its `finish_reason` is complete, because some engines omit it.
+        """
+
+    def parse(self, data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
+        """The parsed request, or None if the body is not valid JSON for this API; `hashing` hashes long prompts."""
+
+    def decode(self, data: bytes, /) -> Event:
+        """The event with this payload.
+
+        Raises:
+            msgspec.DecodeError, UnicodeDecodeError: it is not an event of this API.
+        """
+
+    def decode_unary(self, data: bytes | bytearray, /) -> Event:
+        """The complete body of a unary response; raises as `decode`."""

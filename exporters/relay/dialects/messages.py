@@ -1,0 +1,157 @@
+"""The dialect of `/v1/messages`, Anthropic's Messages API."""
+
+from concurrent.futures import Executor
+from typing import ClassVar
+
+import msgspec
+
+from exporters.names import cut
+from exporters.relay.dialects.dialect import Count
+from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digest
+
+DONE = None
+
+
+class _Block(msgspec.Struct):
+    """A text, the result of a tool, or another block of a message."""
+
+    text: str | None = None
+    content: "str | list[str | _Block] | _Block | None" = None
+
+
+_Content = str | list[str | _Block] | _Block | None
+
+
+class _Message(msgspec.Struct):
+    content: _Content = None
+
+
+class _Body(msgspec.Struct):
+    model: str | None = None
+    system: _Content = None
+    messages: list[_Message] = []
+    max_tokens: Int | None = None
+    stream: bool | None = None
+    temperature: float | None = None
+
+
+class _PromptTokens(msgspec.Struct):
+    input_tokens: Count | None = None
+    cache_creation_input_tokens: Count | None = None
+    cached_tokens: Count | None = msgspec.field(default=None, name="cache_read_input_tokens")
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """All tokens of the prompt; `input_tokens` are those that are neither read from the cache nor written to it."""
+        if self.input_tokens is None:
+            return None
+        return self.input_tokens + (self.cache_creation_input_tokens or 0) + (self.cached_tokens or 0)
+
+
+class _StartUsage(_PromptTokens):
+    """`usage` of `message_start`, whose `output_tokens` are not those of the whole response."""
+
+    completion_tokens: ClassVar[None] = None
+
+
+class _Usage(_PromptTokens):
+    """`usage` of `message_delta` and of a unary body."""
+
+    completion_tokens: Count | None = msgspec.field(default=None, name="output_tokens")
+
+
+class _Start(msgspec.Struct):
+    usage: _StartUsage | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    """An event, or a unary body, which has the fields of `message_delta`."""
+
+    type: str = ""
+    delta: _Delta | None = None
+    message: _Start | None = None
+    final_usage: _Usage | None = msgspec.field(default=None, name="usage")
+    stop_reason: str | None = None
+
+    carries_choice: ClassVar[bool] = True
+    metrics: ClassVar[None] = None
+    system_fingerprint: ClassVar[None] = None
+
+    @property
+    def output(self) -> bool:
+        delta = self.delta
+        return (
+            self.type == "content_block_delta"
+            and delta is not None
+            and bool(delta.text or delta.thinking or delta.partial_json)
+        )
+
+    @property
+    def answer(self) -> bool:
+        return self.output and (delta := self.delta) is not None and bool(delta.text or delta.partial_json)
+
+    @property
+    def only_text(self) -> str | None:
+        delta = self.delta
+        if delta is None or not self.output or self.finish_reason is not None or self.message is not None:
+            return None
+        outputs = [text for text in (delta.text, delta.thinking, delta.partial_json) if text]
+        return outputs[0] if len(outputs) == 1 else None
+
+    @property
+    def usage(self) -> _StartUsage | _Usage | None:
+        return self.final_usage if self.message is None else self.message.usage
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.stop_reason if self.delta is None else self.delta.stop_reason
+
+    @property
+    def failed(self) -> bool:
+        return self.type == "error"
+
+    @property
+    def ends(self) -> bool:
+        return self.type in {"message_stop", "error"}
+
+
+_decode_body = msgspec.json.Decoder(_Body).decode
+decode = decode_unary = msgspec.json.Decoder(_Event).decode
+
+
+def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
+    try:
+        body = _decode_body(data)
+    except NOT_JSON:
+        return None
+    characters = _length(body.system) + sum(_length(message.content) for message in body.messages)
+    return RequestBody(
+        model=cut(body.model or ""),
+        prompt_tokens=characters / CHARACTERS_PER_TOKEN,
+        max_tokens=body.max_tokens,
+        stream=bool(body.stream),
+        includes_usage=True,
+        leaves_usage=False,
+        has_options=False,
+        n=1,
+        choices=1,
+        temperature=body.temperature,
+        _digest=digest(data, hashing, salt, body.model, (body.system, body.messages)),
+    )
+
+
+def _length(content: _Content) -> int:
+    if content is None:
+        return 0
+    if isinstance(content, str):
+        return len(content)
+    if isinstance(content, _Block):
+        return len(content.text or "") + _length(content.content)
+    return sum(_length(block) for block in content)

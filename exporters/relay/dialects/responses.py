@@ -1,0 +1,172 @@
+"""The dialect of `/v1/responses`, OpenAI's Responses API."""
+
+from concurrent.futures import Executor
+from typing import Any, ClassVar
+
+import msgspec
+
+from exporters.names import cut
+from exporters.relay.dialects.dialect import Count, EngineTimes
+from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digest
+
+DONE = None
+
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
+_FAILED = frozenset({"failed", "cancelled"})
+
+
+class _Part(msgspec.Struct):
+    text: str | None = None
+
+
+_Content = str | list[str | _Part] | _Part | None
+
+
+class _Item(msgspec.Struct):
+    """A message, the output of a tool, or another item of the input."""
+
+    content: _Content = None
+    output: _Content = None
+
+
+class _Body(msgspec.Struct):
+    model: str | None = None
+    input: str | list[str | _Item] | None = None
+    instructions: str | None = None
+    max_output_tokens: Int | None = None
+    stream: bool | None = None
+    background: bool | None = None
+    temperature: float | None = None
+
+
+class _InputDetails(msgspec.Struct):
+    cached_tokens: Count | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: Count | None = msgspec.field(default=None, name="input_tokens")
+    completion_tokens: Count | None = msgspec.field(default=None, name="output_tokens")
+    input_tokens_details: _InputDetails | None = None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        return self.input_tokens_details.cached_tokens if self.input_tokens_details else None
+
+
+class _Incomplete(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    """The response object: a unary body, and part of the events at the start and the end of a stream."""
+
+    status: str | None = None
+    incomplete_details: _Incomplete | None = None
+    usage: _Usage | None = None
+    metrics: EngineTimes | None = None
+
+    output: ClassVar[bool] = False
+    answer: ClassVar[bool] = False
+    only_text: ClassVar[None] = None
+    carries_choice: ClassVar[bool] = True
+    system_fingerprint: ClassVar[None] = None
+    ends: ClassVar[bool] = False
+
+    @property
+    def finish_reason(self) -> str | None:
+        """`status`, or the reason why the response is incomplete."""
+        return (self.incomplete_details and self.incomplete_details.reason) or self.status
+
+    @property
+    def failed(self) -> bool:
+        return self.status in _FAILED
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str = ""
+    delta: Any = None
+    response: _Response | None = None
+
+    carries_choice: ClassVar[bool] = True
+    system_fingerprint: ClassVar[None] = None
+
+    @property
+    def output(self) -> bool:
+        return bool(self.delta) and self.type.endswith(".delta")
+
+    @property
+    def answer(self) -> bool:
+        return self.output and not self.type.startswith("response.reasoning")
+
+    @property
+    def only_text(self) -> str | None:
+        return self.delta if isinstance(self.delta, str) and self.output else None
+
+    @property
+    def ends(self) -> bool:
+        return self.type in _ENDS
+
+    @property
+    def _final(self) -> _Response | None:
+        """The complete response; before the end, it has neither its usage nor its status."""
+        return self.response if self.response is not None and self.ends else None
+
+    @property
+    def usage(self) -> _Usage | None:
+        return None if (final := self._final) is None else final.usage
+
+    @property
+    def metrics(self) -> EngineTimes | None:
+        return None if (final := self._final) is None else final.metrics
+
+    @property
+    def finish_reason(self) -> str | None:
+        return None if (final := self._final) is None else final.finish_reason
+
+    @property
+    def failed(self) -> bool:
+        return self.type in {"response.failed", "error"} or ((final := self._final) is not None and final.failed)
+
+
+_decode_body = msgspec.json.Decoder(_Body).decode
+decode = msgspec.json.Decoder(_Event).decode
+decode_unary = msgspec.json.Decoder(_Response).decode
+
+
+def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
+    try:
+        body = _decode_body(data)
+    except NOT_JSON:
+        return None
+    return RequestBody(
+        model=cut(body.model or ""),
+        prompt_tokens=_characters(body) / CHARACTERS_PER_TOKEN,
+        max_tokens=body.max_output_tokens,
+        stream=bool(body.stream),
+        includes_usage=True,
+        leaves_usage=False,
+        has_options=False,
+        n=1,
+        choices=1,
+        temperature=body.temperature,
+        _digest=digest(data, hashing, salt, body.model, (body.instructions, body.input)),
+        background=bool(body.background),
+    )
+
+
+def _characters(body: _Body) -> int:
+    characters = len(body.instructions or "")
+    if isinstance(body.input, str):
+        return characters + len(body.input)
+    for item in body.input or ():
+        characters += len(item) if isinstance(item, str) else _length(item.content) + _length(item.output)
+    return characters
+
+
+def _length(content: _Content) -> int:
+    if content is None:
+        return 0
+    if isinstance(content, str):
+        return len(content)
+    parts = [content] if isinstance(content, _Part) else content
+    return sum(len(part if isinstance(part, str) else part.text or "") for part in parts)

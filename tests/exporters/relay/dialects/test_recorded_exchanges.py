@@ -1,0 +1,160 @@
+"""Exchanges with real vLLM, recorded byte for byte, through the meter and the relay."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from exporters.relay.http1_parser import ChunkedBody
+from exporters.relay.meter import Meter
+from exporters.relay.paths import METERED
+from exporters.signals import Outcome, Verdict
+from tests.contract.recordings import NAMES, Recording, recording
+from tests.support.event_streams import stream_meter
+from tests.support.scripted_relay import Received, chunk, staged
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What is measured of an exchange; `chunks` are the events with output."""
+
+    chunks: int
+    prompt: int | None
+    completion: int | None
+    cached: int | None
+    reason: str | None
+    outcome: Outcome = Outcome.OK
+    timed: bool = False
+    """Whether vLLM reported its times."""
+
+
+FIGURES = {
+    "chat-continuous-usage-stream": Figures(6, 25, 6, 0, "length", timed=True),
+    "chat-failed-stream": Figures(2, None, None, None, None, Outcome.UPSTREAM_ERROR),
+    "chat-tool-stream": Figures(25, 25, 218, 0, "stop", timed=True),
+    "chat-tool-unary": Figures(0, 25, 283, 0, "stop", timed=True),
+    "completions-continuous-usage-stream": Figures(6, 4, 6, 0, "length", timed=True),
+    "messages-cached-stream": Figures(3, 212, 3, 192, "max_tokens"),
+    "messages-cached-unary": Figures(0, 212, 3, 192, "max_tokens"),
+    "messages-capped-unary": Figures(0, 1513, 1326, 1504, "end_turn"),
+    "messages-failed-stream": Figures(1, 25, None, None, None, Outcome.UPSTREAM_ERROR),
+    "messages-max-tokens-stream": Figures(6, 25, 6, 0, "max_tokens"),
+    "messages-max-tokens-unary": Figures(0, 25, 6, 0, "max_tokens"),
+    "messages-stop-sequence-stream": Figures(2, 25, 2, 0, "stop_sequence"),
+    "messages-stream": Figures(12, 40, 13, 0, "end_turn"),
+    "messages-tool-stream": Figures(28, 25, 226, 0, "tool_use"),
+    "messages-tool-unary": Figures(0, 25, 152, 0, "tool_use"),
+    "messages-unary": Figures(0, 40, 13, 32, "end_turn"),
+    "responses-cached-stream": Figures(3, 212, 3, 192, "max_output_tokens", timed=True),
+    "responses-failed-stream": Figures(1, None, None, None, None, Outcome.TRUNCATED),
+    "responses-incomplete-stream": Figures(6, 25, 6, 0, "max_output_tokens", timed=True),
+    "responses-incomplete-unary": Figures(0, 25, 6, 0, "max_output_tokens", timed=True),
+    "responses-list-stream": Figures(20, 51, 24, 32, "completed", timed=True),
+    "responses-stream": Figures(8, 40, 14, 0, "completed", timed=True),
+    "responses-tool-stream": Figures(28, 25, 114, 0, "completed", timed=True),
+    "responses-tool-unary": Figures(0, 25, 169, 0, "completed", timed=True),
+    "responses-unary": Figures(0, 40, 14, 32, "completed", timed=True),
+}
+STREAMS = [name for name in FIGURES if name.endswith("-stream")]
+
+
+def meter_of(recorded: Recording) -> Meter:
+    return stream_meter(dialect=METERED[recorded.path])
+
+
+def figures(meter: Meter, recorded: Recording, *, streams: bool) -> Figures:
+    outcome = meter.outcome(recorded.status, streams=streams, complete=recorded.complete)
+    return Figures(
+        meter.chunks,
+        meter.prompt_tokens,
+        meter.completion_tokens,
+        meter.cached_tokens,
+        meter.finish_reason,
+        outcome,
+        None not in {meter.queue, meter.prefill, meter.decode},
+    )
+
+
+def test_each_recorded_completion_has_its_figures() -> None:
+    answered = {name for name in NAMES if (one := recording(name)).path in METERED and one.status == 200}
+    assert set(FIGURES) == answered
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if name not in STREAMS])
+def test_a_recorded_unary_response_has_its_figures(name: str) -> None:
+    recorded = recording(name)
+    meter = meter_of(recorded)
+    meter.unary(recorded.content)
+    meter.unary_end()
+    assert figures(meter, recorded, streams=False) == FIGURES[name]
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_recorded_stream_has_its_figures_for_any_split_into_two_reads(name: str) -> None:
+    recorded = recording(name)
+    content = recorded.content
+    for place in range(len(content)):
+        meter = meter_of(recorded)
+        reads = [piece for piece in (content[:place], content[place:]) if piece]
+        assert b"".join([*(meter.stream(piece, 1.0) for piece in reads), meter.stream_end(1.0)]) == content
+        assert figures(meter, recorded, streams=True) == FIGURES[name], place
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_recorded_stream_has_its_figures_byte_by_byte(name: str) -> None:
+    recorded = recording(name)
+    meter = meter_of(recorded)
+    for byte in recorded.content:
+        meter.stream(bytes([byte]), 1.0)
+    assert figures(meter, recorded, streams=True) == FIGURES[name]
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_recorded_stream_has_the_same_figures_on_the_fast_path(name: str) -> None:
+    recorded = recording(name)
+    meter = meter_of(recorded)
+    chunks = ChunkedBody().feed(recorded.response.partition(b"\r\n\r\n")[2])
+    assert b"".join(chunks) == recorded.content
+    sent: list[bytes] = []
+    for at, data in enumerate(chunks):
+        path = meter.fast_path(sent.append, _raise)
+        if path is None or not path.forward(chunk(data)):
+            sent.append(chunk(meter.stream(data, float(at))))
+    assert sent == [chunk(data) for data in chunks]
+    meter.finish(Outcome.OK, 1e9)
+    assert figures(meter, recorded, streams=True) == FIGURES[name]
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("name", FIGURES)
+async def test_a_recorded_exchange_passes_the_relay_unchanged_and_has_a_record(tmp_path: Path, name: str) -> None:
+    recorded, expected = recording(name), FIGURES[name]
+
+    async def replay(received: Received) -> None:
+        await received.send(recorded.response)
+        received.writer.close()
+
+    async with staged(tmp_path, replay, inject_usage=False) as stage:
+        response = await stage.ask(recorded.request)
+        head, _, body = response.partition(b"\r\n\r\n")
+        assert (b"".join(ChunkedBody().feed(body)) if b"chunked" in head else body) == recorded.content
+        assert stage.requests[0].body == recorded.body
+        record = await stage.record()
+    assert record.metered
+    assert (record.outcome, record.finish_reason, record.endpoint) == (expected.outcome, expected.reason, recorded.path)
+    # An aborted response has no usage: each chunk counts as one token.
+    tokens = expected.completion if expected.outcome is Outcome.OK else expected.chunks
+    assert (record.prompt_tokens, record.completion_tokens, record.cached_tokens) == (
+        expected.prompt,
+        tokens,
+        expected.cached,
+    )
+    assert (record.model, record.stream, record.unparsed) == ("tiny", name in STREAMS, None)
+    good = Verdict.GOOD if expected.outcome is Outcome.OK else Verdict.BAD
+    assert record.slo == {"availability": good, **({"ttft": Verdict.GOOD} if record.stream else {})}
+    assert sum(record.gap_counts.values()) == max(0, expected.chunks - 1)
+    assert (record.ttft is not None) == (record.ttft_answer is not None) == (name in STREAMS)
+    assert (record.queue is not None) == expected.timed
