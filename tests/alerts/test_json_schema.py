@@ -112,7 +112,12 @@ BEYOND_A_SCHEMA = {
 def test_a_structural_mistake_is_rejected(
     right: str, wrong: str, _message: str, request: pytest.FixtureRequest
 ) -> None:
-    value = yaml.safe_load(MINIMAL.replace(right, wrong, 1))
+    text = MINIMAL.replace(right, wrong, 1)
+    if request.node.callspec.id == "integer without digits":  # no value for a YAML parser
+        with pytest.raises(ValueError, match="invalid literal"):
+            yaml.safe_load(text)
+        return
+    value = yaml.safe_load(text)
     assert fits(SCHEMA, yaml.safe_load(MINIMAL))
     assert fits(SCHEMA, value) == (request.node.callspec.id in BEYOND_A_SCHEMA)
 

@@ -99,8 +99,9 @@ async def test_a_request_that_may_be_retried_is_kept_until_it_is_written(tmp_pat
         await stage.ask(post(UNARY))
         client = await stage.connect()
         await client.send(post(LARGE))
-        await until(lambda: stage.relay.open_requests)
+        await until(lambda: stage.relay._open)
         (exchange,) = stage.relay._open
+        await until(lambda: exchange._upstream is not None)
         assert exchange._upstream is not None
         assert exchange._upstream.unwritten
         assert sum(map(len, exchange._body)) == len(LARGE)

@@ -111,9 +111,15 @@ async def _received(running: Running) -> bool:
     return (await running.samples()).get("llm_sidecar_client_connections{relay-0}") == 1
 
 
+async def _knows_the_model(running: Running) -> bool:
+    """Whether the exporter has read the engine's models, each of which gets its series at 0."""
+    return STREAMED in await running.samples()
+
+
 async def test_metrics_remain_until_a_scrape_has_read_the_final_counts(tmp_path: Path) -> None:
     words = ("--drain", FOREVER, "--linger", FOREVER)
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words) as running:
+        await until(lambda: _knows_the_model(running))
         async with running.open_stream("open") as rest:
             running.process.send_signal(signal.SIGTERM)
             await until(running.refuses_connections)
