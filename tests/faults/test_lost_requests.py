@@ -63,7 +63,20 @@ def test_lost_requests_add_up_over_restarts_and_not_over_reconnects(run_id: str,
     assert receiver.lost_requests == {"relay-0": lost}
 
 
-async def test_the_open_requests_of_a_killed_relay_are_lost_and_other_relays_are_unaffected(tmp_path: Path) -> None:
+# The engine streams chat chunks on both paths, which are no output of a response and do not end it.
+@pytest.mark.parametrize(
+    "path, phase, outcome",
+    [
+        pytest.param("/v1/chat/completions", "streaming", "ok", id="chat"),
+        pytest.param("/v1/responses", "waiting", "truncated", id="responses"),
+    ],
+)
+async def test_the_open_requests_of_a_killed_relay_are_lost_and_other_relays_are_unaffected(
+    tmp_path: Path, path: str, phase: str, outcome: str
+) -> None:
+    def in_flight(count: int) -> dict[str, int]:
+        return {"waiting": 0, "streaming": 0} | {phase: count}
+
     # The kernel spreads them over two relays; all are in one relay once in eight million runs.
     streams = 24
     async with serving() as engine, sidecar(tmp_path, engine.url, "--workers", "2") as running:
@@ -72,14 +85,14 @@ async def test_the_open_requests_of_a_killed_relay_are_lost_and_other_relays_are
             """Whether the stream completed. It has no request id, so the relay generates one that names the relay."""
             headers = {"x-fault": "held in the stream"}
             try:
-                async with session.post(f"{running.url}/v1/chat/completions", data=CHAT, headers=headers) as response:
+                async with session.post(running.url + path, data=CHAT, headers=headers) as response:
                     return (await response.read()).endswith(DONE)
             except aiohttp.ClientError:
                 return False
 
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             open_streams = [asyncio.create_task(stream(session)) for _ in range(streams)]
-            await wait_for_in_flight(running, waiting=0, streaming=streams)
+            await wait_for_in_flight(running, **in_flight(streams))
             victim = relays(running)[0]
             os.kill(victim, signal.SIGKILL)
 
@@ -93,9 +106,9 @@ async def test_the_open_requests_of_a_killed_relay_are_lost_and_other_relays_are
             in_victim = sum(name.startswith(f"relay-{restarts.index(1)}-") for name in engine.request_ids)
             assert 0 < in_victim < streams
             assert lost == [in_victim * restarted for restarted in restarts]
-            await wait_for_in_flight(running, waiting=0, streaming=streams - in_victim)
+            await wait_for_in_flight(running, **in_flight(streams - in_victim))
             engine.may_end.set()
             assert sum(await asyncio.gather(*open_streams)) == streams - in_victim
         await wait_for_in_flight(running, waiting=0, streaming=0)
         assert await running.stop() == 0
-        assert [outcome for _, outcome in logged_outcomes(running)] == ["ok"] * (streams - in_victim)
+        assert [outcome for _, outcome in logged_outcomes(running)] == [outcome] * (streams - in_victim)
