@@ -1,4 +1,4 @@
-"""The fast path of a stream: forwards chunks that differ from a parsed chunk only in their text, or in numbers, too.
+"""The fast path of a stream: forwards chunks that differ from a parsed chunk only in text and numbers.
 
 Such a chunk is recognised by comparing bytes, without HTTP or JSON parsing, and is forwarded unchanged.
 """

@@ -139,9 +139,10 @@ def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
         n=n,
         choices=n * _prompts(prompt),
         temperature=body.temperature,
-        # In a thread, hashlib lets the event loop run.
         _digest=(
-            _digest(body, prompt, salt) if len(data) <= LONG_BODY else hashing.submit(_digest, body, prompt, salt)
+            digest(data, hashing, salt, body.model, body.messages, prompt.json)
+            if isinstance(prompt, _TokenIds)
+            else digest(data, hashing, salt, body.model, (body.messages, prompt))
         ),
     )
 
@@ -207,21 +208,19 @@ def _prompts(prompt: _Prompt | _TokenIds) -> int:
     return 1 if isinstance(prompt[0], int) else len(prompt)
 
 
-def digest(data: bytes, hashing: Executor, salt: bytes, model: str | None, prompt: Any) -> str | Future[str]:
-    """The hash of the model and the prompt of the body `data`; of the prompt's structs, the decoded fields count."""
+def digest(
+    data: bytes, hashing: Executor, salt: bytes, model: str | None, prompt: Any, token_ids: bytes = b""
+) -> str | Future[str]:
+    """The hash of the model and the prompt of the body `data`; of the prompt's structs, the decoded fields count.
+
+    `token_ids` is the JSON of a further part of the prompt, which is not decoded.
+    """
 
     def hashed() -> str:
-        return hashlib.sha256(salt + (model or "").encode() + msgspec.msgpack.encode(prompt)).hexdigest()
+        digest = hashlib.sha256(salt + (model or "").encode())
+        digest.update(msgspec.msgpack.encode(prompt))
+        digest.update(token_ids.translate(None, _SPACES))
+        return digest.hexdigest()
 
     # In a thread, hashlib lets the event loop run.
     return hashed() if len(data) <= LONG_BODY else hashing.submit(hashed)
-
-
-def _digest(body: _Fields, prompt: _Prompt | _TokenIds, salt: bytes) -> str:
-    digest = hashlib.sha256(salt + (body.model or "").encode())
-    if isinstance(prompt, _TokenIds):
-        digest.update(msgspec.msgpack.encode(body.messages))
-        digest.update(prompt.json.translate(None, _SPACES))
-    else:
-        digest.update(msgspec.msgpack.encode((body.messages, prompt)))
-    return digest.hexdigest()
