@@ -103,6 +103,8 @@ class Supervisor:
             self._log_start()
             await asyncio.wait([stop])
         finally:
+            # asyncio closes its wakeup descriptor before it removes handlers: a signal in between prints a traceback.
+            loop.remove_signal_handler(signal.SIGCHLD)
             for child in self._children:
                 child.signal(signal.SIGKILL)
             self._folder.cleanup()
