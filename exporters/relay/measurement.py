@@ -12,8 +12,9 @@ from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.fast_path import FastPath, VaryingFastPath
 from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.meter import Meter, Verdicts
+from exporters.relay.paths import endpoint_of_path
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
-from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
+from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Endpoint, Outcome, Phase, Verdict
 from exporters.slos import Measure, SloFile
 from exporters.verdicts import (
     ENGINE_TIMES,
@@ -26,6 +27,8 @@ from exporters.verdicts import (
 )
 
 _REQUEST_CLASS, _REQUEST_START = REQUEST_CLASS_HEADER.encode(), REQUEST_START_HEADER.encode()
+
+_BACKGROUND = Endpoint.RESPONSES_BACKGROUND
 
 MAX_REQUEST_START_AGE = 600.0
 """Seconds; an older X-Request-Start is ignored as a wrong clock."""
@@ -107,6 +110,7 @@ class Measurement:
         self._context = context
         self._head = head
         self._path = path
+        self._api = endpoint_of_path(path)
         self._dialect = dialect
         self._head_at = self._offered_at = self.zero = time.monotonic()
         request_id = head.get(b"x-request-id")
@@ -141,7 +145,9 @@ class Measurement:
         self._offered_at = self.zero = at
         if self._context.slos.trust_request_start and (header := self._head.get(_REQUEST_START)) is not None:
             self.zero = min(at, time.monotonic() - _wait_before_relay(header))
-        if self._dialect is not None and not (body is not None and body.background):
+        if body is not None and body.background:
+            self._api = _BACKGROUND
+        elif self._dialect is not None:
             self._body = body
             try:
                 self._meter = self._create_meter(self._dialect, body, body_size)
@@ -278,6 +284,7 @@ class Measurement:
             prompt_estimate=self._prompt_estimate,
             unparsed=self.unparsed,
             unmetered=self._unmetered,
+            api=self._api,
         )
         self._add_trace(record)
         if body is not None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.signals import Outcome
+from exporters.requestlog.writer import log_entry
+from exporters.signals import Endpoint, Outcome
 from tests.contract.recordings import recording
 from tests.support import scripted_relay
 from tests.support.api_streams import RESPONSES
@@ -69,6 +70,8 @@ async def test_a_background_response_is_no_slo_event(tmp_path: Path, stream: boo
         assert stage.judged == []
     assert (record.outcome, record.metered, record.slo, record.goodput) == (Outcome.OK, False, {}, None)
     assert (record.request_class, record.model, record.prompt_sha256, record.unparsed) == ("other", "", None, None)
+    assert (record.endpoint, record.api) == ("/v1/responses", Endpoint.RESPONSES_BACKGROUND)
+    assert log_entry(record, "relay-0-abc:1", None).background is True
 
 
 async def test_an_open_background_response_is_in_no_gauge_and_its_stream_is_not_cut(tmp_path: Path) -> None:
