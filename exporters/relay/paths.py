@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from urllib.parse import quote, unquote, urlsplit
 
-from exporters.relay.dialects import chat, completions, messages, responses
+from exporters.relay.dialects import audio, chat, completions, messages, one_answer, responses, token_counts
 from exporters.relay.dialects.dialect import Dialect
 from exporters.signals import Endpoint
 
@@ -14,6 +14,19 @@ METERED: Mapping[str, Dialect] = {
     "/v1/completions": completions,
     "/v1/responses": responses,
     "/v1/messages": messages,
+    "/v1/messages/count_tokens": token_counts,
+    "/v1/embeddings": one_answer,
+    "/v1/rerank": one_answer,
+    "/v2/rerank": one_answer,
+    "/rerank": one_answer,
+    "/v1/score": one_answer,
+    "/score": one_answer,
+    "/classify": one_answer,
+    "/pooling": one_answer,
+    "/v1/audio/transcriptions": audio,
+    "/v1/audio/translations": audio,
+    "/tokenize": token_counts,
+    "/detokenize": token_counts,
 }
 
 # Inference and model paths of the engines. All other paths (/metrics, /sleep, /v1/load_lora_adapter) expose or control
@@ -22,17 +35,6 @@ PASSED = frozenset(
     {
         "/v1/models",
         "/v1/chat/completions/batch",
-        "/v1/messages/count_tokens",
-        "/v1/embeddings",
-        "/v1/rerank",
-        "/v2/rerank",
-        "/v1/score",
-        "/rerank",
-        "/score",
-        "/classify",
-        "/pooling",
-        "/tokenize",
-        "/detokenize",
         "/health",
         "/ping",
         "/version",

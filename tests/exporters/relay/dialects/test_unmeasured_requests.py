@@ -1,4 +1,4 @@
-"""Requests that have no response to measure: in the background, by id, counts of tokens, poolers and batches."""
+"""Requests that have no response to measure: in the background, by id and in batches."""
 
 from pathlib import Path
 
@@ -20,10 +20,7 @@ BACKGROUND = RESPONSES.request.replace(b"{", b'{"background":true,', 1)
         ("GET", "/v1/responses/resp_1"),
         ("DELETE", "/v1/responses/resp_1"),
         ("POST", "/v1/responses/resp_1/cancel"),
-        ("POST", "/v1/messages/count_tokens"),
         ("POST", "/v1/chat/completions/batch"),
-        ("POST", "/pooling"),
-        ("POST", "/classify"),
     ],
 )
 async def test_a_request_without_tokens_passes_with_its_duration_and_outcome(
@@ -39,7 +36,7 @@ async def test_a_request_without_tokens_passes_with_its_duration_and_outcome(
     assert record.e2e > 0
 
 
-@pytest.mark.parametrize("name", ["responses-retrieve", "responses-cancel", "messages-count-tokens"])
+@pytest.mark.parametrize("name", ["responses-retrieve", "responses-cancel"])
 async def test_a_recorded_request_without_tokens_passes_unchanged(tmp_path: Path, name: str) -> None:
     recorded = recording(name)
 
