@@ -74,6 +74,17 @@ class Endpoint(StrEnum):
     OTHER = "other"
 
 
+MEASURED = tuple(
+    endpoint
+    for endpoint in Endpoint
+    if endpoint
+    not in {
+        *(Endpoint.RESPONSES_BACKGROUND, Endpoint.RESPONSES_BY_ID),
+        *(Endpoint.MODELS, Endpoint.REALTIME, Endpoint.OTHER),
+    }
+)
+"""Endpoints of requests with a class and SLO events."""
+
 GENERATING = frozenset(
     {
         Endpoint.CHAT_COMPLETIONS,

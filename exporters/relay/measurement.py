@@ -172,7 +172,7 @@ class Measurement:
         estimate = body.prompt_tokens if body else (self._head.length or body_size) / CHARACTERS_PER_TOKEN
         if body is None or body.sized:
             self._prompt_estimate = estimate
-        self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens)
+        self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens, self._api)
         self.model = body.model if body else ""
         charges = self._context.charges(
             self.request_class,

@@ -231,6 +231,42 @@ async def test_a_late_answer_is_bad_for_e2e_before_it_arrives(tmp_path: Path) ->
         assert not exchange.measurement.awaits_first_token
 
 
+BY_ENDPOINT = """
+version: 1
+period: 12h
+scrape_interval: 1s
+classes:
+  - {name: vectors, endpoint: [embeddings, pooling]}
+  - {name: text, max_tokens: "<=0"}
+slos:
+  - {name: vectors, classes: [vectors], signal: e2e, threshold: 30s, objective: 99%}
+  - {name: text, classes: [text], signal: availability, objective: 99%}
+"""
+
+
+@pytest.mark.parametrize(
+    "path, header, request_class",
+    [
+        pytest.param(EMBEDDINGS, "", "vectors", id="an endpoint of the class"),
+        pytest.param(POOLING, "", "vectors", id="another endpoint of the class"),
+        pytest.param(RERANK, "", "text", id="an endpoint that the class does not match"),
+        pytest.param(EMBEDDINGS, "x-request-class: text\r\n", "text", id="the header before the endpoint"),
+        pytest.param("/v1/chat/completions", "", "other", id="an endpoint with completions"),
+    ],
+)
+async def test_the_endpoint_selects_the_class_and_its_slos(
+    tmp_path: Path, path: str, header: str, request_class: str
+) -> None:
+    async def script(received: Received) -> None:
+        await received.send(json_answer({"usage": USAGE}))
+
+    async with staged(tmp_path, script, slo_file=BY_ENDPOINT) as stage:
+        await stage.ask(post(b'{"model":"m"}', path=path, headers=header))
+        record = await stage.record()
+    assert record.request_class == request_class
+    assert record.slo == ({} if request_class == "other" else {request_class: Verdict.GOOD})
+
+
 async def test_the_model_of_a_form_is_read_and_the_form_is_unchanged(tmp_path: Path) -> None:
     async def script(received: Received) -> None:
         await received.send(json_answer({"text": "hi", "usage": {"type": "duration", "seconds": 3}}))
