@@ -154,6 +154,12 @@ OLDEST_WAIT = _gauge(
 TTFT = _histogram(
     "llm_time_to_first_token_seconds", "TTFT of streams, from the arrival of the request.", WAIT_SECONDS, *_MC
 )
+TTFT_ANSWER = _histogram(
+    "llm_time_to_first_answer_token_seconds",
+    "Time from the arrival of the request to the first answer token of streams; reasoning is no answer.",
+    WAIT_SECONDS,
+    *_MC,
+)
 TPOT = _histogram(
     "llm_time_per_output_token_seconds",
     "TPOT of streams: time from the first to the last output token, divided by (completion tokens - 1).",

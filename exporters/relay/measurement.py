@@ -334,7 +334,7 @@ class Measurement:
         """Give the verdicts that are certain at `now`, in monotonic seconds."""
         if self._meter is not None:
             try:
-                self._meter.report(self._meter.judge.check_deadlines(now))
+                self._meter.report(self._meter.judge.check_deadlines(now, self._meter.paused_until(now)))
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
             self._update_deadline()

@@ -36,6 +36,7 @@ _COUNTERS = (
 )
 _HISTOGRAMS = (
     signals.TTFT,
+    signals.TTFT_ANSWER,
     signals.TPOT,
     signals.INTER_CHUNK,
     signals.DURATION,
@@ -95,6 +96,7 @@ class _Kind:
         "slos",
         "tpot",
         "ttft",
+        "ttft_answer",
     )
 
     def __init__(
@@ -110,6 +112,7 @@ class _Kind:
         self.goodput_requests = counters[signals.GOODPUT_REQUESTS].series(labels)
         self.goodput_tokens = counters[signals.GOODPUT_TOKENS].series(labels)
         self.ttft = histograms[signals.TTFT].series(labels[:2])
+        self.ttft_answer = histograms[signals.TTFT_ANSWER].series(labels[:2])
         self.tpot = histograms[signals.TPOT].series(labels[:2])
         self.gaps = histograms[signals.INTER_CHUNK].series(labels[:2])
         self.request_prompt_tokens = histograms[signals.REQUEST_PROMPT_TOKENS].series(labels[:2])
@@ -286,6 +289,8 @@ class RequestMetrics:
             kind.cached_tokens[0] += record.cached_tokens
         if record.ttft is not None:
             kind.ttft.observe(record.ttft, trace)
+        if record.ttft_answer is not None:
+            kind.ttft_answer.observe(record.ttft_answer, trace)
         if record.tpot is not None:
             kind.tpot.observe(record.tpot, trace)
         if record.gap_counts:
