@@ -76,6 +76,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     prompt_repeat: bool | None = None  # set by the exporter, which sees the prompts of all relays
     prompt_estimate: float | None = None  # tokens, estimated from the text; also for failed requests
     engine_slos: dict[str, tuple[Measure, float]] = {}  # SLOs on times in the engine's span, with their thresholds
+    reasoning_tokens: int | None = None
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

@@ -190,6 +190,9 @@ PROMPT_TOKENS = _counter("llm_prompt_tokens_total", "Prompt tokens of ended requ
 COMPLETION_TOKENS = _counter(
     "llm_completion_tokens_total", "Completion tokens of ended requests, including aborted ones.", *_MC, _T
 )
+REASONING_TOKENS = _counter(
+    "llm_reasoning_tokens_total", "Completion tokens of reasoning, if the engine reports them.", *_MC, _T
+)
 CACHED_TOKENS = _counter(
     "llm_cached_prompt_tokens_total", "Prompt tokens served from the engine's prefix cache.", *_MC, _T
 )

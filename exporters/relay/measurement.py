@@ -318,6 +318,7 @@ class Measurement:
         record.prompt_tokens = meter.prompt_tokens
         record.completion_tokens = meter.completion_tokens
         record.cached_tokens = meter.cached_tokens
+        record.reasoning_tokens = meter.reasoning_tokens
         record.queue = meter.queue
         record.prefill = meter.prefill
         record.decode = meter.decode

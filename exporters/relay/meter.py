@@ -47,6 +47,7 @@ class Meter:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
     queue: float | None = None
     prefill: float | None = None
     decode: float | None = None
@@ -344,6 +345,8 @@ class Meter:
                 self.completion_tokens = tokens
             if (tokens := usage.cached_tokens) is not None:
                 self.cached_tokens = tokens
+            if (tokens := usage.reasoning_tokens) is not None:
+                self.reasoning_tokens = tokens
         if (metrics := event.metrics) is not None:
             self.queue = seconds(metrics.queue_time_ms)
             self.prefill = seconds(metrics.time_to_first_token_ms)

@@ -24,6 +24,7 @@ _COUNTERS = (
     signals.PROMPT_TOKENS,
     signals.COMPLETION_TOKENS,
     signals.CACHED_TOKENS,
+    signals.REASONING_TOKENS,
     signals.PROMPT_REPEATS,
     signals.SLO_EVENTS,
     signals.SLO_BAD,
@@ -92,6 +93,7 @@ class _Kind:
         "goodput_tokens",
         "labels",
         "prompt_tokens",
+        "reasoning_tokens",
         "request_prompt_tokens",
         "slos",
         "tpot",
@@ -108,6 +110,7 @@ class _Kind:
         self.prompt_tokens = counters[signals.PROMPT_TOKENS].series(labels)
         self.completion_tokens = counters[signals.COMPLETION_TOKENS].series(labels)
         self.cached_tokens = counters[signals.CACHED_TOKENS].series(labels)
+        self.reasoning_tokens = counters[signals.REASONING_TOKENS].series(labels)
         self.goodput_events = counters[signals.GOODPUT_EVENTS].series(labels)
         self.goodput_requests = counters[signals.GOODPUT_REQUESTS].series(labels)
         self.goodput_tokens = counters[signals.GOODPUT_TOKENS].series(labels)
@@ -287,6 +290,8 @@ class RequestMetrics:
             ending.completion_tokens.observe(completion_tokens, trace)
         if record.cached_tokens:
             kind.cached_tokens[0] += record.cached_tokens
+        if record.reasoning_tokens:
+            kind.reasoning_tokens[0] += record.reasoning_tokens
         if record.ttft is not None:
             kind.ttft.observe(record.ttft, trace)
         if record.ttft_answer is not None:

@@ -1,8 +1,10 @@
-"""The time of the first answer token in each API: reasoning is no answer, a tool call is."""
+"""Answers of models that reason, in each API: the time of the first answer token, and reasoning tokens."""
 
 import asyncio
+import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +15,9 @@ from exporters.signals import Outcome, Verdict
 from exporters.slos import Measure, Slo
 from exporters.verdicts import Judge, applicable_slos
 from tests.support import scripted_relay
-from tests.support.api_streams import APIS, Api, block_delta, delta, post, unary_request
+from tests.support.api_streams import APIS, Api, block_delta, delta, named, post, unary_request
 from tests.support.event_streams import stream_meter
-from tests.support.scripted_relay import END, SLOS, STREAM_HEAD, Received, chunk, content, staged
+from tests.support.scripted_relay import DONE, END, SLOS, STREAM_HEAD, Received, chunk, content, staged
 from tests.support.waiting import until
 
 EACH = pytest.mark.parametrize("api", [pytest.param(api, id=name) for name, api in APIS.items()])
@@ -165,3 +167,57 @@ def test_the_first_output_that_is_an_answer_is_both() -> None:
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+def details(counts: dict[str, int] | None, kind: str = "completion") -> dict[str, Any]:
+    return {f"{kind}_tokens_details": counts}
+
+
+CHAT_USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
+RESPONSES_USAGE = {"input_tokens": 7, "output_tokens": 3, "input_tokens_details": {"cached_tokens": 4}}
+
+
+@pytest.mark.parametrize(
+    "path, usage, tokens",
+    [
+        pytest.param("/v1/chat/completions", CHAT_USAGE | details({"reasoning_tokens": 2}), 2, id="chat"),
+        pytest.param("/v1/chat/completions", CHAT_USAGE | details({"reasoning_tokens": 0}), 0, id="no reasoning"),
+        pytest.param("/v1/chat/completions", CHAT_USAGE | details(None), None, id="null, as vLLM sends for chat"),
+        pytest.param("/v1/chat/completions", CHAT_USAGE | details({"audio_tokens": 1}), None, id="other details"),
+        pytest.param("/v1/chat/completions", CHAT_USAGE, None, id="no details"),
+        pytest.param("/v1/completions", CHAT_USAGE | details({"reasoning_tokens": 2}), 2, id="completions"),
+        pytest.param("/v1/responses", RESPONSES_USAGE | details({"reasoning_tokens": 2}, "output"), 2, id="responses"),
+        pytest.param("/v1/responses", RESPONSES_USAGE | details(None, "output"), None, id="responses, null"),
+        pytest.param("/v1/messages", {"input_tokens": 7, "output_tokens": 3}, None, id="messages has no such count"),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "unary"])
+def test_reasoning_tokens_are_read_from_usage(
+    path: str, usage: dict[str, Any], tokens: int | None, stream: bool
+) -> None:
+    meter = stream_meter(dialect=METERED[path])
+    body: dict[str, Any] = {"status": "completed", "usage": usage, "choices": []}
+    if not stream:
+        meter.unary(json.dumps(body).encode())
+        meter.unary_end()
+    elif path == "/v1/responses":
+        meter.stream(named({"type": "response.completed", "response": body}), 1.0)
+    elif path == "/v1/messages":
+        meter.stream(named({"type": "message_delta", "usage": usage}), 1.0)
+    else:
+        meter.stream(b"data: " + json.dumps(body).encode() + b"\n\n", 1.0)
+    assert (meter.completion_tokens, meter.reasoning_tokens) == (3, tokens)
+
+
+async def test_reasoning_tokens_are_in_the_record(tmp_path: Path) -> None:
+    usage = CHAT_USAGE | details({"reasoning_tokens": 2})
+    event = b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n"
+
+    async def reasons(received: Received) -> None:
+        api = APIS["chat"]
+        await received.send(STREAM_HEAD, *map(chunk, (api.reasoning, api.output, event, DONE)), END)
+
+    async with staged(tmp_path, reasons) as stage:
+        await stage.ask(post(APIS["chat"]))
+        record = await stage.record()
+    assert (record.completion_tokens, record.reasoning_tokens) == (3, 2)
