@@ -77,6 +77,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     prompt_estimate: float | None = None  # tokens, estimated from the text; also for failed requests
     engine_slos: dict[str, tuple[Measure, float]] = {}  # SLOs on times in the engine's span, with their thresholds
     api: Endpoint = Endpoint.OTHER  # `endpoint` is the path
+    reasoning_tokens: int | None = None
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

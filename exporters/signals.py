@@ -202,6 +202,12 @@ OLDEST_WAIT = _gauge(
 TTFT = _histogram(
     "llm_time_to_first_token_seconds", "TTFT of streams, from the arrival of the request.", WAIT_SECONDS, *_MC
 )
+TTFT_ANSWER = _histogram(
+    "llm_time_to_first_answer_token_seconds",
+    "Time from the arrival of the request to the first answer token of streams; reasoning is no answer.",
+    WAIT_SECONDS,
+    *_MC,
+)
 TPOT = _histogram(
     "llm_time_per_output_token_seconds",
     "TPOT of streams: time from the first to the last output token, divided by (completion tokens - 1).",
@@ -231,6 +237,9 @@ REQUESTS_WITH_ENGINE_TIMES = _counter(
 PROMPT_TOKENS = _counter("llm_prompt_tokens_total", "Prompt tokens of ended requests.", *_MC, _T)
 COMPLETION_TOKENS = _counter(
     "llm_completion_tokens_total", "Completion tokens of ended requests, including aborted ones.", *_MC, _T
+)
+REASONING_TOKENS = _counter(
+    "llm_reasoning_tokens_total", "Completion tokens of reasoning, if the engine reports them.", *_MC, _T
 )
 CACHED_TOKENS = _counter(
     "llm_cached_prompt_tokens_total", "Prompt tokens served from the engine's prefix cache.", *_MC, _T

@@ -38,6 +38,7 @@ class Measure(StrEnum):
     """The signal that an SLO judges."""
 
     TTFT = "ttft"
+    TTFT_ANSWER = "ttft_answer"
     TPOT = "tpot"
     ITL_P95 = "itl_p95"
     E2E = "e2e"
@@ -204,9 +205,9 @@ class Slo:
     measure: Annotated[Measure, Key(choice(Measure), "Signal that the SLO judges.", name="signal")]
     threshold: Annotated[float | None, Key(DURATION, "Highest value that is good.")] = None
     objective: Annotated[float, Key(_OBJECTIVE, "Share of events that must be good, such as 99.5%.")]
-    unary: Annotated[Unary, Key(choice(Unary), "How an SLO on ttft, tpot or itl_p95 judges unary requests.")] = (
-        Unary.SKIP
-    )
+    unary: Annotated[
+        Unary, Key(choice(Unary), "How an SLO on ttft, ttft_answer, tpot or itl_p95 judges unary requests.")
+    ] = Unary.SKIP
     rejected: Annotated[Rejected, Key(choice(Rejected), "Whether a status 429 or 503 is a bad event or none.")] = (
         Rejected.BAD
     )

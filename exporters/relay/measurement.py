@@ -339,6 +339,7 @@ class Measurement:
         record.prompt_tokens = meter.prompt_tokens
         record.completion_tokens = meter.completion_tokens
         record.cached_tokens = meter.cached_tokens
+        record.reasoning_tokens = meter.reasoning_tokens
         record.queue = meter.queue
         record.prefill = meter.prefill
         record.decode = meter.decode
@@ -355,7 +356,7 @@ class Measurement:
         """Give the verdicts that are certain at `now`, in monotonic seconds."""
         if self._meter is not None:
             try:
-                self._meter.report(self._meter.judge.check_deadlines(now))
+                self._meter.report(self._meter.judge.check_deadlines(now, self._meter.paused_until(now)))
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
             self._update_deadline()

@@ -55,6 +55,9 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Count,
         Meta(description="Completion tokens, from `usage`; for a failed stream without `usage`, the output chunks."),
     ] = None
+    reasoning_tokens: Annotated[
+        Count, Meta(description="Completion tokens of reasoning, from the details of `usage`; null for `/v1/messages`.")
+    ] = None
     cached_tokens: Annotated[Count, Meta(description="Prompt tokens found in the prefix cache, from `usage`.")] = None
     cache_hit: Annotated[Flag, Meta(description="Whether `cached_tokens` is above 0.")] = None
     max_tokens: Annotated[Count, Meta(description="Maximum number of completion tokens in the request.")] = None

@@ -30,6 +30,7 @@ class _Usage(msgspec.Struct):
     prompt_tokens: Count | None = msgspec.field(default=None, name="input_tokens")
     completion_tokens: Count | None = msgspec.field(default=None, name="output_tokens")
     cached_tokens: ClassVar[None] = None
+    reasoning_tokens: ClassVar[None] = None
 
 
 class _Transcript(Answer):

@@ -60,6 +60,7 @@ class _Usage(msgspec.Struct):
     # vLLM reports 0 completion tokens, but there is no completion.
     completion_tokens: ClassVar[None] = None
     cached_tokens: ClassVar[None] = None
+    reasoning_tokens: ClassVar[None] = None
 
     @property
     def prompt_tokens(self) -> int | None:

@@ -24,6 +24,7 @@ _COUNTERS = (
     signals.PROMPT_TOKENS,
     signals.COMPLETION_TOKENS,
     signals.CACHED_TOKENS,
+    signals.REASONING_TOKENS,
     signals.PROMPT_REPEATS,
     signals.SLO_EVENTS,
     signals.SLO_BAD,
@@ -36,6 +37,7 @@ _COUNTERS = (
 )
 _HISTOGRAMS = (
     signals.TTFT,
+    signals.TTFT_ANSWER,
     signals.TPOT,
     signals.INTER_CHUNK,
     signals.DURATION,
@@ -95,10 +97,12 @@ class _Kind:
         "goodput_tokens",
         "labels",
         "prompt_tokens",
+        "reasoning_tokens",
         "request_prompt_tokens",
         "slos",
         "tpot",
         "ttft",
+        "ttft_answer",
     )
 
     def __init__(
@@ -110,10 +114,12 @@ class _Kind:
         self.prompt_tokens = counters[signals.PROMPT_TOKENS].series(labels)
         self.completion_tokens = counters[signals.COMPLETION_TOKENS].series(labels)
         self.cached_tokens = counters[signals.CACHED_TOKENS].series(labels)
+        self.reasoning_tokens = counters[signals.REASONING_TOKENS].series(labels)
         self.goodput_events = counters[signals.GOODPUT_EVENTS].series(labels)
         self.goodput_requests = counters[signals.GOODPUT_REQUESTS].series(labels)
         self.goodput_tokens = counters[signals.GOODPUT_TOKENS].series(labels)
         self.ttft = histograms[signals.TTFT].series(labels[:2])
+        self.ttft_answer = histograms[signals.TTFT_ANSWER].series(labels[:2])
         self.tpot = histograms[signals.TPOT].series(labels[:2])
         self.gaps = histograms[signals.INTER_CHUNK].series(labels[:2])
         self.request_prompt_tokens = histograms[signals.REQUEST_PROMPT_TOKENS].series(labels[:2])
@@ -290,8 +296,12 @@ class RequestMetrics:
             ending.completion_tokens.observe(completion_tokens, trace)
         if record.cached_tokens:
             kind.cached_tokens[0] += record.cached_tokens
+        if record.reasoning_tokens:
+            kind.reasoning_tokens[0] += record.reasoning_tokens
         if record.ttft is not None:
             kind.ttft.observe(record.ttft, trace)
+        if record.ttft_answer is not None:
+            kind.ttft_answer.observe(record.ttft_answer, trace)
         if record.tpot is not None:
             kind.tpot.observe(record.tpot, trace)
         if record.gap_counts:
