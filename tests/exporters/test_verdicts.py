@@ -21,6 +21,7 @@ THRESHOLDS = {
     Measure.PREFILL: 1.0,
     Measure.DECODE: 20.0,
     Measure.AVAILABILITY: None,
+    Measure.VALID_OUTPUT: None,
 }
 
 
@@ -111,6 +112,8 @@ EXPECTED: dict[Measure, dict[str, str]] = {
     Measure.PREFILL: dict.fromkeys(MOMENTS, UNDECIDED_MET),
     Measure.DECODE: {**dict.fromkeys(MOMENTS, UNDECIDED_MET), "past first_token_timeout": BAD},
     Measure.AVAILABILITY: {**dict.fromkeys(MOMENTS, UNDECIDED_MET), "past first_token_timeout": BAD},
+    # These requests ask for no JSON.
+    Measure.VALID_OUTPUT: dict.fromkeys(MOMENTS, "-" * 9),
 }
 LETTERS = {"g": Verdict.GOOD, "b": Verdict.BAD, "a": Verdict.ABANDONED, "-": None}
 ROWS = [
@@ -238,6 +241,23 @@ def test_a_good_ttft_is_reported_at_the_first_token() -> None:
     assert judge.first_token(101.0) == [("ttft", Verdict.GOOD)]
     assert judge.deadline() is None
     assert judge.ended(Ending(at=102.0, outcome=Outcome.OK)) == [("availability", Verdict.GOOD)]
+
+
+@pytest.mark.parametrize("outcome, letter", [*zip(OUTCOMES, "-abbbbbb-", strict=True)])
+@pytest.mark.parametrize("valid", [True, False, None])
+def test_output_that_was_checked_has_its_verdict_and_other_output_that_of_the_outcome(
+    valid: bool | None, outcome: Outcome, letter: str
+) -> None:
+    slos = [slo(Measure.VALID_OUTPUT)]
+    judge = Judge(applicable_slos(slos, stream=True, several=True, structured=True), zero=0.0, first_token_timeout=60.0)
+    assert judge.deadline() is None
+    if outcome is Outcome.OK:
+        verdicts = judge.output_checked(valid=valid)
+        assert verdicts == ([] if valid is None else [("it", Verdict.GOOD if valid else Verdict.BAD)])
+        assert judge.ended(Ending(at=61.0, outcome=outcome)) == []
+    else:
+        judge.ended(Ending(at=61.0, outcome=outcome))
+        assert judge.verdicts.get("it") is LETTERS[letter]
 
 
 def test_late_gaps_are_bad_once_the_remaining_tokens_cannot_change_the_verdict() -> None:
