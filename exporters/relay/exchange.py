@@ -45,12 +45,18 @@ class Client(Protocol):
     def abort(self) -> None: ...
     def reset(self) -> None: ...
     def pause_upload(self, *, pause: bool) -> None: ...
+    def switch_protocol(self, replace: Callable[[asyncio.Protocol], asyncio.Protocol]) -> bytes: ...
+    def end_sending(self) -> None: ...
+
+    @property
+    def can_end_sending(self) -> bool: ...
 
 
 class ExchangeContext(Protocol):
     """The part of the relay process that an exchange uses."""
 
     config: SidecarConfig
+    loop: asyncio.AbstractEventLoop
     salt: bytes
     hashing: Executor
     """Hashes long prompts."""
@@ -68,6 +74,8 @@ class Exchange:
 
     # Defaults are attributes of the class: each request would need 1 us to set them.
 
+    switches_protocol = False
+    """Whether the request asks for another protocol, so that the engine may respond with status 101."""
     _body_size = 0
     _dialect: Dialect
     """The API of the request, if its path is measured."""

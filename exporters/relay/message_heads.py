@@ -55,6 +55,21 @@ def request_head(head: RequestHead, host: str, prefix: str, framing: Header | No
     return b"".join(lines)
 
 
+def websocket_request_head(head: RequestHead, host: str, prefix: str) -> bytes:
+    """The head of a request for a WebSocket, for the engine."""
+    return _with_upgrade(request_head(head, host, prefix, None, identity=False))
+
+
+def websocket_response_head(head: ResponseHead) -> bytes:
+    """The head of a response with status 101, for the client."""
+    lines = [b"%s: %s\r\n" % header for header in head.headers if header[0] not in _DROPPED]
+    return _with_upgrade(b"".join((b"HTTP/1.1 101 %s\r\n" % head.reason, *lines, b"\r\n")))
+
+
+def _with_upgrade(head: bytes) -> bytes:
+    return head[:-2] + b"connection: Upgrade\r\nupgrade: websocket\r\n\r\n"
+
+
 def response_head(
     request: RequestHead, head: ResponseHead, *, shortens_streams: bool, last: bool
 ) -> tuple[bytes, ResponseFraming]:

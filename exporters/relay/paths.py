@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from urllib.parse import quote, unquote, urlsplit
 
+from exporters.names import cut
 from exporters.relay.dialects import chat, completions, messages, responses
 from exporters.relay.dialects.dialect import Dialect
+from exporters.relay.http1_parser import BadHttpError
 
 METERED: Mapping[str, Dialect] = {
     "/v1/chat/completions": chat,
@@ -14,6 +16,8 @@ METERED: Mapping[str, Dialect] = {
     "/v1/responses": responses,
     "/v1/messages": messages,
 }
+
+REALTIME = "/v1/realtime"
 
 # Inference and model paths of the engines. All other paths (/metrics, /sleep, /v1/load_lora_adapter) expose or control
 # the engine; the operator must allow each of them.
@@ -23,6 +27,7 @@ PASSED = frozenset(
         "/v1/chat/completions/batch",
         "/v1/messages/count_tokens",
         "/v1/embeddings",
+        REALTIME,
         "/v1/rerank",
         "/v2/rerank",
         "/v1/score",
@@ -64,6 +69,18 @@ def normalise(target: str) -> str:
             return "/"
     path = posixpath.normpath("/" + unquote(path).lstrip("/"))
     return path if path.startswith("/") else "/"
+
+
+def require_websocket(target: str, allowed: Iterable[str]) -> None:
+    """Check that a WebSocket may be opened at a request target: at `REALTIME` and at the `allowed` paths.
+
+    Raises:
+        BadHttpError: it may not.
+    """
+    path = normalise(target)
+    if path != REALTIME and (path not in allowed or path in METERED):
+        message = f"{cut(path)} does not accept a WebSocket; the operator can allow it with --allow-path"
+        raise BadHttpError(message, 426, "upgrade_not_supported")
 
 
 def forwarded_target(target: str) -> str:
