@@ -280,6 +280,12 @@ class Exchange:
         """End the request because of a timeout or a shutdown."""
         if not self.measurement.offered:  # its body is still being received
             self._offer(None)
+        framing, measurement = self._framing, self.measurement
+        if framing.event_stream and framing.chunked and measurement.between_events:
+            out: list[bytes] = []
+            event = error_responses.error_event(504, message, str(outcome), self._path, measurement.request_id)
+            self._frame([event], out)
+            self._client.send(b"".join(out))
         self._fail(504, outcome, message, str(outcome), time.monotonic())
 
     # Internal.
@@ -401,7 +407,17 @@ class Exchange:
         keep_alive = self._head.keep_alive and self._state.request.body_complete and not self._context.draining
         self._framing = ResponseFraming(event_stream=False, chunked=False, delimited=True, reusable=keep_alive)
         bodiless = self._head.method == "HEAD"
-        self._client.send(error_responses.error(status, message, code, close=not keep_alive, bodiless=bodiless))
+        self._client.send(
+            error_responses.error(
+                status,
+                message,
+                code,
+                close=not keep_alive,
+                path=self._path,
+                request_id=self.measurement.request_id,
+                bodiless=bodiless,
+            )
+        )
         self._end(ResponseEvent.ERROR, outcome, at)
 
     def _end(self, event: ResponseEvent, outcome: Outcome, at: float) -> None:

@@ -130,6 +130,12 @@ class Measurement:
         return Phase.WAITING if self._meter is None or self._meter.first_at is None else Phase.STREAMING
 
     @property
+    def between_events(self) -> bool:
+        """Whether an event may follow what the client has received of a stream that is measured and has not ended."""
+        meter = self._meter
+        return meter is not None and self._unmetered is None and meter.between_events
+
+    @property
     def awaits_first_token(self) -> bool:
         """Whether the request streams and has no first token yet."""
         return self._body is not None and self._body.stream and self.phase is Phase.WAITING
