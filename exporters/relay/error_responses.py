@@ -3,7 +3,8 @@
 import json
 from http import HTTPStatus
 
-_MESSAGES = "/v1/messages"
+from exporters.relay.message_heads import id_headers
+from exporters.relay.paths import is_anthropic
 
 _OPENAI_TYPES = {403: "permission_error", 503: "overloaded_error"}
 _ANTHROPIC_TYPES = {
@@ -29,8 +30,9 @@ def error(
     `path` is empty and `request_id` is None if the request has no valid head.
     """
     body = _body(status, message, code, path, request_id)
+    ids = "" if request_id is None else id_headers(path, request_id).decode()
     head = (
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{ids}"
         "content-type: application/json\r\n"
         f"content-length: {len(body)}\r\n"
         f"connection: {'close' if close else 'keep-alive'}\r\n\r\n"
@@ -47,10 +49,6 @@ def error_event(status: int, message: str, code: str, path: str, request_id: str
         return b""
     name = b"event: error\n" if is_anthropic(path) else b""
     return b"%sdata: %s\n\n" % (name, _body(status, message, code, path, request_id))
-
-
-def is_anthropic(path: str) -> bool:
-    return path.startswith(_MESSAGES) and path[len(_MESSAGES) :][:1] in {"", "/"}
 
 
 def _body(status: int, message: str, code: str, path: str, request_id: str | None) -> bytes:

@@ -210,7 +210,12 @@ class Exchange:
         out = []
         if head is not None:
             data, framing = message_heads.response_head(
-                self._head, head, shortens_streams=self.measurement.strips_usage, last=self._context.draining
+                self._head,
+                head,
+                self._path,
+                self.measurement.request_id,
+                shortens_streams=self.measurement.strips_usage,
+                last=self._context.draining,
             )
             self._state.on_response(_HEAD)
             self._status = head.status

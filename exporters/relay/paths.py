@@ -10,11 +10,13 @@ from exporters.relay.dialects import chat, completions, messages, responses
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.http1_parser import BadHttpError
 
+_MESSAGES = "/v1/messages"
+
 METERED: Mapping[str, Dialect] = {
     "/v1/chat/completions": chat,
     "/v1/completions": completions,
     "/v1/responses": responses,
-    "/v1/messages": messages,
+    _MESSAGES: messages,
 }
 
 REALTIME = "/v1/realtime"
@@ -81,6 +83,11 @@ def require_websocket(target: str, allowed: Iterable[str]) -> None:
     if path != REALTIME and (path not in allowed or path in METERED):
         message = f"{cut(path)} does not accept a WebSocket; the operator can allow it with --allow-path"
         raise BadHttpError(message, 426, "upgrade_not_supported")
+
+
+def is_anthropic(path: str) -> bool:
+    """Whether the API of the path is Anthropic's."""
+    return path.startswith(_MESSAGES) and path[len(_MESSAGES) :][:1] in {"", "/"}
 
 
 def forwarded_target(target: str) -> str:

@@ -112,7 +112,7 @@ class WebSocketExchange(Exchange):
         self._client_frames, self._engine_frames = FrameScanner(), FrameScanner()
         self._open = True
         engine.transport.set_protocol(SwitchedProtocol(engine, self._from_engine, self._engine_eof))
-        self._client.send(message_heads.websocket_response_head(head))
+        self._client.send(message_heads.websocket_response_head(head, self._path, self.measurement.request_id))
         early = self._client.switch_protocol(
             lambda connection: SwitchedProtocol(connection, self._from_client, self._client_eof)
         )
