@@ -10,6 +10,7 @@ stream bypass it (`fast_path`).
 
 import re
 from enum import Enum
+from functools import lru_cache
 
 import msgspec
 
@@ -19,16 +20,22 @@ Header = tuple[bytes, bytes]
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _TEXT = rb"[\t\x20-\x7e\x80-\xff]*+"
 _FIELDS = rb"((?:%s:%s\r\n)*+)" % (_TOKEN, _TEXT)
-_REQUEST = re.compile(rb"(%s) ([!-~]++) HTTP/1\.([01])\r\n%s\r\n" % (_TOKEN, _FIELDS)).fullmatch
-_RESPONSE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (%s))?\r\n%s\r\n" % (_TEXT, _FIELDS)).fullmatch
-_FIELD = re.compile(rb"([^:\r\n]++):[\t ]*+((?:[^\t\r\n ]++(?:[\t ]++(?!\r))?+)*+)[\t ]*+\r\n")
+_REQUEST_LINE = re.compile(rb"(%s) ([!-~]++) HTTP/1\.([01])" % _TOKEN).fullmatch
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (%s))?" % _TEXT).fullmatch
+_FIELD_LINE = re.compile(rb"(%s):(%s)" % (_TOKEN, _TEXT)).fullmatch
 _TRAILERS = re.compile(rb"%s\r\n" % _FIELDS).match
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)(?:[\t ]*+;%s)?+\r\n" % _TEXT).match
-_LENGTH = re.compile(rb"[0-9]{1,18}+").fullmatch
 # At least 16 complete chunks of one size, by that size.
 _CHUNKS_OF = [re.compile(rb"(?s:[%x%X]\r\n.{%d}\r\n){16,}+" % (size, size, size)).match for size in range(16)]
 # Never valid in a head: a control character, or a bare CR or LF.
 _NEVER_IN_A_HEAD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)").search
+
+MAX_DIGITS = 18
+"""Digits of a content-length."""
+
+KEPT_LINES = 1024
+KEPT_HEAD = 4096
+"""Bytes of a head up to which its parsed lines are kept for later heads."""
 
 MAX_LINE = 1024
 """Bytes of a chunk-size line, including extensions."""
@@ -104,12 +111,10 @@ def parse_request(block: bytes) -> RequestHead:
     Raises:
         BadHttpError: the head is invalid or its framing is ambiguous.
     """
-    match = _REQUEST(block)
-    if match is None:
-        raise BadHttpError("invalid HTTP: the request line or a header is malformed")
-    method, target, version, lines = match.groups()
-    headers, fields = _headers(lines)
-    http_1_0 = version == b"0"
+    keep = len(block) <= KEPT_HEAD
+    first, *lines = block[:-4].split(b"\r\n")
+    method, target, http_1_0 = (_request_line if keep else _request_line.__wrapped__)(first)
+    headers, fields = _headers(lines, keep=keep)
     if b"host" not in fields and not http_1_0:
         raise BadHttpError("a request needs exactly one Host header", code="bad_host")
     if len(fields) != len(headers):
@@ -123,15 +128,15 @@ def parse_request(block: bytes) -> RequestHead:
             raise BadHttpError("a request must not have both content-length and transfer-encoding", code="bad_framing")
         chunked = True
     elif declared is not None:
-        if not _LENGTH(declared):
+        if not _is_length(declared):
             raise BadHttpError("content-length must be a decimal number of bytes", code="bad_content_length")
         length = int(declared)
     connection = connection_tokens(headers) if b"connection" in fields else ()
-    if method == b"CONNECT" or (b"upgrade" in connection and _requires_upgrade(headers)):
+    if method == "CONNECT" or (b"upgrade" in connection and _requires_upgrade(headers)):
         raise BadHttpError("protocol upgrades and tunnels are not supported", 426, "upgrade_not_supported")
     return RequestHead(
-        method.decode(),
-        target.decode(),
+        method,
+        target,
         headers,
         fields,
         http_1_0,
@@ -147,20 +152,18 @@ def parse_response(block: bytes, *, head_only: bool) -> ResponseHead:
     Raises:
         BadHttpError: the head is invalid or its framing is ambiguous.
     """
-    match = _RESPONSE(block)
-    if match is None:
-        raise BadHttpError("not a valid HTTP/1.1 response")
-    version, code, reason, lines = match.groups()
-    status = int(code)
-    headers, fields = _headers(lines)
+    keep = len(block) <= KEPT_HEAD
+    first, *lines = block[:-4].split(b"\r\n")
+    http_1_0, status, reason = (_status_line if keep else _status_line.__wrapped__)(first)
+    headers, fields = _headers(lines, keep=keep)
     if len(fields) != len(headers) and len({value for name, value in headers if name == b"content-length"}) > 1:
         raise BadHttpError("conflicting content-length headers")
     connection = connection_tokens(headers) if b"connection" in fields else ()
-    keep_alive = b"keep-alive" in connection if version == b"0" else b"close" not in connection
+    keep_alive = b"keep-alive" in connection if http_1_0 else b"close" not in connection
     length: int | None = None
     chunked = False
     coding, declared = fields.get(b"transfer-encoding"), fields.get(b"content-length")
-    if declared is not None and not _LENGTH(declared):
+    if declared is not None and not _is_length(declared):
         raise BadHttpError("content-length is not a number")
     if head_only or status < 200 or status in {204, 304}:
         length = 0
@@ -170,7 +173,7 @@ def parse_response(block: bytes, *, head_only: bool) -> ResponseHead:
         chunked = True
     elif declared is not None:
         length = int(declared)
-    return ResponseHead(status, reason or b"", headers, fields, keep_alive, length, chunked)
+    return ResponseHead(status, reason, headers, fields, keep_alive, length, chunked)
 
 
 class SizedBody:
@@ -308,10 +311,45 @@ Body = SizedBody | CloseDelimitedBody | ChunkedBody
 """Removes the framing of a body: `feed` returns the data, `rest` contains the bytes after the body."""
 
 
-def _headers(lines: bytes) -> tuple[list[Header], dict[bytes, bytes]]:
-    headers = [(name.lower(), value) for name, value in _FIELD.findall(lines)]
-    # Reversed, so that the first of several equal names remains.
-    return headers, dict(reversed(headers))
+# Heads of one client or engine have most lines in common. Only those of small heads are kept, which bounds the memory.
+
+
+@lru_cache(KEPT_LINES)
+def _request_line(line: bytes) -> tuple[str, str, bool]:
+    """Method, target, and whether the version is HTTP/1.0."""
+    match = _REQUEST_LINE(line)
+    if match is None:
+        raise BadHttpError("invalid HTTP: the request line is malformed")
+    return match[1].decode(), match[2].decode(), match[3] == b"0"
+
+
+@lru_cache(KEPT_LINES)
+def _status_line(line: bytes) -> tuple[bool, int, bytes]:
+    """Whether the version is HTTP/1.0, status, and reason."""
+    match = _STATUS_LINE(line)
+    if match is None:
+        raise BadHttpError("invalid HTTP: the status line is malformed")
+    return match[1] == b"0", int(match[2]), match[3] or b""
+
+
+@lru_cache(KEPT_LINES)
+def _header(line: bytes) -> Header:
+    match = _FIELD_LINE(line)
+    if match is None:
+        raise BadHttpError("invalid HTTP: a header is malformed")
+    return match[1].lower(), match[2].strip(b" \t")
+
+
+def _headers(lines: list[bytes], *, keep: bool) -> tuple[list[Header], dict[bytes, bytes]]:
+    headers = [*map(_header if keep else _header.__wrapped__, lines)]
+    fields = dict(headers)
+    if len(fields) != len(headers):
+        fields = dict(reversed(headers))  # so that the first of several equal names remains
+    return headers, fields
+
+
+def _is_length(value: bytes) -> bool:
+    return value.isdigit() and len(value) <= MAX_DIGITS
 
 
 def _reject_repeated(headers: list[Header]) -> None:
