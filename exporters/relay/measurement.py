@@ -56,6 +56,8 @@ class MeasurementContext:
     wants_spans: bool
     joins_engine_spans: bool
     """Whether the exporter adds the times in the engine's span and judges them."""
+    good_share: float
+    """The share of good requests whose traces are kept."""
     new_request_id: Callable[[], str]
     on_verdicts: Callable[["Measurement"], None]
     """Called when an open request has unreported verdicts."""
@@ -142,7 +144,11 @@ class Measurement:
         self._caller = trace_context.parse_traceparent(head.headers) if b"traceparent" in head.fields else None
         if context.wants_spans and dialect is not None:
             self._span = trace_context.new_span(self._caller)
-            head.headers = trace_context.with_traceparent(head.headers, self._caller, self._span)
+            # Engine spans that the sidecar receives wait there for the verdicts, and add the engine's times.
+            sampled = context.joins_engine_spans or trace_context.sampled_if_good(
+                self._caller, self._span, context.good_share
+            )
+            head.headers = trace_context.with_traceparent(head.headers, self._caller, self._span, sampled=sampled)
 
     @property
     def metered(self) -> bool:
