@@ -72,7 +72,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.response_begun = False
 
     def send(self, request: bytes) -> None:
-        """Write the complete request with the write batch; the exchange is told when all of it is written."""
+        """Write the complete request with the write batch; `on_writable` follows when all of it is written."""
         self.unwritten = True
         self._request = request
         self._pool.writes.add(self._flush)

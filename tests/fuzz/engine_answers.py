@@ -146,7 +146,7 @@ async def _relayed(case: Case, pieces: list[bytes], sent: Read) -> tuple[Read, t
                 await settle()
     if not engine.is_closing() and case.ending != "open":
         engine.lose(None if case.ending == "closed" else ConnectionResetError())
-        await settle()
+    await settle()
     if sent.rest and sent.error is None:
         assert bench.pool.acquire() is not engine.protocol, "a connection with unread bytes was reused"
     method = case.request.partition(b" ")[0].decode()
