@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from compose.ports import HOST
-from tests.engine.test_official_clients import engine_counts
+from tests.engine.token_counters import engine_counts
 from tests.engine.vllm_process import vllm
 from tests.support.official_clients import QUESTION, embeddings
 from tests.support.ports import free_port
