@@ -48,6 +48,8 @@ class Label(StrEnum):
     SCENARIO = "scenario"
     PROMPT_SIZE = "prompt_size"
     COMPLETION_SIZE = "completion_size"
+    KIND = "kind"
+    RESULT = "result"
 
 
 class Endpoint(StrEnum):
@@ -134,6 +136,23 @@ class Verdict(StrEnum):
     ABANDONED = "abandoned"
 
 
+class OutputKind(StrEnum):
+    """What a request asked of the output: JSON, JSON of a schema, or a tool call, if the answer has one."""
+
+    JSON = "json"
+    JSON_SCHEMA = "json_schema"
+    TOOL_CALL = "tool_call"
+
+
+class OutputResult(StrEnum):
+    """Whether the output of a complete answer is valid JSON."""
+
+    VALID = "valid"
+    INVALID = "invalid"
+    TRUNCATED = "truncated"  # at the limit of tokens
+    TOO_LARGE = "too_large"  # to be kept and parsed
+
+
 OTHER = "other"
 """The label value for models, classes and tenants that are not in their bounded list."""
 
@@ -202,6 +221,12 @@ OLDEST_WAIT = _gauge(
 TTFT = _histogram(
     "llm_time_to_first_token_seconds", "TTFT of streams, from the arrival of the request.", WAIT_SECONDS, *_MC
 )
+TTFT_ANSWER = _histogram(
+    "llm_time_to_first_answer_token_seconds",
+    "Time from the arrival of the request to the first answer token of streams; reasoning is no answer.",
+    WAIT_SECONDS,
+    *_MC,
+)
 TPOT = _histogram(
     "llm_time_per_output_token_seconds",
     "TPOT of streams: time from the first to the last output token, divided by (completion tokens - 1).",
@@ -232,6 +257,9 @@ PROMPT_TOKENS = _counter("llm_prompt_tokens_total", "Prompt tokens of ended requ
 COMPLETION_TOKENS = _counter(
     "llm_completion_tokens_total", "Completion tokens of ended requests, including aborted ones.", *_MC, _T
 )
+REASONING_TOKENS = _counter(
+    "llm_reasoning_tokens_total", "Completion tokens of reasoning, if the engine reports them.", *_MC, _T
+)
 CACHED_TOKENS = _counter(
     "llm_cached_prompt_tokens_total", "Prompt tokens served from the engine's prefix cache.", *_MC, _T
 )
@@ -252,6 +280,14 @@ REQUESTS_BY_SIZE = _counter(
     Label.PROMPT_SIZE,
     Label.COMPLETION_SIZE,
     _O,
+)
+
+STRUCTURED_REQUESTS = _counter(
+    "llm_structured_requests_total",
+    "Answers that have to be JSON, by result; only with `--check-structured-output`.",
+    *_MC,
+    Label.KIND,
+    Label.RESULT,
 )
 
 # SLO events.
@@ -641,4 +677,6 @@ LABEL_HELP = {
     Label.SCENARIO: "Scenario of the load test.",
     Label.PROMPT_SIZE: "Upper bound of the prompt tokens, with leading zeros, or `above`.",
     Label.COMPLETION_SIZE: "Upper bound of the completion tokens, with leading zeros, `above`, or `none`.",
+    Label.KIND: "What has to be JSON: `json` or `json_schema` (the text), or `tool_call` (its arguments).",
+    Label.RESULT: "`valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked.",
 }

@@ -38,6 +38,7 @@ class Measure(StrEnum):
     """The signal that an SLO judges."""
 
     TTFT = "ttft"
+    TTFT_ANSWER = "ttft_answer"
     TPOT = "tpot"
     ITL_P95 = "itl_p95"
     E2E = "e2e"
@@ -45,6 +46,11 @@ class Measure(StrEnum):
     PREFILL = "prefill"
     DECODE = "decode"
     AVAILABILITY = "availability"
+    VALID_OUTPUT = "valid_output"
+
+
+WITHOUT_THRESHOLD = (Measure.AVAILABILITY, Measure.VALID_OUTPUT)
+"""Signals that are good or bad by themselves."""
 
 
 class Unary(StrEnum):
@@ -159,11 +165,11 @@ _ENDPOINTS = Kind(
 _CLASS_NAME = Kind(_class_name, text_of(rf"(?!{OTHER}$){NAME.pattern}"))
 _OBJECTIVE = Kind(_objective, text_of(r"\s*(?!0+(\.0+)?\s*%)0*\d{1,2}(\.\d+)?\s*%\s*"))
 _THRESHOLD_RULES: Schema = {
-    "if": {"properties": {"signal": {"const": Measure.AVAILABILITY}}, "required": ["signal"]},
+    "if": {"properties": {"signal": {"enum": list(WITHOUT_THRESHOLD)}}, "required": ["signal"]},
     "then": {"properties": {"threshold": False}},
     "else": {"required": ["threshold"]},
 }
-"""All signals except availability need a threshold."""
+"""All other signals need a threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +210,9 @@ class Slo:
     measure: Annotated[Measure, Key(choice(Measure), "Signal that the SLO judges.", name="signal")]
     threshold: Annotated[float | None, Key(DURATION, "Highest value that is good.")] = None
     objective: Annotated[float, Key(_OBJECTIVE, "Share of events that must be good, such as 99.5%.")]
-    unary: Annotated[Unary, Key(choice(Unary), "How an SLO on ttft, tpot or itl_p95 judges unary requests.")] = (
-        Unary.SKIP
-    )
+    unary: Annotated[
+        Unary, Key(choice(Unary), "How an SLO on ttft, ttft_answer, tpot or itl_p95 judges unary requests.")
+    ] = Unary.SKIP
     rejected: Annotated[Rejected, Key(choice(Rejected), "Whether a status 429 or 503 is a bad event or none.")] = (
         Rejected.BAD
     )
@@ -420,8 +426,8 @@ def _check_slo(place: Node, slo: Slo, class_names: list[str]) -> None:
             item.problem(f"{name!r} is listed twice; keep one")
         elif name:
             earlier.add(name)
-    if slo.measure is Measure.AVAILABILITY:
+    if slo.measure in WITHOUT_THRESHOLD:
         if "threshold" in keys:
-            keys["threshold"].problem("availability takes no threshold; remove it or choose a latency signal")
+            keys["threshold"].problem(f"{slo.measure} takes no threshold; remove it or choose a latency signal")
     elif slo.measure and "threshold" not in keys:
         place.problem(f"threshold is missing; {slo.measure} needs one, such as threshold: 5s")

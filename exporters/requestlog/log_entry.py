@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from exporters.signals import Outcome, Verdict
+from exporters.signals import Outcome, OutputKind, OutputResult, Verdict
 
 Text = str | None
 Count = int | None
@@ -55,6 +55,9 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Count,
         Meta(description="Completion tokens, from `usage`; for a failed stream without `usage`, the output chunks."),
     ] = None
+    reasoning_tokens: Annotated[
+        Count, Meta(description="Completion tokens of reasoning, from the details of `usage`; null for `/v1/messages`.")
+    ] = None
     cached_tokens: Annotated[Count, Meta(description="Prompt tokens found in the prefix cache, from `usage`.")] = None
     cache_hit: Annotated[Flag, Meta(description="Whether `cached_tokens` is above 0.")] = None
     max_tokens: Annotated[Count, Meta(description="Maximum number of completion tokens in the request.")] = None
@@ -99,6 +102,14 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         dict[str, Verdict],
         Meta(description="Verdict of each SLO that judged the request; `abandoned` is not an SLO event."),
     ] = {}
+    structured_kind: Annotated[
+        OutputKind | None,
+        Meta(description="With `--check-structured-output`: what has to be JSON, the text or the arguments of tools."),
+    ] = None
+    structured_result: Annotated[
+        OutputResult | None,
+        Meta(description="Whether it is valid JSON. Null if nothing has to be JSON or the outcome is not `ok`."),
+    ] = None
     config_revision: Annotated[
         Text, Meta(description="Revision of the engine's configuration at the time of logging.")
     ] = None

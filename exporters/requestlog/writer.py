@@ -230,6 +230,7 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
         finish_reason=record.finish_reason,
         prompt_tokens=record.prompt_tokens,
         completion_tokens=record.completion_tokens,
+        reasoning_tokens=record.reasoning_tokens,
         cached_tokens=record.cached_tokens,
         cache_hit=None if record.cached_tokens is None else record.cached_tokens > 0,
         max_tokens=record.max_tokens,
@@ -249,6 +250,8 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
         wait_ms_at_least=_ms(record.wait_at_least),
         client_paused_ms=_ms(record.paused or None),
         slo=record.slo,
+        structured_kind=record.structured_kind,
+        structured_result=record.structured_result,
         config_revision=revision,
         record=number,
     )

@@ -17,6 +17,7 @@ classes:
   - {name: long, max_tokens: ">100"}
 slos:
   - {name: ttft, classes: [short], signal: ttft, threshold: 333ms, objective: 95%}
+  - {name: ttft_answer, classes: [long], signal: ttft_answer, threshold: 999ms, objective: 95%}
   - {name: tpot, classes: [long], signal: tpot, threshold: 77ms, objective: 95%}
   - {name: itl, classes: [long], signal: itl_p95, threshold: 222ms, objective: 95%}
   - {name: e2e, classes: [short], signal: e2e, threshold: 7s, objective: 95%}

@@ -6,9 +6,8 @@ from typing import ClassVar
 
 import msgspec
 
-from exporters.relay.dialects import completion_events
+from exporters.relay.dialects import completion_events, one_answer
 from exporters.relay.dialects.dialect import Count
-from exporters.relay.dialects.one_answer import Answer
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, without_completion
 
 DONE = completion_events.DONE
@@ -30,13 +29,15 @@ class _Usage(msgspec.Struct):
     prompt_tokens: Count | None = msgspec.field(default=None, name="input_tokens")
     completion_tokens: Count | None = msgspec.field(default=None, name="output_tokens")
     cached_tokens: ClassVar[None] = None
+    reasoning_tokens: ClassVar[None] = None
 
 
-class _Transcript(Answer):
+class _Transcript(one_answer.Answer):
     usage: _Usage | None = None
 
 
 decode = completion_events.decode
+collect = one_answer.collect
 decode_unary = msgspec.json.Decoder(_Transcript).decode
 
 

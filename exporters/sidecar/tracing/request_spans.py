@@ -52,6 +52,7 @@ NAMES = {
             "stream": "gen_ai.request.stream",
             "ttft": "gen_ai.response.time_to_first_chunk",
             "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
+            "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
         },
     ),
 }

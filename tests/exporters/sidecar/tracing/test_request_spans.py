@@ -50,6 +50,7 @@ FULL = finished(
     prompt_tokens=7,
     completion_tokens=3,
     cached_tokens=4,
+    reasoning_tokens=2,
     finish_reason="stop",
     ttft=0.5,
     ttft_answer=0.75,
@@ -74,6 +75,7 @@ def test_a_span_has_attributes_of_the_request_the_outcome_and_the_verdicts() -> 
         "gen_ai.usage.input_tokens": 7,
         "gen_ai.usage.output_tokens": 3,
         "gen_ai.usage.cache_read.input_tokens": 4,
+        "gen_ai.usage.reasoning.output_tokens": 2,
         "server.address": "engine",
         "server.port": 8000,
         "url.path": "/v1/chat/completions",
@@ -115,6 +117,7 @@ def test_an_older_version_has_other_and_fewer_attributes() -> None:
         "gen_ai.request.stream",
         "gen_ai.response.time_to_first_chunk",
         "gen_ai.usage.cache_read.input_tokens",
+        "gen_ai.usage.reasoning.output_tokens",
     }
 
 
