@@ -35,6 +35,7 @@ class EngineLoop:
             output_length=completion.length,
             finish=completion.finish,
             generate=completion.token,
+            pooling=request.max_tokens == 0,
         )
         now = self._loop.time()
         self._open[job] = request, writer

@@ -45,7 +45,7 @@ def parse_request(endpoint: Endpoint, raw_body: Any, served: ServedModel) -> Com
     served.check_name(body)
     if integer(body, "n", least=1) not in {None, 1}:
         raise RequestError("the simulator supports n=1 only", param="n")
-    prompt = _chat(body) if endpoint is Endpoint.CHAT else _prompt(body)
+    prompt = chat_prompt(body) if endpoint is Endpoint.CHAT else _prompt(body)
     max_tokens = _max_tokens(endpoint, body, prompt, served)
     completion = served.draw(body, max_tokens)
     stream = boolean(body, "stream")
@@ -72,7 +72,12 @@ def _max_tokens(endpoint: Endpoint, body: Mapping[str, Any], prompt: list[int], 
     return served.max_tokens(prompt, limit, name)
 
 
-def _chat(body: Mapping[str, Any]) -> list[int]:
+def chat_prompt(body: Mapping[str, Any]) -> list[int]:
+    """The tokens of `messages`.
+
+    Raises:
+        RequestError: they are invalid.
+    """
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise RequestError("messages must be a list of at least one message", param="messages")

@@ -73,4 +73,16 @@ class UnaryWriter:
             self.finished.set_result(self._format.unary(job, self._completion.text(job.generated)))
 
 
-ResponseWriter = StreamWriter | UnaryWriter
+class PoolingWriter:
+    """Waits for the end of a prefill, which has no token."""
+
+    def __init__(self) -> None:
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def token(self, _: Job, finish: FinishReason | None) -> None:
+        """The prefill has ended."""
+        if finish is not None and not self.finished.done():
+            self.finished.set_result(None)
+
+
+ResponseWriter = StreamWriter | UnaryWriter | PoolingWriter

@@ -1,5 +1,6 @@
 """Encodes text as tokens of four bytes each, so that prompts with a common prefix share tokens."""
 
+import sys
 from collections.abc import Iterable
 
 TOKEN_BYTES = 4
@@ -13,6 +14,12 @@ def encode(text: str) -> list[int]:
     raw = text.encode("utf-8", "surrogatepass")
     padded = raw + b" " * (-len(raw) % TOKEN_BYTES)
     return list(memoryview(padded).cast("I"))
+
+
+def decode(tokens: Iterable[int]) -> str:
+    """The text of tokens, without the markers of a chat template and the padding."""
+    raw = b"".join(token.to_bytes(TOKEN_BYTES, sys.byteorder) for token in tokens if token < _START)
+    return raw.decode("utf-8", "replace").rstrip(" ")
 
 
 def encode_chat(messages: Iterable[tuple[str, str]]) -> list[int]:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from compose.simulator import messages_format
+from compose.simulator.embeddings import embeddings_body, parse_embeddings
 from compose.simulator.engine_flags import VERSION, EngineFlags, EngineFlagsError, apply_changes
 from compose.simulator.engine_loop import EngineLoop
 from compose.simulator.engine_request import EngineRequest, FieldError, RequestError, ServedModel
@@ -19,9 +20,10 @@ from compose.simulator.messages_request import count_tokens, parse_messages
 from compose.simulator.presets import Preset
 from compose.simulator.request_parser import Endpoint, parse_request
 from compose.simulator.response_format import ResponseFormat, dump
-from compose.simulator.response_writers import Format, ResponseWriter, StreamWriter, UnaryWriter
+from compose.simulator.response_writers import Format, PoolingWriter, ResponseWriter, StreamWriter, UnaryWriter
 from compose.simulator.responses_format import ResponsesFormat
 from compose.simulator.responses_request import parse_responses, response_not_found
+from compose.simulator.tokenizer_api import detokenize, tokenize
 
 SIMULATED_HEADERS = {"Server": "vllm-slo-simulator", "X-Simulated": "true"}
 MAX_BODY = 64 * 2**20
@@ -55,6 +57,9 @@ class VllmApi:
                 web.post("/v1/responses/{response_id}/cancel", self.stored_response),
                 web.post("/v1/messages", self.messages),
                 web.post("/v1/messages/count_tokens", self.count_tokens),
+                web.post("/v1/embeddings", self.embeddings),
+                web.post("/tokenize", partial(self.tokenizer, tokenize)),
+                web.post("/detokenize", partial(self.tokenizer, detokenize)),
                 web.get("/v1/models", self.models),
                 web.get("/version", self.version),
                 web.get("/health", self.health),
@@ -108,6 +113,30 @@ class VllmApi:
             return _json(messages_format.token_count(count_tokens(_body(await request.read()), self._served)))
         except RequestError as error:
             return _json(messages_format.error_body(error), status=error.code)
+
+    async def tokenizer(
+        self, answer: Callable[[Any, ServedModel], dict[str, Any]], request: web.Request
+    ) -> web.Response:
+        """Tokenize or detokenize."""
+        try:
+            return _json(answer(_body(await request.read()), self._served))
+        except RequestError as error:
+            return _json(error.body, status=error.code)
+
+    async def embeddings(self, request: web.Request) -> web.Response:
+        """Serve a request of the embeddings API; each input is a request to the engine."""
+        try:
+            body = _body(await request.read())
+            inputs = parse_embeddings(body, self._served)
+        except RequestError as error:
+            return _json(error.body, status=error.code)
+        writers = [PoolingWriter() for _ in inputs]
+        await asyncio.gather(
+            *(self._until_finished(one, writer, writer.finished) for one, writer in zip(inputs, writers, strict=True))
+        )
+        prompts = [one.prompt for one in inputs]
+        id_ = f"embd-{_request_id(request)}"
+        return _json(embeddings_body(id_, int(time.time()), self._model, prompts, body.get("encoding_format")))
 
     async def stored_response(self, request: web.Request) -> web.Response:
         """Retrieve or cancel a response: none is stored."""

@@ -134,8 +134,9 @@ class EngineMetrics:
                 computed += self._first_token(token.job, step.ends_at)
             else:
                 self._histograms["inter_token_latency_seconds"].observe(token.gap)
-        self._counters["generation_tokens"].inc(len(tokens))
-        self._histograms["iteration_tokens_total"].observe(computed + len(tokens))
+        generated = sum(not token.job.pooling for token in tokens)
+        self._counters["generation_tokens"].inc(generated)
+        self._histograms["iteration_tokens_total"].observe(computed + generated)
 
     def _first_token(self, job: Job, at: float) -> int:
         """Count a prompt at its first token, as in vLLM; returns the number of computed prompt tokens."""
@@ -151,6 +152,7 @@ class EngineMetrics:
         """Count a finished request; as in vLLM, an aborted request is not counted."""
         if job.scheduled_at is None or job.first_token_at is None or job.last_token_at is None:
             raise ValueError("a request cannot finish before its first token")
+        generated = 0 if job.pooling else job.generated
         decode = job.last_token_at - job.first_token_at
         self._success[job.finish].inc()
         for name, value in {
@@ -161,8 +163,8 @@ class EngineMetrics:
             "request_inference_time_seconds": job.last_token_at - job.scheduled_at,
             "request_time_per_output_token_seconds": decode / (job.generated - 1) if job.generated > 1 else 0,
             "request_prompt_tokens": job.prompt_length,
-            "request_generation_tokens": job.generated,
-            "request_max_num_generation_tokens": job.generated,
+            "request_generation_tokens": generated,
+            "request_max_num_generation_tokens": generated,
             "request_params_max_tokens": max_tokens,
             "request_params_n": 1,
             "request_num_preemptions": job.preemptions,

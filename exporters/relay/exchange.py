@@ -17,7 +17,7 @@ from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.message_heads import ResponseFraming
 from exporters.relay.paths import METERED, Route, normalise, route_of_path
 from exporters.relay.upstream import UpstreamConnection, UpstreamPool
-from exporters.signals import Outcome
+from exporters.signals import GENERATING, Outcome
 
 PARSED_LIMIT = 8 * 1024 * 1024
 """Bodies up to this many bytes are parsed; larger ones are streamed to the engine and classified by size."""
@@ -172,7 +172,7 @@ class Exchange:
                 body = None
         if body is None:
             self.measurement.unparsed = NOT_UNDERSTOOD
-        elif self._context.config.check_structured_output:
+        elif self._context.config.check_structured_output and self.measurement.api in GENERATING:
             self.measurement.structured = structured_output.requested(data, body.choices)
         self._body_size = sum(map(len, self._body))
         self._offer(body, at, strips_usage=strips_usage)

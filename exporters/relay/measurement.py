@@ -130,7 +130,7 @@ class Measurement:
         self._context = context
         self._head = head
         self._path = path
-        self._api = endpoint_of_path(path)
+        self.api = endpoint_of_path(path)
         self._dialect = dialect
         self._head_at = self._offered_at = self.zero = time.monotonic()
         sent_id = head.fields.get(_REQUEST_ID)
@@ -179,7 +179,7 @@ class Measurement:
         if self._context.slos.trust_request_start and (header := self._head.get(_REQUEST_START)) is not None:
             self.zero = min(at, time.monotonic() - _wait_before_relay(header))
         if body is not None and body.background:
-            self._api = _BACKGROUND
+            self.api = _BACKGROUND
         elif self._dialect is not None:
             self._body = body
             try:
@@ -195,13 +195,13 @@ class Measurement:
         estimate = body.prompt_tokens if body else (self._head.length or body_size) / CHARACTERS_PER_TOKEN
         if body is None or body.sized:
             self._prompt_estimate = estimate
-        self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens, self._api)
+        self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens, self.api)
         self.model = body.model if body else ""
         charges = self._context.charges(
             self.request_class,
             stream=bool(body and body.stream),
             several=several_tokens(choices, max_tokens),
-            engine_times=self._api in GENERATING,
+            engine_times=self.api in GENERATING,
             structured=self.structured is not None,
         )
         meter = Meter(
@@ -325,7 +325,7 @@ class Measurement:
             prompt_estimate=self._prompt_estimate,
             unparsed=self.unparsed,
             unmetered=self._unmetered,
-            api=self._api,
+            api=self.api,
         )
         self._add_trace(record)
         if body is not None:
@@ -344,7 +344,7 @@ class Measurement:
             record.counted = list(self._reported)
             record.goodput = goodput(verdicts.values())
             record.goodput_counted = self._goodput_reported
-            if self._context.joins_engine_spans and self._api in GENERATING:
+            if self._context.joins_engine_spans and self.api in GENERATING:
                 record.engine_slos = self._context.engine_slos(self.request_class)
             record.paused = self._meter.paused
             # Breaks a reference cycle, which the garbage collector would have to free for each request.

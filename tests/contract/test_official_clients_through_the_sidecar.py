@@ -6,7 +6,7 @@ import anthropic
 import openai
 import pytest
 
-from tests.support.official_clients import QUESTION, REQUESTS, SYSTEM, TOKENS
+from tests.support.official_clients import QUESTION, REQUESTS, SYSTEM, TOKENS, chat, embeddings
 from tests.support.sidecar_process import Running, sidecar
 from tests.support.simulator import simulator
 from tests.support.waiting import until
@@ -43,6 +43,59 @@ async def test_the_clients_token_counts_are_those_of_the_log_and_of_the_series(t
 
 async def _has_counted(running: Running, requests: int) -> bool:
     return await _total(running, "llm_requests_total") == requests
+
+
+BY_ENDPOINT = """
+version: 1
+period: 12h
+scrape_interval: 1s
+classes:
+  - {name: vectors, endpoint: embeddings}
+  - {name: counts, endpoint: [tokenize, detokenize, count_tokens]}
+  - {name: text}
+slos:
+  - {name: vectors, classes: [vectors], signal: e2e, threshold: 30s, objective: 99%}
+  - {name: availability, classes: [vectors, counts, text], signal: availability, objective: 99%}
+"""
+
+
+async def test_embeddings_have_the_clients_tokens_in_log_and_series_and_a_class_and_slos_of_their_own(
+    tmp_path: Path,
+) -> None:
+    async with (
+        simulator("tiny") as engine,
+        sidecar(tmp_path, engine, "--model", "tiny", slo_file=BY_ENDPOINT) as running,
+    ):
+        tokens = await embeddings(running.url)
+        counts = await chat(running.url)
+        tokenized = {"model": "tiny", "prompt": QUESTION}
+        async with running.session.post(f"{running.url}/tokenize", json=tokenized) as response:
+            assert (await response.json())["count"] > TOKENS // 2
+        await until(lambda: len(running.lines()) == 3)
+        names = ("endpoint", "class", "model", "prompt_tokens", "completion_tokens", "slo")
+        vectors, good = {"vectors": "good", "availability": "good"}, {"availability": "good"}
+        assert [tuple(line[name] for name in names) for line in running.lines()] == [
+            ("/v1/embeddings", "vectors", "tiny", tokens, None, vectors),
+            ("/v1/chat/completions", "text", "tiny", counts[0], counts[1], good),
+            ("/tokenize", "counts", "tiny", None, None, good),
+        ]
+        await until(lambda: _has_counted(running, 3))
+        samples = {name: value for name, value in (await running.samples()).items() if value}
+    assert {name: value for name, value in samples.items() if name.startswith("llm_requests_total{")} == {
+        "llm_requests_total{counts,tokenize,tiny,ok,false,other}": 1,
+        "llm_requests_total{text,chat_completions,tiny,ok,false,other}": 1,
+        "llm_requests_total{vectors,embeddings,tiny,ok,false,other}": 1,
+    }
+    assert {name: value for name, value in samples.items() if name.startswith("llm_prompt_tokens_total{")} == {
+        "llm_prompt_tokens_total{text,tiny,other}": counts[0],
+        "llm_prompt_tokens_total{vectors,tiny,other}": tokens,
+    }
+    assert {name: value for name, value in samples.items() if name.startswith("llm_slo_events_total{")} == {
+        "llm_slo_events_total{counts,tiny,availability,other}": 1,
+        "llm_slo_events_total{text,tiny,availability,other}": 1,
+        "llm_slo_events_total{vectors,tiny,availability,other}": 1,
+        "llm_slo_events_total{vectors,tiny,vectors,other}": 1,
+    }
 
 
 async def test_the_clients_get_the_engines_errors_unchanged(tmp_path: Path) -> None:

@@ -116,6 +116,20 @@ async def test_a_unary_response_has_the_fields_of_vllm(engine: str, name: str) -
     assert shape(json.loads(body)) == shape(recorded.answer)
 
 
+@pytest.mark.parametrize("name", ["embeddings-unary", "embeddings-batch-unary", "tokenize", "tokenize-messages"])
+async def test_requests_with_one_answer_have_the_fields_of_vllm(engine: str, name: str) -> None:
+    recorded = recording(name)
+    status, kind, body = await answer(engine, recorded)
+    assert (status, kind) == (200, recorded.headers["content-type"])
+    ours, theirs = json.loads(body), recorded.answer
+    for one in (ours, theirs):  # their lengths are those of the tokenizer and of the model
+        one.pop("tokens", None)
+        for data in one.get("data", ()):
+            if isinstance(data["embedding"], list):
+                del data["embedding"][1:]
+    assert shape(ours) == shape(theirs)
+
+
 async def test_count_tokens_has_the_fields_of_vllm(engine: str) -> None:
     recorded = recording("messages-count-tokens")
     status, _, body = await answer(engine, recorded)

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import aiohttp
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from compose.ports import HOST
+from tests.engine.token_counters import engine_counts
 from tests.engine.vllm_process import vllm
 from tests.support.official_clients import REQUESTS
 from tests.support.ports import free_port
@@ -14,15 +13,6 @@ from tests.support.sidecar_process import sidecar
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.engine
-
-COUNTERS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:prefix_cache_hits_total")
-
-
-async def engine_counts(url: str) -> tuple[float, ...]:
-    async with aiohttp.request("GET", f"{url}/metrics") as response:
-        families = text_string_to_metric_families(await response.text())
-    samples = [sample for family in families for sample in family.samples]
-    return tuple(sum(sample.value for sample in samples if sample.name == name) for name in COUNTERS)
 
 
 async def test_clients_log_and_engine_have_the_same_token_counts(tmp_path: Path) -> None:

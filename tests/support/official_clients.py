@@ -91,6 +91,15 @@ async def messages_stream(url: str) -> Counts:
     return messages_counts(answer.usage)
 
 
+async def embeddings(url: str) -> int:
+    """Prompt tokens of two inputs, as the client reads them."""
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        answer = await client.embeddings.create(model="tiny", input=[QUESTION, SYSTEM])
+    assert [len(each.embedding) > 1 for each in answer.data] == [True, True]
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens
+    return answer.usage.prompt_tokens
+
+
 REQUESTS: dict[str, tuple[Callable[[str], Awaitable[Counts]], str, bool]] = {
     "openai chat": (chat, "/v1/chat/completions", False),
     "openai chat stream": (chat_stream, "/v1/chat/completions", True),

@@ -215,6 +215,18 @@ async def test_an_error_is_bad_for_the_slos_that_apply_and_no_event_of_the_engin
     assert record.slo == dict.fromkeys(GOOD, Verdict.BAD)
 
 
+async def test_a_count_of_the_tokens_of_a_structured_request_has_no_output_to_check(tmp_path: Path) -> None:
+    fields = {"model": "m", "messages": [], "output_config": {"format": {"type": "json_schema", "schema": {}}}}
+    slo_file = SLOS + "  - {name: valid, classes: [short], signal: valid_output, objective: 99%}\n"
+
+    async def script(received: Received) -> None:
+        await received.send(json_answer({"input_tokens": 9}))
+
+    async with staged(tmp_path, script, slo_file=slo_file, check_structured_output=True) as stage:
+        _, record = await asked(stage, COUNT_TOKENS, json.dumps(fields).encode())
+    assert (record.slo, record.structured_result) == (GOOD, None)
+
+
 async def test_a_late_answer_is_bad_for_e2e_before_it_arrives(tmp_path: Path) -> None:
     async def hold(received: Received) -> None:
         await received.gone()

@@ -35,6 +35,10 @@ FIGURES = {
     "chat-tool-stream": Figures(25, 25, 218, 0, "stop", timed=True),
     "chat-tool-unary": Figures(0, 25, 283, 0, "stop", timed=True),
     "completions-continuous-usage-stream": Figures(6, 4, 6, 0, "length", timed=True),
+    "detokenize": Figures(0, None, None, None, None),
+    "embeddings-batch-unary": Figures(0, 22, None, None, None),
+    "embeddings-messages-unary": Figures(0, 19, None, None, None),
+    "embeddings-unary": Figures(0, 13, None, None, None),
     "messages-cached-stream": Figures(3, 212, 3, 192, "max_tokens"),
     "messages-cached-unary": Figures(0, 212, 3, 192, "max_tokens"),
     "messages-capped-unary": Figures(0, 1513, 1326, 1504, "end_turn"),
@@ -47,6 +51,8 @@ FIGURES = {
     "messages-tool-stream": Figures(28, 25, 226, 0, "tool_use"),
     "messages-tool-unary": Figures(0, 25, 152, 0, "tool_use"),
     "messages-unary": Figures(0, 40, 13, 32, "end_turn"),
+    "pooling-unary": Figures(0, 13, None, None, None),
+    "rerank-unary": Figures(0, 24, None, None, None),
     "responses-cached-stream": Figures(3, 212, 3, 192, "max_output_tokens", timed=True, reasoning=0),
     "responses-failed-stream": Figures(1, None, None, None, None, Outcome.TRUNCATED),
     "responses-incomplete-stream": Figures(6, 25, 6, 0, "max_output_tokens", timed=True, reasoning=0),
@@ -56,6 +62,9 @@ FIGURES = {
     "responses-tool-stream": Figures(28, 25, 114, 0, "completed", timed=True, reasoning=0),
     "responses-tool-unary": Figures(0, 25, 169, 0, "completed", timed=True, reasoning=0),
     "responses-unary": Figures(0, 40, 14, 32, "completed", timed=True, reasoning=0),
+    "score-unary": Figures(0, 24, None, None, None),
+    "tokenize": Figures(0, None, None, None, None),
+    "tokenize-messages": Figures(0, None, None, None, None),
 }
 STREAMS = [name for name in FIGURES if name.endswith("-stream")]
 

@@ -33,6 +33,7 @@ async def test_a_request_without_tokens_passes_with_its_duration_and_outcome(
         record = await stage.record()
     assert (record.outcome, record.endpoint, record.metered) == (Outcome.OK, path, False)
     assert (record.slo, record.goodput, record.request_class, record.model) == ({}, None, "other", "")
+    assert record.api is (Endpoint.OTHER if path.endswith("batch") else Endpoint.RESPONSES_BY_ID)
     assert record.e2e > 0
 
 
