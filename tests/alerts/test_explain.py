@@ -95,6 +95,7 @@ def test_the_listed_causes_are_bad_events(measure: Measure, rejected: Rejected, 
         judge = Judge(applicable, zero=0.0, first_token_timeout=TIMEOUT)
         if first_token is not None:
             judge.first_token(first_token)
+            judge.first_answer(first_token)
         judge.ended(Ending(at, outcome))
         return judge.verdicts.get("x")
 
