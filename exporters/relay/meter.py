@@ -170,6 +170,11 @@ class Meter:
             return path
         return FastPath(self.pattern, self.count_chunk, send, on_failure)
 
+    @property
+    def between_events(self) -> bool:
+        """Whether the stream has not ended and its last event is complete."""
+        return not (self._splitter.pending or self.overflow or self.done)
+
     def pause(self, at: float) -> None:
         """Stop the clock: the client does not read."""
         if self._paused_at is None:

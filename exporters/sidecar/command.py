@@ -18,6 +18,7 @@ from exporters.configuration import otlp_endpoints
 from exporters.configuration.origin import origin
 from exporters.configuration.sidecar_config import MAX_MODELS, SidecarConfig
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
+from exporters.configuration.trace_sampling import parse_share
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_token import EngineToken
 from exporters.engines.scrape_targets import targets
@@ -240,6 +241,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="version of the GenAI attribute names: 1.36 or 1.44 (default %(default)s)",
     )
     traces.add_argument(
+        "--trace-good",
+        default="1%",
+        metavar="PERCENTAGE",
+        help="share of good requests whose traces are kept; those of bad and failed requests always are, and a sampled "
+        "flag of the client takes precedence (default %(default)s)",
+    )
+    traces.add_argument(
         "--engine-spans",
         action="append",
         default=[],
@@ -383,6 +391,7 @@ def _collector(arguments: argparse.Namespace) -> otlp_endpoints.Collector | None
         url=otlp_endpoints.url(arguments.otlp),
         headers=otlp_endpoints.headers(arguments.otlp_header, parse_env_headers(environment, liberal=True)),
         semconv=otlp_endpoints.semconv(arguments.otlp_semconv),
+        good_share=parse_flag("--trace-good", arguments.trace_good, parse_share),
     )
 
 

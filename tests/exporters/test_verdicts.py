@@ -278,23 +278,6 @@ def test_a_good_ttft_is_reported_at_the_first_token() -> None:
     assert judge.ended(Ending(at=102.0, outcome=Outcome.OK)) == [("availability", Verdict.GOOD)]
 
 
-@pytest.mark.parametrize("outcome, letter", [*zip(OUTCOMES, "-abbbbbb-", strict=True)])
-@pytest.mark.parametrize("valid", [True, False, None])
-def test_output_that_was_checked_has_its_verdict_and_other_output_that_of_the_outcome(
-    valid: bool | None, outcome: Outcome, letter: str
-) -> None:
-    slos = [slo(Measure.VALID_OUTPUT)]
-    judge = Judge(applicable_slos(slos, stream=True, several=True, structured=True), zero=0.0, first_token_timeout=60.0)
-    assert judge.deadline() is None
-    if outcome is Outcome.OK:
-        verdicts = judge.output_checked(valid=valid)
-        assert verdicts == ([] if valid is None else [("it", Verdict.GOOD if valid else Verdict.BAD)])
-        assert judge.ended(Ending(at=61.0, outcome=outcome)) == []
-    else:
-        judge.ended(Ending(at=61.0, outcome=outcome))
-        assert judge.verdicts.get("it") is LETTERS[letter]
-
-
 def test_the_answer_has_its_deadline_while_the_model_reasons() -> None:
     judge = live_judge(Measure.TTFT, Measure.TTFT_ANSWER)
     assert judge.deadline() == 105.0
@@ -323,6 +306,23 @@ def test_time_in_which_the_client_does_not_read_extends_the_deadline_of_the_answ
 def test_a_judge_without_an_slo_on_the_answer_awaits_none() -> None:
     assert not live_judge(Measure.TTFT).awaits_answer
     assert live_judge(Measure.TTFT_ANSWER).awaits_answer
+
+
+@pytest.mark.parametrize("outcome, letter", [*zip(OUTCOMES, "-abbbbbb-", strict=True)])
+@pytest.mark.parametrize("valid", [True, False, None])
+def test_output_that_was_checked_has_its_verdict_and_other_output_that_of_the_outcome(
+    valid: bool | None, outcome: Outcome, letter: str
+) -> None:
+    slos = [slo(Measure.VALID_OUTPUT)]
+    judge = Judge(applicable_slos(slos, stream=True, several=True, structured=True), zero=0.0, first_token_timeout=60.0)
+    assert judge.deadline() is None
+    if outcome is Outcome.OK:
+        verdicts = judge.output_checked(valid=valid)
+        assert verdicts == ([] if valid is None else [("it", Verdict.GOOD if valid else Verdict.BAD)])
+        assert judge.ended(Ending(at=61.0, outcome=outcome)) == []
+    else:
+        judge.ended(Ending(at=61.0, outcome=outcome))
+        assert judge.verdicts.get("it") is LETTERS[letter]
 
 
 def test_late_gaps_are_bad_once_the_remaining_tokens_cannot_change_the_verdict() -> None:

@@ -8,7 +8,6 @@ import msgspec
 
 from exporters.relay.dialects import completion_events, one_answer
 from exporters.relay.dialects.dialect import Count
-from exporters.relay.dialects.one_answer import Answer
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, without_completion
 
 DONE = completion_events.DONE
@@ -33,7 +32,7 @@ class _Usage(msgspec.Struct):
     reasoning_tokens: ClassVar[None] = None
 
 
-class _Transcript(Answer):
+class _Transcript(one_answer.Answer):
     usage: _Usage | None = None
 
 

@@ -77,16 +77,16 @@ _decode_body = msgspec.json.Decoder(_Body).decode
 decode = decode_unary = msgspec.json.Decoder(_Answer).decode
 
 
+def collect(data: bytes | bytearray, output: StructuredOutput) -> None:
+    """These responses have no text that a request may want as JSON."""
+
+
 def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
     try:
         model, inputs, tokens = parse_inputs(data)
     except NOT_JSON:
         return None
     return without_completion(model, tokens, prompt_digest=digest(data, hashing, salt, model, inputs))
-
-
-def collect(data: bytes | bytearray, output: StructuredOutput) -> None:
-    """These answers never have to be JSON of a schema."""
 
 
 def parse_inputs(data: bytes) -> tuple[str | None, list[bytes], float]:

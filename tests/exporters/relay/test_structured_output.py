@@ -20,7 +20,7 @@ from tests.support.api_streams import block_delta, named, response
 from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import DONE, END, STREAM_HEAD, Received, Script, chunk, staged
 
-CHAT, COMPLETIONS, RESPONSES, MESSAGES, *_ = METERED
+CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 JSON, SCHEMA, TOOL = OutputKind.JSON, OutputKind.JSON_SCHEMA, OutputKind.TOOL_CALL
 VALID, INVALID = OutputResult.VALID, OutputResult.INVALID
 TRUNCATED, TOO_LARGE = OutputResult.TRUNCATED, OutputResult.TOO_LARGE

@@ -103,18 +103,6 @@ def test_every_bounded_combination_is_at_0_from_the_start(signal: Signal) -> Non
     assert rows == dict.fromkeys(combinations(signal), 0.0)
 
 
-def test_structured_requests_have_no_series_unless_output_is_checked() -> None:
-    samples_by_row = values(Fed(checks_output=False).series.collect(NOW))
-    assert "llm_structured_requests_total" not in {name for name, _ in samples_by_row}
-
-
-def test_an_answer_that_has_to_be_json_is_counted_by_kind_and_result() -> None:
-    tool = {"structured_kind": OutputKind.TOOL_CALL, "structured_result": OutputResult.INVALID}
-    fed = Fed(finished(**tool), finished(**tool), finished())
-    assert fed.value("llm_structured_requests_total", kind="tool_call", result="invalid") == 2
-    assert fed.moved()["llm_structured_requests_total"] == 2
-
-
 def test_the_outcomes_of_another_endpoint_are_exposed_from_its_first_request_on() -> None:
     fed = Fed(finished(api=Endpoint.EMBEDDINGS, stream=False), finished(api=Endpoint.EMBEDDINGS, stream=False))
     rows = values(fed.series.collect(NOW))
@@ -127,6 +115,18 @@ def test_the_outcomes_of_another_endpoint_are_exposed_from_its_first_request_on(
     }
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="false") == 0
     assert [signal.name for signal in signals.SIGNALS if Label.ENDPOINT in signal.labels] == ["llm_requests_total"]
+
+
+def test_structured_requests_have_no_series_unless_output_is_checked() -> None:
+    samples_by_row = values(Fed(checks_output=False).series.collect(NOW))
+    assert "llm_structured_requests_total" not in {name for name, _ in samples_by_row}
+
+
+def test_an_answer_that_has_to_be_json_is_counted_by_kind_and_result() -> None:
+    tool = {"structured_kind": OutputKind.TOOL_CALL, "structured_result": OutputResult.INVALID}
+    fed = Fed(finished(**tool), finished(**tool), finished())
+    assert fed.value("llm_structured_requests_total", kind="tool_call", result="invalid") == 2
+    assert fed.moved()["llm_structured_requests_total"] == 2
 
 
 def test_a_model_added_twice_keeps_its_counts() -> None:
