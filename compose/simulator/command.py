@@ -52,6 +52,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="time between stop and start after POST /simulator/config (default: %(default)s)",
     )
+    parser.add_argument(
+        "--invalid-output",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="share of the JSON outputs and tool calls that are not valid, from 0 to 1 (default: %(default)s)",
+    )
     add_logging_flags(parser)
     parser.set_defaults(run=run)
 
@@ -82,6 +89,8 @@ def configuration(args: argparse.Namespace) -> SimulatorConfig:
         raise UsageError("\n".join(f"--{name.replace('_', '-')}:{text}" for name, _, text in parts)) from error
     if not 0 <= args.restart_seconds < float("inf"):
         raise UsageError(f"--restart-seconds: {args.restart_seconds} is not a time; use 0 or more seconds")
+    if not 0 <= args.invalid_output <= 1:
+        raise UsageError(f"--invalid-output: {args.invalid_output} is not a share; use a number from 0 to 1")
     return SimulatorConfig(
         host=host,
         port=port,
@@ -89,6 +98,7 @@ def configuration(args: argparse.Namespace) -> SimulatorConfig:
         model=args.model or preset.model,
         flags=flags,
         restart_seconds=args.restart_seconds,
+        invalid_output=args.invalid_output,
     )
 
 

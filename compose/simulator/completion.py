@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass
+from typing import ClassVar
 
 from compose.simulator.scheduler import FinishReason
 from compose.simulator.tokenizer import END_OF_TEXT, TOKEN_BYTES, encode
@@ -26,6 +27,8 @@ OUTPUT_SPREAD = 0.8
 class Completion:
     """A completion, drawn when the request arrives, so that it depends on the seed and not on the load."""
 
+    plain: ClassVar[bool] = True  # its pieces need no escaping in JSON
+    tool: ClassVar[None] = None
     length: int  # tokens, the end marker included
     finish: FinishReason
     start: int

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compose.simulator.completion import Completion, draw_completion
+from compose.simulator.structured_completion import RequestedOutput, StructuredCompletion, structured_completion
 
 
 class RequestError(Exception):
@@ -32,17 +33,18 @@ class EngineRequest:
 
     prompt: list[int]
     max_tokens: int
-    completion: Completion
+    completion: Completion | StructuredCompletion
     stream: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The limits of the served model, and the random numbers of completions."""
+    """The limits of the served model, the random numbers of completions, and the share of JSON that is invalid."""
 
     name: str
     max_model_len: int
     rng: random.Random
+    invalid_output: float = 0.0
 
     def check_name(self, body: Mapping[str, Any]) -> None:
         """Check the `model` of a request.
@@ -97,11 +99,16 @@ class ServedModel:
             )
         return most
 
-    def draw(self, body: Mapping[str, Any], max_tokens: int) -> Completion:
-        """The completion of a request; uses the random numbers once, unless the request has a `seed`."""
+    def draw(
+        self, body: Mapping[str, Any], max_tokens: int, output: RequestedOutput | None
+    ) -> Completion | StructuredCompletion:
+        """The completion of a request, JSON if `output` says so; the random numbers are its own if it has a `seed`."""
         seed = body.get("seed")
+        rng = random.Random(seed) if isinstance(seed, int) else self.rng  # noqa: S311 - a model, not a secret
+        if output is not None:
+            return structured_completion(output, rng, max_tokens=max_tokens, invalid=self.invalid_output)
         return draw_completion(
-            random.Random(seed) if isinstance(seed, int) else self.rng,  # noqa: S311 - a model, not a secret
+            rng,
             max_tokens=max_tokens,
             min_tokens=integer(body, "min_tokens", least=0) or 0,
             ignore_eos=boolean(body, "ignore_eos"),

@@ -27,26 +27,32 @@ class MessagesFormat:
         message = self._message([]) | {"stop_reason": None, "stop_sequence": None}
         # at this time vLLM reports the whole prompt as input, and the cached tokens only at the end
         message["usage"] = {"input_tokens": job.prompt_length, "output_tokens": 0}
-        start = _event("message_start", message=message)
-        return [start, _event("content_block_start", content_block=_text(""), index=0)] if piece else [start]
+        start = messages_event("message_start", message=message)
+        return [start, messages_event("content_block_start", content_block=_text(""), index=0)] if piece else [start]
 
     def token_chunk(self) -> Callable[[bytes, int], bytes]:
         """Makes the HTTP chunk of one token, which is not the last."""
         return same_chunk(_delta)
+
+    def token_event(self, text: str, index: int) -> bytes:
+        """The event of such a token, whatever its text."""
+        return _delta(text)
 
     def last(self, job: Job, piece: str, text: str) -> list[bytes]:
         """The events of the last token and after it; `text` is the whole completion. vLLM sends no `ping`."""
         delta = {"stop_reason": _STOP_REASONS[job.finish], "stop_sequence": None}
         return [
             *([_delta(piece)] if piece else []),
-            *([_event("content_block_stop", index=0)] if text else []),
-            _event("message_delta", delta=delta, usage=_usage(job)),
-            _event("message_stop"),
+            *([messages_event("content_block_stop", index=0)] if text else []),
+            messages_event("message_delta", delta=delta, usage=messages_usage(job)),
+            messages_event("message_stop"),
         ]
 
     def unary(self, job: Job, text: str) -> bytes:
         """The body of a response that is not streamed; one without text has an empty block."""
-        return dump(self._message([_text(text)]) | {"stop_reason": _STOP_REASONS[job.finish], "usage": _usage(job)})
+        return dump(
+            self._message([_text(text)]) | {"stop_reason": _STOP_REASONS[job.finish], "usage": messages_usage(job)}
+        )
 
     def _message(self, content: list[Any]) -> dict[str, Any]:
         return {"id": self.id, "type": "message", "role": "assistant", "content": content, "model": self.model}
@@ -65,7 +71,7 @@ def token_count(tokens: int) -> dict[str, Any]:
     return {"input_tokens": tokens, "context_management": {"original_input_tokens": tokens}}
 
 
-def _event(name: str, **fields: Any) -> bytes:
+def messages_event(name: str, **fields: Any) -> bytes:
     return named_event(name, {"type": name} | fields)
 
 
@@ -74,10 +80,10 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _delta(text: str) -> bytes:
-    return _event("content_block_delta", delta={"type": "text_delta", "text": text}, index=0)
+    return messages_event("content_block_delta", delta={"type": "text_delta", "text": text}, index=0)
 
 
-def _usage(job: Job) -> dict[str, Any]:
+def messages_usage(job: Job) -> dict[str, Any]:
     return {
         "input_tokens": job.prompt_length - job.cached - job.cache_written,
         "output_tokens": job.generated,

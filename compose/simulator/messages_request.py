@@ -14,6 +14,7 @@ from compose.simulator.engine_request import (
     parsed_integer,
     required,
 )
+from compose.simulator.structured_completion import messages_output
 from compose.simulator.tokenizer import encode_chat
 
 _ROLES = "'user', 'assistant' or 'system'"
@@ -37,7 +38,8 @@ def parse_messages(raw_body: Any, served: ServedModel) -> EngineRequest:
     max_tokens = served.max_tokens(
         prompt, limit, "max_completion_tokens"
     )  # the name of the chat request that it becomes
-    return EngineRequest(prompt=prompt, max_tokens=max_tokens, completion=served.draw(body, max_tokens), stream=stream)
+    completion = served.draw(body, max_tokens, messages_output(body))
+    return EngineRequest(prompt=prompt, max_tokens=max_tokens, completion=completion, stream=stream)
 
 
 def count_tokens(raw_body: Any, served: ServedModel) -> int:

@@ -14,6 +14,7 @@ from compose.simulator.engine_request import (
     integer,
     text_of,
 )
+from compose.simulator.structured_completion import chat_output
 from compose.simulator.tokenizer import encode, encode_chat
 
 COMPLETIONS_MAX_TOKENS = 16
@@ -47,7 +48,7 @@ def parse_request(endpoint: Endpoint, raw_body: Any, served: ServedModel) -> Com
         raise RequestError("the simulator supports n=1 only", param="n")
     prompt = chat_prompt(body) if endpoint is Endpoint.CHAT else _prompt(body)
     max_tokens = _max_tokens(endpoint, body, prompt, served)
-    completion = served.draw(body, max_tokens)
+    completion = served.draw(body, max_tokens, chat_output(body))
     stream = boolean(body, "stream")
     options = body.get("stream_options")
     if options is not None and not stream:

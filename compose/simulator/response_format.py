@@ -81,6 +81,10 @@ class ResponseFormat:
         """Makes the HTTP chunk of one token, which is not the last."""
         return same_chunk(lambda text: self._piece(text, None))
 
+    def token_event(self, text: str, index: int) -> bytes:
+        """The event of such a token, whatever its text."""
+        return self._piece(text, None)
+
     def _piece(self, text: str, finish: FinishReason | None) -> bytes:
         if self.endpoint is Endpoint.COMPLETIONS:
             choice: dict[str, Any] = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
@@ -108,7 +112,7 @@ class ResponseFormat:
         counts = usage(job)
         counts["prompt_tokens_details"]["multimodal_tokens"] = None
         counts["completion_tokens_details"] = None
-        ending = {"logprobs": None, "finish_reason": job.finish, "stop_reason": None, "token_ids": None}
+        ending = {"logprobs": None, "finish_reason": self._finish(job), "stop_reason": None, "token_ids": None}
         rest = {
             "service_tier": None,
             "system_fingerprint": self.fingerprint,
@@ -122,10 +126,20 @@ class ResponseFormat:
         }
         if self.endpoint is Endpoint.COMPLETIONS:
             return dump(self._head("text_completion") | {"choices": [{"index": 0, "text": text, **ending}]} | rest)
-        message = {"role": "assistant", "content": text, "refusal": None, "annotations": None, "audio": None}
-        message |= {"function_call": None, "reasoning": None}
-        choice = {"index": 0, "message": message, **ending, "routed_experts": None}
+        choice = {"index": 0, "message": self._message(text), **ending, "routed_experts": None}
         return dump(self._head("chat.completion") | {"choices": [choice]} | rest)
+
+    def _finish(self, job: Job) -> str:
+        return job.finish
+
+    def _message(self, text: str) -> dict[str, Any]:
+        return assistant_message(text)
+
+
+def assistant_message(text: str, **tool_calls: Any) -> dict[str, Any]:
+    """The message of a unary chat response."""
+    message = {"role": "assistant", "content": text, "refusal": None, "annotations": None, "audio": None}
+    return message | {"function_call": None, **tool_calls, "reasoning": None}
 
 
 def usage(job: Job) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Protocol
 from compose.simulator.completion import Completion
 from compose.simulator.response_format import chunk
 from compose.simulator.scheduler import FinishReason, Job
+from compose.simulator.structured_completion import StructuredCompletion
 
 
 class Format(Protocol):
@@ -20,6 +21,9 @@ class Format(Protocol):
 
     def token_chunk(self) -> Callable[[bytes, int], bytes]:
         """Makes the HTTP chunk of one token, which is not the last, from its text and its number."""
+
+    def token_event(self, text: str, index: int) -> bytes:
+        """The event of such a token, whatever its text."""
 
     def last(self, job: Job, piece: str, text: str) -> list[bytes]:
         """The events of the last token and after it; `text` is the whole completion."""
@@ -35,12 +39,14 @@ class StreamWriter:
     fills the transport's buffer, because an engine does not wait.
     """
 
-    def __init__(self, transport: asyncio.Transport, format_: Format, completion: Completion) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, format_: Format, completion: Completion | StructuredCompletion
+    ) -> None:
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport = transport
         self._format = format_
         self._completion = completion
-        self._token_chunk = format_.token_chunk()
+        self._token_chunk = format_.token_chunk() if completion.plain else self._escaped_chunk
         self._sent = 0
         if opening := format_.opening():
             transport.write(b"".join(map(chunk, opening)))
@@ -58,11 +64,14 @@ class StreamWriter:
         if not self.finished.done():
             self.finished.set_result(None)
 
+    def _escaped_chunk(self, piece: bytes, index: int) -> bytes:
+        return chunk(self._format.token_event(piece.decode(), index))
+
 
 class UnaryWriter:
     """Formats the body after the last token."""
 
-    def __init__(self, format_: Format, completion: Completion) -> None:
+    def __init__(self, format_: Format, completion: Completion | StructuredCompletion) -> None:
         self.finished: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._format = format_
         self._completion = completion

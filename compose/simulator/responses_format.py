@@ -28,7 +28,7 @@ class ResponsesFormat:
         """The events sent while the request is in the queue."""
         response = self._response([])
         return [
-            _event(number, f"response.{name}", response=response)
+            responses_event(number, f"response.{name}", response=response)
             for number, name in enumerate(("created", "in_progress"))
         ]
 
@@ -39,8 +39,8 @@ class ResponsesFormat:
         item = self._item("in_progress", [])
         part = {"annotations": [], "text": "", "type": "output_text", "logprobs": []}
         return [
-            _event(2, "response.output_item.added", item=item, output_index=0),
-            _event(3, "response.content_part.added", part=part, **self._place()),
+            responses_event(2, "response.output_item.added", item=item, output_index=0),
+            responses_event(3, "response.content_part.added", part=part, **self._place()),
         ]
 
     def token_chunk(self) -> Callable[[bytes, int], bytes]:
@@ -54,8 +54,12 @@ class ResponsesFormat:
 
         return token
 
+    def token_event(self, text: str, index: int) -> bytes:
+        """The event of such a token, whatever its text."""
+        return self._delta(_FIRST_DELTA + index, text)
+
     def _delta(self, number: int, text: str) -> bytes:
-        return _event(number, "response.output_text.delta", delta=text, logprobs=[], **self._place())
+        return responses_event(number, "response.output_text.delta", delta=text, logprobs=[], **self._place())
 
     def last(self, job: Job, piece: str, text: str) -> list[bytes]:
         """The events of the last token and after it; `text` is the whole completion."""
@@ -65,12 +69,12 @@ class ResponsesFormat:
         for item in output:
             part = item["content"][0]
             events += [
-                _event(next(numbers), "response.output_text.done", text=text, logprobs=[], **self._place()),
-                _event(next(numbers), "response.content_part.done", part=part, **self._place()),
-                _event(next(numbers), "response.output_item.done", item=item, output_index=0),
+                responses_event(next(numbers), "response.output_text.done", text=text, logprobs=[], **self._place()),
+                responses_event(next(numbers), "response.content_part.done", part=part, **self._place()),
+                responses_event(next(numbers), "response.output_item.done", item=item, output_index=0),
             ]
         # vLLM sends this event for an incomplete response too
-        return [*events, _event(next(numbers), "response.completed", response=self._response(output, job))]
+        return [*events, responses_event(next(numbers), "response.completed", response=self._response(output, job))]
 
     def unary(self, job: Job, text: str) -> bytes:
         """The body of a response that is not streamed."""
@@ -102,7 +106,7 @@ class ResponsesFormat:
             "parallel_tool_calls": body.get("parallel_tool_calls", True),
             "temperature": body.get("temperature", 1.0),
             "tool_choice": body.get("tool_choice", "auto"),
-            "tools": body.get("tools") or [],
+            "tools": [_tool(tool) for tool in body.get("tools") or []],
             "top_p": body.get("top_p", 1.0),
             "background": False,
             "max_output_tokens": self.max_tokens,
@@ -127,9 +131,15 @@ class ResponsesFormat:
         }
 
 
-def _event(number: int, name: str, **fields: Any) -> bytes:
+def responses_event(number: int, name: str, **fields: Any) -> bytes:
     """One event, with its fields in alphabetical order, as vLLM sends it."""
     return named_event(name, dict(sorted((fields | {"sequence_number": number, "type": name}).items())))
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool of the request, with the fields that the client left out, as vLLM repeats it."""
+    names = ("name", "parameters", "strict", "type", "allowed_callers", "async", "defer_loading", "description")
+    return {name: tool.get(name) for name in (*names, "output_schema")}
 
 
 def _usage(job: Job) -> dict[str, Any]:

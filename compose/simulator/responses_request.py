@@ -16,6 +16,7 @@ from compose.simulator.engine_request import (
     required,
     text_of,
 )
+from compose.simulator.structured_completion import responses_output
 from compose.simulator.tokenizer import encode_chat
 
 # What vLLM says about requests that need stored responses, unless VLLM_ENABLE_RESPONSES_API_STORE is set.
@@ -55,7 +56,7 @@ def parse_responses(raw_body: Any, served: ServedModel) -> ResponsesRequest:
         raise response_not_found(str(body["previous_response_id"]))
     prompt = encode_chat(messages)
     max_tokens = served.max_tokens(prompt, limit, "max_output_tokens")
-    completion = served.draw(body, max_tokens)
+    completion = served.draw(body, max_tokens, responses_output(body))
     return ResponsesRequest(prompt=prompt, max_tokens=max_tokens, completion=completion, stream=stream, body=body)
 
 

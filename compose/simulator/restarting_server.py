@@ -29,6 +29,7 @@ class SimulatorConfig:
     model: str
     flags: EngineFlags
     restart_seconds: float
+    invalid_output: float = 0.0  # share of the JSON outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,9 @@ class Simulator:
                 next_start.set_result(_Start(flags, time.time()))
 
         engine_loop = EngineLoop(start.flags, config.preset, model=config.model, started=start.at)
-        api = VllmApi(engine_loop, config.preset, model=config.model, restart=restart)
+        api = VllmApi(
+            engine_loop, config.preset, model=config.model, restart=restart, invalid_output=config.invalid_output
+        )
         runner = web.AppRunner(api.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         try:

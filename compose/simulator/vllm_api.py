@@ -24,6 +24,7 @@ from compose.simulator.response_writers import Format, PoolingWriter, ResponseWr
 from compose.simulator.responses_format import ResponsesFormat
 from compose.simulator.responses_request import parse_responses, response_not_found
 from compose.simulator.tokenizer_api import detokenize, tokenize
+from compose.simulator.tool_call_formats import ChatToolFormat, MessagesToolFormat, ResponsesToolFormat
 
 SIMULATED_HEADERS = {"Server": "vllm-slo-simulator", "X-Simulated": "true"}
 MAX_BODY = 64 * 2**20
@@ -35,14 +36,20 @@ class VllmApi:
     """The request handlers; calls `restart` with the new flags after the response to a config change."""
 
     def __init__(
-        self, engine_loop: EngineLoop, preset: Preset, *, model: str, restart: Callable[[EngineFlags], None]
+        self,
+        engine_loop: EngineLoop,
+        preset: Preset,
+        *,
+        model: str,
+        restart: Callable[[EngineFlags], None],
+        invalid_output: float = 0.0,
     ) -> None:
         self._engine_loop = engine_loop
         self._preset = preset
         self._model = model
         self._restart = restart
         self._created = int(time.time())
-        self._served = ServedModel(model, engine_loop.flags.max_model_len, engine_loop.rng)
+        self._served = ServedModel(model, engine_loop.flags.max_model_len, engine_loop.rng, invalid_output)
         self._fingerprint = f"vllm-{VERSION}-{engine_loop.flags.fingerprint()}"
 
     def app(self) -> web.Application:
@@ -149,7 +156,7 @@ class VllmApi:
             parsed = parse_request(endpoint, _body(await request.read()), self._served)
         except RequestError as error:
             return _json(error.body, status=error.code)
-        format_ = ResponseFormat(
+        fields = (
             endpoint,
             f"{endpoint.value}-{_request_id(request)}",
             int(time.time()),
@@ -157,6 +164,8 @@ class VllmApi:
             self._fingerprint,
             parsed.include_usage,
         )
+        tool = parsed.completion.tool
+        format_ = ResponseFormat(*fields) if tool is None else ChatToolFormat(*fields, _call_id(), tool)
         return await self._generate(request, parsed, format_)
 
     async def responses(self, request: web.Request) -> web.StreamResponse:
@@ -165,14 +174,16 @@ class VllmApi:
             parsed = parse_responses(_body(await request.read()), self._served)
         except RequestError as error:
             return _json(error.body, status=error.code)
-        format_ = ResponsesFormat(
+        tool = parsed.completion.tool
+        fields = (
             str(parsed.body.get("request_id") or f"resp_{_random_id()}"),
-            f"msg_{_random_id()}",
+            f"{'msg' if tool is None else 'fc'}_{_random_id()}",
             int(time.time()),
             self._model,
             parsed.body,
             parsed.max_tokens,
         )
+        format_ = ResponsesFormat(*fields) if tool is None else ResponsesToolFormat(*fields, _call_id(), tool)
         return await self._generate(request, parsed, format_)
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
@@ -181,7 +192,10 @@ class VllmApi:
             parsed = parse_messages(_body(await request.read()), self._served)
         except RequestError as error:
             return _json(messages_format.error_body(error), status=error.code)
-        format_ = messages_format.MessagesFormat(f"{Endpoint.CHAT.value}-{_request_id(request)}", self._model)
+        fields, tool = (f"{Endpoint.CHAT.value}-{_request_id(request)}", self._model), parsed.completion.tool
+        format_ = (
+            messages_format.MessagesFormat(*fields) if tool is None else MessagesToolFormat(*fields, _call_id(), tool)
+        )
         return await self._generate(request, parsed, format_)
 
     async def _generate(
@@ -232,6 +246,10 @@ def _body(raw: bytes) -> Any:
 
 def _request_id(request: web.Request) -> str:
     return request.headers.get("X-Request-Id") or _random_id()
+
+
+def _call_id() -> str:
+    return f"chatcmpl-tool-{_random_id()}"
 
 
 def _random_id() -> str:

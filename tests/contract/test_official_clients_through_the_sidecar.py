@@ -1,19 +1,25 @@
 """The official clients of OpenAI and Anthropic through the sidecar: their token counts are those of log and series."""
 
+import json
 from pathlib import Path
 
 import anthropic
 import openai
 import pytest
 
-from tests.support.official_clients import QUESTION, REQUESTS, SYSTEM, TOKENS, chat, embeddings
-from tests.support.sidecar_process import Running, sidecar
+from tests.support.official_clients import QUESTION, REQUESTS, STRUCTURED, SYSTEM, TOKENS, chat, embeddings
+from tests.support.sidecar_process import SLOS, Running, sidecar
 from tests.support.simulator import simulator
 from tests.support.waiting import until
 
 
-async def _total(running: Running, series: str) -> float:
-    return sum(value for name, value in (await running.samples()).items() if name.startswith(f"{series}{{"))
+async def _total(running: Running, series: str, *values: str) -> float:
+    """The sum over all label values, or over those with these `values`; a model is `other` until it is known."""
+    return sum(
+        value
+        for name, value in (await running.samples()).items()
+        if name.startswith(f"{series}{{") and set(values) <= set(name[len(series) + 1 : -1].split(","))
+    )
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -39,6 +45,45 @@ async def test_the_clients_token_counts_are_those_of_the_log_and_of_the_series(t
         assert await _total(running, "llm_prompt_tokens_total") == prompt
         assert await _total(running, "llm_completion_tokens_total") == completion
         assert await _total(running, "llm_cached_prompt_tokens_total") == cached
+
+
+OUTPUT_SLOS = SLOS + "  - {name: json, classes: [all], signal: valid_output, objective: 99%}\n"
+
+
+@pytest.mark.parametrize("share, result, verdict", [(0.0, "valid", "good"), (1.0, "invalid", "bad")])
+async def test_log_and_series_say_whether_the_clients_can_parse_their_answers(
+    tmp_path: Path, share: float, result: str, verdict: str
+) -> None:
+    # The streaming clients raise an error of their own for invalid JSON; a unary answer of Messages is always valid.
+    names = [name for name, (_, path, _, _) in STRUCTURED.items() if not share or path == "/v1/chat/completions"]
+    flag = "--check-structured-output"
+    async with (
+        simulator("tiny", invalid_output=share) as engine,
+        sidecar(tmp_path, engine, flag, slo_file=OUTPUT_SLOS) as running,
+    ):
+        answers = [await STRUCTURED[name][0](running.url) for name in names]
+        await until(lambda: len(running.lines()) == len(names))
+        for line, name, (answer, counts) in zip(running.lines(), names, answers, strict=True):
+            _, endpoint, stream, kind = STRUCTURED[name]
+            assert _parses(answer) == (result == "valid")
+            assert (line["endpoint"], line["stream"]) == (endpoint, stream)
+            assert (line["prompt_tokens"], line["completion_tokens"], line["cached_tokens"]) == counts
+            assert (line["structured_kind"], line["structured_result"]) == (kind, result)
+            assert line["slo"] == {"availability": "good", "json": verdict}
+        await until(lambda: _has_counted(running, len(names)))
+        for kind in ("json_schema", "tool_call"):
+            expected = sum(STRUCTURED[name][3] == kind for name in names)
+            assert await _total(running, "llm_structured_requests_total", kind, result) == expected
+        assert await _total(running, "llm_slo_events_total", "json") == len(names)
+        assert await _total(running, "llm_slo_bad_events_total", "json") == (len(names) if share else 0)
+
+
+def _parses(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 async def _has_counted(running: Running, requests: int) -> bool:

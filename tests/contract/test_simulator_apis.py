@@ -15,18 +15,14 @@ REJECTED = [
     name for name in NAMES if "-error-" in name or name.startswith(("responses-background", "responses-previous"))
 ]
 NOT_STORED = ["responses-retrieve", "responses-cancel"]
-# The simulator calls no tools, and no engine fails in it.
+APIS = ("responses-", "messages-", "chat-tool-")
+# No engine fails in the simulator.
 STREAMS = [
     name
     for name in NAMES
-    if name.startswith(("responses-", "messages-")) and name.endswith("-stream") and "tool" not in name
-    if "failed" not in name and "stop-sequence" not in name
+    if name.startswith(APIS) and name.endswith("-stream") and "failed" not in name and "stop-sequence" not in name
 ]
-UNARY = [
-    name
-    for name in NAMES
-    if name.startswith(("responses-", "messages-")) and name.endswith("-unary") and "tool" not in name
-]
+UNARY = [name for name in NAMES if name.startswith(APIS) and name.endswith("-unary")]
 WORDS = frozenset({"type", "status", "role", "object", "stop_reason", "reason", "service_tier", "tool_choice"})
 """The fields whose values, not only their types, are those of vLLM."""
 
@@ -67,15 +63,18 @@ def shape(value: Any, word: bool = False) -> Any:
 
 def outline(found: list[Event]) -> list[tuple[str | None, Any]]:
     """The name and shape of each event, tokens in succession only once."""
-    each = [(event.name, shape(json.loads(event.data))) for event in found]
+    each = [(event.name, event.data if event.data == "[DONE]" else shape(json.loads(event.data))) for event in found]
     return [event for event, _ in itertools.groupby(each)]
 
 
 def changes(recorded: Recording) -> dict[str, Any]:
-    """What the simulator needs for the same response, because it writes no JSON, whatever schema it gets."""
+    """What the simulator needs for the same response."""
     if "/messages" in recorded.path and b'"end_turn"' in recorded.content:
         return {"max_tokens": 4000}  # room for the completion to end by itself
-    if "text" in (body := json.loads(recorded.body)):
+    body = json.loads(recorded.body)
+    if "/responses" in recorded.path and "tool_choice" in body:
+        return {"tool_choice": dict(sorted(body["tool_choice"].items()))}  # vLLM repeats it in this order
+    if "text" in body:
         unset = {"description": None, "strict": None}  # vLLM repeats the fields that the client left out too
         return {"text": {"format": schema_first(body["text"]["format"]) | unset, "verbosity": None}}
     return {}

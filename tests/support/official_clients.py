@@ -1,5 +1,6 @@
 """Requests of the official clients of OpenAI and Anthropic to the model `tiny`, and the token counts that they read."""
 
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -110,3 +111,115 @@ REQUESTS: dict[str, tuple[Callable[[str], Awaitable[Counts]], str, bool]] = {
     "anthropic messages stream": (messages_stream, "/v1/messages", True),
 }
 """A function that sends a request to the URL of a server, the endpoint, and whether it streams; by name."""
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Oslo", "Rome", "Lima"]}, "unit": {"enum": ["celsius", "fahrenheit"]}},
+    "required": ["city", "unit"],
+    "additionalProperties": False,
+}
+TOOL_TOKENS = 400
+"""Room for the arguments, in which a model with random weights may write many spaces."""
+
+_FUNCTION = {"name": "get_weather", "description": "The weather in a city.", "parameters": SCHEMA}
+_CHAT_TOOLS: Any = {
+    "messages": [{"role": "user", "content": QUESTION}],
+    "tools": [{"type": "function", "function": _FUNCTION}],
+    "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
+}
+_RESPONSES_TOOLS: Any = {
+    "input": QUESTION,
+    "tools": [{"type": "function", "strict": True, **_FUNCTION}],
+    "tool_choice": {"type": "function", "name": "get_weather"},
+}
+_MESSAGES_TOOLS: Any = {
+    "messages": [{"role": "user", "content": QUESTION}],
+    "tools": [{"name": "get_weather", "description": "The weather in a city.", "input_schema": SCHEMA}],
+    "tool_choice": {"type": "tool", "name": "get_weather"},
+}
+_FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "weather", "schema": SCHEMA}}
+
+Answer = tuple[str, Counts]
+"""The arguments of the only tool call, or the text, and the counts."""
+
+
+async def chat_tool(url: str) -> Answer:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        answer = await client.chat.completions.create(model="tiny", max_tokens=TOOL_TOKENS, **_CHAT_TOOLS)
+    (call,) = answer.choices[0].message.tool_calls
+    return call.function.arguments, openai_counts(answer.usage)
+
+
+async def chat_tool_stream(url: str) -> Answer:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        stream = await client.chat.completions.create(
+            model="tiny", max_tokens=TOOL_TOKENS, stream=True, stream_options={"include_usage": True}, **_CHAT_TOOLS
+        )
+        chunks = [chunk async for chunk in stream]
+    calls = [call for chunk in chunks for choice in chunk.choices for call in choice.delta.tool_calls or ()]
+    assert {call.index for call in calls} == {0}
+    return "".join(call.function.arguments or "" for call in calls), openai_counts(chunks[-1].usage)
+
+
+async def chat_json(url: str) -> Answer:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        answer = await client.chat.completions.create(
+            model="tiny",
+            max_tokens=TOOL_TOKENS,
+            messages=[{"role": "user", "content": QUESTION}],
+            response_format=_FORMAT,
+        )
+    return answer.choices[0].message.content or "", openai_counts(answer.usage)
+
+
+async def responses_tool(url: str) -> Answer:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        answer = await client.responses.create(model="tiny", max_output_tokens=TOOL_TOKENS, **_RESPONSES_TOOLS)
+    (item,) = answer.output
+    return item.arguments, responses_counts(answer.usage)
+
+
+async def responses_tool_stream(url: str) -> Answer:
+    async with (
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        client.responses.stream(model="tiny", max_output_tokens=TOOL_TOKENS, **_RESPONSES_TOOLS) as stream,
+    ):
+        events: list[Any] = [event async for event in stream]
+        answer = await stream.get_final_response()
+    (item,) = answer.output
+    deltas = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
+    assert item.type == "function_call"
+    assert "".join(deltas) == item.arguments
+    return item.arguments, responses_counts(answer.usage)
+
+
+async def messages_tool(url: str) -> Answer:
+    async with anthropic.AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as client:
+        answer = await client.messages.create(model="tiny", max_tokens=TOOL_TOKENS, **_MESSAGES_TOOLS)
+    (block,) = answer.content
+    return json.dumps(block.input), messages_counts(answer.usage)
+
+
+async def messages_tool_stream(url: str) -> Answer:
+    async with (
+        anthropic.AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as client,
+        client.messages.stream(model="tiny", max_tokens=TOOL_TOKENS, **_MESSAGES_TOOLS) as stream,
+    ):
+        pieces = [event.partial_json async for event in stream if event.type == "input_json"]
+        answer = await stream.get_final_message()
+    (block,) = answer.content
+    assert block.type == "tool_use"
+    assert json.loads("".join(pieces)) == block.input
+    return json.dumps(block.input), messages_counts(answer.usage)
+
+
+STRUCTURED: dict[str, tuple[Callable[[str], Awaitable[Answer]], str, bool, str]] = {
+    "openai chat tool": (chat_tool, "/v1/chat/completions", False, "tool_call"),
+    "openai chat tool stream": (chat_tool_stream, "/v1/chat/completions", True, "tool_call"),
+    "openai chat json": (chat_json, "/v1/chat/completions", False, "json_schema"),
+    "openai responses tool": (responses_tool, "/v1/responses", False, "tool_call"),
+    "openai responses tool stream": (responses_tool_stream, "/v1/responses", True, "tool_call"),
+    "anthropic messages tool": (messages_tool, "/v1/messages", False, "tool_call"),
+    "anthropic messages tool stream": (messages_tool_stream, "/v1/messages", True, "tool_call"),
+}
+"""As REQUESTS, for structured output, with its kind."""

@@ -11,13 +11,23 @@ from compose.simulator.restarting_server import Simulator, SimulatorConfig
 
 
 @contextlib.asynccontextmanager
-async def simulator(model: str = "tiny", *, max_num_seqs: int | None = None) -> AsyncIterator[str]:
+async def simulator(
+    model: str = "tiny", *, max_num_seqs: int | None = None, invalid_output: float = 0.0
+) -> AsyncIterator[str]:
     """The URL of a simulated engine with the preset `toy`."""
     preset = PRESETS["toy"]
     flags = preset_flags(preset)
     if max_num_seqs is not None:
         flags = replace(flags, max_num_seqs=max_num_seqs)
-    config = SimulatorConfig(host="127.0.0.1", port=0, preset=preset, model=model, flags=flags, restart_seconds=0.0)
+    config = SimulatorConfig(
+        host="127.0.0.1",
+        port=0,
+        preset=preset,
+        model=model,
+        flags=flags,
+        restart_seconds=0.0,
+        invalid_output=invalid_output,
+    )
     engine = Simulator(config)
     running = asyncio.create_task(engine.run())
     await engine.listening.wait()

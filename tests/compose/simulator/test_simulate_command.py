@@ -45,6 +45,9 @@ def test_flags_override_the_preset() -> None:
             "--restart-seconds -1", "--restart-seconds: -1.0 is not a time; use 0 or more seconds", id="restart seconds"
         ),
         pytest.param(
+            "--invalid-output 2", "--invalid-output: 2.0 is not a share; use a number from 0 to 1", id="invalid output"
+        ),
+        pytest.param(
             "--preset toy --max-num-seqs 0 --seed -1",
             "--max-num-seqs: 0 is not a whole number from 1\n--seed: -1 is not a whole number from 0",
             id="all invalid settings",
