@@ -77,6 +77,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     prompt_estimate: float | None = None  # tokens, estimated from the text; also for failed requests
     engine_slos: dict[str, tuple[Measure, float]] = {}  # SLOs on times in the engine's span, with their thresholds
     reasoning_tokens: int | None = None
+    first_tool_call: float | None = None  # until the first tool call was complete
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

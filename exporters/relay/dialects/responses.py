@@ -13,6 +13,7 @@ from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, Re
 DONE = None
 
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
+_TOOL_CALLS = frozenset({"response.function_call_arguments.done", "response.custom_tool_call_input.done"})
 _FAILED = frozenset({"failed", "cancelled"})
 
 
@@ -74,6 +75,8 @@ class _Response(msgspec.Struct):
     output: ClassVar[bool] = False
     answer: ClassVar[bool] = False
     only_text: ClassVar[None] = None
+    carries_tool_call: ClassVar[bool] = False
+    ends_tool_call: ClassVar[bool] = False
     carries_choice: ClassVar[bool] = True
     system_fingerprint: ClassVar[None] = None
     ends: ClassVar[bool] = False
@@ -93,6 +96,7 @@ class _Event(msgspec.Struct, gc=False):
     delta: Any = None
     response: _Response | None = None
 
+    ends_tool_call: ClassVar[bool] = True
     carries_choice: ClassVar[bool] = True
     system_fingerprint: ClassVar[None] = None
 
@@ -107,6 +111,11 @@ class _Event(msgspec.Struct, gc=False):
     @property
     def only_text(self) -> str | None:
         return self.delta if isinstance(self.delta, str) and self.output else None
+
+    @property
+    def carries_tool_call(self) -> bool:
+        """Whether the event has the complete arguments."""
+        return self.type in _TOOL_CALLS
 
     @property
     def ends(self) -> bool:
