@@ -80,7 +80,7 @@ def _verdicts(
         return {}  # not sent, so no SLO applies
     zero = start + request.due
     return judge_request(
-        slos.slos_of(slos.classify(request.request_class, request.prompt_tokens, request.max_tokens)),
+        slos.slos_of(slos.classify(request.request_class, request.prompt_tokens, request.max_tokens, request.api)),
         slos.first_token_timeout,
         EndedRequest(
             stream=request.stream,

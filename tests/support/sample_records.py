@@ -4,7 +4,7 @@ from typing import Any
 
 from exporters import slos
 from exporters.records import Finished
-from exporters.signals import Outcome
+from exporters.signals import Endpoint, Outcome
 
 SLOS = slos.loads(
     """
@@ -43,5 +43,6 @@ def finished(**fields: Any) -> Finished:
         "outcome": Outcome.OK,
         "metered": True,
         "e2e": 1.5,
+        "api": Endpoint.CHAT_COMPLETIONS,
     }
     return Finished(**{**plain, **fields})

@@ -14,7 +14,7 @@ from exporters.exposition.histogram_bounds import bounds
 from exporters.names import is_unique
 from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
-from exporters.signals import NO_TOKENS, OTHER, SIZE_BOUNDS, SIZES, Label, Outcome, Phase, Signal, Verdict
+from exporters.signals import NO_TOKENS, OTHER, SIZE_BOUNDS, SIZES, Endpoint, Label, Outcome, Phase, Signal, Verdict
 from exporters.slos import SloFile
 
 _COUNTERS = (
@@ -75,7 +75,11 @@ class _Ending:
     ) -> None:
         model, name, tenant = kind
         labels = model, name, record.outcome
-        self.requests = counters[signals.REQUESTS].series((*labels, tenant, "true" if record.stream else "false"))
+        stream = "true" if record.stream else "false"
+        for outcome in Outcome:  # at 0 from the first request of an endpoint on, because most are not used
+            requests = counters[signals.REQUESTS].series((model, name, outcome, tenant, stream, record.api))
+            if outcome is record.outcome:
+                self.requests = requests
         self.duration = histograms[signals.DURATION].series(labels)
         self.completion_tokens = histograms[signals.REQUEST_COMPLETION_TOKENS].series(labels)
 
@@ -106,7 +110,7 @@ class _Kind:
     ) -> None:
         self.labels = labels
         self.slos: dict[str, _SloSeries] = {}
-        self.endings: dict[tuple[Outcome, bool], _Ending] = {}
+        self.endings: dict[tuple[Outcome, bool, Endpoint], _Ending] = {}
         self.prompt_tokens = counters[signals.PROMPT_TOKENS].series(labels)
         self.completion_tokens = counters[signals.COMPLETION_TOKENS].series(labels)
         self.cached_tokens = counters[signals.CACHED_TOKENS].series(labels)
@@ -234,6 +238,7 @@ class RequestMetrics:
             Label.TENANT: self._slos.tenant_names,
             Label.OUTCOME: tuple(Outcome),
             Label.STREAM: ("true", "false"),
+            Label.ENDPOINT: (Endpoint.CHAT_COMPLETIONS,),
             Label.PROMPT_SIZE: SIZES,
             Label.COMPLETION_SIZE: (*SIZES, NO_TOKENS),
         }
@@ -274,9 +279,10 @@ class RequestMetrics:
         counters = self._counters
         kind = self._kind(record.model, record.request_class, record.tenant)
         model, outcome = kind.labels[0], record.outcome
-        ending = kind.endings.get((outcome, record.stream))
+        key = outcome, record.stream, record.api
+        ending = kind.endings.get(key)
         if ending is None:
-            ending = kind.endings[outcome, record.stream] = _Ending(kind.labels, record, counters, self._histograms)
+            ending = kind.endings[key] = _Ending(kind.labels, record, counters, self._histograms)
         ending.requests[0] += 1
         ending.duration.observe(record.e2e, trace)
         prompt_tokens, completion_tokens = record.prompt_tokens, record.completion_tokens

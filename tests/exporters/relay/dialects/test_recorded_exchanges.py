@@ -38,6 +38,7 @@ FIGURES = {
     "messages-cached-stream": Figures(3, 212, 3, 192, "max_tokens"),
     "messages-cached-unary": Figures(0, 212, 3, 192, "max_tokens"),
     "messages-capped-unary": Figures(0, 1513, 1326, 1504, "end_turn"),
+    "messages-count-tokens": Figures(0, None, None, None, None),
     "messages-failed-stream": Figures(1, 25, None, None, None, Outcome.UPSTREAM_ERROR),
     "messages-max-tokens-stream": Figures(6, 25, 6, 0, "max_tokens"),
     "messages-max-tokens-unary": Figures(0, 25, 6, 0, "max_tokens"),

@@ -18,13 +18,14 @@ from exporters.names import cut
 from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
 from exporters.relay.gaps import Gaps
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
-from exporters.signals import Kind, Label, Outcome, Phase, Signal, Verdict
+from exporters.signals import Endpoint, Kind, Label, Outcome, Phase, Signal, Verdict
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS, finished
 
 Row = frozenset[tuple[str, str]]
 
 NOW = 1000.0
+OF_EMBEDDINGS = "endpoint", "embeddings"
 
 
 def values(families: Iterable[Metric | Accumulator]) -> dict[tuple[str, Row], float]:
@@ -50,6 +51,8 @@ class Fed:
 
     def value(self, name: str, **labels: str) -> float:
         wanted = {"model": "tiny", "class": "short", **labels}
+        if name == "llm_requests_total":
+            wanted.setdefault("endpoint", "chat_completions")
         return values(self.series.collect(NOW))[name, frozenset((k, v) for k, v in wanted.items() if v)]
 
     def moved(self) -> dict[str, float]:
@@ -73,6 +76,7 @@ def combinations(signal: Signal) -> set[Row]:
             Label.CLASS: (name,),
             Label.TENANT: ("team-a", "other"),
             Label.STREAM: ("true", "false"),
+            Label.ENDPOINT: ("chat_completions",),
             Label.OUTCOME: tuple(Outcome),
             Label.PHASE: tuple(Phase),
             Label.SLO: tuple(slo.name for slo in SLOS.slos_of(name)),
@@ -95,6 +99,20 @@ def test_every_bounded_combination_is_at_0_from_the_start(signal: Signal) -> Non
     name = signal.count if signal.kind is Kind.HISTOGRAM else signal.name
     rows = {row: value for (sample, row), value in samples_by_row.items() if sample == name}
     assert rows == dict.fromkeys(combinations(signal), 0.0)
+
+
+def test_the_outcomes_of_another_endpoint_are_exposed_from_its_first_request_on() -> None:
+    fed = Fed(finished(api=Endpoint.EMBEDDINGS, stream=False), finished(api=Endpoint.EMBEDDINGS, stream=False))
+    rows = values(fed.series.collect(NOW))
+    embeddings = {
+        row: value for (name, row), value in rows.items() if name == "llm_requests_total" and OF_EMBEDDINGS in row
+    }
+    kind = {"model": "tiny", "class": "short", "tenant": "team-a", "stream": "false", "endpoint": "embeddings"}
+    assert embeddings == {
+        frozenset((kind | {"outcome": outcome}).items()): 2.0 * (outcome is Outcome.OK) for outcome in Outcome
+    }
+    assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="false") == 0
+    assert [signal.name for signal in signals.SIGNALS if Label.ENDPOINT in signal.labels] == ["llm_requests_total"]
 
 
 def test_a_model_added_twice_keeps_its_counts() -> None:
