@@ -143,5 +143,5 @@ def _index(call: msgspec.Raw) -> int:
     """The position of the tool call in the response."""
     try:
         return _decode_tool_call(call).index or 0
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return 0
