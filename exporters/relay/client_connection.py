@@ -4,11 +4,13 @@ import asyncio
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import Protocol, cast
 
-from exporters.relay import error_responses, http1_parser
+from exporters.relay import error_responses, http1_parser, paths
 from exporters.relay.client_limit import MAX_REJECTING
 from exporters.relay.exchange import Exchange, ExchangeContext
+from exporters.relay.websocket_exchange import WebSocketExchange
 from exporters.relay.write_batch import WriteBatch
 from exporters.signals import Outcome
 
@@ -25,7 +27,6 @@ LINGER_SECONDS = 2.0
 class ConnectionContext(ExchangeContext, Protocol):
     """The part of the relay process that a client connection uses, in addition to its exchanges."""
 
-    loop: asyncio.AbstractEventLoop
     writes: WriteBatch
     client_limit: int
     connections: set["ClientConnection"]
@@ -134,6 +135,22 @@ class ClientConnection(asyncio.Protocol):
         self._upload_paused = pause
         self._update_reading()
 
+    def switch_protocol(self, replace: Callable[[asyncio.Protocol], asyncio.Protocol]) -> bytes:
+        """Read with another protocol from now on; returns the bytes that have already arrived."""
+        self._transport.set_protocol(replace(self))
+        early, self._buffer = self._buffer, b""
+        self._update_reading()
+        return early
+
+    @property
+    def can_end_sending(self) -> bool:
+        """Whether the connection can be half-closed; TLS connections cannot."""
+        return self._transport.can_write_eof()
+
+    def end_sending(self) -> None:
+        self._flush()
+        self._transport.write_eof()
+
     def exchange_over(self, *, reusable: bool) -> None:
         mid_request = self._receiving is not None
         self._exchange = self._receiving = None
@@ -233,12 +250,14 @@ class ClientConnection(asyncio.Protocol):
                     self._head_since = time.monotonic()
                 return False
             head = http1_parser.parse_request(buffer[:end])
+            if head.websocket:
+                paths.require_websocket(head.target, self._context.config.allow_paths)
         except http1_parser.BadHttpError as error:
             self._refuse(error.status, error.message, error.code)
             return False
         self._buffer, self._scanned, self._head_since = buffer[end:], 0, None
         self._expect_no_request()
-        exchange = self._exchange = Exchange(self._context, self, head)
+        exchange = self._exchange = (WebSocketExchange if head.websocket else Exchange)(self._context, self, head)
         if head.has_body:
             self._receiving = exchange
             self._body = http1_parser.ChunkedBody() if head.chunked else http1_parser.SizedBody(head.length)

@@ -5,15 +5,19 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from urllib.parse import quote, unquote, urlsplit
 
+from exporters.names import cut
 from exporters.relay.dialects import audio, chat, completions, messages, one_answer, responses, token_counts
 from exporters.relay.dialects.dialect import Dialect
+from exporters.relay.http1_parser import BadHttpError
 from exporters.signals import Endpoint
+
+_MESSAGES = "/v1/messages"
 
 METERED: Mapping[str, Dialect] = {
     "/v1/chat/completions": chat,
     "/v1/completions": completions,
     "/v1/responses": responses,
-    "/v1/messages": messages,
+    _MESSAGES: messages,
     "/v1/messages/count_tokens": token_counts,
     "/v1/embeddings": one_answer,
     "/v1/rerank": one_answer,
@@ -29,12 +33,15 @@ METERED: Mapping[str, Dialect] = {
     "/detokenize": token_counts,
 }
 
+REALTIME = "/v1/realtime"
+
 # Inference and model paths of the engines. All other paths (/metrics, /sleep, /v1/load_lora_adapter) expose or control
 # the engine; the operator must allow each of them.
 PASSED = frozenset(
     {
         "/v1/models",
         "/v1/chat/completions/batch",
+        REALTIME,
         "/health",
         "/ping",
         "/version",
@@ -46,7 +53,7 @@ _ENDPOINTS = {
     "/v1/chat/completions": Endpoint.CHAT_COMPLETIONS,
     "/v1/completions": Endpoint.COMPLETIONS,
     "/v1/responses": Endpoint.RESPONSES,
-    "/v1/messages": Endpoint.MESSAGES,
+    _MESSAGES: Endpoint.MESSAGES,
     "/v1/messages/count_tokens": Endpoint.COUNT_TOKENS,
     "/v1/embeddings": Endpoint.EMBEDDINGS,
     "/v1/rerank": Endpoint.RERANK,
@@ -61,7 +68,7 @@ _ENDPOINTS = {
     "/tokenize": Endpoint.TOKENIZE,
     "/detokenize": Endpoint.DETOKENIZE,
     "/v1/models": Endpoint.MODELS,
-    "/v1/realtime": Endpoint.REALTIME,
+    REALTIME: Endpoint.REALTIME,
 }
 _ENDPOINTS_BELOW = (("/v1/responses/", Endpoint.RESPONSES_BY_ID), ("/v1/models/", Endpoint.MODELS))
 
@@ -90,6 +97,23 @@ def normalise(target: str) -> str:
             return "/"
     path = posixpath.normpath("/" + unquote(path).lstrip("/"))
     return path if path.startswith("/") else "/"
+
+
+def require_websocket(target: str, allowed: Iterable[str]) -> None:
+    """Check that a WebSocket may be opened at a request target: at `REALTIME` and at the `allowed` paths.
+
+    Raises:
+        BadHttpError: it may not.
+    """
+    path = normalise(target)
+    if path != REALTIME and (path not in allowed or path in METERED):
+        message = f"{cut(path)} does not accept a WebSocket; the operator can allow it with --allow-path"
+        raise BadHttpError(message, 426, "upgrade_not_supported")
+
+
+def is_anthropic(path: str) -> bool:
+    """Whether the API of the path is Anthropic's."""
+    return path.startswith(_MESSAGES) and path[len(_MESSAGES) :][:1] in {"", "/"}
 
 
 def forwarded_target(target: str) -> str:

@@ -31,6 +31,8 @@ MAX_RESPONSE_HEAD = 256 * 1024
 class ResponseHandler(Protocol):
     """The exchange that a response belongs to; `at` is monotonic seconds."""
 
+    switches_protocol: bool
+
     def on_read(self, head: ResponseHead | None, pieces: list[bytes], at: float, *, ended: bool) -> None: ...
     def on_broken(self, at: float) -> None: ...
     def on_fault(self, error: Exception, at: float) -> None: ...
@@ -159,7 +161,11 @@ class UpstreamConnection(asyncio.Protocol):
             if head.status >= 200:
                 break
             if head.status == 101:
-                raise http1_parser.BadHttpError("unrequested protocol upgrade")
+                if self._exchange is None or not self._exchange.switches_protocol or not head.websocket:
+                    raise http1_parser.BadHttpError("unrequested protocol upgrade")
+                self._head_buffer = b""
+                self._body = http1_parser.CloseDelimitedBody()
+                return head, data
         else:
             if len(data) > MAX_RESPONSE_HEAD:
                 raise http1_parser.BadHttpError("response head too large")
