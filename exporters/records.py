@@ -80,6 +80,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     reasoning_tokens: int | None = None
     structured_kind: OutputKind | None = None
     structured_result: OutputResult | None = None
+    first_tool_call: float | None = None  # until the first tool call was complete
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

@@ -44,6 +44,8 @@ class Meter:
     first_at: float | None = None
     answer_at: float | None = None
     last_at: float | None = None
+    first_tool_call_at: float | None = None
+    """When the first tool call was complete."""
     chunks = 0
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -72,6 +74,8 @@ class Meter:
     """Whether an event with a choice carried usage: then the engine sends it without a request for it."""
     _tokens_estimated = False
     _error = False
+    _tool_call = False
+    """Whether a tool call has begun."""
     checked: Checked | None = None
     """Whether the output is valid, if it had to be JSON."""
     _structured: StructuredOutput | None = None
@@ -278,10 +282,13 @@ class Meter:
         )
 
     def latencies(self) -> dict[str, Any]:
-        """Times of the record in seconds: ttft, ttft_answer, tpot, itl_p50, itl_p95 and the histogram of gaps."""
+        """Times of the record in seconds, such as ttft and tpot, and the histogram of gaps."""
+        latencies: dict[str, Any] = {}
+        if self.first_tool_call_at is not None:
+            latencies["first_tool_call"] = self.first_tool_call_at - self.zero
         if self.first_at is None or self.last_at is None:
-            return {}
-        latencies: dict[str, Any] = {"ttft": self.first_at - self.zero}
+            return latencies
+        latencies["ttft"] = self.first_at - self.zero
         if self.answer_at is not None:
             latencies["ttft_answer"] = self.answer_at - self.zero
         if (
@@ -317,6 +324,7 @@ class Meter:
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Not a completion event; it is forwarded and not counted.
             return False
+        pattern = None
         if self._structured is not None:
             self._collect(data, self._structured)
         if event.output:
@@ -335,6 +343,11 @@ class Meter:
                     self.report(self.judge.first_answer(self.answer_at))
             if self._patterns_left and self.one_choice and (pattern := learn(framed, data, event)) is not None:
                 self._use_pattern(pattern)
+        # An event with a pattern carries only text.
+        if pattern is None and self.first_tool_call_at is None and (self._tool_call or event.carries_tool_call):
+            self._tool_call = self.one_choice
+            if self._tool_call and event.ends_tool_call:
+                self.first_tool_call_at = at - self.paused
         self._apply(event)
         if event.usage is None:
             return False

@@ -73,6 +73,13 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ttft_answer_ms: Annotated[Number, Meta(description="Time from `time` to the first token after any reasoning.")] = (
         None
     )
+    first_tool_call_ms: Annotated[
+        Number,
+        Meta(
+            description="Time from `time` to the end of the first complete tool call of a stream; null for several "
+            "choices."
+        ),
+    ] = None
     tpot_ms: Annotated[
         Number,
         Meta(

@@ -240,6 +240,7 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
         upload_ms=_ms(record.upload),
         ttft_ms=_ms(record.ttft),
         ttft_answer_ms=_ms(record.ttft_answer),
+        first_tool_call_ms=_ms(record.first_tool_call),
         tpot_ms=_ms(record.tpot),
         itl_p50_ms=_ms(record.itl_p50),
         itl_p95_ms=_ms(record.itl_p95),

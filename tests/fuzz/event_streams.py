@@ -8,7 +8,7 @@ from exporters.relay import injected_usage
 from exporters.relay.dialects import chat
 from exporters.relay.paths import METERED
 from tests.fuzz.mutate import cut, mutated
-from tests.support.api_streams import MESSAGES, RESPONSES, Api
+from tests.support.api_streams import MESSAGES, RESPONSES, Api, block_delta, delta, named
 from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import DONE, ROLE, USAGE, content
 
@@ -25,7 +25,15 @@ CORPUS = (
     b'data: {"choices":[{"text":"\xc3\xbc"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n',
     b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1},"timings":{"a":1.50}}\n\n',
     b'data: {"error":{"message":"x"}}\n\n',
+    b'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}\n\n',
+    b'data: {"choices":[{"delta":{"tool_calls":[{"index":1}]},"finish_reason":"tool_calls"}]}\n\n',
 )
+TOOL_CALLS = {
+    RESPONSES.path: delta("function_call_arguments", "{") + named({"type": "response.function_call_arguments.done"}),
+    MESSAGES.path: named({"type": "content_block_start", "content_block": {"type": "tool_use"}, "index": 1})
+    + block_delta("input_json_delta", "partial_json", "{")
+    + named({"type": "content_block_stop", "index": 1}),
+}
 NAMED_STRINGS = (
     *b'event: |"type":"|response.completed|response.failed|message_stop|error|"delta":|"delta":5|"text":""'.split(b"|"),
     *b'"usage":|"usage":null|"response":|"sequence_number":|"status":"incomplete"|"stop_reason":'.split(b"|"),
@@ -58,8 +66,19 @@ def named_case(rng: random.Random) -> Case:
 
 
 def _corpus(api: Api) -> tuple[bytes, ...]:
-    whole = api.start + api.reasoning + api.output * 3 + api.end
-    return whole, whole.replace(b"\n", b"\r\n"), api.start, api.output, api.output * 3, api.end, api.failure, DONE
+    tool_call = TOOL_CALLS[api.path]
+    whole = api.start + api.reasoning + api.output * 3 + tool_call + api.end
+    return (
+        whole,
+        tool_call,
+        whole.replace(b"\n", b"\r\n"),
+        api.start,
+        api.output,
+        api.output * 3,
+        api.end,
+        api.failure,
+        DONE,
+    )
 
 
 def _metered(path: str, pieces: list[bytes], *, strips_usage: bool) -> tuple[bytes, tuple[object, ...]]:
@@ -69,7 +88,8 @@ def _metered(path: str, pieces: list[bytes], *, strips_usage: bool) -> tuple[byt
     outcome = meter.outcome(200, streams=True, complete=True)
     meter.finish(outcome, 2.0)
     tokens = meter.prompt_tokens, meter.completion_tokens, meter.cached_tokens, meter.finish_reason, meter.done
-    return out, (meter.chunks, len(meter.gaps), *tokens, outcome)
+    answers = meter.answer_at, meter.first_tool_call_at, meter.reasoning_tokens
+    return out, (meter.chunks, len(meter.gaps), *tokens, *answers, outcome)
 
 
 def without_usage(data: bytes) -> bytes:

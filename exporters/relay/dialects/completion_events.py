@@ -40,6 +40,8 @@ class Usage(msgspec.Struct):
 
 
 _ABSENT = msgspec.Raw()
+_TOOL_CALL_ENDS = frozenset({"tool_calls", "stop"})
+"""Finish reasons after which tool calls are complete; vLLM sends `stop` for a call that the request has forced."""
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -110,6 +112,19 @@ class CompletionEvent(msgspec.Struct, gc=False):
         return outputs[0] if len(outputs) == 1 else None
 
     @property
+    def carries_tool_call(self) -> bool:
+        # Tool calls are measured for one choice only.
+        return bool(self.choices) and (delta := self.choices[0].delta) is not None and bool(delta.tool_calls)
+
+    @property
+    def ends_tool_call(self) -> bool:
+        if not self.choices:
+            return False
+        choice = self.choices[0]
+        calls = (choice.delta is not None and choice.delta.tool_calls) or ()
+        return choice.finish_reason in _TOOL_CALL_ENDS or any(_index(call) > 0 for call in calls)
+
+    @property
     def finish_reason(self) -> str | None:
         for choice in self.choices:
             if choice.finish_reason is not None:
@@ -146,7 +161,16 @@ class _OutputEvent(msgspec.Struct):
 
 
 decode = msgspec.json.Decoder(CompletionEvent).decode
+_decode_tool_call = msgspec.json.Decoder(_ToolCall).decode
 _decode_output = msgspec.json.Decoder(_OutputEvent).decode
+
+
+def _index(call: msgspec.Raw) -> int:
+    """The position of the tool call in the response."""
+    try:
+        return _decode_tool_call(call).index or 0
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return 0
 
 
 def collect(data: bytes | bytearray, output: StructuredOutput) -> None:

@@ -50,6 +50,14 @@ class Event(Protocol):
         """The text of an event whose text and usage are all that is measured of it."""
 
     @property
+    def carries_tool_call(self) -> bool:
+        """Whether the event begins, continues or completes a tool call; not read of an event with a pattern."""
+
+    @property
+    def ends_tool_call(self) -> bool:
+        """Whether the first tool call is complete after this event, if a tool call has begun."""
+
+    @property
     def usage(self) -> Usage | None: ...
 
     @property

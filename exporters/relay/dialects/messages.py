@@ -74,6 +74,12 @@ class _Delta(msgspec.Struct, gc=False):
     stop_reason: str | None = None
 
 
+class _ContentBlock(msgspec.Struct):
+    """`content_block` of `content_block_start`."""
+
+    type: str = ""
+
+
 class _Event(msgspec.Struct, gc=False):
     """An event, or a unary body, which has the fields of `message_delta`."""
 
@@ -82,6 +88,7 @@ class _Event(msgspec.Struct, gc=False):
     message: _Start | None = None
     final_usage: _Usage | None = msgspec.field(default=None, name="usage")
     stop_reason: str | None = None
+    content_block: _ContentBlock | None = None
 
     carries_choice: ClassVar[bool] = True
     metrics: ClassVar[None] = None
@@ -107,6 +114,15 @@ class _Event(msgspec.Struct, gc=False):
             return None
         outputs = [text for text in (delta.text, delta.thinking, delta.partial_json) if text]
         return outputs[0] if len(outputs) == 1 else None
+
+    @property
+    def carries_tool_call(self) -> bool:
+        """Whether the event begins a tool call; the content blocks of a message follow each other."""
+        return self.content_block is not None and self.content_block.type == "tool_use"
+
+    @property
+    def ends_tool_call(self) -> bool:
+        return self.type == "content_block_stop"
 
     @property
     def usage(self) -> _StartUsage | _Usage | None:

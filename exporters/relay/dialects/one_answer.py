@@ -46,6 +46,8 @@ class Answer(msgspec.Struct):
     output: ClassVar[bool] = False
     answer: ClassVar[bool] = False
     only_text: ClassVar[None] = None
+    carries_tool_call: ClassVar[bool] = False
+    ends_tool_call: ClassVar[bool] = False
     carries_choice: ClassVar[bool] = True
     metrics: ClassVar[None] = None
     system_fingerprint: ClassVar[None] = None

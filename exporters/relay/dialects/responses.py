@@ -14,6 +14,7 @@ from exporters.relay.structured_output import StructuredOutput
 DONE = None
 
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
+_TOOL_CALLS = frozenset({"response.function_call_arguments.done", "response.custom_tool_call_input.done"})
 _FAILED = frozenset({"failed", "cancelled"})
 
 
@@ -75,6 +76,8 @@ class _Response(msgspec.Struct):
     output: ClassVar[bool] = False
     answer: ClassVar[bool] = False
     only_text: ClassVar[None] = None
+    carries_tool_call: ClassVar[bool] = False
+    ends_tool_call: ClassVar[bool] = False
     carries_choice: ClassVar[bool] = True
     system_fingerprint: ClassVar[None] = None
     ends: ClassVar[bool] = False
@@ -94,6 +97,7 @@ class _Event(msgspec.Struct, gc=False):
     delta: Any = None
     response: _Response | None = None
 
+    ends_tool_call: ClassVar[bool] = True
     carries_choice: ClassVar[bool] = True
     system_fingerprint: ClassVar[None] = None
 
@@ -108,6 +112,11 @@ class _Event(msgspec.Struct, gc=False):
     @property
     def only_text(self) -> str | None:
         return self.delta if isinstance(self.delta, str) and self.output else None
+
+    @property
+    def carries_tool_call(self) -> bool:
+        """Whether the event has the complete arguments."""
+        return self.type in _TOOL_CALLS
 
     @property
     def ends(self) -> bool:

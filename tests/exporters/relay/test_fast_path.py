@@ -35,6 +35,7 @@ EVENTS = st.one_of(
     TEXTS.map(lambda text: event({"reasoning_content": text})),
     st.just(event({"role": "assistant", "content": ""})),
     st.just(event({"tool_calls": [{"index": 0}]})),
+    st.just(event({"tool_calls": [{"index": 1}]})),
     st.just(event({"content": "x"}, choice={"finish_reason": "stop"})),
     st.just(event({"content": "x"}, usage={"prompt_tokens": 1, "completion_tokens": 2})),
     st.builds(
@@ -61,7 +62,7 @@ EVENTS = st.one_of(
 def counts(one: Meter) -> tuple[object, ...]:
     one.finish(Outcome.OK, 1e3)
     return (
-        one.chunks, list(one.gaps.recent), one.first_at, one.answer_at, one.last_at,
+        one.chunks, list(one.gaps.recent), one.first_at, one.answer_at, one.last_at, one.first_tool_call_at,
         one.prompt_tokens, one.completion_tokens, one.reasoning_tokens, one.finish_reason, one.fingerprint,
     )  # fmt: skip
 

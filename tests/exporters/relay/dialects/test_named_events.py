@@ -36,6 +36,9 @@ DELTAS = st.one_of(
     st.just(named({"type": "content_block_delta", "delta": {"text": "a", "stop_reason": "end_turn"}})),
     st.just(named({"type": "content_block_delta", "delta": {"text": "a", "thinking": "b"}})),
     st.just(named({"type": "content_block_start", "delta": {"text": "a"}})),
+    st.just(named({"type": "content_block_start", "content_block": {"type": "tool_use"}})),
+    st.just(named({"type": "content_block_stop"})),
+    st.just(named({"type": "response.function_call_arguments.done", "arguments": "{}"})),
     st.just(named({"type": "error", "delta": "a"})),
 )  # fmt: skip
 FORMS = (
@@ -59,7 +62,8 @@ def measured(meter: Meter) -> tuple[object, ...]:
     meter.finish(outcome, 1e9)
     return (
         meter.chunks, list(meter.gaps.recent), meter.first_at, meter.answer_at, meter.last_at, meter.prompt_tokens,
-        meter.completion_tokens, meter.cached_tokens, meter.reasoning_tokens, meter.finish_reason, meter.done, outcome,
+        meter.first_tool_call_at, meter.completion_tokens, meter.cached_tokens, meter.reasoning_tokens,
+        meter.finish_reason, meter.done, outcome,
     )  # fmt: skip
 
 
