@@ -76,6 +76,9 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     prompt_repeat: bool | None = None  # set by the exporter, which sees the prompts of all relays
     prompt_estimate: float | None = None  # tokens, estimated from the text; also for failed requests
     engine_slos: dict[str, tuple[Measure, float]] = {}  # SLOs on times in the engine's span, with their thresholds
+    response_id: str | None = None
+    response_model: str | None = None
+    bad_at: dict[str, float] = {}  # when verdicts became bad before the end, since time zero; only with tracing
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

@@ -246,6 +246,7 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
         slo=record.slo,
         config_revision=revision,
         record=number,
+        response_id=record.response_id,
     )
 
 

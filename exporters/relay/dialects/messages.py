@@ -1,7 +1,7 @@
 """The dialect of `/v1/messages`, Anthropic's Messages API."""
 
 from concurrent.futures import Executor
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -62,6 +62,8 @@ class _Usage(_PromptTokens):
 
 class _Start(msgspec.Struct):
     usage: _StartUsage | None = None
+    id: Any = None
+    model: Any = None
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -79,6 +81,8 @@ class _Event(msgspec.Struct, gc=False):
     message: _Start | None = None
     final_usage: _Usage | None = msgspec.field(default=None, name="usage")
     stop_reason: str | None = None
+    id: Any = None
+    model: Any = None
 
     carries_choice: ClassVar[bool] = True
     metrics: ClassVar[None] = None
@@ -110,6 +114,14 @@ class _Event(msgspec.Struct, gc=False):
         return self.final_usage if self.message is None else self.message.usage
 
     @property
+    def response_id(self) -> Any:
+        return self.id if self.message is None else self.message.id
+
+    @property
+    def response_model(self) -> Any:
+        return self.model if self.message is None else self.message.model
+
+    @property
     def finish_reason(self) -> str | None:
         return self.stop_reason if self.delta is None else self.delta.stop_reason
 
@@ -123,7 +135,7 @@ class _Event(msgspec.Struct, gc=False):
 
 
 _decode_body = msgspec.json.Decoder(_Body).decode
-decode = decode_unary = msgspec.json.Decoder(_Event).decode
+decode = decode_first = decode_unary = msgspec.json.Decoder(_Event).decode
 
 
 def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
