@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from exporters.signals import OTHER, Outcome, Verdict
+from exporters.signals import OTHER, Endpoint, Outcome, OutputKind, OutputResult, Verdict
 from exporters.slos import Measure
 
 TOO_LARGE, NOT_UNDERSTOOD = "too_large", "not_understood"
@@ -76,6 +76,10 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     prompt_repeat: bool | None = None  # set by the exporter, which sees the prompts of all relays
     prompt_estimate: float | None = None  # tokens, estimated from the text; also for failed requests
     engine_slos: dict[str, tuple[Measure, float]] = {}  # SLOs on times in the engine's span, with their thresholds
+    api: Endpoint = Endpoint.OTHER  # `endpoint` is the path
+    reasoning_tokens: int | None = None
+    structured_kind: OutputKind | None = None
+    structured_result: OutputResult | None = None
     response_id: str | None = None
     response_model: str | None = None
     bad_at: dict[str, float] = {}  # when verdicts became bad before the end, since time zero; only with tracing

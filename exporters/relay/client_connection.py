@@ -4,11 +4,14 @@ import asyncio
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import Protocol, cast
 
-from exporters.relay import error_responses, http1_parser
+from exporters.relay import error_responses, http1_parser, paths
 from exporters.relay.client_limit import MAX_REJECTING
 from exporters.relay.exchange import Exchange, ExchangeContext
+from exporters.relay.websocket_exchange import WebSocketExchange
+from exporters.relay.write_batch import WriteBatch
 from exporters.signals import Outcome
 
 MAX_PIPELINED = 64 * 1024
@@ -24,7 +27,7 @@ LINGER_SECONDS = 2.0
 class ConnectionContext(ExchangeContext, Protocol):
     """The part of the relay process that a client connection uses, in addition to its exchanges."""
 
-    loop: asyncio.AbstractEventLoop
+    writes: WriteBatch
     client_limit: int
     connections: set["ClientConnection"]
     rejecting: set["ClientConnection"]
@@ -49,6 +52,8 @@ class ClientConnection(asyncio.Protocol):
         # The same exchange, while its body is arriving.
         self._receiving: Exchange | None = None
         self._body: http1_parser.Body
+        # Bytes of responses that wait for the write batch.
+        self._unsent: list[bytes] = []
         self._upload_paused = False
         self._reading = True
         self._first_request_pending = True
@@ -89,6 +94,7 @@ class ClientConnection(asyncio.Protocol):
         self._expect_no_request()
         self._closed = True
         self._buffer = b""
+        self._unsent.clear()
         if self._exchange is not None:
             self._exchange.client_gone()
 
@@ -107,7 +113,9 @@ class ClientConnection(asyncio.Protocol):
     # Called by the exchange.
 
     def send(self, data: bytes) -> None:
-        self._transport.write(data)
+        if not self._unsent:
+            self._context.writes.add(self._flush)
+        self._unsent.append(data)
 
     def abort(self) -> None:
         self._exchange = self._receiving = None
@@ -119,12 +127,29 @@ class ClientConnection(asyncio.Protocol):
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._flush()
         self.abort()
 
     def pause_upload(self, *, pause: bool) -> None:
         """Pause or resume reading the request body, because the engine reads it slowly."""
         self._upload_paused = pause
         self._update_reading()
+
+    def switch_protocol(self, replace: Callable[[asyncio.Protocol], asyncio.Protocol]) -> bytes:
+        """Read with another protocol from now on; returns the bytes that have already arrived."""
+        self._transport.set_protocol(replace(self))
+        early, self._buffer = self._buffer, b""
+        self._update_reading()
+        return early
+
+    @property
+    def can_end_sending(self) -> bool:
+        """Whether the connection can be half-closed; TLS connections cannot."""
+        return self._transport.can_write_eof()
+
+    def end_sending(self) -> None:
+        self._flush()
+        self._transport.write_eof()
 
     def exchange_over(self, *, reusable: bool) -> None:
         mid_request = self._receiving is not None
@@ -136,7 +161,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._buffer:
             self._context.loop.call_soon(self._process_buffer)
         elif not self._context.accepting:
-            self._transport.close()
+            self._close_transport()
         else:
             self._update_reading()
 
@@ -145,7 +170,7 @@ class ClientConnection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a request is open, a part of its head has arrived, or a part of its response is not written."""
-        return self._exchange is not None or bool(self._buffer) or not self.writable
+        return self._exchange is not None or bool(self._buffer or self._unsent) or not self.writable
 
     def drain(self) -> None:
         """Accept no further request on this connection."""
@@ -181,7 +206,7 @@ class ClientConnection(asyncio.Protocol):
         if self._buffer or self._receiving:
             self._refuse(408, message, "request_timeout")
         else:
-            self._transport.close()
+            self._close_transport()
 
     def _reject(self) -> None:
         """Open no connection to the engine, and respond to the first request with an error if it arrives soon."""
@@ -225,12 +250,14 @@ class ClientConnection(asyncio.Protocol):
                     self._head_since = time.monotonic()
                 return False
             head = http1_parser.parse_request(buffer[:end])
+            if head.websocket:
+                paths.require_websocket(head.target, self._context.config.allow_paths)
         except http1_parser.BadHttpError as error:
             self._refuse(error.status, error.message, error.code)
             return False
         self._buffer, self._scanned, self._head_since = buffer[end:], 0, None
         self._expect_no_request()
-        exchange = self._exchange = Exchange(self._context, self, head)
+        exchange = self._exchange = (WebSocketExchange if head.websocket else Exchange)(self._context, self, head)
         if head.has_body:
             self._receiving = exchange
             self._body = http1_parser.ChunkedBody() if head.chunked else http1_parser.SizedBody(head.length)
@@ -240,7 +267,7 @@ class ClientConnection(asyncio.Protocol):
             limit = self._context.client_limit
             exchange.reject(f"the limit of {limit} client connections is reached", "too_many_connections")
         if self._receiving is exchange and not self._buffer and b"expect" in head.fields:
-            self._transport.write(error_responses.CONTINUE)
+            self.send(error_responses.CONTINUE)
         return True
 
     def _expect_no_request(self) -> None:
@@ -269,18 +296,29 @@ class ClientConnection(asyncio.Protocol):
         if self._exchange is not None:
             self._exchange.refuse(status, message, code)
         else:
-            self._transport.write(error_responses.error(status, message, code, close=True))
+            self.send(error_responses.error(status, message, code, close=True))
             self._close(mid_request=True)
 
     def _close(self, *, mid_request: bool) -> None:
         self._closed = True
         self._buffer = b""
         if mid_request and self._transport.can_write_eof():
+            self._flush()
             self._transport.write_eof()
             self._update_reading()
             self._context.loop.call_later(LINGER_SECONDS, self._transport.abort)
         else:
-            self._transport.close()
+            self._close_transport()
+
+    def _flush(self) -> None:
+        unsent = self._unsent
+        if unsent and not self._transport.is_closing():
+            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+        unsent.clear()
+
+    def _close_transport(self) -> None:
+        self._flush()
+        self._transport.close()
 
     def _update_reading(self) -> None:
         pipelined = 0 if self._exchange is None else len(self._buffer)

@@ -9,7 +9,7 @@ from typing import Protocol
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.names import cut
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE, Finished
-from exporters.relay import error_responses, message_heads, request_body
+from exporters.relay import error_responses, message_heads, request_body, structured_output
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestState, ResponseEvent, ResponseState
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
@@ -45,12 +45,18 @@ class Client(Protocol):
     def abort(self) -> None: ...
     def reset(self) -> None: ...
     def pause_upload(self, *, pause: bool) -> None: ...
+    def switch_protocol(self, replace: Callable[[asyncio.Protocol], asyncio.Protocol]) -> bytes: ...
+    def end_sending(self) -> None: ...
+
+    @property
+    def can_end_sending(self) -> bool: ...
 
 
 class ExchangeContext(Protocol):
     """The part of the relay process that an exchange uses."""
 
     config: SidecarConfig
+    loop: asyncio.AbstractEventLoop
     salt: bytes
     hashing: Executor
     """Hashes long prompts."""
@@ -68,6 +74,8 @@ class Exchange:
 
     # Defaults are attributes of the class: each request would need 1 us to set them.
 
+    switches_protocol = False
+    """Whether the request asks for another protocol, so that the engine may respond with status 101."""
     _body_size = 0
     _dialect: Dialect
     """The API of the request, if its path is measured."""
@@ -164,6 +172,8 @@ class Exchange:
                 body = None
         if body is None:
             self.measurement.unparsed = NOT_UNDERSTOOD
+        elif self._context.config.check_structured_output:
+            self.measurement.structured = structured_output.requested(data, body.choices)
         self._body_size = sum(map(len, self._body))
         self._offer(body, at, strips_usage=strips_usage)
         self._connect()
@@ -202,7 +212,12 @@ class Exchange:
         out = []
         if head is not None:
             data, framing = message_heads.response_head(
-                self._head, head, shortens_streams=self.measurement.strips_usage, last=self._context.draining
+                self._head,
+                head,
+                self._path,
+                self.measurement.request_id,
+                shortens_streams=self.measurement.strips_usage,
+                last=self._context.draining,
             )
             self._state.on_response(_HEAD)
             self._status = head.status
@@ -272,6 +287,12 @@ class Exchange:
         """End the request because of a timeout or a shutdown."""
         if not self.measurement.offered:  # its body is still being received
             self._offer(None)
+        framing, measurement = self._framing, self.measurement
+        if framing.event_stream and framing.chunked and measurement.between_events:
+            out: list[bytes] = []
+            event = error_responses.error_event(504, message, str(outcome), self._path, measurement.request_id)
+            self._frame([event], out)
+            self._client.send(b"".join(out))
         self._fail(504, outcome, message, str(outcome), time.monotonic())
 
     # Internal.
@@ -319,7 +340,7 @@ class Exchange:
         )
         if body_complete and not (streams and self._head.chunked):
             if self._body_size <= request_body.LONG_BODY:
-                connection.transport.write(b"".join((head, *self._body)))
+                connection.send(b"".join((head, *self._body)))
             else:
                 connection.transport.writelines((head, *self._body))  # without a copy
             if streams or not self._may_retry(connection):
@@ -393,7 +414,17 @@ class Exchange:
         keep_alive = self._head.keep_alive and self._state.request.body_complete and not self._context.draining
         self._framing = ResponseFraming(event_stream=False, chunked=False, delimited=True, reusable=keep_alive)
         bodiless = self._head.method == "HEAD"
-        self._client.send(error_responses.error(status, message, code, close=not keep_alive, bodiless=bodiless))
+        self._client.send(
+            error_responses.error(
+                status,
+                message,
+                code,
+                close=not keep_alive,
+                path=self._path,
+                request_id=self.measurement.request_id,
+                bodiless=bodiless,
+            )
+        )
         self._end(ResponseEvent.ERROR, outcome, at)
 
     def _end(self, event: ResponseEvent, outcome: Outcome, at: float) -> None:

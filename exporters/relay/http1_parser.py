@@ -66,6 +66,8 @@ class RequestHead(msgspec.Struct):
     length: int
     """Body size in bytes, if the body is not chunked."""
     chunked: bool
+    websocket: bool = False
+    """Whether the request asks for a WebSocket."""
 
     @property
     def has_body(self) -> bool:
@@ -87,6 +89,11 @@ class ResponseHead(msgspec.Struct):
     length: int | None
     """Body size in bytes; None: the body is chunked or ends when the connection closes."""
     chunked: bool
+
+    @property
+    def websocket(self) -> bool:
+        """Whether a response with status 101 starts a WebSocket."""
+        return _upgrades(self.headers) == [b"websocket"]
 
 
 def head_end(data: bytes, of: str, scanned: int = 0) -> int:
@@ -132,17 +139,22 @@ def parse_request(block: bytes) -> RequestHead:
             raise BadHttpError("content-length must be a decimal number of bytes", code="bad_content_length")
         length = int(declared)
     connection = connection_tokens(headers) if b"connection" in fields else ()
+    websocket = False
     if method == "CONNECT" or (b"upgrade" in connection and _requires_upgrade(headers)):
-        raise BadHttpError("protocol upgrades and tunnels are not supported", 426, "upgrade_not_supported")
+        websocket = method == "GET" and not (http_1_0 or chunked or length) and _upgrades(headers) == [b"websocket"]
+        if not websocket:
+            raise BadHttpError("protocol upgrades and tunnels are not supported", 426, "upgrade_not_supported")
     return RequestHead(
         method,
         target,
         headers,
         fields,
         http_1_0,
-        b"keep-alive" in connection if http_1_0 else b"close" not in connection,
+        # After a WebSocket was asked for, a front proxy may consider what follows as its frames, not as a request.
+        b"keep-alive" in connection if http_1_0 else b"close" not in connection and not websocket,
         length,
         chunked,
+        websocket,
     )
 
 
@@ -362,7 +374,11 @@ def _reject_repeated(headers: list[Header]) -> None:
 
 def _requires_upgrade(headers: list[Header]) -> bool:
     """Whether a protocol other than `h2c` is requested; clients that offer h2c, as the JDK's does, accept HTTP/1.1."""
-    return any(value.lower() != b"h2c" for name, value in headers if name == b"upgrade")
+    return any(value != b"h2c" for value in _upgrades(headers))
+
+
+def _upgrades(headers: list[Header]) -> list[bytes]:
+    return [value.lower() for name, value in headers if name == b"upgrade"]
 
 
 def connection_tokens(headers: list[Header]) -> set[bytes]:

@@ -1,5 +1,6 @@
 """Measures one request: its class, times and verdicts, and its record."""
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,19 @@ from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.fast_path import FastPath, VaryingFastPath
 from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.meter import Meter, Verdicts
+from exporters.relay.paths import endpoint_of_path
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
-from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
+from exporters.relay.structured_output import StructuredOutput
+from exporters.signals import (
+    GENERATING,
+    OTHER,
+    REQUEST_CLASS_HEADER,
+    REQUEST_START_HEADER,
+    Endpoint,
+    Outcome,
+    Phase,
+    Verdict,
+)
 from exporters.slos import Measure, SloFile
 from exporters.verdicts import (
     ENGINE_TIMES,
@@ -26,7 +38,11 @@ from exporters.verdicts import (
     several_tokens,
 )
 
+_REQUEST_ID = b"x-request-id"
+_is_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _REQUEST_CLASS, _REQUEST_START = REQUEST_CLASS_HEADER.encode(), REQUEST_START_HEADER.encode()
+
+_BACKGROUND = Endpoint.RESPONSES_BACKGROUND
 
 MAX_REQUEST_START_AGE = 600.0
 """Seconds; an older X-Request-Start is ignored as a wrong clock."""
@@ -51,17 +67,20 @@ class MeasurementContext:
     on_failure: Callable[[Exception], None]
     """Called when metering has failed; the request goes on unmetered."""
     tenant_header: bytes = field(init=False)
-    _charges: dict[tuple[str, bool, bool], ApplicableSlos] = field(default_factory=dict)
+    _charges: dict[tuple[str, bool, bool, bool, bool], ApplicableSlos] = field(default_factory=dict)
     _engine_slos: dict[str, dict[str, tuple[Measure, float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tenant_header = self.slos.tenants.header.encode()
 
-    def charges(self, request_class: str, *, stream: bool, several: bool) -> ApplicableSlos:
+    def charges(
+        self, request_class: str, *, stream: bool, several: bool, engine_times: bool, structured: bool
+    ) -> ApplicableSlos:
         """The SLO conditions for a request; computed once for each kind of request."""
-        kind = request_class, stream, several
+        kind = request_class, stream, several, engine_times, structured
         if kind not in self._charges:
-            self._charges[kind] = applicable_slos(self.slos.slos_of(request_class), stream=stream, several=several)
+            slos = (slo for slo in self.slos.slos_of(request_class) if engine_times or slo.measure not in ENGINE_TIMES)
+            self._charges[kind] = applicable_slos(slos, stream=stream, several=several, structured=structured)
         return self._charges[kind]
 
     def engine_slos(self, request_class: str) -> dict[str, tuple[Measure, float]]:
@@ -89,6 +108,8 @@ class Measurement:
     unparsed: str | None = None
     strips_usage = False
     """Whether the relay removes the usage event, which the client did not request."""
+    structured: StructuredOutput | None = None
+    """Checks the output, if it may have to be JSON."""
     model = ""
     request_class = OTHER
     offered = False
@@ -112,13 +133,17 @@ class Measurement:
         self._context = context
         self._head = head
         self._path = path
+        self._api = endpoint_of_path(path)
         self._dialect = dialect
         self._head_at = self._offered_at = self.zero = time.monotonic()
-        request_id = head.get(b"x-request-id")
-        if request_id is None:
-            request_id = context.new_request_id()
-            head.headers.append((b"x-request-id", request_id.encode()))
-        self.request_id = cut(request_id)
+        sent_id = head.fields.get(_REQUEST_ID)
+        if sent_id is not None and _is_request_id(sent_id) and not _is_repeated(head, _REQUEST_ID):
+            self.request_id = sent_id.decode()
+        else:
+            if sent_id is not None:
+                head.headers = [header for header in head.headers if header[0] != _REQUEST_ID]
+            self.request_id = context.new_request_id()
+            head.headers.append((_REQUEST_ID, self.request_id.encode()))
         self._caller = trace_context.parse_traceparent(head.headers) if b"traceparent" in head.fields else None
         if context.wants_spans and dialect is not None:
             self._span = trace_context.new_span(self._caller)
@@ -139,6 +164,12 @@ class Measurement:
         return Phase.WAITING if self._meter is None or self._meter.first_at is None else Phase.STREAMING
 
     @property
+    def between_events(self) -> bool:
+        """Whether an event may follow what the client has received of a stream that is measured and has not ended."""
+        meter = self._meter
+        return meter is not None and self._unmetered is None and meter.between_events
+
+    @property
     def awaits_first_token(self) -> bool:
         """Whether the request streams and has no first token yet."""
         return self._body is not None and self._body.stream and self.phase is Phase.WAITING
@@ -150,7 +181,9 @@ class Measurement:
         self._offered_at = self.zero = at
         if self._context.slos.trust_request_start and (header := self._head.get(_REQUEST_START)) is not None:
             self.zero = min(at, time.monotonic() - _wait_before_relay(header))
-        if self._dialect is not None and not (body is not None and body.background):
+        if body is not None and body.background:
+            self._api = _BACKGROUND
+        elif self._dialect is not None:
             self._body = body
             try:
                 self._meter = self._create_meter(self._dialect, body, body_size)
@@ -163,13 +196,18 @@ class Measurement:
         max_tokens = body.max_tokens if body else None
         choices = body.choices if body else 1
         estimate = body.prompt_tokens if body else (self._head.length or body_size) / CHARACTERS_PER_TOKEN
-        self._prompt_estimate = estimate
-        self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens)
+        if body is None or body.sized:
+            self._prompt_estimate = estimate
+        self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens, self._api)
         self.model = body.model if body else ""
         charges = self._context.charges(
-            self.request_class, stream=bool(body and body.stream), several=several_tokens(choices, max_tokens)
+            self.request_class,
+            stream=bool(body and body.stream),
+            several=several_tokens(choices, max_tokens),
+            engine_times=self._api in GENERATING,
+            structured=self.structured is not None,
         )
-        return Meter(
+        meter = Meter(
             Judge(charges, zero=self.zero, first_token_timeout=slos.first_token_timeout, max_tokens=max_tokens),
             dialect=dialect,
             zero=self.zero,
@@ -178,6 +216,9 @@ class Measurement:
             strips_usage=self.strips_usage,
             on_verdicts=self._on_verdicts,
         )
+        if self.structured is not None:
+            meter.check(self.structured)
+        return meter
 
     def fast_path(self, send: Callable[[bytes], None]) -> FastPath | VaryingFastPath | None:
         """The fast path of a stream with a known pattern; None in the middle of an event."""
@@ -287,6 +328,7 @@ class Measurement:
             prompt_estimate=self._prompt_estimate,
             unparsed=self.unparsed,
             unmetered=self._unmetered,
+            api=self._api,
         )
         self._add_trace(record)
         if body is not None:
@@ -305,7 +347,7 @@ class Measurement:
             record.counted = list(self._reported)
             record.goodput = goodput(verdicts.values())
             record.goodput_counted = self._goodput_reported
-            if self._context.joins_engine_spans:
+            if self._context.joins_engine_spans and self._api in GENERATING:
                 record.engine_slos = self._context.engine_slos(self.request_class)
             record.paused = self._meter.paused
             # Breaks a reference cycle, which the garbage collector would have to free for each request.
@@ -330,11 +372,14 @@ class Measurement:
         record.prompt_tokens = meter.prompt_tokens
         record.completion_tokens = meter.completion_tokens
         record.cached_tokens = meter.cached_tokens
+        record.reasoning_tokens = meter.reasoning_tokens
         record.queue = meter.queue
         record.prefill = meter.prefill
         record.decode = meter.decode
         for name, value in meter.latencies().items():
             setattr(record, name, value)
+        if meter.checked is not None:
+            record.structured_kind, record.structured_result = meter.checked
         if record.stream and meter.first_at is None:
             record.wait_at_least = record.e2e
 
@@ -346,7 +391,7 @@ class Measurement:
         """Give the verdicts that are certain at `now`, in monotonic seconds."""
         if self._meter is not None:
             try:
-                self._meter.report(self._meter.judge.check_deadlines(now))
+                self._meter.report(self._meter.judge.check_deadlines(now, self._meter.paused_until(now)))
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
             self._update_deadline()
@@ -384,6 +429,10 @@ class Measurement:
 
 def _text(value: object) -> str | None:
     return cut(value) if isinstance(value, str) and value else None
+
+
+def _is_repeated(head: RequestHead, name: bytes) -> bool:
+    return len(head.fields) != len(head.headers) and [header[0] for header in head.headers].count(name) > 1
 
 
 def _wait_before_relay(header: str) -> float:

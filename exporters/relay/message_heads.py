@@ -3,7 +3,7 @@
 import msgspec
 
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead, connection_tokens
-from exporters.relay.paths import forwarded_target
+from exporters.relay.paths import forwarded_target, is_anthropic
 
 _DROPPED = frozenset(
     {
@@ -25,6 +25,9 @@ _DROPPED = frozenset(
     }
 )
 _DROPPED_FOR_IDENTITY = _DROPPED | {b"accept-encoding"}
+
+_DROPPED_FROM_RESPONSE = _DROPPED | {b"x-request-id"}
+_DROPPED_FROM_ANTHROPIC_RESPONSE = _DROPPED_FROM_RESPONSE | {b"request-id"}
 
 
 class ResponseFraming(msgspec.Struct, frozen=True):
@@ -55,14 +58,40 @@ def request_head(head: RequestHead, host: str, prefix: str, framing: Header | No
     return b"".join(lines)
 
 
+def websocket_request_head(head: RequestHead, host: str, prefix: str) -> bytes:
+    """The head of a request for a WebSocket, for the engine."""
+    return _with_upgrade(request_head(head, host, prefix, None, identity=False))
+
+
+def websocket_response_head(head: ResponseHead, path: str, request_id: str) -> bytes:
+    """The head of a response with status 101, for the client."""
+    lines = [b"%s: %s\r\n" % header for header in head.headers if header[0] not in _DROPPED_FROM_RESPONSE]
+    return _with_upgrade(
+        b"".join((b"HTTP/1.1 101 %s\r\n" % head.reason, id_headers(path, request_id), *lines, b"\r\n"))
+    )
+
+
+def _with_upgrade(head: bytes) -> bytes:
+    return head[:-2] + b"connection: Upgrade\r\nupgrade: websocket\r\n\r\n"
+
+
+def id_headers(path: str, request_id: str) -> bytes:
+    """The headers in which the official clients look for the id of a request, for the client."""
+    value = request_id.encode()
+    if is_anthropic(path):
+        return b"x-request-id: %s\r\nrequest-id: %s\r\n" % (value, value)
+    return b"x-request-id: %s\r\n" % value
+
+
 def response_head(
-    request: RequestHead, head: ResponseHead, *, shortens_streams: bool, last: bool
+    request: RequestHead, head: ResponseHead, path: str, request_id: str, *, shortens_streams: bool, last: bool
 ) -> tuple[bytes, ResponseFraming]:
     """The response head for the client, and its framing; `last` closes the connection after the response.
 
-    With `shortens_streams`, an event stream has no content-length, because its usage event is removed.
+    With `shortens_streams`, an event stream has no content-length, because its usage event is removed. An id that the
+    engine has given to the request is replaced by `request_id`.
     """
-    dropped = _DROPPED
+    dropped = _DROPPED_FROM_ANTHROPIC_RESPONSE if is_anthropic(path) else _DROPPED_FROM_RESPONSE
     if b"connection" in head.fields:
         dropped = dropped | connection_tokens(head.headers)
     event_stream = head.fields.get(b"content-type", b"").startswith(b"text/event-stream")
@@ -70,6 +99,7 @@ def response_head(
     bodiless = request.method == "HEAD" or head.status in {204, 304}
     lines = [
         b"HTTP/1.1 %d %s\r\n" % (head.status, head.reason),
+        id_headers(path, request_id),
         *[b"%s: %s\r\n" % header for header in head.headers if header[0] not in dropped],
     ]
     chunked = False

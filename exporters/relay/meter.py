@@ -10,6 +10,7 @@ from exporters.relay.dialects.dialect import Dialect, Event
 from exporters.relay.fast_path import FastPath, Pattern, VaryingFastPath, learn
 from exporters.relay.gaps import Gaps
 from exporters.relay.injected_usage import without_usage
+from exporters.relay.structured_output import Checked, StructuredOutput
 from exporters.signals import Outcome, Verdict
 from exporters.verdicts import Ending, Judge, outcome_of_status
 
@@ -47,6 +48,7 @@ class Meter:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
     queue: float | None = None
     prefill: float | None = None
     decode: float | None = None
@@ -72,6 +74,9 @@ class Meter:
     """Whether an event with a choice carried usage: then the engine sends it without a request for it."""
     _tokens_estimated = False
     _error = False
+    checked: Checked | None = None
+    """Whether the output is valid, if it had to be JSON."""
+    _structured: StructuredOutput | None = None
 
     def __init__(
         self,
@@ -96,6 +101,11 @@ class Meter:
         self._splitter = sse.Splitter()
         self._held: list[bytes] = []
         """The reads of the incomplete event that were held back by the last completed call of `stream`."""
+
+    def check(self, output: StructuredOutput) -> None:
+        """Collect and check the output, for which each chunk is parsed."""
+        self._structured = output
+        self._patterns_left = 0
 
     def stream(self, data: bytes, at: float) -> bytes:
         """Measure a read of an event stream and return the bytes for the client: all but injected usage."""
@@ -162,18 +172,27 @@ class Meter:
             return path
         return FastPath(self.pattern, self.count_chunk, send, on_failure)
 
+    @property
+    def between_events(self) -> bool:
+        """Whether the stream has not ended and its last event is complete."""
+        return not (self._splitter.pending or self.overflow or self.done)
+
     def pause(self, at: float) -> None:
         """Stop the clock: the client does not read."""
         if self._paused_at is None:
             self._paused_at = at
 
     def resume(self, at: float) -> None:
-        if self._paused_at is not None:
-            # Chunks that arrived after the pause began were measured.
-            if self.last_at is not None:
-                self._paused_at = max(self._paused_at, self.last_at + self.paused)
-            self.paused += at - self._paused_at
-            self._paused_at = None
+        self.paused = self.paused_until(at)
+        self._paused_at = None
+
+    def paused_until(self, at: float) -> float:
+        """Seconds until `at` for which the client delayed the response."""
+        if self._paused_at is None:
+            return self.paused
+        # Chunks that arrived after the pause began were measured.
+        since = self._paused_at if self.last_at is None else max(self._paused_at, self.last_at + self.paused)
+        return self.paused + at - since
 
     def stream_end(self, at: float) -> bytes:
         """Measure an unterminated last event and return its bytes for the client."""
@@ -212,6 +231,8 @@ class Meter:
         if self._body:
             try:
                 self._apply(self._dialect.decode_unary(self._body))
+                if self._structured is not None:
+                    self._collect(self._body, self._structured)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 # The body is not a completion; the status decides the outcome.
                 self._error = False
@@ -240,6 +261,8 @@ class Meter:
         if self.completion_tokens is None and outcome is not _OK and self.chunks:
             self.completion_tokens = self.chunks
             self._tokens_estimated = True
+        if self._structured is not None:
+            self._check_output(self._structured, complete=outcome is _OK)
         self.report(
             self.judge.ended(
                 Ending(
@@ -251,6 +274,7 @@ class Meter:
                     queue=self.queue,
                     prefill=self.prefill,
                     decode=self.decode,
+                    paused=self.paused_until(at),
                 )
             )
         )
@@ -295,9 +319,9 @@ class Meter:
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Not a completion event; it is forwarded and not counted.
             return False
+        if self._structured is not None:
+            self._collect(data, self._structured)
         if event.output:
-            if self.answer_at is None and event.answer:
-                self.answer_at = at - self.paused
             if self.last_at is None:
                 self.first_at = self.last_at = at - self.paused
                 self.chunks = 1
@@ -307,6 +331,10 @@ class Meter:
             else:
                 self.last_at = at - self.paused
                 self.chunks += 1
+            if self.answer_at is None and event.answer:
+                self.answer_at = at - self.paused
+                if self.judge.awaits_answer:
+                    self.report(self.judge.first_answer(self.answer_at))
             if self._patterns_left and self.one_choice and (pattern := learn(framed, data, event)) is not None:
                 self._use_pattern(pattern)
         self._apply(event)
@@ -315,6 +343,23 @@ class Meter:
         if event.carries_choice:
             self._always_usage = True
         return not self._always_usage
+
+    def _collect(self, data: bytes | bytearray, output: StructuredOutput) -> None:
+        try:
+            self._dialect.collect(data, output)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # Output of another form cannot be checked.
+            self._structured = None
+            self.report(self.judge.output_checked(valid=None))
+
+    def _check_output(self, output: StructuredOutput, *, complete: bool) -> None:
+        if self.overflow:
+            output.release()
+        if complete:
+            self.checked = output.check()
+            self.report(self.judge.output_checked(valid=None if self.checked is None else self.checked.good))
+        elif not output.expected:
+            self.report(self.judge.output_checked(valid=None))
 
     def _use_pattern(self, pattern: Pattern) -> None:
         if self.pattern is not None:
@@ -339,6 +384,8 @@ class Meter:
                 self.completion_tokens = tokens
             if (tokens := usage.cached_tokens) is not None:
                 self.cached_tokens = tokens
+            if (tokens := usage.reasoning_tokens) is not None:
+                self.reasoning_tokens = tokens
         if (metrics := event.metrics) is not None:
             self.queue = seconds(metrics.queue_time_ms)
             self.prefill = seconds(metrics.time_to_first_token_ms)

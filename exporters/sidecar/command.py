@@ -152,6 +152,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="do not add include_usage to streams; if the client omits it, their token counts are unknown",
     )
     measuring.add_argument(
+        "--check-structured-output",
+        action="store_true",
+        help="check whether answers that have to be JSON are valid; up to 1 MiB of such an answer is kept in memory",
+    )
+    measuring.add_argument(
         "--request-log",
         metavar="FILE",
         help="append one JSON object per request to this file, or to standard output (-)",
@@ -299,6 +304,7 @@ def run(arguments: argparse.Namespace) -> int:
         models=tuple(arguments.model),
         max_models=arguments.max_models,
         inject_usage=not arguments.no_inject_usage,
+        check_structured_output=arguments.check_structured_output,
         max_head=parse_flag("--max-head", arguments.max_head, parse_size),
         max_body=_size_or_never(arguments.max_body, "--max-body"),
         connect_timeout=parse_flag("--connect-timeout", arguments.connect_timeout, parse_duration),
@@ -314,6 +320,7 @@ def run(arguments: argparse.Namespace) -> int:
         log_level=arguments.log_level,
         log_format=arguments.log_format,
     )
+    config.check(slo_file)
     if log is not None and log != STANDARD_OUTPUT:
         RequestLog(Path(log)).close()
     configure_logging(config.log_level, config.log_format, "supervisor")

@@ -67,7 +67,9 @@ class Exporter:
         self.drain = Drain(config.drain_began_at, config.relays_exited_at)
         self.task_errors = TaskErrors()
         self._slos = config.slos
-        self.request_metrics = RequestMetrics(self._slos.file, sidecar.max_models)
+        self.request_metrics = RequestMetrics(
+            self._slos.file, sidecar.max_models, checks_output=sidecar.check_structured_output
+        )
         self._logged_model_limit = False
         self._add_models(sidecar.models)
         tls = sidecar.trust.context()

@@ -7,3 +7,4 @@ DONE = completion_events.DONE
 parse = request_body.parse
 decode = completion_events.decode
 decode_first = decode_unary = completion_events.decode_identified
+collect = completion_events.collect
