@@ -81,6 +81,9 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     structured_kind: OutputKind | None = None
     structured_result: OutputResult | None = None
     first_tool_call: float | None = None  # until the first tool call was complete
+    response_id: str | None = None
+    response_model: str | None = None
+    bad_at: dict[str, float] = {}  # when verdicts became bad before the end, since time zero; only with tracing
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

@@ -2,9 +2,10 @@
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from types import MappingProxyType
 
 from exporters.names import cut
 from exporters.records import ENCODED, Finished, Judged
@@ -124,6 +125,8 @@ class Measurement:
     _unmeasured_began = False
     """Whether the response has begun, if it is not measured."""
     _span: trace_context.OwnSpan | None = None
+    _bad_at: Mapping[str, float] = MappingProxyType({})
+    """When verdicts became bad while the request was open, in seconds since time zero."""
 
     def __init__(self, context: MeasurementContext, head: RequestHead, path: str, dialect: Dialect | None) -> None:
         """`dialect` is None on a path that is not measured."""
@@ -359,10 +362,13 @@ class Measurement:
         if self._span is not None:
             record.trace_id = self._span.trace_id
             record.span_id = self._span.span_id
+            record.bad_at = dict(self._bad_at)
 
     def _add_measured(self, record: Finished, meter: Meter) -> None:
         record.finish_reason = meter.finish_reason and cut(meter.finish_reason)
         record.system_fingerprint = meter.fingerprint and cut(meter.fingerprint)
+        record.response_id = _text(meter.response_id)
+        record.response_model = _text(meter.response_model)
         record.prompt_tokens = meter.prompt_tokens
         record.completion_tokens = meter.completion_tokens
         record.cached_tokens = meter.cached_tokens
@@ -400,7 +406,15 @@ class Measurement:
             if self._unreported is None:
                 self._unreported = {}
             self._unreported.update(verdicts)
+            if self._span is not None:
+                self._note_bad(verdicts)
             self._context.on_verdicts(self)
+
+    def _note_bad(self, verdicts: Verdicts) -> None:
+        at = time.monotonic() - self.zero
+        for slo, verdict in verdicts:
+            if verdict is Verdict.BAD:
+                self._bad_at = {**self._bad_at, slo: at}
 
     def _fail_open(self, error: Exception) -> None:
         self._stop_metering(type(error).__name__)
@@ -411,6 +425,10 @@ class Measurement:
         self._unmetered = reason
         if self._meter is not None:
             self._meter.report(self._meter.judge.abandon())
+
+
+def _text(value: object) -> str | None:
+    return cut(value) if isinstance(value, str) and value else None
 
 
 def _is_repeated(head: RequestHead, name: bytes) -> bool:

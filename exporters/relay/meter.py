@@ -56,6 +56,8 @@ class Meter:
     decode: float | None = None
     fingerprint: str | None = None
     finish_reason: str | None = None
+    response_id: Any = None
+    response_model: Any = None
     overflow = False
     done = False
     """Whether the stream has sent its own end."""
@@ -94,7 +96,7 @@ class Meter:
         """`one_choice`: with several choices or prompts their chunks interleave, so there are no gaps and no TPOT."""
         self.judge = judge
         self._dialect = dialect
-        self._decode = dialect.decode
+        self._decode = dialect.decode_first
         self.zero = zero
         self.one_choice = one_choice
         self.strips_usage = strips_usage
@@ -403,6 +405,10 @@ class Meter:
             self.decode = seconds(metrics.generation_time_ms)
         if event.system_fingerprint:
             self.fingerprint = event.system_fingerprint[:MAX_FINGERPRINT]
+        if self.response_id is None:
+            self.response_id, self.response_model = event.response_id, event.response_model
+            if self.response_id is not None:
+                self._decode = self._dialect.decode
         if (reason := event.finish_reason) is not None:
             self.finish_reason = reason
         if event.failed:

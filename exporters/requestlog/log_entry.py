@@ -121,6 +121,9 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Text, Meta(description="Revision of the engine's configuration at the time of logging.")
     ] = None
     record: Annotated[str, Meta(description="`<relay run>:<number>`: unique identifier of the line.")] = ""
+    response_id: Annotated[
+        Text, Meta(description="`id` of the response, which vLLM's own log has, too. Cut after 256 bytes.")
+    ] = None
 
     @property
     def arrived(self) -> float:

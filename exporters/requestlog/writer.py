@@ -255,6 +255,7 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
         structured_result=record.structured_result,
         config_revision=revision,
         record=number,
+        response_id=record.response_id,
     )
 
 

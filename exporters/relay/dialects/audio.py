@@ -37,6 +37,7 @@ class _Transcript(one_answer.Answer):
 
 
 decode = completion_events.decode
+decode_first = completion_events.decode_identified
 collect = one_answer.collect
 decode_unary = msgspec.json.Decoder(_Transcript).decode
 

@@ -5,5 +5,6 @@ from exporters.relay.dialects import completion_events
 
 DONE = completion_events.DONE
 parse = request_body.parse
-decode = decode_unary = completion_events.decode
+decode = completion_events.decode
+decode_first = decode_unary = completion_events.decode_identified
 collect = completion_events.collect

@@ -1,7 +1,7 @@
 """The interface of a dialect, which a module of this package implements for one inference API."""
 
 from concurrent.futures import Executor
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -69,6 +69,10 @@ class Event(Protocol):
     @property
     def system_fingerprint(self) -> str | None: ...
     @property
+    def response_id(self) -> Any: ...
+    @property
+    def response_model(self) -> Any: ...
+    @property
     def finish_reason(self) -> str | None: ...
     @property
     def failed(self) -> bool: ...
@@ -97,6 +101,9 @@ class Dialect(Protocol):
         Raises:
             msgspec.DecodeError, UnicodeDecodeError: it is not an event of this API.
         """
+
+    def decode_first(self, data: bytes, /) -> Event:
+        """As `decode`, for the events until the id of the response is known."""
 
     def decode_unary(self, data: bytes | bytearray, /) -> Event:
         """The complete body of a unary response; raises as `decode`."""

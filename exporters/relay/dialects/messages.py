@@ -1,7 +1,7 @@
 """The dialect of `/v1/messages`, Anthropic's Messages API."""
 
 from concurrent.futures import Executor
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -65,6 +65,8 @@ class _Usage(_PromptTokens):
 
 class _Start(msgspec.Struct):
     usage: _StartUsage | None = None
+    id: Any = None
+    model: Any = None
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -89,6 +91,8 @@ class _Event(msgspec.Struct, gc=False):
     final_usage: _Usage | None = msgspec.field(default=None, name="usage")
     stop_reason: str | None = None
     content_block: _ContentBlock | None = None
+    id: Any = None
+    model: Any = None
 
     carries_choice: ClassVar[bool] = True
     metrics: ClassVar[None] = None
@@ -129,6 +133,14 @@ class _Event(msgspec.Struct, gc=False):
         return self.final_usage if self.message is None else self.message.usage
 
     @property
+    def response_id(self) -> Any:
+        return self.id if self.message is None else self.message.id
+
+    @property
+    def response_model(self) -> Any:
+        return self.model if self.message is None else self.message.model
+
+    @property
     def finish_reason(self) -> str | None:
         return self.stop_reason if self.delta is None else self.delta.stop_reason
 
@@ -160,7 +172,7 @@ class _Output(msgspec.Struct):
 
 _decode_body = msgspec.json.Decoder(_Body).decode
 _decode_output = msgspec.json.Decoder(_Output).decode
-decode = decode_unary = msgspec.json.Decoder(_Event).decode
+decode = decode_first = decode_unary = msgspec.json.Decoder(_Event).decode
 
 
 def collect(data: bytes | bytearray, output: StructuredOutput) -> None:

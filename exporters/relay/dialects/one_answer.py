@@ -43,6 +43,9 @@ class _Body(msgspec.Struct):
 class Answer(msgspec.Struct):
     """A whole response; implements `Event` without `usage`."""
 
+    response_id: Any = msgspec.field(default=None, name="id")
+    response_model: Any = msgspec.field(default=None, name="model")
+
     output: ClassVar[bool] = False
     answer: ClassVar[bool] = False
     only_text: ClassVar[None] = None
@@ -76,7 +79,7 @@ class _Answer(Answer):
 
 
 _decode_body = msgspec.json.Decoder(_Body).decode
-decode = decode_unary = msgspec.json.Decoder(_Answer).decode
+decode = decode_first = decode_unary = msgspec.json.Decoder(_Answer).decode
 
 
 def collect(data: bytes | bytearray, output: StructuredOutput) -> None:

@@ -72,6 +72,8 @@ class _Response(msgspec.Struct):
     incomplete_details: _Incomplete | None = None
     usage: _Usage | None = None
     metrics: EngineTimes | None = None
+    response_id: Any = msgspec.field(default=None, name="id")
+    response_model: Any = msgspec.field(default=None, name="model")
 
     output: ClassVar[bool] = False
     answer: ClassVar[bool] = False
@@ -136,6 +138,14 @@ class _Event(msgspec.Struct, gc=False):
         return None if (final := self._final) is None else final.metrics
 
     @property
+    def response_id(self) -> Any:
+        return None if self.response is None else self.response.response_id
+
+    @property
+    def response_model(self) -> Any:
+        return None if self.response is None else self.response.response_model
+
+    @property
     def finish_reason(self) -> str | None:
         return None if (final := self._final) is None else final.finish_reason
 
@@ -170,7 +180,7 @@ class _OutputEvent(_Outputs):
 
 _decode_body = msgspec.json.Decoder(_Body).decode
 _decode_output = msgspec.json.Decoder(_OutputEvent).decode
-decode = msgspec.json.Decoder(_Event).decode
+decode = decode_first = msgspec.json.Decoder(_Event).decode
 decode_unary = msgspec.json.Decoder(_Response).decode
 
 

@@ -6,7 +6,7 @@ from exporters.relay.dialects import one_answer
 from exporters.relay.request_body import NOT_JSON, RequestBody, without_completion
 
 DONE = None
-decode = decode_unary = one_answer.decode
+decode = decode_first = decode_unary = one_answer.decode
 collect = one_answer.collect
 
 

@@ -118,7 +118,7 @@ class RecordReceiver:
         request_metrics: RequestMetrics,
         request_log: LineLog | None,
         config_revision: Callable[[], str | None],
-        export_span: Callable[[Finished], bool] | None = None,
+        export_span: Callable[[Finished, str | None], bool] | None = None,
         engine_times: EngineTimes | None = None,
         now: Callable[[], float] = time.monotonic,
         on_fingerprint: Callable[[str, float], None] = lambda _fingerprint, _at: None,
@@ -342,7 +342,8 @@ class RecordReceiver:
         record = pending.record
         kept = False
         try:
-            kept = self._export_span is not None and isinstance(record, Finished) and self._export_span(record)
+            if self._export_span is not None and isinstance(record, Finished):
+                kept = self._export_span(record, pending.revision)
         except Exception as error:  # noqa: BLE001 - as in _add
             self.task_errors.add("exporting a span", error)
         try:

@@ -42,6 +42,8 @@ _IN_ALL_VERSIONS = {
     "temperature": "gen_ai.request.temperature",
     "prompt_tokens": "gen_ai.usage.input_tokens",
     "completion_tokens": "gen_ai.usage.output_tokens",
+    "response_id": "gen_ai.response.id",
+    "response_model": "gen_ai.response.model",
 }
 NAMES = {
     Semconv.V1_36: AttributeNames("gen_ai.system", _IN_ALL_VERSIONS),
@@ -75,7 +77,7 @@ class SpanMaker:
         self._scope = InstrumentationScope("vllm-slo", version)
         self._address, self._port = engine
 
-    def spans(self, record: Finished) -> list[ReadableSpan]:
+    def spans(self, record: Finished, config_revision: str | None = None) -> list[ReadableSpan]:
         """The span of a request and its child spans; none if the record has no span id."""
         if record.trace_id is None or record.span_id is None:
             return []
@@ -95,7 +97,7 @@ class SpanMaker:
             context=context,
             parent=parent,
             resource=self._resource,
-            attributes=self._attributes(record, operation, model),
+            attributes=self._attributes(record, operation, model, config_revision),
             events=_events(record, start),
             kind=SpanKind.SERVER,
             status=_ERROR if failed(record) else _UNSET,
@@ -105,7 +107,9 @@ class SpanMaker:
         )
         return [request, *(self._child(context, *phase) for phase in _phases(record, start, end))]
 
-    def _attributes(self, record: Finished, operation: str, model: str) -> dict[str, AttributeValue]:
+    def _attributes(
+        self, record: Finished, operation: str, model: str, config_revision: str | None
+    ) -> dict[str, AttributeValue]:
         attributes: dict[str, AttributeValue] = {
             "gen_ai.operation.name": operation,
             self._names.provider: PROVIDER,
@@ -129,6 +133,8 @@ class SpanMaker:
             attributes["http.response.status_code"] = record.status
         if record.parent_sampled is not None:
             attributes["vllm_slo.parent_sampled"] = record.parent_sampled
+        if config_revision is not None:
+            attributes["vllm_slo.config_revision"] = config_revision
         if record.goodput is not None:
             attributes["vllm_slo.goodput"] = record.goodput
         for slo, verdict in record.slo.items():
@@ -164,6 +170,8 @@ def _events(record: Finished, start: int) -> list[Event]:
         events.append(Event("first_token", timestamp=start + _nanoseconds(record.ttft)))
         if record.ttft_answer is not None and record.ttft_answer > record.ttft:
             events.append(Event("first_answer_token", timestamp=start + _nanoseconds(record.ttft_answer)))
+    for slo, at in record.bad_at.items():
+        events.append(Event("slo_bad", {"vllm_slo.slo": slo}, start + _nanoseconds(at)))
     return events
 
 

@@ -107,12 +107,12 @@ class SpanQueue:
         )
         self._forwarder = None if send is None else SpanForwarder(send, self._counters, max_spans=max_spans)
 
-    def add(self, record: Finished) -> bool:
+    def add(self, record: Finished, config_revision: str | None = None) -> bool:
         """Queue all spans of one request or none; returns whether they are kept."""
         try:
             if not keeps(record, self._good_share):
                 return False
-            spans = self._maker.spans(record)
+            spans = self._maker.spans(record, config_revision)
         except Exception as error:  # noqa: BLE001 - the record must still be acknowledged
             if not self._faults:
                 logger.warning("failed to create spans: %s", cut(repr(error)))

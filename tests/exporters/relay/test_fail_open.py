@@ -65,6 +65,7 @@ def fail_on(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
         return completion_events.CompletionEvent() if text in data and fail() else decode(data)
 
     monkeypatch.setattr(chat, "decode", decode_or_fail)
+    monkeypatch.setattr(chat, "decode_first", decode_or_fail)
 
 
 HALF = len(content("b")) // 2

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.sdk.resources import Resource
 
 from exporters.child_process import TaskErrors
-from exporters.configuration.otlp_endpoints import Semconv
+from exporters.configuration.otlp_endpoints import Collector, Semconv
 from exporters.names import MAX_BYTES, cut
 from exporters.records import Snapshot
 from exporters.requestlog.writer import encode_line
@@ -68,7 +68,7 @@ async def test_a_record_its_line_and_its_span_have_cut_names_and_classes_match_b
         slo_file=WITH_TENANTS,
         head_limit=ROOM,
         max_head=ROOM,
-        otlp={"url": "http://c"},
+        otlp=Collector(url="http://c"),
     ) as stage:
         response = await stage.ask(request)
         record = await stage.record()

@@ -1,12 +1,15 @@
 """Trace headers through the relay, with tracing on and off."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from exporters.configuration.otlp_endpoints import Collector, Receiver
 from exporters.configuration.trace_sampling import in_share
-from tests.support.scripted_relay import CHAT, Received, ok, post, staged, whole_stream
+from exporters.signals import Verdict
+from tests.support.scripted_relay import CHAT, STREAM_HEAD, Received, ok, post, staged, whole_stream
+from tests.support.waiting import until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
@@ -97,3 +100,25 @@ async def test_paths_that_are_not_metered_have_no_span_and_keep_their_headers(tm
         record = await stage.record()
     assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{SPAN}-01"]
     assert (record.trace_id, record.span_id) == (TRACE, None)
+
+
+@pytest.mark.parametrize("otlp", [COLLECTOR, None])
+async def test_with_tracing_on_the_record_has_the_time_at_which_a_deadline_passed(
+    tmp_path: Path, otlp: Collector | None
+) -> None:
+    async def hold(received: Received) -> None:
+        await received.send(STREAM_HEAD)
+        await received.gone()
+
+    async with staged(tmp_path, hold, otlp=otlp) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
+        await until(lambda: stage.judged)
+        client.leave()
+        record = await stage.record()
+    assert stage.judged[0].slo == {"ttft": Verdict.BAD}
+    if otlp is None:
+        assert record.bad_at == {}
+    else:
+        assert record.bad_at.keys() == {"ttft"}
+        assert 40 <= record.bad_at["ttft"] <= record.e2e

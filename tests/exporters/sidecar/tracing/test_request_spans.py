@@ -56,11 +56,14 @@ FULL = finished(
     ttft_answer=0.75,
     slo={"ttft": Verdict.GOOD, "itl": Verdict.BAD, "availability": Verdict.ABANDONED},
     goodput=False,
+    response_id="chatcmpl-1",
+    response_model="tiny-v2",
+    bad_at={"itl": 1.25},
 )
 
 
 def test_a_span_has_attributes_of_the_request_the_outcome_and_the_verdicts() -> None:
-    (span,) = spans(FULL)
+    (span,) = maker().spans(FULL, "0123456789ab")
     assert span.name == "chat tiny"
     assert span.kind is SpanKind.SERVER
     assert span.attributes == {
@@ -70,6 +73,8 @@ def test_a_span_has_attributes_of_the_request_the_outcome_and_the_verdicts() -> 
         "gen_ai.request.stream": True,
         "gen_ai.request.max_tokens": 50,
         "gen_ai.request.temperature": 0.5,
+        "gen_ai.response.id": "chatcmpl-1",
+        "gen_ai.response.model": "tiny-v2",
         "gen_ai.response.finish_reasons": ("stop",),
         "gen_ai.response.time_to_first_chunk": 0.5,
         "gen_ai.usage.input_tokens": 7,
@@ -85,14 +90,16 @@ def test_a_span_has_attributes_of_the_request_the_outcome_and_the_verdicts() -> 
         "vllm_slo.tenant": "team-a",
         "vllm_slo.outcome": "ok",
         "vllm_slo.goodput": False,
+        "vllm_slo.config_revision": "0123456789ab",
         "vllm_slo.parent_sampled": False,
         "vllm_slo.slo.ttft": "good",
         "vllm_slo.slo.itl": "bad",
         "vllm_slo.slo.availability": "abandoned",
     }
-    assert [(event.name, event.timestamp) for event in span.events] == [
-        ("first_token", 1_700_000_000_500_000_000),
-        ("first_answer_token", 1_700_000_000_750_000_000),
+    assert [(event.name, event.timestamp, event.attributes) for event in span.events] == [
+        ("first_token", 1_700_000_000_500_000_000, None),
+        ("first_answer_token", 1_700_000_000_750_000_000, None),
+        ("slo_bad", 1_700_000_001_250_000_000, {"vllm_slo.slo": "itl"}),
     ]
     assert (span.start_time, span.end_time) == (1_700_000_000_000_000_000, 1_700_000_001_500_000_000)
 

@@ -68,7 +68,7 @@ class Pipeline:
         )
         self.receiver.hello(Hello("relay-0", "run"), self.acknowledged.append)
 
-    def _export_span(self, record: Finished) -> bool:
+    def _export_span(self, record: Finished, revision: str | None) -> bool:
         self.exported.append(record.request_id)
         return self.keeps_spans
 
