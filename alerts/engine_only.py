@@ -22,6 +22,8 @@ _HISTOGRAM_SIGNALS = {
 }
 
 _UNSUPPORTED = {
+    Measure.TTFT_ANSWER: "vLLM does not distinguish reasoning from the answer in its histograms, so ttft_answer is "
+    "left out; use ttft, or run the sidecar",
     Measure.ITL_P95: "vLLM counts token gaps of all requests together, so itl_p95 is left out; use tpot, which it "
     "counts per request",
     Measure.AVAILABILITY: "vLLM counts only requests that finish, so an outage would not lower availability, and it is "

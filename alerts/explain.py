@@ -24,6 +24,7 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
     stream = "a stream" if spec.source is Source.SIDECAR else "a request"
     latency_cause = {
         Measure.TTFT: f"{stream} whose first token takes longer than {limit}",
+        Measure.TTFT_ANSWER: f"{stream} whose first answer token takes longer than {limit}",
         Measure.TPOT: f"{stream} that takes longer than {limit} per token after the first",
         Measure.ITL_P95: f"a stream with more than 5 % of its gaps between chunks over {limit}",
         Measure.E2E: f"a request that takes longer than {limit}",
@@ -40,7 +41,8 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
         latency_cause,
         f"a unary request that takes longer than {limit}" if unary == {Measure.E2E} != {slo.measure} else None,
         f"no first token within {spell_duration(spec.first_token_timeout)}" if no_first_token else None,
-        "an engine error, timeout or broken stream" + (" before it" if slo.measure is Measure.TTFT else ""),
+        "an engine error, timeout or broken stream"
+        + (" before it" if slo.measure in {Measure.TTFT, Measure.TTFT_ANSWER} else ""),
         "a 429 or 503" if slo.rejected is Rejected.BAD else None,
     )
     return tuple(cause for cause in causes if cause)

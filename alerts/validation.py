@@ -10,7 +10,7 @@ from pathlib import Path
 from alerts.burn_alerts import rescaled
 from alerts.engine_only import UnsupportedSlo, evaluate_slos, unsupported_reason
 from exporters.quantities import spell_duration
-from exporters.signals import OTHER
+from exporters.signals import GENERATING, MEASURED, OTHER
 from exporters.slos import Bound, SloFile, Source, loads
 from exporters.yaml_reader import FileError, Node, Problem, open_yaml
 
@@ -115,10 +115,11 @@ def _assigned_classes(spec: SloFile) -> dict[str, set[str]]:
     # The class changes only at bounds, so the values next to each bound suffice. Estimates are quarters of a token.
     prompts = _values_near((c.prompt_tokens for c in spec.classes), 0.25)
     outputs = _values_near((c.max_tokens for c in spec.classes), 1)
-    for prompt, output in product(prompts, outputs):
-        assigned_class = spec.classify(None, prompt, output)
-        for name in [c.name for c in spec.classes if c.fits(prompt, output)] or [OTHER]:
-            assigned[name].add(assigned_class)
+    for endpoint in MEASURED:
+        for prompt, output in product(prompts, outputs if endpoint in GENERATING else {0.0}):
+            assigned_class = spec.classify(None, prompt, output, endpoint)
+            for name in [c.name for c in spec.classes if c.fits(prompt, output, endpoint)] or [OTHER]:
+                assigned[name].add(assigned_class)
     return assigned
 
 

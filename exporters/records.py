@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from exporters.signals import OTHER, Outcome, Verdict
+from exporters.signals import OTHER, Endpoint, Outcome, Verdict
 from exporters.slos import Measure
 
 TOO_LARGE, NOT_UNDERSTOOD = "too_large", "not_understood"
@@ -76,6 +76,8 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     prompt_repeat: bool | None = None  # set by the exporter, which sees the prompts of all relays
     prompt_estimate: float | None = None  # tokens, estimated from the text; also for failed requests
     engine_slos: dict[str, tuple[Measure, float]] = {}  # SLOs on times in the engine's span, with their thresholds
+    api: Endpoint = Endpoint.OTHER  # `endpoint` is the path
+    reasoning_tokens: int | None = None
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

@@ -19,6 +19,7 @@ class Label(StrEnum):
     CLASS = "class"
     TENANT = "tenant"
     STREAM = "stream"
+    ENDPOINT = "endpoint"
     OUTCOME = "outcome"
     PHASE = "phase"
     SLO = "slo"
@@ -47,6 +48,53 @@ class Label(StrEnum):
     SCENARIO = "scenario"
     PROMPT_SIZE = "prompt_size"
     COMPLETION_SIZE = "completion_size"
+
+
+class Endpoint(StrEnum):
+    """The API of a request: its path, or for `/v1/responses` also how the response is generated or retrieved."""
+
+    CHAT_COMPLETIONS = "chat_completions"
+    COMPLETIONS = "completions"
+    RESPONSES = "responses"
+    RESPONSES_BACKGROUND = "responses_background"  # generated after the request has ended
+    RESPONSES_BY_ID = "responses_by_id"  # retrieve, cancel or delete
+    MESSAGES = "messages"
+    COUNT_TOKENS = "count_tokens"
+    EMBEDDINGS = "embeddings"
+    RERANK = "rerank"
+    SCORE = "score"
+    CLASSIFY = "classify"
+    POOLING = "pooling"
+    AUDIO_TRANSCRIPTIONS = "audio_transcriptions"
+    AUDIO_TRANSLATIONS = "audio_translations"
+    TOKENIZE = "tokenize"
+    DETOKENIZE = "detokenize"
+    MODELS = "models"
+    REALTIME = "realtime"
+    OTHER = "other"
+
+
+MEASURED = tuple(
+    endpoint
+    for endpoint in Endpoint
+    if endpoint
+    not in {
+        *(Endpoint.RESPONSES_BACKGROUND, Endpoint.RESPONSES_BY_ID),
+        *(Endpoint.MODELS, Endpoint.REALTIME, Endpoint.OTHER),
+    }
+)
+"""Endpoints of requests with a class and SLO events."""
+
+GENERATING = frozenset(
+    {
+        Endpoint.CHAT_COMPLETIONS,
+        Endpoint.COMPLETIONS,
+        Endpoint.RESPONSES,
+        Endpoint.RESPONSES_BACKGROUND,
+        Endpoint.MESSAGES,
+    }
+)
+"""Endpoints of requests with completion tokens and with queue, prefill and decode times of the engine."""
 
 
 class Outcome(StrEnum):
@@ -144,7 +192,7 @@ _MC, _RANKED = (_M, _C), (_E, Label.RANK, _M)
 _SLO_WINDOW, _CLASS_WINDOW = (_M, _C, _S, _W), (_M, _C, _W)
 
 # Requests and their latencies.
-REQUESTS = _counter("llm_requests_total", "Ended requests by outcome.", *_MC, _O, _T, Label.STREAM)
+REQUESTS = _counter("llm_requests_total", "Ended requests by outcome.", *_MC, _O, _T, Label.STREAM, Label.ENDPOINT)
 IN_FLIGHT = _gauge(
     "llm_requests_in_flight", "Open requests: waiting before the first token, streaming after it.", *_MC, Label.PHASE
 )
@@ -153,6 +201,12 @@ OLDEST_WAIT = _gauge(
 )
 TTFT = _histogram(
     "llm_time_to_first_token_seconds", "TTFT of streams, from the arrival of the request.", WAIT_SECONDS, *_MC
+)
+TTFT_ANSWER = _histogram(
+    "llm_time_to_first_answer_token_seconds",
+    "Time from the arrival of the request to the first answer token of streams; reasoning is no answer.",
+    WAIT_SECONDS,
+    *_MC,
 )
 TPOT = _histogram(
     "llm_time_per_output_token_seconds",
@@ -183,6 +237,9 @@ REQUESTS_WITH_ENGINE_TIMES = _counter(
 PROMPT_TOKENS = _counter("llm_prompt_tokens_total", "Prompt tokens of ended requests.", *_MC, _T)
 COMPLETION_TOKENS = _counter(
     "llm_completion_tokens_total", "Completion tokens of ended requests, including aborted ones.", *_MC, _T
+)
+REASONING_TOKENS = _counter(
+    "llm_reasoning_tokens_total", "Completion tokens of reasoning, if the engine reports them.", *_MC, _T
 )
 CACHED_TOKENS = _counter(
     "llm_cached_prompt_tokens_total", "Prompt tokens served from the engine's prefix cache.", *_MC, _T
@@ -564,6 +621,7 @@ LABEL_HELP = {
     Label.CLASS: "Class of the request by the SLO file; otherwise `other`.",
     Label.TENANT: "Tenant of the request, if the SLO file lists it; otherwise `other`.",
     Label.STREAM: "`true` for streams, `false` for unary requests.",
+    Label.ENDPOINT: "API of the request: " + ", ".join(f"`{endpoint}`" for endpoint in Endpoint) + ".",
     Label.OUTCOME: "How the request ended: " + ", ".join(f"`{outcome}`" for outcome in Outcome) + ".",
     Label.PHASE: "`waiting` before the first token, `streaming` after it.",
     Label.SLO: "Name of the SLO in the SLO file.",

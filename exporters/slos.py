@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
 from exporters.quantities import number
-from exporters.signals import OTHER
+from exporters.signals import GENERATING, MEASURED, OTHER, Endpoint
 from exporters.yaml_keys import (
     COUNT,
     DURATION,
@@ -37,6 +38,7 @@ class Measure(StrEnum):
     """The signal that an SLO judges."""
 
     TTFT = "ttft"
+    TTFT_ANSWER = "ttft_answer"
     TPOT = "tpot"
     ITL_P95 = "itl_p95"
     E2E = "e2e"
@@ -124,6 +126,37 @@ def _objective(node: Node) -> float | None:
     return None
 
 
+def _endpoints(node: Node) -> tuple[Endpoint, ...] | None:
+    """One endpoint, or a list of them."""
+    if not node.is_list:
+        endpoint = _endpoint(node)
+        return None if endpoint is None else (endpoint,)
+    items = node.items()
+    if not items:
+        node.problem("is empty; name at least one endpoint, or remove it for any")
+    endpoints: list[Endpoint] = []
+    for item in items:
+        endpoint = _endpoint(item)
+        if endpoint in endpoints:
+            item.problem(f"{str(endpoint)!r} is listed twice; keep one")
+        elif endpoint is not None:
+            endpoints.append(endpoint)
+    return tuple(endpoints) or None
+
+
+def _endpoint(node: Node) -> Endpoint | None:
+    text = node.text()
+    if text is not None and text not in MEASURED:
+        node.problem(f"{text!r} is no endpoint with SLO events; {nearest(text, MEASURED)}")
+        return None
+    return None if text is None else Endpoint(text)
+
+
+_ONE_ENDPOINT: Schema = {"enum": [str(endpoint) for endpoint in MEASURED]}
+_ENDPOINTS = Kind(
+    _endpoints,
+    {"anyOf": [_ONE_ENDPOINT, {"type": "array", "items": _ONE_ENDPOINT, "minItems": 1, "uniqueItems": True}]},
+)
 _CLASS_NAME = Kind(_class_name, text_of(rf"(?!{OTHER}$){NAME.pattern}"))
 _OBJECTIVE = Kind(_objective, text_of(r"\s*(?!0+(\.0+)?\s*%)0*\d{1,2}(\.\d+)?\s*%\s*"))
 _THRESHOLD_RULES: Schema = {
@@ -136,7 +169,7 @@ _THRESHOLD_RULES: Schema = {
 
 @dataclass(frozen=True, slots=True)
 class RequestClass:
-    """A class of requests by size; a missing bound accepts any size."""
+    """A class of requests by size and endpoint; a missing key accepts any."""
 
     name: Annotated[str, Key(_CLASS_NAME, "Name of the class; the value of the label `class`.")]
     prompt_tokens: Annotated[
@@ -145,10 +178,15 @@ class RequestClass:
     max_tokens: Annotated[
         Bound | None, Key(_BOUND, 'Bound on max_tokens, such as "<=512"; without max_tokens it is infinite.')
     ] = None
+    endpoint: Annotated[
+        tuple[Endpoint, ...] | None, Key(_ENDPOINTS, "Endpoint of the requests, or a list of endpoints.")
+    ] = None
 
-    def fits(self, prompt_tokens: float, max_tokens: float) -> bool:
-        return (self.prompt_tokens is None or self.prompt_tokens.admits(prompt_tokens)) and (
-            self.max_tokens is None or self.max_tokens.admits(max_tokens)
+    def fits(self, prompt_tokens: float, max_tokens: float, endpoint: Endpoint) -> bool:
+        return (
+            (self.prompt_tokens is None or self.prompt_tokens.admits(prompt_tokens))
+            and (self.max_tokens is None or self.max_tokens.admits(max_tokens))
+            and (self.endpoint is None or endpoint in self.endpoint)
         )
 
 
@@ -167,9 +205,9 @@ class Slo:
     measure: Annotated[Measure, Key(choice(Measure), "Signal that the SLO judges.", name="signal")]
     threshold: Annotated[float | None, Key(DURATION, "Highest value that is good.")] = None
     objective: Annotated[float, Key(_OBJECTIVE, "Share of events that must be good, such as 99.5%.")]
-    unary: Annotated[Unary, Key(choice(Unary), "How an SLO on ttft, tpot or itl_p95 judges unary requests.")] = (
-        Unary.SKIP
-    )
+    unary: Annotated[
+        Unary, Key(choice(Unary), "How an SLO on ttft, ttft_answer, tpot or itl_p95 judges unary requests.")
+    ] = Unary.SKIP
     rejected: Annotated[Rejected, Key(choice(Rejected), "Whether a status 429 or 503 is a bad event or none.")] = (
         Rejected.BAD
     )
@@ -295,15 +333,16 @@ class SloFile:
     def slos_of(self, class_name: str) -> tuple[Slo, ...]:
         return tuple(slo for slo in self.slos if class_name in slo.classes)
 
-    def classify(self, header: str | None, prompt_tokens: float, max_tokens: float | None) -> str:
+    def classify(self, header: str | None, prompt_tokens: float, max_tokens: float | None, endpoint: Endpoint) -> str:
         """The class of a request: a known header value, else the first class that fits, else `other`.
 
-        `prompt_tokens` may be an estimate; a missing `max_tokens` counts as unlimited.
+        `prompt_tokens` may be an estimate; a missing `max_tokens` counts as unlimited, or as 0 without a completion.
         """
         if header is not None and header in self.class_names:
             return header
-        longest = float("inf") if max_tokens is None else max_tokens
-        return next((c.name for c in self.classes if c.fits(prompt_tokens, longest)), OTHER)
+        if max_tokens is None:
+            max_tokens = inf if endpoint in GENERATING else 0
+        return next((c.name for c in self.classes if c.fits(prompt_tokens, max_tokens, endpoint)), OTHER)
 
 
 def add_flag(parser: argparse._ActionsContainer) -> None:

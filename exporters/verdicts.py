@@ -10,14 +10,15 @@ from exporters.slos import Measure, Rejected, Slo, Unary
 ENGINE_TIMES = frozenset({Measure.QUEUE, Measure.PREFILL, Measure.DECODE})
 """Signals that the engine reports, in its response or in its span."""
 
-_STREAM_ONLY = frozenset({Measure.TTFT, Measure.TPOT, Measure.ITL_P95})
+_STREAM_ONLY = frozenset({Measure.TTFT, Measure.TTFT_ANSWER, Measure.TPOT, Measure.ITL_P95})
 _SEVERAL_TOKENS = frozenset({Measure.TPOT, Measure.ITL_P95})
-_DEADLINE = frozenset({Measure.TTFT, Measure.E2E})
+_DEADLINE = frozenset({Measure.TTFT, Measure.TTFT_ANSWER, Measure.E2E})
 # Without the timeout these would stay undecided while the engine hangs.
 _BAD_WITHOUT_FIRST_TOKEN = frozenset({Measure.TPOT, Measure.ITL_P95, Measure.DECODE, Measure.AVAILABILITY})
 
 # Enum member access takes 0.1 us in CPython 3.11, and each request uses all of these.
-_TTFT, _TPOT, _ITL_P95, _E2E = Measure.TTFT, Measure.TPOT, Measure.ITL_P95, Measure.E2E
+_TTFT, _TTFT_ANSWER = Measure.TTFT, Measure.TTFT_ANSWER
+_TPOT, _ITL_P95, _E2E = Measure.TPOT, Measure.ITL_P95, Measure.E2E
 _GOOD, _BAD, _ABANDONED = Verdict.GOOD, Verdict.BAD, Verdict.ABANDONED
 _OK = Outcome.OK
 
@@ -54,6 +55,7 @@ class Ending:
     queue: float | None = None
     prefill: float | None = None
     decode: float | None = None
+    paused: float = 0.0  # seconds until `at` in which the client did not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,9 @@ class ApplicableSlos:
     awaits_first_token: bool
     """Whether `first_token_timeout` makes any of the SLOs bad."""
     first_deadline: float
-    """Seconds from time zero to the first deadline of a `ttft` or `e2e`."""
+    """Seconds from time zero to the first deadline of a `ttft`, `ttft_answer` or `e2e`."""
+    awaits_answer: bool
+    """Whether any of the SLOs is a `ttft_answer`."""
 
 
 def several_tokens(choices: int, max_tokens: int | None) -> bool:
@@ -98,7 +102,8 @@ def applicable_slos(slos: Iterable[Slo], *, stream: bool, several: bool) -> Appl
         late_gap=least(Measure.ITL_P95),
         tpot=least(Measure.TPOT),
         awaits_first_token=any(measure in _BAD_WITHOUT_FIRST_TOKEN for _, measure in applicable.values()),
-        first_deadline=min(least(Measure.TTFT), least(Measure.E2E)),
+        first_deadline=min(least(measure) for measure in _DEADLINE),
+        awaits_answer=any(measure is _TTFT_ANSWER for _, measure in applicable.values()),
     )
 
 
@@ -114,9 +119,11 @@ class Judge:
         "_late_gaps",
         "_max_tokens",
         "_next_deadline",
+        "_paused",
         "_time_zero",
         "_tpot",
         "_undecided",
+        "awaits_answer",
         "late_after",
         "late_gap",
         "verdicts",
@@ -133,9 +140,12 @@ class Judge:
         self._late_gaps: dict[str, int] = {}
         self._undecided = applicable.slos.copy()
         self._next_deadline = zero + applicable.first_deadline
+        self._paused = 0.0
         if applicable.awaits_first_token and self._first_token_by < self._next_deadline:
             self._next_deadline = self._first_token_by
         self._tpot = applicable.tpot
+        self.awaits_answer = applicable.awaits_answer
+        """Whether `first_answer` can return a verdict."""
         self.late_gap = applicable.late_gap
         """The relay may skip `chunk` for a gap up to this ..."""
         self.late_after = inf
@@ -145,16 +155,24 @@ class Judge:
         """The time after which `check_deadlines` will return a verdict, if no event comes before."""
         return None if self._next_deadline == inf else self._next_deadline
 
-    def check_deadlines(self, at: float) -> list[tuple[str, Verdict]]:
-        """SLOs whose deadline is before `at` are bad."""
+    def check_deadlines(self, at: float, paused: float = 0.0) -> list[tuple[str, Verdict]]:
+        """SLOs whose deadline is before `at` are bad.
+
+        `paused` is the time until `at` in which the client did not read: it extends the deadline of a `ttft_answer`.
+        """
         if at <= self._next_deadline:
             return []
+        self._paused = paused
         waiting_too_long = self._first_token_at is None and at > self._first_token_by
         return self._settle(
             [
                 (name, Verdict.BAD)
                 for name, (slo, measure) in self._undecided.items()
-                if (measure in _DEADLINE and slo.threshold is not None and at > self._time_zero + slo.threshold)
+                if (
+                    measure in _DEADLINE
+                    and slo.threshold is not None
+                    and at - (paused if measure is _TTFT_ANSWER else 0.0) > self._time_zero + slo.threshold
+                )
                 or (waiting_too_long and measure in _BAD_WITHOUT_FIRST_TOKEN)
             ]
         )
@@ -167,6 +185,16 @@ class Judge:
             self.late_after = at + self._tpot * (self._max_tokens - 1)
         good = [(name, _GOOD) for name, (_, measure) in self._undecided.items() if measure is _TTFT]
         return verdicts + self._settle(good)
+
+    def first_answer(self, at: float) -> list[tuple[str, Verdict]]:
+        """The first chunk that carries output other than reasoning has arrived; `at` is without pauses."""
+        return self._settle(
+            [
+                (name, _verdict(good=slo.threshold is not None and at <= self._time_zero + slo.threshold))
+                for name, (slo, measure) in self._undecided.items()
+                if measure is _TTFT_ANSWER
+            ]
+        )
 
     def chunk(self, at: float, gap: float, gaps: int) -> list[tuple[str, Verdict]]:
         """A further output chunk has arrived, `gap` seconds after the previous one; `gaps` includes this gap.
@@ -192,7 +220,7 @@ class Judge:
 
     def ended(self, ending: Ending) -> list[tuple[str, Verdict]]:
         """The request has ended: each undecided SLO is good, bad or abandoned, or its signal is undefined."""
-        verdicts = self.check_deadlines(ending.at)
+        verdicts = self.check_deadlines(ending.at, ending.paused)
         for name, (slo, measure) in self._undecided.items():
             if (verdict := self._final_verdict(slo, measure, ending)) is not None:
                 verdicts.append((name, verdict))
@@ -233,7 +261,7 @@ class Judge:
                 value = ending.prefill
             case Measure.DECODE:
                 value = ending.decode
-            case _:  # ttft: undecided only without output
+            case _:  # ttft and ttft_answer: undecided only without output, or without an answer
                 value = None
         return None if value is None else _verdict(good=value <= slo.threshold)
 
@@ -250,7 +278,8 @@ class Judge:
         self._next_deadline = inf
         for slo, measure in self._undecided.values():
             if measure in _DEADLINE and slo.threshold is not None:
-                self._next_deadline = min(self._next_deadline, self._time_zero + slo.threshold)
+                paused = self._paused if measure is _TTFT_ANSWER else 0.0
+                self._next_deadline = min(self._next_deadline, self._time_zero + slo.threshold + paused)
             elif self._first_token_at is None and measure in _BAD_WITHOUT_FIRST_TOKEN:
                 self._next_deadline = min(self._next_deadline, self._first_token_by)
         return settled
@@ -281,6 +310,7 @@ class EndedRequest:
     max_tokens: int | None = None
     first_token: float | None = None
     gaps: Sequence[float] = ()
+    first_answer: float | None = None
 
 
 def judge_request(slos: Iterable[Slo], first_token_timeout: float, request: EndedRequest) -> dict[str, Verdict]:
@@ -293,6 +323,8 @@ def judge_request(slos: Iterable[Slo], first_token_timeout: float, request: Ende
     )
     if request.first_token is not None:
         judge.first_token(request.first_token)
+        if request.first_answer is not None:
+            judge.first_answer(request.first_answer)
         at = request.first_token
         for number, gap in enumerate(request.gaps, 1):
             at += gap

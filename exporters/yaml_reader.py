@@ -170,6 +170,10 @@ class Node:
         """The values by key; empty if this is not a mapping, which is not reported."""
         return dict(self.entries()) if isinstance(self.at, yaml.MappingNode) else {}
 
+    @property
+    def is_list(self) -> bool:
+        return isinstance(self.at, yaml.SequenceNode)
+
     def items(self) -> list["Node"]:
         if not isinstance(self.at, yaml.SequenceNode):
             self.problem(f"expected a list, found {self.quoted()}")

@@ -58,13 +58,17 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 @dataclass(slots=True, eq=False)
 class CompletionResponse:
-    """One response; `first`, `last` and `gaps` in seconds of the caller's clock, engine times in seconds."""
+    """One response; `first`, `last`, `answer` and `gaps` in seconds of the caller's clock, engine times in seconds.
+
+    `answer` is the time of the first output that is not reasoning.
+    """
 
     http: HttpResponse = field(default_factory=HttpResponse)
     size: int = 0
     body: bytearray = field(default_factory=bytearray)
     first: float | None = None
     last: float | None = None
+    answer: float | None = None
     gaps: "array[float]" = field(default_factory=lambda: array("d"))
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -148,6 +152,8 @@ class CompletionResponse:
                     self.gaps.append(at - self.last)
                 self.last = at
                 break
+        if self.answer is None and any(map(_is_answer, event.choices)):
+            self.answer = at
         self._read(event)
 
     def _read(self, event: _Event) -> None:
@@ -167,6 +173,11 @@ class CompletionResponse:
 
 def _has_output(delta: _Delta) -> bool:
     return bool(delta.content or delta.reasoning or delta.reasoning_content or delta.tool_calls)
+
+
+def _is_answer(choice: _Choice) -> bool:
+    """Whether it has output other than reasoning."""
+    return bool(choice.text or ((delta := choice.delta) and (delta.content or delta.tool_calls)))
 
 
 def error_text(body: bytes | bytearray) -> str:

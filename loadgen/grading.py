@@ -22,6 +22,7 @@ def make_record(
 ) -> Record:
     """The record of a request that has ended; `start`, `sent`, `closed` and the response are on one monotonic clock."""
     first = None if response.first is None else response.first - start
+    answer = None if response.answer is None else response.answer - start
     chunks = len(response.gaps) + (response.first is not None)
     tokens = response.completion_tokens
     if tokens is None and outcome is not ClientOutcome.OK and chunks:
@@ -43,6 +44,7 @@ def make_record(
         closed=_microseconds(ended),
         send_lag=None if sent is None else _microseconds(sent - start - request.due),
         ttft=None if first is None else _microseconds(first - request.due),
+        ttft_answer=None if answer is None else _microseconds(answer - request.due),
         e2e=_microseconds(ended - request.due),
         itl_p50=_microseconds(nearest_rank(ordered, 50)) if ordered else None,
         itl_p95=_microseconds(nearest_rank(ordered, 95)) if ordered else None,
@@ -78,13 +80,14 @@ def _verdicts(
         return {}  # not sent, so no SLO applies
     zero = start + request.due
     return judge_request(
-        slos.slos_of(slos.classify(request.request_class, request.prompt_tokens, request.max_tokens)),
+        slos.slos_of(slos.classify(request.request_class, request.prompt_tokens, request.max_tokens, request.api)),
         slos.first_token_timeout,
         EndedRequest(
             stream=request.stream,
             max_tokens=request.max_tokens,
             first_token=None if response.first is None else response.first - zero,
             gaps=response.gaps,
+            first_answer=None if response.answer is None else response.answer - zero,
             ending=Ending(
                 at=e2e,
                 outcome=sidecar_outcome,

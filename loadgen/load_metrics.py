@@ -66,7 +66,7 @@ class LoadCollector(Collector):
         yield lags
 
     def _class(self, request: PlannedRequest) -> str:
-        return self._classify(request.request_class, request.prompt_tokens, request.max_tokens)
+        return self._classify(request.request_class, request.prompt_tokens, request.max_tokens, request.api)
 
 
 def _counter(signal: Signal, rows: Iterable[tuple[tuple[str, ...], int]]) -> Metric:

@@ -6,6 +6,7 @@ from random import Random
 
 import msgspec
 
+from exporters.signals import Endpoint
 from loadgen import prompt_text
 from loadgen.arrivals import Arrival
 from loadgen.scenario import Scenario, TokenRange
@@ -27,6 +28,11 @@ class PlannedRequest:
     prompt_tokens: int
     max_tokens: int
     prompt: str
+
+    @property
+    def api(self) -> Endpoint:
+        """The endpoint as the sidecar names it."""
+        return Endpoint.CHAT_COMPLETIONS if self.endpoint == CHAT else Endpoint.COMPLETIONS
 
 
 class Workload:

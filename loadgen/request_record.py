@@ -59,6 +59,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     closed: float
     send_lag: float | None = None
     ttft: float | None = None
+    ttft_answer: float | None = None
     e2e: float | None = None
     itl_p50: float | None = None
     itl_p95: float | None = None

@@ -12,6 +12,10 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row("Does the first token come in time?", (traffic.time_to_first_token(spec), latency.first_token_heatmap())),
         Row(
+            "How long does the model reason before it answers?",
+            (latency.time_to_first_answer_token(spec), latency.first_answer_token_heatmap()),
+        ),
+        Row(
             "Where does the time go?",
             (
                 latency.stages(),

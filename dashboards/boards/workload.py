@@ -17,6 +17,10 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             (request_mix.class_mix(spec), request_mix.prompt_tokens(spec), traffic.tokens(spec)),
         ),
         Row(
+            "How much of the output is reasoning?",
+            (request_mix.reasoning_share(spec), request_mix.reasoning_tokens(spec)),
+        ),
+        Row(
             "What would a response cache save?",
             (
                 request_mix.repeats_in_range(),

@@ -60,6 +60,25 @@ def first_token_heatmap() -> heatmap.Panel:
     return distribution_panel("Time to first token: spread", text, signals.TTFT, units.Seconds, units.RequestsPerSecond)
 
 
+def time_to_first_answer_token(spec: SloFile) -> timeseries.Panel:
+    text = (
+        "How long until the first token of the answer? Reasoning is not an answer, a tool call is. Streams with an "
+        "answer; of streams without reasoning it is the time to first token. The line is the threshold of the SLO "
+        "file, if it has one."
+    )
+    return quantile_panel("Time to first answer token", text, signals.TTFT_ANSWER, Measure.TTFT_ANSWER, spec)
+
+
+def first_answer_token_heatmap() -> heatmap.Panel:
+    text = (
+        "Is the wait for the answer the same for all streams? First answer tokens per second by the time until them; "
+        "with and without reasoning are often two bands. A bucket ends at each threshold."
+    )
+    return distribution_panel(
+        "Time to first answer token: spread", text, signals.TTFT_ANSWER, units.Seconds, units.RequestsPerSecond
+    )
+
+
 def time_per_output_token(spec: SloFile) -> timeseries.Panel:
     text = (
         "Is a whole answer written fast enough? Time per output token of each stream, from its first token to its "

@@ -100,6 +100,23 @@ def prompt_tokens(spec: SloFile) -> timeseries.Panel:
     return style.colour_by_class(style.stack(panel), spec)
 
 
+def reasoning_share(spec: SloFile) -> timeseries.Panel:
+    text = (
+        "How much of the output is reasoning? Share of the completion tokens of requests that end, by class. An engine "
+        "that reports no reasoning tokens counts as 0 %."
+    )
+    panel = style.ratio_panel("Reasoning tokens: share", text, 12).no_value(NO_TRAFFIC)
+    share = ratio(rate_by_class(signals.REASONING_TOKENS), rate_by_class(signals.COMPLETION_TOKENS))
+    return style.colour_by_class(panel.with_target(query(share, PER_CLASS)), spec)
+
+
+def reasoning_tokens(spec: SloFile) -> timeseries.Panel:
+    text = "Which classes make the model reason? Reasoning tokens of requests that end, by class."
+    panel = style.time_series_panel("Throughput: reasoning tokens", text, "tokens/s", 12)
+    panel.with_target(query(rate_by_class(signals.REASONING_TOKENS), PER_CLASS))
+    return style.colour_by_class(style.stack(panel), spec)
+
+
 def repeats_in_range() -> stat.Panel:
     text = (
         "Is a response cache worth it? Share of requests in the time shown whose whole prompt had been asked before. "

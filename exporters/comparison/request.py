@@ -21,6 +21,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     completion_tokens: int | None
     cached_tokens: int | None
     ttft: float | None
+    ttft_answer: float | None
     tpot: float | None
     queue: float | None
     wait_at_least: float | None
@@ -57,6 +58,7 @@ def from_entry(entry: LogEntry) -> Request:
         completion_tokens=entry.completion_tokens,
         cached_tokens=entry.cached_tokens,
         ttft=from_milliseconds(entry.ttft_ms),
+        ttft_answer=from_milliseconds(entry.ttft_answer_ms),
         tpot=from_milliseconds(entry.tpot_ms),
         queue=from_milliseconds(entry.queue_ms),
         wait_at_least=from_milliseconds(entry.wait_ms_at_least),

@@ -83,12 +83,15 @@ def _certain_at(request: Request, slo: Slo | None, verdict: Verdict, first_token
     signal = slo.measure if slo else None
     deadline = math.inf
     if verdict is Verdict.GOOD:
-        deadline = request.ttft if signal is Measure.TTFT and request.ttft is not None else math.inf
+        times = {Measure.TTFT: request.ttft, Measure.TTFT_ANSWER: request.ttft_answer}
+        known = None if signal is None else times.get(signal)
+        deadline = math.inf if known is None else known
     elif (
         slo is not None
         and slo.threshold is not None
         and (
-            signal in {Measure.TTFT, Measure.E2E} or (not request.stream and signal in {Measure.TPOT, Measure.ITL_P95})
+            signal in {Measure.TTFT, Measure.TTFT_ANSWER, Measure.E2E}
+            or (not request.stream and signal in {Measure.TPOT, Measure.ITL_P95})
         )
     ):
         deadline = slo.threshold

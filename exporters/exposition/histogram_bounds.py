@@ -1,10 +1,11 @@
 """Histogram bounds: the declared ones and the thresholds of the SLO file."""
 
-from exporters.signals import DECODE, DURATION, INTER_CHUNK, PREFILL, QUEUE, TPOT, TTFT, Signal
+from exporters.signals import DECODE, DURATION, INTER_CHUNK, PREFILL, QUEUE, TPOT, TTFT, TTFT_ANSWER, Signal
 from exporters.slos import Measure, SloFile
 
 _MEASURES = {
     TTFT: Measure.TTFT,
+    TTFT_ANSWER: Measure.TTFT_ANSWER,
     TPOT: Measure.TPOT,
     INTER_CHUNK: Measure.ITL_P95,
     DURATION: Measure.E2E,

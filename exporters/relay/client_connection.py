@@ -11,6 +11,7 @@ from exporters.relay import error_responses, http1_parser, paths
 from exporters.relay.client_limit import MAX_REJECTING
 from exporters.relay.exchange import Exchange, ExchangeContext
 from exporters.relay.websocket_exchange import WebSocketExchange
+from exporters.relay.write_batch import WriteBatch
 from exporters.signals import Outcome
 
 MAX_PIPELINED = 64 * 1024
@@ -26,6 +27,7 @@ LINGER_SECONDS = 2.0
 class ConnectionContext(ExchangeContext, Protocol):
     """The part of the relay process that a client connection uses, in addition to its exchanges."""
 
+    writes: WriteBatch
     client_limit: int
     connections: set["ClientConnection"]
     rejecting: set["ClientConnection"]
@@ -50,6 +52,8 @@ class ClientConnection(asyncio.Protocol):
         # The same exchange, while its body is arriving.
         self._receiving: Exchange | None = None
         self._body: http1_parser.Body
+        # Bytes of responses that wait for the write batch.
+        self._unsent: list[bytes] = []
         self._upload_paused = False
         self._reading = True
         self._first_request_pending = True
@@ -90,6 +94,7 @@ class ClientConnection(asyncio.Protocol):
         self._expect_no_request()
         self._closed = True
         self._buffer = b""
+        self._unsent.clear()
         if self._exchange is not None:
             self._exchange.client_gone()
 
@@ -108,7 +113,9 @@ class ClientConnection(asyncio.Protocol):
     # Called by the exchange.
 
     def send(self, data: bytes) -> None:
-        self._transport.write(data)
+        if not self._unsent:
+            self._context.writes.add(self._flush)
+        self._unsent.append(data)
 
     def abort(self) -> None:
         self._exchange = self._receiving = None
@@ -120,6 +127,7 @@ class ClientConnection(asyncio.Protocol):
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._flush()
         self.abort()
 
     def pause_upload(self, *, pause: bool) -> None:
@@ -140,6 +148,7 @@ class ClientConnection(asyncio.Protocol):
         return self._transport.can_write_eof()
 
     def end_sending(self) -> None:
+        self._flush()
         self._transport.write_eof()
 
     def exchange_over(self, *, reusable: bool) -> None:
@@ -152,7 +161,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._buffer:
             self._context.loop.call_soon(self._process_buffer)
         elif not self._context.accepting:
-            self._transport.close()
+            self._close_transport()
         else:
             self._update_reading()
 
@@ -161,7 +170,7 @@ class ClientConnection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a request is open, a part of its head has arrived, or a part of its response is not written."""
-        return self._exchange is not None or bool(self._buffer) or not self.writable
+        return self._exchange is not None or bool(self._buffer or self._unsent) or not self.writable
 
     def drain(self) -> None:
         """Accept no further request on this connection."""
@@ -197,7 +206,7 @@ class ClientConnection(asyncio.Protocol):
         if self._buffer or self._receiving:
             self._refuse(408, message, "request_timeout")
         else:
-            self._transport.close()
+            self._close_transport()
 
     def _reject(self) -> None:
         """Open no connection to the engine, and respond to the first request with an error if it arrives soon."""
@@ -258,7 +267,7 @@ class ClientConnection(asyncio.Protocol):
             limit = self._context.client_limit
             exchange.reject(f"the limit of {limit} client connections is reached", "too_many_connections")
         if self._receiving is exchange and not self._buffer and b"expect" in head.fields:
-            self._transport.write(error_responses.CONTINUE)
+            self.send(error_responses.CONTINUE)
         return True
 
     def _expect_no_request(self) -> None:
@@ -287,18 +296,29 @@ class ClientConnection(asyncio.Protocol):
         if self._exchange is not None:
             self._exchange.refuse(status, message, code)
         else:
-            self._transport.write(error_responses.error(status, message, code, close=True))
+            self.send(error_responses.error(status, message, code, close=True))
             self._close(mid_request=True)
 
     def _close(self, *, mid_request: bool) -> None:
         self._closed = True
         self._buffer = b""
         if mid_request and self._transport.can_write_eof():
+            self._flush()
             self._transport.write_eof()
             self._update_reading()
             self._context.loop.call_later(LINGER_SECONDS, self._transport.abort)
         else:
-            self._transport.close()
+            self._close_transport()
+
+    def _flush(self) -> None:
+        unsent = self._unsent
+        if unsent and not self._transport.is_closing():
+            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+        unsent.clear()
+
+    def _close_transport(self) -> None:
+        self._flush()
+        self._transport.close()
 
     def _update_reading(self) -> None:
         pipelined = 0 if self._exchange is None else len(self._buffer)

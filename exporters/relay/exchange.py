@@ -338,7 +338,7 @@ class Exchange:
         )
         if body_complete and not (streams and self._head.chunked):
             if self._body_size <= request_body.LONG_BODY:
-                connection.transport.write(b"".join((head, *self._body)))
+                connection.send(b"".join((head, *self._body)))
             else:
                 connection.transport.writelines((head, *self._body))  # without a copy
             if streams or not self._may_retry(connection):

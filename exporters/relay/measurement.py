@@ -13,8 +13,18 @@ from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.fast_path import FastPath, VaryingFastPath
 from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.meter import Meter, Verdicts
+from exporters.relay.paths import endpoint_of_path
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
-from exporters.signals import OTHER, REQUEST_CLASS_HEADER, REQUEST_START_HEADER, Outcome, Phase, Verdict
+from exporters.signals import (
+    GENERATING,
+    OTHER,
+    REQUEST_CLASS_HEADER,
+    REQUEST_START_HEADER,
+    Endpoint,
+    Outcome,
+    Phase,
+    Verdict,
+)
 from exporters.slos import Measure, SloFile
 from exporters.verdicts import (
     ENGINE_TIMES,
@@ -29,6 +39,8 @@ from exporters.verdicts import (
 _REQUEST_ID = b"x-request-id"
 _is_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _REQUEST_CLASS, _REQUEST_START = REQUEST_CLASS_HEADER.encode(), REQUEST_START_HEADER.encode()
+
+_BACKGROUND = Endpoint.RESPONSES_BACKGROUND
 
 MAX_REQUEST_START_AGE = 600.0
 """Seconds; an older X-Request-Start is ignored as a wrong clock."""
@@ -51,17 +63,18 @@ class MeasurementContext:
     on_failure: Callable[[Exception], None]
     """Called when metering has failed; the request goes on unmetered."""
     tenant_header: bytes = field(init=False)
-    _charges: dict[tuple[str, bool, bool], ApplicableSlos] = field(default_factory=dict)
+    _charges: dict[tuple[str, bool, bool, bool], ApplicableSlos] = field(default_factory=dict)
     _engine_slos: dict[str, dict[str, tuple[Measure, float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tenant_header = self.slos.tenants.header.encode()
 
-    def charges(self, request_class: str, *, stream: bool, several: bool) -> ApplicableSlos:
+    def charges(self, request_class: str, *, stream: bool, several: bool, engine_times: bool) -> ApplicableSlos:
         """The SLO conditions for a request; computed once for each kind of request."""
-        kind = request_class, stream, several
+        kind = request_class, stream, several, engine_times
         if kind not in self._charges:
-            self._charges[kind] = applicable_slos(self.slos.slos_of(request_class), stream=stream, several=several)
+            slos = (slo for slo in self.slos.slos_of(request_class) if engine_times or slo.measure not in ENGINE_TIMES)
+            self._charges[kind] = applicable_slos(slos, stream=stream, several=several)
         return self._charges[kind]
 
     def engine_slos(self, request_class: str) -> dict[str, tuple[Measure, float]]:
@@ -110,6 +123,7 @@ class Measurement:
         self._context = context
         self._head = head
         self._path = path
+        self._api = endpoint_of_path(path)
         self._dialect = dialect
         self._head_at = self._offered_at = self.zero = time.monotonic()
         sent_id = head.fields.get(_REQUEST_ID)
@@ -153,7 +167,9 @@ class Measurement:
         self._offered_at = self.zero = at
         if self._context.slos.trust_request_start and (header := self._head.get(_REQUEST_START)) is not None:
             self.zero = min(at, time.monotonic() - _wait_before_relay(header))
-        if self._dialect is not None and not (body is not None and body.background):
+        if body is not None and body.background:
+            self._api = _BACKGROUND
+        elif self._dialect is not None:
             self._body = body
             try:
                 self._meter = self._create_meter(self._dialect, body, body_size)
@@ -166,11 +182,15 @@ class Measurement:
         max_tokens = body.max_tokens if body else None
         choices = body.choices if body else 1
         estimate = body.prompt_tokens if body else (self._head.length or body_size) / CHARACTERS_PER_TOKEN
-        self._prompt_estimate = estimate
-        self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens)
+        if body is None or body.sized:
+            self._prompt_estimate = estimate
+        self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens, self._api)
         self.model = body.model if body else ""
         charges = self._context.charges(
-            self.request_class, stream=bool(body and body.stream), several=several_tokens(choices, max_tokens)
+            self.request_class,
+            stream=bool(body and body.stream),
+            several=several_tokens(choices, max_tokens),
+            engine_times=self._api in GENERATING,
         )
         return Meter(
             Judge(charges, zero=self.zero, first_token_timeout=slos.first_token_timeout, max_tokens=max_tokens),
@@ -290,6 +310,7 @@ class Measurement:
             prompt_estimate=self._prompt_estimate,
             unparsed=self.unparsed,
             unmetered=self._unmetered,
+            api=self._api,
         )
         self._add_trace(record)
         if body is not None:
@@ -308,7 +329,7 @@ class Measurement:
             record.counted = list(self._reported)
             record.goodput = goodput(verdicts.values())
             record.goodput_counted = self._goodput_reported
-            if self._context.joins_engine_spans:
+            if self._context.joins_engine_spans and self._api in GENERATING:
                 record.engine_slos = self._context.engine_slos(self.request_class)
             record.paused = self._meter.paused
             # Breaks a reference cycle, which the garbage collector would have to free for each request.
@@ -330,6 +351,7 @@ class Measurement:
         record.prompt_tokens = meter.prompt_tokens
         record.completion_tokens = meter.completion_tokens
         record.cached_tokens = meter.cached_tokens
+        record.reasoning_tokens = meter.reasoning_tokens
         record.queue = meter.queue
         record.prefill = meter.prefill
         record.decode = meter.decode
@@ -346,7 +368,7 @@ class Measurement:
         """Give the verdicts that are certain at `now`, in monotonic seconds."""
         if self._meter is not None:
             try:
-                self._meter.report(self._meter.judge.check_deadlines(now))
+                self._meter.report(self._meter.judge.check_deadlines(now, self._meter.paused_until(now)))
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
             self._update_deadline()

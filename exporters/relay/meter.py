@@ -47,6 +47,7 @@ class Meter:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
     queue: float | None = None
     prefill: float | None = None
     decode: float | None = None
@@ -171,12 +172,16 @@ class Meter:
             self._paused_at = at
 
     def resume(self, at: float) -> None:
-        if self._paused_at is not None:
-            # Chunks that arrived after the pause began were measured.
-            if self.last_at is not None:
-                self._paused_at = max(self._paused_at, self.last_at + self.paused)
-            self.paused += at - self._paused_at
-            self._paused_at = None
+        self.paused = self.paused_until(at)
+        self._paused_at = None
+
+    def paused_until(self, at: float) -> float:
+        """Seconds until `at` for which the client delayed the response."""
+        if self._paused_at is None:
+            return self.paused
+        # Chunks that arrived after the pause began were measured.
+        since = self._paused_at if self.last_at is None else max(self._paused_at, self.last_at + self.paused)
+        return self.paused + at - since
 
     def stream_end(self, at: float) -> bytes:
         """Measure an unterminated last event and return its bytes for the client."""
@@ -254,6 +259,7 @@ class Meter:
                     queue=self.queue,
                     prefill=self.prefill,
                     decode=self.decode,
+                    paused=self.paused_until(at),
                 )
             )
         )
@@ -299,8 +305,6 @@ class Meter:
             # Not a completion event; it is forwarded and not counted.
             return False
         if event.output:
-            if self.answer_at is None and event.answer:
-                self.answer_at = at - self.paused
             if self.last_at is None:
                 self.first_at = self.last_at = at - self.paused
                 self.chunks = 1
@@ -310,6 +314,10 @@ class Meter:
             else:
                 self.last_at = at - self.paused
                 self.chunks += 1
+            if self.answer_at is None and event.answer:
+                self.answer_at = at - self.paused
+                if self.judge.awaits_answer:
+                    self.report(self.judge.first_answer(self.answer_at))
             if self._patterns_left and self.one_choice and (pattern := learn(framed, data, event)) is not None:
                 self._use_pattern(pattern)
         self._apply(event)
@@ -342,6 +350,8 @@ class Meter:
                 self.completion_tokens = tokens
             if (tokens := usage.cached_tokens) is not None:
                 self.cached_tokens = tokens
+            if (tokens := usage.reasoning_tokens) is not None:
+                self.reasoning_tokens = tokens
         if (metrics := event.metrics) is not None:
             self.queue = seconds(metrics.queue_time_ms)
             self.prefill = seconds(metrics.time_to_first_token_ms)

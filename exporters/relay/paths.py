@@ -6,9 +6,10 @@ from enum import Enum
 from urllib.parse import quote, unquote, urlsplit
 
 from exporters.names import cut
-from exporters.relay.dialects import chat, completions, messages, responses
+from exporters.relay.dialects import audio, chat, completions, messages, one_answer, responses, token_counts
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.http1_parser import BadHttpError
+from exporters.signals import Endpoint
 
 _MESSAGES = "/v1/messages"
 
@@ -17,6 +18,19 @@ METERED: Mapping[str, Dialect] = {
     "/v1/completions": completions,
     "/v1/responses": responses,
     _MESSAGES: messages,
+    "/v1/messages/count_tokens": token_counts,
+    "/v1/embeddings": one_answer,
+    "/v1/rerank": one_answer,
+    "/v2/rerank": one_answer,
+    "/rerank": one_answer,
+    "/v1/score": one_answer,
+    "/score": one_answer,
+    "/classify": one_answer,
+    "/pooling": one_answer,
+    "/v1/audio/transcriptions": audio,
+    "/v1/audio/translations": audio,
+    "/tokenize": token_counts,
+    "/detokenize": token_counts,
 }
 
 REALTIME = "/v1/realtime"
@@ -27,24 +41,36 @@ PASSED = frozenset(
     {
         "/v1/models",
         "/v1/chat/completions/batch",
-        "/v1/messages/count_tokens",
-        "/v1/embeddings",
         REALTIME,
-        "/v1/rerank",
-        "/v2/rerank",
-        "/v1/score",
-        "/rerank",
-        "/score",
-        "/classify",
-        "/pooling",
-        "/tokenize",
-        "/detokenize",
         "/health",
         "/ping",
         "/version",
     }
 )
 PASSED_BELOW = ("/v1/audio/", "/v1/models/", "/v1/responses/")
+
+_ENDPOINTS = {
+    "/v1/chat/completions": Endpoint.CHAT_COMPLETIONS,
+    "/v1/completions": Endpoint.COMPLETIONS,
+    "/v1/responses": Endpoint.RESPONSES,
+    "/v1/messages": Endpoint.MESSAGES,
+    "/v1/messages/count_tokens": Endpoint.COUNT_TOKENS,
+    "/v1/embeddings": Endpoint.EMBEDDINGS,
+    "/v1/rerank": Endpoint.RERANK,
+    "/v2/rerank": Endpoint.RERANK,
+    "/rerank": Endpoint.RERANK,
+    "/v1/score": Endpoint.SCORE,
+    "/score": Endpoint.SCORE,
+    "/classify": Endpoint.CLASSIFY,
+    "/pooling": Endpoint.POOLING,
+    "/v1/audio/transcriptions": Endpoint.AUDIO_TRANSCRIPTIONS,
+    "/v1/audio/translations": Endpoint.AUDIO_TRANSLATIONS,
+    "/tokenize": Endpoint.TOKENIZE,
+    "/detokenize": Endpoint.DETOKENIZE,
+    "/v1/models": Endpoint.MODELS,
+    REALTIME: Endpoint.REALTIME,
+}
+_ENDPOINTS_BELOW = (("/v1/responses/", Endpoint.RESPONSES_BY_ID), ("/v1/models/", Endpoint.MODELS))
 
 
 class Route(Enum):
@@ -110,3 +136,11 @@ def route_of_path(path: str, allowed: Iterable[str] = ()) -> Route:
     if listed is not None:
         return listed
     return Route.PASSED if path in allowed or path.startswith(PASSED_BELOW) else Route.REFUSED
+
+
+def endpoint_of_path(path: str) -> Endpoint:
+    """The API of a path that `normalise` has returned."""
+    listed = _ENDPOINTS.get(path)
+    if listed is not None:
+        return listed
+    return next((endpoint for prefix, endpoint in _ENDPOINTS_BELOW if path.startswith(prefix)), Endpoint.OTHER)

@@ -21,6 +21,7 @@ from exporters.relay.exchange import Exchange
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.record_sender import Sender
 from exporters.relay.upstream import UpstreamPool
+from exporters.relay.write_batch import WriteBatch
 from exporters.signals import Outcome, Phase
 from exporters.slos import SloFile
 
@@ -50,7 +51,8 @@ class Relay:
         self.loop = loop
         self.salt = salt
         self.hashing: Executor = ThreadPoolExecutor(1, "hashing")
-        self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop)
+        self.writes = WriteBatch(loop, self.exchange_failed)
+        self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop, self.writes)
         self.client_limit = client_limit
         self.connections: set[ClientConnection] = set()
         self.rejecting: set[ClientConnection] = set()

@@ -100,14 +100,16 @@ class RequestBody(msgspec.Struct, frozen=True):
     choices: int
     """Choices of the response: `n` for each prompt."""
     temperature: float | None
-    _digest: str | Future[str]
+    _digest: str | Future[str] | None
     background: bool = False
     """Whether the response is generated after the request, which has no tokens then."""
+    sized: bool = True
+    """Whether `prompt_tokens` estimates what the model processes, unlike the text of a token count or of audio."""
 
     @property
-    def prompt_sha256(self) -> str:
+    def prompt_sha256(self) -> str | None:
         """The salted hash of model and prompt; waits for the thread that hashes a long prompt."""
-        return self._digest if isinstance(self._digest, str) else self._digest.result()
+        return self._digest.result() if isinstance(self._digest, Future) else self._digest
 
 
 def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
@@ -147,6 +149,26 @@ def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
     )
 
 
+def without_completion(
+    model: str | None, prompt_tokens: float, *, prompt_digest: str | Future[str] | None = None, stream: bool = False
+) -> RequestBody:
+    """A request without parameters of a completion; it is sized if its prompt has a digest."""
+    return RequestBody(
+        model=cut(model or ""),
+        prompt_tokens=prompt_tokens,
+        max_tokens=None,
+        stream=stream,
+        includes_usage=True,
+        leaves_usage=False,
+        has_options=False,
+        n=1,
+        choices=1,
+        temperature=None,
+        _digest=prompt_digest,
+        sized=prompt_digest is not None,
+    )
+
+
 def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
     """A stream's body with `stream_options.include_usage` set, in pieces; the bytes of all other values are unchanged.
 
@@ -169,11 +191,15 @@ def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
 
 def _long_prompt(json: bytes) -> _Prompt | _TokenIds:
     # Decoding the token ids of 1 MiB takes 4 ms. Unlike those of a short prompt, they may have more than 64 bits.
+    tokens = count_token_ids(json)
+    return _decode_prompt(json) if tokens is None or tokens <= MANY_TOKEN_IDS else _TokenIds(json, tokens)
+
+
+def count_token_ids(json: bytes) -> int | None:
+    """The number of token ids in a list, or in a list of lists, without decoding it; None if it has other values."""
     if json.startswith(b"[") and not any(mark in json for mark in _NOT_IN_TOKEN_IDS):
-        tokens = json.count(b",") + 1
-        if tokens > MANY_TOKEN_IDS:
-            return _TokenIds(json, tokens)
-    return _decode_prompt(json)
+        return json.count(b",") + 1
+    return None
 
 
 def _prompt_tokens(messages: list[_Message], prompt: _Prompt | _TokenIds) -> float:

@@ -11,6 +11,7 @@ from exporters.configuration.origin import Origin
 from exporters.configuration.tls import tls_reason
 from exporters.relay import http1_parser, tcp_keepalive
 from exporters.relay.http1_parser import ResponseHead
+from exporters.relay.write_batch import WriteBatch
 
 IDLE_SECONDS = 4.0
 """Idle connections are closed before uvicorn, the HTTP server of vLLM, closes them after 5 s."""
@@ -50,6 +51,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.transport: asyncio.Transport
         self._exchange: ResponseHandler | None = None
         self._head_only = False
+        # The request, while it waits for the write batch.
+        self._request = b""
         self._head_buffer = b""
         self._body: http1_parser.Body | None = None
         self._fast_path: Callable[[bytes], bool] | None = None
@@ -58,7 +61,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.response_begun = False
         """Whether the first byte of the response has arrived."""
         self.unwritten = False
-        """Whether part of the request is still in the write buffer."""
+        """Whether part of the request is not written yet."""
         self.reused = False
         self.idle_since = 0.0
 
@@ -68,9 +71,24 @@ class UpstreamConnection(asyncio.Protocol):
         self._body = None
         self.response_begun = False
 
+    def send(self, request: bytes) -> None:
+        """Write the complete request with the write batch; the exchange is told when all of it is written."""
+        self.unwritten = True
+        self._request = request
+        self._pool.writes.add(self._flush)
+
+    def _flush(self) -> None:
+        request, self._request = self._request, b""
+        if request and not self.transport.is_closing():
+            self.unwritten = False  # `pause_writing` sets it again
+            self.transport.write(request)
+            if not self.unwritten:
+                self.resume_writing()
+
     def abandon(self) -> None:
         """Close at once, so that the engine stops processing the request."""
         self._exchange = self._fast_path = None
+        self._request = b""
         self.transport.abort()
 
     def pause(self, *, pause: bool) -> None:
@@ -182,6 +200,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.discard(self)
+        self._request = b""
         exchange, self._exchange, self._fast_path = self._exchange, None, None
         if exchange is None:
             return
@@ -225,8 +244,11 @@ class UpstreamPool:
     it reads the last requests: on an H200, TTFT p99 was up to 6 times that of the same burst without a proxy.
     """
 
-    def __init__(self, origin: Origin, connect_timeout: float, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, origin: Origin, connect_timeout: float, loop: asyncio.AbstractEventLoop, writes: WriteBatch
+    ) -> None:
         self.origin = origin
+        self.writes = writes
         self._connect_timeout = connect_timeout
         self._loop = loop
         self._idle: list[UpstreamConnection] = []

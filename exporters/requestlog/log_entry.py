@@ -38,6 +38,9 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tenant: Annotated[str, Meta(description="Tenant, if the SLO file lists it, or `other`.")] = ""
     endpoint: Annotated[str, Meta(description="Path of the request, cut after 256 bytes.")] = ""
     stream: Annotated[bool, Meta(description="Whether the client requested an event stream or received one.")]
+    background: Annotated[
+        Flag, Meta(description="Whether a `/v1/responses` has `background: true`; null for all other paths.")
+    ] = None
     status: Annotated[Count, Meta(description="HTTP status of the response.")] = None
     outcome: Annotated[Outcome, Meta(description="Outcome of the request.")]
     finish_reason: Annotated[
@@ -51,6 +54,9 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     completion_tokens: Annotated[
         Count,
         Meta(description="Completion tokens, from `usage`; for a failed stream without `usage`, the output chunks."),
+    ] = None
+    reasoning_tokens: Annotated[
+        Count, Meta(description="Completion tokens of reasoning, from the details of `usage`; null for `/v1/messages`.")
     ] = None
     cached_tokens: Annotated[Count, Meta(description="Prompt tokens found in the prefix cache, from `usage`.")] = None
     cache_hit: Annotated[Flag, Meta(description="Whether `cached_tokens` is above 0.")] = None

@@ -17,6 +17,7 @@ from exporters.records import Finished
 from exporters.requestlog.log_entry import LogEntry
 from exporters.requestlog.reader import MAX_LINE, BadLineError, parse_line
 from exporters.requestlog.rotation import UNLIMITED, RotationLimits, delete_oldest, rotate, rotated_files
+from exporters.signals import Endpoint
 
 TAIL_BYTES = 16 * 1024 * 1024
 """Bytes at the end of the log that are read at start: far more than relays keep unacknowledged."""
@@ -206,6 +207,9 @@ def _is_regular(file: FileIO) -> bool:
     return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
 
+_BACKGROUND = {Endpoint.RESPONSES: False, Endpoint.RESPONSES_BACKGROUND: True}
+
+
 def encode_line(record: Finished, number: str, revision: str | None) -> bytes:
     return _encode(log_entry(record, number, revision)) + b"\n"
 
@@ -220,11 +224,13 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
         tenant=record.tenant,
         endpoint=record.endpoint,
         stream=record.stream,
+        background=_BACKGROUND.get(record.api),
         status=record.status,
         outcome=record.outcome,
         finish_reason=record.finish_reason,
         prompt_tokens=record.prompt_tokens,
         completion_tokens=record.completion_tokens,
+        reasoning_tokens=record.reasoning_tokens,
         cached_tokens=record.cached_tokens,
         cache_hit=None if record.cached_tokens is None else record.cached_tokens > 0,
         max_tokens=record.max_tokens,

@@ -4,7 +4,7 @@ import pytest
 
 from alerts.tiers import tiers
 from exporters.quantities import spell_duration
-from exporters.slos import load
+from exporters.slos import Measure, load, loads
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 
@@ -39,6 +39,18 @@ def test_an_outage_pages_and_the_page_ends_with_it(promtool: Promtool, pace: Pac
     case.expect_firing(pace.seconds(ended), BURN, *TIERS)
     case.expect_firing(pace.seconds(ended + 3), BURN, "slow-page", "fast-ticket", "slow-ticket")
     promtool.test([case.expect_firing(pace.seconds(ended + 7), BURN, "fast-ticket", "slow-ticket")])
+
+
+def test_an_slo_on_the_first_answer_token_pages_as_any_other(promtool: Promtool) -> None:
+    text = (
+        (ROOT / "alerts/slos.yaml")
+        .read_text()
+        .replace("signal: ttft, threshold: 5s", "signal: ttft_answer, threshold: 20s")
+    )
+    pace = Pace(loads(text))
+    assert pace.spec.slos[0].measure is Measure.TTFT_ANSWER
+    case = Case(pace.spec, pace.slo_events((24, 100, 0), (12, 100, 1)), pace.step).expect_silent(pace.seconds(24))
+    promtool.test([case.expect_firing(pace.seconds(36), BURN, *TIERS)])
 
 
 def test_a_page_of_the_lab_ends_within_a_minute_of_recovery(promtool: Promtool) -> None:

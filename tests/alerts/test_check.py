@@ -131,6 +131,29 @@ slos.yaml:6:12: warning: classes[1].name: no request has such a size, so only th
         id="a class that nothing matches",
     ),
     pytest.param(
+        "{name: long}",
+        "{name: long}\n  - {name: vectors, endpoint: embeddings}",
+        """\
+slos.yaml:7:12: warning: classes[2].name: every request that fits 'vectors' fits 'short' before it, so only the header \
+x-request-class can select it
+  7 |   - {name: vectors, endpoint: embeddings}
+    |            ^^^^^^^
+    = move it up, or narrow the earlier bounds
+""",
+        id="a class of an endpoint after one of all endpoints",
+    ),
+    pytest.param(
+        "{name: long}",
+        '{name: long, endpoint: embeddings, max_tokens: ">8"}',
+        """\
+slos.yaml:6:12: warning: classes[1].name: no request has such a size, so only the header x-request-class can select it
+  6 |   - {name: long, endpoint: embeddings, max_tokens: ">8"}
+    |            ^^^^
+    = widen its bounds
+""",
+        id="a class with completions of an endpoint without",
+    ),
+    pytest.param(
         "classes: [short]",
         "classes: [short, other]",
         """\

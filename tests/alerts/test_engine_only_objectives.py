@@ -98,6 +98,13 @@ DECISIONS = [
     ),
     pytest.param(
         "signal: ttft, threshold: 1s",
+        "signal: ttft_answer, threshold: 1s",
+        "slos.yaml:8:50: warning: slos[0].signal: vLLM does not distinguish reasoning from the answer in its "
+        "histograms, so ttft_answer is left out = use ttft, or run the sidecar",
+        id="the first token of the answer",
+    ),
+    pytest.param(
+        "signal: ttft, threshold: 1s",
         "signal: availability",
         "slos.yaml:8:50: warning: slos[0].signal: vLLM counts only requests that finish, so an outage would not lower "
         "availability, and it is left out = only the sidecar measures requests that are aborted, rejected or never "

@@ -91,9 +91,8 @@ def test_the_listed_causes_are_bad_events(measure: Measure, rejected: Rejected, 
     assert ("no first token within 1m" in causes) == (waiting.check_deadlines(TIMEOUT + 1) == [("x", Verdict.BAD)])
 
     def ends(outcome: Outcome, at: float, *, stream: bool = True, first_token: float | None = None) -> Verdict | None:
-        return judge_request([slo], TIMEOUT, EndedRequest(stream, Ending(at, outcome), first_token=first_token)).get(
-            "x"
-        )
+        ended = EndedRequest(stream, Ending(at, outcome), first_token=first_token, first_answer=first_token)
+        return judge_request([slo], TIMEOUT, ended).get("x")
 
     assert ("a 429 or 503" in causes) == (ends(Outcome.REJECTED, 1.0) is Verdict.BAD)
     assert ends(Outcome.TRUNCATED, 2.0) is Verdict.BAD

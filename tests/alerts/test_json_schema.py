@@ -30,7 +30,8 @@ source: engine
 engine: {version: 0.25, job: vllm}
 tenants: {header: x-team, allow: [a, 7]}
 classes:
-  - {name: short, prompt_tokens: "<512", max_tokens: " <= 512 "}
+  - {name: short, prompt_tokens: "<512", max_tokens: " <= 512 ", endpoint: chat_completions}
+  - {name: vectors, endpoint: [embeddings, rerank]}
 slos:
   - {name: a, classes: [short, other], signal: itl_p95, threshold: 1m30.5s, objective: 99.95%, unary: e2e}
   - {name: b, classes: [short], signal: availability, objective: 0.1 %, rejected: bad}
@@ -72,6 +73,8 @@ KEYWORDS: dict[str, Any] = {
     "minimum": lambda _, least, value: not is_a("number", value) or value >= least,
     "minItems": lambda _, least, value: not isinstance(value, list) or len(value) >= least,
     "items": lambda _, each, value: not isinstance(value, list) or all(fits(each, item) for item in value),
+    "uniqueItems": lambda _rules, _, value: not isinstance(value, list) or len(set(value)) == len(value),
+    "anyOf": lambda _, options, value: any(fits(option, value) for option in options),
     "required": lambda _, keys, value: not isinstance(value, dict) or set(keys) <= set(value),
     "properties": lambda _, keys, value: (
         not isinstance(value, dict) or all(fits(keys[key], item) for key, item in value.items() if key in keys)

@@ -18,6 +18,7 @@ classes: [{name: chat}]
 slos:
   - {name: fast, classes: [chat], signal: ttft, threshold: 300ms, objective: 99%}
   - {name: slow, classes: [other], signal: ttft, threshold: 2s, objective: 80%}
+  - {name: answered, classes: [chat], signal: ttft_answer, threshold: 4s, objective: 99%}
   - {name: pace, classes: [chat], signal: tpot, threshold: 50ms, objective: 99%}
   - {name: flow, classes: [chat], signal: itl_p95, threshold: 250ms, objective: 99%}
   - {name: admitted, classes: [chat], signal: queue, threshold: 1s, objective: 99%}

@@ -13,6 +13,7 @@ from tests.support.promtool import Promtool
     "title, seconds",
     [
         pytest.param("Time to first token", [0.3, 2], id="ttft"),
+        pytest.param("Time to first answer token", [4], id="ttft_answer"),
         pytest.param("Time per output token", [0.05], id="tpot"),
         pytest.param("Inter-chunk time", [0.25], id="itl"),
         pytest.param("Queue time", [1], id="queue"),
@@ -27,7 +28,10 @@ def test_the_thresholds_of_the_slo_file_are_drawn(title: str, seconds: list[floa
     assert drawn_panel["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"] == {"mode": "dashed"}
 
 
-@pytest.mark.parametrize("title", ["Time to first token", "Time per output token", "Queue time", "Decode time"])
+@pytest.mark.parametrize(
+    "title",
+    ["Time to first token", "Time to first answer token", "Time per output token", "Queue time", "Decode time"],
+)
 def test_only_one_of_two_quantiles_has_exemplars(title: str) -> None:
     median, slow = panel(BOARD, title)["targets"]
     assert (median["legendFormat"], median["exemplar"]) == ("{{class}} p50", False)
@@ -38,6 +42,7 @@ def test_only_one_of_two_quantiles_has_exemplars(title: str) -> None:
     "title, marked",
     [
         pytest.param("Time to first token", True, id="ttft"),
+        pytest.param("Time to first answer token", True, id="ttft_answer"),
         pytest.param("Time per output token", True, id="tpot"),
         pytest.param("Inter-chunk time", False, id="gaps have no traces"),
     ],

@@ -99,6 +99,22 @@ def test_tokens_saved_by_a_cache_use_the_repeats_of_each_class(promtool: Promtoo
 
 
 @pytest.mark.lab
+def test_the_share_of_reasoning_is_that_of_completion_tokens_and_absent_without_any(promtool: Promtool) -> None:
+    counters = {
+        'llm_completion_tokens_total{class="siso",tenant="a"}': 300,
+        'llm_completion_tokens_total{class="siso",tenant="b"}': 100,
+        'llm_reasoning_tokens_total{class="siso",tenant="a"}': 100,
+        'llm_reasoning_tokens_total{class="siso",tenant="b"}': 0,
+        'llm_completion_tokens_total{class="silo"}': 50,
+        'llm_reasoning_tokens_total{class="silo"}': 0,
+        'llm_completion_tokens_total{class="lilo"}': 0,
+        'llm_reasoning_tokens_total{class="lilo"}': 0,
+    }
+    share = panel(BOARD, "Reasoning tokens: share")
+    assert_results(promtool, share, counters, {'{class="siso"}': 0.25, '{class="silo"}': 0})
+
+
+@pytest.mark.lab
 def test_the_class_mix_adds_up_and_is_absent_without_traffic(promtool: Promtool) -> None:
     mix = panel(BOARD, "Class mix")
     both = {

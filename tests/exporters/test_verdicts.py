@@ -14,6 +14,7 @@ FIRST_TOKEN_TIMEOUT = 60.0
 MAX_TOKENS = 41  # 40 gaps, of which two may be late
 THRESHOLDS = {
     Measure.TTFT: 5.0,
+    Measure.TTFT_ANSWER: 8.0,
     Measure.TPOT: 0.1,
     Measure.ITL_P95: 0.25,
     Measure.E2E: 30.0,
@@ -43,6 +44,7 @@ class Moment:
     end: float
     first_token: float | None = None
     gaps: tuple[float, ...] = ()
+    first_answer: float | None = None
 
 
 MOMENTS = {
@@ -54,7 +56,12 @@ MOMENTS = {
     "too many late gaps": Moment(end=4, first_token=1, gaps=(0.3,) * 3 + (0.05,) * 20),
     "too slow for its tokens": Moment(end=6.5, first_token=1, gaps=(0.2,) * 25),
     "past the e2e deadline": Moment(end=31, first_token=1, gaps=(0.05,) * 10),
+    "reasoning": Moment(end=2, first_token=1, gaps=(0.05,) * 10),
+    "reasoning past the answer's deadline": Moment(end=9, first_token=1, gaps=(0.05,) * 10),
+    "answering after reasoning": Moment(end=8.5, first_token=1, gaps=(0.05,) * 10, first_answer=7.5),
+    "answering after long reasoning": Moment(end=9, first_token=1, gaps=(0.05,) * 10, first_answer=8.5),
 }
+REASONING = [name for name in MOMENTS if "reasoning" in name]
 OUTCOMES = (
     Outcome.OK,
     Outcome.CLIENT_ABORT,
@@ -80,6 +87,21 @@ EXPECTED: dict[Measure, dict[str, str]] = {
         "too many late gaps": GOOD,
         "too slow for its tokens": GOOD,
         "past the e2e deadline": GOOD,
+        **dict.fromkeys(REASONING, GOOD),
+    },
+    Measure.TTFT_ANSWER: {
+        "waiting": UNDECIDED_NO_SIGNAL,
+        "past the ttft deadline": BAD,
+        "past first_token_timeout": BAD,
+        "streaming well": GOOD,
+        "streaming after a late first token": BAD,
+        "too many late gaps": GOOD,
+        "too slow for its tokens": GOOD,
+        "past the e2e deadline": GOOD,
+        "reasoning": UNDECIDED_NO_SIGNAL,
+        "reasoning past the answer's deadline": BAD,
+        "answering after reasoning": GOOD,
+        "answering after long reasoning": BAD,
     },
     Measure.TPOT: {
         "waiting": UNDECIDED_NO_SIGNAL,
@@ -90,6 +112,7 @@ EXPECTED: dict[Measure, dict[str, str]] = {
         "too many late gaps": UNDECIDED_MET,
         "too slow for its tokens": BAD,
         "past the e2e deadline": UNDECIDED_MET,
+        **dict.fromkeys(REASONING, UNDECIDED_MET),
     },
     Measure.ITL_P95: {
         "waiting": UNDECIDED_NO_SIGNAL,
@@ -100,6 +123,7 @@ EXPECTED: dict[Measure, dict[str, str]] = {
         "too many late gaps": BAD,
         "too slow for its tokens": UNDECIDED_MET,
         "past the e2e deadline": UNDECIDED_MET,
+        **dict.fromkeys(REASONING, UNDECIDED_MET),
     },
     Measure.E2E: {
         **dict.fromkeys(MOMENTS, UNDECIDED_MET),
@@ -122,8 +146,15 @@ ROWS = [
 
 
 def request(
-    moment: Moment, outcome: Outcome, *, stream: bool = True, n: int = 1, max_tokens: int = MAX_TOKENS
+    moment: Moment,
+    outcome: Outcome,
+    *,
+    stream: bool = True,
+    n: int = 1,
+    max_tokens: int = MAX_TOKENS,
+    reasons: bool = False,
 ) -> EndedRequest:
+    """Without reasoning, the first token is an answer."""
     first = moment.first_token
     return EndedRequest(
         stream=stream,
@@ -131,6 +162,7 @@ def request(
         max_tokens=max_tokens,
         first_token=first,
         gaps=moment.gaps,
+        first_answer=moment.first_answer if reasons else first,
         ending=Ending(
             at=moment.end,
             outcome=outcome,
@@ -157,10 +189,11 @@ def test_the_table_has_all_outcomes_moments_and_signals() -> None:
 def test_the_verdict_is_as_documented(
     measure: Measure, moment: str, outcome: Outcome, expected: Verdict | None
 ) -> None:
-    assert verdict(slo(measure), request(MOMENTS[moment], outcome)) is expected
+    ended = request(MOMENTS[moment], outcome, reasons=moment in REASONING)
+    assert verdict(slo(measure), ended) is expected
 
 
-@pytest.mark.parametrize("measure", [Measure.TTFT, Measure.TPOT, Measure.ITL_P95])
+@pytest.mark.parametrize("measure", [Measure.TTFT, Measure.TTFT_ANSWER, Measure.TPOT, Measure.ITL_P95])
 @pytest.mark.parametrize(
     "outcome,end,expected",
     [
@@ -211,6 +244,8 @@ def test_a_rejection_makes_no_event_if_the_slo_excludes_it(measure: Measure) -> 
 def test_a_value_equal_to_the_threshold_is_good() -> None:
     assert verdict(slo(Measure.TTFT), request(Moment(end=9, first_token=5.0), Outcome.OK)) is Verdict.GOOD
     assert verdict(slo(Measure.E2E), request(Moment(end=30.0), Outcome.OK)) is Verdict.GOOD
+    answered = request(Moment(end=9, first_token=1.0, first_answer=8.0), Outcome.OK, reasons=True)
+    assert verdict(slo(Measure.TTFT_ANSWER), answered) is Verdict.GOOD
 
 
 def live_judge(*measures: Measure) -> Judge:
@@ -240,6 +275,36 @@ def test_a_good_ttft_is_reported_at_the_first_token() -> None:
     assert judge.ended(Ending(at=102.0, outcome=Outcome.OK)) == [("availability", Verdict.GOOD)]
 
 
+def test_the_answer_has_its_deadline_while_the_model_reasons() -> None:
+    judge = live_judge(Measure.TTFT, Measure.TTFT_ANSWER)
+    assert judge.deadline() == 105.0
+    assert judge.first_token(101.0) == [("ttft", Verdict.GOOD)]
+    assert judge.deadline() == 108.0
+    assert judge.check_deadlines(108.0) == []
+    assert judge.check_deadlines(108.001) == [("ttft_answer", Verdict.BAD)]
+    assert judge.first_answer(109.0) == []
+
+
+def test_time_in_which_the_client_does_not_read_extends_the_deadline_of_the_answer() -> None:
+    judge = live_judge(Measure.TTFT_ANSWER, Measure.E2E)
+    judge.first_token(101.0)
+    assert judge.check_deadlines(110.0, paused=3.0) == []
+    assert judge.deadline() == 111.0
+    assert judge.first_answer(107.5) == [("ttft_answer", Verdict.GOOD)]
+    late = live_judge(Measure.TTFT_ANSWER, Measure.E2E)
+    late.first_token(101.0)
+    late.check_deadlines(110.0, paused=3.0)
+    assert late.first_answer(108.5) == [("ttft_answer", Verdict.BAD)]
+    ended = live_judge(Measure.TTFT_ANSWER, Measure.E2E)
+    ended.first_token(101.0)
+    assert ended.ended(Ending(at=129.0, outcome=Outcome.OK, paused=21.5)) == [("e2e", Verdict.GOOD)]
+
+
+def test_a_judge_without_an_slo_on_the_answer_awaits_none() -> None:
+    assert not live_judge(Measure.TTFT).awaits_answer
+    assert live_judge(Measure.TTFT_ANSWER).awaits_answer
+
+
 def test_late_gaps_are_bad_once_the_remaining_tokens_cannot_change_the_verdict() -> None:
     judge = live_judge(Measure.ITL_P95)
     judge.first_token(101.0)
@@ -253,23 +318,36 @@ def test_late_gaps_are_bad_once_the_remaining_tokens_cannot_change_the_verdict()
 GAPS = st.lists(st.sampled_from([0.01, 0.2, 0.26, 0.9]), max_size=MAX_TOKENS - 1)
 
 
-@given(gaps=GAPS, first=st.floats(0, 70), outcome=st.sampled_from(OUTCOMES), rest=st.floats(0, 10))
+@given(
+    gaps=GAPS,
+    first=st.floats(0, 70),
+    answer=st.integers(0, MAX_TOKENS),
+    outcome=st.sampled_from(OUTCOMES),
+    rest=st.floats(0, 10),
+)
 def test_each_verdict_is_reported_once_and_early_ones_are_final(
-    gaps: list[float], first: float, outcome: Outcome, rest: float
+    gaps: list[float], first: float, answer: int, outcome: Outcome, rest: float
 ) -> None:
     judge = live_judge(*Measure)
     verdicts = judge.first_token(100 + first)
     at = 100 + first
+    answer_at = at + sum(gaps[:answer]) if answer <= len(gaps) else None
+    if answer == 0:
+        verdicts += judge.first_answer(at)
     for number, gap in enumerate(gaps, 1):
         at += gap
         verdicts += judge.check_deadlines(at)
         if gap > judge.late_gap or at > judge.late_after:  # as the relay does; other chunks make no verdict certain
             verdicts += judge.chunk(at, gap, number)
+        if number == answer:
+            verdicts += judge.first_answer(at)
     tokens = 1 + len(gaps)
     verdicts += judge.ended(Ending(at + rest, outcome, last_chunk=at, gaps=len(gaps), completion_tokens=tokens))
     names = [name for name, _ in verdicts]
     assert len(names) == len(set(names))
     assert dict(verdicts) == judge.verdicts
+    if outcome is Outcome.OK and answer_at is not None and abs(answer_at - 108.0) > 1e-9:
+        assert judge.verdicts["ttft_answer"] is (Verdict.BAD if answer_at > 108.0 else Verdict.GOOD)
     if outcome is Outcome.OK and gaps:
         late = sorted(gaps)[-(-len(gaps) * 95 // 100) - 1] > 0.25
         hung = first > FIRST_TOKEN_TIMEOUT

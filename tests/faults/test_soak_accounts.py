@@ -19,7 +19,7 @@ def samples(**values: int) -> dict[str, float]:
         "dropped_records": "llm_sidecar_dropped_records_total{relay-0}",
         "lost": "llm_sidecar_lost_requests_total{relay-0}",
         "rejected": "llm_sidecar_rejected_connections_total{relay-0}",
-        "counted": "llm_requests_total{all,tiny,ok,false,other}",
+        "counted": "llm_requests_total{all,chat_completions,tiny,ok,false,other}",
     }
     return {names[name]: float(value) for name, value in values.items()}
 

@@ -17,7 +17,7 @@ CORPUS = (
     post(UNARY, close=False),
     post(CHAT, close=False),
     post(CHAT, path="/v1/completions?x=1", headers="x-request-class: long\r\n"),
-    post(UNARY, path="/v1/embeddings", headers="expect: 100-continue\r\n", close=False),
+    post(UNARY, path="/v1/chat/completions/batch", headers="expect: 100-continue\r\n", close=False),
     CHUNKED % b"completions" + chunk(UNARY[:20]) + chunk(UNARY[20:]) + END,
     CHUNKED % b"embeddings" + chunk(b"a" * 90) + chunk(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n") + END,
     CHUNKED % b"rerank" + chunk(b"{}") + b"0\r\nx-trailer: 1\r\n\r\n",

@@ -35,7 +35,7 @@ REQUESTS = (
     b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n",
     b"GET /v1/models HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",
     b"HEAD /v1/models HTTP/1.1\r\nhost: x\r\n\r\n",
-    b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf",
+    b"POST /v1/chat/completions/batch HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf",
 )
 NAMED = [api.start + api.output * 4 + api.end for api in (RESPONSES, MESSAGES)]
 ENDS = (b"[DONE]", b"response.completed", b"message_stop")

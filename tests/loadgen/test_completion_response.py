@@ -90,21 +90,27 @@ def test_the_first_token_is_the_first_output_not_the_role() -> None:
 
 
 @pytest.mark.parametrize(
-    "choice, first",
+    "choice, first, answer",
     [
-        pytest.param({"delta": {"content": "x"}}, 2.0, id="content"),
-        pytest.param({"delta": {"reasoning_content": "x"}}, 2.0, id="reasoning_content"),
-        pytest.param({"delta": {"reasoning": "x"}}, 2.0, id="reasoning"),
-        pytest.param({"delta": {"tool_calls": [{"index": 0}]}}, 2.0, id="tool call"),
-        pytest.param({"text": "x"}, 2.0, id="completions"),
-        pytest.param({"delta": {"role": "assistant"}}, None, id="role"),
-        pytest.param({"delta": {"content": None, "tool_calls": []}}, None, id="empty delta"),
-        pytest.param({"delta": {}, "finish_reason": "stop"}, None, id="finish"),
-        pytest.param({"text": ""}, None, id="empty text"),
+        pytest.param({"delta": {"content": "x"}}, 2.0, 2.0, id="content"),
+        pytest.param({"delta": {"reasoning_content": "x"}}, 2.0, 3.0, id="reasoning_content"),
+        pytest.param({"delta": {"reasoning": "x"}}, 2.0, 3.0, id="reasoning"),
+        pytest.param({"delta": {"tool_calls": [{"index": 0}]}}, 2.0, 2.0, id="tool call"),
+        pytest.param({"text": "x"}, 2.0, 2.0, id="completions"),
+        pytest.param({"delta": {"role": "assistant"}}, 3.0, 3.0, id="role"),
+        pytest.param({"delta": {"content": None, "tool_calls": []}}, 3.0, 3.0, id="empty delta"),
+        pytest.param({"delta": {}, "finish_reason": "stop"}, 3.0, 3.0, id="finish"),
+        pytest.param({"text": ""}, 3.0, 3.0, id="empty text"),
     ],
 )
-def test_the_first_token_is_a_chunk_with_output(choice: dict[str, object], first: float | None) -> None:
-    assert read(HEAD, chunked(event({"choices": [choice]}), end=False)).first == first
+def test_the_first_token_is_a_chunk_with_output_and_the_answer_is_no_reasoning(
+    choice: dict[str, object], first: float, answer: float
+) -> None:
+    one = chunked(event({"choices": [choice]}), end=False)
+    response = read(HEAD, one, chunked(token("a"), end=False), chunked(token("b"), end=False))
+    assert (response.first, response.answer) == (first, answer)
+    alone = read(HEAD, one)
+    assert (alone.first, alone.answer) == (first if first == 2.0 else None, answer if answer == 2.0 else None)
 
 
 INCOMPLETE = "the response is incomplete"

@@ -1,6 +1,6 @@
 """The summary counts every record, and requests without a first token count in the percentiles."""
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
@@ -106,19 +106,27 @@ def test_a_class_without_requests_has_no_percentiles() -> None:
 
 
 def graded_record(
-    request_class: str, outcome: ClientOutcome, *, first: float | None, gap: float = 0.0, closed: float = 30.0
+    request_class: str,
+    outcome: ClientOutcome,
+    *,
+    first: float | None,
+    gap: float = 0.0,
+    closed: float = 30.0,
+    answer: float | None = None,
+    spec: slos.SloFile = SHIPPED,
 ) -> Record:
-    """A stream due 10 s after the start whose first of 40 chunks came `first` seconds after that."""
+    """A stream due 10 s after the start whose first of 40 chunks came `first` seconds after that, its answer later."""
     request = PlannedRequest(0, 10.0, "steady", request_class, True, CHAT, 100, 40, "")
     response = CompletionResponse()
     if first is not None:
         response.first = 1010.0 + first
         response.gaps.extend([gap] * 39)
         response.last = response.first + 39 * gap
+        response.answer = None if answer is None else 1010.0 + answer
     return make_record(
         request,
         response,
-        SHIPPED,
+        spec,
         request_id="r",
         start=1000.0,
         sent=1010.5,
@@ -177,6 +185,25 @@ def test_a_request_is_judged_from_the_time_it_was_due(
     graded: Record, verdicts: dict[str, Verdict], *, good: bool | None
 ) -> None:
     assert (graded.slo, graded.good) == (verdicts, good)
+
+
+@pytest.mark.parametrize(
+    "answer, outcome, closed, verdict",
+    [
+        pytest.param(19.0, ClientOutcome.OK, 50, Verdict.GOOD, id="in time"),
+        pytest.param(21.0, ClientOutcome.OK, 50, Verdict.BAD, id="late"),
+        pytest.param(None, ClientOutcome.TIMEOUT, 40, Verdict.BAD, id="still reasoning at the threshold"),
+        pytest.param(None, ClientOutcome.OK, 20, None, id="only reasoning"),
+    ],
+)
+def test_the_answer_is_judged_from_the_time_its_request_was_due(
+    answer: float | None, outcome: ClientOutcome, closed: float, verdict: Verdict | None
+) -> None:
+    slo = slos.Slo(name="answer", classes=("siso",), measure=slos.Measure.TTFT_ANSWER, threshold=20.0, objective=0.95)
+    graded = graded_record(
+        "siso", outcome, first=2.0, closed=closed, answer=answer, spec=replace(SHIPPED, slos=(*SHIPPED.slos, slo))
+    )
+    assert (graded.ttft_answer, graded.slo.get("answer")) == (answer, verdict)
 
 
 def test_latencies_count_from_due_and_the_send_lag_is_separate() -> None:

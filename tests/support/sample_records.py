@@ -4,7 +4,7 @@ from typing import Any
 
 from exporters import slos
 from exporters.records import Finished
-from exporters.signals import Outcome
+from exporters.signals import Endpoint, Outcome
 
 SLOS = slos.loads(
     """
@@ -17,6 +17,7 @@ classes:
   - {name: long, max_tokens: ">100"}
 slos:
   - {name: ttft, classes: [short], signal: ttft, threshold: 333ms, objective: 95%}
+  - {name: ttft_answer, classes: [long], signal: ttft_answer, threshold: 999ms, objective: 95%}
   - {name: tpot, classes: [long], signal: tpot, threshold: 77ms, objective: 95%}
   - {name: itl, classes: [long], signal: itl_p95, threshold: 222ms, objective: 95%}
   - {name: e2e, classes: [short], signal: e2e, threshold: 7s, objective: 95%}
@@ -42,5 +43,6 @@ def finished(**fields: Any) -> Finished:
         "outcome": Outcome.OK,
         "metered": True,
         "e2e": 1.5,
+        "api": Endpoint.CHAT_COMPLETIONS,
     }
     return Finished(**{**plain, **fields})

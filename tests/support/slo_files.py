@@ -75,6 +75,32 @@ MISTAKES = [
     ),
     pytest.param(
         "{name: long}",
+        "{name: long, endpoint: embedings}",
+        "slos.yaml:6:28: classes[1].endpoint: 'embedings' is no endpoint with SLO events; did you mean 'embeddings'?",
+        id="unknown endpoint",
+    ),
+    pytest.param(
+        "{name: long}",
+        "{name: long, endpoint: [rerank, models]}",
+        "slos.yaml:6:37: classes[1].endpoint[1]: 'models' is no endpoint with SLO events; known: chat_completions, "
+        "completions, responses, messages, count_tokens, embeddings, rerank, score, classify, pooling, "
+        "audio_transcriptions, audio_translations, tokenize, detokenize",
+        id="endpoint without SLO events",
+    ),
+    pytest.param(
+        "{name: long}",
+        "{name: long, endpoint: [rerank, rerank]}",
+        "slos.yaml:6:37: classes[1].endpoint[1]: 'rerank' is listed twice; keep one",
+        id="endpoint listed twice",
+    ),
+    pytest.param(
+        "{name: long}",
+        "{name: long, endpoint: []}",
+        "slos.yaml:6:28: classes[1].endpoint: is empty; name at least one endpoint, or remove it for any",
+        id="no endpoints",
+    ),
+    pytest.param(
+        "{name: long}",
         "{name: other}",
         "slos.yaml:6:12: classes[1].name: 'other' is reserved for requests that fit no class; choose another name",
         id="reserved class",

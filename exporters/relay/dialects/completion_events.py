@@ -15,16 +15,27 @@ class CachedDetails(msgspec.Struct):
     cached_tokens: Count | None = None
 
 
+class ReasoningDetails(msgspec.Struct):
+    """`usage.completion_tokens_details`, or `usage.output_tokens_details` of `/v1/responses`."""
+
+    reasoning_tokens: Count | None = None
+
+
 class Usage(msgspec.Struct):
     """`usage`."""
 
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
     prompt_tokens_details: CachedDetails | None = None
+    completion_tokens_details: ReasoningDetails | None = None
 
     @property
     def cached_tokens(self) -> int | None:
         return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        return self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
 
 
 _ABSENT = msgspec.Raw()

@@ -40,6 +40,8 @@ class _PromptTokens(msgspec.Struct):
     cache_creation_input_tokens: Count | None = None
     cached_tokens: Count | None = msgspec.field(default=None, name="cache_read_input_tokens")
 
+    reasoning_tokens: ClassVar[None] = None
+
     @property
     def prompt_tokens(self) -> int | None:
         """All tokens of the prompt; `input_tokens` are those that are neither read from the cache nor written to it."""

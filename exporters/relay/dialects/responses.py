@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from exporters.names import cut
+from exporters.relay.dialects.completion_events import ReasoningDetails
 from exporters.relay.dialects.dialect import Count, EngineTimes
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digest
 
@@ -47,10 +48,15 @@ class _Usage(msgspec.Struct):
     prompt_tokens: Count | None = msgspec.field(default=None, name="input_tokens")
     completion_tokens: Count | None = msgspec.field(default=None, name="output_tokens")
     input_tokens_details: _InputDetails | None = None
+    output_tokens_details: ReasoningDetails | None = None
 
     @property
     def cached_tokens(self) -> int | None:
         return self.input_tokens_details.cached_tokens if self.input_tokens_details else None
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        return self.output_tokens_details.reasoning_tokens if self.output_tokens_details else None
 
 
 class _Incomplete(msgspec.Struct):

@@ -14,7 +14,7 @@ from exporters.exposition.histogram_bounds import bounds
 from exporters.names import is_unique
 from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
-from exporters.signals import NO_TOKENS, OTHER, SIZE_BOUNDS, SIZES, Label, Outcome, Phase, Signal, Verdict
+from exporters.signals import NO_TOKENS, OTHER, SIZE_BOUNDS, SIZES, Endpoint, Label, Outcome, Phase, Signal, Verdict
 from exporters.slos import SloFile
 
 _COUNTERS = (
@@ -24,6 +24,7 @@ _COUNTERS = (
     signals.PROMPT_TOKENS,
     signals.COMPLETION_TOKENS,
     signals.CACHED_TOKENS,
+    signals.REASONING_TOKENS,
     signals.PROMPT_REPEATS,
     signals.SLO_EVENTS,
     signals.SLO_BAD,
@@ -36,6 +37,7 @@ _COUNTERS = (
 )
 _HISTOGRAMS = (
     signals.TTFT,
+    signals.TTFT_ANSWER,
     signals.TPOT,
     signals.INTER_CHUNK,
     signals.DURATION,
@@ -73,7 +75,11 @@ class _Ending:
     ) -> None:
         model, name, tenant = kind
         labels = model, name, record.outcome
-        self.requests = counters[signals.REQUESTS].series((*labels, tenant, "true" if record.stream else "false"))
+        stream = "true" if record.stream else "false"
+        for outcome in Outcome:  # at 0 from the first request of an endpoint on, because most are not used
+            requests = counters[signals.REQUESTS].series((model, name, outcome, tenant, stream, record.api))
+            if outcome is record.outcome:
+                self.requests = requests
         self.duration = histograms[signals.DURATION].series(labels)
         self.completion_tokens = histograms[signals.REQUEST_COMPLETION_TOKENS].series(labels)
 
@@ -91,10 +97,12 @@ class _Kind:
         "goodput_tokens",
         "labels",
         "prompt_tokens",
+        "reasoning_tokens",
         "request_prompt_tokens",
         "slos",
         "tpot",
         "ttft",
+        "ttft_answer",
     )
 
     def __init__(
@@ -102,14 +110,16 @@ class _Kind:
     ) -> None:
         self.labels = labels
         self.slos: dict[str, _SloSeries] = {}
-        self.endings: dict[tuple[Outcome, bool], _Ending] = {}
+        self.endings: dict[tuple[Outcome, bool, Endpoint], _Ending] = {}
         self.prompt_tokens = counters[signals.PROMPT_TOKENS].series(labels)
         self.completion_tokens = counters[signals.COMPLETION_TOKENS].series(labels)
         self.cached_tokens = counters[signals.CACHED_TOKENS].series(labels)
+        self.reasoning_tokens = counters[signals.REASONING_TOKENS].series(labels)
         self.goodput_events = counters[signals.GOODPUT_EVENTS].series(labels)
         self.goodput_requests = counters[signals.GOODPUT_REQUESTS].series(labels)
         self.goodput_tokens = counters[signals.GOODPUT_TOKENS].series(labels)
         self.ttft = histograms[signals.TTFT].series(labels[:2])
+        self.ttft_answer = histograms[signals.TTFT_ANSWER].series(labels[:2])
         self.tpot = histograms[signals.TPOT].series(labels[:2])
         self.gaps = histograms[signals.INTER_CHUNK].series(labels[:2])
         self.request_prompt_tokens = histograms[signals.REQUEST_PROMPT_TOKENS].series(labels[:2])
@@ -228,6 +238,7 @@ class RequestMetrics:
             Label.TENANT: self._slos.tenant_names,
             Label.OUTCOME: tuple(Outcome),
             Label.STREAM: ("true", "false"),
+            Label.ENDPOINT: (Endpoint.CHAT_COMPLETIONS,),
             Label.PROMPT_SIZE: SIZES,
             Label.COMPLETION_SIZE: (*SIZES, NO_TOKENS),
         }
@@ -268,9 +279,10 @@ class RequestMetrics:
         counters = self._counters
         kind = self._kind(record.model, record.request_class, record.tenant)
         model, outcome = kind.labels[0], record.outcome
-        ending = kind.endings.get((outcome, record.stream))
+        key = outcome, record.stream, record.api
+        ending = kind.endings.get(key)
         if ending is None:
-            ending = kind.endings[outcome, record.stream] = _Ending(kind.labels, record, counters, self._histograms)
+            ending = kind.endings[key] = _Ending(kind.labels, record, counters, self._histograms)
         ending.requests[0] += 1
         ending.duration.observe(record.e2e, trace)
         prompt_tokens, completion_tokens = record.prompt_tokens, record.completion_tokens
@@ -284,8 +296,12 @@ class RequestMetrics:
             ending.completion_tokens.observe(completion_tokens, trace)
         if record.cached_tokens:
             kind.cached_tokens[0] += record.cached_tokens
+        if record.reasoning_tokens:
+            kind.reasoning_tokens[0] += record.reasoning_tokens
         if record.ttft is not None:
             kind.ttft.observe(record.ttft, trace)
+        if record.ttft_answer is not None:
+            kind.ttft_answer.observe(record.ttft_answer, trace)
         if record.tpot is not None:
             kind.tpot.observe(record.tpot, trace)
         if record.gap_counts:

@@ -13,13 +13,16 @@ from opentelemetry.util.types import AttributeValue
 
 from exporters.configuration.otlp_endpoints import Semconv
 from exporters.records import Finished
-from exporters.signals import Outcome
+from exporters.signals import GENERATING, Endpoint, Outcome
 from exporters.verdicts import SERVER_FAULT
 
 SERVICE = "vllm-slo-sidecar"
 PROVIDER = "vllm"
 LONGEST_TEXT = 256
 """Maximum length of model names and request ids, which clients choose."""
+
+_OPERATIONS = {**dict.fromkeys(GENERATING, "chat"), Endpoint.COMPLETIONS: "text_completion"}
+"""The values of `gen_ai.operation.name`; for other requests it is the name of the endpoint, such as `embeddings`."""
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _UNSET = Status(StatusCode.UNSET)
@@ -49,6 +52,7 @@ NAMES = {
             "stream": "gen_ai.request.stream",
             "ttft": "gen_ai.response.time_to_first_chunk",
             "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
+            "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
         },
     ),
 }
@@ -81,7 +85,7 @@ class SpanMaker:
         if record.parent_span_id is not None:
             flags = _SAMPLED if record.parent_sampled else TraceFlags()
             parent = SpanContext(trace_id, int(record.parent_span_id, 16), is_remote=True, trace_flags=flags)
-        operation = "text_completion" if record.endpoint == "/v1/completions" else "chat"
+        operation = _OPERATIONS.get(record.api, record.api.value)
         model = record.model[:LONGEST_TEXT]
         start = _nanoseconds(record.time)
         end = start + max(0, _nanoseconds(record.e2e))

@@ -10,7 +10,7 @@ from exporters import signals
 from exporters.exposition.accumulators import counter
 from exporters.records import Finished
 from exporters.sidecar.tracing.engine_spans import EngineSpan, SpanTimes
-from exporters.signals import Outcome, Verdict
+from exporters.signals import GENERATING, Outcome, Verdict
 from exporters.slos import Measure
 from exporters.verdicts import goodput
 
@@ -76,6 +76,9 @@ class SpanJoin:
 
     def add_request(self, record: Finished, now: float, on_ready: Callable[[], None]) -> None:
         """See `EngineTimes`."""
+        if record.api not in GENERATING:
+            on_ready()
+            return
         spans = self._spans.get(record.span_id or "")
         if spans is not None:
             self._silent_since = inf
@@ -175,7 +178,8 @@ class SpanJoin:
 def _lacks_times(record: Finished) -> bool:
     """Whether a span can add times: the engine sends none for a request that did not finish."""
     return (
-        record.queue is None
+        record.api in GENERATING
+        and record.queue is None
         and record.span_id is not None
         and record.outcome is Outcome.OK
         and record.unmetered is None

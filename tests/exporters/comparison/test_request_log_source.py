@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from exporters.comparison.request_log_source import RequestLogSource
 from exporters.errors import UsageError
 from exporters.records import Finished
 from exporters.signals import Outcome, Verdict
+from exporters.slos import Measure, Slo
 from tests.exporters.comparison.sample_logs import CHANGE, SPEC, request, seeded, write
 
 LEAD = 30.0
@@ -109,13 +111,21 @@ HUNG = {"e2e": 200.0, "outcome": Outcome.TRUNCATED, "wait_at_least": 200.0}
         pytest.param({"slo": {"availability": Verdict.BAD}} | HUNG, 60.0, id="no first token by first_token_timeout"),
         pytest.param({"slo": {"ttft": Verdict.BAD}, "e2e": 2.0}, 2.0, id="failed before its deadline"),
         pytest.param({"slo": {"ttft": Verdict.GOOD}, "ttft": 0.5, "e2e": 90.0}, 0.5, id="good at the first token"),
+        pytest.param({"slo": {"answer": Verdict.BAD}, "ttft": 0.5, "e2e": 90.0}, 20.0, id="no answer by the threshold"),
+        pytest.param(
+            {"slo": {"answer": Verdict.GOOD}, "ttft": 0.5, "ttft_answer": 12.0, "e2e": 90.0},
+            12.0,
+            id="good at the answer",
+        ),
         pytest.param({"slo": {"availability": Verdict.GOOD}, "ttft": 0.5, "e2e": 90.0}, 90.0, id="good at the end"),
         pytest.param({"slo": {"unheard": Verdict.BAD}, "e2e": 90.0}, 90.0, id="an SLO of another file"),
     ],
 )
 def test_a_verdict_counts_when_it_is_certain(tmp_path: Path, fields: dict[str, Any], judged_after: float) -> None:
     """A stalled request is bad long before it ends, as in the series."""
-    log = log_of(tmp_path, [request(**({"time": CHANGE} | fields))], None)
+    answer = Slo(name="answer", classes=("siso",), measure=Measure.TTFT_ANSWER, threshold=20.0, objective=0.95)
+    spec = replace(SPEC, slos=(*SPEC.slos, answer))
+    log = RequestLogSource([write(tmp_path / "requests.jsonl", [request(**({"time": CHANGE} | fields))], None)], spec)
     (name,) = fields["slo"]
     for since, events in ((-1.0, 1), (0.01, 0)):
         window = Window(CHANGE + judged_after + since, CHANGE + judged_after + since + 1.005)

@@ -42,7 +42,11 @@ async def fill(stage: Stage) -> None:
     [
         pytest.param(post(CHAT, close=False), "/v1/chat/completions", id="a stream"),
         pytest.param(post(UNARY), "/v1/chat/completions", id="a unary request"),
-        pytest.param(post(UNARY, path="/v1/embeddings"), "/v1/embeddings", id="on a path that is not parsed"),
+        pytest.param(
+            post(UNARY, path="/v1/chat/completions/batch"),
+            "/v1/chat/completions/batch",
+            id="on a path that is not parsed",
+        ),
         pytest.param(HEALTH, "/health", id="without a body"),
         pytest.param(HEALTH.replace(b"/health", b"/sleep"), "/sleep", id="on a path that is not allowed"),
     ],

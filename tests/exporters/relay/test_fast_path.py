@@ -39,7 +39,12 @@ EVENTS = st.one_of(
     st.just(event({"content": "x"}, usage={"prompt_tokens": 1, "completion_tokens": 2})),
     st.builds(
         lambda text, prompt, number: event(
-            {"content": text}, usage={"prompt_tokens": prompt, "completion_tokens": number}
+            {"content": text},
+            usage={
+                "prompt_tokens": prompt,
+                "completion_tokens": number,
+                "completion_tokens_details": {"reasoning_tokens": number},
+            },
         ),
         TEXTS,
         st.integers(1, 2),
@@ -57,7 +62,7 @@ def counts(one: Meter) -> tuple[object, ...]:
     one.finish(Outcome.OK, 1e3)
     return (
         one.chunks, list(one.gaps.recent), one.first_at, one.answer_at, one.last_at,
-        one.prompt_tokens, one.completion_tokens, one.finish_reason, one.fingerprint,
+        one.prompt_tokens, one.completion_tokens, one.reasoning_tokens, one.finish_reason, one.fingerprint,
     )  # fmt: skip
 
 
@@ -113,7 +118,8 @@ def compact(value: object) -> str:
 @pytest.mark.parametrize("dump", [pytest.param(json.dumps, id="with spaces"), pytest.param(compact, id="compact")])
 def test_chunks_with_rising_numbers_use_the_fast_path_and_their_usage_is_read(dump: Any) -> None:
     def numbered(number: int) -> bytes:
-        usage = {"prompt_tokens": 9, "total_tokens": 9 + number, "completion_tokens": number}
+        details = {"reasoning_tokens": number // 2}
+        usage = {"prompt_tokens": 9, "completion_tokens": number, "completion_tokens_details": details}
         more = {"created": 1_700_000_000 + number, "sequence_number": 2 * number}
         return event({"content": f" {number}"}, dump=dump, **more, usage=usage)
 
@@ -128,7 +134,7 @@ def test_chunks_with_rising_numbers_use_the_fast_path_and_their_usage_is_read(du
         assert stream.forward(data)
         assert sent[-1] is data
     one.finish(Outcome.CLIENT_ABORT, 1e9)
-    assert (one.chunks, one.prompt_tokens, one.completion_tokens) == (7, 9, 2)
+    assert (one.chunks, one.prompt_tokens, one.completion_tokens, one.reasoning_tokens) == (7, 9, 2, 1)
 
 
 def test_usage_is_read_from_the_last_chunk_also_if_its_numbers_are_those_of_the_pattern() -> None:

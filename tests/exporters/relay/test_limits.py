@@ -37,7 +37,7 @@ from tests.support.waiting import until
     "request_bytes",
     [
         pytest.param(post(b"x" * 1001), id="by content-length"),
-        pytest.param(post(b"x" * 1001, path="/v1/embeddings"), id="on a path that is not parsed"),
+        pytest.param(post(b"x" * 1001, path="/v1/chat/completions/batch"), id="on a path that is not parsed"),
         pytest.param(
             b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
             + chunk(b"x" * 600) * 2
@@ -45,7 +45,8 @@ from tests.support.waiting import until
             id="by received bytes",
         ),
         pytest.param(
-            b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"x" * 1001),
+            b"POST /v1/chat/completions/batch HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+            + chunk(b"x" * 1001),
             id="while it is streamed",
         ),
     ],
@@ -399,7 +400,7 @@ def forwarding(stage: Stage) -> bool:
     return any(exchange._state.request is RequestState.FORWARDING for exchange in stage.relay._open)
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/chat/completions"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions/batch", "/v1/chat/completions"])
 async def test_the_time_of_an_upload_is_no_silence_of_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
@@ -432,7 +433,7 @@ async def test_an_engine_that_stops_reading_an_upload_is_silent(tmp_path: Path) 
     url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
     async with engine, staged(tmp_path, None, upstream=url, cut_idle=600.0) as stage:
         client = await stage.connect()
-        client.writer.write(b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
+        client.writer.write(b"POST /v1/chat/completions/batch HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
         client.writer.write(b"x" * 50_000_000)
         await until(lambda: forwarding(stage) and any(one._upload_paused for one in stage.relay.connections))
         stage.relay.cut_timed_out(time.monotonic() + 601)
@@ -493,7 +494,8 @@ async def test_the_chunks_of_an_upload_that_arrive_together_are_forwarded_togeth
 
     monkeypatch.setattr(Exchange, "body", count)
     async with staged(tmp_path, ok) as stage:
-        head = b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        head = b"POST /v1/chat/completions/batch HTTP/1.1\r\nhost: x\r\n"
+        head += b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n"
         assert (await stage.ask(head + (chunk(b"ab") + chunk(b"cde")) * 5000 + b"0\r\n\r\n")).endswith(b"ok")
         assert stage.requests[0].body == b"abcde" * 5000
         assert sum(pieces) == 25_000

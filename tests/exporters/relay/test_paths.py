@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.paths import METERED, PASSED, Route, forwarded_target, normalise, route
+from exporters.relay.paths import METERED, PASSED, Route, endpoint_of_path, forwarded_target, normalise, route
+from exporters.signals import Endpoint
 
 TARGETS = {
     Route.METERED: [
@@ -29,12 +30,8 @@ TARGETS = {
         "/v1/responses/resp_1",
         "/v1/responses/resp_1?stream=true&starting_after=5",
         "/v1/responses/resp_1/cancel",
-        "/v1/messages/count_tokens",
         "/v1/chat/completions/batch",
-        "/pooling",
-        "/classify",
         "/v1/models/some%20name",
-        "/v1/audio/transcriptions",
         "/v1/audio/speech?format=wav",
         "/v1/../health",
         "/metrics/../health",
@@ -85,6 +82,31 @@ TARGETS = {
 @pytest.mark.parametrize("expected, target", [(kind, target) for kind in Route for target in TARGETS[kind]])
 def test_each_target_has_its_route(expected: Route, target: str) -> None:
     assert route(target) is expected
+
+
+@pytest.mark.parametrize(
+    "path, endpoint",
+    [
+        ("/v1/chat/completions", Endpoint.CHAT_COMPLETIONS),
+        ("/v1/responses", Endpoint.RESPONSES),
+        ("/v1/responses/resp_1", Endpoint.RESPONSES_BY_ID),
+        ("/v1/responses/resp_1/cancel", Endpoint.RESPONSES_BY_ID),
+        ("/v1/messages/count_tokens", Endpoint.COUNT_TOKENS),
+        ("/v1/rerank", Endpoint.RERANK),
+        ("/v2/rerank", Endpoint.RERANK),
+        ("/v1/audio/translations", Endpoint.AUDIO_TRANSLATIONS),
+        ("/v1/models/org/model", Endpoint.MODELS),
+        ("/v1/chat/completions/batch", Endpoint.OTHER),
+        ("/v1/audio/speech", Endpoint.OTHER),
+        ("/metrics", Endpoint.OTHER),
+    ],
+)
+def test_each_path_has_its_endpoint(path: str, endpoint: Endpoint) -> None:
+    assert endpoint_of_path(path) is endpoint
+
+
+def test_each_measured_path_has_an_endpoint_of_its_own_or_of_its_versions() -> None:
+    assert Endpoint.OTHER not in {endpoint_of_path(path) for path in METERED}
 
 
 def test_an_allowed_path_passes_only_if_it_matches_exactly() -> None:

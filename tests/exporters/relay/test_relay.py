@@ -406,7 +406,7 @@ async def test_a_compressed_error_of_the_engine_has_its_verdicts(tmp_path: Path)
         assert record.slo == {"ttft": Verdict.BAD, "availability": Verdict.BAD}
 
 
-@pytest.mark.parametrize("path", ["/v1/models", "/health", "/v1/embeddings", "/v1/audio/transcriptions?x=1"])
+@pytest.mark.parametrize("path", ["/v1/models", "/health", "/v1/chat/completions/batch", "/v1/audio/speech?x=1"])
 async def test_an_unmetered_path_has_a_record_with_only_time_and_outcome(tmp_path: Path, path: str) -> None:
     async with staged(tmp_path, ok) as stage:
         response = await stage.ask(f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
@@ -560,7 +560,7 @@ async def test_a_chunked_upload_reaches_the_engine_complete(tmp_path: Path) -> N
     async with staged(tmp_path, ok) as stage:
         head = b"POST %s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
         pieces = chunk(UNARY[:10]) + chunk(UNARY[10:]) + END
-        for path in (b"/v1/embeddings", b"/v1/chat/completions"):
+        for path in (b"/v1/chat/completions/batch", b"/v1/chat/completions"):
             assert (await stage.ask(head % path + pieces)).endswith(b"ok")
         assert [received.body for received in stage.requests] == [UNARY, UNARY]
 

@@ -51,15 +51,16 @@ def ids(path: Path) -> list[str]:
 
 GOLDEN = (
     b'{"time":"2023-11-14T22:13:20.250000+00:00","request_id":"r-\xc3\xa9","trace_id":"4bf92f3577b34da6a3ce929d0e0e4736",'
-    b'"model":"tiny","class":"short","tenant":"team-a","endpoint":"/v1/chat/completions","stream":true,"status":200,'
-    b'"outcome":"ok","finish_reason":"stop","prompt_tokens":100,"completion_tokens":20,"cached_tokens":64,'
+    b'"model":"tiny","class":"short","tenant":"team-a","endpoint":"/v1/chat/completions","stream":true,'
+    b'"background":null,"status":200,"outcome":"ok","finish_reason":"stop","prompt_tokens":100,"completion_tokens":20,"reasoning_tokens":12,'
+    b'"cached_tokens":64,'
     b'"cache_hit":true,"max_tokens":50,"temperature":0.5,"prompt_sha256":"ab","prompt_repeat":false,"upload_ms":1.0,'
     b'"ttft_ms":250.0,"ttft_answer_ms":500.0,"tpot_ms":12.346,"itl_p50_ms":10.0,"itl_p95_ms":20.0,"e2e_ms":1500.0,'
     b'"queue_ms":100.0,"prefill_ms":200.0,"decode_ms":300.0,"wait_ms_at_least":125.0,"client_paused_ms":2000.0,'
     b'"slo":{"ttft":"good","availability":"abandoned"},"config_revision":"0123456789ab","record":"relay-0-abc:4"}\n'
     b'{"time":"2023-11-14T22:13:20.000000+00:00","request_id":"r-1","trace_id":null,"model":null,"class":"short",'
-    b'"tenant":"team-a","endpoint":"/v1/chat/completions","stream":true,"status":502,"outcome":"upstream_unreachable",'
-    b'"finish_reason":null,"prompt_tokens":null,"completion_tokens":null,"cached_tokens":null,"cache_hit":null,'
+    b'"tenant":"team-a","endpoint":"/v1/chat/completions","stream":true,"background":null,"status":502,'
+    b'"outcome":"upstream_unreachable","finish_reason":null,"prompt_tokens":null,"completion_tokens":null,"reasoning_tokens":null,"cached_tokens":null,"cache_hit":null,'
     b'"max_tokens":null,"temperature":null,"prompt_sha256":null,"prompt_repeat":null,"upload_ms":null,"ttft_ms":null,'
     b'"ttft_answer_ms":null,"tpot_ms":null,"itl_p50_ms":null,"itl_p95_ms":null,"e2e_ms":1500.0,"queue_ms":null,'
     b'"prefill_ms":null,"decode_ms":null,"wait_ms_at_least":null,"client_paused_ms":null,"slo":{},'
@@ -74,6 +75,7 @@ def test_lines_have_the_documented_format(tmp_path: Path) -> None:
         finish_reason="stop",
         prompt_tokens=100,
         completion_tokens=20,
+        reasoning_tokens=12,
         cached_tokens=64,
         max_tokens=50,
         temperature=0.5,

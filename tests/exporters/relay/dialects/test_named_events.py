@@ -59,7 +59,7 @@ def measured(meter: Meter) -> tuple[object, ...]:
     meter.finish(outcome, 1e9)
     return (
         meter.chunks, list(meter.gaps.recent), meter.first_at, meter.answer_at, meter.last_at, meter.prompt_tokens,
-        meter.completion_tokens, meter.cached_tokens, meter.finish_reason, meter.done, outcome,
+        meter.completion_tokens, meter.cached_tokens, meter.reasoning_tokens, meter.finish_reason, meter.done, outcome,
     )  # fmt: skip
 
 

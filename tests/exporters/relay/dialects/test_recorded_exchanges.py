@@ -26,6 +26,7 @@ class Figures:
     outcome: Outcome = Outcome.OK
     timed: bool = False
     """Whether vLLM reported its times."""
+    reasoning: int | None = None
 
 
 FIGURES = {
@@ -37,6 +38,7 @@ FIGURES = {
     "messages-cached-stream": Figures(3, 212, 3, 192, "max_tokens"),
     "messages-cached-unary": Figures(0, 212, 3, 192, "max_tokens"),
     "messages-capped-unary": Figures(0, 1513, 1326, 1504, "end_turn"),
+    "messages-count-tokens": Figures(0, None, None, None, None),
     "messages-failed-stream": Figures(1, 25, None, None, None, Outcome.UPSTREAM_ERROR),
     "messages-max-tokens-stream": Figures(6, 25, 6, 0, "max_tokens"),
     "messages-max-tokens-unary": Figures(0, 25, 6, 0, "max_tokens"),
@@ -45,15 +47,15 @@ FIGURES = {
     "messages-tool-stream": Figures(28, 25, 226, 0, "tool_use"),
     "messages-tool-unary": Figures(0, 25, 152, 0, "tool_use"),
     "messages-unary": Figures(0, 40, 13, 32, "end_turn"),
-    "responses-cached-stream": Figures(3, 212, 3, 192, "max_output_tokens", timed=True),
+    "responses-cached-stream": Figures(3, 212, 3, 192, "max_output_tokens", timed=True, reasoning=0),
     "responses-failed-stream": Figures(1, None, None, None, None, Outcome.TRUNCATED),
-    "responses-incomplete-stream": Figures(6, 25, 6, 0, "max_output_tokens", timed=True),
-    "responses-incomplete-unary": Figures(0, 25, 6, 0, "max_output_tokens", timed=True),
-    "responses-list-stream": Figures(20, 51, 24, 32, "completed", timed=True),
-    "responses-stream": Figures(8, 40, 14, 0, "completed", timed=True),
-    "responses-tool-stream": Figures(28, 25, 114, 0, "completed", timed=True),
-    "responses-tool-unary": Figures(0, 25, 169, 0, "completed", timed=True),
-    "responses-unary": Figures(0, 40, 14, 32, "completed", timed=True),
+    "responses-incomplete-stream": Figures(6, 25, 6, 0, "max_output_tokens", timed=True, reasoning=0),
+    "responses-incomplete-unary": Figures(0, 25, 6, 0, "max_output_tokens", timed=True, reasoning=0),
+    "responses-list-stream": Figures(20, 51, 24, 32, "completed", timed=True, reasoning=0),
+    "responses-stream": Figures(8, 40, 14, 0, "completed", timed=True, reasoning=0),
+    "responses-tool-stream": Figures(28, 25, 114, 0, "completed", timed=True, reasoning=0),
+    "responses-tool-unary": Figures(0, 25, 169, 0, "completed", timed=True, reasoning=0),
+    "responses-unary": Figures(0, 40, 14, 32, "completed", timed=True, reasoning=0),
 }
 STREAMS = [name for name in FIGURES if name.endswith("-stream")]
 
@@ -72,6 +74,7 @@ def figures(meter: Meter, recorded: Recording, *, streams: bool) -> Figures:
         meter.finish_reason,
         outcome,
         None not in {meter.queue, meter.prefill, meter.decode},
+        meter.reasoning_tokens,
     )
 
 
@@ -152,6 +155,7 @@ async def test_a_recorded_exchange_passes_the_relay_unchanged_and_has_a_record(t
         tokens,
         expected.cached,
     )
+    assert record.reasoning_tokens == expected.reasoning
     assert (record.model, record.stream, record.unparsed) == ("tiny", name in STREAMS, None)
     good = Verdict.GOOD if expected.outcome is Outcome.OK else Verdict.BAD
     assert record.slo == {"availability": good, **({"ttft": Verdict.GOOD} if record.stream else {})}

@@ -1,10 +1,11 @@
-"""Requests that have no response to measure: in the background, by id, counts of tokens, poolers and batches."""
+"""Requests that have no response to measure: in the background, by id and in batches."""
 
 from pathlib import Path
 
 import pytest
 
-from exporters.signals import Outcome
+from exporters.requestlog.writer import log_entry
+from exporters.signals import Endpoint, Outcome
 from tests.contract.recordings import recording
 from tests.support import scripted_relay
 from tests.support.api_streams import RESPONSES
@@ -19,10 +20,7 @@ BACKGROUND = RESPONSES.request.replace(b"{", b'{"background":true,', 1)
         ("GET", "/v1/responses/resp_1"),
         ("DELETE", "/v1/responses/resp_1"),
         ("POST", "/v1/responses/resp_1/cancel"),
-        ("POST", "/v1/messages/count_tokens"),
         ("POST", "/v1/chat/completions/batch"),
-        ("POST", "/pooling"),
-        ("POST", "/classify"),
     ],
 )
 async def test_a_request_without_tokens_passes_with_its_duration_and_outcome(
@@ -38,7 +36,7 @@ async def test_a_request_without_tokens_passes_with_its_duration_and_outcome(
     assert record.e2e > 0
 
 
-@pytest.mark.parametrize("name", ["responses-retrieve", "responses-cancel", "messages-count-tokens"])
+@pytest.mark.parametrize("name", ["responses-retrieve", "responses-cancel"])
 async def test_a_recorded_request_without_tokens_passes_unchanged(tmp_path: Path, name: str) -> None:
     recorded = recording(name)
 
@@ -69,6 +67,8 @@ async def test_a_background_response_is_no_slo_event(tmp_path: Path, stream: boo
         assert stage.judged == []
     assert (record.outcome, record.metered, record.slo, record.goodput) == (Outcome.OK, False, {}, None)
     assert (record.request_class, record.model, record.prompt_sha256, record.unparsed) == ("other", "", None, None)
+    assert (record.endpoint, record.api) == ("/v1/responses", Endpoint.RESPONSES_BACKGROUND)
+    assert log_entry(record, "relay-0-abc:1", None).background is True
 
 
 async def test_an_open_background_response_is_in_no_gauge_and_its_stream_is_not_cut(tmp_path: Path) -> None:

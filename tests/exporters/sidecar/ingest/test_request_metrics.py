@@ -18,13 +18,14 @@ from exporters.names import cut
 from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
 from exporters.relay.gaps import Gaps
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
-from exporters.signals import Kind, Label, Outcome, Phase, Signal, Verdict
+from exporters.signals import Endpoint, Kind, Label, Outcome, Phase, Signal, Verdict
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS, finished
 
 Row = frozenset[tuple[str, str]]
 
 NOW = 1000.0
+OF_EMBEDDINGS = "endpoint", "embeddings"
 
 
 def values(families: Iterable[Metric | Accumulator]) -> dict[tuple[str, Row], float]:
@@ -50,6 +51,8 @@ class Fed:
 
     def value(self, name: str, **labels: str) -> float:
         wanted = {"model": "tiny", "class": "short", **labels}
+        if name == "llm_requests_total":
+            wanted.setdefault("endpoint", "chat_completions")
         return values(self.series.collect(NOW))[name, frozenset((k, v) for k, v in wanted.items() if v)]
 
     def moved(self) -> dict[str, float]:
@@ -73,6 +76,7 @@ def combinations(signal: Signal) -> set[Row]:
             Label.CLASS: (name,),
             Label.TENANT: ("team-a", "other"),
             Label.STREAM: ("true", "false"),
+            Label.ENDPOINT: ("chat_completions",),
             Label.OUTCOME: tuple(Outcome),
             Label.PHASE: tuple(Phase),
             Label.SLO: tuple(slo.name for slo in SLOS.slos_of(name)),
@@ -97,6 +101,20 @@ def test_every_bounded_combination_is_at_0_from_the_start(signal: Signal) -> Non
     assert rows == dict.fromkeys(combinations(signal), 0.0)
 
 
+def test_the_outcomes_of_another_endpoint_are_exposed_from_its_first_request_on() -> None:
+    fed = Fed(finished(api=Endpoint.EMBEDDINGS, stream=False), finished(api=Endpoint.EMBEDDINGS, stream=False))
+    rows = values(fed.series.collect(NOW))
+    embeddings = {
+        row: value for (name, row), value in rows.items() if name == "llm_requests_total" and OF_EMBEDDINGS in row
+    }
+    kind = {"model": "tiny", "class": "short", "tenant": "team-a", "stream": "false", "endpoint": "embeddings"}
+    assert embeddings == {
+        frozenset((kind | {"outcome": outcome}).items()): 2.0 * (outcome is Outcome.OK) for outcome in Outcome
+    }
+    assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="false") == 0
+    assert [signal.name for signal in signals.SIGNALS if Label.ENDPOINT in signal.labels] == ["llm_requests_total"]
+
+
 def test_a_model_added_twice_keeps_its_counts() -> None:
     fed = Fed(finished())
     fed.series.add_model("tiny")
@@ -107,6 +125,7 @@ def test_a_model_added_twice_keeps_its_counts() -> None:
     "signal, threshold",
     [
         pytest.param(signals.TTFT, 0.333, id="ttft"),
+        pytest.param(signals.TTFT_ANSWER, 0.999, id="ttft_answer"),
         pytest.param(signals.TPOT, 0.077, id="tpot"),
         pytest.param(signals.INTER_CHUNK, 0.222, id="itl_p95"),
         pytest.param(signals.DURATION, 7.0, id="e2e"),
@@ -154,7 +173,9 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
             prompt_tokens=100,
             completion_tokens=20,
             cached_tokens=64,
+            reasoning_tokens=15,
             ttft=0.2,
+            ttft_answer=0.4,
             tpot=0.01,
             queue=0.1,
             prefill=0.1,
@@ -171,6 +192,7 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
         "llm_requests_by_size_total": 1,
         "llm_request_duration_seconds_count": 1,
         "llm_time_to_first_token_seconds_count": 1,
+        "llm_time_to_first_answer_token_seconds_count": 1,
         "llm_time_per_output_token_seconds_count": 1,
         "llm_inter_chunk_seconds_count": 4,
         "llm_request_queue_seconds_count": 1,
@@ -179,6 +201,7 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
         "llm_prompt_tokens_total": 100,
         "llm_completion_tokens_total": 20,
         "llm_cached_prompt_tokens_total": 64,
+        "llm_reasoning_tokens_total": 15,
         "llm_request_prompt_tokens_count": 1,
         "llm_request_completion_tokens_count": 1,
         "llm_slo_events_total": 2,
@@ -187,12 +210,13 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
         "llm_goodput_tokens_total": 20,
     }
     assert fed.value("llm_inter_chunk_seconds_sum") == 12.5
+    assert fed.value("llm_time_to_first_answer_token_seconds_sum") == 0.4
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
     assert fed.value("llm_request_duration_seconds_sum", outcome="ok") == 1.5
 
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-TIMES = {"ttft": 0.2, "tpot": 0.01, "queue": 0.1, "prefill": 0.1, "decode": 1.0}
+TIMES = {"ttft": 0.2, "ttft_answer": 0.4, "tpot": 0.01, "queue": 0.1, "prefill": 0.1, "decode": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -212,6 +236,7 @@ def test_the_histograms_of_a_request_have_an_exemplar_if_its_trace_is_kept(
     samples_by_row = {sample.name: sample.exemplar for sample in samples if sample.exemplar is not None}
     named = {
         signals.TTFT: 0.2,
+        signals.TTFT_ANSWER: 0.4,
         signals.TPOT: 0.01,
         signals.DURATION: 1.5,
         signals.QUEUE: 0.1,

@@ -17,7 +17,7 @@ from tests.support.sidecar_process import Running, run_command, sidecar
 from tests.support.waiting import HANG, until
 
 FOREVER = f"{10 * HANG:g}s"
-STREAMED = "llm_requests_total{all,tiny,ok,true,other}"
+STREAMED = "llm_requests_total{all,chat_completions,tiny,ok,true,other}"
 TOKEN = "t0ken"  # noqa: S105 - of a test
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
 

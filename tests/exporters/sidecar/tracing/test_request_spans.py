@@ -17,7 +17,7 @@ from exporters.configuration.otlp_endpoints import Semconv
 from exporters.records import Finished
 from exporters.sidecar.tracing.request_spans import LONGEST_TEXT, SpanMaker, resource
 from exporters.sidecar.tracing.span_exporter import SpanQueue
-from exporters.signals import Outcome, Verdict
+from exporters.signals import Endpoint, Outcome, Verdict
 from tests.support.sample_records import finished as sample
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -50,6 +50,7 @@ FULL = finished(
     prompt_tokens=7,
     completion_tokens=3,
     cached_tokens=4,
+    reasoning_tokens=2,
     finish_reason="stop",
     ttft=0.5,
     ttft_answer=0.75,
@@ -74,6 +75,7 @@ def test_a_span_has_attributes_of_the_request_the_outcome_and_the_verdicts() -> 
         "gen_ai.usage.input_tokens": 7,
         "gen_ai.usage.output_tokens": 3,
         "gen_ai.usage.cache_read.input_tokens": 4,
+        "gen_ai.usage.reasoning.output_tokens": 2,
         "server.address": "engine",
         "server.port": 8000,
         "url.path": "/v1/chat/completions",
@@ -115,6 +117,7 @@ def test_an_older_version_has_other_and_fewer_attributes() -> None:
         "gen_ai.request.stream",
         "gen_ai.response.time_to_first_chunk",
         "gen_ai.usage.cache_read.input_tokens",
+        "gen_ai.usage.reasoning.output_tokens",
     }
 
 
@@ -143,22 +146,24 @@ def test_the_status_is_an_error_if_the_server_failed(outcome: Outcome, status: i
 
 
 @pytest.mark.parametrize(
-    "endpoint, operation",
+    "api, operation",
     [
-        ("/v1/chat/completions", "chat"),
-        ("/v1/responses", "chat"),
-        ("/v1/messages", "chat"),
-        ("/v1/completions", "text_completion"),
+        (Endpoint.CHAT_COMPLETIONS, "chat"),
+        (Endpoint.RESPONSES, "chat"),
+        (Endpoint.MESSAGES, "chat"),
+        (Endpoint.COMPLETIONS, "text_completion"),
+        (Endpoint.EMBEDDINGS, "embeddings"),
+        (Endpoint.AUDIO_TRANSCRIPTIONS, "audio_transcriptions"),
     ],
 )
-def test_only_completions_have_no_messages_and_are_no_chat(endpoint: str, operation: str) -> None:
-    (span,) = spans(finished(endpoint=endpoint))
+def test_each_endpoint_has_its_operation(api: Endpoint, operation: str) -> None:
+    (span,) = spans(finished(api=api))
     assert span.attributes is not None
     assert (span.name.partition(" ")[0], span.attributes["gen_ai.operation.name"]) == (operation, operation)
 
 
 def test_unknown_values_are_absent() -> None:
-    (span,) = spans(finished(model="", status=None, endpoint="/v1/completions"))
+    (span,) = spans(finished(model="", status=None, api=Endpoint.COMPLETIONS))
     assert span.name == "text_completion"
     assert span.events == ()
     assert set(span.attributes or {}) == {

@@ -17,7 +17,7 @@ from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.sidecar.tracing import span_join as join_module
 from exporters.sidecar.tracing.engine_spans import EngineSpan, SpanTimes
 from exporters.sidecar.tracing.span_join import JOIN_TIMEOUT, SILENCE_TIMEOUT, SpanJoin
-from exporters.signals import Outcome, Verdict
+from exporters.signals import Endpoint, Outcome, Verdict
 from exporters.slos import Measure
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS
@@ -159,6 +159,7 @@ def test_after_ten_seconds_a_request_is_logged_without_times_and_its_span_is_lat
         pytest.param(finished(outcome=Outcome.UPSTREAM_ERROR, status=500), id="upstream error"),
         pytest.param(finished(unmetered="KeyError"), id="metering failed"),
         pytest.param(finished(span_id=None), id="no span id"),
+        pytest.param(finished(api=Endpoint.EMBEDDINGS), id="no times"),
     ],
 )
 def test_a_request_that_gets_or_needs_no_span_does_not_wait(pipeline: Pipeline, record: Finished) -> None:

@@ -1,0 +1,72 @@
+"""The dialect of `/v1/audio/transcriptions` and `/v1/audio/translations`, whose requests are forms with a file."""
+
+import re
+from concurrent.futures import Executor
+from typing import ClassVar
+
+import msgspec
+
+from exporters.relay.dialects import completion_events
+from exporters.relay.dialects.dialect import Count
+from exporters.relay.dialects.one_answer import Answer
+from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, without_completion
+
+DONE = completion_events.DONE
+
+MAX_PARTS = 100
+MAX_PART_HEAD = 8 * 1024
+MAX_FIELD = 64 * 1024
+"""Parts of a form, bytes of the headers of a part, and bytes of a field; the rest of a larger form is not read."""
+
+_MAX_BOUNDARY = 70  # RFC 2046
+
+_NAME = re.compile(rb'content-disposition:[^\r\n]*[; ]name="?([^";\r\n]+)', re.IGNORECASE)
+_TRUE = frozenset({b"true", b"1", b"t", b"yes", b"y", b"on"})
+
+
+class _Usage(msgspec.Struct):
+    """The token counts of OpenAI; vLLM reports the duration of the audio instead."""
+
+    prompt_tokens: Count | None = msgspec.field(default=None, name="input_tokens")
+    completion_tokens: Count | None = msgspec.field(default=None, name="output_tokens")
+    cached_tokens: ClassVar[None] = None
+    reasoning_tokens: ClassVar[None] = None
+
+
+class _Transcript(Answer):
+    usage: _Usage | None = None
+
+
+decode = completion_events.decode
+decode_unary = msgspec.json.Decoder(_Transcript).decode
+
+
+def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:  # noqa: ARG001 - of the interface
+    fields = form_fields(data)
+    if fields is None:
+        return None
+    try:
+        model, prompt = (fields.get(name, b"").decode() for name in (b"model", b"prompt"))
+    except UnicodeDecodeError:
+        return None
+    stream = fields.get(b"stream", b"").lower() in _TRUE
+    return without_completion(model, len(prompt) / CHARACTERS_PER_TOKEN, stream=stream)
+
+
+def form_fields(data: bytes) -> dict[bytes, bytes] | None:
+    """The fields of a `multipart/form-data` body up to `MAX_FIELD`, by name; None if it is none."""
+    end = data.find(b"\r\n", 0, len(b"--\r\n") + _MAX_BOUNDARY)
+    if end < len(b"--x") or not data.startswith(b"--"):
+        return None
+    delimiter = b"\r\n" + data[:end]
+    fields = {}
+    for _ in range(MAX_PARTS):
+        head_end = data.find(b"\r\n\r\n", end, end + MAX_PART_HEAD)
+        content_end = data.find(delimiter, head_end + 4)
+        if head_end < 0 or content_end < 0:
+            break
+        name = _NAME.search(data, end, head_end)
+        if name is not None and content_end - head_end - 4 <= MAX_FIELD:
+            fields[name[1]] = data[head_end + 4 : content_end]
+        end = content_end + len(delimiter)
+    return fields

@@ -1,0 +1,111 @@
+"""The dialect of `/v1/embeddings`, `/pooling`, `/classify`, rerank and score, whose response is one JSON body."""
+
+from concurrent.futures import Executor
+from typing import Any, ClassVar
+
+import msgspec
+
+from exporters.relay.dialects.dialect import Count
+from exporters.relay.request_body import (
+    CHARACTERS_PER_TOKEN,
+    NOT_JSON,
+    RequestBody,
+    count_token_ids,
+    digest,
+    without_completion,
+)
+
+DONE = None
+
+_ABSENT = msgspec.Raw()
+
+
+class _Body(msgspec.Struct):
+    """The model and all fields with input: texts, token ids, messages, or documents with parts."""
+
+    model: str | None = None
+    input: msgspec.Raw = _ABSENT
+    messages: msgspec.Raw = _ABSENT
+    query: msgspec.Raw = _ABSENT
+    queries: msgspec.Raw = _ABSENT
+    documents: msgspec.Raw = _ABSENT
+    items: msgspec.Raw = _ABSENT
+    text_1: msgspec.Raw = _ABSENT
+    text_2: msgspec.Raw = _ABSENT
+    data_1: msgspec.Raw = _ABSENT
+    data_2: msgspec.Raw = _ABSENT
+    system: msgspec.Raw = _ABSENT
+    prompt: msgspec.Raw = _ABSENT
+    tokens: msgspec.Raw = _ABSENT
+
+
+class Answer(msgspec.Struct):
+    """A whole response; implements `Event` without `usage`."""
+
+    output: ClassVar[bool] = False
+    answer: ClassVar[bool] = False
+    only_text: ClassVar[None] = None
+    carries_choice: ClassVar[bool] = True
+    metrics: ClassVar[None] = None
+    system_fingerprint: ClassVar[None] = None
+    finish_reason: ClassVar[None] = None
+    failed: ClassVar[bool] = False
+    ends: ClassVar[bool] = False
+
+
+class _Usage(msgspec.Struct):
+    own_prompt_tokens: Count | None = msgspec.field(default=None, name="prompt_tokens")
+    total_tokens: Count | None = None
+
+    # vLLM reports 0 completion tokens, but there is no completion.
+    completion_tokens: ClassVar[None] = None
+    cached_tokens: ClassVar[None] = None
+    reasoning_tokens: ClassVar[None] = None
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """The tokens of the input; for rerank, some releases of vLLM report only the total."""
+        return self.total_tokens if self.own_prompt_tokens is None else self.own_prompt_tokens
+
+
+class _Answer(Answer):
+    usage: _Usage | None = None
+
+
+_decode_body = msgspec.json.Decoder(_Body).decode
+decode = decode_unary = msgspec.json.Decoder(_Answer).decode
+
+
+def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
+    try:
+        model, inputs, tokens = parse_inputs(data)
+    except NOT_JSON:
+        return None
+    return without_completion(model, tokens, prompt_digest=digest(data, hashing, salt, model, inputs))
+
+
+def parse_inputs(data: bytes) -> tuple[str | None, list[bytes], float]:
+    """The model, the JSON of each input, and the estimated tokens of all.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: the body is not JSON of these APIs.
+    """
+    body = _decode_body(data)
+    inputs = [bytes(value) for value in msgspec.structs.astuple(body)[1:]]
+    return body.model, inputs, sum(map(_estimate, filter(None, inputs)))
+
+
+def _estimate(json: bytes) -> float:
+    tokens = count_token_ids(json)
+    return _tokens(msgspec.json.decode(json)) if tokens is None else tokens
+
+
+def _tokens(value: Any) -> float:
+    """The tokens of texts and token ids, also in messages, documents and their parts; images are not counted."""
+    if isinstance(value, str):
+        return len(value) / CHARACTERS_PER_TOKEN
+    if isinstance(value, list):
+        return sum(map(_tokens, value))
+    if isinstance(value, dict):
+        return _tokens(value.get("text")) + _tokens(value.get("content"))
+    return 1 if isinstance(value, int) else 0

@@ -1,0 +1,17 @@
+"""The dialect of `/tokenize`, `/detokenize` and `/v1/messages/count_tokens`, which need the tokenizer and no model."""
+
+from concurrent.futures import Executor
+
+from exporters.relay.dialects import one_answer
+from exporters.relay.request_body import NOT_JSON, RequestBody, without_completion
+
+DONE = None
+decode = decode_unary = one_answer.decode
+
+
+def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:  # noqa: ARG001 - of the interface
+    try:
+        model, _, tokens = one_answer.parse_inputs(data)
+    except NOT_JSON:
+        return None
+    return without_completion(model, tokens)
