@@ -28,6 +28,7 @@ _UNSUPPORTED = {
     "counts per request",
     Measure.AVAILABILITY: "vLLM counts only requests that finish, so an outage would not lower availability, and it is "
     "left out; only the sidecar measures requests that are aborted, rejected or never answered",
+    Measure.VALID_OUTPUT: "vLLM does not check its output, so valid_output is left out; only the sidecar checks it",
 }
 
 _JOINT = "if g1 of N requests meet one SLO and g2 another, max(0, g1 + g2 - N) to min(g1, g2) meet both"

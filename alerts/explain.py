@@ -32,6 +32,7 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
         Measure.PREFILL: f"a request whose prefill takes the engine longer than {limit}",
         Measure.DECODE: f"a request whose decode takes the engine longer than {limit}",
         Measure.AVAILABILITY: None,
+        Measure.VALID_OUTPUT: "an answer that has to be JSON and is not valid",
     }[slo.measure]
     if spec.source is Source.ENGINE:
         return (latency_cause or "",)

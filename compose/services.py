@@ -118,6 +118,7 @@ def sidecar(config: LabConfig) -> Service:
     }
     if config.otlp is not None:
         flags["--otlp"] = config.otlp
+        flags["--trace-good"] = "100%"
     if not config.engine and not config.vllm:
         flags["--roofline"] = str(ROOFLINE)
     return Service(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from exporters.signals import OTHER, Endpoint, Outcome, Verdict
+from exporters.signals import OTHER, Endpoint, Outcome, OutputKind, OutputResult, Verdict
 from exporters.slos import Measure
 
 TOO_LARGE, NOT_UNDERSTOOD = "too_large", "not_understood"
@@ -78,6 +78,8 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     engine_slos: dict[str, tuple[Measure, float]] = {}  # SLOs on times in the engine's span, with their thresholds
     api: Endpoint = Endpoint.OTHER  # `endpoint` is the path
     reasoning_tokens: int | None = None
+    structured_kind: OutputKind | None = None
+    structured_result: OutputResult | None = None
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

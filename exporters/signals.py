@@ -48,6 +48,8 @@ class Label(StrEnum):
     SCENARIO = "scenario"
     PROMPT_SIZE = "prompt_size"
     COMPLETION_SIZE = "completion_size"
+    KIND = "kind"
+    RESULT = "result"
 
 
 class Endpoint(StrEnum):
@@ -132,6 +134,23 @@ class Verdict(StrEnum):
     GOOD = "good"
     BAD = "bad"
     ABANDONED = "abandoned"
+
+
+class OutputKind(StrEnum):
+    """What a request asked of the output: JSON, JSON of a schema, or a tool call, if the answer has one."""
+
+    JSON = "json"
+    JSON_SCHEMA = "json_schema"
+    TOOL_CALL = "tool_call"
+
+
+class OutputResult(StrEnum):
+    """Whether the output of a complete answer is valid JSON."""
+
+    VALID = "valid"
+    INVALID = "invalid"
+    TRUNCATED = "truncated"  # at the limit of tokens
+    TOO_LARGE = "too_large"  # to be kept and parsed
 
 
 OTHER = "other"
@@ -261,6 +280,14 @@ REQUESTS_BY_SIZE = _counter(
     Label.PROMPT_SIZE,
     Label.COMPLETION_SIZE,
     _O,
+)
+
+STRUCTURED_REQUESTS = _counter(
+    "llm_structured_requests_total",
+    "Answers that have to be JSON, by result; only with `--check-structured-output`.",
+    *_MC,
+    Label.KIND,
+    Label.RESULT,
 )
 
 # SLO events.
@@ -650,4 +677,6 @@ LABEL_HELP = {
     Label.SCENARIO: "Scenario of the load test.",
     Label.PROMPT_SIZE: "Upper bound of the prompt tokens, with leading zeros, or `above`.",
     Label.COMPLETION_SIZE: "Upper bound of the completion tokens, with leading zeros, `above`, or `none`.",
+    Label.KIND: "What has to be JSON: `json` or `json_schema` (the text), or `tool_call` (its arguments).",
+    Label.RESULT: "`valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked.",
 }

@@ -46,6 +46,11 @@ class Measure(StrEnum):
     PREFILL = "prefill"
     DECODE = "decode"
     AVAILABILITY = "availability"
+    VALID_OUTPUT = "valid_output"
+
+
+WITHOUT_THRESHOLD = (Measure.AVAILABILITY, Measure.VALID_OUTPUT)
+"""Signals that are good or bad by themselves."""
 
 
 class Unary(StrEnum):
@@ -160,11 +165,11 @@ _ENDPOINTS = Kind(
 _CLASS_NAME = Kind(_class_name, text_of(rf"(?!{OTHER}$){NAME.pattern}"))
 _OBJECTIVE = Kind(_objective, text_of(r"\s*(?!0+(\.0+)?\s*%)0*\d{1,2}(\.\d+)?\s*%\s*"))
 _THRESHOLD_RULES: Schema = {
-    "if": {"properties": {"signal": {"const": Measure.AVAILABILITY}}, "required": ["signal"]},
+    "if": {"properties": {"signal": {"enum": list(WITHOUT_THRESHOLD)}}, "required": ["signal"]},
     "then": {"properties": {"threshold": False}},
     "else": {"required": ["threshold"]},
 }
-"""All signals except availability need a threshold."""
+"""All other signals need a threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,8 +426,8 @@ def _check_slo(place: Node, slo: Slo, class_names: list[str]) -> None:
             item.problem(f"{name!r} is listed twice; keep one")
         elif name:
             earlier.add(name)
-    if slo.measure is Measure.AVAILABILITY:
+    if slo.measure in WITHOUT_THRESHOLD:
         if "threshold" in keys:
-            keys["threshold"].problem("availability takes no threshold; remove it or choose a latency signal")
+            keys["threshold"].problem(f"{slo.measure} takes no threshold; remove it or choose a latency signal")
     elif slo.measure and "threshold" not in keys:
         place.problem(f"threshold is missing; {slo.measure} needs one, such as threshold: 5s")

@@ -80,8 +80,11 @@ def several_tokens(choices: int, max_tokens: int | None) -> bool:
     return choices == 1 and (max_tokens is None or max_tokens >= 2)
 
 
-def applicable_slos(slos: Iterable[Slo], *, stream: bool, several: bool) -> ApplicableSlos:
-    """The SLOs that apply to a request; `several` is the result of `several_tokens`."""
+def applicable_slos(slos: Iterable[Slo], *, stream: bool, several: bool, structured: bool = False) -> ApplicableSlos:
+    """The SLOs that apply to a request; `several` is the result of `several_tokens`.
+
+    `structured`: its output is checked, and may have to be JSON.
+    """
     applicable: dict[str, tuple[Slo, Measure]] = {}
     for slo in slos:
         measure = slo.measure
@@ -89,7 +92,7 @@ def applicable_slos(slos: Iterable[Slo], *, stream: bool, several: bool) -> Appl
             if slo.unary is Unary.SKIP:
                 continue
             measure = Measure.E2E
-        elif measure in _SEVERAL_TOKENS and not several:
+        elif (measure in _SEVERAL_TOKENS and not several) or (measure is Measure.VALID_OUTPUT and not structured):
             continue
         applicable[slo.name] = slo, measure
 
@@ -217,6 +220,15 @@ class Judge:
             ):
                 bad.append((name, Verdict.BAD))
         return self._settle(bad) if bad else bad
+
+    def output_checked(self, *, valid: bool | None) -> list[tuple[str, Verdict]]:
+        """Whether the output is the JSON that the request asked for; if `valid` is None, it is no event."""
+        slos = [name for name, (_, measure) in self._undecided.items() if measure is Measure.VALID_OUTPUT]
+        if valid is not None:
+            return self._settle([(name, _verdict(good=valid)) for name in slos])
+        for name in slos:
+            del self._undecided[name]
+        return []
 
     def ended(self, ending: Ending) -> list[tuple[str, Verdict]]:
         """The request has ended: each undecided SLO is good, bad or abandoned, or its signal is undefined."""

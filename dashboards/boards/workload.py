@@ -29,6 +29,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 request_mix.tokens_saved(spec),
             ),
         ),
+        Row("Is structured output valid?", (request_mix.structured_output(), request_mix.valid_output())),
         Row(
             "Who asks?",
             (request_mix.requests_by_tenant(), request_mix.tokens_by_tenant(), request_mix.goodput_by_tenant(spec)),

@@ -22,10 +22,10 @@ from dashboards.label_selectors import (
 )
 from dashboards.panels.latency import distribution_panel
 from dashboards.panels.slo_status import goodput_limits
-from dashboards.style import BLUE, MODEL_AND_CLASS, NO_TRAFFIC, query
+from dashboards.style import BLUE, MODEL_AND_CLASS, NO_TRAFFIC, describe, query
 from dashboards.tables import transform
 from exporters import signals
-from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label
+from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, OutputResult
 from exporters.slos import SloFile
 
 _SIZES = {
@@ -33,6 +33,7 @@ _SIZES = {
     SIZES[-1]: f"over {SIZE_BOUNDS[-1]}",
     NO_TOKENS: "no token",
 }
+_NOT_CHECKED = "the sidecar runs without --check-structured-output, or no answer has to be JSON"
 _SHARE_STEPS, _FAILURE_STEPS = (
     tuple(zip((1e-9, 0.01, 0.05, 0.2), ramp, strict=True)) for ramp in (style.BLUES, style.REDS)
 )
@@ -157,6 +158,33 @@ def tokens_saved(spec: SloFile) -> timeseries.Panel:
     panel = style.time_series_panel("Tokens that a response cache would save", text, "tokens/s", 8).no_value(NO_TRAFFIC)
     panel.with_target(query(f"{_repeat_ratio()} * ({tokens})", PER_CLASS))
     return style.colour_by_class(style.stack(panel), spec)
+
+
+def structured_output() -> timeseries.Panel:
+    text = describe(
+        "Which answers have to be JSON, and are they? Answers per second by kind and result. json and json_schema: the "
+        "request asks for JSON; tool_call: the answer calls a tool. truncated: the answer reached the limit of tokens.",
+        may_be_empty=_NOT_CHECKED,
+    )
+    by = [Label.KIND, Label.RESULT]
+    panel = style.time_series_panel("Structured output", text, units.RequestsPerSecond, 12)
+    expression = sum_by(rate(select_model_class(signals.STRUCTURED_REQUESTS), RATE), by)
+    return style.stack(panel.with_target(query(expression, "{{kind}}: {{result}}")))
+
+
+def valid_output() -> timeseries.Panel:
+    text = describe(
+        "How much of it is valid? Share of valid answers among those that are valid or invalid, by kind. An SLO with "
+        f"the signal valid_output counts the same answers. Gaps are {NO_TRAFFIC}.",
+        may_be_empty=_NOT_CHECKED,
+    )
+    selectors = (
+        select(signals.STRUCTURED_REQUESTS, {**MODEL_AND_CLASS, Label.RESULT: results}, regex=True)
+        for results in (OutputResult.VALID, f"{OutputResult.VALID}|{OutputResult.INVALID}")
+    )
+    valid, judged = (sum_by(rate(selector, RATE), [Label.KIND]) for selector in selectors)
+    panel = style.ratio_panel("Valid structured output", text, 12).no_value(NO_TRAFFIC)
+    return panel.with_target(query(ratio(valid, judged), "{{kind}}"))
 
 
 def requests_by_tenant() -> bargauge.Panel:

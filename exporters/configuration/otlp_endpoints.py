@@ -34,6 +34,7 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
     url: str  # http(s)://host:port/path for HTTP/protobuf, grpc(s)://host:port for gRPC
     headers: dict[str, str] = {}  # may contain a token
     semconv: Semconv = Semconv.V1_44
+    good_share: float = 1.0  # of the good requests, whose traces are kept
 
     def __repr__(self) -> str:
         return f"Collector({self.url!r}, headers={sorted(self.headers)}, semconv={self.semconv.value!r})"

@@ -4,8 +4,10 @@ import msgspec
 
 from exporters.configuration.otlp_endpoints import Collector, Receiver
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
+from exporters.errors import UsageError
 from exporters.requestlog.rotation import UNLIMITED, RotationLimits
 from exporters.roofline.ceilings import Ceilings
+from exporters.slos import Measure, SloFile
 
 MAX_MODELS = 50
 """Default number of models with a label value of their own: an engine may list thousands of LoRA adapters."""
@@ -33,6 +35,7 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     max_models: int = MAX_MODELS
     inject_usage: bool = True
+    check_structured_output: bool = False
     max_head: int = 64 * 1024  # bytes of a request line and its headers
     max_body: int | None = 256 * 1024 * 1024  # bytes
     connect_timeout: float = 10.0
@@ -52,3 +55,16 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     def wants_spans(self) -> bool:
         """Whether requests get a span, the parent of the engine's span; else trace headers are not changed."""
         return self.otlp is not None or bool(self.engine_spans)
+
+    def check(self, slos: SloFile) -> None:
+        """Check that the sidecar measures what the SLOs judge.
+
+        Raises:
+            UsageError: it does not.
+        """
+        names = [slo.name for slo in slos.slos if slo.measure is Measure.VALID_OUTPUT]
+        if names and not self.check_structured_output:
+            raise UsageError(
+                f"{self.slos}: the SLO {names[0]!r} judges valid_output, which needs --check-structured-output; "
+                "add this flag or remove the SLO"
+            )

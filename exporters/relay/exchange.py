@@ -9,7 +9,7 @@ from typing import Protocol
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.names import cut
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE, Finished
-from exporters.relay import error_responses, message_heads, request_body
+from exporters.relay import error_responses, message_heads, request_body, structured_output
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestState, ResponseEvent, ResponseState
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
@@ -172,6 +172,8 @@ class Exchange:
                 body = None
         if body is None:
             self.measurement.unparsed = NOT_UNDERSTOOD
+        elif self._context.config.check_structured_output:
+            self.measurement.structured = structured_output.requested(data, body.choices)
         self._body_size = sum(map(len, self._body))
         self._offer(body, at, strips_usage=strips_usage)
         self._connect()

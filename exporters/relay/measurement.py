@@ -15,6 +15,7 @@ from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.meter import Meter, Verdicts
 from exporters.relay.paths import endpoint_of_path
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
+from exporters.relay.structured_output import StructuredOutput
 from exporters.signals import (
     GENERATING,
     OTHER,
@@ -55,6 +56,8 @@ class MeasurementContext:
     wants_spans: bool
     joins_engine_spans: bool
     """Whether the exporter adds the times in the engine's span and judges them."""
+    good_share: float
+    """The share of good requests whose traces are kept."""
     new_request_id: Callable[[], str]
     on_verdicts: Callable[["Measurement"], None]
     """Called when an open request has unreported verdicts."""
@@ -63,18 +66,20 @@ class MeasurementContext:
     on_failure: Callable[[Exception], None]
     """Called when metering has failed; the request goes on unmetered."""
     tenant_header: bytes = field(init=False)
-    _charges: dict[tuple[str, bool, bool, bool], ApplicableSlos] = field(default_factory=dict)
+    _charges: dict[tuple[str, bool, bool, bool, bool], ApplicableSlos] = field(default_factory=dict)
     _engine_slos: dict[str, dict[str, tuple[Measure, float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tenant_header = self.slos.tenants.header.encode()
 
-    def charges(self, request_class: str, *, stream: bool, several: bool, engine_times: bool) -> ApplicableSlos:
+    def charges(
+        self, request_class: str, *, stream: bool, several: bool, engine_times: bool, structured: bool
+    ) -> ApplicableSlos:
         """The SLO conditions for a request; computed once for each kind of request."""
-        kind = request_class, stream, several, engine_times
+        kind = request_class, stream, several, engine_times, structured
         if kind not in self._charges:
             slos = (slo for slo in self.slos.slos_of(request_class) if engine_times or slo.measure not in ENGINE_TIMES)
-            self._charges[kind] = applicable_slos(slos, stream=stream, several=several)
+            self._charges[kind] = applicable_slos(slos, stream=stream, several=several, structured=structured)
         return self._charges[kind]
 
     def engine_slos(self, request_class: str) -> dict[str, tuple[Measure, float]]:
@@ -102,6 +107,8 @@ class Measurement:
     unparsed: str | None = None
     strips_usage = False
     """Whether the relay removes the usage event, which the client did not request."""
+    structured: StructuredOutput | None = None
+    """Checks the output, if it may have to be JSON."""
     model = ""
     request_class = OTHER
     offered = False
@@ -137,7 +144,11 @@ class Measurement:
         self._caller = trace_context.parse_traceparent(head.headers) if b"traceparent" in head.fields else None
         if context.wants_spans and dialect is not None:
             self._span = trace_context.new_span(self._caller)
-            head.headers = trace_context.with_traceparent(head.headers, self._caller, self._span)
+            # Engine spans that the sidecar receives wait there for the verdicts, and add the engine's times.
+            sampled = context.joins_engine_spans or trace_context.sampled_if_good(
+                self._caller, self._span, context.good_share
+            )
+            head.headers = trace_context.with_traceparent(head.headers, self._caller, self._span, sampled=sampled)
 
     @property
     def metered(self) -> bool:
@@ -191,8 +202,9 @@ class Measurement:
             stream=bool(body and body.stream),
             several=several_tokens(choices, max_tokens),
             engine_times=self._api in GENERATING,
+            structured=self.structured is not None,
         )
-        return Meter(
+        meter = Meter(
             Judge(charges, zero=self.zero, first_token_timeout=slos.first_token_timeout, max_tokens=max_tokens),
             dialect=dialect,
             zero=self.zero,
@@ -201,6 +213,9 @@ class Measurement:
             strips_usage=self.strips_usage,
             on_verdicts=self._on_verdicts,
         )
+        if self.structured is not None:
+            meter.check(self.structured)
+        return meter
 
     def fast_path(self, send: Callable[[bytes], None]) -> FastPath | VaryingFastPath | None:
         """The fast path of a stream with a known pattern; None in the middle of an event."""
@@ -357,6 +372,8 @@ class Measurement:
         record.decode = meter.decode
         for name, value in meter.latencies().items():
             setattr(record, name, value)
+        if meter.checked is not None:
+            record.structured_kind, record.structured_result = meter.checked
         if record.stream and meter.first_at is None:
             record.wait_at_least = record.e2e
 

@@ -10,6 +10,7 @@ from exporters.relay.dialects.dialect import Dialect, Event
 from exporters.relay.fast_path import FastPath, Pattern, VaryingFastPath, learn
 from exporters.relay.gaps import Gaps
 from exporters.relay.injected_usage import without_usage
+from exporters.relay.structured_output import Checked, StructuredOutput
 from exporters.signals import Outcome, Verdict
 from exporters.verdicts import Ending, Judge, outcome_of_status
 
@@ -71,6 +72,9 @@ class Meter:
     """Whether an event with a choice carried usage: then the engine sends it without a request for it."""
     _tokens_estimated = False
     _error = False
+    checked: Checked | None = None
+    """Whether the output is valid, if it had to be JSON."""
+    _structured: StructuredOutput | None = None
 
     def __init__(
         self,
@@ -95,6 +99,11 @@ class Meter:
         self._splitter = sse.Splitter()
         self._held: list[bytes] = []
         """The reads of the incomplete event that were held back by the last completed call of `stream`."""
+
+    def check(self, output: StructuredOutput) -> None:
+        """Collect and check the output, for which each chunk is parsed."""
+        self._structured = output
+        self._patterns_left = 0
 
     def stream(self, data: bytes, at: float) -> bytes:
         """Measure a read of an event stream and return the bytes for the client: all but injected usage."""
@@ -220,6 +229,8 @@ class Meter:
         if self._body:
             try:
                 self._apply(self._dialect.decode_unary(self._body))
+                if self._structured is not None:
+                    self._collect(self._body, self._structured)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 # The body is not a completion; the status decides the outcome.
                 self._error = False
@@ -248,6 +259,8 @@ class Meter:
         if self.completion_tokens is None and outcome is not _OK and self.chunks:
             self.completion_tokens = self.chunks
             self._tokens_estimated = True
+        if self._structured is not None:
+            self._check_output(self._structured, complete=outcome is _OK)
         self.report(
             self.judge.ended(
                 Ending(
@@ -304,6 +317,8 @@ class Meter:
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Not a completion event; it is forwarded and not counted.
             return False
+        if self._structured is not None:
+            self._collect(data, self._structured)
         if event.output:
             if self.last_at is None:
                 self.first_at = self.last_at = at - self.paused
@@ -326,6 +341,23 @@ class Meter:
         if event.carries_choice:
             self._always_usage = True
         return not self._always_usage
+
+    def _collect(self, data: bytes | bytearray, output: StructuredOutput) -> None:
+        try:
+            self._dialect.collect(data, output)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # Output of another form cannot be checked.
+            self._structured = None
+            self.report(self.judge.output_checked(valid=None))
+
+    def _check_output(self, output: StructuredOutput, *, complete: bool) -> None:
+        if self.overflow:
+            output.release()
+        if complete:
+            self.checked = output.check()
+            self.report(self.judge.output_checked(valid=None if self.checked is None else self.checked.good))
+        elif not output.expected:
+            self.report(self.judge.output_checked(valid=None))
 
     def _use_pattern(self, pattern: Pattern) -> None:
         if self.pattern is not None:

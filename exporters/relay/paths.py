@@ -53,7 +53,7 @@ _ENDPOINTS = {
     "/v1/chat/completions": Endpoint.CHAT_COMPLETIONS,
     "/v1/completions": Endpoint.COMPLETIONS,
     "/v1/responses": Endpoint.RESPONSES,
-    "/v1/messages": Endpoint.MESSAGES,
+    _MESSAGES: Endpoint.MESSAGES,
     "/v1/messages/count_tokens": Endpoint.COUNT_TOKENS,
     "/v1/embeddings": Endpoint.EMBEDDINGS,
     "/v1/rerank": Endpoint.RERANK,

@@ -82,6 +82,7 @@ class Relay:
             gap_bounds=gap_bounds(slos),
             wants_spans=self.config.wants_spans,
             joins_engine_spans=bool(self.config.engine_spans),
+            good_share=1.0 if self.config.otlp is None else self.config.otlp.good_share,
             new_request_id=self._new_request_id,
             on_verdicts=self._judged.add,
             on_deadline=self._add_deadline,

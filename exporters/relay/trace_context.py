@@ -4,6 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 
+from exporters.configuration.trace_sampling import in_share
 from exporters.relay.http1_parser import Header
 
 _TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -50,11 +51,16 @@ def new_span(caller: Caller | None) -> OwnSpan:
     return OwnSpan(ids[:32], ids[32:])
 
 
-def with_traceparent(headers: list[Header], caller: Caller | None, span: OwnSpan) -> list[Header]:
-    """The headers for the engine: our span is the parent, always sampled, because vLLM drops unsampled spans.
+def sampled_if_good(caller: Caller | None, span: OwnSpan, good_share: float) -> bool:
+    """Whether the trace is kept if the request will be good: as its caller sampled it, else by the share."""
+    return in_share(span.trace_id, good_share) if caller is None else caller.sampled
+
+
+def with_traceparent(headers: list[Header], caller: Caller | None, span: OwnSpan, *, sampled: bool) -> list[Header]:
+    """The headers for the engine: our span is the parent. vLLM sends no span if it is not sampled.
 
     `tracestate` is forwarded only with a valid `traceparent`.
     """
     dropped = {b"traceparent"} if caller is not None else {b"traceparent", b"tracestate"}
-    own = b"traceparent", f"00-{span.trace_id}-{span.span_id}-01".encode()
+    own = b"traceparent", f"00-{span.trace_id}-{span.span_id}-{'01' if sampled else '00'}".encode()
     return [*(header for header in headers if header[0] not in dropped), own]

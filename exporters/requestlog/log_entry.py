@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from exporters.signals import Outcome, Verdict
+from exporters.signals import Outcome, OutputKind, OutputResult, Verdict
 
 Text = str | None
 Count = int | None
@@ -103,6 +103,14 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         dict[str, Verdict],
         Meta(description="Verdict of each SLO that judged the request; `abandoned` is not an SLO event."),
     ] = {}
+    structured_kind: Annotated[
+        OutputKind | None,
+        Meta(description="With `--check-structured-output`: what has to be JSON, the text or the arguments of tools."),
+    ] = None
+    structured_result: Annotated[
+        OutputResult | None,
+        Meta(description="Whether it is valid JSON. Null if nothing has to be JSON or the outcome is not `ok`."),
+    ] = None
     config_revision: Annotated[
         Text, Meta(description="Revision of the engine's configuration at the time of logging.")
     ] = None

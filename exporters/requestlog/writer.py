@@ -250,6 +250,8 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
         wait_ms_at_least=_ms(record.wait_at_least),
         client_paused_ms=_ms(record.paused or None),
         slo=record.slo,
+        structured_kind=record.structured_kind,
+        structured_result=record.structured_result,
         config_revision=revision,
         record=number,
     )

@@ -19,6 +19,7 @@ from exporters.configuration import otlp_endpoints
 from exporters.configuration.origin import origin
 from exporters.configuration.sidecar_config import MAX_MODELS, SidecarConfig
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
+from exporters.configuration.trace_sampling import parse_share
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_token import EngineToken
 from exporters.engines.scrape_targets import targets
@@ -153,6 +154,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="do not add include_usage to streams; if the client omits it, their token counts are unknown",
     )
     measuring.add_argument(
+        "--check-structured-output",
+        action="store_true",
+        help="check whether answers that have to be JSON are valid; up to 1 MiB of such an answer is kept in memory",
+    )
+    measuring.add_argument(
         "--request-log",
         metavar="FILE",
         help="append one JSON object per request to this file, or to standard output (-)",
@@ -243,6 +249,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="version of the GenAI attribute names: 1.36 or 1.44 (default %(default)s)",
     )
     traces.add_argument(
+        "--trace-good",
+        default="1%",
+        metavar="PERCENTAGE",
+        help="share of good requests whose traces are kept; those of bad and failed requests always are, and a sampled "
+        "flag of the client takes precedence (default %(default)s)",
+    )
+    traces.add_argument(
         "--engine-spans",
         action="append",
         default=[],
@@ -300,6 +313,7 @@ def run(arguments: argparse.Namespace) -> int:
         models=tuple(arguments.model),
         max_models=arguments.max_models,
         inject_usage=not arguments.no_inject_usage,
+        check_structured_output=arguments.check_structured_output,
         max_head=parse_flag("--max-head", arguments.max_head, parse_size),
         max_body=_size_or_never(arguments.max_body, "--max-body"),
         connect_timeout=parse_flag("--connect-timeout", arguments.connect_timeout, parse_duration),
@@ -315,6 +329,7 @@ def run(arguments: argparse.Namespace) -> int:
         log_level=arguments.log_level,
         log_format=arguments.log_format,
     )
+    config.check(slo_file)
     if log is not None and log != STANDARD_OUTPUT:
         RequestLog(Path(log)).close()
     configure_logging(config.log_level, config.log_format, "supervisor")
@@ -394,6 +409,7 @@ def _collector(arguments: argparse.Namespace) -> otlp_endpoints.Collector | None
         url=otlp_endpoints.url(arguments.otlp),
         headers=otlp_endpoints.headers(arguments.otlp_header, parse_env_headers(environment, liberal=True)),
         semconv=otlp_endpoints.semconv(arguments.otlp_semconv),
+        good_share=parse_flag("--trace-good", arguments.trace_good, parse_share),
     )
 
 

@@ -67,7 +67,9 @@ class Exporter:
         self.drain = Drain(config.drain_began_at, config.relays_exited_at)
         self.task_errors = TaskErrors()
         self._slos = config.slos
-        self.request_metrics = RequestMetrics(self._slos.file, sidecar.max_models)
+        self.request_metrics = RequestMetrics(
+            self._slos.file, sidecar.max_models, checks_output=sidecar.check_structured_output
+        )
         self._logged_model_limit = False
         self._add_models(sidecar.models)
         tls = sidecar.trust.context()
@@ -89,7 +91,7 @@ class Exporter:
         self.span_join: SpanJoin | None = None
         self.otlp_receiver: OtlpReceiver | None = None
         if sidecar.engine_spans:
-            self.span_join, self.otlp_receiver = _engine_span_receiver(self.span_queue)
+            self.span_join, self.otlp_receiver = _engine_span_receiver(self.span_queue, sidecar)
         self.record_receiver = RecordReceiver(
             self.request_metrics,
             self.request_log,
@@ -215,13 +217,13 @@ def _span_queue(config: SidecarConfig) -> "SpanQueue | None":
     return span_queue(config.otlp, config.upstream, forward=bool(config.engine_spans))
 
 
-def _engine_span_receiver(span_queue: "SpanQueue | None") -> "tuple[SpanJoin, OtlpReceiver]":
+def _engine_span_receiver(span_queue: "SpanQueue | None", config: SidecarConfig) -> "tuple[SpanJoin, OtlpReceiver]":
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core logs each peer that does not use gRPC
     from exporters.sidecar.tracing.otlp_receiver import OtlpReceiver  # noqa: PLC0415 - see TYPE_CHECKING
     from exporters.sidecar.tracing.span_join import SpanJoin  # noqa: PLC0415 - see TYPE_CHECKING
 
     forward = None if span_queue is None else span_queue.forward
-    span_join = SpanJoin(forward)
+    span_join = SpanJoin(forward, 1.0 if config.otlp is None else config.otlp.good_share)
     return span_join, OtlpReceiver(lambda span: span_join.add_span(span, time.monotonic()), forward)
 
 

@@ -14,8 +14,8 @@ from alerts.recording_windows import windows
 from alerts.tiers import Tier
 from compose.cli import main
 from exporters.signals import Outcome, Verdict
-from exporters.slos import SHIPPED, Measure, Rejected, Slo, SloFile, Unary, load
-from exporters.verdicts import EndedRequest, Ending, Judge, applicable_slos, judge_request
+from exporters.slos import SHIPPED, WITHOUT_THRESHOLD, Measure, Rejected, Slo, SloFile, Unary, load
+from exporters.verdicts import Ending, Judge, applicable_slos
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 
@@ -75,7 +75,7 @@ def test_a_rescaled_tier_fires_at_its_stated_time(promtool: Promtool, loose: Slo
 @pytest.mark.parametrize("measure", list(Measure))
 def test_the_listed_causes_are_bad_events(measure: Measure, rejected: Rejected, unary: Unary) -> None:
     # So that no deadline coincides with the timeout.
-    limit = None if measure is Measure.AVAILABILITY else 2 * TIMEOUT
+    limit = None if measure in WITHOUT_THRESHOLD else 2 * TIMEOUT
     slo = Slo(
         name="x",
         classes=("siso",),
@@ -91,8 +91,13 @@ def test_the_listed_causes_are_bad_events(measure: Measure, rejected: Rejected, 
     assert ("no first token within 1m" in causes) == (waiting.check_deadlines(TIMEOUT + 1) == [("x", Verdict.BAD)])
 
     def ends(outcome: Outcome, at: float, *, stream: bool = True, first_token: float | None = None) -> Verdict | None:
-        ended = EndedRequest(stream, Ending(at, outcome), first_token=first_token, first_answer=first_token)
-        return judge_request([slo], TIMEOUT, ended).get("x")
+        applicable = applicable_slos([slo], stream=stream, several=True, structured=True)
+        judge = Judge(applicable, zero=0.0, first_token_timeout=TIMEOUT)
+        if first_token is not None:
+            judge.first_token(first_token)
+            judge.first_answer(first_token)
+        judge.ended(Ending(at, outcome))
+        return judge.verdicts.get("x")
 
     assert ("a 429 or 503" in causes) == (ends(Outcome.REJECTED, 1.0) is Verdict.BAD)
     assert ends(Outcome.TRUNCATED, 2.0) is Verdict.BAD

@@ -80,7 +80,9 @@ async def test_the_times_in_the_response_and_in_the_span_of_a_request_agree(tmp_
     async with (
         grpc_collector() as got,
         renaming_proxy(port) as proxy,
-        sidecar(tmp_path, f"http://{HOST}:{proxy}", "--engine-spans", spans, "--otlp", got.url) as running,
+        sidecar(
+            tmp_path, f"http://{HOST}:{proxy}", "--engine-spans", spans, "--otlp", got.url, "--trace-good", "100%"
+        ) as running,
         vllm(tmp_path / "vllm", port, otlp=spans),
     ):
         response_metrics = dict(await asyncio.gather(*(send_request(running, number) for number in range(REQUESTS))))

@@ -22,6 +22,7 @@ THRESHOLDS = {
     Measure.PREFILL: 1.0,
     Measure.DECODE: 20.0,
     Measure.AVAILABILITY: None,
+    Measure.VALID_OUTPUT: None,
 }
 
 
@@ -135,6 +136,8 @@ EXPECTED: dict[Measure, dict[str, str]] = {
     Measure.PREFILL: dict.fromkeys(MOMENTS, UNDECIDED_MET),
     Measure.DECODE: {**dict.fromkeys(MOMENTS, UNDECIDED_MET), "past first_token_timeout": BAD},
     Measure.AVAILABILITY: {**dict.fromkeys(MOMENTS, UNDECIDED_MET), "past first_token_timeout": BAD},
+    # These requests ask for no JSON.
+    Measure.VALID_OUTPUT: dict.fromkeys(MOMENTS, "-" * 9),
 }
 LETTERS = {"g": Verdict.GOOD, "b": Verdict.BAD, "a": Verdict.ABANDONED, "-": None}
 ROWS = [
@@ -303,6 +306,23 @@ def test_time_in_which_the_client_does_not_read_extends_the_deadline_of_the_answ
 def test_a_judge_without_an_slo_on_the_answer_awaits_none() -> None:
     assert not live_judge(Measure.TTFT).awaits_answer
     assert live_judge(Measure.TTFT_ANSWER).awaits_answer
+
+
+@pytest.mark.parametrize("outcome, letter", [*zip(OUTCOMES, "-abbbbbb-", strict=True)])
+@pytest.mark.parametrize("valid", [True, False, None])
+def test_output_that_was_checked_has_its_verdict_and_other_output_that_of_the_outcome(
+    valid: bool | None, outcome: Outcome, letter: str
+) -> None:
+    slos = [slo(Measure.VALID_OUTPUT)]
+    judge = Judge(applicable_slos(slos, stream=True, several=True, structured=True), zero=0.0, first_token_timeout=60.0)
+    assert judge.deadline() is None
+    if outcome is Outcome.OK:
+        verdicts = judge.output_checked(valid=valid)
+        assert verdicts == ([] if valid is None else [("it", Verdict.GOOD if valid else Verdict.BAD)])
+        assert judge.ended(Ending(at=61.0, outcome=outcome)) == []
+    else:
+        judge.ended(Ending(at=61.0, outcome=outcome))
+        assert judge.verdicts.get("it") is LETTERS[letter]
 
 
 def test_late_gaps_are_bad_once_the_remaining_tokens_cannot_change_the_verdict() -> None:

@@ -143,6 +143,12 @@ MISTAKES = [
         id="threshold for availability",
     ),
     pytest.param(
+        "signal: ttft",
+        "signal: valid_output",
+        "slos.yaml:8:69: slos[0].threshold: valid_output takes no threshold; remove it or choose a latency signal",
+        id="threshold for valid_output",
+    ),
+    pytest.param(
         "objective: 95%",
         "objective: 100%",
         "slos.yaml:8:76: slos[0].objective: 100% leaves no error budget, so the burn rate is undefined; write at "

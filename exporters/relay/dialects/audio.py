@@ -6,9 +6,8 @@ from typing import ClassVar
 
 import msgspec
 
-from exporters.relay.dialects import completion_events
+from exporters.relay.dialects import completion_events, one_answer
 from exporters.relay.dialects.dialect import Count
-from exporters.relay.dialects.one_answer import Answer
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, without_completion
 
 DONE = completion_events.DONE
@@ -33,11 +32,12 @@ class _Usage(msgspec.Struct):
     reasoning_tokens: ClassVar[None] = None
 
 
-class _Transcript(Answer):
+class _Transcript(one_answer.Answer):
     usage: _Usage | None = None
 
 
 decode = completion_events.decode
+collect = one_answer.collect
 decode_unary = msgspec.json.Decoder(_Transcript).decode
 
 

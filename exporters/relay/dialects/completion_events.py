@@ -5,6 +5,7 @@ from typing import ClassVar
 import msgspec
 
 from exporters.relay.dialects.dialect import Count, EngineTimes
+from exporters.relay.structured_output import StructuredOutput
 
 DONE = b"[DONE]"
 
@@ -116,4 +117,44 @@ class CompletionEvent(msgspec.Struct, gc=False):
         return None
 
 
+class _Function(msgspec.Struct):
+    arguments: str | None = None
+
+
+class _ToolCall(msgspec.Struct):
+    index: int | None = None  # only in a stream
+    function: _Function | None = None
+
+
+class _Output(msgspec.Struct):
+    content: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _OutputChoice(msgspec.Struct):
+    index: int = 0
+    text: str | None = None
+    delta: _Output | None = None
+    message: _Output | None = None  # of a unary body
+    finish_reason: str | None = None
+
+
+class _OutputEvent(msgspec.Struct):
+    """The output of an event, which CompletionEvent does not need."""
+
+    choices: list[_OutputChoice] = []
+
+
 decode = msgspec.json.Decoder(CompletionEvent).decode
+_decode_output = msgspec.json.Decoder(_OutputEvent).decode
+
+
+def collect(data: bytes | bytearray, output: StructuredOutput) -> None:
+    for choice in _decode_output(data).choices:
+        made = choice.delta or choice.message or _Output()
+        output.text(made.content or choice.text or "", choice.index)
+        for number, call in enumerate(made.tool_calls or ()):
+            arguments = call.function.arguments if call.function is not None else None
+            output.call(number if call.index is None else call.index, arguments or "", choice.index)
+        if choice.finish_reason == "length":
+            output.cut(choice.index)

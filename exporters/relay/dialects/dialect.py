@@ -6,6 +6,7 @@ from typing import Annotated, Protocol
 import msgspec
 
 from exporters.relay.request_body import RequestBody
+from exporters.relay.structured_output import StructuredOutput
 
 # Bounded, because records have 64-bit integers.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -91,3 +92,6 @@ class Dialect(Protocol):
 
     def decode_unary(self, data: bytes | bytearray, /) -> Event:
         """The complete body of a unary response; raises as `decode`."""
+
+    def collect(self, data: bytes | bytearray, output: StructuredOutput, /) -> None:
+        """Add the text and the tool calls of an event, or of a unary body; both have been decoded before."""

@@ -8,6 +8,7 @@ import msgspec
 from exporters.names import cut
 from exporters.relay.dialects.dialect import Count
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digest
+from exporters.relay.structured_output import StructuredOutput
 
 DONE = None
 
@@ -124,8 +125,44 @@ class _Event(msgspec.Struct, gc=False):
         return self.type in {"message_stop", "error"}
 
 
+class _OutputBlock(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    input: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Output(msgspec.Struct):
+    """The output of an event or of a unary body, which _Event does not need."""
+
+    type: str = ""
+    index: int = 0
+    content_block: _OutputBlock | None = None
+    delta: _Delta | None = None
+    content: list[_OutputBlock] = []
+    stop_reason: str | None = None
+
+
 _decode_body = msgspec.json.Decoder(_Body).decode
+_decode_output = msgspec.json.Decoder(_Output).decode
 decode = decode_unary = msgspec.json.Decoder(_Event).decode
+
+
+def collect(data: bytes | bytearray, output: StructuredOutput) -> None:
+    found = _decode_output(data)
+    delta = found.delta or _Delta()
+    if found.type == "content_block_delta":
+        output.text(delta.text or "")
+        if delta.partial_json is not None:
+            output.call(found.index, delta.partial_json)
+    elif found.content_block is not None and found.content_block.type == "tool_use":
+        output.empty_call = b"{}"
+        output.call(found.index, "")
+    for number, block in enumerate(found.content):
+        output.text(block.text or "")
+        if block.type == "tool_use":
+            output.call(number, bytes(block.input).decode())
+    if "max_tokens" in (found.stop_reason, delta.stop_reason):
+        output.cut()
 
 
 def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:

@@ -14,6 +14,7 @@ from exporters.relay.request_body import (
     digest,
     without_completion,
 )
+from exporters.relay.structured_output import StructuredOutput
 
 DONE = None
 
@@ -74,6 +75,10 @@ class _Answer(Answer):
 
 _decode_body = msgspec.json.Decoder(_Body).decode
 decode = decode_unary = msgspec.json.Decoder(_Answer).decode
+
+
+def collect(data: bytes | bytearray, output: StructuredOutput) -> None:
+    """These responses have no text that a request may want as JSON."""
 
 
 def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:

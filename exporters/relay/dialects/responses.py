@@ -9,6 +9,7 @@ from exporters.names import cut
 from exporters.relay.dialects.completion_events import ReasoningDetails
 from exporters.relay.dialects.dialect import Count, EngineTimes
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digest
+from exporters.relay.structured_output import StructuredOutput
 
 DONE = None
 
@@ -134,9 +135,51 @@ class _Event(msgspec.Struct, gc=False):
         return self.type in {"response.failed", "error"} or ((final := self._final) is not None and final.failed)
 
 
+class _OutputPart(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+
+
+class _OutputItem(msgspec.Struct):
+    type: str = ""
+    arguments: str | None = None
+    content: list[_OutputPart] | None = None
+
+
+class _Outputs(msgspec.Struct):
+    output: list[_OutputItem] = []
+    status: str | None = None
+
+
+class _OutputEvent(_Outputs):
+    """The output of an event or of a unary body, which _Event and _Response do not need."""
+
+    type: str = ""
+    item: _OutputItem | None = None
+    response: _Outputs | None = None
+
+
 _decode_body = msgspec.json.Decoder(_Body).decode
+_decode_output = msgspec.json.Decoder(_OutputEvent).decode
 decode = msgspec.json.Decoder(_Event).decode
 decode_unary = msgspec.json.Decoder(_Response).decode
+
+
+def collect(data: bytes | bytearray, output: StructuredOutput) -> None:
+    """The last event of a stream has the whole output, as a unary body has."""
+    found = _decode_output(data)
+    if found.item is not None and found.item.type == "function_call":
+        output.calls_tool()
+    if found.type and found.type not in _ENDS:
+        return
+    response = found.response or found
+    for number, item in enumerate(response.output):
+        if item.type == "function_call":
+            output.call(number, item.arguments or "")
+        elif item.type == "message":
+            output.text("".join(part.text or "" for part in item.content or ()))
+    if response.status == "incomplete":
+        output.cut()
 
 
 def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:

@@ -7,6 +7,7 @@ from exporters.relay.request_body import NOT_JSON, RequestBody, without_completi
 
 DONE = None
 decode = decode_unary = one_answer.decode
+collect = one_answer.collect
 
 
 def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:  # noqa: ARG001 - of the interface

@@ -14,7 +14,20 @@ from exporters.exposition.histogram_bounds import bounds
 from exporters.names import is_unique
 from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
-from exporters.signals import NO_TOKENS, OTHER, SIZE_BOUNDS, SIZES, Endpoint, Label, Outcome, Phase, Signal, Verdict
+from exporters.signals import (
+    NO_TOKENS,
+    OTHER,
+    SIZE_BOUNDS,
+    SIZES,
+    Endpoint,
+    Label,
+    Outcome,
+    OutputKind,
+    OutputResult,
+    Phase,
+    Signal,
+    Verdict,
+)
 from exporters.slos import SloFile
 
 _COUNTERS = (
@@ -26,6 +39,7 @@ _COUNTERS = (
     signals.CACHED_TOKENS,
     signals.REASONING_TOKENS,
     signals.PROMPT_REPEATS,
+    signals.STRUCTURED_REQUESTS,
     signals.SLO_EVENTS,
     signals.SLO_BAD,
     signals.SLO_ABANDONED,
@@ -128,9 +142,11 @@ class _Kind:
 class RequestMetrics:
     """All request series; not thread-safe."""
 
-    def __init__(self, slos: SloFile, max_models: int = MAX_MODELS) -> None:
+    def __init__(self, slos: SloFile, max_models: int = MAX_MODELS, *, checks_output: bool = False) -> None:
+        """`checks_output`: the relays check structured output, so its series start at 0."""
         self._slos = slos
         self._max_models = max_models
+        self._output_kinds = tuple(OutputKind) if checks_output else ()
         self._models: set[str] = set()
         self._prompts: dict[str, Distinct] = {}
         self._counters = {signal: Counter(signal) for signal in _COUNTERS}
@@ -241,6 +257,8 @@ class RequestMetrics:
             Label.ENDPOINT: (Endpoint.CHAT_COMPLETIONS,),
             Label.PROMPT_SIZE: SIZES,
             Label.COMPLETION_SIZE: (*SIZES, NO_TOKENS),
+            Label.KIND: self._output_kinds,
+            Label.RESULT: tuple(OutputResult),
         }
         for name in self._slos.class_names:
             values[Label.CLASS] = (name,)
@@ -322,6 +340,9 @@ class RequestMetrics:
             self._prompts[model].add(record.prompt_sha256)
         if record.prompt_repeat:
             counters[signals.PROMPT_REPEATS].add(kind.labels[:2])
+        if record.structured_kind is not None and record.structured_result is not None:
+            labels = *kind.labels[:2], record.structured_kind, record.structured_result
+            counters[signals.STRUCTURED_REQUESTS].add(labels)
         if record.unparsed is not None:
             counters[signals.SIDECAR_UNPARSED].add((record.unparsed,))
         if record.unmetered is not None:

@@ -144,7 +144,9 @@ class Supervisor:
         file = self._slos.file
         self._slos = msgspec.structs.replace(self._slos, last_reload_successful=False)
         try:
-            self._slos = Slos(file=load(Path(self._config.slos)), read_at=time.time())
+            reloaded = load(Path(self._config.slos))
+            self._config.check(reloaded)
+            self._slos = Slos(file=reloaded, read_at=time.time())
         except UsageError as error:
             mistakes = "; ".join(str(error).splitlines())
             logger.error("%s; keeping the old SLO file", mistakes)  # noqa: TRY400 - the message is complete

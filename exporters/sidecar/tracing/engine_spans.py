@@ -43,6 +43,7 @@ class SpanTimes:
 class EngineSpan:
     """The engine span of a request; `parent` is the sidecar's span in hex, `message` an OTLP message with this span."""
 
+    trace_id: str
     parent: str
     times: SpanTimes
     message: bytes
@@ -96,7 +97,10 @@ def parse_message(data: bytes, *, with_spans: bool) -> Message:
             request_spans = [span for span in scope.spans if span.name == REQUEST_SPAN and span.parent_span_id]
             engine_spans += [
                 EngineSpan(
-                    span.parent_span_id.hex(), _times(span), _alone(resource, scope, span) if with_spans else b""
+                    span.trace_id.hex(),
+                    span.parent_span_id.hex(),
+                    _times(span),
+                    _alone(resource, scope, span) if with_spans else b"",
                 )
                 for span in request_spans
             ]

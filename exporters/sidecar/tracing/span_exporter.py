@@ -27,6 +27,7 @@ from exporters.sidecar.tracing.span_forwarder import (
     SpanForwarder,
     sender,
 )
+from exporters.sidecar.tracing.trace_decision import keeps
 
 EXPORT_TIMEOUT = 3.0
 """Seconds for one batch including retries, and for a shutdown."""
@@ -83,11 +84,13 @@ class SpanQueue:
         exporter: SpanExporter,
         collector: str,
         *,
+        good_share: float = 1.0,
         send: Send | None = None,
         max_spans: int = MAX_QUEUED_SPANS,
         batch: int = BATCH_SPANS,
     ) -> None:
         self._maker = maker
+        self._good_share = good_share
         self._max_spans = max_spans
         self._accepted = 0
         self._queue_full = 0
@@ -107,6 +110,8 @@ class SpanQueue:
     def add(self, record: Finished) -> bool:
         """Queue all spans of one request or none; returns whether they are kept."""
         try:
+            if not keeps(record, self._good_share):
+                return False
             spans = self._maker.spans(record)
         except Exception as error:  # noqa: BLE001 - the record must still be acknowledged
             if not self._faults:
@@ -164,7 +169,8 @@ def span_queue(collector: Collector, upstream: str, *, forward: bool) -> SpanQue
     """A span queue for requests to `upstream`; `forward`: also for the engine's spans."""
     sidecar_version, engine = version("vllm-slo"), origin(upstream)
     maker = SpanMaker(collector.semconv, resource(sidecar_version), sidecar_version, (engine.host, engine.port))
-    return SpanQueue(maker, exporter(collector), collector.url, send=sender(collector) if forward else None)
+    send = sender(collector) if forward else None
+    return SpanQueue(maker, exporter(collector), collector.url, good_share=collector.good_share, send=send)
 
 
 def exporter(collector: Collector) -> SpanExporter:

@@ -7,6 +7,7 @@ from math import inf
 from prometheus_client.core import Metric
 
 from exporters import signals
+from exporters.configuration.trace_sampling import in_share
 from exporters.exposition.accumulators import counter
 from exporters.records import Finished
 from exporters.sidecar.tracing.engine_spans import EngineSpan, SpanTimes
@@ -47,6 +48,7 @@ class _WaitingRequest:
 class _HeldSpans:
     """Spans of a request without a decision: one for each choice. The times are from the first span."""
 
+    trace_id: str
     times: SpanTimes
     since: float
     messages: list[bytes] = field(default_factory=list)
@@ -62,10 +64,13 @@ class SpanJoin:
     """Requests that wait for their span and spans that wait for their request, by id of the sidecar's span.
 
     Times are monotonic. `forward` receives the engine spans of requests whose own span is kept; None drops them.
+    Of spans whose request is unknown it receives those that are `good_share` of all traces: their requests may have
+    passed another sidecar, which keeps the same traces.
     """
 
-    def __init__(self, forward: Forward | None = None) -> None:
+    def __init__(self, forward: Forward | None = None, good_share: float = 1.0) -> None:
         self._forward_message = forward
+        self._good_share = good_share
         self._requests: dict[str, _WaitingRequest] = {}
         self._spans: dict[str, _HeldSpans] = {}
         self._span_count = 0
@@ -150,7 +155,7 @@ class SpanJoin:
         record.goodput = goodput(record.slo.values())
 
     def _hold(self, span: EngineSpan, now: float) -> None:
-        spans = self._spans.setdefault(span.parent, _HeldSpans(span.times, now))
+        spans = self._spans.setdefault(span.parent, _HeldSpans(span.trace_id, span.times, now))
         spans.messages.append(span.message)
         self._span_count += 1
         self._span_bytes += len(span.message)
@@ -159,9 +164,10 @@ class SpanJoin:
 
     def _release_spans(self, parent: str, reason: str) -> None:
         spans = self._pop_spans(parent)
-        if spans is not None:  # not relayed by this sidecar
+        if spans is not None:
             self._unjoined[reason] += len(spans.messages)
-            self._forward(spans.messages)
+            if in_share(spans.trace_id, self._good_share):
+                self._forward(spans.messages)
 
     def _pop_spans(self, parent: str) -> _HeldSpans | None:
         spans = self._spans.pop(parent, None)

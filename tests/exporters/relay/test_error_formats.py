@@ -215,7 +215,7 @@ async def test_the_client_of_openai_reads_why_its_stream_was_cut(tmp_path: Path)
         pytest.param(
             "/v1/messages", STREAM_HEAD.replace(b"text/event-stream", b"application/json"), b"{", id="of no stream"
         ),
-        pytest.param("/v1/audio/speech", STREAM_HEAD, DELTA, id="on a path that is not measured"),
+        pytest.param("/v1/chat/completions/batch", STREAM_HEAD, DELTA, id="on a path that is not measured"),
     ],
 )
 async def test_a_response_in_which_no_event_may_follow_only_stops(

@@ -73,14 +73,14 @@ OTHERS = st.lists(
 )
 
 
-@given(CALLERS, OTHERS)
-def test_one_relay_is_the_caller_of_the_next(client: Caller, others: list[tuple[bytes, bytes]]) -> None:
+@given(CALLERS, OTHERS, st.booleans())
+def test_one_relay_is_the_caller_of_the_next(client: Caller, others: list[tuple[bytes, bytes]], sampled: bool) -> None:
     flags = "01" if client.sampled else "00"
     headers = [*others, *parent(f"00-{client.trace_id}-{client.span_id}-{flags}")]
     assert parse_traceparent(headers) == client
     span = new_span(client)
-    sent = with_traceparent(headers, client, span)
-    assert parse_traceparent(sent) == Caller(client.trace_id, span.span_id, sampled=True)
+    sent = with_traceparent(headers, client, span, sampled=sampled)
+    assert parse_traceparent(sent) == Caller(client.trace_id, span.span_id, sampled=sampled)
     assert [header for header in sent if header[0] != b"traceparent"] == others
     assert span.span_id != client.span_id
 
@@ -89,7 +89,7 @@ def test_one_relay_is_the_caller_of_the_next(client: Caller, others: list[tuple[
 def test_the_engine_always_receives_one_valid_traceparent(text: str) -> None:
     headers = [*parent(text), (b"tracestate", b"a=1"), (b"accept", b"*/*")]
     client = parse_traceparent(headers)
-    sent = with_traceparent(headers, client, new_span(client))
+    sent = with_traceparent(headers, client, new_span(client), sampled=True)
     assert parse_traceparent(sent) is not None
     assert ((b"tracestate", b"a=1") in sent) == (client is not None)
     assert (b"accept", b"*/*") in sent

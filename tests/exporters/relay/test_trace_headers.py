@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from exporters.configuration.otlp_endpoints import Collector, Receiver
+from exporters.configuration.trace_sampling import in_share
 from tests.support.scripted_relay import CHAT, Received, ok, post, staged, whole_stream
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -32,14 +35,43 @@ async def test_with_tracing_off_headers_pass_untouched_and_the_log_has_the_trace
     assert third.trace_id is None
 
 
-async def test_with_tracing_on_the_engine_gets_our_span_as_parent_and_always_sampled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", ["00", "01"])
+async def test_with_tracing_on_the_engine_gets_our_span_as_parent_and_the_clients_sampled_flag(
+    tmp_path: Path, flags: str
+) -> None:
     async with staged(tmp_path, whole_stream, otlp=COLLECTOR) as stage:
-        await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n{STATE}"))
+        await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-{flags}\r\n{STATE}"))
         record = await stage.record()
-    assert (record.trace_id, record.parent_span_id, record.parent_sampled) == (TRACE, SPAN, False)
+    assert (record.trace_id, record.parent_span_id, record.parent_sampled) == (TRACE, SPAN, flags == "01")
     assert record.span_id not in {None, SPAN}
-    assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{record.span_id}-01"]
+    assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{record.span_id}-{flags}"]
     assert sent(stage.requests[0], "tracestate") == ["vendor=a,other=b"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+async def test_without_a_client_the_sampled_flag_for_the_engine_is_whether_the_trace_is_in_the_share(
+    tmp_path: Path, share: float
+) -> None:
+    collector = Collector(url="http://127.0.0.1:1/v1/traces", good_share=share)
+    async with staged(tmp_path, whole_stream, otlp=collector) as stage:
+        await stage.ask(post(CHAT))
+        record = await stage.record()
+    assert record.trace_id is not None
+    flags = "01" if in_share(record.trace_id, share) else "00"
+    assert sent(stage.requests[0], "traceparent") == [f"00-{record.trace_id}-{record.span_id}-{flags}"]
+
+
+async def test_engine_spans_that_the_sidecar_receives_are_always_sampled_because_they_wait_for_the_verdicts(
+    tmp_path: Path,
+) -> None:
+    collector = Collector(url="http://127.0.0.1:1/v1/traces", good_share=0.0)
+    receivers = (Receiver(True, "127.0.0.1", 1),)
+    async with staged(tmp_path, whole_stream, otlp=collector, engine_spans=receivers) as stage:
+        await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n"))
+        await stage.ask(post(CHAT))
+        first, second = await stage.record(1), await stage.record(2)
+    assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{first.span_id}-01"]
+    assert sent(stage.requests[1], "traceparent") == [f"00-{second.trace_id}-{second.span_id}-01"]
 
 
 async def test_engine_spans_are_requested_without_a_collector_if_they_are_received(tmp_path: Path) -> None:

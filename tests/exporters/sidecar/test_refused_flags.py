@@ -85,6 +85,16 @@ def test_an_unwritable_request_log_is_rejected(slos: str, tmp_path: Path, capsys
     assert capsys.readouterr().err == f"vllm-slo: --request-log: {tmp_path} cannot be written: is a directory\n"
 
 
+def test_an_slo_on_output_that_is_not_checked_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "output.yaml"
+    path.write_text(SLOS + "  - {name: json, classes: [all], signal: valid_output, objective: 99%}\n")
+    assert main(["sidecar", "--upstream", ENGINE, "--slos", str(path)]) == 2
+    assert capsys.readouterr().err == (
+        f"vllm-slo: {path}: the SLO 'json' judges valid_output, which needs --check-structured-output; "
+        "add this flag or remove the SLO\n"
+    )
+
+
 async def test_an_address_that_is_invalid_or_in_use_is_rejected(slos: str, busy: int) -> None:
     free = [f"127.0.0.1:{free_port()}" for _ in range(4)]  # different ports, because the processes run concurrently
     flags = ("--upstream", ENGINE, "--slos", slos)

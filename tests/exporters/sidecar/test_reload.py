@@ -234,3 +234,27 @@ async def test_a_child_that_is_starting_at_a_sighup_uses_the_new_file(tmp_path: 
         await running.shows(events("new"), 1)
         exits = [line for line in running.log_lines() if line.endswith("restarting it")]
         assert len(exits) == 2, exits
+
+
+async def test_an_slo_on_output_that_is_not_checked_is_rejected_and_the_old_file_kept(tmp_path: Path) -> None:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, slo_file=FEW, code=QUICK) as running:
+        await running.shows(SUCCESSFUL, 1)
+        (tmp_path / "slos.yaml").write_text(slo_file("new").replace("availability", "valid_output"))
+        running.process.send_signal(signal.SIGHUP)
+        await running.shows(SUCCESSFUL, 0)
+        await judged_by(running, "old")
+        (line,) = errors(running)
+        assert line == (
+            f"ERROR supervisor: {tmp_path}/slos.yaml: the SLO 'new' judges valid_output, which needs "
+            "--check-structured-output; add this flag or remove the SLO; keeping the old SLO file"
+        )
+
+
+async def test_with_checked_output_an_slo_on_it_can_be_reloaded(tmp_path: Path) -> None:
+    flag = "--check-structured-output"
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, flag, slo_file=FEW, code=QUICK) as running:
+        await reload(
+            running, tmp_path, slo_file("old") + "  - {name: j, classes: [all], signal: valid_output, objective: 99%}\n"
+        )
+        await running.shows(events("j"), 0)
+        assert errors(running) == []

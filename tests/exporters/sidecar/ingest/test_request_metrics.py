@@ -18,7 +18,7 @@ from exporters.names import cut
 from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
 from exporters.relay.gaps import Gaps
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
-from exporters.signals import Endpoint, Kind, Label, Outcome, Phase, Signal, Verdict
+from exporters.signals import Endpoint, Kind, Label, Outcome, OutputKind, OutputResult, Phase, Signal, Verdict
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS, finished
 
@@ -42,8 +42,8 @@ def values(families: Iterable[Metric | Accumulator]) -> dict[tuple[str, Row], fl
 class Fed:
     """Request metrics after some records."""
 
-    def __init__(self, *records: Record, models: Iterable[str] = ("tiny",)) -> None:
-        self.series = RequestMetrics(SLOS)
+    def __init__(self, *records: Record, models: Iterable[str] = ("tiny",), checks_output: bool = True) -> None:
+        self.series = RequestMetrics(SLOS, checks_output=checks_output)
         for model in models:
             self.series.add_model(model)
         for record in records:
@@ -82,6 +82,8 @@ def combinations(signal: Signal) -> set[Row]:
             Label.SLO: tuple(slo.name for slo in SLOS.slos_of(name)),
             Label.PROMPT_SIZE: SIZES,
             Label.COMPLETION_SIZE: (*SIZES, "none"),
+            Label.KIND: ("json", "json_schema", "tool_call"),
+            Label.RESULT: ("valid", "invalid", "truncated", "too_large"),
         }
         products = itertools.product(*(values[label] for label in signal.labels))
         rows |= {frozenset(zip(signal.labels, row, strict=True)) for row in products}
@@ -113,6 +115,18 @@ def test_the_outcomes_of_another_endpoint_are_exposed_from_its_first_request_on(
     }
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="false") == 0
     assert [signal.name for signal in signals.SIGNALS if Label.ENDPOINT in signal.labels] == ["llm_requests_total"]
+
+
+def test_structured_requests_have_no_series_unless_output_is_checked() -> None:
+    samples_by_row = values(Fed(checks_output=False).series.collect(NOW))
+    assert "llm_structured_requests_total" not in {name for name, _ in samples_by_row}
+
+
+def test_an_answer_that_has_to_be_json_is_counted_by_kind_and_result() -> None:
+    tool = {"structured_kind": OutputKind.TOOL_CALL, "structured_result": OutputResult.INVALID}
+    fed = Fed(finished(**tool), finished(**tool), finished())
+    assert fed.value("llm_structured_requests_total", kind="tool_call", result="invalid") == 2
+    assert fed.moved()["llm_structured_requests_total"] == 2
 
 
 def test_a_model_added_twice_keeps_its_counts() -> None:

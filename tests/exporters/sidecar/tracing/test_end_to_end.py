@@ -18,6 +18,7 @@ from tests.support.waiting import until
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT = "b7ad6b7169203331"
 DROPPED = "llm_sidecar_dropped_spans_total{%s}"
+EVERY_TRACE = ("--trace-good", "100%")
 EXPORTED = "llm_sidecar_exported_spans_total{}"
 
 Receiver = Callable[[], AbstractAsyncContextManager[ReceivedSpans]]
@@ -45,11 +46,11 @@ async def test_the_span_of_a_request_is_a_child_of_the_clients_and_the_parent_of
     receiver: Receiver, tmp_path: Path, engine: Engine
 ) -> None:
     async with receiver() as received:
-        flags = ("--otlp", received.url, "--otlp-header", "Authorization=Bearer of news")
+        flags = ("--otlp", received.url, *EVERY_TRACE, "--otlp-header", "Authorization=Bearer of news")
         variables = {"OTEL_EXPORTER_OTLP_HEADERS": "x-scope=a,authorization=old"}
         async with sidecar(tmp_path, engine.url, *flags, variables=variables) as running:
             engine.may_finish.clear()  # the relay has read the first token before the engine sends the rest
-            headers = {"traceparent": f"00-{TRACE}-{CLIENT}-00", "tracestate": "a=1"}
+            headers = {"traceparent": f"00-{TRACE}-{CLIENT}-01", "tracestate": "a=1"}
             await running.stream(may_finish=engine.may_finish, **headers)
             await running.stream("/v1/completions")
             await until(lambda: len(server_spans(received)) == 2)
@@ -108,7 +109,7 @@ async def test_spans_for_a_collector_that_is_down_are_counted_until_it_is_up(
     scheme: str, receiver: Callable[[int], AbstractAsyncContextManager[ReceivedSpans]], tmp_path: Path, engine: Engine
 ) -> None:
     where = free_port()
-    flags = ("--otlp", f"{scheme}://127.0.0.1:{where}")
+    flags = ("--otlp", f"{scheme}://127.0.0.1:{where}", *EVERY_TRACE)
     async with sidecar(tmp_path, engine.url, *flags) as running:
         assert await span_counts(running) == {
             EXPORTED: 0,
@@ -145,7 +146,7 @@ async def test_a_collector_that_never_responds_does_not_delay_the_exit(
 
     collector = await asyncio.start_server(silent, "127.0.0.1", 0)
     url = f"{scheme}://127.0.0.1:{collector.sockets[0].getsockname()[1]}"
-    async with sidecar(tmp_path, engine.url, "--otlp", url) as running:
+    async with sidecar(tmp_path, engine.url, "--otlp", url, *EVERY_TRACE) as running:
         await asyncio.gather(*(running.stream() for _ in range(5)))
         await until(lambda: len(running.lines()) == 5)
         began = time.monotonic()
@@ -157,7 +158,7 @@ async def test_a_collector_that_never_responds_does_not_delay_the_exit(
 async def test_queued_spans_are_sent_before_the_exit(tmp_path: Path, engine: Engine) -> None:
     async with (
         grpc_collector() as received,
-        sidecar(tmp_path, engine.url, "--otlp", received.url) as running,
+        sidecar(tmp_path, engine.url, "--otlp", received.url, *EVERY_TRACE) as running,
     ):
         await asyncio.gather(*(running.stream() for _ in range(10)))
         assert await running.stop() == 0

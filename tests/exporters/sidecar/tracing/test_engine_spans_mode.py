@@ -57,7 +57,7 @@ async def test_the_engine_span_adds_times_to_its_request_and_is_forwarded_to_the
     where = f"{scheme}://127.0.0.1:{free_port()}"
     collector = grpc_collector if scheme == "grpc" else http_collector
     async with collector() as received:
-        flags = ("--engine-spans", where, "--otlp", received.url, "--otlp-header", "x-scope=a")
+        flags = ("--engine-spans", where, "--otlp", received.url, "--trace-good", "100%", "--otlp-header", "x-scope=a")
         async with sidecar(tmp_path, engine.url, *flags) as running:
             await running.stream()
             _, ours, sampled = parent_in(engine.heads[0])
@@ -82,6 +82,29 @@ async def test_the_engine_span_adds_times_to_its_request_and_is_forwarded_to_the
     below = {span.name for span in received.spans if span.parent_span_id.hex() == ours}
     assert below == {"llm_request", "queue", "prefill", "decode"}
     assert all(headers["x-scope"] == "a" for headers in received.headers)
+
+
+async def test_engine_spans_wait_for_the_verdicts_of_their_requests(tmp_path: Path, engine: Engine) -> None:
+    where = f"http://127.0.0.1:{free_port()}"
+    async with http_collector() as received:
+        flags = ("--engine-spans", where, "--otlp", received.url, "--trace-good", "0%")
+        async with sidecar(tmp_path, engine.url, *flags) as running:
+            await running.stream()
+            await running.stream(traceparent=f"00-{TRACE}-{CLIENT}-01")
+            await running.stream(traceparent=f"00-{TRACE[::-1]}-{CLIENT}-00")
+            good, sampled, unsampled = (parent_in(head) for head in engine.heads)
+            assert [flag for _, _, flag in (good, sampled, unsampled)] == [True, True, True]
+            theirs = [sent(request_span(own)) for _, own, _ in (good, sampled, unsampled)]
+            await deliver(running, where, b"".join(theirs))
+            async with running.session.post(running.completions, data=b"no json") as response:
+                assert response.status == 500
+            await until(lambda: len(running.lines()) == 4)
+            *_, failed = running.lines()
+            assert await running.stop() == 0
+    assert failed["outcome"] == "upstream_error"
+    assert {span.parent_span_id.hex() for span in received.spans if span.name == "llm_request"} == {sampled[1]}
+    ours = {span.trace_id.hex() for span in received.spans if span.name != "llm_request"}
+    assert ours == {sampled[0], failed["trace_id"]}
 
 
 async def test_without_a_collector_requests_to_the_engine_are_sampled(tmp_path: Path, engine: Engine) -> None:

@@ -30,7 +30,7 @@ async def test_prometheus_keeps_the_trace_of_a_request_with_its_value_and_time(t
     async with (
         http_collector() as received,
         serving(streaming_engine()) as engine,
-        sidecar(tmp_path, engine.url, "--otlp", received.url) as running,
+        sidecar(tmp_path, engine.url, "--otlp", received.url, "--trace-good", "100%") as running,
         prometheus(tools.prometheus, tmp_path, running.metrics_port) as url,
     ):
         await running.stream()

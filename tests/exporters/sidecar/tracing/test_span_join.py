@@ -1,6 +1,7 @@
 """Requests and engine spans are joined in any order of arrival."""
 
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ def finished(number: int = 1, **fields: object) -> Finished:
 
 
 def engines(number: int = 1, times: SpanTimes = TIMES, message: bytes = b"span") -> EngineSpan:
-    return EngineSpan(span_id(number), times, message)
+    return EngineSpan("7" * 32, span_id(number), times, message)
 
 
 @dataclass
@@ -394,6 +395,37 @@ def test_a_span_of_an_unknown_request_is_forwarded_after_the_timeout(pipeline: P
     pipeline.advance(JOIN_TIMEOUT)
     assert pipeline.forwarded == [(b"span", 1)]
     assert pipeline.nonzero_samples() == {"llm_sidecar_unjoined_spans_total[no_request]": 1}
+
+
+@pytest.mark.parametrize("trace_id,kept", [("7" * 18 + "80000000000000", True), ("7" * 18 + "7fffffffffffff", False)])
+def test_a_span_whose_request_never_ends_is_kept_if_its_trace_is_in_the_share(
+    pipeline: Pipeline, trace_id: str, kept: bool
+) -> None:
+    """For example of a killed relay, or of another sidecar, which keeps the same share."""
+    pipeline.span_join._good_share = 0.5
+    pipeline.span(EngineSpan(trace_id, span_id(1), TIMES, b"span"))
+    pipeline.advance(JOIN_TIMEOUT - 0.1)
+    assert pipeline.forwarded == []
+    pipeline.advance(0.1)
+    assert pipeline.forwarded == ([(b"span", 1)] if kept else [])
+    assert pipeline.nonzero_samples() == {"llm_sidecar_unjoined_spans_total[no_request]": 1}
+
+
+def test_100_000_waiting_spans_use_bounded_memory(pipeline: Pipeline) -> None:
+    pipeline.span_join._good_share = 0.0
+    size = 1000
+    tracemalloc.start()
+    try:
+        for number in range(100_000):
+            pipeline.span(engines(number, message=number.to_bytes(size, "big")))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.7 * join_module.MAX_SPANS * size
+    assert pipeline.nonzero_samples() == {"llm_sidecar_unjoined_spans_total[too_many]": 100_000 - join_module.MAX_SPANS}
+    pipeline.advance(JOIN_TIMEOUT)
+    assert sum(pipeline.nonzero_samples().values()) == 100_000
+    assert pipeline.forwarded == []
 
 
 def test_a_span_without_times_is_counted_and_ends_the_wait(pipeline: Pipeline) -> None:
