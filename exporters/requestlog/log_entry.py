@@ -63,7 +63,8 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_tokens: Annotated[Count, Meta(description="Maximum number of completion tokens in the request.")] = None
     temperature: Annotated[Number, Meta(description="Sampling temperature in the request.")] = None
     prompt_sha256: Annotated[
-        Text, Meta(description="Salted hash of model and prompt; the salt changes when the sidecar starts.")
+        Text,
+        Meta(description="Hash of model and prompt with the salt of `--prompt-hash-salt-file`, or else of one start."),
     ] = None
     prompt_repeat: Annotated[
         Flag, Meta(description="Whether the prompt equals one of the last 100,000 distinct prompts.")

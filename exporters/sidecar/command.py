@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from exporters.sidecar.http_api.admin import read_admin_token
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.supervision.listeners import listen
 from exporters.sidecar.supervision.supervisor import supervise
+from exporters.token_file import read_token
 
 logger = logging.getLogger("vllm_slo.sidecar")
 
@@ -181,6 +183,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(default %(default)s)",
     )
     measuring.add_argument(
+        "--prompt-hash-salt-file",
+        metavar="FILE",
+        help="file with the salt of the hashes of prompts, so that those of several sidecars are comparable (default: "
+        "random at each start)",
+    )
+    measuring.add_argument(
         "--engine-metrics",
         action="append",
         default=[],
@@ -275,6 +283,7 @@ def run(arguments: argparse.Namespace) -> int:
         read_admin_token(arguments.admin_token_file, "--admin-token-file")
     if arguments.engine_token_file:
         EngineToken(arguments.engine_token_file).read()
+    salt = _prompt_salt(arguments.prompt_hash_salt_file)
     state = Path(arguments.state).absolute() if arguments.state else None
     if state is not None:
         ConfigChangeStore(state).check()
@@ -326,7 +335,15 @@ def run(arguments: argparse.Namespace) -> int:
     configure_logging(config.log_level, config.log_format, "supervisor")
     for warning in _warnings(arguments):
         logger.warning("%s", warning)
-    return asyncio.run(supervise(config, slo_file))
+    return asyncio.run(supervise(config, slo_file, salt))
+
+
+def _prompt_salt(path: str | None) -> bytes:
+    if not path:
+        return secrets.token_bytes(16)
+    return read_token(
+        path, "--prompt-hash-salt-file", "; generate one with: openssl rand -hex 32", what="salt"
+    ).encode()
 
 
 def _request_log(text: str | None) -> str | None:
@@ -372,6 +389,7 @@ def _warnings(arguments: argparse.Namespace) -> Iterator[str]:
         "--metrics-auth-file": arguments.metrics_auth_file,
         "--admin-token-file": arguments.admin_token_file,
         "--engine-token-file": arguments.engine_token_file,
+        "--prompt-hash-salt-file": arguments.prompt_hash_salt_file,
         "--tls-key": arguments.tls_key,
     }
     for flag, path in secrets.items():

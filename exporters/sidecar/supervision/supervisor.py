@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import signal
 import socket
 import tempfile
@@ -47,10 +46,10 @@ logger = logging.getLogger("vllm_slo.supervisor")
 class Supervisor:
     """Runs the children, owns their sockets, and stops them in order."""
 
-    def __init__(self, config: SidecarConfig, slos: SloFile) -> None:
+    def __init__(self, config: SidecarConfig, slos: SloFile, salt: bytes) -> None:
         self._config = config
         self._slos = Slos(file=slos, read_at=time.time())
-        self._salt = secrets.token_bytes(16)
+        self._salt = salt
         self._draining = asyncio.Event()
         self._stopping = asyncio.Event()
         self._readiness_failed = asyncio.Event()
@@ -271,8 +270,8 @@ class Supervisor:
         )
 
 
-async def supervise(config: SidecarConfig, slos: SloFile) -> int:
-    """Run the sidecar until SIGTERM or SIGINT; returns the exit status."""
+async def supervise(config: SidecarConfig, slos: SloFile, salt: bytes) -> int:
+    """Run the sidecar until SIGTERM or SIGINT; `salt` is that of the hashes of prompts. Returns the exit status."""
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     raise_limit()
-    return await Supervisor(config, slos).run()
+    return await Supervisor(config, slos, salt).run()

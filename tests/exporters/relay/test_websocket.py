@@ -15,7 +15,7 @@ from aiohttp import WSMsgType, web
 
 from exporters.relay import websocket_exchange
 from exporters.relay.tls_acceptor import TlsAcceptor
-from exporters.signals import Outcome, Phase
+from exporters.signals import Endpoint, Outcome, Phase
 from tests.exporters.configuration.certificates import authority, needs_openssl
 from tests.support.ports import free_port
 from tests.support.scripted_relay import OK, RawClient, Received, Script, Stage, error_in, ok, staged
@@ -123,6 +123,7 @@ async def test_messages_of_all_sizes_pass_both_ways_and_the_duration_is_recorded
             assert stage.records == []
         record = await stage.record()
         assert (record.outcome, record.status, record.endpoint) == (Outcome.OK, 101, "/v1/realtime")
+        assert record.api is Endpoint.REALTIME
         assert 0 < record.e2e <= time.monotonic() - before
         assert (record.metered, record.stream, record.slo, record.goodput) == (False, False, {}, None)
         assert stage.judged == []
