@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock \
-  lock-programs bench bench-parsers bench-rules bench-dashboards fuzz soak clean
+  lock-programs bench bench-parsers bench-rules bench-dashboards bench-requests fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -111,6 +111,10 @@ bench-rules: setup
 # What the first load of each dashboard costs a real Prometheus with 28 days of 20 engines x 8 classes.
 bench-dashboards: setup
 	$(BIN)/python -m tests.bench.dashboards
+
+# The speed of vllm-slo requests beside jq, on a generated log of 1 GB. QUERIES="--size 100" makes a smaller one.
+bench-requests: setup
+	$(BIN)/python -m tests.bench.request_queries $(QUERIES)
 
 # Spoiled requests, answers and event streams against the relay's parsers. A fault found comes with its reproducer.
 fuzz: MINUTES ?= 10

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "render Grafana dashboards, audit their queries, preview them without Grafana",
     ),
     "load": ("loadgen.command", "generate open-loop mixed traffic and report the results"),
+    "requests": ("exporters.requestlog.query.command", "filter and sort the requests of a request log"),
     "compare": ("exporters.comparison.command", "compare the requests before and after a config change"),
     "roofline": (
         "exporters.roofline.command",

@@ -35,6 +35,18 @@ def rotated_files(path: Path) -> list[Path]:
     return [path.with_name(name) for name in sorted(names) if _STAMPED.fullmatch(name.removeprefix(start))]
 
 
+def readable_files(path: Path) -> list[Path]:
+    """The rotated files of the log, the oldest first, also those that another program has compressed to `.gz`."""
+    start = f"{path.name}."
+    names = {file.name for file in path.parent.iterdir() if file.name.startswith(start)}
+    return [
+        path.with_name(name)
+        for name in sorted(names)
+        if _STAMPED.fullmatch(name.removeprefix(start).removesuffix(".gz"))
+        and (not name.endswith(".gz") or name.removesuffix(".gz") not in names)  # gzip has not yet removed the original
+    ]
+
+
 def _stamp(path: Path, rotated: Path) -> datetime:
     return datetime.strptime(rotated.name.removeprefix(f"{path.name}."), _STAMP).replace(tzinfo=UTC)
 

@@ -1,0 +1,1 @@
+"""`vllm-slo requests`: filters, sorts and prints the requests of request logs."""
