@@ -556,6 +556,20 @@ async def test_a_request_without_a_first_token_is_cut_after_cut_first_token(tmp_
         assert (await stage.record()).outcome is Outcome.TIMEOUT_FIRST_TOKEN
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+async def test_a_unary_response_that_has_not_ended_after_cut_first_token_is_cut(tmp_path: Path, path: str) -> None:
+    async def hold(received: Received) -> None:
+        await received.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{")
+        await received.gone()
+
+    async with staged(tmp_path, hold, cut_first_token=30.0) as stage:
+        client = await stage.connect()
+        await client.send(post(b'{"model":"m"}', path=path))
+        await client.until(b"{")
+        stage.relay.cut_timed_out(time.monotonic() + 31)
+        assert (await stage.record()).outcome is Outcome.TIMEOUT_FIRST_TOKEN
+
+
 @pytest.mark.parametrize("path", ["/v1/responses/resp_1?stream=true", "/v1/audio/speech"])
 async def test_a_response_on_an_unmeasured_path_is_not_cut_once_it_flows(tmp_path: Path, path: str) -> None:
     async def hold(received: Received) -> None:
