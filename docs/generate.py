@@ -28,7 +28,8 @@ _REQUEST_LOG = """# Request log
     vllm-slo sidecar --upstream http://127.0.0.1:8000 --request-log requests.jsonl
 
 appends one JSON object per line for each request when the request ends. Each request is logged once, even if the
-exporter restarts. The file is rotated by size and age. The log contains no text of prompts or completions.
+exporter restarts. The file is rotated by size and age. The log contains text of prompts and
+completions only with `--log-content full`.
 
 - Every field is always present, in this order. An unknown value is null, never 0.
 - Names end with their unit: `_ms` is milliseconds, with three decimals.

@@ -84,6 +84,9 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     response_id: str | None = None
     response_model: str | None = None
     bad_at: dict[str, float] = {}  # when verdicts became bad before the end, since time zero; only with tracing
+    prompt: str | None = None  # as the next two, only with --log-content full
+    completion: str | None = None
+    content_cut: bool | None = None
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

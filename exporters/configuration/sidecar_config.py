@@ -1,5 +1,7 @@
 """The flags of `vllm-slo sidecar` as one value."""
 
+from enum import StrEnum
+
 import msgspec
 
 from exporters.configuration.otlp_endpoints import Collector, Receiver
@@ -11,6 +13,16 @@ from exporters.slos import Measure, SloFile
 
 MAX_MODELS = 50
 """Default number of models with a label value of their own: an engine may list thousands of LoRA adapters."""
+
+
+class LogContent(StrEnum):
+    """What the request log has of prompts and completions."""
+
+    OFF = "off"
+    HASH = "hash"
+    """A salted hash of the prompt."""
+    FULL = "full"
+    """The hash and both texts."""
 
 
 class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +48,8 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_models: int = MAX_MODELS
     inject_usage: bool = True
     check_structured_output: bool = False
+    log_content: LogContent = LogContent.HASH
+    log_content_limit: int = 16 * 1024  # bytes of a prompt, and of a completion, with LogContent.FULL
     max_head: int = 64 * 1024  # bytes of a request line and its headers
     max_body: int | None = 256 * 1024 * 1024  # bytes
     connect_timeout: float = 10.0
@@ -55,6 +69,11 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     def wants_spans(self) -> bool:
         """Whether requests get a span, the parent of the engine's span; else trace headers are not changed."""
         return self.otlp is not None or bool(self.engine_spans)
+
+    @property
+    def logged_content_limit(self) -> int | None:
+        """The maximum size of a logged prompt or completion; None if they are not logged."""
+        return self.log_content_limit if self.log_content is LogContent.FULL else None
 
     def check(self, slos: SloFile) -> None:
         """Check that the sidecar measures what the SLOs judge.

@@ -13,6 +13,7 @@ from exporters.relay import error_responses, message_heads, request_body, struct
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestState, ResponseEvent, ResponseState
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
+from exporters.relay.logged_content import LoggedContent
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.message_heads import ResponseFraming
 from exporters.relay.paths import METERED, Route, normalise, route_of_path
@@ -174,6 +175,8 @@ class Exchange:
             self.measurement.unparsed = NOT_UNDERSTOOD
         elif self._context.config.check_structured_output and self.measurement.api in GENERATING:
             self.measurement.structured = structured_output.requested(data, body.choices)
+        if body is not None and (limit := self._context.config.logged_content_limit) is not None:
+            self.measurement.content = LoggedContent(data, limit)
         self._body_size = sum(map(len, self._body))
         self._offer(body, at, strips_usage=strips_usage)
         self._connect()

@@ -13,6 +13,7 @@ from exporters.relay import trace_context
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.fast_path import FastPath, VaryingFastPath
 from exporters.relay.http1_parser import RequestHead, ResponseHead
+from exporters.relay.logged_content import LoggedContent
 from exporters.relay.meter import Meter, Verdicts
 from exporters.relay.paths import endpoint_of_path
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
@@ -66,6 +67,7 @@ class MeasurementContext:
     """Called with the time at which a request's `check_deadline` is due."""
     on_failure: Callable[[Exception], None]
     """Called when metering has failed; the request goes on unmetered."""
+    hashes_prompts: bool = True
     tenant_header: bytes = field(init=False)
     _charges: dict[tuple[str, bool, bool, bool, bool], ApplicableSlos] = field(default_factory=dict)
     _engine_slos: dict[str, dict[str, tuple[Measure, float]]] = field(default_factory=dict)
@@ -110,6 +112,8 @@ class Measurement:
     """Whether the relay removes the usage event, which the client did not request."""
     structured: StructuredOutput | None = None
     """Checks the output, if it may have to be JSON."""
+    content: LoggedContent | None = None
+    """The content for the request log, if it is logged."""
     model = ""
     request_class = OTHER
     offered = False
@@ -218,6 +222,8 @@ class Measurement:
         )
         if self.structured is not None:
             meter.check(self.structured)
+        if self.content is not None:
+            meter.log_output(self.content)
         return meter
 
     def fast_path(self, send: Callable[[bytes], None]) -> FastPath | VaryingFastPath | None:
@@ -334,7 +340,11 @@ class Measurement:
         if body is not None:
             record.max_tokens = body.max_tokens
             record.temperature = body.temperature
-            record.prompt_sha256 = body.prompt_sha256
+            if self._context.hashes_prompts:
+                record.prompt_sha256 = body.prompt_sha256
+        if self.content is not None:
+            record.prompt, record.completion = self.content.prompt, self.content.completion
+            record.content_cut = self.content.is_cut
         if self._meter is not None:
             if self._unmetered is None:
                 try:

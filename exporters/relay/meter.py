@@ -10,6 +10,7 @@ from exporters.relay.dialects.dialect import Dialect, Event
 from exporters.relay.fast_path import FastPath, Pattern, VaryingFastPath, learn
 from exporters.relay.gaps import Gaps
 from exporters.relay.injected_usage import without_usage
+from exporters.relay.logged_content import LoggedContent
 from exporters.relay.structured_output import Checked, StructuredOutput
 from exporters.signals import Outcome, Verdict
 from exporters.verdicts import Ending, Judge, outcome_of_status
@@ -81,6 +82,9 @@ class Meter:
     checked: Checked | None = None
     """Whether the output is valid, if it had to be JSON."""
     _structured: StructuredOutput | None = None
+    _content: LoggedContent | None = None
+    _collects = False
+    """Whether the output is collected, which is not possible on the fast path."""
 
     def __init__(
         self,
@@ -109,7 +113,12 @@ class Meter:
     def check(self, output: StructuredOutput) -> None:
         """Collect and check the output, for which each chunk is parsed."""
         self._structured = output
-        self._patterns_left = 0
+        self._collects, self._patterns_left = True, 0
+
+    def log_output(self, content: LoggedContent) -> None:
+        """Collect the output, for which each chunk is parsed."""
+        self._content = content
+        self._collects, self._patterns_left = True, 0
 
     def stream(self, data: bytes, at: float) -> bytes:
         """Measure a read of an event stream and return the bytes for the client: all but injected usage."""
@@ -235,8 +244,8 @@ class Meter:
         if self._body:
             try:
                 self._apply(self._dialect.decode_unary(self._body))
-                if self._structured is not None:
-                    self._collect(self._body, self._structured)
+                if self._collects:
+                    self._collect(self._body)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 # The body is not a completion; the status decides the outcome.
                 self._error = False
@@ -327,8 +336,8 @@ class Meter:
             # Not a completion event; it is forwarded and not counted.
             return False
         pattern = None
-        if self._structured is not None:
-            self._collect(data, self._structured)
+        if self._collects:
+            self._collect(data)
         if event.output:
             if self.last_at is None:
                 self.first_at = self.last_at = at - self.paused
@@ -357,13 +366,18 @@ class Meter:
             self._always_usage = True
         return not self._always_usage
 
-    def _collect(self, data: bytes | bytearray, output: StructuredOutput) -> None:
+    def _collect(self, data: bytes | bytearray) -> None:
         try:
-            self._dialect.collect(data, output)
+            if self._content is not None:
+                self._dialect.collect(data, self._content)
+            if self._structured is not None:
+                self._dialect.collect(data, self._structured)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            # Output of another form cannot be checked.
-            self._structured = None
-            self.report(self.judge.output_checked(valid=None))
+            # Output of another form is neither logged nor checked.
+            self._collects = False
+            if self._structured is not None:
+                self._structured = None
+                self.report(self.judge.output_checked(valid=None))
 
     def _check_output(self, output: StructuredOutput, *, complete: bool) -> None:
         if self.overflow:

@@ -10,7 +10,7 @@ from math import inf
 
 from exporters.child_process import TaskErrors
 from exporters.configuration.origin import origin
-from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.configuration.sidecar_config import LogContent, SidecarConfig
 from exporters.errors import type_and_place
 from exporters.exposition.histogram_bounds import gap_bounds
 from exporters.process_usage import footprint
@@ -28,6 +28,9 @@ FLUSH_SECONDS = 0.05
 SNAPSHOT_SECONDS = 0.25
 # Client timeouts are far longer.
 TIMEOUT_CHECK_SECONDS = 1.0
+
+MAX_CONTENTS = 1_000
+"""Records that wait for the exporter above which further ones lose prompt and completion, to bound their memory."""
 
 _logger = logging.getLogger("vllm_slo.relay")
 
@@ -86,6 +89,7 @@ class Relay:
             on_verdicts=self._judged.add,
             on_deadline=self._add_deadline,
             on_failure=self.metering_failed,
+            hashes_prompts=self.config.log_content is not LogContent.OFF,
         )
 
     def start(self) -> None:
@@ -107,6 +111,8 @@ class Relay:
         self._open.discard(exchange)
         self._judged.discard(exchange.measurement)
         if record is not None:
+            if record.content_cut is not None and self._sender.outbox.unacknowledged >= MAX_CONTENTS:
+                record.prompt = record.completion = record.content_cut = None
             self._sender.outbox.add(record)
 
     def metering_failed(self, error: Exception) -> None:

@@ -125,6 +125,26 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     response_id: Annotated[
         Text, Meta(description="`id` of the response, which vLLM's own log has, too. Cut after 256 bytes.")
     ] = None
+    prompt: Annotated[
+        Text,
+        Meta(
+            description="With `--log-content full`: JSON object of the fields of the request that have content, such "
+            "as `messages` and `tools`, as the client sent them."
+        ),
+    ] = None
+    completion: Annotated[
+        Text,
+        Meta(
+            description="With `--log-content full`: text and arguments of tool calls of all choices, separated by line "
+            "breaks, without reasoning."
+        ),
+    ] = None
+    content_cut: Annotated[
+        Flag,
+        Meta(
+            description="Whether `prompt` or `completion` is cut at `--log-content-limit`; a cut `prompt` is no JSON."
+        ),
+    ] = None
 
     @property
     def arrived(self) -> float:

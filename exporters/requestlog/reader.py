@@ -12,7 +12,7 @@ from exporters.errors import UsageError, system_reason
 from exporters.requestlog.log_entry import LogEntry
 
 MAX_LINE = 1 << 20
-"""Bytes; longer lines are bad. The sidecar writes lines below 10 KiB."""
+"""Bytes; longer lines are bad. The sidecar writes lines below 10 KiB, with prompts and completions below 600 KiB."""
 
 _decode = msgspec.json.Decoder(LogEntry).decode
 _NO_ENTRY = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -53,15 +53,19 @@ class RequestLog:
         *,
         limits: RotationLimits = UNLIMITED,
         retry: bool = False,
+        private: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
         """Open the file and read which records it already has; with `retry`, a write opens a file that failed to open.
+
+        `private`: only the user of the process may read the files that it creates.
 
         Raises:
             UsageError: the file cannot be written.
         """
         self._path = path
         self._limits = limits
+        self._mode = 0o600 if private else 0o666  # without the bits of the umask
         self._now = now
         self._file: FileIO | None = None
         self._began = 0.0
@@ -103,7 +107,7 @@ class RequestLog:
         Raises:
             OSError: the path cannot be opened; the old file remains in use.
         """
-        file = _append_to(self._path)
+        file = _append_to(self._path, self._mode)
         self.close()
         self._use(file)
 
@@ -114,7 +118,7 @@ class RequestLog:
     def _open(self) -> FileIO:
         with contextlib.suppress(FileExistsError):  # a file instead of a folder: opening fails with a better reason
             self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = _append_to(self._path)
+        file = _append_to(self._path, self._mode)
         try:
             if _is_regular(file):
                 delete_oldest(self._path, self._limits)
@@ -138,7 +142,7 @@ class RequestLog:
         file.close()
         self._file = None  # if a step fails, a later write opens the file
         delete_oldest(self._path, self._limits)
-        self._file = _append_to(self._path)
+        self._file = _append_to(self._path, self._mode)
         return self._file
 
     def _append(self, file: FileIO, data: bytes) -> None:
@@ -172,8 +176,11 @@ class RequestLog:
         return last_numbers
 
 
-def _append_to(path: Path) -> FileIO:
-    return FileIO(str(path), "ab")  # not buffered: a buffer would keep bytes when the disk is full
+def _append_to(path: Path, mode: int) -> FileIO:
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
+
+    return FileIO(str(path), "ab", opener=opener)  # not buffered: a buffer would keep bytes when the disk is full
 
 
 def _tail(path: Path, size: int) -> bytes:
@@ -256,6 +263,9 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
         config_revision=revision,
         record=number,
         response_id=record.response_id,
+        prompt=record.prompt,
+        completion=record.completion,
+        content_cut=record.content_cut,
     )
 
 

@@ -17,7 +17,7 @@ from opentelemetry.util.re import parse_env_headers
 from exporters import slos
 from exporters.configuration import otlp_endpoints
 from exporters.configuration.origin import origin
-from exporters.configuration.sidecar_config import MAX_MODELS, SidecarConfig
+from exporters.configuration.sidecar_config import MAX_MODELS, LogContent, SidecarConfig
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
 from exporters.configuration.trace_sampling import parse_share
 from exporters.engines.config_change_store import ConfigChangeStore
@@ -35,6 +35,9 @@ from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.supervision.listeners import listen
 from exporters.sidecar.supervision.supervisor import supervise
 from exporters.token_file import read_token
+
+MAX_LOGGED_CONTENT = 64 * 1024
+"""Bytes of a prompt or a completion; escaped as JSON, both together are shorter than `MAX_LINE` of the log's reader."""
 
 logger = logging.getLogger("vllm_slo.sidecar")
 
@@ -183,6 +186,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(default %(default)s)",
     )
     measuring.add_argument(
+        "--log-content",
+        default=LogContent.HASH.value,
+        metavar="CONTENT",
+        help="what the request log has of prompts and completions: off, hash (a salted hash of the prompt) or full "
+        "(the hash and both texts) (default %(default)s)",
+    )
+    measuring.add_argument(
+        "--log-content-limit",
+        default="16KiB",
+        metavar="SIZE",
+        help="with --log-content full: cut each prompt and each completion at this size, up to 64KiB (default "
+        "%(default)s)",
+    )
+    measuring.add_argument(
         "--prompt-hash-salt-file",
         metavar="FILE",
         help="file with the salt of the hashes of prompts, so that those of several sidecars are comparable (default: "
@@ -314,6 +331,8 @@ def run(arguments: argparse.Namespace) -> int:
         max_models=arguments.max_models,
         inject_usage=not arguments.no_inject_usage,
         check_structured_output=arguments.check_structured_output,
+        log_content=_log_content(arguments),
+        log_content_limit=_log_content_limit(arguments.log_content_limit),
         max_head=parse_flag("--max-head", arguments.max_head, parse_size),
         max_body=_size_or_never(arguments.max_body, "--max-body"),
         connect_timeout=parse_flag("--connect-timeout", arguments.connect_timeout, parse_duration),
@@ -331,9 +350,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     config.check(slo_file)
     if log is not None and log != STANDARD_OUTPUT:
-        RequestLog(Path(log)).close()
+        RequestLog(Path(log), private=config.log_content is LogContent.FULL).close()
     configure_logging(config.log_level, config.log_format, "supervisor")
-    for warning in _warnings(arguments):
+    for warning in _warnings(arguments, config):
         logger.warning("%s", warning)
     return asyncio.run(supervise(config, slo_file, salt))
 
@@ -344,6 +363,25 @@ def _prompt_salt(path: str | None) -> bytes:
     return read_token(
         path, "--prompt-hash-salt-file", "; generate one with: openssl rand -hex 32", what="salt"
     ).encode()
+
+
+def _log_content(arguments: argparse.Namespace) -> LogContent:
+    try:
+        content = LogContent(arguments.log_content)
+    except ValueError as error:
+        raise UsageError(f"--log-content: {arguments.log_content!r} is unknown; use off, hash or full") from error
+    if content is LogContent.FULL and not arguments.request_log:
+        raise UsageError("--log-content full: needs a request log; add --request-log FILE")
+    return content
+
+
+def _log_content_limit(text: str) -> int:
+    limit = parse_flag("--log-content-limit", text, parse_size)
+    if limit > MAX_LOGGED_CONTENT:
+        raise UsageError(
+            f"--log-content-limit: {text} is above the maximum of 64KiB, so that programs can read each line"
+        )
+    return limit
 
 
 def _request_log(text: str | None) -> str | None:
@@ -382,7 +420,17 @@ def _certificate(arguments: argparse.Namespace) -> Certificate | None:
     return certificate
 
 
-def _warnings(arguments: argparse.Namespace) -> Iterator[str]:
+def _warnings(arguments: argparse.Namespace, config: SidecarConfig) -> Iterator[str]:
+    if config.log_content is LogContent.FULL:
+        yield "--log-content full: THE REQUEST LOG CONTAINS PROMPTS AND COMPLETIONS"
+        log = config.request_log
+        if (
+            log is not None
+            and log != STANDARD_OUTPUT
+            and (mode := Path(log).stat().st_mode) & 0o077
+            and stat.S_ISREG(mode)
+        ):
+            yield f"--log-content full: {log} is readable by other users; run: chmod 600 {log}"
     if arguments.upstream_insecure:
         yield "--upstream-insecure: THE ENGINE'S CERTIFICATE IS NOT VERIFIED; a man in the middle can read all traffic"
     secrets = {

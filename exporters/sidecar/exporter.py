@@ -19,7 +19,7 @@ from prometheus_client.core import Metric
 from exporters import signals
 from exporters.child_process import TaskErrors, collect_garbage_rarely, run_child, stop_event
 from exporters.configuration.child_config import ChildConfig, Slos
-from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.configuration.sidecar_config import LogContent, SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_group import EngineGroup
 from exporters.engines.engine_token import EngineToken
@@ -68,7 +68,10 @@ class Exporter:
         self.task_errors = TaskErrors()
         self._slos = config.slos
         self.request_metrics = RequestMetrics(
-            self._slos.file, sidecar.max_models, checks_output=sidecar.check_structured_output
+            self._slos.file,
+            sidecar.max_models,
+            checks_output=sidecar.check_structured_output,
+            hashes_prompts=sidecar.log_content is not LogContent.OFF,
         )
         self._logged_model_limit = False
         self._add_models(sidecar.models)
@@ -206,7 +209,9 @@ def _request_log(config: SidecarConfig) -> RequestLog | StandardOutputLog | None
         return None
     if config.request_log == STANDARD_OUTPUT:
         return StandardOutputLog()
-    return RequestLog(Path(config.request_log), limits=config.log_rotation, retry=True)
+    return RequestLog(
+        Path(config.request_log), limits=config.log_rotation, retry=True, private=config.log_content is LogContent.FULL
+    )
 
 
 def _span_queue(config: SidecarConfig) -> "SpanQueue | None":

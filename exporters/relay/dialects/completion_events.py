@@ -4,8 +4,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from exporters.relay.dialects.dialect import Count, EngineTimes
-from exporters.relay.structured_output import StructuredOutput
+from exporters.relay.dialects.dialect import Count, EngineTimes, Output
 
 DONE = b"[DONE]"
 
@@ -184,7 +183,7 @@ def _index(call: msgspec.Raw) -> int:
         return 0
 
 
-def collect(data: bytes | bytearray, output: StructuredOutput) -> None:
+def collect(data: bytes | bytearray, output: Output) -> None:
     for choice in _decode_output(data).choices:
         made = choice.delta or choice.message or _Output()
         output.text(made.content or choice.text or "", choice.index)

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from exporters.relay.request_body import RequestBody
-from exporters.relay.structured_output import StructuredOutput
 
 # Bounded, because records have 64-bit integers.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -82,6 +81,24 @@ class Event(Protocol):
         """Whether the stream is complete after this event."""
 
 
+class Output(Protocol):
+    """Collects the output of one answer in the order of its events."""
+
+    empty_call: bytes
+    """The arguments of a call without any: Messages sends none for a tool without parameters."""
+
+    def text(self, piece: str, choice: int = 0) -> None: ...
+
+    def call(self, call: int, piece: str, choice: int = 0) -> None:
+        """A piece of the arguments of the tool call with this number; the first one may be empty."""
+
+    def calls_tool(self) -> None:
+        """A tool call has begun, whose arguments follow in a later event."""
+
+    def cut(self, choice: int = 0) -> None:
+        """The choice ends at the limit of tokens."""
+
+
 class Dialect(Protocol):
     """One inference API of the engine."""
 
@@ -108,5 +125,5 @@ class Dialect(Protocol):
     def decode_unary(self, data: bytes | bytearray, /) -> Event:
         """The complete body of a unary response; raises as `decode`."""
 
-    def collect(self, data: bytes | bytearray, output: StructuredOutput, /) -> None:
+    def collect(self, data: bytes | bytearray, output: Output, /) -> None:
         """Add the text and the tool calls of an event, or of a unary body; both have been decoded before."""

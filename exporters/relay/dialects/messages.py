@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from exporters.names import cut
-from exporters.relay.dialects.dialect import Count
+from exporters.relay.dialects.dialect import Count, Output
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digest
-from exporters.relay.structured_output import StructuredOutput
 
 DONE = None
 
@@ -175,7 +174,7 @@ _decode_output = msgspec.json.Decoder(_Output).decode
 decode = decode_first = decode_unary = msgspec.json.Decoder(_Event).decode
 
 
-def collect(data: bytes | bytearray, output: StructuredOutput) -> None:
+def collect(data: bytes | bytearray, output: Output) -> None:
     found = _decode_output(data)
     delta = found.delta or _Delta()
     if found.type == "content_block_delta":

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from exporters.relay.dialects.dialect import Count
+from exporters.relay.dialects.dialect import Count, Output
 from exporters.relay.request_body import (
     CHARACTERS_PER_TOKEN,
     NOT_JSON,
@@ -14,7 +14,6 @@ from exporters.relay.request_body import (
     digest,
     without_completion,
 )
-from exporters.relay.structured_output import StructuredOutput
 
 DONE = None
 
@@ -82,7 +81,7 @@ _decode_body = msgspec.json.Decoder(_Body).decode
 decode = decode_first = decode_unary = msgspec.json.Decoder(_Answer).decode
 
 
-def collect(data: bytes | bytearray, output: StructuredOutput) -> None:
+def collect(data: bytes | bytearray, output: Output) -> None:
     """These responses have no text that a request may want as JSON."""
 
 

@@ -7,9 +7,8 @@ import msgspec
 
 from exporters.names import cut
 from exporters.relay.dialects.completion_events import ReasoningDetails
-from exporters.relay.dialects.dialect import Count, EngineTimes
+from exporters.relay.dialects.dialect import Count, EngineTimes, Output
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digest
-from exporters.relay.structured_output import StructuredOutput
 
 DONE = None
 
@@ -184,7 +183,7 @@ decode = decode_first = msgspec.json.Decoder(_Event).decode
 decode_unary = msgspec.json.Decoder(_Response).decode
 
 
-def collect(data: bytes | bytearray, output: StructuredOutput) -> None:
+def collect(data: bytes | bytearray, output: Output) -> None:
     """The last event of a stream has the whole output, as a unary body has."""
     found = _decode_output(data)
     if found.item is not None and found.item.type == "function_call":

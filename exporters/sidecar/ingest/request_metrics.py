@@ -142,8 +142,14 @@ class _Kind:
 class RequestMetrics:
     """All request series; not thread-safe."""
 
-    def __init__(self, slos: SloFile, max_models: int = MAX_MODELS, *, checks_output: bool = False) -> None:
-        """`checks_output`: the relays check structured output, so its series start at 0."""
+    def __init__(
+        self, slos: SloFile, max_models: int = MAX_MODELS, *, checks_output: bool = False, hashes_prompts: bool = True
+    ) -> None:
+        """`checks_output`: the relays check structured output, so its series start at 0.
+
+        `hashes_prompts`: records have hashes of prompts; otherwise the series of prompts are absent.
+        """
+        self._hashes_prompts = hashes_prompts
         self._slos = slos
         self._max_models = max_models
         self._output_kinds = tuple(OutputKind) if checks_output else ()
@@ -220,10 +226,12 @@ class RequestMetrics:
 
     def collect(self, now: float) -> Iterator[Metric | Accumulator]:
         """All families; `now` is monotonic, like the times of the snapshots."""
-        yield from self._counters.values()
+        of_hashes = () if self._hashes_prompts else (signals.PROMPT_REPEATS,)
+        yield from (counter for signal, counter in self._counters.items() if signal not in of_hashes)
         yield from self._histograms.values()
-        prompts = sorted(self._prompts.items())
-        yield gauge(signals.UNIQUE_PROMPTS, (((model,), distinct.estimate()) for model, distinct in prompts))
+        if self._hashes_prompts:
+            prompts = sorted(self._prompts.items())
+            yield gauge(signals.UNIQUE_PROMPTS, (((model,), distinct.estimate()) for model, distinct in prompts))
         yield from self._open_requests(now)
         rows = self._snapshots.items()
         yield gauge(signals.SIDECAR_LOOP_LAG, (((name,), row.loop_lag) for name, row in rows))

@@ -178,3 +178,14 @@ def test_a_device_is_not_rotated(path: Path) -> None:
     assert path.is_symlink()
     assert rotated_files(path) == []
     log.close()
+
+
+def test_every_file_of_a_private_log_is_readable_by_its_user_only(path: Path, line_size: int) -> None:
+    log = RequestLog(path, limits=RotationLimits(size=line_size), private=True, now=Clock())
+    log.write("run", numbered(1, 2), None)
+    path.unlink()
+    log.reopen()
+    log.write("run", numbered(3, 4), None)
+    log.close()
+    assert {file.stat().st_mode & 0o777 for file in (*rotated_files(path), path)} == {0o600}
+    assert len(rotated_files(path)) == 2

@@ -13,12 +13,15 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import aiohttp
+import pytest
 from aiohttp import web
 
+from compose.cli import main
 from tests.support.api_streams import block_delta, delta, named, response
 from tests.support.fake_engine import CACHING_ON
 from tests.support.otlp_collectors import ReceivedSpans, http_collector
 from tests.support.ports import free_port
+from tests.support.sidecar_process import SLOS as SIMPLE_SLOS
 from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import HANG, until
 
@@ -261,7 +264,7 @@ def other_cases() -> list[Case]:
     invalid, number, refused, crashed, plain = map(Case, ("invalid", "number", "refused", "crashed", "plain"))
     for case in (invalid, number, refused, crashed, plain):
         case.path = "/v1/chat/completions"
-        case.body = body(case, messages=[{"role": "user", "content": case.hidden}], max_tokens=5)
+        case.body = body(case, messages=[{"role": "user", "content": case.prompt}], max_tokens=5)
         case.status, error = 400, {"message": case.hidden, "type": case.hidden, "param": case.hidden}
         case.answer = json.dumps({"error": error, "detail": case.hidden}).encode()
     invalid.body = b'{"model":"tiny","messages":[{"content":"%s\xff"' % invalid.hidden.encode()
@@ -271,7 +274,7 @@ def other_cases() -> list[Case]:
     failing, odd = map(Case, ("failing-stream", "odd-stream"))
     for case in (failing, odd):
         case.path, case.kind = "/v1/chat/completions", STREAM
-        case.body = body(case, messages=[{"role": "user", "content": case.hidden}], stream=True)
+        case.body = body(case, messages=[{"role": "user", "content": case.prompt}], stream=True)
     failing.answer = b'data: {"error":{"message":"%s"}}\n\n' % failing.hidden.encode()
     odd.answer = b"".join(
         each % odd.hidden.encode()
@@ -288,7 +291,7 @@ def other_cases() -> list[Case]:
     denied.path = "/admin"
     preflight.method, preflight.path = "OPTIONS", "/v1/chat/completions"
     background.path = "/v1/responses"
-    background.body = body(background, input=background.hidden, background=True)
+    background.body = body(background, input=background.prompt, background=True)
     speech.path = "/v1/audio/speech"
     speech.body = body(speech, input=speech.hidden)
     for case in (models, speech):
@@ -467,14 +470,81 @@ def found(canaries: set[str], text: bytes) -> set[str]:
     return (seen | {canary for canary in canaries if canary.encode() in text}) & canaries
 
 
-async def test_no_canary_appears_anywhere_by_default(tmp_path: Path) -> None:
-    cases = all_cases()
-    sinks = await run(tmp_path, cases)
+def leaks(cases: list[Case], texts: dict[str, bytes]) -> dict[str, set[str]]:
+    """The canaries in each text that has any, and those of other requests in each response."""
     canaries = {canary for case in cases for canary in case.planted}
     assert len(canaries) >= 200
-    leaks = {name: found(canaries, text) for name, text in sinks.texts.items()}
-    assert {name: leak for name, leak in leaks.items() if leak} == {}
+    in_texts = {name: found(canaries, text) for name, text in texts.items()}
+    in_responses = {case.name: found(canaries - set(case.planted), case.received) for case in cases}
+    return {name: leak for name, leak in (in_texts | in_responses).items() if leak}
+
+
+@pytest.mark.parametrize("words", [(), ("--log-content", "off")], ids=["by default", "off"])
+async def test_no_canary_appears_anywhere(tmp_path: Path, words: tuple[str, ...]) -> None:
+    cases = all_cases()
+    sinks = await run(tmp_path, cases, *words)
+    assert leaks(cases, sinks.texts) == {}
+    lines = {line["request_id"]: line for line in sinks.lines}
+    hashed = [line["prompt_sha256"] for line in sinks.lines if line["prompt_sha256"] is not None]
+    series = sinks.texts["/metrics text/plain"]
+    if words:
+        assert hashed == []
+        assert {line["prompt_repeat"] for line in sinks.lines} == {None}
+        assert b"prompt_repeats" not in series
+        assert b"unique_prompts" not in series
+    else:
+        assert re.fullmatch("[0-9a-f]{64}", lines["chat"]["prompt_sha256"])
+        assert len(set(hashed)) > 10
+        assert b"prompt_repeats" in series
+        assert b"unique_prompts" in series
+
+
+async def test_in_full_mode_canaries_appear_only_in_the_two_fields_of_the_request_log(tmp_path: Path) -> None:
+    cases = all_cases()
+    sinks = await run(tmp_path, cases, "--log-content", "full", "--log-content-limit", "64KiB")
+    log = tmp_path / "requests.jsonl"
+    assert log.stat().st_mode & 0o777 == 0o600
+    warning = b"WARNING supervisor: --log-content full: THE REQUEST LOG CONTAINS PROMPTS AND COMPLETIONS\n"
+    assert warning in sinks.texts["standard error"]
+    contents = {line["request_id"]: (line.pop("prompt") or "", line.pop("completion") or "") for line in sinks.lines}
+    assert leaks(cases, sinks.texts | {"request log": json.dumps(sinks.lines).encode()}) == {}
     for case in cases:
-        assert found(canaries - set(case.planted), case.received) == set(), case.name
-    hashed = {line["request_id"]: line["prompt_sha256"] for line in sinks.lines}
-    assert re.fullmatch("[0-9a-f]{64}", hashed["chat"])
+        for kind, content in zip((PROMPT, COMPLETION), contents.get(case.name, ("", "")), strict=True):
+            expected = {canary for canary in case.planted if canary.startswith(f"canary{kind}")}
+            if case.name in {"invalid", "number"}:
+                expected = set()  # the body is not valid for the API
+            assert found({each for other in cases for each in other.planted}, content.encode()) == expected, case.name
+    assert json.loads(contents["chat"][0]).keys() == {"messages", "tools"}
+    assert contents["completions"][1].count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words, error",
+    [
+        pytest.param(["all"], "--log-content: 'all' is unknown; use off, hash or full", id="unknown"),
+        pytest.param(["full"], "--log-content full: needs a request log; add --request-log FILE", id="no log"),
+        pytest.param(
+            ["full", "--request-log", "-", "--log-content-limit", "65KiB"],
+            "--log-content-limit: 65KiB is above the maximum of 64KiB, so that programs can read each line",
+            id="too large",
+        ),
+    ],
+)
+def test_invalid_values_are_rejected(
+    tmp_path: Path, words: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slos = tmp_path / "slos.yaml"
+    slos.write_text(SIMPLE_SLOS)
+    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--slos", str(slos), "--log-content", *words]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {error}\n"
+
+
+async def test_a_log_that_others_can_read_is_reported(tmp_path: Path) -> None:
+    log = tmp_path / "requests.jsonl"
+    log.touch()
+    log.chmod(0o644)
+    async with engine([]) as url, sidecar(tmp_path, url, "--log-content", "full") as running:
+        assert (
+            f"WARNING supervisor: --log-content full: {log} is readable by other users; run: chmod 600 {log}"
+            in running.log_lines()
+        )
