@@ -80,7 +80,7 @@ async def test_the_span_of_a_request_is_a_child_of_the_clients_and_the_parent_of
     assert [event.name for event in ours.events] == ["first_token"]
     assert ours.start_time_unix_nano < ours.events[0].time_unix_nano < ours.end_time_unix_nano
     children = [span for span in received.spans if span.parent_span_id == ours.span_id]
-    assert [child.name for child in children] == ["queue", "prefill", "decode"]
+    assert [child.name for child in children] == ["frontend", "queue", "prefill", "decode"]
     assert received.services == {"vllm-slo-sidecar"}
     assert received.headers[0]["authorization"] == "Bearer of news"
     assert received.headers[0]["x-scope"] == "a"
@@ -166,19 +166,19 @@ async def test_spans_for_a_collector_that_is_down_are_counted_until_it_is_up(
         }
         await asyncio.gather(*(running.stream() for _ in range(20)))
         await until(lambda: len(running.lines()) == 20)
-        await running.shows(DROPPED % "export_failed", 80)
+        await running.shows(DROPPED % "export_failed", 100)
         assert (await span_counts(running))[EXPORTED] == 0
         async with receiver(where) as received:
             await running.stream()
             await until(lambda: server_spans(received))
-        await running.shows(EXPORTED, 4)
+        await running.shows(EXPORTED, 5)
         assert await running.stop() == 0
     by_supervisor = [line for line in running.log_lines() if line.startswith("INFO supervisor: ")]
     down, up = [line for line in running.log_lines() if line not in by_supervisor]
     assert down.startswith(f"WARNING exporter: {scheme}://127.0.0.1:{where}")
     assert " does not accept spans; dropping them: " in down
     assert up.startswith("INFO exporter: ")
-    assert up.endswith(" accepts spans again; 80 were dropped")
+    assert up.endswith(" accepts spans again; 100 were dropped")
     assert len(by_supervisor) == 3  # start, drain and its end
 
 
