@@ -87,6 +87,17 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     prompt: str | None = None  # as the next two, only with --log-content full
     completion: str | None = None
     content_cut: bool | None = None
+    before_relay: float = 0.0  # from time zero to the end of the upload, if a gateway in front has set time zero
+
+    @property
+    def frontend(self) -> float | None:
+        """The part of TTFT, since the end of the upload, that is neither queue nor prefill time of the engine.
+
+        Two processes have measured the durations, so the difference may be slightly negative; it is then 0.
+        """
+        if self.ttft is None or self.queue is None or self.prefill is None:
+            return None
+        return max(0.0, self.ttft - self.before_relay - self.queue - self.prefill)
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

@@ -239,6 +239,12 @@ INTER_CHUNK = _histogram(
 DURATION = _histogram(
     "llm_request_duration_seconds", "E2E of streams and unary requests, from their arrival.", WHOLE_SECONDS, *_MC, _O
 )
+FRONTEND = _histogram(
+    "llm_request_frontend_seconds",
+    "Front-end time of streams: TTFT from the end of the upload, minus queue and prefill time of the engine.",
+    WAIT_SECONDS,
+    *_MC,
+)
 QUEUE = _histogram("llm_request_queue_seconds", "Queue time, as the engine reports it.", WAIT_SECONDS, *_MC)
 PREFILL = _histogram(
     "llm_request_prefill_seconds", "Time from scheduling to first token, as the engine reports it.", WAIT_SECONDS, *_MC
@@ -248,7 +254,7 @@ DECODE = _histogram(
 )
 REQUESTS_WITH_ENGINE_TIMES = _counter(
     "llm_requests_with_engine_times_total",
-    "Ended requests with times from the engine; the queue, prefill and decode histograms count only these.",
+    "Ended requests with times from the engine; the front-end, queue, prefill and decode histograms count only these.",
     *_MC,
 )
 

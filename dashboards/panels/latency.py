@@ -19,19 +19,27 @@ _NO_ENGINE_TIMES = (
     "no request has finished, or the engine tells no times: vLLM does with --enable-per-request-metrics or with spans"
 )
 _STAGES = (
+    (
+        "front end",
+        signals.FRONTEND,
+        None,
+        "from the end of the upload to the first token, without queue and prefill; streams only",
+    ),
     ("queue", signals.QUEUE, Measure.QUEUE, "from arrival at the engine until it is scheduled"),
     ("prefill", signals.PREFILL, Measure.PREFILL, "from scheduled to the first token"),
     ("decode", signals.DECODE, Measure.DECODE, "from the first token to the last"),
 )
-_STAGE_COLOURS = {"queue": YELLOW, "prefill": SKY, "decode": BLUE}
+_STAGE_COLOURS = {"front end": PINK, "queue": YELLOW, "prefill": SKY, "decode": BLUE}
 
 
-def thresholds_of(spec: SloFile, measure: Measure) -> tuple[float, ...]:
+def thresholds_of(spec: SloFile, measure: Measure | None) -> tuple[float, ...]:
     """The thresholds of a measure in seconds, ascending."""
     return tuple(sorted({slo.threshold for slo in spec.slos if slo.measure is measure and slo.threshold is not None}))
 
 
-def quantile_panel(title: str, text: str, histogram: Signal, measure: Measure, spec: SloFile) -> timeseries.Panel:
+def quantile_panel(
+    title: str, text: str, histogram: Signal, measure: Measure | None, spec: SloFile
+) -> timeseries.Panel:
     """The median (dotted) and the 95th percentile; only one of them has the exemplars, which belong to the class."""
     panel = style.time_series_panel(title, text, units.Seconds, 12).no_value(NO_TRAFFIC)
     for q in (0.5, 0.95):
@@ -114,11 +122,13 @@ def stages() -> timeseries.Panel:
     """One panel per class, because the stages add up to a request only within a class."""
     text = describe(
         "Where does the time of a request go? Mean of "
-        f"{', of '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by the engine's own clock. Of "
+        f"{', of '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by "
+        "the engine's own clock, except for the front end. Of "
         "finished requests only: what the coverage leaves out may have waited longer.",
         may_be_empty=_NO_ENGINE_TIMES,
     )
-    panel = style.time_series_panel("Queue, prefill, decode: $class", text, units.Seconds, 24, 8).no_value(NO_TRAFFIC)
+    title = "Front end, queue, prefill, decode: $class"
+    panel = style.time_series_panel(title, text, units.Seconds, 24, 8).no_value(NO_TRAFFIC)
     for stage, signal, *_ in _STAGES:
         style.add_coloured_query(panel, mean(signal, select_model_class), stage, _STAGE_COLOURS[stage])
     return style.stack(panel).repeat(str(Label.CLASS)).repeat_direction("h").max_per_row(6)
@@ -145,7 +155,7 @@ def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
             "threshold of the SLO file, if it has one.",
             may_be_empty=_NO_ENGINE_TIMES,
         )
-        panels.append(quantile_panel(f"{stage.capitalize()} time", text, signal, measure, spec).span(8))
+        panels.append(quantile_panel(f"{stage.capitalize()} time", text, signal, measure, spec).span(6))
     return tuple(panels)
 
 

@@ -7,9 +7,12 @@ from enum import StrEnum
 import msgspec
 
 from exporters.addresses import Address, parse_url
+from exporters.configuration.collector_tls import CollectorTls
 from exporters.errors import UsageError
 
 TRACES_PATH = "/v1/traces"
+TIMEOUT = 3.0
+"""Seconds for one batch with its retries."""
 _SCHEMES = ("http", "https", "grpc", "grpcs")
 _EXAMPLES = "http://127.0.0.1:4318 or grpc://127.0.0.1:4317"
 _RECEIVERS = "grpc://127.0.0.1:4317 or http://127.0.0.1:4318"
@@ -35,6 +38,9 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}  # may contain a token
     semconv: Semconv = Semconv.V1_44
     good_share: float = 1.0  # of the good requests, whose traces are kept
+    timeout: float = TIMEOUT
+    gzip: bool = False
+    tls: CollectorTls = CollectorTls()
 
     def __repr__(self) -> str:
         return f"Collector({self.url!r}, headers={sorted(self.headers)}, semconv={self.semconv.value!r})"
@@ -65,21 +71,21 @@ def semconv(text: str) -> Semconv:
         raise UsageError(f"--otlp-semconv: {text!r} is not a supported version; use {known}") from error
 
 
-def url(text: str) -> str:
-    """The URL of a collector, completed with port and, for HTTP, path.
+def url(text: str, flag: str = "--otlp", *, default_path: str = TRACES_PATH) -> str:
+    """The URL of a collector, completed with port and, for HTTP, path; `flag` names the source in messages.
 
     Raises:
         UsageError: the URL is invalid.
     """
     if _CREDENTIALS.match(text):
-        raise UsageError("--otlp: the URL contains credentials; use --otlp-header 'authorization=Basic ...' instead")
-    parts = parse_url("--otlp", text, _EXAMPLES, _SCHEMES)
+        raise UsageError(f"{flag}: the URL contains credentials; use --otlp-header 'authorization=Basic ...' instead")
+    parts = parse_url(flag, text, _EXAMPLES, _SCHEMES)
     grpc = parts.scheme.startswith("grpc")
     path = parts.path.rstrip("/")
     if grpc and path:
-        raise UsageError(f"--otlp: {text!r} has a path, but gRPC takes none; remove {path!r}")
+        raise UsageError(f"{flag}: {text!r} has a path, but gRPC takes none; remove {path!r}")
     address = Address(parts.host, parts.port or (4317 if grpc else 4318))
-    return f"{parts.scheme}://{address}{'' if grpc else path or TRACES_PATH}"
+    return f"{parts.scheme}://{address}{'' if grpc else path or default_path}"
 
 
 def receiver(text: str) -> Receiver:
@@ -107,10 +113,15 @@ def headers(pairs: Iterable[str], environment: Mapping[str, str]) -> dict[str, s
     for number, text in enumerate(pairs, 1):
         name, equals, value = text.partition("=")
         name, value = name.strip(), value.strip()
-        if not equals or not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+        if not equals or not is_header(name, value):
             raise UsageError(
                 f"--otlp-header: header number {number} is invalid (its value is not shown); "
                 "write NAME=VALUE in printable ASCII, such as authorization='Bearer ...'"
             )
         merged[name.lower()] = value
     return merged
+
+
+def is_header(name: str, value: str) -> bool:
+    """Whether both are valid in a header for the collector."""
+    return bool(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value))

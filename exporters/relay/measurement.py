@@ -336,6 +336,8 @@ class Measurement:
             unmetered=self._unmetered,
             api=self.api,
         )
+        if self.zero != self._offered_at:
+            record.before_relay = self._offered_at - self.zero
         self._add_trace(record)
         if body is not None:
             record.max_tokens = body.max_tokens

@@ -96,6 +96,13 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Number, Meta(description="95th percentile of the time between output chunks of this request.")
     ] = None
     e2e_ms: Annotated[float, Meta(ge=0, description="E2E: time from `time` to the end of the request.")]
+    frontend_ms: Annotated[
+        Number,
+        Meta(
+            description="Front-end time of a stream: TTFT from the end of the upload, minus `queue_ms` and "
+            "`prefill_ms`; null if the engine does not report them."
+        ),
+    ] = None
     queue_ms: Annotated[Number, Meta(description="Queue time, as the engine reports it.")] = None
     prefill_ms: Annotated[Number, Meta(description="Prefill time, as the engine reports it.")] = None
     decode_ms: Annotated[Number, Meta(description="Decode time, as the engine reports it.")] = None

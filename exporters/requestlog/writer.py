@@ -252,6 +252,7 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
         itl_p50_ms=_ms(record.itl_p50),
         itl_p95_ms=_ms(record.itl_p95),
         e2e_ms=round(record.e2e * 1000, 3),
+        frontend_ms=_ms(record.frontend),
         queue_ms=_ms(record.queue),
         prefill_ms=_ms(record.prefill),
         decode_ms=_ms(record.decode),

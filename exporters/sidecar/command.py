@@ -8,14 +8,13 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from opentelemetry.util.re import parse_env_headers
-
 from exporters import slos
-from exporters.configuration import otlp_endpoints
+from exporters.configuration import otel_environment, otlp_endpoints
+from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.origin import origin
 from exporters.configuration.sidecar_config import MAX_MODELS, LogContent, SidecarConfig
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
@@ -38,6 +37,9 @@ from exporters.token_file import read_token
 
 MAX_LOGGED_CONTENT = 64 * 1024
 """Bytes of a prompt or a completion; escaped as JSON, both together are shorter than `MAX_LINE` of the log's reader."""
+
+TRACE_GOOD = "1%"
+"""The default of --trace-good."""
 
 logger = logging.getLogger("vllm_slo.sidecar")
 
@@ -250,7 +252,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--otlp",
         metavar="URL",
         help="collector that receives a span per request: http://HOST:4318 (HTTP/protobuf) or grpc://HOST:4317, with "
-        "TLS https:// and grpcs:// (default: no spans)",
+        "TLS https:// and grpcs:// (default: OTEL_EXPORTER_OTLP_ENDPOINT, else no spans)",
     )
     traces.add_argument(
         "--otlp-header",
@@ -267,10 +269,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     traces.add_argument(
         "--trace-good",
-        default="1%",
         metavar="PERCENTAGE",
         help="share of good requests whose traces are kept; those of bad and failed requests always are, and a sampled "
-        "flag of the client takes precedence (default %(default)s)",
+        "flag of the client takes precedence (default: OTEL_TRACES_SAMPLER, else 1%%)",
     )
     traces.add_argument(
         "--engine-spans",
@@ -343,7 +344,7 @@ def run(arguments: argparse.Namespace) -> int:
         drain_delay=_duration_or_zero(arguments.drain_delay, "--drain-delay"),
         drain=_duration_or_zero(arguments.drain, "--drain"),
         linger=_duration_or_zero(arguments.linger, "--linger"),
-        otlp=_collector(arguments),
+        otlp=_collector(arguments, os.environ),
         engine_spans=_receivers(arguments.engine_spans),
         log_level=arguments.log_level,
         log_format=arguments.log_format,
@@ -354,6 +355,7 @@ def run(arguments: argparse.Namespace) -> int:
     configure_logging(config.log_level, config.log_format, "supervisor")
     for warning in _warnings(arguments, config):
         logger.warning("%s", warning)
+    _log_environment(config.otlp, arguments.otlp, os.environ)
     return asyncio.run(supervise(config, slo_file, salt))
 
 
@@ -445,20 +447,44 @@ def _warnings(arguments: argparse.Namespace, config: SidecarConfig) -> Iterator[
             yield f"{flag}: {path} is readable by all users; run: chmod o-r {path}"
 
 
-def _collector(arguments: argparse.Namespace) -> otlp_endpoints.Collector | None:
-    if arguments.otlp is None:
-        if arguments.otlp_header:
-            raise UsageError("--otlp-header: needs a collector; add --otlp URL")
+def _collector(arguments: argparse.Namespace, environment: Mapping[str, str]) -> otlp_endpoints.Collector | None:
+    if otel_environment.disabled(environment):
         return None
-    environment = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or os.environ.get(
-        "OTEL_EXPORTER_OTLP_HEADERS", ""
-    )
+    if arguments.otlp is not None:
+        url = otlp_endpoints.url(arguments.otlp)
+    elif endpoint := otel_environment.endpoint(environment):
+        url = endpoint.url
+    elif arguments.otlp_header:
+        raise UsageError("--otlp-header: needs a collector; add --otlp URL")
+    else:
+        return None
+    share = otel_environment.good_share(environment) if arguments.trace_good is None else None
+    if share is None:
+        share = parse_flag(
+            "--trace-good", TRACE_GOOD if arguments.trace_good is None else arguments.trace_good, parse_share
+        )
+    otel_environment.check_resource_attributes(environment)
     return otlp_endpoints.Collector(
-        url=otlp_endpoints.url(arguments.otlp),
-        headers=otlp_endpoints.headers(arguments.otlp_header, parse_env_headers(environment, liberal=True)),
+        url=url,
+        headers=otlp_endpoints.headers(arguments.otlp_header, otel_environment.headers(environment)),
         semconv=otlp_endpoints.semconv(arguments.otlp_semconv),
-        good_share=parse_flag("--trace-good", arguments.trace_good, parse_share),
+        good_share=share,
+        timeout=otel_environment.timeout(environment),
+        gzip=otel_environment.gzip(environment),
+        tls=otel_environment.tls(environment) if url.startswith(("https:", "grpcs:")) else CollectorTls(),
     )
+
+
+def _log_environment(
+    collector: otlp_endpoints.Collector | None, flag: str | None, environment: Mapping[str, str]
+) -> None:
+    """Log what variables of OpenTelemetry have changed without a flag."""
+    for warning in otel_environment.warnings(environment):
+        logger.warning("%s", warning)
+    if otel_environment.disabled(environment):
+        logger.warning("%s=true: no spans are exported", otel_environment.DISABLED)
+    elif flag is None and collector is not None and (endpoint := otel_environment.endpoint(environment)):
+        logger.info("%s: spans are exported to %s", endpoint.variable, collector.url)
 
 
 def _receivers(urls: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:

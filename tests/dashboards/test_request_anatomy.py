@@ -16,6 +16,7 @@ from tests.support.promtool import Promtool
         pytest.param("Time to first answer token", [4], id="ttft_answer"),
         pytest.param("Time per output token", [0.05], id="tpot"),
         pytest.param("Inter-chunk time", [0.25], id="itl"),
+        pytest.param("Front end time", [], id="front end"),
         pytest.param("Queue time", [1], id="queue"),
         pytest.param("Prefill time", [3], id="prefill"),
         pytest.param("Decode time", [9], id="decode"),
@@ -58,14 +59,19 @@ def test_a_heatmap_shows_the_buckets_of_the_sidecar(title: str, marked: bool) ->
 
 @pytest.mark.lab
 def test_stages_add_up_within_a_class(promtool: Promtool) -> None:
-    drawn_panel = panel(BOARD, "Queue, prefill, decode: $class")
+    drawn_panel = panel(BOARD, "Front end, queue, prefill, decode: $class")
     assert drawn_panel["repeat"] == "class"
-    assert [target["legendFormat"] for target in drawn_panel["targets"]] == ["queue", "prefill", "decode"]
+    assert [target["legendFormat"] for target in drawn_panel["targets"]] == [
+        "front end",
+        "queue",
+        "prefill",
+        "decode",
+    ]
     assert drawn_panel["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal"
-    seconds = {"queue": 2.0, "prefill": 6.0, "decode": 40.0}
+    seconds = {"frontend": 0.8, "queue": 2.0, "prefill": 6.0, "decode": 40.0}
     growth = {f'llm_request_{stage}_seconds_sum{{class="siso"}}': total for stage, total in seconds.items()}
     growth |= {f'llm_request_{stage}_seconds_count{{class="siso"}}': 4 for stage in seconds}
-    assert_results(promtool, drawn_panel, growth, {"{}": 0.5}, {"{}": 1.5}, {"{}": 10})
+    assert_results(promtool, drawn_panel, growth, {"{}": 0.2}, {"{}": 0.5}, {"{}": 1.5}, {"{}": 10})
 
 
 @pytest.mark.lab

@@ -3,6 +3,7 @@
 import itertools
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,3 +39,20 @@ def test_an_unfinished_message_is_held_until_its_last_byte() -> None:
     frames, data = Frames(), frame(MESSAGES[0])
     assert frames.feed(data[:-1]) == []
     assert len(frames.feed(data[-1:])) == 1
+
+
+@pytest.mark.parametrize(
+    "times,frontend",
+    [
+        pytest.param({"ttft": 1.0, "queue": 0.5, "prefill": 0.25}, 0.25, id="what the engine does not report"),
+        pytest.param({"ttft": 1.0, "queue": 0.25, "prefill": 0.25, "before_relay": 0.25}, 0.25, id="behind a gateway"),
+        pytest.param({"ttft": 0.5, "queue": 0.25, "prefill": 0.5}, 0.0, id="never negative"),
+        pytest.param({"ttft": 1.0, "queue": 0.25}, None, id="no prefill time"),
+        pytest.param({"ttft": 1.0, "prefill": 0.25}, None, id="no queue time"),
+        pytest.param({"queue": 0.25, "prefill": 0.25}, None, id="no first token"),
+    ],
+)
+def test_front_end_time_is_ttft_from_the_end_of_the_upload_without_queue_and_prefill(
+    times: dict[str, float], frontend: float | None
+) -> None:
+    assert finished(**times).frontend == frontend

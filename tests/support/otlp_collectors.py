@@ -1,6 +1,7 @@
 """OTLP collectors over HTTP and gRPC."""
 
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ class ReceivedSpans:
     url: str
     requests: list[ExportTraceServiceRequest] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    deadlines: list[float | None] = field(default_factory=list)
+    """Seconds that were left for each request when it arrived; only with gRPC."""
     refuse: bool = False
 
     @property
@@ -61,7 +64,7 @@ def _plain(value: AnyValue) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def http_collector(port: int = 0) -> AsyncIterator[ReceivedSpans]:
+async def http_collector(port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[ReceivedSpans]:
     """OTLP over HTTP/protobuf."""
 
     async def take(request: web.Request) -> web.Response:
@@ -78,7 +81,7 @@ async def http_collector(port: int = 0) -> AsyncIterator[ReceivedSpans]:
     app.add_routes([web.post("/v1/traces", take)])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port or free_port())
+    site = web.TCPSite(runner, "127.0.0.1", port or free_port(), ssl_context=tls)
     await site.start()
     received = ReceivedSpans(site.name)
     try:
@@ -92,17 +95,19 @@ class _Servicer(TraceServiceServicer):
         self._received = received
 
     def Export(self, request: ExportTraceServiceRequest, context: grpc.ServicerContext) -> ExportTraceServiceResponse:  # noqa: N802 - the name in the service
-        self._received.requests.append(request)
         self._received.headers.append(dict(context.invocation_metadata()))
+        self._received.deadlines.append(context.time_remaining())
+        self._received.requests.append(request)
         return ExportTraceServiceResponse()
 
 
 @contextlib.contextmanager
-def grpc_receiver(port: int = 0) -> Iterator[ReceivedSpans]:
+def grpc_receiver(port: int = 0, tls: grpc.ServerCredentials | None = None) -> Iterator[ReceivedSpans]:
     """OTLP over gRPC, in separate threads."""
     server = grpc.server(ThreadPoolExecutor(2))
-    bound = server.add_insecure_port(f"127.0.0.1:{port}")
-    received = ReceivedSpans(f"grpc://127.0.0.1:{bound}")
+    address = f"127.0.0.1:{port}"
+    bound = server.add_insecure_port(address) if tls is None else server.add_secure_port(address, tls)
+    received = ReceivedSpans(f"{'grpc' if tls is None else 'grpcs'}://127.0.0.1:{bound}")
     add_TraceServiceServicer_to_server(_Servicer(received), server)  # type: ignore[no-untyped-call]  # generated code
     server.start()
     try:

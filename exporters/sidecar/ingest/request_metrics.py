@@ -55,6 +55,7 @@ _HISTOGRAMS = (
     signals.TPOT,
     signals.INTER_CHUNK,
     signals.DURATION,
+    signals.FRONTEND,
     signals.QUEUE,
     signals.PREFILL,
     signals.DECODE,
@@ -335,6 +336,7 @@ class RequestMetrics:
         if record.queue is not None:
             counters[signals.REQUESTS_WITH_ENGINE_TIMES].add(kind.labels[:2])
         for signal, value in (
+            (signals.FRONTEND, record.frontend),
             (signals.QUEUE, record.queue),
             (signals.PREFILL, record.prefill),
             (signals.DECODE, record.decode),

@@ -176,7 +176,7 @@ def _events(record: Finished, start: int) -> list[Event]:
 
 
 def _phases(record: Finished, start: int, end: int) -> Iterator[tuple[str, int, int]]:
-    """Name, start and end of the engine's phases.
+    """Name, start and end of the phases: the engine's front end, its queue, prefill and decode.
 
     The engine reports only durations. So phases are placed around the first token, or before the end of a unary
     request, and are clipped to the span of the request.
@@ -184,8 +184,10 @@ def _phases(record: Finished, start: int, end: int) -> Iterator[tuple[str, int, 
     decode = _nanoseconds(record.decode or 0.0)
     first = end - decode if record.ttft is None else start + _nanoseconds(record.ttft)
     scheduled = first - _nanoseconds(record.prefill or 0.0)
+    queued = scheduled - _nanoseconds(record.queue or 0.0)
     for name, seconds, since, until in (
-        ("queue", record.queue, scheduled - _nanoseconds(record.queue or 0.0), scheduled),
+        ("frontend", record.frontend, queued - _nanoseconds(record.frontend or 0.0), queued),
+        ("queue", record.queue, queued, scheduled),
         ("prefill", record.prefill, scheduled, first),
         ("decode", record.decode, first, first + decode),
     ):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
@@ -29,8 +30,11 @@ from exporters.sidecar.tracing.span_forwarder import (
 )
 from exporters.sidecar.tracing.trace_decision import keeps
 
-EXPORT_TIMEOUT = 3.0
-"""Seconds for one batch including retries, and for a shutdown."""
+if TYPE_CHECKING:
+    import requests
+
+SHUTDOWN_TIMEOUT = 3.0
+"""Seconds that a shutdown waits for the collector."""
 
 logger = logging.getLogger("vllm_slo.traces")
 
@@ -139,7 +143,7 @@ class SpanQueue:
         dropped = {"queue_full": queue_full, "export_failed": self._counters.failed, "fault": self._faults}
         yield counter(signals.SIDECAR_DROPPED_SPANS, [((reason,), float(n)) for reason, n in dropped.items()])
 
-    def close(self, timeout: float = EXPORT_TIMEOUT) -> None:
+    def close(self, timeout: float = SHUTDOWN_TIMEOUT) -> None:
         """Send all queued spans; wait up to `timeout` seconds."""
         deadline = self._exporter.deadline = time.monotonic() + timeout
         # The shutdown of the SDK may wait 30 s; in a daemon thread it cannot delay the exit.
@@ -178,15 +182,39 @@ def exporter(collector: Collector) -> SpanExporter:
     scheme, _, rest = collector.url.partition("://")
     if scheme.startswith("grpc"):
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core logs each failure
+        import grpc  # noqa: PLC0415
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as Grpc  # noqa: PLC0415
 
         tls = scheme == "grpcs"
         return Grpc(
             f"{'https' if tls else 'http'}://{rest}",
             insecure=not tls,
+            credentials=grpc.ssl_channel_credentials(*collector.tls.contents()) if tls else None,
             headers=tuple(collector.headers.items()),
-            timeout=EXPORT_TIMEOUT,
+            timeout=collector.timeout,
+            compression=grpc.Compression.Gzip if collector.gzip else grpc.Compression.NoCompression,
         )
+    from opentelemetry.exporter.otlp.proto.http import Compression  # noqa: PLC0415
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as Http  # noqa: PLC0415
 
-    return Http(collector.url, headers=collector.headers, timeout=EXPORT_TIMEOUT)
+    return Http(
+        collector.url,
+        collector.tls.ca,
+        collector.tls.key,
+        collector.tls.certificate,
+        headers=collector.headers,
+        timeout=collector.timeout,
+        compression=Compression.Gzip if collector.gzip else Compression.NoCompression,
+        session=_session(),
+    )
+
+
+def _session() -> "requests.Session":
+    """A session in which the authorities of the collector take precedence over REQUESTS_CA_BUNDLE."""
+    import requests  # noqa: PLC0415 - loaded only where it is used
+
+    class CollectorSession(requests.Session):
+        def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+            return super().merge_environment_settings(url, proxies, stream, self.verify, cert)
+
+    return CollectorSession()

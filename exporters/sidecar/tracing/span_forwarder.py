@@ -1,14 +1,12 @@
 """Forwards OTLP messages of the engine to the collector unchanged, without blocking the caller."""
 
+import gzip
 import logging
-import os
-import ssl
 import threading
 import urllib.request
 from collections import deque
 from collections.abc import Callable
 from http.client import HTTPException
-from pathlib import Path
 
 from exporters.configuration.otlp_endpoints import Collector
 
@@ -17,7 +15,6 @@ MAX_QUEUED_BYTES = 32 * 1024 * 1024
 BATCH_SPANS = 512
 BATCH_BYTES = 1024 * 1024
 BATCH_SECONDS = 1.0
-SEND_TIMEOUT = 3.0
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 """The gRPC method of the OTLP trace service."""
@@ -130,18 +127,18 @@ class SpanForwarder:
 def sender(collector: Collector) -> Send:
     """A function that sends an OTLP message by the protocol of the URL; it raises `SendError`."""
     scheme, _, rest = collector.url.partition("://")
-    authority = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE") or os.environ.get(
-        "OTEL_EXPORTER_OTLP_CERTIFICATE"
-    )
     if scheme.startswith("grpc"):
-        return _grpc_sender(rest, collector.headers, tls=scheme == "grpcs", authority=authority)
-    context = ssl.create_default_context(cafile=authority) if scheme == "https" else None
+        return _grpc_sender(rest, collector, tls=scheme == "grpcs")
+    context = collector.tls.context() if scheme == "https" else None
     headers = {"content-type": "application/x-protobuf", **collector.headers}
+    if collector.gzip:
+        headers["content-encoding"] = "gzip"
 
     def send(message: bytes) -> None:
-        request = urllib.request.Request(collector.url, message, headers)  # noqa: S310 - http or https
+        body = gzip.compress(message) if collector.gzip else message
+        request = urllib.request.Request(collector.url, body, headers)  # noqa: S310 - http or https
         try:
-            with urllib.request.urlopen(request, timeout=SEND_TIMEOUT, context=context):  # noqa: S310
+            with urllib.request.urlopen(request, timeout=collector.timeout, context=context):  # noqa: S310
                 pass
         except (OSError, HTTPException) as error:
             raise SendError(str(error)) from error
@@ -149,20 +146,20 @@ def sender(collector: Collector) -> Send:
     return send
 
 
-def _grpc_sender(target: str, headers: dict[str, str], *, tls: bool, authority: str | None) -> Send:
+def _grpc_sender(target: str, collector: Collector, *, tls: bool) -> Send:
     import grpc  # noqa: PLC0415 - loaded only where it is used
 
     if tls:
-        roots = None if authority is None else Path(authority).read_bytes()
-        channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(roots))
+        channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(*collector.tls.contents()))
     else:
         channel = grpc.insecure_channel(target)
     export = channel.unary_unary(EXPORT)
-    metadata = tuple(headers.items())
+    metadata = tuple(collector.headers.items())
+    compression = grpc.Compression.Gzip if collector.gzip else None
 
     def send(message: bytes) -> None:
         try:
-            export(message, timeout=SEND_TIMEOUT, metadata=metadata)
+            export(message, timeout=collector.timeout, metadata=metadata, compression=compression)
         except grpc.RpcError as error:
             raise SendError(f"{error.code().name}: {error.details()}") from error
 

@@ -466,6 +466,10 @@ async def test_the_wait_before_the_sidecar_counts_if_the_sender_is_trusted(tmp_p
         passed = time.monotonic() - began
         assert 300 <= waited.ttft < 300 + passed + 0.1
         assert waited.slo["ttft"] is Verdict.BAD
+        assert 300 <= waited.before_relay < 300 + passed + 0.1
+        assert waited.frontend is not None
+        assert waited.frontend < passed + 0.1
+        assert future.before_relay == garbage.before_relay == 0
         for record in (future, garbage):
             assert record.ttft is not None
             assert record.ttft < passed + 0.1

@@ -56,7 +56,7 @@ GOLDEN = (
     b'"cached_tokens":64,'
     b'"cache_hit":true,"max_tokens":50,"temperature":0.5,"prompt_sha256":"ab","prompt_repeat":false,"upload_ms":1.0,'
     b'"ttft_ms":250.0,"ttft_answer_ms":500.0,"first_tool_call_ms":750.0,"tpot_ms":12.346,"itl_p50_ms":10.0,"itl_p95_ms":20.0,"e2e_ms":1500.0,'
-    b'"queue_ms":100.0,"prefill_ms":200.0,"decode_ms":300.0,"wait_ms_at_least":125.0,"client_paused_ms":2000.0,'
+    b'"frontend_ms":50.0,"queue_ms":100.0,"prefill_ms":50.0,"decode_ms":300.0,"wait_ms_at_least":125.0,"client_paused_ms":2000.0,'
     b'"slo":{"ttft":"good","availability":"abandoned"},"structured_kind":"json_schema","structured_result":"invalid",'
     b'"config_revision":"0123456789ab","record":"relay-0-abc:4","response_id":"chatcmpl-1",'
     b'"prompt":"{}","completion":"a","content_cut":true}\n'
@@ -64,7 +64,7 @@ GOLDEN = (
     b'"tenant":"team-a","endpoint":"/v1/chat/completions","stream":true,"background":null,"status":502,'
     b'"outcome":"upstream_unreachable","finish_reason":null,"prompt_tokens":null,"completion_tokens":null,"reasoning_tokens":null,"cached_tokens":null,"cache_hit":null,'
     b'"max_tokens":null,"temperature":null,"prompt_sha256":null,"prompt_repeat":null,"upload_ms":null,"ttft_ms":null,'
-    b'"ttft_answer_ms":null,"first_tool_call_ms":null,"tpot_ms":null,"itl_p50_ms":null,"itl_p95_ms":null,"e2e_ms":1500.0,"queue_ms":null,'
+    b'"ttft_answer_ms":null,"first_tool_call_ms":null,"tpot_ms":null,"itl_p50_ms":null,"itl_p95_ms":null,"e2e_ms":1500.0,"frontend_ms":null,"queue_ms":null,'
     b'"prefill_ms":null,"decode_ms":null,"wait_ms_at_least":null,"client_paused_ms":null,"slo":{},'
     b'"structured_kind":null,"structured_result":null,"config_revision":null,"record":"relay-0-abc:5",'
     b'"response_id":null,"prompt":null,"completion":null,"content_cut":null}\n'
@@ -86,13 +86,14 @@ def test_lines_have_the_documented_format(tmp_path: Path) -> None:
         prompt_repeat=False,
         upload=0.001,
         ttft=0.25,
+        before_relay=0.05,
         ttft_answer=0.5,
         first_tool_call=0.75,
         tpot=0.0123456,
         itl_p50=0.01,
         itl_p95=0.02,
         queue=0.1,
-        prefill=0.2,
+        prefill=0.05,
         decode=0.3,
         wait_at_least=0.125,
         paused=2.0,

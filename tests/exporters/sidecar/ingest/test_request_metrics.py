@@ -188,7 +188,7 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
             completion_tokens=20,
             cached_tokens=64,
             reasoning_tokens=15,
-            ttft=0.2,
+            ttft=0.25,
             ttft_answer=0.4,
             tpot=0.01,
             queue=0.1,
@@ -209,6 +209,7 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
         "llm_time_to_first_answer_token_seconds_count": 1,
         "llm_time_per_output_token_seconds_count": 1,
         "llm_inter_chunk_seconds_count": 4,
+        "llm_request_frontend_seconds_count": 1,
         "llm_request_queue_seconds_count": 1,
         "llm_request_prefill_seconds_count": 1,
         "llm_request_decode_seconds_count": 1,
@@ -225,6 +226,7 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
     }
     assert fed.value("llm_inter_chunk_seconds_sum") == 12.5
     assert fed.value("llm_time_to_first_answer_token_seconds_sum") == 0.4
+    assert fed.value("llm_request_frontend_seconds_sum") == pytest.approx(0.05)
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
     assert fed.value("llm_request_duration_seconds_sum", outcome="ok") == 1.5
 
@@ -253,6 +255,7 @@ def test_the_histograms_of_a_request_have_an_exemplar_if_its_trace_is_kept(
         signals.TTFT_ANSWER: 0.4,
         signals.TPOT: 0.01,
         signals.DURATION: 1.5,
+        signals.FRONTEND: 0.0,
         signals.QUEUE: 0.1,
         signals.PREFILL: 0.1,
         signals.DECODE: 1.0,

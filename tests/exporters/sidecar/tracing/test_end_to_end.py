@@ -80,25 +80,72 @@ async def test_the_span_of_a_request_is_a_child_of_the_clients_and_the_parent_of
     assert [event.name for event in ours.events] == ["first_token"]
     assert ours.start_time_unix_nano < ours.events[0].time_unix_nano < ours.end_time_unix_nano
     children = [span for span in received.spans if span.parent_span_id == ours.span_id]
-    assert [child.name for child in children] == ["queue", "prefill", "decode"]
+    assert [child.name for child in children] == ["frontend", "queue", "prefill", "decode"]
     assert received.services == {"vllm-slo-sidecar"}
     assert received.headers[0]["authorization"] == "Bearer of news"
     assert received.headers[0]["x-scope"] == "a"
     assert "Bearer" not in running.stderr.read_text()
 
 
-async def test_without_the_flag_no_span_is_sent_and_headers_are_not_changed(tmp_path: Path, engine: Engine) -> None:
-    async with (
-        http_collector() as received,
-        sidecar(tmp_path, engine.url, variables={"OTEL_EXPORTER_OTLP_ENDPOINT": received.url}) as running,
-    ):
-        await running.stream(traceparent=f"00-{TRACE}-{CLIENT}-00")
-        await until(running.lines)
-        assert running.lines()[0]["trace_id"] == TRACE
-        assert await span_counts(running) == {}
-        assert await running.stop() == 0
+@pytest.mark.parametrize(
+    "flag,variables",
+    [
+        pytest.param(False, {}, id="no collector"),
+        pytest.param(False, {"OTEL_EXPORTER_OTLP_ENDPOINT": "{url}", "OTEL_TRACES_EXPORTER": "none"}, id="no exporter"),
+        pytest.param(False, {"OTEL_EXPORTER_OTLP_ENDPOINT": "{url}", "OTEL_SDK_DISABLED": "true"}, id="disabled"),
+        pytest.param(True, {"OTEL_SDK_DISABLED": "true"}, id="disabled despite the flag"),
+    ],
+)
+async def test_without_a_collector_no_span_is_sent_and_headers_are_not_changed(
+    flag: bool, variables: dict[str, str], tmp_path: Path, engine: Engine
+) -> None:
+    async with http_collector() as received:
+        variables = {name: value.format(url=received.url) for name, value in variables.items()}
+        flags = ("--otlp", received.url) if flag else ()
+        async with sidecar(tmp_path, engine.url, *flags, variables=variables) as running:
+            await running.stream(traceparent=f"00-{TRACE}-{CLIENT}-00")
+            await until(running.lines)
+            assert running.lines()[0]["trace_id"] == TRACE
+            assert await span_counts(running) == {}
+            assert await running.stop() == 0
     assert parent_in(engine.heads[0]) == (TRACE, CLIENT, False)
     assert received.requests == []
+    logged = "WARNING supervisor: OTEL_SDK_DISABLED=true: no spans are exported" in running.log_lines()
+    assert logged is ("OTEL_SDK_DISABLED" in variables)
+
+
+async def test_the_variables_are_the_defaults_of_the_flags(tmp_path: Path, engine: Engine) -> None:
+    """An operator that sets OpenTelemetry's variables in a pod expects the spans of all its containers."""
+    async with http_collector() as received:
+        variables = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": received.url,
+            "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Basic%20secret",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+            "OTEL_SERVICE_NAME": "mine",
+            "OTEL_TRACES_SAMPLER": "always_on",
+        }
+        async with sidecar(tmp_path, engine.url, variables=variables) as running:
+            await running.stream()
+            await until(lambda: server_spans(received))
+            assert await running.stop() == 0
+    assert received.services == {"mine"}
+    assert received.headers[0]["authorization"] == "Basic secret"
+    assert received.headers[0]["content-encoding"] == "gzip"
+    source = f"INFO supervisor: OTEL_EXPORTER_OTLP_ENDPOINT: spans are exported to {received.url}/v1/traces"
+    assert source in running.log_lines()
+    assert "secret" not in running.stderr.read_text()
+
+
+async def test_flags_take_precedence_over_the_variables(tmp_path: Path, engine: Engine) -> None:
+    async with http_collector() as received, http_collector() as other:
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": other.url, "OTEL_TRACES_SAMPLER": "always_off"}
+        flags = ("--otlp", received.url, *EVERY_TRACE)
+        async with sidecar(tmp_path, engine.url, *flags, variables=variables) as running:
+            await running.stream()
+            await until(lambda: server_spans(received))
+            assert await running.stop() == 0
+    assert other.requests == []
+    assert "OTEL_" not in running.stderr.read_text()
 
 
 @pytest.mark.parametrize(
@@ -119,19 +166,19 @@ async def test_spans_for_a_collector_that_is_down_are_counted_until_it_is_up(
         }
         await asyncio.gather(*(running.stream() for _ in range(20)))
         await until(lambda: len(running.lines()) == 20)
-        await running.shows(DROPPED % "export_failed", 80)
+        await running.shows(DROPPED % "export_failed", 100)
         assert (await span_counts(running))[EXPORTED] == 0
         async with receiver(where) as received:
             await running.stream()
             await until(lambda: server_spans(received))
-        await running.shows(EXPORTED, 4)
+        await running.shows(EXPORTED, 5)
         assert await running.stop() == 0
     by_supervisor = [line for line in running.log_lines() if line.startswith("INFO supervisor: ")]
     down, up = [line for line in running.log_lines() if line not in by_supervisor]
     assert down.startswith(f"WARNING exporter: {scheme}://127.0.0.1:{where}")
     assert " does not accept spans; dropping them: " in down
     assert up.startswith("INFO exporter: ")
-    assert up.endswith(" accepts spans again; 80 were dropped")
+    assert up.endswith(" accepts spans again; 100 were dropped")
     assert len(by_supervisor) == 3  # start, drain and its end
 
 

@@ -68,7 +68,7 @@ async def test_the_engine_span_adds_times_to_its_request_and_is_forwarded_to_the
             await until(running.lines)
             assert await value(running, "llm_requests_with_engine_times_total") == 1
             assert await value(running, "llm_requests_total") == 1
-            await running.shows("llm_sidecar_exported_spans_total{}", 6)
+            await running.shows("llm_sidecar_exported_spans_total{}", 7)
             (line,) = running.lines()
             assert await running.stop() == 0
             assert [line.partition(": ")[0] for line in running.log_lines()] == ["INFO supervisor"] * 3
@@ -80,7 +80,7 @@ async def test_the_engine_span_adds_times_to_its_request_and_is_forwarded_to_the
         (message(span).resource_spans[0] for span in (request_span(ours), loading())), key=str
     )
     below = {span.name for span in received.spans if span.parent_span_id.hex() == ours}
-    assert below == {"llm_request", "queue", "prefill", "decode"}
+    assert below == {"llm_request", "frontend", "queue", "prefill", "decode"}
     assert all(headers["x-scope"] == "a" for headers in received.headers)
 
 

@@ -208,12 +208,21 @@ def test_the_engines_times_are_children_around_the_first_token() -> None:
         for child in children
     }
     assert attributes == {
+        "frontend": (0, 50_000_000),
         "queue": (50_000_000, 250_000_000),
         "prefill": (250_000_000, 500_000_000),
         "decode": (500_000_000, 1_250_000_000),
     }
     assert all(child.parent == whole.context for child in children)
     assert {child.kind for child in children} == {SpanKind.INTERNAL}
+
+
+def test_the_front_end_time_begins_with_the_end_of_the_upload() -> None:
+    whole, frontend, *_ = spans(finished(ttft=0.5, before_relay=0.25, queue=0.0625, prefill=0.125))
+    assert whole.start_time is not None
+    assert frontend.name == "frontend"
+    assert frontend.start_time == whole.start_time + 250_000_000
+    assert frontend.end_time == whole.start_time + 312_500_000
 
 
 def test_the_engines_times_of_a_unary_request_are_placed_before_its_end_and_clipped() -> None:

@@ -130,6 +130,15 @@ def test_a_request_waits_for_its_span_and_is_logged_and_acknowledged_with_its_ti
     }
 
 
+def test_the_engines_span_gives_a_stream_its_front_end_time(pipeline: Pipeline) -> None:
+    pipeline.receive(1, finished(ttft=1.0))
+    pipeline.span(engines())
+    pipeline.advance(0.2)
+    (line,) = (pipeline.folder / "log").read_text().splitlines()
+    assert json.loads(line)["frontend_ms"] == 250
+    assert pipeline.nonzero_samples()["llm_request_frontend_seconds_count"] == 1
+
+
 def test_a_span_that_comes_first_waits_for_its_request(pipeline: Pipeline) -> None:
     pipeline.span(engines())
     pipeline.advance(JOIN_TIMEOUT - 0.1)
