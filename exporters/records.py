@@ -84,6 +84,8 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     response_id: str | None = None
     response_model: str | None = None
     bad_at: dict[str, float] = {}  # when verdicts became bad before the end, since time zero; only with tracing
+    body_sha256: str | None = None
+    body_repeat: bool | None = None  # set by the exporter, as prompt_repeat
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

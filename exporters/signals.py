@@ -266,6 +266,12 @@ CACHED_TOKENS = _counter(
 PROMPT_REPEATS = _counter(
     "llm_prompt_repeats_total", "Requests whose entire prompt equals one of the last 100,000 distinct prompts.", *_MC
 )
+BODY_REPEATS = _counter(
+    "llm_body_repeats_total",
+    "Requests whose body equals one of the last 100,000 distinct bodies, apart from `stream`, `stream_options`, `user` "
+    "and `metadata`.",
+    *_MC,
+)
 UNIQUE_PROMPTS = _gauge(
     "llm_unique_prompts_estimate", "Estimated distinct prompts since the exporter started; standard error 1.6 %.", _M
 )

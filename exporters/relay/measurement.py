@@ -335,6 +335,7 @@ class Measurement:
             record.max_tokens = body.max_tokens
             record.temperature = body.temperature
             record.prompt_sha256 = body.prompt_sha256
+            record.body_sha256 = body.body_sha256
         if self._meter is not None:
             if self._unmetered is None:
                 try:

@@ -125,6 +125,13 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     response_id: Annotated[
         Text, Meta(description="`id` of the response, which vLLM's own log has, too. Cut after 256 bytes.")
     ] = None
+    body_repeat: Annotated[
+        Flag,
+        Meta(
+            description="Whether the body equals one of the last 100,000 distinct bodies, apart from `stream`, "
+            "`stream_options`, `user` and `metadata`."
+        ),
+    ] = None
 
     @property
     def arrived(self) -> float:

@@ -256,6 +256,7 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
         config_revision=revision,
         record=number,
         response_id=record.response_id,
+        body_repeat=record.body_repeat,
     )
 
 

@@ -129,6 +129,7 @@ class RecordReceiver:
         self._config_revision = config_revision
         self._export_span = export_span
         self._prompts = Prompts()
+        self._bodies = Prompts()
         self._engine_times = engine_times
         self._now = now
         self._on_fingerprint = on_fingerprint
@@ -229,6 +230,8 @@ class RecordReceiver:
         try:
             if record.prompt_sha256 is not None:
                 record.prompt_repeat = self._prompts.repeats(record.prompt_sha256)
+            if record.body_sha256 is not None:
+                record.body_repeat = self._bodies.repeats(record.body_sha256)
             if record.system_fingerprint is not None:
                 self._on_fingerprint(record.system_fingerprint, record.time + record.e2e)
         except Exception as error:  # noqa: BLE001 - as in _add

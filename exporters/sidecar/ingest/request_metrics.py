@@ -39,6 +39,7 @@ _COUNTERS = (
     signals.CACHED_TOKENS,
     signals.REASONING_TOKENS,
     signals.PROMPT_REPEATS,
+    signals.BODY_REPEATS,
     signals.STRUCTURED_REQUESTS,
     signals.SLO_EVENTS,
     signals.SLO_BAD,
@@ -340,6 +341,8 @@ class RequestMetrics:
             self._prompts[model].add(record.prompt_sha256)
         if record.prompt_repeat:
             counters[signals.PROMPT_REPEATS].add(kind.labels[:2])
+        if record.body_repeat:
+            counters[signals.BODY_REPEATS].add(kind.labels[:2])
         if record.structured_kind is not None and record.structured_result is not None:
             labels = *kind.labels[:2], record.structured_kind, record.structured_result
             counters[signals.STRUCTURED_REQUESTS].add(labels)
