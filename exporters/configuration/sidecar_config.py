@@ -36,6 +36,7 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_models: int = MAX_MODELS
     inject_usage: bool = True
     check_structured_output: bool = False
+    log_prefix_hashes: bool = False
     max_head: int = 64 * 1024  # bytes of a request line and its headers
     max_body: int | None = 256 * 1024 * 1024  # bytes
     connect_timeout: float = 10.0

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from exporters.relay.fast_path import FastPath, VaryingFastPath
 from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.meter import Meter, Verdicts
 from exporters.relay.paths import endpoint_of_path
+from exporters.relay.prefix_hashes import PrefixHashes
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.relay.structured_output import StructuredOutput
 from exporters.signals import (
@@ -110,6 +112,7 @@ class Measurement:
     """Whether the relay removes the usage event, which the client did not request."""
     structured: StructuredOutput | None = None
     """Checks the output, if it may have to be JSON."""
+    prefixes: PrefixHashes | Future[PrefixHashes] | None = None
     model = ""
     request_class = OTHER
     offered = False
@@ -336,6 +339,9 @@ class Measurement:
             record.temperature = body.temperature
             record.prompt_sha256 = body.prompt_sha256
             record.body_sha256 = body.body_sha256
+        if (prefixes := self.prefixes) is not None:
+            found = prefixes.result() if isinstance(prefixes, Future) else prefixes
+            record.prefix_hashes, record.prefix_characters = found
         if self._meter is not None:
             if self._unmetered is None:
                 try:

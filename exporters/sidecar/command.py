@@ -183,6 +183,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(default %(default)s)",
     )
     measuring.add_argument(
+        "--log-prefix-hashes",
+        action="store_true",
+        help="add hashes of blocks of prompts to the request log, and count the tokens that a prefix cache could share",
+    )
+    measuring.add_argument(
         "--prompt-hash-salt-file",
         metavar="FILE",
         help="file with the salt of the hashes of prompts, so that those of several sidecars are comparable (default: "
@@ -314,6 +319,7 @@ def run(arguments: argparse.Namespace) -> int:
         max_models=arguments.max_models,
         inject_usage=not arguments.no_inject_usage,
         check_structured_output=arguments.check_structured_output,
+        log_prefix_hashes=arguments.log_prefix_hashes,
         max_head=parse_flag("--max-head", arguments.max_head, parse_size),
         max_body=_size_or_never(arguments.max_body, "--max-body"),
         connect_timeout=parse_flag("--connect-timeout", arguments.connect_timeout, parse_duration),

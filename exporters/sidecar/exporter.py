@@ -68,7 +68,10 @@ class Exporter:
         self.task_errors = TaskErrors()
         self._slos = config.slos
         self.request_metrics = RequestMetrics(
-            self._slos.file, sidecar.max_models, checks_output=sidecar.check_structured_output
+            self._slos.file,
+            sidecar.max_models,
+            checks_output=sidecar.check_structured_output,
+            hashes_prefixes=sidecar.log_prefix_hashes,
         )
         self._logged_model_limit = False
         self._add_models(sidecar.models)

@@ -38,6 +38,7 @@ _COUNTERS = (
     signals.COMPLETION_TOKENS,
     signals.CACHED_TOKENS,
     signals.REASONING_TOKENS,
+    signals.SHAREABLE_PROMPT_TOKENS,
     signals.PROMPT_REPEATS,
     signals.BODY_REPEATS,
     signals.STRUCTURED_REQUESTS,
@@ -143,9 +144,12 @@ class _Kind:
 class RequestMetrics:
     """All request series; not thread-safe."""
 
-    def __init__(self, slos: SloFile, max_models: int = MAX_MODELS, *, checks_output: bool = False) -> None:
-        """`checks_output`: the relays check structured output, so its series start at 0."""
+    def __init__(
+        self, slos: SloFile, max_models: int = MAX_MODELS, *, checks_output: bool = False, hashes_prefixes: bool = False
+    ) -> None:
+        """`checks_output`, `hashes_prefixes`: the relays do this, so its series start at 0."""
         self._slos = slos
+        self._absent = () if hashes_prefixes else (signals.SHAREABLE_PROMPT_TOKENS,)
         self._max_models = max_models
         self._output_kinds = tuple(OutputKind) if checks_output else ()
         self._models: set[str] = set()
@@ -191,7 +195,7 @@ class RequestMetrics:
     def _initialise(self, model: str) -> None:
         accumulators: dict[Signal, Counter | Histogram] = {**self._counters, **self._histograms}
         for signal, accumulator in accumulators.items():
-            if Label.MODEL in signal.labels:
+            if Label.MODEL in signal.labels and signal not in self._absent:
                 for labels in self._combinations(signal, model):
                     accumulator.series(labels)
 
@@ -343,6 +347,8 @@ class RequestMetrics:
             counters[signals.PROMPT_REPEATS].add(kind.labels[:2])
         if record.body_repeat:
             counters[signals.BODY_REPEATS].add(kind.labels[:2])
+        if record.shareable_tokens is not None:
+            counters[signals.SHAREABLE_PROMPT_TOKENS].add(kind.labels, record.shareable_tokens)
         if record.structured_kind is not None and record.structured_result is not None:
             labels = *kind.labels[:2], record.structured_kind, record.structured_result
             counters[signals.STRUCTURED_REQUESTS].add(labels)
