@@ -6,15 +6,13 @@ import logging
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Coroutine
 
 import msgspec
 
 from exporters.configuration.child_config import ChildConfig, Slos, read_child_config
-from exporters.errors import UsageError
+from exporters.errors import UsageError, type_and_place
 from exporters.logging_setup import configure_logging
-from exporters.names import cut
 from exporters.records import Frames
 
 _READ_SIZE = 65536
@@ -78,8 +76,7 @@ class TaskErrors:
         kind = task, type(error).__name__
         if kind not in self._logged:
             self._logged.add(kind)
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            logger.error("%s failed and continues: %s at %s:%s", task, cut(repr(error)), frame.filename, frame.lineno)
+            logger.error("%s failed and continues: %s", task, type_and_place(error))
 
     async def keep_running(self, task: str, run: Callable[[], Coroutine[None, None, None]]) -> None:
         """Run a task that never ends; after an exception, run it again."""

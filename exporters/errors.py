@@ -1,5 +1,6 @@
 """User errors: the command line prints their text and exits with 2, without a traceback."""
 
+import traceback
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,12 @@ def read_text(path: str, flag: str) -> str:
         raise UsageError(f"{flag}: {path} cannot be read: {system_reason(error)}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{flag}: {path} is not UTF-8 text") from error
+
+
+def type_and_place(error: Exception) -> str:
+    """The type of an exception and the line that raised it; its text may have content of a request."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
 
 
 def system_reason(error: OSError) -> str:

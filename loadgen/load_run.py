@@ -1,5 +1,6 @@
 """One run, from its settings to its report; Locust only receives an event for each request."""
 
+import logging
 import resource
 from collections.abc import Callable
 from time import monotonic
@@ -18,6 +19,8 @@ from loadgen.request_plan import Workload
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.result_store import ResultStore
 from loadgen.run_settings import RunSettings
+
+_log = logging.getLogger(__name__)
 
 
 class FailedRequestError(Exception):
@@ -42,6 +45,8 @@ class LoadRun:
             raise UsageError(f"--target {settings.target}: {error}") from error
         model = preflight.find_model(settings, client) if settings.check else settings.model or ""
         self._store = ResultStore(settings, model)
+        for warning in report.unjudged(self._store.slos):
+            _log.warning("%s", warning)
         _raise_file_limit(settings.max_open)
         config = DispatchConfig(
             target=settings.target,

@@ -7,7 +7,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadgen.request_record import ClientOutcome, Run
+from exporters.slos import Measure
+from loadgen.request_record import ClientOutcome, Objective, Run
 from loadgen.summary import ClassSummary, Summary
 
 _LEGEND = (
@@ -62,8 +63,18 @@ def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType
         *(_table(name, rows, which) for name, rows in blocks.items() for which in columns),
         Text(_LEGEND),
         _slos(run, result),
-        *(Text(f"! {warning}", style="bold yellow") for warning in result.warnings),
+        *(Text(f"! {warning}", style="bold yellow") for warning in (*unjudged(run.slos), *result.warnings)),
     )
+
+
+def unjudged(slos: Sequence[Objective]) -> list[str]:
+    """A warning for each SLO that judges no request of a scenario."""
+    return [
+        f"the SLO {slo.name!r} is not judged: its signal is valid_output, and the requests of a scenario neither ask "
+        "for JSON nor offer tools"
+        for slo in slos
+        if slo.signal == Measure.VALID_OUTPUT
+    ]
 
 
 def _table(title: str, rows: Sequence[ClassSummary], columns: Columns) -> Table:

@@ -46,6 +46,10 @@ class ResultStore:
         except OSError as error:
             raise UsageError(f"--out {self._folder}: cannot be written: {system_reason(error)}") from error
 
+    @property
+    def slos(self) -> Sequence[Objective]:
+        return self._run.slos
+
     def add(self, record: Record) -> None:
         self.records.append(record)
         self._file.write(encode_line(record))

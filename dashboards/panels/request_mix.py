@@ -34,6 +34,7 @@ _SIZES = {
     NO_TOKENS: "no token",
 }
 _NOT_CHECKED = "the sidecar runs without --check-structured-output, or no answer has to be JSON"
+_NOTHING_CHECKED = "no answer was checked"
 _SHARE_STEPS, _FAILURE_STEPS = (
     tuple(zip((1e-9, 0.01, 0.05, 0.2), ramp, strict=True)) for ramp in (style.BLUES, style.REDS)
 )
@@ -166,7 +167,7 @@ def structured_output() -> timeseries.Panel:
         may_be_empty=_NOT_CHECKED,
     )
     by = [Label.KIND, Label.RESULT]
-    panel = style.time_series_panel("Structured output", text, units.RequestsPerSecond, 12)
+    panel = style.time_series_panel("Structured output", text, units.RequestsPerSecond, 12).no_value(_NOTHING_CHECKED)
     expression = sum_by(rate(select_model_class(signals.STRUCTURED_REQUESTS), RATE), by)
     return style.stack(panel.with_target(query(expression, "{{kind}}: {{result}}")))
 
@@ -174,7 +175,7 @@ def structured_output() -> timeseries.Panel:
 def valid_output() -> timeseries.Panel:
     text = describe(
         "How much of it is valid? Share of valid answers among those that are valid or invalid, by kind. An SLO with "
-        f"the signal valid_output counts the same answers. Gaps are {NO_TRAFFIC}.",
+        f"the signal valid_output counts the same answers, and those that failed. In a gap, {_NOTHING_CHECKED}.",
         may_be_empty=_NOT_CHECKED,
     )
     selectors = (
@@ -182,7 +183,7 @@ def valid_output() -> timeseries.Panel:
         for results in (OutputResult.VALID, f"{OutputResult.VALID}|{OutputResult.INVALID}")
     )
     valid, judged = (sum_by(rate(selector, RATE), [Label.KIND]) for selector in selectors)
-    panel = style.ratio_panel("Valid structured output", text, 12).no_value(NO_TRAFFIC)
+    panel = style.ratio_panel("Valid structured output", text, 12).no_value(_NOTHING_CHECKED)
     return panel.with_target(query(ratio(valid, judged), "{{kind}}"))
 
 

@@ -311,10 +311,9 @@ class ClientConnection(asyncio.Protocol):
             self._close_transport()
 
     def _flush(self) -> None:
-        unsent = self._unsent
+        unsent, self._unsent = self._unsent, []
         if unsent and not self._transport.is_closing():
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
-        unsent.clear()
 
     def _close_transport(self) -> None:
         self._flush()

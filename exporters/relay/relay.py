@@ -4,7 +4,6 @@ import asyncio
 import logging
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from math import inf
@@ -12,8 +11,8 @@ from math import inf
 from exporters.child_process import TaskErrors
 from exporters.configuration.origin import origin
 from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.errors import type_and_place
 from exporters.exposition.histogram_bounds import gap_bounds
-from exporters.names import cut
 from exporters.process_usage import footprint
 from exporters.records import Finished, OpenRequests, Snapshot
 from exporters.relay.client_connection import ClientConnection
@@ -120,8 +119,7 @@ class Relay:
         """Log only the first error of each kind; the series count all."""
         if message not in self._logged:
             self._logged.add(message)
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            _logger.error("%s: %s at %s:%s", message, cut(repr(error)), frame.filename, frame.lineno)
+            _logger.error("%s: %s", message, type_and_place(error))
 
     def announce_drain(self) -> None:
         """Accept further requests, but ask each client to close its connection."""

@@ -33,7 +33,7 @@ from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.drain_control import Drain
 from exporters.sidecar.http_api.admin import Admin
 from exporters.sidecar.http_api.credentials import Credentials
-from exporters.sidecar.http_api.http_server import application, exposition
+from exporters.sidecar.http_api.http_server import application, exposition, log_no_malformed_requests
 from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 
@@ -258,6 +258,7 @@ async def serve(config: ChildConfig) -> None:
     app = application(
         exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin, drain=exporter.drain
     )
+    log_no_malformed_requests()
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=RESPONSE_TIMEOUT)
     await runner.setup()
     await web.SockSite(runner, metrics).start()

@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from tests.support.official_clients import QUESTION, REQUESTS, STRUCTURED, SYSTEM, TOKENS, chat, embeddings
-from tests.support.sidecar_process import SLOS, Running, sidecar
+from tests.support.sidecar_process import OUTPUT_SLOS, Running, sidecar
 from tests.support.simulator import simulator
 from tests.support.waiting import until
 
@@ -45,9 +45,6 @@ async def test_the_clients_token_counts_are_those_of_the_log_and_of_the_series(t
         assert await _total(running, "llm_prompt_tokens_total") == prompt
         assert await _total(running, "llm_completion_tokens_total") == completion
         assert await _total(running, "llm_cached_prompt_tokens_total") == cached
-
-
-OUTPUT_SLOS = SLOS + "  - {name: json, classes: [all], signal: valid_output, objective: 99%}\n"
 
 
 @pytest.mark.parametrize("share, result, verdict", [(0.0, "valid", "good"), (1.0, "invalid", "bad")])

@@ -127,3 +127,9 @@ def test_the_class_mix_adds_up_and_is_absent_without_traffic(promtool: Promtool)
 
 def test_tenants_are_judged_by_the_lowest_objective() -> None:
     assert limits(panel(BOARD, "Goodput by tenant")) == [0.9, 0.95]
+
+
+@pytest.mark.parametrize("title", ["Structured output", "Valid structured output"])
+def test_a_panel_on_structured_output_without_data_does_not_claim_that_there_is_no_traffic(title: str) -> None:
+    options = panel(BOARD, title)["fieldConfig"]["defaults"]
+    assert options["noValue"] == "no answer was checked"

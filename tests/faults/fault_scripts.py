@@ -169,7 +169,7 @@ class Fault:
         return self.outcomes == {Outcome.OK}
 
 
-LONG, FLOOD = "streams long", "floods"
+LONG, FLOOD = "streams-long", "floods"
 
 FAULTS = {
     "unary": Fault(_unary, {Outcome.OK}, stream=False),
@@ -319,7 +319,7 @@ class Clients:
 
     def begun(self, name: str, outcomes: set[str]) -> str:
         """The id of a further request."""
-        request_id = f"{next(self._numbers)} {name}"
+        request_id = f"{next(self._numbers)}-{name.replace(' ', '-')}"
         self.offered[request_id] = outcomes | self.excused
         self.open.add(request_id)
         return request_id

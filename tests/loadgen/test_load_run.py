@@ -24,6 +24,7 @@ from tests.loadgen.load_process import (
     scripted_server,
     write_scenario,
 )
+from tests.support.sidecar_process import OUTPUT_SLOS
 from tests.support.waiting import HANG, wait_until
 
 
@@ -129,6 +130,20 @@ def test_a_model_that_is_not_served_and_a_used_folder_are_refused(tmp_path: Path
     assert (wrong.returncode, used.returncode) == (2, 2)
     assert wrong.stderr == f"vllm-slo: --model other: not served by {target}; known: scripted\n"
     assert used.stderr == f"vllm-slo: --out {tmp_path}: already contains a run; choose another folder or delete it\n"
+
+
+def test_an_slo_on_valid_output_is_a_warning_before_the_load(tmp_path: Path) -> None:
+    path, slos = write_scenario(tmp_path, "siso", rate=20, duration="100ms"), tmp_path / "slos.yaml"
+    slos.write_text(OUTPUT_SLOS)
+    with scripted_server() as target:
+        process = run_load(path, target, tmp_path / "out", "--slos", str(slos))
+    (line,) = process.stderr.splitlines()
+    warning = (
+        "the SLO 'json' is not judged: its signal is valid_output, and the requests of a scenario neither ask for JSON "
+        "nor offer tools"
+    )
+    assert line.partition(" ")[2] == f"WARNING load: {warning}"
+    assert process.stdout.splitlines()[-1] == f"! {warning}"
 
 
 def test_only_a_run_imports_gevent_and_locust() -> None:

@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from exporters.errors import UsageError
@@ -51,6 +52,17 @@ def test_nothing_is_cut_off_at(width: int) -> None:
     assert all(len(line) <= width for line in text.splitlines())
     texts = ("calm", "busy", "whole run", "upstream_error 4", "100 %", "60 %", "250 ms", "1000000", "200000", "900000")
     assert [each for each in texts if each not in text] == []
+
+
+def test_an_slo_on_valid_output_is_reported_as_not_judged() -> None:
+    run = structs.replace(RUN, slos=[*RUN.slos, Objective("json", "valid_output", None, 0.99)])
+    console = Console(file=io.StringIO(), width=160)
+    show(run, summarise(RECORDS, run.classes, ["calm"]), console)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines()[-1] == (
+        "! the SLO 'json' is not judged: its signal is valid_output, and the requests of a scenario neither ask for "
+        "JSON nor offer tools"
+    )
 
 
 def test_a_quantile_that_no_stream_reached_is_infinite() -> None:

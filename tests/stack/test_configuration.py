@@ -176,6 +176,12 @@ def test_the_environment_of_the_sidecar_matches_its_flags() -> None:
     assert environment(SERVICES["sidecar"]).keys() <= flags
 
 
+def test_the_shell_can_make_the_sidecar_check_structured_output() -> None:
+    name = "VLLM_SLO_CHECK_STRUCTURED_OUTPUT"
+    assert environment(SERVICES["sidecar"])[name] is None
+    assert f"`{name}=true`" in (ROOT / "docs" / "lab.md").read_text(encoding="utf-8")
+
+
 def test_prometheus_reads_the_rendered_rules() -> None:
     (rule_file,) = re.findall(r"> (\S+)$", SERVICES["rules"]["entrypoint"][-1])
     (folder,) = [target for source, target, _ in mounts("prometheus") if source == "rules"]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anthropic
@@ -118,108 +119,134 @@ SCHEMA: dict[str, Any] = {
     "required": ["city", "unit"],
     "additionalProperties": False,
 }
-TOOL_TOKENS = 400
+TOOL_TOKENS = 2000
 """Room for the arguments, in which a model with random weights may write many spaces."""
 
-_FUNCTION = {"name": "get_weather", "description": "The weather in a city.", "parameters": SCHEMA}
-_CHAT_TOOLS: Any = {
-    "messages": [{"role": "user", "content": QUESTION}],
-    "tools": [{"type": "function", "function": _FUNCTION}],
-    "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
+_FUNCTION = {"name": "get_weather", "description": "The weather in a city.", "parameters": SCHEMA, "strict": True}
+_CHAT: Any = {"model": "tiny", "max_tokens": TOOL_TOKENS, "messages": [{"role": "user", "content": QUESTION}]}
+_CHAT_TOOLS: Any = {**_CHAT, "tools": [{"type": "function", "function": _FUNCTION}]}
+_CHAT_TOOL: Any = {**_CHAT_TOOLS, "tool_choice": {"type": "function", "function": {"name": "get_weather"}}}
+_CHAT_REQUIRED: Any = {**_CHAT_TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
+_CHAT_JSON: Any = {
+    **_CHAT,
+    "response_format": {"type": "json_schema", "json_schema": {"name": "weather", "schema": SCHEMA}},
 }
-_RESPONSES_TOOLS: Any = {
-    "input": QUESTION,
-    "tools": [{"type": "function", "strict": True, **_FUNCTION}],
-    "tool_choice": {"type": "function", "name": "get_weather"},
+_RESPONSES: Any = {"model": "tiny", "max_output_tokens": TOOL_TOKENS, "input": QUESTION}
+_RESPONSES_TOOLS: Any = {**_RESPONSES, "tools": [{"type": "function", **_FUNCTION}]}
+_RESPONSES_TOOL: Any = {**_RESPONSES_TOOLS, "tool_choice": {"type": "function", "name": "get_weather"}}
+_RESPONSES_REQUIRED: Any = {**_RESPONSES_TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
+_RESPONSES_JSON: Any = {
+    **_RESPONSES,
+    "text": {"format": {"type": "json_schema", "name": "weather", "schema": SCHEMA}},
 }
+_MESSAGES: Any = {"model": "tiny", "max_tokens": TOOL_TOKENS, "messages": [{"role": "user", "content": QUESTION}]}
 _MESSAGES_TOOLS: Any = {
-    "messages": [{"role": "user", "content": QUESTION}],
-    "tools": [{"name": "get_weather", "description": "The weather in a city.", "input_schema": SCHEMA}],
-    "tool_choice": {"type": "tool", "name": "get_weather"},
+    **_MESSAGES,
+    "tools": [{"name": "get_weather", "description": "The weather.", "input_schema": SCHEMA, "strict": True}],
 }
-_FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "weather", "schema": SCHEMA}}
+_MESSAGES_TOOL: Any = {**_MESSAGES_TOOLS, "tool_choice": {"type": "tool", "name": "get_weather"}}
+_MESSAGES_REQUIRED: Any = {**_MESSAGES_TOOLS, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
+_MESSAGES_JSON: Any = {**_MESSAGES, "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}
 
 Answer = tuple[str, Counts]
 """The arguments of the only tool call, or the text, and the counts."""
 
 
-async def chat_tool(url: str) -> Answer:
+async def _chat(fields: Any, url: str) -> Answer:
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        answer = await client.chat.completions.create(model="tiny", max_tokens=TOOL_TOKENS, **_CHAT_TOOLS)
-    (call,) = answer.choices[0].message.tool_calls
-    return call.function.arguments, openai_counts(answer.usage)
+        answer = await client.chat.completions.create(**fields)
+    message = answer.choices[0].message
+    if "tools" in fields:
+        (call,) = message.tool_calls
+        return call.function.arguments, openai_counts(answer.usage)
+    return message.content, openai_counts(answer.usage)
 
 
-async def chat_tool_stream(url: str) -> Answer:
+async def _chat_stream(fields: Any, url: str) -> Answer:
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        stream = await client.chat.completions.create(
-            model="tiny", max_tokens=TOOL_TOKENS, stream=True, stream_options={"include_usage": True}, **_CHAT_TOOLS
-        )
+        stream = await client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **fields)
         chunks = [chunk async for chunk in stream]
-    calls = [call for chunk in chunks for choice in chunk.choices for call in choice.delta.tool_calls or ()]
-    assert {call.index for call in calls} == {0}
-    return "".join(call.function.arguments or "" for call in calls), openai_counts(chunks[-1].usage)
+    deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
+    calls = [call for delta in deltas for call in delta.tool_calls or ()]
+    assert {call.index for call in calls} == ({0} if "tools" in fields else set())
+    pieces = [call.function.arguments for call in calls] or [delta.content for delta in deltas]
+    return "".join(filter(None, pieces)), openai_counts(chunks[-1].usage)
 
 
-async def chat_json(url: str) -> Answer:
+async def _responses(fields: Any, url: str) -> Answer:
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        answer = await client.chat.completions.create(
-            model="tiny",
-            max_tokens=TOOL_TOKENS,
-            messages=[{"role": "user", "content": QUESTION}],
-            response_format=_FORMAT,
-        )
-    return answer.choices[0].message.content or "", openai_counts(answer.usage)
-
-
-async def responses_tool(url: str) -> Answer:
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        answer = await client.responses.create(model="tiny", max_output_tokens=TOOL_TOKENS, **_RESPONSES_TOOLS)
+        answer = await client.responses.create(**fields)
     (item,) = answer.output
-    return item.arguments, responses_counts(answer.usage)
+    text = item.arguments if "tools" in fields else answer.output_text
+    return text, responses_counts(answer.usage)
 
 
-async def responses_tool_stream(url: str) -> Answer:
+async def _responses_stream(fields: Any, url: str) -> Answer:
     async with (
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
-        client.responses.stream(model="tiny", max_output_tokens=TOOL_TOKENS, **_RESPONSES_TOOLS) as stream,
+        client.responses.stream(**fields) as stream,
     ):
         events: list[Any] = [event async for event in stream]
         answer = await stream.get_final_response()
     (item,) = answer.output
-    deltas = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
-    assert item.type == "function_call"
-    assert "".join(deltas) == item.arguments
-    return item.arguments, responses_counts(answer.usage)
+    assert item.type == ("function_call" if "tools" in fields else "message")
+    text = item.arguments if item.type == "function_call" else answer.output_text
+    assert "".join(event.delta for event in events if event.type.endswith(".delta")) == text
+    return text, responses_counts(answer.usage)
 
 
-async def messages_tool(url: str) -> Answer:
+async def _messages(fields: Any, url: str) -> Answer:
     async with anthropic.AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as client:
-        answer = await client.messages.create(model="tiny", max_tokens=TOOL_TOKENS, **_MESSAGES_TOOLS)
+        answer = await client.messages.create(**fields)
     (block,) = answer.content
-    return json.dumps(block.input), messages_counts(answer.usage)
+    text = json.dumps(block.input) if "tools" in fields else block.text
+    return text, messages_counts(answer.usage)
 
 
-async def messages_tool_stream(url: str) -> Answer:
+async def _messages_stream(fields: Any, url: str) -> Answer:
     async with (
         anthropic.AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as client,
-        client.messages.stream(model="tiny", max_tokens=TOOL_TOKENS, **_MESSAGES_TOOLS) as stream,
+        client.messages.stream(**fields) as stream,
     ):
-        pieces = [event.partial_json async for event in stream if event.type == "input_json"]
+        events: list[Any] = [event async for event in stream]
         answer = await stream.get_final_message()
     (block,) = answer.content
+    if block.type == "text":
+        assert "".join(event.text for event in events if event.type == "text") == block.text
+        return block.text, messages_counts(answer.usage)
     assert block.type == "tool_use"
-    assert json.loads("".join(pieces)) == block.input
+    assert json.loads("".join(event.partial_json for event in events if event.type == "input_json")) == block.input
     return json.dumps(block.input), messages_counts(answer.usage)
 
 
+_APIS: dict[str, tuple[str, Any, Any, Any, Any, Any]] = {
+    "openai chat": ("/v1/chat/completions", _chat, _chat_stream, _CHAT_TOOL, _CHAT_REQUIRED, _CHAT_JSON),
+    "openai responses": (
+        "/v1/responses",
+        _responses,
+        _responses_stream,
+        _RESPONSES_TOOL,
+        _RESPONSES_REQUIRED,
+        _RESPONSES_JSON,
+    ),
+    "anthropic messages": (
+        "/v1/messages",
+        _messages,
+        _messages_stream,
+        _MESSAGES_TOOL,
+        _MESSAGES_REQUIRED,
+        _MESSAGES_JSON,
+    ),
+}
+
 STRUCTURED: dict[str, tuple[Callable[[str], Awaitable[Answer]], str, bool, str]] = {
-    "openai chat tool": (chat_tool, "/v1/chat/completions", False, "tool_call"),
-    "openai chat tool stream": (chat_tool_stream, "/v1/chat/completions", True, "tool_call"),
-    "openai chat json": (chat_json, "/v1/chat/completions", False, "json_schema"),
-    "openai responses tool": (responses_tool, "/v1/responses", False, "tool_call"),
-    "openai responses tool stream": (responses_tool_stream, "/v1/responses", True, "tool_call"),
-    "anthropic messages tool": (messages_tool, "/v1/messages", False, "tool_call"),
-    "anthropic messages tool stream": (messages_tool_stream, "/v1/messages", True, "tool_call"),
+    f"{api} {what}{' stream' if streams else ''}": (partial(send, fields), path, streams, kind)
+    for api, (path, unary, stream, tool, required, schema) in _APIS.items()
+    for what, kind, fields in (
+        ("tool", "tool_call", tool),
+        ("required tool", "tool_call", required),
+        ("json", "json_schema", schema),
+    )
+    for streams, send in ((False, unary), (True, stream))
 }
 """As REQUESTS, for structured output, with its kind."""

@@ -27,6 +27,7 @@ classes:
 slos:
   - {name: availability, classes: [all], signal: availability, objective: 99%}
 """
+OUTPUT_SLOS = SLOS + "  - {name: json, classes: [all], signal: valid_output, objective: 99%}\n"
 STOPS_QUICKLY = ("--drain-delay", "0", "--linger", "0")
 PATIENCE = aiohttp.ClientTimeout(total=HANG)
 """Timeout of a request, so that a relay that hangs fails a test instead of blocking all."""

@@ -2,7 +2,6 @@
 
 import re
 from concurrent.futures import Executor
-from typing import ClassVar
 
 import msgspec
 
@@ -23,21 +22,56 @@ _NAME = re.compile(rb'content-disposition:[^\r\n]*[; ]name="?([^";\r\n]+)', re.I
 _TRUE = frozenset({b"true", b"1", b"t", b"yes", b"y", b"on"})
 
 
-class _Usage(msgspec.Struct):
-    """The token counts of OpenAI; vLLM reports the duration of the audio instead."""
+_DELTA, _END = "transcript.text.delta", "transcript.text.done"
+"""OpenAI's events of a stream; vLLM sends chunks as of `/v1/chat/completions`."""
 
-    prompt_tokens: Count | None = msgspec.field(default=None, name="input_tokens")
-    completion_tokens: Count | None = msgspec.field(default=None, name="output_tokens")
-    cached_tokens: ClassVar[None] = None
-    reasoning_tokens: ClassVar[None] = None
+
+class _Usage(completion_events.Usage):
+    """The token counts of OpenAI and of vLLM's streams; a unary body of vLLM has the duration of the audio instead."""
+
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+
+    def __post_init__(self) -> None:
+        if self.prompt_tokens is None:
+            self.prompt_tokens = self.input_tokens
+        if self.completion_tokens is None:
+            self.completion_tokens = self.output_tokens
 
 
 class _Transcript(one_answer.Answer):
     usage: _Usage | None = None
 
 
-decode = completion_events.decode
-decode_first = completion_events.decode_identified
+class _Event(completion_events.IdentifiedEvent, gc=False):
+    usage: _Usage | None = None
+    type: str = ""
+    delta: str | None = None
+
+    @property
+    def output(self) -> bool:
+        return self._transcribes or super().output
+
+    @property
+    def answer(self) -> bool:
+        return self._transcribes or super().answer
+
+    @property
+    def only_text(self) -> str | None:
+        if not self._transcribes:
+            return super().only_text
+        return None if self.choices or self.failed or self.metrics is not None else self.delta
+
+    @property
+    def ends(self) -> bool:  # type: ignore[override]
+        return self.type == _END
+
+    @property
+    def _transcribes(self) -> bool:
+        return bool(self.delta) and self.type == _DELTA
+
+
+decode = decode_first = msgspec.json.Decoder(_Event).decode
 collect = one_answer.collect
 decode_unary = msgspec.json.Decoder(_Transcript).decode
 

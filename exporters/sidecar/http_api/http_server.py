@@ -2,9 +2,10 @@
 
 import asyncio
 import gzip
+import logging
 from collections.abc import Callable, Iterable
 
-from aiohttp import web
+from aiohttp import http_exceptions, web
 from aiohttp.typedefs import Handler
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
@@ -38,6 +39,17 @@ def exposition(families: Iterable[Metric | Accumulator], accept: str) -> tuple[b
     if openmetrics:
         parts.append(_END)
     return b"".join(parts), content_type
+
+
+def log_no_malformed_requests() -> None:
+    """Keep the part of a malformed request that aiohttp quotes, which may be a credential, out of the log."""
+    logging.getLogger("aiohttp.server").addFilter(_without_request)
+
+
+def _without_request(record: logging.LogRecord) -> bool:
+    if record.exc_info and isinstance(record.exc_info[1], http_exceptions.HttpProcessingError):
+        record.exc_info = None
+    return True
 
 
 async def _send(response: web.Response, request: web.Request) -> None:

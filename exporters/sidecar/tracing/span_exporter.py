@@ -14,8 +14,8 @@ from prometheus_client.core import Metric
 from exporters import signals
 from exporters.configuration.origin import origin
 from exporters.configuration.otlp_endpoints import Collector
+from exporters.errors import type_and_place
 from exporters.exposition.accumulators import counter
-from exporters.names import cut
 from exporters.records import Finished
 from exporters.sidecar.tracing.request_spans import SpanMaker, resource
 from exporters.sidecar.tracing.span_forwarder import (
@@ -115,7 +115,7 @@ class SpanQueue:
             spans = self._maker.spans(record, config_revision)
         except Exception as error:  # noqa: BLE001 - the record must still be acknowledged
             if not self._faults:
-                logger.warning("failed to create spans: %s", cut(repr(error)))
+                logger.warning("failed to create spans: %s", type_and_place(error))
             self._faults += 1
             return False
         # The SDK queues accepted spans until their export starts; if its queue is full, it drops spans silently.

@@ -48,8 +48,8 @@ async def test_an_exception_in_a_part_of_the_timer_is_counted_and_the_timer_goes
         await until(lambda: snapshots and snapshots[-1].task_errors > 1)
         assert (await stage.ask(post(UNARY))).endswith(b"ok")
         assert stage.records[0].outcome is Outcome.OK
-    (message,) = {message for message in caplog.messages if "a fault" in message}
-    assert message.startswith(f"{name.lstrip('_')} failed and continues: LookupError('a fault') at {__file__}:")
+    (message,) = {message for message in caplog.messages if "failed" in message}
+    assert message.startswith(f"{name.lstrip('_')} failed and continues: LookupError at {__file__}:")
     assert len(caplog.messages) == 1
 
 

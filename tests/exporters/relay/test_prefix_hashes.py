@@ -1,6 +1,7 @@
 """Chained hashes of the blocks of a prompt: what two prompts share, in each API."""
 
 import json
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from exporters.records import PREFIX_BLOCK
 from exporters.relay.prefix_hashes import MAX_BLOCKS, hash_blocks, prompt_text, start
 from exporters.relay.request_body import LONG_BODY
-from tests.exporters.relay.test_request_body import JSON, Hashing
 from tests.support.scripted_relay import ok, post, staged
 
 SALT = b"salt"
@@ -73,15 +73,12 @@ def test_whole_blocks_are_hashed_up_to_a_limit_and_all_characters_counted(charac
 
 
 def test_only_a_long_body_is_hashed_by_a_thread_and_to_the_same_hashes() -> None:
-    hashing = Hashing()
     short, long = ({"model": "m", "prompt": "a" * size} for size in (LONG_BODY // 2, LONG_BODY))
-    assert start(json.dumps(short).encode(), SALT, hashing) == (hashes(short), LONG_BODY // 2)
-    assert not hashing.tasks
-    future = start(json.dumps(long).encode(), SALT, hashing)
-    (task,) = hashing.tasks
-    task()
-    assert not isinstance(future, tuple)
-    assert future.result() == (hashes(long), LONG_BODY)
+    with ThreadPoolExecutor(1) as hashing:
+        assert start(json.dumps(short).encode(), SALT, hashing) == (hashes(short), LONG_BODY // 2)
+        future = start(json.dumps(long).encode(), SALT, hashing)
+        assert isinstance(future, Future)
+        assert future.result() == (hashes(long), LONG_BODY)
 
 
 def user(content: object) -> dict[str, object]:
@@ -159,6 +156,14 @@ def test_an_invalid_body_has_no_hashes(body: bytes) -> None:
     assert hash_blocks(body, SALT) == (None, None)
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["role", "content", "text", "input", "type"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
 FIELDS = st.sampled_from(["messages", "prompt", "input", "system", "tools", "model"])
 
 

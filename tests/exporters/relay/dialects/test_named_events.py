@@ -40,6 +40,9 @@ DELTAS = st.one_of(
     st.just(named({"type": "content_block_stop"})),
     st.just(named({"type": "response.function_call_arguments.done", "arguments": "{}"})),
     st.just(named({"type": "error", "delta": "a"})),
+    TEXTS.map(lambda text: named({"type": "transcript.text.delta", "delta": text})),
+    st.just(named({"type": "transcript.text.delta", "delta": "a", "choices": [{"finish_reason": "stop"}]})),
+    st.just(named({"type": "transcript.text.done", "usage": {"input_tokens": 7, "output_tokens": 9}})),
 )  # fmt: skip
 FORMS = (
     lambda event: event,

@@ -15,6 +15,7 @@ from exporters.relay.exchange import PARSED_LIMIT
 from exporters.relay.paths import METERED
 from exporters.relay.request_body import LONG_BODY, RequestBody
 from exporters.signals import Endpoint, Outcome, Verdict
+from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import DONE, END, STREAM_HEAD, Received, Stage, body_of, chunk, content, post, staged
 
 SALT = b"salt"
@@ -340,3 +341,56 @@ async def test_a_form_above_the_limit_is_streamed_and_its_model_is_unknown(tmp_p
         assert stage.requests[0].body == request
     assert (record.outcome, record.model, record.unparsed) == (Outcome.OK, "", TOO_LARGE)
     assert record.slo == {"availability": Verdict.GOOD}
+
+
+def transcript_event(**fields: object) -> bytes:
+    return b"data: %s\n\n" % json.dumps(fields).encode()
+
+
+DELTAS = [transcript_event(type="transcript.text.delta", delta=text) for text in ("Hel", "lo ", "you")]
+DONE_EVENT = transcript_event(
+    type="transcript.text.done",
+    text="Hello you",
+    usage={"type": "tokens", "input_tokens": 14, "output_tokens": 5, "total_tokens": 19},
+)
+
+
+@pytest.mark.parametrize("last, outcome", [(DONE_EVENT, Outcome.OK), (b"", Outcome.TRUNCATED)])
+async def test_a_transcript_in_the_events_of_openai_is_complete_with_its_last_event(
+    tmp_path: Path, last: bytes, outcome: Outcome
+) -> None:
+    events = [*DELTAS, *filter(None, [last])]
+
+    async def script(received: Received) -> None:
+        await received.send(STREAM_HEAD, *map(chunk, events), END)
+
+    async with staged(tmp_path, script, slo_file=SLOS) as stage:
+        response, record = await asked(stage, TRANSCRIPTIONS, form(MODEL, ('name="stream"', b"true"), FILE))
+        assert body_of(response) == b"".join(events)
+    complete = outcome is Outcome.OK
+    assert (record.outcome, record.stream) == (outcome, True)
+    assert (record.prompt_tokens, record.completion_tokens) == ((14, 5) if complete else (None, len(DELTAS)))
+    assert record.ttft is not None
+    assert record.slo["availability"] is (Verdict.GOOD if complete else Verdict.BAD)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def test_deltas_of_a_transcript_use_the_fast_path() -> None:
+    meter = stream_meter(dialect=METERED[TRANSCRIPTIONS])
+    sent: list[bytes] = []
+    for at, event in enumerate(DELTAS):
+        path = meter.fast_path(sent.append, _raise)
+        if path is None or not path.forward(chunk(event)):
+            meter.stream(event, float(at))
+    assert sent == [chunk(event) for event in DELTAS[1:]]
+    assert (meter.chunks, meter.first_at, meter.answer_at) == (len(DELTAS), 0.0, 0.0)
+
+
+def test_an_error_in_a_stream_of_openais_transcript_events_is_bad() -> None:
+    meter = stream_meter(dialect=METERED[TRANSCRIPTIONS])
+    for event in (DELTAS[0], transcript_event(type="error", error={"message": "no"})):
+        meter.stream(event, 0.0)
+    assert meter.outcome(200, streams=True, complete=True) is Outcome.UPSTREAM_ERROR
