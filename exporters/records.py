@@ -21,6 +21,10 @@ UNMETERED = (ENCODED, "AttributeError", "IndexError", "KeyError", "RecursionErro
 """Label values for the reason why a request is unmetered; for an exception the record has its full name."""
 
 
+PREFIX_BLOCK = 2048
+"""Characters of a block of a prompt that has a hash of its own."""
+
+
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """The first message of a relay: the name and the run id of its process."""
 
@@ -98,6 +102,12 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
         if self.ttft is None or self.queue is None or self.prefill is None:
             return None
         return max(0.0, self.ttft - self.before_relay - self.queue - self.prefill)
+
+    body_sha256: str | None = None
+    body_repeat: bool | None = None  # set by the exporter, as prompt_repeat
+    prefix_hashes: list[int] | None = None
+    prefix_characters: int | None = None  # of the whole prompt, also of what is not hashed
+    shareable_tokens: int | None = None  # set by the exporter
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

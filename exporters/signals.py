@@ -269,8 +269,20 @@ REASONING_TOKENS = _counter(
 CACHED_TOKENS = _counter(
     "llm_cached_prompt_tokens_total", "Prompt tokens served from the engine's prefix cache.", *_MC, _T
 )
+SHAREABLE_PROMPT_TOKENS = _counter(
+    "llm_shareable_prompt_tokens_total",
+    "Prompt tokens that a prefix cache of the last hour could share, estimated; only with `--log-prefix-hashes`.",
+    *_MC,
+    _T,
+)
 PROMPT_REPEATS = _counter(
     "llm_prompt_repeats_total", "Requests whose entire prompt equals one of the last 100,000 distinct prompts.", *_MC
+)
+BODY_REPEATS = _counter(
+    "llm_body_repeats_total",
+    "Requests whose body equals one of the last 100,000 distinct bodies, apart from `stream`, `stream_options`, `user` "
+    "and `metadata`.",
+    *_MC,
 )
 UNIQUE_PROMPTS = _gauge(
     "llm_unique_prompts_estimate", "Estimated distinct prompts since the exporter started; standard error 1.6 %.", _M

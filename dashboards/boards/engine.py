@@ -41,7 +41,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(spec), version()),
         ),
         Row("Does it keep up?", (running(), waiting(), preemptions())),
-        Row("Is there room for more?", (kv_cache(), kv_tokens(), prefix_cache())),
+        Row("Is there room for more?", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),
         Row("How near is it to what the hardware allows?", (prefill(), decode(), speculation())),
         Row(
             "Admission, sleep state and LoRA adapters",
@@ -207,6 +207,22 @@ def prefix_cache() -> timeseries.Panel:
         .with_target(query(cache_hit_ratio(select_engine, RANK_LABELS), PER_RANK))
         .no_value(NO_TRAFFIC)
     )
+
+
+def possible_prefix_cache() -> timeseries.Panel:
+    text = describe(
+        "How much could a larger or shared prefix cache save? possible: share of prompt tokens whose beginning another "
+        "request of the last hour had, estimated from characters and counted when requests end. actual: share found in "
+        "the engine's prefix cache.",
+        may_be_empty="possible needs the sidecar's flag --log-prefix-hashes",
+    )
+    shareable, prompt = (
+        sum_by(rate(select_sidecar(series), RATE), [Label.INSTANCE])
+        for series in (signals.SHAREABLE_PROMPT_TOKENS, signals.PROMPT_TOKENS)
+    )
+    panel = style.ratio_panel("Prefix cache: possible and actual", text, 24).no_value(NO_TRAFFIC)
+    panel.with_target(query(ratio(shareable, prompt), "possible: {{instance}}"))
+    return panel.with_target(query(cache_hit_ratio(select_engine, [Label.INSTANCE]), "actual: {{instance}}"))
 
 
 def prefill() -> timeseries.Panel:

@@ -121,13 +121,12 @@ def reasoning_tokens(spec: SloFile) -> timeseries.Panel:
 
 def repeats_in_range() -> stat.Panel:
     text = (
-        "Is a response cache worth it? Share of requests in the time shown whose whole prompt had been asked before. "
-        "At the most so many would come from a cache: one that never forgets, and answers a prompt alike whatever "
-        "its other parameters."
+        "Is a response cache worth it? Share of requests in the time shown whose body equals an earlier one, with its "
+        "images and sampling parameters, apart from stream, stream_options, user and metadata. A response cache "
+        "answers at most these."
     )
     repeats, ended = (
-        f"sum ({increase(select_model_class(counter), RANGE)})"
-        for counter in (signals.PROMPT_REPEATS, signals.REQUESTS)
+        f"sum ({increase(select_model_class(counter), RANGE)})" for counter in (signals.BODY_REPEATS, signals.REQUESTS)
     )
     panel = style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9).no_value(NO_TRAFFIC)
     return panel.decimals(1).with_target(query(ratio(repeats, ended), "of requests", instant=True))
@@ -144,15 +143,15 @@ def unique_prompts() -> stat.Panel:
 
 
 def repeats(spec: SloFile) -> timeseries.Panel:
-    text = f"Which class asks the same again? Share of ended requests; gaps are {NO_TRAFFIC}."
-    panel = style.ratio_panel("Repeated prompts", text, 8).no_value(NO_TRAFFIC)
+    text = f"Which class asks the same again? Share of ended requests whose body repeats; gaps are {NO_TRAFFIC}."
+    panel = style.ratio_panel("Repeated requests", text, 8).no_value(NO_TRAFFIC)
     return style.colour_by_class(panel.with_target(query(_repeat_ratio(), PER_CLASS)), spec)
 
 
 def tokens_saved(spec: SloFile) -> timeseries.Panel:
     text = (
         "What would a response cache save? Prompt and completion tokens per second of the class times its share of "
-        "repeated prompts: an estimate, as the tokens of repeats are not counted apart and may be more or fewer than "
+        "repeated requests: an estimate, as the tokens of repeats are not counted apart and may be more or fewer than "
         "those of others. Prompt tokens of repeats are what a prefix cache saves already, if it is on."
     )
     tokens = " + ".join(rate_by_class(counter) for counter in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS))
@@ -221,7 +220,7 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
 
 
 def _repeat_ratio() -> str:
-    return ratio(rate_by_class(signals.PROMPT_REPEATS), rate_by_class(signals.REQUESTS))
+    return ratio(rate_by_class(signals.BODY_REPEATS), rate_by_class(signals.REQUESTS))
 
 
 def _by_tenant(expression: str) -> prometheus.Dataquery:

@@ -50,6 +50,7 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     check_structured_output: bool = False
     log_content: LogContent = LogContent.HASH
     log_content_limit: int = 16 * 1024  # bytes of a prompt, and of a completion, with LogContent.FULL
+    log_prefix_hashes: bool = False
     max_head: int = 64 * 1024  # bytes of a request line and its headers
     max_body: int | None = 256 * 1024 * 1024  # bytes
     connect_timeout: float = 10.0

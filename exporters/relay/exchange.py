@@ -9,7 +9,7 @@ from typing import Protocol
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.names import cut
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE, Finished
-from exporters.relay import error_responses, message_heads, request_body, structured_output
+from exporters.relay import error_responses, message_heads, prefix_hashes, request_body, structured_output
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestState, ResponseEvent, ResponseState
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
@@ -177,6 +177,8 @@ class Exchange:
             self.measurement.structured = structured_output.requested(data, body.choices)
         if body is not None and (limit := self._context.config.logged_content_limit) is not None:
             self.measurement.content = LoggedContent(data, limit)
+        if self._context.config.log_prefix_hashes and body is not None and self.measurement.api in GENERATING:
+            self.measurement.prefixes = prefix_hashes.start(data, self._context.salt, self._context.hashing)
         self._body_size = sum(map(len, self._body))
         self._offer(body, at, strips_usage=strips_usage)
         self._connect()

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.logged_content import LoggedContent
 from exporters.relay.meter import Meter, Verdicts
 from exporters.relay.paths import endpoint_of_path
+from exporters.relay.prefix_hashes import PrefixHashes
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.relay.structured_output import StructuredOutput
 from exporters.signals import (
@@ -114,6 +116,7 @@ class Measurement:
     """Checks the output, if it may have to be JSON."""
     content: LoggedContent | None = None
     """The content for the request log, if it is logged."""
+    prefixes: PrefixHashes | Future[PrefixHashes] | None = None
     model = ""
     request_class = OTHER
     offered = False
@@ -344,9 +347,13 @@ class Measurement:
             record.temperature = body.temperature
             if self._context.hashes_prompts:
                 record.prompt_sha256 = body.prompt_sha256
+                record.body_sha256 = body.body_sha256
         if self.content is not None:
             record.prompt, record.completion = self.content.prompt, self.content.completion
             record.content_cut = self.content.is_cut
+        if (prefixes := self.prefixes) is not None:
+            found = prefixes.result() if isinstance(prefixes, Future) else prefixes
+            record.prefix_hashes, record.prefix_characters = found
         if self._meter is not None:
             if self._unmetered is None:
                 try:

@@ -22,12 +22,27 @@ MANY_TOKEN_IDS = LONG_BODY // 2
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class _Part(msgspec.Struct, gc=False):
+ABSENT = msgspec.Raw()
+
+
+class _Part(msgspec.Struct, gc=False, omit_defaults=True):
+    """A part of a message: a text, or JSON that is only hashed."""
+
     text: str = ""
+    image_url: msgspec.Raw = ABSENT
+    image_embeds: msgspec.Raw = ABSENT
+    image_pil: msgspec.Raw = ABSENT
+    input_audio: msgspec.Raw = ABSENT
+    audio_url: msgspec.Raw = ABSENT
+    audio_embeds: msgspec.Raw = ABSENT
+    video_url: msgspec.Raw = ABSENT
+    file: msgspec.Raw = ABSENT
+    uuid: msgspec.Raw = ABSENT  # of media that the engine has cached
 
 
-class _Message(msgspec.Struct, gc=False):
+class _Message(msgspec.Struct, gc=False, omit_defaults=True):
     content: str | list[str | _Part] | None = None
+    tool_calls: msgspec.Raw = ABSENT
 
 
 class _StreamOptions(msgspec.Struct):
@@ -72,6 +87,11 @@ _decode = msgspec.json.Decoder(_Body).decode
 _decode_long = msgspec.json.Decoder(_LongBody).decode
 _decode_prompt: Callable[[bytes], _Prompt] = msgspec.json.Decoder(_Prompt).decode
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+NOT_IN_BODY_DIGEST = ("stream", "stream_options", "user", "metadata")
+"""Fields that change how a response is sent or accounted, but not what it says."""
 
 
 _NOT_IN_TOKEN_IDS = (b'"', b".", b"e", b"E", b"n", b"{")
@@ -81,6 +101,10 @@ _SPACES = b" \t\r\n"
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Raised by decoding invalid or too deeply nested JSON."""
+
+
+Digests = tuple[str, str | None]
+"""Salted hashes of a prompt and of the whole body; None if the name of a field is invalid."""
 
 
 class RequestBody(msgspec.Struct, frozen=True):
@@ -100,7 +124,7 @@ class RequestBody(msgspec.Struct, frozen=True):
     choices: int
     """Choices of the response: `n` for each prompt."""
     temperature: float | None
-    _digest: str | Future[str] | None
+    _digests: Digests | Future[Digests] | None
     background: bool = False
     """Whether the response is generated after the request, which has no tokens then."""
     sized: bool = True
@@ -108,8 +132,15 @@ class RequestBody(msgspec.Struct, frozen=True):
 
     @property
     def prompt_sha256(self) -> str | None:
-        """The salted hash of model and prompt; waits for the thread that hashes a long prompt."""
-        return self._digest.result() if isinstance(self._digest, Future) else self._digest
+        """The salted hash of model and prompt; waits for the thread that hashes a long body."""
+        digests = self._digests.result() if isinstance(self._digests, Future) else self._digests
+        return None if digests is None else digests[0]
+
+    @property
+    def body_sha256(self) -> str | None:
+        """The salted hash of the body without the fields of `NOT_IN_BODY_DIGEST`; waits as above."""
+        digests = self._digests.result() if isinstance(self._digests, Future) else self._digests
+        return None if digests is None else digests[1]
 
 
 def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
@@ -141,18 +172,22 @@ def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
         n=n,
         choices=n * _prompts(prompt),
         temperature=body.temperature,
-        _digest=(
-            digest(data, hashing, salt, body.model, body.messages, prompt.json)
+        _digests=(
+            digests(data, hashing, salt, body.model, body.messages, prompt.json)
             if isinstance(prompt, _TokenIds)
-            else digest(data, hashing, salt, body.model, (body.messages, prompt))
+            else digests(data, hashing, salt, body.model, (body.messages, prompt))
         ),
     )
 
 
 def without_completion(
-    model: str | None, prompt_tokens: float, *, prompt_digest: str | Future[str] | None = None, stream: bool = False
+    model: str | None,
+    prompt_tokens: float,
+    *,
+    prompt_digests: Digests | Future[Digests] | None = None,
+    stream: bool = False,
 ) -> RequestBody:
-    """A request without parameters of a completion; it is sized if its prompt has a digest."""
+    """A request without parameters of a completion; it is sized if its prompt has digests."""
     return RequestBody(
         model=cut(model or ""),
         prompt_tokens=prompt_tokens,
@@ -164,8 +199,8 @@ def without_completion(
         n=1,
         choices=1,
         temperature=None,
-        _digest=prompt_digest,
-        sized=prompt_digest is not None,
+        _digests=prompt_digests,
+        sized=prompt_digests is not None,
     )
 
 
@@ -234,19 +269,31 @@ def _prompts(prompt: _Prompt | _TokenIds) -> int:
     return 1 if isinstance(prompt[0], int) else len(prompt)
 
 
-def digest(
+def digests(
     data: bytes, hashing: Executor, salt: bytes, model: str | None, prompt: Any, token_ids: bytes = b""
-) -> str | Future[str]:
-    """The hash of the model and the prompt of the body `data`; of the prompt's structs, the decoded fields count.
+) -> Digests | Future[Digests]:
+    """The hashes of the model and the prompt of the body `data`, and of the body; of structs, the decoded fields count.
 
     `token_ids` is the JSON of a further part of the prompt, which is not decoded.
     """
 
-    def hashed() -> str:
+    def hashed() -> Digests:
         digest = hashlib.sha256(salt + (model or "").encode())
         digest.update(msgspec.msgpack.encode(prompt))
         digest.update(token_ids.translate(None, _SPACES))
-        return digest.hexdigest()
+        return digest.hexdigest(), _body_digest(data, salt)
 
     # In a thread, hashlib lets the event loop run.
     return hashed() if len(data) <= LONG_BODY else hashing.submit(hashed)
+
+
+def _body_digest(data: bytes, salt: bytes) -> str | None:
+    """The hash of what determines the response: requests with the same hash can have the same response."""
+    try:
+        fields = _decode_members(data)
+    except NOT_JSON:
+        return None
+    for name in NOT_IN_BODY_DIGEST:
+        if name in fields:
+            del fields[name]
+    return hashlib.sha256(salt + _encode_sorted(fields)).hexdigest()

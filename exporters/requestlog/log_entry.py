@@ -152,6 +152,34 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             description="Whether `prompt` or `completion` is cut at `--log-content-limit`; a cut `prompt` is no JSON."
         ),
     ] = None
+    body_repeat: Annotated[
+        Flag,
+        Meta(
+            description="Whether the body equals one of the last 100,000 distinct bodies, apart from `stream`, "
+            "`stream_options`, `user` and `metadata`."
+        ),
+    ] = None
+    prefix_hashes: Annotated[
+        list[str] | None,
+        Meta(
+            description="With `--log-prefix-hashes`: for each of the first 512 blocks of 2,048 characters, a hash of "
+            "the prompt up to its end."
+        ),
+    ] = None
+    prefix_characters: Annotated[
+        Count,
+        Meta(
+            description="With `--log-prefix-hashes`: characters of the whole prompt; above 1,048,576, the rest is not "
+            "hashed."
+        ),
+    ] = None
+    shareable_tokens: Annotated[
+        Count,
+        Meta(
+            description="With `--log-prefix-hashes`: prompt tokens in blocks that other requests of the last hour "
+            "began with, estimated from characters."
+        ),
+    ] = None
 
     @property
     def arrived(self) -> float:

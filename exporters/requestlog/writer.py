@@ -267,6 +267,10 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
         prompt=record.prompt,
         completion=record.completion,
         content_cut=record.content_cut,
+        body_repeat=record.body_repeat,
+        prefix_hashes=None if record.prefix_hashes is None else [f"{value:016x}" for value in record.prefix_hashes],
+        prefix_characters=record.prefix_characters,
+        shareable_tokens=record.shareable_tokens,
     )
 
 

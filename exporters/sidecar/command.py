@@ -202,6 +202,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "%(default)s)",
     )
     measuring.add_argument(
+        "--log-prefix-hashes",
+        action="store_true",
+        help="add hashes of blocks of prompts to the request log, and count the tokens that a prefix cache could share",
+    )
+    measuring.add_argument(
         "--prompt-hash-salt-file",
         metavar="FILE",
         help="file with the salt of the hashes of prompts, so that those of several sidecars are comparable (default: "
@@ -334,6 +339,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_structured_output=arguments.check_structured_output,
         log_content=_log_content(arguments),
         log_content_limit=_log_content_limit(arguments.log_content_limit),
+        log_prefix_hashes=arguments.log_prefix_hashes,
         max_head=parse_flag("--max-head", arguments.max_head, parse_size),
         max_body=_size_or_never(arguments.max_body, "--max-body"),
         connect_timeout=parse_flag("--connect-timeout", arguments.connect_timeout, parse_duration),
@@ -374,6 +380,8 @@ def _log_content(arguments: argparse.Namespace) -> LogContent:
         raise UsageError(f"--log-content: {arguments.log_content!r} is unknown; use off, hash or full") from error
     if content is LogContent.FULL and not arguments.request_log:
         raise UsageError("--log-content full: needs a request log; add --request-log FILE")
+    if content is LogContent.OFF and arguments.log_prefix_hashes:
+        raise UsageError("--log-prefix-hashes: conflicts with --log-content off; remove one of them")
     return content
 
 

@@ -72,6 +72,7 @@ class Exporter:
             sidecar.max_models,
             checks_output=sidecar.check_structured_output,
             hashes_prompts=sidecar.log_content is not LogContent.OFF,
+            hashes_prefixes=sidecar.log_prefix_hashes,
         )
         self._logged_model_limit = False
         self._add_models(sidecar.models)

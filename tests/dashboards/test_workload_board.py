@@ -84,11 +84,11 @@ def test_sizes_are_sorted_and_have_titles(title: str, row: str) -> None:
 def test_tokens_saved_by_a_cache_use_the_repeats_of_each_class(promtool: Promtool) -> None:
     counters = {
         'llm_requests_total{class="siso"}': 60,
-        'llm_prompt_repeats_total{class="siso"}': 15,
+        'llm_body_repeats_total{class="siso"}': 15,
         'llm_prompt_tokens_total{class="siso"}': 6000,
         'llm_completion_tokens_total{class="siso"}': 3000,
         'llm_requests_total{class="lilo"}': 15,
-        'llm_prompt_repeats_total{class="lilo"}': 0,
+        'llm_body_repeats_total{class="lilo"}': 0,
         'llm_prompt_tokens_total{class="lilo"}': 90000,
         'llm_completion_tokens_total{class="lilo"}': 30000,
         'llm_requests_total{class="other"}': 0,

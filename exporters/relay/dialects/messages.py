@@ -7,16 +7,18 @@ import msgspec
 
 from exporters.names import cut
 from exporters.relay.dialects.dialect import Count, Output
-from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digest
+from exporters.relay.request_body import ABSENT, CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digests
 
 DONE = None
 
 
-class _Block(msgspec.Struct):
-    """A text, the result of a tool, or another block of a message."""
+class _Block(msgspec.Struct, omit_defaults=True):
+    """A text, the result of a tool, or another block of a message, whose JSON is only hashed."""
 
     text: str | None = None
     content: "str | list[str | _Block] | _Block | None" = None
+    source: msgspec.Raw = ABSENT  # of an image or a document
+    input: msgspec.Raw = ABSENT  # of a tool
 
 
 _Content = str | list[str | _Block] | _Block | None
@@ -209,7 +211,7 @@ def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
         n=1,
         choices=1,
         temperature=body.temperature,
-        _digest=digest(data, hashing, salt, body.model, (body.system, body.messages)),
+        _digests=digests(data, hashing, salt, body.model, (body.system, body.messages)),
     )
 
 

@@ -7,36 +7,35 @@ import msgspec
 
 from exporters.relay.dialects.dialect import Count, Output
 from exporters.relay.request_body import (
+    ABSENT,
     CHARACTERS_PER_TOKEN,
     NOT_JSON,
     RequestBody,
     count_token_ids,
-    digest,
+    digests,
     without_completion,
 )
 
 DONE = None
-
-_ABSENT = msgspec.Raw()
 
 
 class _Body(msgspec.Struct):
     """The model and all fields with input: texts, token ids, messages, or documents with parts."""
 
     model: str | None = None
-    input: msgspec.Raw = _ABSENT
-    messages: msgspec.Raw = _ABSENT
-    query: msgspec.Raw = _ABSENT
-    queries: msgspec.Raw = _ABSENT
-    documents: msgspec.Raw = _ABSENT
-    items: msgspec.Raw = _ABSENT
-    text_1: msgspec.Raw = _ABSENT
-    text_2: msgspec.Raw = _ABSENT
-    data_1: msgspec.Raw = _ABSENT
-    data_2: msgspec.Raw = _ABSENT
-    system: msgspec.Raw = _ABSENT
-    prompt: msgspec.Raw = _ABSENT
-    tokens: msgspec.Raw = _ABSENT
+    input: msgspec.Raw = ABSENT
+    messages: msgspec.Raw = ABSENT
+    query: msgspec.Raw = ABSENT
+    queries: msgspec.Raw = ABSENT
+    documents: msgspec.Raw = ABSENT
+    items: msgspec.Raw = ABSENT
+    text_1: msgspec.Raw = ABSENT
+    text_2: msgspec.Raw = ABSENT
+    data_1: msgspec.Raw = ABSENT
+    data_2: msgspec.Raw = ABSENT
+    system: msgspec.Raw = ABSENT
+    prompt: msgspec.Raw = ABSENT
+    tokens: msgspec.Raw = ABSENT
 
 
 class Answer(msgspec.Struct):
@@ -90,7 +89,7 @@ def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
         model, inputs, tokens = parse_inputs(data)
     except NOT_JSON:
         return None
-    return without_completion(model, tokens, prompt_digest=digest(data, hashing, salt, model, inputs))
+    return without_completion(model, tokens, prompt_digests=digests(data, hashing, salt, model, inputs))
 
 
 def parse_inputs(data: bytes) -> tuple[str | None, list[bytes], float]:

@@ -8,7 +8,7 @@ import msgspec
 from exporters.names import cut
 from exporters.relay.dialects.completion_events import ReasoningDetails
 from exporters.relay.dialects.dialect import Count, EngineTimes, Output
-from exporters.relay.request_body import CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digest
+from exporters.relay.request_body import ABSENT, CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digests
 
 DONE = None
 
@@ -17,18 +17,27 @@ _TOOL_CALLS = frozenset({"response.function_call_arguments.done", "response.cust
 _FAILED = frozenset({"failed", "cancelled"})
 
 
-class _Part(msgspec.Struct):
+class _Part(msgspec.Struct, omit_defaults=True):
+    """A part of a message: a text, or JSON that is only hashed."""
+
     text: str | None = None
+    image_url: msgspec.Raw = ABSENT
+    input_audio: msgspec.Raw = ABSENT
+    file_id: msgspec.Raw = ABSENT
+    file_data: msgspec.Raw = ABSENT
+    file_url: msgspec.Raw = ABSENT
 
 
 _Content = str | list[str | _Part] | _Part | None
 
 
-class _Item(msgspec.Struct):
-    """A message, the output of a tool, or another item of the input."""
+class _Item(msgspec.Struct, omit_defaults=True):
+    """A message, a call of a tool, its output, or another item of the input."""
 
     content: _Content = None
     output: _Content = None
+    arguments: msgspec.Raw = ABSENT
+    input: msgspec.Raw = ABSENT  # of a custom tool
 
 
 class _Body(msgspec.Struct):
@@ -216,7 +225,7 @@ def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
         n=1,
         choices=1,
         temperature=body.temperature,
-        _digest=digest(data, hashing, salt, body.model, (body.instructions, body.input)),
+        _digests=digests(data, hashing, salt, body.model, (body.instructions, body.input)),
         background=bool(body.background),
     )
 

@@ -1,4 +1,4 @@
-"""Detects repeated prompts and estimates the number of distinct prompts, from salted hashes."""
+"""Detects repeated prompts and bodies, and estimates the number of distinct prompts, from salted hashes."""
 
 from math import sqrt
 
@@ -13,7 +13,7 @@ ERROR = 1.04 / sqrt(_REGISTERS)
 
 
 class Prompts:
-    """Detects repeated prompts; memory is bounded, so repeats of old prompts may be missed."""
+    """Detects repeated prompts, or bodies; memory is bounded, so repeats of old prompts may be missed."""
 
     def __init__(self) -> None:
         self._digests: dict[bytes, None] = {}

@@ -40,6 +40,8 @@ from exporters.records import (
 from exporters.requestlog.writer import DROP_REASONS, WRITE_FAILED, drop_reason
 from exporters.sidecar.ingest.prompt_repeats import Prompts
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
+from exporters.sidecar.ingest.shared_prefixes import SharedPrefixes
+from exporters.signals import OTHER
 
 RETRY_SECONDS = 1.0
 """Time until the next write if writing to the request log failed."""
@@ -129,6 +131,8 @@ class RecordReceiver:
         self._config_revision = config_revision
         self._export_span = export_span
         self._prompts = Prompts()
+        self._bodies = Prompts()
+        self._prefixes = SharedPrefixes()
         self._engine_times = engine_times
         self._now = now
         self._on_fingerprint = on_fingerprint
@@ -229,10 +233,20 @@ class RecordReceiver:
         try:
             if record.prompt_sha256 is not None:
                 record.prompt_repeat = self._prompts.repeats(record.prompt_sha256)
+            if record.body_sha256 is not None:
+                record.body_repeat = self._bodies.repeats(record.body_sha256)
+            if record.prefix_hashes is not None and record.status == 200:  # else the engine may have computed nothing
+                self._note_prefix(record, record.prefix_hashes)
             if record.system_fingerprint is not None:
                 self._on_fingerprint(record.system_fingerprint, record.time + record.e2e)
         except Exception as error:  # noqa: BLE001 - as in _add
             self.task_errors.add("reading the prompt and fingerprint of a record", error)
+
+    def _note_prefix(self, record: Finished, hashes: list[int]) -> None:
+        model = record.model if self._request_metrics.has_model(record.model) else OTHER
+        share = self._prefixes.share(model, hashes, record.prefix_characters or 0, self._now())
+        if record.prompt_tokens is not None:
+            record.shareable_tokens = round(share * record.prompt_tokens)
 
     def _on_ready(self, run: _RelayRun, pending: _Pending) -> None:
         pending.waiting = False

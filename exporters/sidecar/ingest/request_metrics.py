@@ -38,7 +38,9 @@ _COUNTERS = (
     signals.COMPLETION_TOKENS,
     signals.CACHED_TOKENS,
     signals.REASONING_TOKENS,
+    signals.SHAREABLE_PROMPT_TOKENS,
     signals.PROMPT_REPEATS,
+    signals.BODY_REPEATS,
     signals.STRUCTURED_REQUESTS,
     signals.SLO_EVENTS,
     signals.SLO_BAD,
@@ -144,14 +146,18 @@ class RequestMetrics:
     """All request series; not thread-safe."""
 
     def __init__(
-        self, slos: SloFile, max_models: int = MAX_MODELS, *, checks_output: bool = False, hashes_prompts: bool = True
+        self,
+        slos: SloFile,
+        max_models: int = MAX_MODELS,
+        *,
+        checks_output: bool = False,
+        hashes_prompts: bool = True,
+        hashes_prefixes: bool = False,
     ) -> None:
-        """`checks_output`: the relays check structured output, so its series start at 0.
-
-        `hashes_prompts`: records have hashes of prompts; otherwise the series of prompts are absent.
-        """
+        """`checks_output`, `hashes_prompts`, `hashes_prefixes`: the relays do this; otherwise its series are absent."""
         self._hashes_prompts = hashes_prompts
         self._slos = slos
+        self._absent = () if hashes_prefixes else (signals.SHAREABLE_PROMPT_TOKENS,)
         self._max_models = max_models
         self._output_kinds = tuple(OutputKind) if checks_output else ()
         self._models: set[str] = set()
@@ -197,7 +203,7 @@ class RequestMetrics:
     def _initialise(self, model: str) -> None:
         accumulators: dict[Signal, Counter | Histogram] = {**self._counters, **self._histograms}
         for signal, accumulator in accumulators.items():
-            if Label.MODEL in signal.labels:
+            if Label.MODEL in signal.labels and signal not in self._absent:
                 for labels in self._combinations(signal, model):
                     accumulator.series(labels)
 
@@ -227,7 +233,7 @@ class RequestMetrics:
 
     def collect(self, now: float) -> Iterator[Metric | Accumulator]:
         """All families; `now` is monotonic, like the times of the snapshots."""
-        of_hashes = () if self._hashes_prompts else (signals.PROMPT_REPEATS,)
+        of_hashes = () if self._hashes_prompts else (signals.PROMPT_REPEATS, signals.BODY_REPEATS)
         yield from (counter for signal, counter in self._counters.items() if signal not in of_hashes)
         yield from self._histograms.values()
         if self._hashes_prompts:
@@ -350,6 +356,10 @@ class RequestMetrics:
             self._prompts[model].add(record.prompt_sha256)
         if record.prompt_repeat:
             counters[signals.PROMPT_REPEATS].add(kind.labels[:2])
+        if record.body_repeat:
+            counters[signals.BODY_REPEATS].add(kind.labels[:2])
+        if record.shareable_tokens is not None:
+            counters[signals.SHAREABLE_PROMPT_TOKENS].add(kind.labels, record.shareable_tokens)
         if record.structured_kind is not None and record.structured_result is not None:
             labels = *kind.labels[:2], record.structured_kind, record.structured_result
             counters[signals.STRUCTURED_REQUESTS].add(labels)

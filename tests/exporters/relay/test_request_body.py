@@ -172,6 +172,91 @@ def test_the_digest_depends_on_model_prompt_and_salt() -> None:
     assert len(digests | {parsed(bodies[0], b"pepper").prompt_sha256}) == 4
 
 
+BODY = {"model": "m", "prompt": "a", "temperature": 0.5, "response_format": {"type": "text"}}
+
+
+def body_digest(fields: dict[str, object], separators: tuple[str, str] = (",", ":")) -> str | None:
+    return parsed(json.dumps(fields, separators=separators).encode()).body_sha256
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"stream": True},
+        {"stream": True, "stream_options": {"include_usage": True}},
+        {"user": "u"},
+        {"metadata": {"run": "1"}},
+    ],
+)
+def test_the_digest_of_a_body_does_not_depend_on_fields_that_do_not_change_the_answer(field: dict[str, object]) -> None:
+    assert body_digest({**BODY, **field}) == body_digest({**field, **BODY}) == body_digest(BODY)
+    assert body_digest({**BODY, **field}, (", ", ":")) == body_digest(BODY)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"temperature": 0.6},
+        {"response_format": {"type": "json_object"}},
+        {"seed": 1},
+        {"model": "n"},
+        {"prompt": "b"},
+        {"prompt": '","stream":true,"user":"'},
+        {"tools": [{"user": "u"}]},
+    ],
+)
+def test_the_digest_of_a_body_depends_on_all_other_fields(field: dict[str, object]) -> None:
+    digests = {
+        body_digest({**BODY, **field}),
+        body_digest(BODY),
+        parsed(json.dumps(BODY).encode(), b"pepper").body_sha256,
+    }
+    assert len(digests - {None}) == 3
+
+
+def test_a_body_with_an_invalid_name_of_a_field_has_a_digest_of_its_prompt_only() -> None:
+    body = parsed(b'{"model":"m","prompt":"a","\xff":1}')
+    assert (body.prompt_sha256 is None, body.body_sha256) == (False, None)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "https://a.example/%s"}},
+        {"type": "image_url", "image_url": "data:image/png;base64,%s"},
+        {"type": "image_url", "image_url": None, "uuid": "%s"},
+        {"type": "image_embeds", "image_embeds": "%s"},
+        {"type": "input_audio", "input_audio": {"data": "%s", "format": "wav"}},
+        {"type": "audio_url", "audio_url": {"url": "data:%s"}},
+        {"type": "audio_embeds", "audio_embeds": "%s"},
+        {"type": "video_url", "video_url": {"url": "data:%s"}},
+        {"type": "file", "file": {"file_id": "%s"}},
+    ],
+    ids="-".join,
+)
+@pytest.mark.parametrize("length", [5, LONG_BODY])
+def test_the_same_text_with_other_media_is_another_prompt(part: dict[str, object], length: int) -> None:
+    def prompt(letter: str, **fields: object) -> str:
+        other = json.loads(json.dumps(part) % (letter * length))
+        return digest_of(json.dumps({**user([{"type": "text", "text": "what is this?"}, other]), **fields}).encode())
+
+    assert prompt("a") == prompt("a", temperature=1) != prompt("b")
+
+
+def test_the_place_of_an_image_is_part_of_the_prompt() -> None:
+    text, image = {"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "b"}}
+    orders = [[text, image], [image, text], [text, image, image]]
+    assert len({parsed(json.dumps(user(parts)).encode()).prompt_sha256 for parts in orders}) == 3
+
+
+def test_calls_of_tools_are_part_of_the_prompt() -> None:
+    def prompt(arguments: str) -> str | None:
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        return parsed(json.dumps({"messages": [{"role": "assistant", "tool_calls": [call]}]}).encode()).prompt_sha256
+
+    assert prompt("{}") == prompt("{}") != prompt("[]")
+
+
 def test_a_long_prompt_is_hashed_by_a_thread_to_the_same_digest() -> None:
     prompt, hashing = "a" * LONG_BODY, Hashing()
     body = parse(json.dumps({"model": "m", "prompt": prompt}).encode(), SALT, hashing)

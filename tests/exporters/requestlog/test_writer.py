@@ -59,7 +59,8 @@ GOLDEN = (
     b'"frontend_ms":50.0,"queue_ms":100.0,"prefill_ms":50.0,"decode_ms":300.0,"wait_ms_at_least":125.0,"client_paused_ms":2000.0,'
     b'"slo":{"ttft":"good","availability":"abandoned"},"structured_kind":"json_schema","structured_result":"invalid",'
     b'"config_revision":"0123456789ab","record":"relay-0-abc:4","response_id":"chatcmpl-1",'
-    b'"prompt":"{}","completion":"a","content_cut":true}\n'
+    b'"prompt":"{}","completion":"a","content_cut":true,"body_repeat":true,"prefix_hashes":["00000000000000ff",'
+    b'"ffffffffffffffff"],"prefix_characters":5000,"shareable_tokens":40}\n'
     b'{"time":"2023-11-14T22:13:20.000000+00:00","request_id":"r-1","trace_id":null,"model":null,"class":"short",'
     b'"tenant":"team-a","endpoint":"/v1/chat/completions","stream":true,"background":null,"status":502,'
     b'"outcome":"upstream_unreachable","finish_reason":null,"prompt_tokens":null,"completion_tokens":null,"reasoning_tokens":null,"cached_tokens":null,"cache_hit":null,'
@@ -67,7 +68,8 @@ GOLDEN = (
     b'"ttft_answer_ms":null,"first_tool_call_ms":null,"tpot_ms":null,"itl_p50_ms":null,"itl_p95_ms":null,"e2e_ms":1500.0,"frontend_ms":null,"queue_ms":null,'
     b'"prefill_ms":null,"decode_ms":null,"wait_ms_at_least":null,"client_paused_ms":null,"slo":{},'
     b'"structured_kind":null,"structured_result":null,"config_revision":null,"record":"relay-0-abc:5",'
-    b'"response_id":null,"prompt":null,"completion":null,"content_cut":null}\n'
+    b'"response_id":null,"prompt":null,"completion":null,"content_cut":null,"body_repeat":null,"prefix_hashes":null,'
+    b'"prefix_characters":null,"shareable_tokens":null}\n'
 )
 
 
@@ -104,6 +106,10 @@ def test_lines_have_the_documented_format(tmp_path: Path) -> None:
         prompt="{}",
         completion="a",
         content_cut=True,
+        body_repeat=True,
+        prefix_hashes=[255, 2**64 - 1],
+        prefix_characters=5000,
+        shareable_tokens=40,
     )
     sparse = finished(time=1_700_000_000.0, model="", outcome=Outcome.UPSTREAM_UNREACHABLE, status=502)
     with opened(tmp_path / "log") as log:

@@ -66,6 +66,8 @@ def exporter(tmp_path: Path) -> Iterator[Exporter]:
         metrics="",
         request_log=str(tmp_path / "folder" / "log"),
         models=("tiny",),
+        check_structured_output=True,
+        log_prefix_hashes=True,
         roofline=Ceilings(30_000.0, {1: 160.0, 50: 8_000.0}, 500_000),
     )
     exporter = Exporter(

@@ -524,6 +524,11 @@ async def test_in_full_mode_canaries_appear_only_in_the_two_fields_of_the_reques
         pytest.param(["all"], "--log-content: 'all' is unknown; use off, hash or full", id="unknown"),
         pytest.param(["full"], "--log-content full: needs a request log; add --request-log FILE", id="no log"),
         pytest.param(
+            ["off", "--log-prefix-hashes"],
+            "--log-prefix-hashes: conflicts with --log-content off; remove one of them",
+            id="hashes of blocks",
+        ),
+        pytest.param(
             ["full", "--request-log", "-", "--log-content-limit", "65KiB"],
             "--log-content-limit: 65KiB is above the maximum of 64KiB, so that programs can read each line",
             id="too large",

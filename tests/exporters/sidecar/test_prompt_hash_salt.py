@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from compose.cli import main
+from exporters.records import PREFIX_BLOCK
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import SLOS, sidecar
 from tests.support.waiting import until
 
 FLAG = "--prompt-hash-salt-file"
+SHAREABLE = "llm_shareable_prompt_tokens_total"
 
 
 async def logged_hash(folder: Path, engine: Engine, *words: str) -> tuple[str, list[str]]:
@@ -37,6 +39,31 @@ async def test_sidecars_with_one_salt_agree_on_the_hash_of_a_prompt_and_others_d
     warning = f"WARNING supervisor: {FLAG}: {readable} is readable by all users; run: chmod o-r {readable}"
     assert warning in warned
     assert not any("0123456789abcdef" in line or FLAG in line for line in [*quiet, *warned] if line != warning)
+
+
+async def test_with_the_flag_log_and_series_have_the_prefixes_of_prompts(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "a" * 3 * PREFIX_BLOCK}]}
+    lines, pages = [], []
+    async with serving(Engine()) as engine:
+        for words in ([], ["--log-prefix-hashes"]):
+            async with sidecar(tmp_path_factory.mktemp("run"), engine.url, *words) as running:
+                for number in (1, 2):
+                    headers = {"x-request-id": f"request-{number}"}
+                    async with running.session.post(running.completions, json=body, headers=headers) as response:
+                        assert response.status == 200
+                await running.logs("request-1", "request-2")
+                lines.append(running.lines())
+                samples = await running.samples()
+                pages.append([value for name, value in samples.items() if name.startswith(SHAREABLE)])
+    assert [line["prefix_hashes"] for line in lines[0]] == [None, None]
+    first, second = (line["prefix_hashes"] for line in lines[1])
+    assert len(first) == 3
+    assert first == second
+    assert [line["shareable_tokens"] for line in lines[1]] == [0, 3]
+    assert pages[0] == []
+    assert sum(pages[1]) == 3
 
 
 @pytest.mark.parametrize(

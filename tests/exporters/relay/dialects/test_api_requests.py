@@ -162,7 +162,7 @@ def test_a_long_prompt_is_hashed_by_a_thread_to_its_own_digest(path: str) -> Non
         return {"model": "m", "input": letter * LONG_BODY, "messages": [user(letter * LONG_BODY)]}
 
     one, again, other = (parsed(path, long(letter)) for letter in "aab")
-    assert not isinstance(one._digest, str)
+    assert not isinstance(one._digests, tuple)
     assert one.prompt_sha256 == again.prompt_sha256 != other.prompt_sha256
 
 
@@ -191,3 +191,42 @@ def test_the_digest_depends_on_model_and_prompt_only(
     assert one.prompt_sha256 == again.prompt_sha256
     different = [parsed(path, {"model": "m", **other}) for other in others] + [parsed(path, {"model": "n", **prompt})]
     assert len({body.prompt_sha256 for body in [one, *different]}) == 5
+
+
+@pytest.mark.parametrize(
+    "path, part",
+    [
+        pytest.param(RESPONSES, {"type": "input_image", "image_url": "data:%s"}, id="responses: an image"),
+        pytest.param(RESPONSES, {"type": "input_image", "file_id": "%s"}, id="responses: an image by id"),
+        pytest.param(RESPONSES, {"type": "input_audio", "input_audio": {"data": "%s"}}, id="responses: audio"),
+        pytest.param(RESPONSES, {"type": "input_file", "file_data": "%s"}, id="responses: a file"),
+        pytest.param(RESPONSES, {"type": "input_file", "file_url": "%s"}, id="responses: the URL of a file"),
+        pytest.param(MESSAGES, {"type": "image", "source": {"type": "base64", "data": "%s"}}, id="messages: an image"),
+        pytest.param(MESSAGES, {"type": "document", "source": {"url": "%s"}}, id="messages: a document"),
+        pytest.param(
+            MESSAGES,
+            {"type": "tool_result", "content": [{"type": "image", "source": {"data": "%s"}}]},
+            id="messages: an image of a tool",
+        ),
+        pytest.param(
+            MESSAGES, {"type": "tool_use", "name": "f", "input": {"a": "%s"}}, id="messages: a call of a tool"
+        ),
+    ],
+)
+def test_the_same_text_with_another_part_is_another_prompt(path: str, part: dict[str, object]) -> None:
+    def prompt(letter: str, **fields: object) -> RequestBody:
+        messages = [user([{"type": "input_text", "text": "a"}, json.loads(json.dumps(part) % letter)])]
+        return parsed(path, {"model": "m", "input": messages, "messages": messages, **fields})
+
+    one, warmer, other = prompt("a"), prompt("a", temperature=1), prompt("b")
+    assert one.prompt_sha256 == warmer.prompt_sha256 != other.prompt_sha256
+    assert len({one.body_sha256, warmer.body_sha256, other.body_sha256}) == 3
+
+
+def test_the_arguments_of_a_call_are_part_of_the_prompt_of_responses() -> None:
+    calls = [
+        {**CALL, "arguments": "[]"},
+        {"type": "custom_tool_call", "input": "a"},
+        {"type": "custom_tool_call", "input": "b"},
+    ]
+    assert len({parsed(RESPONSES, {"input": [call]}).prompt_sha256 for call in [CALL, *calls]}) == 4

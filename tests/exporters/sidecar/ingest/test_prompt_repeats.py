@@ -61,6 +61,24 @@ def test_the_number_of_prompts_is_limited_and_the_oldest_is_dropped(monkeypatch:
     assert [prompts.repeats(digest(text)) for text in "abcba"] == [False, False, False, True, False]
 
 
+def test_repeats_of_bodies_and_of_prompts_are_counted_apart(tmp_path: Path) -> None:
+    log, series = RequestLog(tmp_path / "log"), RequestMetrics(SLOS)
+    series.add_model("tiny")
+    records = [finished(prompt_sha256=digest("p"), body_sha256=digest(body)) for body in "abbp"]
+    RecordReceiver(series, log, lambda: None).receive("one", Batch(1, [*records, finished()]))
+    log.close()
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [line["prompt_repeat"] for line in lines] == [False, True, True, True, None]
+    assert [line["body_repeat"] for line in lines] == [False, False, True, False, None]
+    samples = {
+        sample.name: sample.value
+        for family in whole(series.collect(0.0))
+        for sample in family.samples
+        if (sample.labels.get("model"), sample.labels.get("class")) == ("tiny", "short")
+    }
+    assert (samples["llm_prompt_repeats_total"], samples["llm_body_repeats_total"]) == (3, 1)
+
+
 def test_the_log_and_the_series_have_the_same_repeats(tmp_path: Path) -> None:
     """Also for a repeated batch and for a request without a prompt hash."""
     log, series = RequestLog(tmp_path / "log"), RequestMetrics(SLOS)

@@ -43,7 +43,7 @@ class Fed:
     """Request metrics after some records."""
 
     def __init__(self, *records: Record, models: Iterable[str] = ("tiny",), checks_output: bool = True) -> None:
-        self.series = RequestMetrics(SLOS, checks_output=checks_output)
+        self.series = RequestMetrics(SLOS, checks_output=checks_output, hashes_prefixes=True)
         for model in models:
             self.series.add_model(model)
         for record in records:

@@ -1,0 +1,71 @@
+"""Hashes the blocks of a prompt, from its beginning, to show what a prefix cache can share."""
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import msgspec
+
+from exporters.records import PREFIX_BLOCK
+from exporters.relay.request_body import LONG_BODY, NOT_JSON
+
+MAX_BLOCKS = 512
+"""Blocks of a prompt that are hashed: the first 1,048,576 characters."""
+
+PrefixHashes = tuple[list[int] | None, int | None]
+"""A hash for each whole block, of the block and all before it, and the characters of the prompt; None if unknown."""
+
+_PROMPT = ("system", "instructions", "messages", "input", "prompt")
+_TEXTS = ("text", "thinking", "content", "output")
+_CALLS = ("name", "arguments", "input", "tool_calls")
+
+
+def start(data: bytes, salt: bytes, hashing: Executor) -> PrefixHashes | Future[PrefixHashes]:
+    """The hashes of the prompt of a body; `hashing` hashes a long one."""
+    return hash_blocks(data, salt) if len(data) <= LONG_BODY else hashing.submit(hash_blocks, data, salt)
+
+
+def hash_blocks(data: bytes, salt: bytes) -> PrefixHashes:
+    """The hashes of the prompt of a body.
+
+    A hash covers salt, model and all text up to the end of its block, so prompts share as many hashes as whole blocks.
+    """
+    try:
+        body = msgspec.json.decode(data)
+        text = prompt_text(body)
+    except (*NOT_JSON, ValueError):  # repr refuses an integer of thousands of digits
+        return None, None
+    digest = hashlib.sha256(salt + f"{body.get('model')}\0".encode())
+    hashes = []
+    for begin in range(0, min(len(text) // PREFIX_BLOCK, MAX_BLOCKS) * PREFIX_BLOCK, PREFIX_BLOCK):
+        digest.update(text[begin : begin + PREFIX_BLOCK].encode())
+        hashes.append(int.from_bytes(digest.digest()[:8], "big"))
+    return hashes, len(text)
+
+
+def prompt_text(body: dict[str, Any]) -> str:
+    """Tools and prompt in the order in which chat templates print them; media are represented by a hash."""
+    tools = body.get("tools")
+    return "".join((repr(tools) if tools else "", *(text for name in _PROMPT for text in _texts(body.get(name)))))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        if value and isinstance(value[0], int):  # token ids
+            yield ",".join(map(str, value)) + ","
+        else:
+            for item in value:
+                yield from _texts(item)
+    elif isinstance(value, dict):
+        role = value.get("role")
+        if role is not None:
+            yield f"\n{role}\n"
+        texts = [inner for name in _TEXTS if (inner := value.get(name))]
+        calls = [inner for name in _CALLS if (inner := value.get(name))]
+        yield from _texts(texts)
+        yield from map(repr, calls)
+        if not (role or texts or calls):
+            yield hashlib.sha256(repr(value).encode()).hexdigest()
