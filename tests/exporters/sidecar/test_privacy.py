@@ -489,8 +489,9 @@ async def test_no_canary_appears_anywhere(tmp_path: Path, words: tuple[str, ...]
     series = sinks.texts["/metrics text/plain"]
     if words:
         assert hashed == []
-        assert {line["prompt_repeat"] for line in sinks.lines} == {None}
+        assert {line[name] for line in sinks.lines for name in ("prompt_repeat", "body_repeat")} == {None}
         assert b"prompt_repeats" not in series
+        assert b"body_repeats" not in series
         assert b"unique_prompts" not in series
     else:
         assert re.fullmatch("[0-9a-f]{64}", lines["chat"]["prompt_sha256"])
