@@ -113,6 +113,12 @@ class ClientConnection(asyncio.Protocol):
     # Called by the exchange.
 
     def send(self, data: bytes) -> None:
+        if self._unsent:
+            self._flush()
+        self._transport.write(data)
+
+    def send_response(self, data: bytes) -> None:
+        """Send a complete response with the write batch."""
         if not self._unsent:
             self._context.writes.add(self._flush)
         self._unsent.append(data)

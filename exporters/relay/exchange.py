@@ -42,6 +42,7 @@ class Client(Protocol):
     """Whether the write buffer is empty."""
 
     def send(self, data: bytes) -> None: ...
+    def send_response(self, data: bytes) -> None: ...
     def exchange_over(self, *, reusable: bool) -> None: ...
     def abort(self) -> None: ...
     def reset(self) -> None: ...
@@ -237,7 +238,7 @@ class Exchange:
             outcome = self._finish_response(at, out, complete=True)
             if self._framing.chunked:
                 out.append(b"0\r\n\r\n")
-            self._client.send(b"".join(out))
+            (self._client.send if head is None else self._client.send_response)(b"".join(out))
             self._end(_END, outcome, at)
         elif out:
             self._client.send(b"".join(out))

@@ -8,7 +8,8 @@ class WriteBatch:
     """Runs the writes of one iteration of the event loop one after the other.
 
     A write wakes the process at the other end. Between writes that follow one another, that process does not go back to
-    sleep, which saves up to a fifth of the relay's CPU time when many connections are busy.
+    sleep, which saves a quarter of the CPU time of unary requests when many connections are busy. The chunks of streams
+    are written at once: few of them arrive in one iteration, and a batch costs a further iteration.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_failure: Callable[[Exception], None]) -> None:
