@@ -199,7 +199,10 @@ class Running:
 
     def lines(self) -> list[dict[str, Any]]:
         """The complete lines of the request log; the last one may still be being written."""
-        text = self.log.read_text() if self.log.exists() else ""
+        try:
+            text = self.log.read_text()
+        except FileNotFoundError:  # not begun, or just rotated
+            return []
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     async def logged(self) -> list[str]:
