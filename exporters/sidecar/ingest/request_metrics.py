@@ -269,7 +269,7 @@ class RequestMetrics:
             Label.TENANT: self._slos.tenant_names,
             Label.OUTCOME: tuple(Outcome),
             Label.STREAM: ("true", "false"),
-            Label.ENDPOINT: (Endpoint.CHAT_COMPLETIONS,),
+            Label.ENDPOINT: (Endpoint.CHAT_COMPLETIONS, Endpoint.COMPLETIONS),
             Label.PROMPT_SIZE: SIZES,
             Label.COMPLETION_SIZE: (*SIZES, NO_TOKENS),
             Label.KIND: self._output_kinds,
