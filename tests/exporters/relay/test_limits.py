@@ -520,11 +520,12 @@ async def test_the_prompts_of_40_streams_are_released_once_they_are_written_to_t
                 client = await stage.connect()
                 await client.send(request)
                 await client.until(b"\n\n")
-            used, _ = tracemalloc.get_traced_memory()
+            assert stage.relay.open_requests == 40
+            # The thread that hashes the prompts of the last requests may still hold them.
+            await until(lambda: tracemalloc.get_traced_memory()[0] < 8_000_000)
+            assert stage.relay.open_requests == 40
         finally:
             tracemalloc.stop()
-        assert stage.relay.open_requests == 40
-        assert used < 8_000_000
 
 
 async def test_a_slow_reader_pauses_the_engine_and_memory_is_bounded(tmp_path: Path) -> None:
