@@ -18,6 +18,7 @@ from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rule_groups import Alert, to_yaml
 from alerts.validation import Level, check
+from exporters.ceilings import read_ceilings
 from exporters.errors import UsageError, parse_flag
 from exporters.output_files import write_file
 from exporters.quantities import parse_duration, spell_duration
@@ -36,6 +37,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     check_parser.add_argument("--strict", action="store_true", help="exit with 1 if there are warnings")
     check_parser.add_argument(
         "--retention", metavar="TIME", help="retention of Prometheus, such as 15d: warn if the period is longer"
+    )
+    check_parser.add_argument(
+        "--roofline",
+        metavar="FILE",
+        help="output of `vllm-slo roofline --format json`: warn of thresholds that the hardware cannot meet",
     )
     _add_source(check_parser)
     check_parser.set_defaults(run=_check)
@@ -130,7 +136,8 @@ def _apply_flags(spec: SloFile, arguments: argparse.Namespace) -> SloFile:
 def _check(arguments: argparse.Namespace) -> int:
     parse = partial(parse_duration, examples="15d or 52w")
     retention = None if arguments.retention is None else parse_flag("--retention", arguments.retention, parse)
-    result = check(arguments.file, retention, lambda spec: _apply_flags(spec, arguments))
+    roofline = read_ceilings(Path(arguments.roofline)) if arguments.roofline else None
+    result = check(arguments.file, retention, lambda spec: _apply_flags(spec, arguments), roofline)
     if arguments.format == "json":
         print(diagnostics.as_json(result))
     else:
