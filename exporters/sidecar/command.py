@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from exporters import slos
+from exporters.ceilings import read_ceilings
 from exporters.configuration import otel_environment, otlp_endpoints
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.origin import origin
@@ -28,7 +29,6 @@ from exporters.quantities import parse_duration, parse_size
 from exporters.requestlog.rotation import RotationLimits
 from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.requestlog.writer import RequestLog
-from exporters.roofline.ceilings import read_ceilings
 from exporters.sidecar.http_api.admin import read_admin_token
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.supervision.listeners import listen
