@@ -59,7 +59,7 @@ class ExchangeContext(Protocol):
 
     config: SidecarConfig
     loop: asyncio.AbstractEventLoop
-    salt: bytes
+    salt: bytes | None
     hashing: Executor
     """Hashes long prompts."""
     pool: UpstreamPool
@@ -158,7 +158,8 @@ class Exchange:
             return
         data = b"".join(self._body)
         self._body = [data]
-        body = self._dialect.parse(data, self._context.salt, self._context.hashing)
+        salt = self._context.salt
+        body = self._dialect.parse(data, salt, self._context.hashing)
         strips_usage = False
         if (
             self._context.config.inject_usage
@@ -178,8 +179,13 @@ class Exchange:
             self.measurement.structured = structured_output.requested(data, body.choices)
         if body is not None and (limit := self._context.config.logged_content_limit) is not None:
             self.measurement.content = LoggedContent(data, limit)
-        if self._context.config.log_prefix_hashes and body is not None and self.measurement.api in GENERATING:
-            self.measurement.prefixes = prefix_hashes.start(data, self._context.salt, self._context.hashing)
+        if (
+            self._context.config.log_prefix_hashes
+            and salt is not None
+            and body is not None
+            and self.measurement.api in GENERATING
+        ):
+            self.measurement.prefixes = prefix_hashes.start(data, salt, self._context.hashing)
         self._body_size = sum(map(len, self._body))
         self._offer(body, at, strips_usage=strips_usage)
         self._connect()
