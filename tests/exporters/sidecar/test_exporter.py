@@ -11,11 +11,11 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporters import signals, slos
+from exporters.ceilings import Ceilings
 from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.normalisation import normalise
 from exporters.records import Footprint, Hello, OpenRequests, Snapshot
-from exporters.roofline.ceilings import Ceilings
 from exporters.sidecar.exporter import Exporter
 from exporters.sidecar.http_api.http_server import application
 from exporters.signals import Label, Signal
