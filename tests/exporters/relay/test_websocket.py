@@ -17,10 +17,10 @@ from exporters.relay import websocket_exchange
 from exporters.relay.tls_acceptor import TlsAcceptor
 from exporters.signals import Endpoint, Outcome, Phase
 from tests.exporters.configuration.certificates import authority, needs_openssl
-from tests.support.ports import free_port
 from tests.support.scripted_relay import OK, RawClient, Received, Script, Stage, error_in, ok, staged
 from tests.support.sidecar_process import PATIENCE, sidecar
 from tests.support.waiting import HANG, cpu_time_until, until
+from tests.support.web_server import served
 
 MIB = 1024 * 1024
 BEGIN = (
@@ -53,14 +53,8 @@ async def engine(handler: Callable[[web.WebSocketResponse], Awaitable[None]]) ->
 
     app = web.Application()
     app.router.add_get("/v1/realtime", accept)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        await runner.cleanup()
+    async with served(app) as url:
+        yield url
 
 
 async def echo(websocket: web.WebSocketResponse) -> None:
