@@ -16,7 +16,10 @@ PROGRAM = "vllm-slo"
 # returns the exit status. Only the module of the selected command is imported, because the load generator's gevent and
 # the sidecar's asyncio must not share a process.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("compose.up", "run the whole lab without containers: engine, sidecar, Prometheus, Alertmanager, load"),
+    "up": (
+        "compose.up",
+        "run the whole lab without containers: engine, sidecar, Prometheus, Alertmanager, traces, load",
+    ),
     "demo": ("compose.demo", "show an error budget burn, the page, a config change and the resolved alert"),
     "sidecar": ("exporters.sidecar.command", "relay and measure OpenAI-compatible traffic"),
     "flip": ("exporters.sidecar.flip_command", "record a config change that the engine does not expose"),
