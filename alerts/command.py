@@ -67,12 +67,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     render_parser = actions.add_parser("render", help="write the Prometheus rules of an SLO file")
     _add_file(render_parser, "--slos")
     _add_out(render_parser)
-    defaults = Links()
     render_parser.add_argument(
-        "--runbooks", default=defaults.runbooks, metavar="URL", help="base of runbook_url (default: %(default)s)"
+        "--runbooks", default="", metavar="URL", help="base of runbook_url (default: the project's repository)"
     )
     render_parser.add_argument(
-        "--grafana", default=defaults.grafana, metavar="URL", help="base of dashboard_url (default: %(default)s)"
+        "--grafana", default="", metavar="URL", help="base of dashboard_url (default: alerts have no dashboard_url)"
     )
     render_parser.add_argument(
         "--gpu-hour-price",

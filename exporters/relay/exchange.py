@@ -59,7 +59,7 @@ class ExchangeContext(Protocol):
 
     config: SidecarConfig
     loop: asyncio.AbstractEventLoop
-    salt: bytes
+    salt: bytes | None
     hashing: Executor
     """Hashes long prompts."""
     pool: UpstreamPool
@@ -158,8 +158,8 @@ class Exchange:
             return
         data = b"".join(self._body)
         self._body = [data]
-        body = self._dialect.parse(data, self._context.salt, self._context.hashing)
-        config = self._context.config
+        config, salt = self._context.config, self._context.salt
+        body = self._dialect.parse(data, salt, self._context.hashing)
         strips_usage = False
         if config.inject_usage and body is not None and body.stream and not (body.includes_usage or body.leaves_usage):
             try:
@@ -174,8 +174,8 @@ class Exchange:
         else:
             if config.check_structured_output and measurement.api in GENERATING:
                 measurement.structured = structured_output.requested(data, body.choices)
-            if config.log_prefix_hashes and measurement.api in GENERATING:
-                measurement.prefixes = prefix_hashes.start(data, self._context.salt, self._context.hashing)
+            if config.log_prefix_hashes and salt is not None and measurement.api in GENERATING:
+                measurement.prefixes = prefix_hashes.start(data, salt, self._context.hashing)
             if (limit := config.logged_content_limit) is not None:
                 measurement.content = LoggedContent(data, limit)
         self._body_size = sum(map(len, self._body))

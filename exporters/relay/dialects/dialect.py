@@ -126,8 +126,11 @@ class Dialect(Protocol):
         Without it, a response that ends in order after its `finish_reason` is complete, because some engines omit it.
         """
 
-    def parse(self, data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
-        """The parsed request, or None if the body is not valid JSON for this API; `hashing` hashes long prompts."""
+    def parse(self, data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
+        """The parsed request, or None if the body is not valid JSON for this API.
+
+        `hashing` hashes long prompts; without `salt` nothing is hashed.
+        """
 
     def decode(self, data: bytes, /) -> Event:
         """The event with this payload.

@@ -73,12 +73,13 @@ def collect(data: bytes | bytearray, output: Output) -> None:
     """These responses have no text that a request may want as JSON."""
 
 
-def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
+def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
     try:
         model, inputs, tokens = parse_inputs(data)
     except NOT_JSON:
         return None
-    return without_completion(model, tokens, prompt_digests=digests(data, hashing, salt, model, inputs))
+    hashes = digests(data, hashing, salt, model, inputs)
+    return without_completion(model, tokens, prompt_digests=hashes, sized=True)
 
 
 def parse_inputs(data: bytes) -> tuple[str | None, list[bytes], float]:
