@@ -364,7 +364,10 @@ class SloFile:
             return header
         if max_tokens is None:
             max_tokens = inf if endpoint in GENERATING else 0
-        return next((c.name for c in self.classes if c.fits(prompt_tokens, max_tokens, endpoint)), OTHER)
+        for request_class in self.classes:
+            if request_class.fits(prompt_tokens, max_tokens, endpoint):
+                return request_class.name
+        return OTHER
 
 
 def add_flag(parser: argparse._ActionsContainer) -> None:
