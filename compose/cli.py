@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "load": ("loadgen.command", "generate open-loop mixed traffic and report the results"),
     "requests": ("exporters.requestlog.query.command", "filter and sort the requests of a request log"),
+    "backfill": ("compose.backfill.command", "make blocks of Prometheus from request logs"),
     "compare": ("exporters.comparison.command", "compare the requests before and after a config change"),
     "roofline": (
         "exporters.roofline.command",
