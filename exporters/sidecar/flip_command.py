@@ -10,7 +10,7 @@ import msgspec
 from exporters.engines.config_changes import DeclarationResult
 from exporters.errors import UsageError, parse_flag
 from exporters.quantities import parse_duration, spell_duration
-from exporters.sidecar.admin_client import no_sidecar, post
+from exporters.sidecar.admin_client import add_flags, no_sidecar, post
 from exporters.sidecar.http_api.admin import Accepted, Declaration, Refused, mistakes, read_admin_token
 from exporters.sidecar.silence import Alertmanager, matchers
 
@@ -35,15 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", metavar="HOST:PORT", help="value of the label `engine` (default: all engines of the sidecar)"
     )
-    parser.add_argument(
-        "--admin",
-        default="http://127.0.0.1:9464",
-        metavar="URL",
-        help="URL of the sidecar's metrics port (default %(default)s)",
-    )
-    parser.add_argument(
-        "--token-file", required=True, metavar="FILE", help="token file, the same as --admin-token-file of the sidecar"
-    )
+    add_flags(parser, "--admin")
     parser.add_argument(
         "--maintenance",
         metavar="TIME",
