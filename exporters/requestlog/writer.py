@@ -17,7 +17,8 @@ import msgspec
 from exporters.errors import UsageError, system_reason
 from exporters.records import Finished
 from exporters.requestlog.log_entry import LogEntry
-from exporters.requestlog.reader import MAX_LINE, BadLineError, parse_line
+from exporters.requestlog.log_files import MAX_LINE
+from exporters.requestlog.reader import BadLineError, parse_line
 from exporters.requestlog.rotation import UNLIMITED, RotationLimits, delete_oldest, rotate, rotated_files
 from exporters.signals import Endpoint
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from exporters.errors import system_reason
-from exporters.requestlog.reader import MAX_LINE
+from exporters.requestlog.log_files import MAX_LINE
 from exporters.sidecar.follow.log_parts import Identity, Part, PartFile, list_parts
 from exporters.sidecar.follow.log_position import TAIL, Position, digest, tail_of
 

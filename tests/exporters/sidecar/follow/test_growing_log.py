@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporters.requestlog.reader import MAX_LINE
+from exporters.requestlog.log_files import MAX_LINE
 from exporters.sidecar.follow.growing_log import BLOCK, ROTATED_SECONDS, GrowingLog
 from exporters.sidecar.follow.log_position import Position
 from tests.exporters.sidecar.follow.growing_log_writer import Writer
