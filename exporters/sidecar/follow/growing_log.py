@@ -24,7 +24,7 @@ ROTATED_SECONDS = 30.0
 """A rotated file that has not grown for this time is closed."""
 
 _HEAD = 4096
-"""Bytes that tell whether a file is a copy of the current one."""
+"""Bytes by which a copy of the current file is recognised."""
 
 logger = logging.getLogger("vllm_slo.follow")
 
@@ -50,7 +50,10 @@ class _Source:
     @property
     def position(self) -> Position:
         device, inode = self.identity
-        known = self._tail or self.file.read(0, TAIL)
+        known = self._tail
+        if not known:
+            with suppress(OSError):  # reading it reports that
+                known = self.file.read(0, TAIL)
         return Position(
             device=device,
             inode=inode,
@@ -270,7 +273,7 @@ class GrowingLog:
     def _close_rotated(self, now: float) -> list[bytes] | None:
         """Close a rotated file that has ended; the previous one stays until the next one has a position behind a line.
 
-        Without a line, nothing tells whether the current file was truncated.
+        Before that, it is unknown whether the current file was truncated.
         """
         for source in self._sources[:-1]:
             ended = source.file.compressed or now - source.grown_at >= ROTATED_SECONDS

@@ -305,6 +305,8 @@ def test_a_damaged_compressed_file_does_not_stop_the_reader(
     damaged.write_bytes(damaged.read_bytes()[start:length])
     writer.append(2)
     reader.die()
+    reader.log.find(reader.now)
+    reader.save()
     assert reader.read() == writer.lines[:2] + writer.lines[4:]
     assert caplog.messages == [f"{writer.path}: a compressed file is damaged: {reason}; lines may be missing"]
 
