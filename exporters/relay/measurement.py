@@ -225,7 +225,7 @@ class Measurement:
         if self.structured is not None:
             meter.check(self.structured)
         if self.content is not None:
-            meter.log_output(self.content)
+            meter.collect(self.content)
         return meter
 
     def fast_path(self, send: Callable[[bytes], None]) -> FastPath | VaryingFastPath | None:

@@ -1,7 +1,7 @@
 """The interface of a dialect, which a module of this package implements for one inference API."""
 
 from concurrent.futures import Executor
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import msgspec
 
@@ -79,6 +79,23 @@ class Event(Protocol):
     @property
     def ends(self) -> bool:
         """Whether the stream is complete after this event."""
+
+
+class WholeResponse(msgspec.Struct):
+    """A response in one JSON object, which is no chunk of output: the part of `Event` that all APIs share."""
+
+    # Any: a response with an id that is no string is measured all the same.
+    response_id: Any = msgspec.field(default=None, name="id")
+    response_model: Any = msgspec.field(default=None, name="model")
+
+    output: ClassVar[bool] = False
+    answer: ClassVar[bool] = False
+    only_text: ClassVar[None] = None
+    carries_tool_call: ClassVar[bool] = False
+    ends_tool_call: ClassVar[bool] = False
+    carries_choice: ClassVar[bool] = True
+    system_fingerprint: ClassVar[None] = None
+    ends: ClassVar[bool] = False
 
 
 class Output(Protocol):

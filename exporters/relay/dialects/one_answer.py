@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from exporters.relay.dense_json import MAX_QUOTES, is_dense
-from exporters.relay.dialects.dialect import Count, Output
+from exporters.relay.dialects.dialect import Count, Output, WholeResponse
 from exporters.relay.request_body import (
     ABSENT,
     CHARACTERS_PER_TOKEN,
@@ -44,23 +44,12 @@ class _Body(msgspec.Struct):
     tokens: msgspec.Raw = ABSENT
 
 
-class Answer(msgspec.Struct):
-    """A whole response; implements `Event` without `usage`."""
+class Answer(WholeResponse):
+    """Implements `Event` without `usage`."""
 
-    response_id: Any = msgspec.field(default=None, name="id")
-    response_model: Any = msgspec.field(default=None, name="model")
-
-    output: ClassVar[bool] = False
-    answer: ClassVar[bool] = False
-    only_text: ClassVar[None] = None
-    carries_tool_call: ClassVar[bool] = False
-    ends_tool_call: ClassVar[bool] = False
-    carries_choice: ClassVar[bool] = True
     metrics: ClassVar[None] = None
-    system_fingerprint: ClassVar[None] = None
     finish_reason: ClassVar[None] = None
     failed: ClassVar[bool] = False
-    ends: ClassVar[bool] = False
 
 
 class _Usage(msgspec.Struct):
