@@ -24,7 +24,6 @@ from compose.up import add_place_flags
 from dashboards.annotation_queries import config_change_query
 from dashboards.interpolation import expand, intervals
 from dashboards.panels.range_totals import range_total_queries
-from dashboards.preview.chromium import browser
 from exporters import signals, slos
 from exporters.comparison.comparison_windows import Window
 from exporters.exposition.histogram_bounds import bounds
@@ -281,23 +280,7 @@ async def _render(lab: Lab, times: Times, console: LabConsole) -> Check:
     console.print_line("rendering the dashboards to files")
     flags = ("--scrape-interval", PREVIEW_SCRAPES, "--out", str(lab.config.directory.dashboards))
     code, last = await _dashboards(lab, times, "preview", *flags, *(["--png"] if lab.config.pictures else []))
-    if lab.config.pictures:
-        await _trace_pictures(lab)
     return Check("every dashboard is rendered", last, code == 0)
-
-
-async def _trace_pictures(lab: Lab) -> None:
-    """The worst ten bad requests, and the trace of a request that missed the SLO of the page, as PNG images."""
-    store = lab.config.ports.url("traces")
-    missed = f"{trace_checks.worst_link()[1:]}&outcome=ok&slo={demo_checks.PAGE['slo']}"
-    worst = await _get(lab, f"{store}/api/traces{missed}", FoundRequests)
-    pages = {"traces-worst": trace_checks.worst_link(), "trace": f"/traces/{worst.requests[0].trace_id}"}
-    async with browser() as tab:
-        for name, path in pages.items():
-            await tab.show(
-                store + path, f"location.pathname === '{path.partition('?')[0]}' && document.readyState === 'complete'"
-            )
-            (lab.config.directory.dashboards / f"{name}.png").write_bytes(await tab.screenshot())
 
 
 async def _dashboards(lab: Lab, times: Times, action: str, *flags: str) -> tuple[int, str]:

@@ -73,8 +73,8 @@ class Tab:
             raise BrowserError(json.dumps(result["exceptionDetails"]))
         return result["result"].get("value")
 
-    async def show(self, url: str, drawn: str = "document.documentElement?.dataset.drawn") -> None:
-        """Load a page and wait until `drawn`, by default the sign of the preview, is true on it.
+    async def show(self, url: str) -> None:
+        """Load a page of the preview and wait until it is drawn.
 
         Raises:
             BrowserError: the page is not drawn in time.
@@ -83,7 +83,7 @@ class Tab:
         await self.send("Emulation.setDeviceMetricsOverride", **metrics)
         await self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
         await self.send("Page.navigate", url=url)
-        await self.wait_for(drawn)
+        await self.wait_for("document.documentElement?.dataset.drawn")
 
     async def wait_for(self, condition: str) -> None:
         """Wait until an expression on the page is true; reloads are allowed.
