@@ -31,8 +31,7 @@ def annotated_alert(
         {
             "summary": summary,
             "description": description,
-            "runbook_url": links.runbook(name),
-            "dashboard_url": links.dashboard(name),
+            **links.annotations(name),
         },
         pending_for=pending_for,
         keep_firing_for=keep_firing_for,

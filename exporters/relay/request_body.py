@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from exporters.names import cut
+from exporters.relay.dense_json import count_strings, has_many_strings, is_dense
 
 CHARACTERS_PER_TOKEN = 4
 """Estimates prompt tokens from decoded text characters until usage is known; images are not counted."""
@@ -58,15 +59,24 @@ class _TokenIds(NamedTuple):
 
     @property
     def prompts(self) -> int:
-        return max(1, self.json.count(b"[") - 1)
+        # Finding nothing is faster than counting.
+        return 1 if self.json.find(b"[", 1) < 0 else self.json.count(b"[") - 1
+
+
+class _Texts(NamedTuple):
+    """The JSON of so many prompts that they are not decoded."""
+
+    json: msgspec.Raw
+    tokens: float
+    prompts: int
 
 
 _Prompt = str | list[str | Int | list[Int]] | None
+_LongPrompt = _Prompt | _TokenIds | _Texts
 
 
-class _Fields(msgspec.Struct):
+class _Parameters(msgspec.Struct):
     model: str | None = None
-    messages: list[_Message] = []
     max_tokens: Int | None = None
     max_completion_tokens: Int | None = None
     stream: bool | None = None
@@ -75,19 +85,26 @@ class _Fields(msgspec.Struct):
     temperature: float | None = None
 
 
-class _Body(_Fields):
+class _Body(_Parameters):
+    messages: list[_Message] = []
     prompt: _Prompt = None
 
 
-class _LongBody(_Fields):
+class _LongBody(_Parameters):
+    messages: list[_Message] = []
+    prompt: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _DenseBody(_Parameters):
+    messages: msgspec.Raw = ABSENT
     prompt: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _decode = msgspec.json.Decoder(_Body).decode
 _decode_long = msgspec.json.Decoder(_LongBody).decode
+_decode_dense = msgspec.json.Decoder(_DenseBody).decode
 _decode_prompt: Callable[[bytes], _Prompt] = msgspec.json.Decoder(_Prompt).decode
-_decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 NOT_IN_BODY_DIGEST = ("stream", "stream_options", "user", "metadata")
@@ -103,8 +120,16 @@ NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Raised by decoding invalid or too deeply nested JSON."""
 
 
-Digests = tuple[str, str | None]
-"""Salted hashes of a prompt and of the whole body; None if the name of a field is invalid."""
+class Digests(NamedTuple):
+    """Salted hashes; None if they are not computed."""
+
+    prompt: str | None = None
+    """Of the model and the prompt."""
+    body: str | None = None
+    """Of the body without the fields of `NOT_IN_BODY_DIGEST`; also None if the name of a field is invalid."""
+
+
+NO_DIGESTS = Digests()
 
 
 class RequestBody(msgspec.Struct, frozen=True):
@@ -122,37 +147,33 @@ class RequestBody(msgspec.Struct, frozen=True):
     """Whether the body has `stream_options`."""
     n: int
     choices: int
-    """Choices of the response: `n` for each prompt."""
+    """Choices of the response: `n` for each prompt; of dense prompts with escapes, a lower bound above `n`."""
     temperature: float | None
-    _digests: Digests | Future[Digests] | None
+    _digests: Digests | Future[Digests]
     background: bool = False
     """Whether the response is generated after the request, which has no tokens then."""
     sized: bool = True
     """Whether `prompt_tokens` estimates what the model processes, unlike the text of a token count or of audio."""
 
     @property
-    def prompt_sha256(self) -> str | None:
-        """The salted hash of model and prompt; waits for the thread that hashes a long body."""
-        digests = self._digests.result() if isinstance(self._digests, Future) else self._digests
-        return None if digests is None else digests[0]
-
-    @property
-    def body_sha256(self) -> str | None:
-        """The salted hash of the body without the fields of `NOT_IN_BODY_DIGEST`; waits as above."""
-        digests = self._digests.result() if isinstance(self._digests, Future) else self._digests
-        return None if digests is None else digests[1]
+    def digests(self) -> Digests:
+        """The hashes of prompt and body; waits for the thread that hashes a long body."""
+        return self._digests.result() if isinstance(self._digests, Future) else self._digests
 
 
-def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
-    """The parsed request, or None if the body is not valid JSON for these endpoints; `hashing` hashes long prompts."""
-    body: _Fields
-    prompt: _Prompt | _TokenIds
+def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
+    """The parsed request, or None if the body is not valid JSON for these endpoints.
+
+    `hashing` hashes long prompts; without `salt` nothing is hashed.
+    """
+    body: _Body | _LongBody | _DenseBody
+    prompt: _LongPrompt
     try:
         if len(data) <= LONG_BODY:
             body = short = _decode(data)
             prompt = short.prompt
         else:
-            body = long = _decode_long(data)
+            body = long = (_decode_dense if is_dense(data) else _decode_long)(data)
             prompt = _long_prompt(bytes(long.prompt))
     except NOT_JSON:
         return None
@@ -184,10 +205,11 @@ def without_completion(
     model: str | None,
     prompt_tokens: float,
     *,
-    prompt_digests: Digests | Future[Digests] | None = None,
+    prompt_digests: Digests | Future[Digests] = NO_DIGESTS,
     stream: bool = False,
+    sized: bool = False,
 ) -> RequestBody:
-    """A request without parameters of a completion; it is sized if its prompt has digests."""
+    """A request without parameters of a completion."""
     return RequestBody(
         model=cut(model or ""),
         prompt_tokens=prompt_tokens,
@@ -200,7 +222,7 @@ def without_completion(
         choices=1,
         temperature=None,
         _digests=prompt_digests,
-        sized=prompt_digests is not None,
+        sized=sized,
     )
 
 
@@ -214,20 +236,30 @@ def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
         # The body is neither parsed again nor copied; it has at least the member `stream`.
         end = len(body.rstrip(_SPACES)) - 1
         return [memoryview(body)[:end], b',"stream_options":{"include_usage":true}}']
-    fields = _decode_raw(body)
+    fields = decode_members(body)
     options: dict[str, msgspec.Raw] = {}
     value = fields.get("stream_options")
     if value is not None and bytes(value) != b"null":
-        options = _decode_raw(value)
+        options = decode_members(value)
     options["include_usage"] = msgspec.Raw(b"true")
     fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
     return [msgspec.json.encode(fields)]
 
 
-def _long_prompt(json: bytes) -> _Prompt | _TokenIds:
+def json_tokens(*values: msgspec.Raw) -> float:
+    """The tokens of dense JSON: not less than those of its text. Templates of prompts add tokens for each message."""
+    return sum(memoryview(value).nbytes for value in values) / CHARACTERS_PER_TOKEN
+
+
+def _long_prompt(json: bytes) -> _LongPrompt:
     # Decoding the token ids of 1 MiB takes 4 ms. Unlike those of a short prompt, they may have more than 64 bits.
     tokens = count_token_ids(json)
-    return _decode_prompt(json) if tokens is None or tokens <= MANY_TOKEN_IDS else _TokenIds(json, tokens)
+    if tokens is not None and tokens > MANY_TOKEN_IDS:
+        return _TokenIds(json, tokens)
+    if json.startswith(b"[") and has_many_strings(json):
+        raw = msgspec.Raw(json)
+        return _Texts(raw, json_tokens(raw), count_strings(json))
+    return _decode_prompt(json)
 
 
 def count_token_ids(json: bytes) -> int | None:
@@ -237,17 +269,19 @@ def count_token_ids(json: bytes) -> int | None:
     return None
 
 
-def _prompt_tokens(messages: list[_Message], prompt: _Prompt | _TokenIds) -> float:
+def _prompt_tokens(messages: list[_Message] | msgspec.Raw, prompt: _LongPrompt) -> float:
+    if isinstance(messages, msgspec.Raw):
+        return json_tokens(messages) + _prompt_tokens([], prompt)
     characters = 0
     for message in messages:
         if isinstance(message.content, str):
             characters += len(message.content)
         elif message.content:
             characters += sum(len(part if isinstance(part, str) else part.text) for part in message.content)
-    tokens = 0
+    tokens: float = 0
     if isinstance(prompt, str):
         characters += len(prompt)
-    elif isinstance(prompt, _TokenIds):
+    elif isinstance(prompt, _TokenIds | _Texts):
         tokens = prompt.tokens
     elif prompt and isinstance(prompt[0], int):
         tokens = len(prompt)
@@ -260,28 +294,30 @@ def _prompt_tokens(messages: list[_Message], prompt: _Prompt | _TokenIds) -> flo
     return tokens + characters / CHARACTERS_PER_TOKEN
 
 
-def _prompts(prompt: _Prompt | _TokenIds) -> int:
+def _prompts(prompt: _LongPrompt) -> int:
     """The number of prompts; a list of token ids is one prompt."""
     if not prompt or isinstance(prompt, str):
         return 1
-    if isinstance(prompt, _TokenIds):
+    if isinstance(prompt, _TokenIds | _Texts):
         return prompt.prompts
     return 1 if isinstance(prompt[0], int) else len(prompt)
 
 
 def digests(
-    data: bytes, hashing: Executor, salt: bytes, model: str | None, prompt: Any, token_ids: bytes = b""
+    data: bytes, hashing: Executor, salt: bytes | None, model: str | None, prompt: Any, token_ids: bytes = b""
 ) -> Digests | Future[Digests]:
     """The hashes of the model and the prompt of the body `data`, and of the body; of structs, the decoded fields count.
 
-    `token_ids` is the JSON of a further part of the prompt, which is not decoded.
+    `token_ids` is the JSON of a further part of the prompt, which is not decoded. Without `salt` nothing is hashed.
     """
+    if salt is None:
+        return NO_DIGESTS
 
     def hashed() -> Digests:
         digest = hashlib.sha256(salt + (model or "").encode())
         digest.update(msgspec.msgpack.encode(prompt))
         digest.update(token_ids.translate(None, _SPACES))
-        return digest.hexdigest(), _body_digest(data, salt)
+        return Digests(digest.hexdigest(), _body_digest(data, salt))
 
     # In a thread, hashlib lets the event loop run.
     return hashed() if len(data) <= LONG_BODY else hashing.submit(hashed)
@@ -290,7 +326,7 @@ def digests(
 def _body_digest(data: bytes, salt: bytes) -> str | None:
     """The hash of what determines the response: requests with the same hash can have the same response."""
     try:
-        fields = _decode_members(data)
+        fields = decode_members(data)
     except NOT_JSON:
         return None
     for name in NOT_IN_BODY_DIGEST:

@@ -124,8 +124,7 @@ def test_a_page_has_all_labels_and_annotations(promtool: Promtool) -> None:
         "page at 14.4 times: 72 % bad events where 5 % are allowed, 2 % of the budget gone in 1h. Needs 50 "
         "events and 10 bad ones in 1h. Look first at the oldest wait, and at whether a config change is "
         "drawn just before it began.",
-        "runbook_url": "alerts/runbooks/LLMErrorBudgetBurn.md",
-        "dashboard_url": "http://localhost:3000/d/vllm-slo-overview?viewPanel=28179&var-model=org%2Fm&var-class=siso",
+        "runbook_url": "https://git.example.org/vllm-slo/blob/main/alerts/runbooks/LLMErrorBudgetBurn.md",
     }
     case = Case(pace.spec, fast_page_only, pace.step)
     promtool.test([case.expect_alert(pace.seconds(262), BURN, labels, annotations)])
