@@ -102,7 +102,9 @@ class PartFile:
             self._gzip.seek(offset)
             while len(data) < size and (more := self._gzip.read(size - len(data))):
                 data += more
-        except (EOFError, zlib.error) as error:
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            self._file.seek(0)
+            self._gzip = gzip.GzipFile(fileobj=self._file)  # else the next read would begin behind the damage
             if not data:
                 raise OSError(str(error)) from error
         return data
