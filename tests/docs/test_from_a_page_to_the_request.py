@@ -27,8 +27,10 @@ BODY = {"model": "Qwen/Qwen2.5-14B-Instruct", "prompt": "Hello", "max_tokens": 4
 
 
 def page_has_arrived(notifications: Path) -> bool:
+    """Other pages may arrive while the lab starts on a busy machine."""
     lines = notifications.read_text(encoding="utf-8").split("\n")[:-1] if notifications.exists() else []
-    return any(json.loads(line)["labels"]["severity"] == "page" for line in lines)
+    labels = [json.loads(line)["labels"] for line in lines]
+    return any(each["severity"] == "page" and each.get("slo") == "ttft" for each in labels)
 
 
 @dataclass(slots=True)
@@ -100,7 +102,13 @@ def test_the_commands_of_the_page_lead_from_an_alert_to_the_log_line_of_a_reques
     for service in SERVICES:
         lines = [line.replace(DEFAULT.address(service), ports.address(service)) for line in lines]
     with lab_after_a_page(tmp_path, ports) as load:
-        outputs = run(lines[:1], tmp_path)
+        outputs: list[str] = []
+
+        def alert_is_listed() -> bool:
+            outputs[:] = run(lines[:1], tmp_path)
+            return "siso requests" in outputs[0]
+
+        assert wait_until(alert_is_listed)  # the alerts of a busy machine may resolve and fire again
         load.stop()
 
         def stored() -> int:
@@ -114,7 +122,6 @@ def test_the_commands_of_the_page_lead_from_an_alert_to_the_log_line_of_a_reques
         (text,) = (text for line, text in zip(lines, outputs, strict=True) if words in line)
         return text
 
-    assert "siso requests" in output("api/v2/alerts")
     assert "/d/vllm-slo-overview?viewPanel=" in output("api/v2/alerts")
     assert "incident/slo-overview.html" in output("dashboards preview")
     seconds, trace = output("| .value, .labels").split()

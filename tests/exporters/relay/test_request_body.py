@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from exporters.configuration.sidecar_config import LogContent
 from exporters.relay import request_body
 from exporters.relay.paths import METERED
+from exporters.relay.relay import WARM_UP_BYTES
 from exporters.relay.request_body import LONG_BODY, MANY_TOKEN_IDS, RequestBody, parse
 from tests.support.scripted_relay import ok, post, staged
 
@@ -299,6 +300,18 @@ async def test_with_log_content_off_no_prompt_is_hashed(
         record = await stage.record()
         assert (record.status, record.metered) == (200, True)
         assert (record.prompt_sha256, record.body_sha256) == (None, None)
+
+
+async def test_a_relay_parses_and_hashes_a_long_prompt_at_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[RequestBody | None] = []
+    monkeypatch.setattr(request_body, "parse", lambda *arguments: hashed.append(parse(*arguments)))
+    async with staged(tmp_path, ok):
+        (body,) = hashed
+        assert body is not None
+        assert body.prompt_tokens == WARM_UP_BYTES / 4
+        assert body.digests.prompt is not None
 
 
 @pytest.mark.parametrize("prompts", [1, 2, 3])
