@@ -541,6 +541,17 @@ SIDECAR_REJECTED_CONNECTIONS = _counter(
 SIDECAR_CPU = _counter("llm_sidecar_cpu_seconds_total", "CPU time of the process since it started.", _P)
 SIDECAR_MEMORY = _gauge("llm_sidecar_memory_bytes", "Resident memory of the process (Linux only).", _P)
 
+# A followed log.
+FOLLOWED_LINES = _counter(
+    "llm_sidecar_followed_lines_total", "Lines of the followed log; only with `--follow`.", Label.RESULT
+)
+FOLLOW_UP = _gauge(
+    "llm_sidecar_follow_up", "1 if the followed log could be read at the last attempt; only with `--follow`."
+)
+FOLLOW_LAG = _gauge(
+    "llm_sidecar_follow_lag_bytes", "Bytes of the followed log that are not counted yet; only with `--follow`."
+)
+
 # The load generator: its schedule and its delays.
 LOAD_RUN = _gauge("llm_load_run_info", "1 while a load test runs.", Label.RUN, Label.SCENARIO)
 LOAD_SCHEDULED = _counter("llm_load_scheduled_requests_total", "Requests that were due by the schedule.", _C)
@@ -696,5 +707,6 @@ LABEL_HELP = {
     Label.PROMPT_SIZE: "Upper bound of the prompt tokens, with leading zeros, or `above`.",
     Label.COMPLETION_SIZE: "Upper bound of the completion tokens, with leading zeros, `above`, or `none`.",
     Label.KIND: "What has to be JSON: `json` or `json_schema` (the text), or `tool_call` (its arguments).",
-    Label.RESULT: "`valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked.",
+    Label.RESULT: "Of an answer: `valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked. "
+    "Of a line: `counted`, `ignored` (no request of the relayed paths), or `bad`.",
 }
