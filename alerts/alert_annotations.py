@@ -22,8 +22,9 @@ def annotated_alert(
     labels: Mapping[str, str] | None = None,
     pending_for: float = 0.0,
     keep_firing_for: float = 0.0,
+    more: Mapping[str, str] | None = None,
 ) -> Alert:
-    """An alert with all annotations; `labels` are added to the severity. Both durations are in seconds."""
+    """An alert with all annotations and `more`; `labels` are added to the severity. Both durations are in seconds."""
     return Alert(
         name,
         expr,
@@ -33,6 +34,7 @@ def annotated_alert(
             "description": description,
             "runbook_url": links.runbook(name),
             "dashboard_url": links.dashboard(name),
+            **(more or {}),
         },
         pending_for=pending_for,
         keep_firing_for=keep_firing_for,

@@ -9,7 +9,6 @@ class AlertName(StrEnum):
     BURN = "LLMErrorBudgetBurn"
     LOW_TRAFFIC = "LLMErrorBudgetLowTraffic"
     TENANT_BURN = "LLMTenantErrorBudgetBurn"
-    PAGE_HELD = "LLMPageHeldBack"
     CLIENT_ERRORS = "LLMClientErrorSurge"
     REJECTIONS = "LLMRejectionSurge"
     BUSY_BUT_USELESS = "LLMBusyButUseless"

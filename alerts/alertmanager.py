@@ -83,23 +83,8 @@ class Inhibition:
     """Only pages inhibit, and only tickets are inhibited."""
 
 
-_ENGINE_ALERTS = (
-    AlertName.ENGINE_STALLED,
-    AlertName.ENGINE_RESTARTS,
-    AlertName.PAGE_HELD,
-    AlertName.QUEUE,
-    AlertName.KV_CACHE,
-    AlertName.PREFIX_CACHE,
-)
+_ENGINE_TICKETS = (AlertName.ENGINE_RESTARTS, AlertName.QUEUE, AlertName.KV_CACHE, AlertName.PREFIX_CACHE)
 INHIBITIONS = (
-    Inhibition(
-        "A page for an SLO inhibits its tickets. A page for one tenant does not inhibit the ticket for all tenants.",
-        (AlertName.BURN, AlertName.TENANT_BURN),
-        (AlertName.BURN, AlertName.LOW_TRAFFIC, AlertName.PAGE_HELD),
-        (Label.SLO, Label.CLASS, Label.MODEL, Label.TENANT),
-        Label.SLO,
-        ticket_of_page=True,
-    ),
     Inhibition(
         "A certificate that expires within a day also expires within a week.",
         (AlertName.CERTIFICATE,),
@@ -109,27 +94,25 @@ INHIBITIONS = (
         ticket_of_page=True,
     ),
     Inhibition(
-        "An engine that is down explains its own other alerts, and no alert of another engine.",
+        "The page for an engine that is down explains its tickets, and no alert of another engine.",
         (AlertName.ENGINE_DOWN,),
-        _ENGINE_ALERTS,
+        _ENGINE_TICKETS,
         (Label.INSTANCE, Label.ENGINE),
         Label.ENGINE,
     ),
     Inhibition(
-        "A sidecar that is down explains its other alerts and those of its engines: their data is stale.",
+        "The page for a sidecar that is down explains its tickets and those of its engines: their data is stale.",
         (AlertName.SIDECAR_DOWN,),
-        (
-            *(AlertName.ENGINE_DOWN, *_ENGINE_ALERTS, AlertName.DROPPING, AlertName.LOG_LINES, AlertName.LOST),
-            AlertName.RELOAD_FAILED,
-        ),
+        (*_ENGINE_TICKETS, AlertName.DROPPING, AlertName.LOG_LINES, AlertName.LOST, AlertName.RELOAD_FAILED),
         (Label.INSTANCE,),
         Label.INSTANCE,
     ),
 )
+"""No page is inhibited: pages of one incident share a group, and Alertmanager drops inhibited alerts from its text."""
 
 _ROUTING = """\
 # Alerts with an unknown severity go to the ticket receiver, so that they do not page.
-# One notification covers one alert, SLO, model and tenant, and lists all its classes, tiers and engines.
+# One notification covers one cluster, namespace and model: an incident opens one page.
 """
 
 
@@ -166,7 +149,7 @@ def _route(delivery: Delivery) -> dict[str, object]:
     repeat = {_PAGE: spell_duration(timing.repeat_pages), _TICKET: spell_duration(timing.repeat_tickets)}
     return {
         "receiver": _TICKET,
-        "group_by": ["alertname", Label.MODEL, Label.SLO, Label.TENANT, *delivery.keep_apart],
+        "group_by": [*dict.fromkeys(("cluster", "namespace", Label.MODEL, *delivery.keep_apart))],
         "group_wait": spell_duration(timing.group_wait),
         "group_interval": spell_duration(timing.group_interval),
         "repeat_interval": repeat[_TICKET],

@@ -63,6 +63,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--grafana", default=defaults.grafana, metavar="URL", help="base of dashboard_url (default: %(default)s)"
     )
     render_parser.add_argument(
+        "--traces-url",
+        default=defaults.traces,
+        metavar="URL",
+        help="base of traces_url, the address of `vllm-slo traces`: link burn alerts to bad requests (default: none)",
+    )
+    render_parser.add_argument(
         "--gpu-hour-price",
         type=float,
         metavar="X",
@@ -165,7 +171,7 @@ def _summary(spec: SloFile) -> str:
 
 def _render(arguments: argparse.Namespace) -> int:
     spec = _apply_flags(load(arguments.slos), arguments)
-    links = Links(arguments.runbooks, arguments.grafana)
+    links = Links(arguments.runbooks, arguments.grafana, arguments.traces_url)
     hour_price = _hour_price(arguments.gpu_hour_price, arguments.gpus)
     groups = rules(spec, links, hour_price)
     if arguments.format == "prometheusrule":

@@ -47,7 +47,6 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.BURN: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
     AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.BUDGET_LEFT),
     AlertName.TENANT_BURN: (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
-    AlertName.PAGE_HELD: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
     AlertName.CLIENT_ERRORS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.REJECTIONS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.BUSY_BUT_USELESS: (DashboardUid.OVERVIEW, PanelTitle.THROUGHPUT),
@@ -88,9 +87,18 @@ class Links:
 
     runbooks: str = "alerts/runbooks"
     grafana: str = "http://localhost:3000"
+    traces: str = ""
+    """The base of `vllm-slo traces`; empty for alerts without a link to traces."""
 
     def runbook(self, name: AlertName) -> str:
         return f"{self.runbooks.rstrip('/')}/{name}.md"
+
+    def bad_traces(self) -> str:
+        """A link to the traces of the bad requests of the last hour, of the class and model of the alert."""
+        return (
+            f"{self.traces.rstrip('/')}/?class={{{{ $labels.class | urlquery }}}}"
+            "&model={{ $labels.model | urlquery }}&verdict=bad&since=1h"
+        )
 
     def dashboard(self, name: AlertName) -> str:
         """A link to the alert's panel, with the dashboard variables set from the labels of the alert."""

@@ -24,7 +24,7 @@ EVERY_KIND = (
 )
 LAB = (
     *("--page", "webhook=http://webhook:9095/page", "--ticket", "webhook=http://webhook:9095/ticket"),
-    *("--group-wait", "1s", "--group-interval", "5s", "--repeat-pages", "12h", "--repeat-tickets", "12h"),
+    *("--group-wait", "10s", "--group-interval", "1m", "--repeat-pages", "12h", "--repeat-tickets", "12h"),
 )
 ROUTES = (
     *("--route", "class=siso:page:pagerduty=@/s/siso", "--route", "class=siso:page:slack=#siso", *SLACK),
@@ -81,8 +81,15 @@ def test_the_heading_is_the_command_that_generates_the_file(capsys: pytest.Captu
 def test_amtool_accepts_the_configuration(tools: Tools, tenants: str, tmp_path: Path, flags: tuple[str, ...]) -> None:
     path = render_configuration(tmp_path, "--slos", tenants, *flags)
     output = amtool(tools, "check-config", path)
-    assert "4 inhibit rules" in output
+    assert "3 inhibit rules" in output
     assert f"{(tmp_path / 'templates').exists():d} templates" in output
+
+
+def test_a_notification_covers_a_cluster_a_namespace_and_a_model(tmp_path: Path) -> None:
+    path = render_configuration(tmp_path, *WEBHOOKS, "--keep-apart", "region", "--keep-apart", "cluster")
+    route = yaml.safe_load(path.read_text())["route"]
+    assert route["group_by"] == ["cluster", "namespace", "model", "region"]
+    assert all("group_by" not in each for each in route["routes"])
 
 
 def test_a_secret_url_stays_in_its_file(tools: Tools, tmp_path: Path) -> None:
