@@ -32,8 +32,7 @@ def annotated_alert(
         {
             "summary": summary,
             "description": description,
-            "runbook_url": links.runbook(name),
-            "dashboard_url": links.dashboard(name),
+            **links.annotations(name),
             **(more or {}),
         },
         pending_for=pending_for,

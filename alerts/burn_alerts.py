@@ -101,7 +101,7 @@ def _page(spec: SloFile, slo: Slo, links: Links) -> Alert:
         _description(spec, slo, pages),
         labels={Label.SLO: slo.name},
         keep_firing_for=page_bridge(spec),
-        more=burn_text.traces(links),
+        more=links.bad_traces(),
     )
 
 
@@ -122,7 +122,7 @@ def _ticket(spec: SloFile, slo: Slo, links: Links) -> Alert:
         _description(spec, slo, tickets) + _held_note(spec, slo),
         labels={Label.SLO: slo.name},
         keep_firing_for=windows(spec).step,
-        more=burn_text.traces(links),
+        more=links.bad_traces(),
     )
 
 

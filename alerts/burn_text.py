@@ -2,7 +2,6 @@
 
 import re
 
-from alerts.links import Links
 from alerts.promql import increase, sum_by
 from exporters import signals
 from exporters.quantities import number, spell_duration
@@ -17,7 +16,7 @@ _LONGEST_MODEL = 24
 _LABELS = "$labels.model $labels.class"
 
 MODEL = f'{{{{ $labels.model | reReplaceAll "^.*/" "" | reReplaceAll "^(.{{{_LONGEST_MODEL - 1}}}).+$" "$1…" }}}}'
-"""The model's name without its organisation; a title has little room."""
+"""The model's name without its organisation; a title is short."""
 
 SHARE = '{{ if lt $value 10.0 }}{{ printf "%.1f" $value }}{{ else }}{{ printf "%.0f" $value }}{{ end }} %'
 """The value of the alert: bad events in percent."""
@@ -92,11 +91,6 @@ def last_config_change() -> str:
         '{model=%q})` $labels.model) }} Last config change: {{ . | first | label "setting" }} at '
         '{{ (. | first | value | toTime).UTC.Format "15:04 UTC" }}.{{ end }}'
     )
-
-
-def traces(links: Links) -> dict[str, str]:
-    """The annotation with a link to the traces of bad requests, if the address of the traces is given."""
-    return {"traces_url": links.bad_traces()} if links.traces else {}
 
 
 def query(series: Recorded, slo: Slo, more: str = "", rest: str = "", *values: str) -> str:

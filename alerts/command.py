@@ -18,6 +18,7 @@ from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rule_groups import Alert, to_yaml
 from alerts.validation import Level, check
+from exporters.ceilings import read_ceilings
 from exporters.errors import UsageError, parse_flag
 from exporters.output_files import write_file
 from exporters.quantities import parse_duration, spell_duration
@@ -37,6 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     check_parser.add_argument(
         "--retention", metavar="TIME", help="retention of Prometheus, such as 15d: warn if the period is longer"
     )
+    check_parser.add_argument(
+        "--roofline",
+        metavar="FILE",
+        help="output of `vllm-slo roofline --format json`: warn of thresholds that the hardware cannot meet",
+    )
     _add_source(check_parser)
     check_parser.set_defaults(run=_check)
     explain_parser = actions.add_parser("explain", help="show what burns each budget and when each tier fires")
@@ -47,6 +53,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     explain_parser.add_argument(
         "--rate", type=float, default=1.0, metavar="R", help="events per second in one class (default: %(default)g)"
     )
+    explain_parser.add_argument(
+        "--outage", metavar="TIME", help="length of an outage: show when its page comes and clears, and its budget"
+    )
+    explain_parser.add_argument(
+        "--window", metavar="TIME", help="rolling window of the peak error rate with --outage (default: 1h)"
+    )
     _add_source(explain_parser)
     explain_parser.set_defaults(run=_explain)
     schema_parser = actions.add_parser("schema", help="write the JSON Schema of SLO files, for editors")
@@ -55,16 +67,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     render_parser = actions.add_parser("render", help="write the Prometheus rules of an SLO file")
     _add_file(render_parser, "--slos")
     _add_out(render_parser)
-    defaults = Links()
     render_parser.add_argument(
-        "--runbooks", default=defaults.runbooks, metavar="URL", help="base of runbook_url (default: %(default)s)"
+        "--runbooks", default="", metavar="URL", help="base of runbook_url (default: the project's repository)"
     )
     render_parser.add_argument(
-        "--grafana", default=defaults.grafana, metavar="URL", help="base of dashboard_url (default: %(default)s)"
+        "--grafana", default="", metavar="URL", help="base of dashboard_url (default: alerts have no dashboard_url)"
     )
     render_parser.add_argument(
         "--traces-url",
-        default=defaults.traces,
+        default="",
         metavar="URL",
         help="base of traces_url, the address of `vllm-slo traces`: link burn alerts to bad requests (default: none)",
     )
@@ -130,7 +141,8 @@ def _apply_flags(spec: SloFile, arguments: argparse.Namespace) -> SloFile:
 def _check(arguments: argparse.Namespace) -> int:
     parse = partial(parse_duration, examples="15d or 52w")
     retention = None if arguments.retention is None else parse_flag("--retention", arguments.retention, parse)
-    result = check(arguments.file, retention, lambda spec: _apply_flags(spec, arguments))
+    roofline = read_ceilings(Path(arguments.roofline)) if arguments.roofline else None
+    result = check(arguments.file, retention, lambda spec: _apply_flags(spec, arguments), roofline)
     if arguments.format == "json":
         print(diagnostics.as_json(result))
     else:
@@ -149,10 +161,29 @@ def _explain(arguments: argparse.Namespace) -> int:
     spec = effective_spec(_apply_flags(load(arguments.file), arguments))
     if not 0 < arguments.rate < math.inf:
         raise UsageError(f"--rate: {arguments.rate:g} is not a rate; write events per second above 0, such as 0.5")
+    if arguments.outage is not None:
+        return _explain_outage(arguments, spec)
+    if arguments.window is not None:
+        raise UsageError("--window: only an outage has a rolling window; add --outage TIME, such as --outage 5m")
     if arguments.format == "json":
         print(explain.as_json(spec, arguments.rate))
     else:
         explain.table(spec, arguments.rate, Console(highlight=False))
+    return 0
+
+
+def _explain_outage(arguments: argparse.Namespace, spec: SloFile) -> int:
+    parse = partial(parse_duration, examples="5m or 1h")
+    outage = parse_flag("--outage", arguments.outage, parse)
+    window = parse_flag("--window", arguments.window or "1h", parse)
+    if outage > spec.period:
+        raise UsageError(
+            f"--outage: {arguments.outage} is longer than the period; use at most {spell_duration(spec.period)}"
+        )
+    if arguments.format == "json":
+        print(explain.outage_as_json(spec, arguments.rate, outage, window))
+    else:
+        explain.outage_table(spec, arguments.rate, outage, window, Console(highlight=False))
     return 0
 
 

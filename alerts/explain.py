@@ -1,8 +1,8 @@
-"""`vllm-slo alerts explain`: the causes of bad events and the detection time of each tier, as text and as JSON."""
+"""`vllm-slo alerts explain`: causes of bad events, detection times and the effect of an outage, as text and as JSON."""
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +13,7 @@ from alerts.alert_names import AlertName
 from alerts.cold_start import cold_start_limit
 from alerts.detection_time import Detection, detections, fastest
 from alerts.engine_only import CAVEAT
+from alerts.outage import OutageEffect, outage_effects
 from exporters.quantities import number, spell_duration
 from exporters.slos import Measure, Rejected, Slo, SloFile, Source
 from exporters.verdicts import applicable_slos
@@ -76,6 +77,73 @@ def as_json(spec: SloFile, rate: float) -> str:
             "notes": list(_notes(spec)),
         },
         indent=2,
+    )
+
+
+def outage_table(spec: SloFile, rate: float, outage: float, window: float, console: Console) -> None:
+    """Print the effect of an outage; it fits into 80 columns."""
+    effects = outage_effects(spec, rate, outage, window)
+    console.print(
+        Text(
+            f"A full outage of {spell_duration(outage)} at a steady {number(rate)} events/s per class. Times count "
+            f"from its start. Peaks are those of a rolling window of {spell_duration(window)}."
+        )
+    )
+    console.print()
+    columns = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+    columns.add_column("slo")
+    for title in ("peak bad", "peak burn rate", "page comes", "page clears", f"share of {spell_duration(spec.period)}"):
+        columns.add_column(title, justify="right")
+    for each in effects:
+        columns.add_row(
+            each.slo.name,
+            percent(each.error_ratio),
+            number(round(each.burn_rate, 2)),
+            "never" if each.page_at is None else spell_duration(math.ceil(each.page_at)),
+            "-" if each.clears_at is None else spell_duration(math.ceil(each.clears_at)),
+            percent(each.budget_share),
+        )
+    console.print(columns)
+    for note in _outage_notes(effects):
+        console.print()
+        console.print(Text(note))
+
+
+def outage_as_json(spec: SloFile, rate: float, outage: float, window: float) -> str:
+    """Shares from 0 to 1, times in seconds; null means no page."""
+    effects = outage_effects(spec, rate, outage, window)
+    return json.dumps(
+        {
+            "period_seconds": spec.period,
+            "events_per_second": rate,
+            "outage_seconds": outage,
+            "window_seconds": window,
+            "slos": [
+                {
+                    "slo": each.slo.name,
+                    "peak_bad_ratio": round(each.error_ratio, 9),
+                    "peak_burn_rate": round(each.burn_rate, 9),
+                    "page_at_seconds": each.page_at,
+                    "clears_at_seconds": each.clears_at,
+                    "budget_share": round(each.budget_share, 9),
+                    "delay_seconds": each.delay,
+                }
+                for each in effects
+            ],
+            "notes": list(_outage_notes(effects)),
+        },
+        indent=2,
+    )
+
+
+def _outage_notes(effects: Iterable[OutageEffect]) -> Iterator[str]:
+    yield (
+        f"Scraping and rule evaluation shift these times by up to {spell_duration(max(e.delay for e in effects))}. A "
+        "request that waits becomes bad only at its threshold or timeout."
+    )
+    yield (
+        "If the engine restarts, burn pages wait as long as all bad events are on a starting engine, and "
+        f"{AlertName.ENGINE_DOWN} pages on its own."
     )
 
 

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import metadata
 from zlib import crc32
 
 from alerts.alert_names import AlertName
+from exporters.errors import UsageError
 from exporters.signals import Label
 
 
@@ -81,26 +83,42 @@ def panel_id(title: str) -> int:
     return crc32(title.encode()) % 1_000_000 + 1
 
 
+def project_runbooks() -> str:
+    """The base URL of the runbooks in the project's repository, from the metadata of the installed package.
+
+    Raises:
+        UsageError: the package is not installed.
+    """
+    try:
+        urls = dict(text.split(", ", 1) for text in metadata.metadata("vllm-slo").get_all("Project-URL", ()))
+    except metadata.PackageNotFoundError as error:
+        raise UsageError(
+            "--runbooks: the URL of the project is not known, as the package vllm-slo is not installed; add "
+            "--runbooks URL"
+        ) from error
+    return f"{urls['Source']}/blob/main/alerts/runbooks"
+
+
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The base of runbooks (a URL, or a path in the repository) and of Grafana."""
+    """The base URLs of runbooks, by default those of the project, and of Grafana, by default none."""
 
-    runbooks: str = "alerts/runbooks"
-    grafana: str = "http://localhost:3000"
+    runbooks: str = ""
+    grafana: str = ""
     traces: str = ""
     """The base of `vllm-slo traces`; empty for alerts without a link to traces."""
 
-    def runbook(self, name: AlertName) -> str:
-        return f"{self.runbooks.rstrip('/')}/{name}.md"
+    def annotations(self, name: AlertName) -> dict[str, str]:
+        """The links of an alert; without the base of Grafana, there is no link to a dashboard."""
+        dashboard = {"dashboard_url": self._dashboard(name)} if self.grafana else {}
+        return {"runbook_url": f"{(self.runbooks or project_runbooks()).rstrip('/')}/{name}.md", **dashboard}
 
-    def bad_traces(self) -> str:
-        """A link to the traces of the bad requests of the last hour, of the class and model of the alert."""
-        return (
-            f"{self.traces.rstrip('/')}/?class={{{{ $labels.class | urlquery }}}}"
-            "&model={{ $labels.model | urlquery }}&verdict=bad&since=1h"
-        )
+    def bad_traces(self) -> dict[str, str]:
+        """The link to the traces of the bad requests of the last hour, of the class and model of the alert."""
+        query = "class={{ $labels.class | urlquery }}&model={{ $labels.model | urlquery }}&verdict=bad&since=1h"
+        return {"traces_url": f"{self.traces.rstrip('/')}/?{query}"} if self.traces else {}
 
-    def dashboard(self, name: AlertName) -> str:
+    def _dashboard(self, name: AlertName) -> str:
         """A link to the alert's panel, with the dashboard variables set from the labels of the alert."""
         uid, title = ALERT_PANELS[name]
         # A variable without a label on the alert stays at All. Model names contain slashes.

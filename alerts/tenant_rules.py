@@ -63,7 +63,7 @@ def _burn(spec: SloFile, slo: Slo, pages: list[Tier], links: Links) -> Alert:
         f"Tiers: {limits}. Look first at what this tenant sends that others do not.",
         labels={Label.SLO: slo.name},
         keep_firing_for=page_bridge(spec),
-        more=burn_text.traces(links),
+        more=links.bad_traces(),
     )
 
 

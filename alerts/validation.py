@@ -4,15 +4,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 
 from alerts.burn_alerts import rescaled
 from alerts.engine_only import UnsupportedSlo, evaluate_slos, unsupported_reason
-from exporters.quantities import spell_duration
+from exporters.ceilings import Ceilings
+from exporters.quantities import number, spell_duration
 from exporters.signals import GENERATING, MEASURED, OTHER
-from exporters.slos import Bound, SloFile, Source, loads
-from exporters.yaml_reader import FileError, Node, Problem, open_yaml
+from exporters.slos import Bound, Measure, RequestClass, Slo, SloFile, Source, loads, open_slos
+from exporters.verdicts import applicable_slos
+from exporters.yaml_reader import FileError, Node, Problem
 
 _HEADER_ONLY = "so only the header x-request-class can select it"
 
@@ -48,9 +50,12 @@ class CheckResult:
 
 
 def check(
-    path: Path, retention: float | None, apply_flags: Callable[[SloFile], SloFile] = lambda spec: spec
+    path: Path,
+    retention: float | None,
+    apply_flags: Callable[[SloFile], SloFile] = lambda spec: spec,
+    roofline: Ceilings | None = None,
 ) -> CheckResult:
-    """Read the SLO file; `retention` is that of Prometheus in seconds, if known.
+    """Read the SLO file; `retention` is that of Prometheus in seconds, if known, as are the bounds of the hardware.
 
     `apply_flags` overrides the file by command-line flags.
 
@@ -58,14 +63,20 @@ def check(
         UsageError: the file cannot be read.
     """
     try:
-        reader = open_yaml(path)
+        reader = open_slos(path)
         spec = apply_flags(loads(reader.content, reader.source))
     except FileError as error:
         mistakes = tuple(Finding(Level.MISTAKE, problem) for problem in error.problems)
         return CheckResult(str(path), error.content, None, mistakes)
     keys = dict(reader.node().entries())
     check_slos = _check_classes if spec.source is Source.SIDECAR else _check_engine_slos
-    findings = (*_check_retention(spec, keys["period"], retention), *check_slos(spec, keys), *_check_tiers(spec, keys))
+    findings = (
+        *_check_retention(spec, keys["period"], retention),
+        *check_slos(spec, keys),
+        *_check_first_token_timeout(spec, keys),
+        *(_check_prefill(spec, keys, roofline) if roofline else ()),
+        *_check_tiers(spec, keys),
+    )
     in_order = tuple(sorted(findings, key=lambda finding: (finding.at.line, finding.at.column)))
     has_mistake = any(finding.level is Level.MISTAKE for finding in findings)
     return CheckResult(reader.source, reader.content, None if has_mistake else spec, in_order)
@@ -126,6 +137,72 @@ def _assigned_classes(spec: SloFile) -> dict[str, set[str]]:
 def _values_near(bounds: Iterable[Bound | None], unit: float) -> set[float]:
     tokens_near = {bound.tokens + way * unit for bound in bounds if bound for way in (-1, 0, 1)}
     return {0.0, inf} | {tokens for tokens in tokens_near if tokens >= 0}
+
+
+def _check_first_token_timeout(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
+    """Warnings for a first token that is still good for one SLO of a class and too late for another."""
+    if spec.source is Source.ENGINE:
+        return
+    timeout = spell_duration(spec.first_token_timeout)
+    for item, slo in zip(keys["slos"].items(), spec.slos, strict=True):
+        if slo.measure is not Measure.TTFT or slo.threshold is None or slo.threshold <= spec.first_token_timeout:
+            continue
+        others = [each.name for each in spec.slos if _awaits_first_token(each) and {*each.classes} & {*slo.classes}]
+        if others:
+            limit = spell_duration(slo.threshold)
+            yield Finding(
+                Level.WARNING,
+                dict(item.entries())["threshold"].as_problem(
+                    f"{limit} is longer than first_token_timeout, so a first token after {timeout} is good for "
+                    f"{slo.name} and bad for {', '.join(others)}; use a first_token_timeout of at least {limit}"
+                ),
+            )
+
+
+def _awaits_first_token(slo: Slo) -> bool:
+    return applicable_slos([slo], stream=True, several=True).awaits_first_token
+
+
+def _check_prefill(spec: SloFile, keys: dict[str, Node], roofline: Ceilings) -> Iterator[Finding]:
+    """Findings for prompts that are too long for the threshold; a note if the class does not bound its prompts."""
+    classes = {each.name: each for each in spec.classes}
+    for item, slo in zip(keys["slos"].items(), spec.slos, strict=True):
+        if slo.measure not in {Measure.TTFT, Measure.TTFT_ANSWER, Measure.PREFILL} or slo.threshold is None:
+            continue
+        within = int(slo.threshold * roofline.prefill)
+        for name in slo.classes:
+            shortest, longest = _prompt_sizes(classes.get(name))
+            if min(longest, roofline.kv_tokens) <= within:
+                continue
+            tokens, advice = longest if longest < inf else shortest, ""
+            if tokens > within:
+                advice = (
+                    f"; use a threshold of at least {spell_duration(ceil(1000 * tokens / roofline.prefill) / 1000)}"
+                )
+                advice += f", or prompt_tokens of at most {within}" if shortest <= within else ""
+            yield Finding(
+                Level.WARNING if advice else Level.NOTE,
+                dict(item.entries())["threshold"].as_problem(
+                    f"a prompt of {name} over {within:,} tokens misses {spell_duration(slo.threshold)}, as an idle "
+                    f"engine can prefill at most {number(round(roofline.prefill))} tokens/s without prefix cache hits"
+                    + advice
+                ),
+            )
+
+
+def _prompt_sizes(request_class: RequestClass | None) -> tuple[float, float]:
+    """The fewest and the most prompt tokens of a class by its own bounds; the most are infinite without a bound."""
+    match request_class and request_class.prompt_tokens:
+        case Bound("<", tokens):
+            return 0, tokens - 1
+        case Bound("<=", tokens):
+            return 0, tokens
+        case Bound(">", tokens):
+            return tokens + 1, inf
+        case Bound(">=", tokens):
+            return tokens, inf
+        case _:
+            return 0, inf
 
 
 def _check_tiers(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:

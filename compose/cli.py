@@ -16,7 +16,10 @@ PROGRAM = "vllm-slo"
 # returns the exit status. Only the module of the selected command is imported, because the load generator's gevent and
 # the sidecar's asyncio must not share a process.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("compose.up", "run the whole lab without containers: engine, sidecar, Prometheus, Alertmanager, load"),
+    "up": (
+        "compose.up",
+        "run the whole lab without containers: engine, sidecar, Prometheus, Alertmanager, traces, load",
+    ),
     "demo": ("compose.demo", "show an error budget burn, the page, a config change and the resolved alert"),
     "sidecar": ("exporters.sidecar.command", "relay and measure OpenAI-compatible traffic"),
     "flip": ("exporters.sidecar.flip_command", "record a config change that the engine does not expose"),
@@ -29,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "load": ("loadgen.command", "generate open-loop mixed traffic and report the results"),
     "requests": ("exporters.requestlog.query.command", "filter and sort the requests of a request log"),
+    "traces": ("exporters.traces.command", "keep the spans of the last hour, and show requests and traces as pages"),
     "compare": ("exporters.comparison.command", "compare the requests before and after a config change"),
     "roofline": (
         "exporters.roofline.command",

@@ -5,13 +5,14 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 
-from compose import cross_check, demo_checks, demo_report, interrupt, ports, request_log_totals
+from compose import cross_check, demo_checks, demo_report, interrupt, ports, request_log_totals, trace_checks
 from compose.child_processes import ChildProcess, ServiceFailedError
 from compose.console import LabConsole, terminal
 from compose.demo_checks import Check, Times
@@ -27,7 +28,10 @@ from exporters import signals, slos
 from exporters.comparison.comparison_windows import Window
 from exporters.exposition.histogram_bounds import bounds
 from exporters.prometheus_api import PrometheusError
+from exporters.requestlog.log_entry import LogEntry
 from exporters.slos import SloFile
+from exporters.traces.span_parser import request_of
+from exporters.traces.trace_server import FoundRequests, FoundTrace
 from loadgen import request_record, scenario
 
 _T = TypeVar("_T")
@@ -79,7 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _demo(config: LabConfig, spec: SloFile, tools: Tools, console: LabConsole, baseline: float) -> list[Check]:
-    console.print_line("starting the lab: simulated vLLM without prefix caching, sidecar, Prometheus, Alertmanager")
+    console.print_line(
+        "starting the lab: simulated vLLM without prefix caching, sidecar, Prometheus, Alertmanager, traces"
+    )
     async with running(config, spec, tools, console.print_line, console.print_notification) as lab:
         load = await lab.start_load(str(config.scenario))
         return await lab.during(_run_and_check(lab, load, console, baseline))
@@ -171,9 +177,53 @@ async def _check(lab: Lab, times: Times, console: LabConsole) -> list[Check]:
             await asyncio.to_thread(lab.prometheus.query, config_change_query(), now), times.config_change
         ),
         *cross_check.checks(comparisons),
+        *await _check_traces(lab, times, requests),
         await _audit(lab, times),
         await _render(lab, times, console),
     ]
+
+
+async def _check_traces(lab: Lab, times: Times, entries: Sequence[LogEntry]) -> list[Check]:
+    store, window = lab.config.ports.url("traces"), Window(times.overload, times.config_change)
+    query = urlencode(
+        {
+            "query": f'{signals.TTFT.name}_bucket{{class="{demo_checks.PAGE["class"]}"}}',
+            "start": f"{window.start:.3f}",
+            "end": f"{times.stop:.3f}",
+        }
+    )
+    response = await _get(lab, f"{lab.config.ports.url('prometheus')}/api/v1/query_exemplars?{query}", Any)
+    exemplars = trace_checks.exemplars(response)
+    deadline = time.monotonic() + _SETTLE_TIMEOUT  # the sidecar sends spans in batches
+    while time.monotonic() < deadline:
+        if (await _get(lab, f"{store}/api/traces", FoundRequests)).found >= len(entries):
+            break
+        await asyncio.sleep(0.5)
+    page = demo_checks.page_arrived(lab.notifications.received, times.overload)
+    link = trace_checks.alert_link(page.labels if page else demo_checks.PAGE, window)
+    linked = await _get(lab, f"{store}/api/traces{link[1:]}", FoundRequests)
+    worst = await _get(lab, f"{store}/api/traces{trace_checks.worst_link()[1:]}", FoundRequests)
+    ids = {*(each.trace_id for each in exemplars), *(each.trace_id for each in worst.requests)}
+    pages = {each: await _trace_page(lab, store, each) for each in sorted(ids)}
+    return [
+        trace_checks.exemplars_resolve(exemplars, pages),
+        trace_checks.alert_link_lists(linked.requests, linked.found, entries, window),
+        trace_checks.worst_resolve(worst.requests, pages, entries),
+    ]
+
+
+async def _trace_page(lab: Lab, store: str, trace_id: str) -> trace_checks.Page:
+    async with lab.http.get(f"{store}/traces/{trace_id}") as page:
+        if page.status != 200:
+            return trace_checks.Page(page.status, ())
+    trace = await _get(lab, f"{store}/api/traces/{trace_id}", FoundTrace)
+    return trace_checks.Page(page.status, [request for span in trace.spans if (request := request_of(span))])
+
+
+async def _get(lab: Lab, url: str, kind: type[_T]) -> _T:
+    async with lab.http.get(url) as response:
+        response.raise_for_status()
+        return msgspec.json.decode(await response.read(), type=kind)
 
 
 async def _load_start(lab: Lab) -> float:
@@ -264,6 +314,7 @@ def _print_results(console: LabConsole, config: LabConfig) -> None:
     for text in (
         f"request log:               {config.directory.request_log}",
         f"notifications:             {config.directory.notifications}",
+        f"traces:                    vllm-slo traces --keep 1w --file {config.directory.traces / 'traces.db'}",
         f"report of the load run:    vllm-slo load report {config.directory.load}",
         f"cross-check, every class:  {root / 'cross-check.json'}",
         f"dashboard audit:           {config.directory.logs / 'audit.log'}",

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 
+from alerts.links import Links
 from alerts.rule_file import render
 from compose import services
 from compose.child_processes import START_TIMEOUT, ChildProcess, ChildProcesses, Service
@@ -67,7 +68,9 @@ async def running(
     """
     refuse_busy(config.ports, config.used)
     with config.directory.lock():
-        services.write_configs(config, render(spec))
+        trace_store = "" if config.otlp else config.ports.url("traces")
+        links = Links(grafana=config.ports.url("grafana"), traces=trace_store)
+        services.write_configs(config, render(spec, links))
         for line in tools.sources:
             report(line)
         processes = ChildProcesses(config.directory.logs)

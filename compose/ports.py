@@ -24,6 +24,7 @@ class Ports:
     webhook: int = 9095
     load: int = 9465
     grafana: int = 3000
+    traces: int = 4318
 
     def address(self, service: str) -> str:
         return f"{HOST}:{getattr(self, service)}"

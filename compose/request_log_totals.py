@@ -40,8 +40,9 @@ def read(path: Path) -> list[LogEntry]:
     """
     reader = LogReader([path])
     entries = list(reader)
-    if reader.bad_lines[path].count:
-        raise UsageError(f"{path}: not a request log: {reader.bad_lines[path].first}")
+    for name, bad in reader.bad_lines.items():
+        if bad.count:
+            raise UsageError(f"{name}: not a request log: {bad.first}")
     return entries
 
 

@@ -12,6 +12,11 @@ COMPOSE_DIRECTORY = Path(__file__).parent
 PROMETHEUS = COMPOSE_DIRECTORY / "prometheus" / "prometheus.yml"
 ALERTMANAGER = COMPOSE_DIRECTORY / "alertmanager" / "alertmanager.yml"
 GRAFANA = COMPOSE_DIRECTORY / "grafana" / "provisioning"
+DATA_SOURCE = GRAFANA / "datasources" / "prometheus.yaml"
+TEMPO = GRAFANA / "datasources" / "tempo.yaml"
+"""Only of the container lab: the native lab has `vllm-slo traces`, which is no data source of Grafana."""
+
+EXEMPLARS = "exemplarTraceIdDestinations"
 
 # The addresses of the container lab, by service name in the native lab.
 CONTAINER = {
@@ -42,6 +47,19 @@ def rewrite(source: Path, changes: Mapping[str, str]) -> str:
     document = yaml.safe_load(source.read_text(encoding="utf-8"))
     text = yaml.safe_dump(_replace(document, changes), sort_keys=False)
     return f"# generated from {source.name} of the container lab\n{text}"
+
+
+def link_exemplars(text: str, trace_store: str | None) -> str:
+    """The data source of Prometheus with exemplars that lead to the trace store, or with None to nothing."""
+    document = yaml.safe_load(text)
+    for source in document["datasources"]:
+        destinations = source["jsonData"].pop(EXEMPLARS)
+        if trace_store is not None:
+            # Grafana replaces variables of the environment, unless the dollar sign is doubled.
+            url = f"{trace_store}/traces/$${{__value.raw}}"
+            links = [{"name": each["name"], "url": url, "urlDisplayLabel": "Trace"} for each in destinations]
+            source["jsonData"][EXEMPLARS] = links
+    return yaml.safe_dump(document, sort_keys=False)
 
 
 def _replace(value: Any, changes: Mapping[str, str]) -> Any:

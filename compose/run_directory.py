@@ -23,6 +23,7 @@ class RunDirectory:
         self.prometheus_data = root / "prometheus"
         self.alertmanager_config = root / "alertmanager.yml"
         self.alertmanager_data = root / "alertmanager"
+        self.traces = root / "traces"
         self.grafana = root / "grafana"
         self.dashboards = root / "dashboards"
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,10 +47,15 @@ class LabConfig:
         return self.engine or self.ports.url("engine")
 
     @property
+    def collector(self) -> str:
+        """The endpoint for spans: the given one, else the trace store of the lab."""
+        return self.otlp or self.ports.url("traces")
+
+    @property
     def used(self) -> tuple[str, ...]:
         """The services whose ports must be free."""
         always = ("relay", "sidecar", "prometheus", "alertmanager", "webhook", "grafana")
-        others = {"engine": not self.engine, "load": self.scenario}
+        others = {"engine": not self.engine, "load": self.scenario, "traces": self.otlp is None}
         return (*always, *(name for name, wanted in others.items() if wanted))
 
 
@@ -63,11 +69,22 @@ def write_configs(config: LabConfig, rules: str) -> None:
     directory.alertmanager_config.write_text(
         rewrite_config.rewrite(rewrite_config.ALERTMANAGER, changes), encoding="utf-8"
     )
+    directory.traces.mkdir()
     if shutil.which("grafana"):
-        for source in rewrite_config.GRAFANA.glob("*/*.yaml"):
-            target = directory.grafana / "provisioning" / source.relative_to(rewrite_config.GRAFANA)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(rewrite_config.rewrite(source, changes), encoding="utf-8")
+        write_grafana(config, changes)
+
+
+def write_grafana(config: LabConfig, changes: Mapping[str, str]) -> None:
+    trace_store = None if config.otlp else config.ports.url("traces")
+    for source in rewrite_config.GRAFANA.glob("*/*.yaml"):
+        if source == rewrite_config.TEMPO:
+            continue
+        text = rewrite_config.rewrite(source, changes)
+        if source == rewrite_config.DATA_SOURCE:
+            text = rewrite_config.link_exemplars(text, trace_store)
+        target = config.directory.grafana / "provisioning" / source.relative_to(rewrite_config.GRAFANA)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
 
 
 def services(config: LabConfig, tools: Tools) -> tuple[Service, ...]:
@@ -78,6 +95,7 @@ def services(config: LabConfig, tools: Tools) -> tuple[Service, ...]:
         alertmanager(config, tools),
         prometheus(config, tools),
         *engine,
+        *(() if config.otlp else (traces(config),)),
         sidecar(config),
         grafana_server(config, grafana_program) if grafana_program else preview(config),
     )
@@ -115,10 +133,9 @@ def sidecar(config: LabConfig) -> Service:
         "--drain-delay": "0s",  # no load balancer has to notice
         "--drain": "5s",  # short, because the load stops first and the requests still open can take minutes
         "--linger": "0s",  # Prometheus stops with the lab
+        "--otlp": config.collector,
+        "--trace-good": "100%",
     }
-    if config.otlp is not None:
-        flags["--otlp"] = config.otlp
-        flags["--trace-good"] = "100%"
     if not config.engine and not config.vllm:
         flags["--roofline"] = str(ROOFLINE)
     return Service(
@@ -126,6 +143,16 @@ def sidecar(config: LabConfig) -> Service:
         command=(*OURS, "sidecar", *_as_arguments(flags)),
         ready_url=ports.url("sidecar") + "/readyz",
         grace=25,
+    )
+
+
+def traces(config: LabConfig) -> Service:
+    ports = config.ports
+    flags = {"--listen": ports.address("traces"), "--file": str(config.directory.traces / "traces.db")}
+    return Service(
+        name="traces",
+        command=(*OURS, "traces", *_as_arguments(flags)),
+        ready_url=ports.url("traces") + "/healthz",
     )
 
 

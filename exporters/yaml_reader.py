@@ -73,15 +73,23 @@ def open_yaml(path: Path) -> Reader:
     Raises:
         UsageError: the file cannot be read or is not valid YAML.
     """
+    return parse_yaml(read_file(path), str(path))
+
+
+def read_file(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{path}: is not valid UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
         ) from error
-    return parse_yaml(text, str(path))
 
 
 def parse_yaml(text: str, source: str) -> Reader:

@@ -109,11 +109,9 @@ def _output(
     tools: list[tuple[Any, Any]], choice: Any, named: Any, schema: Any, answered: bool
 ) -> RequestedOutput | None:
     """A named tool, else the first one if a call is required or the last message is no result of a tool."""
-    if named is None and choice != "none" and tools and (choice in {"required", "any"} or not answered):
-        tools = tools[:1]
-    elif named is not None:
-        tools = [(name, parameters) for name, parameters in tools if name == named]
-    else:
+    if named is not None:
+        tools = [tool for tool in tools if tool[0] == named]
+    elif choice == "none" or (answered and choice not in ("required", "any")):  # not a set: it may be an object
         tools = []
     for name, parameters in tools:
         return RequestedOutput(parameters or _ANY_OBJECT, ToolCall(str(name), named is not None))

@@ -47,7 +47,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="settling time, excluded after the change (default: %(default)s)",
     )
-    parser.add_argument("--request-log", action="extend", nargs="+", metavar="FILE", help="request logs of the sidecar")
+    parser.add_argument(
+        "--request-log",
+        action="extend",
+        nargs="+",
+        metavar="FILE",
+        help="request logs of the sidecar, each with its rotated files; also compressed by gzip",
+    )
     parser.add_argument("--prometheus", metavar="URL", help="read Prometheus instead of a log")
     slos.add_flag(parser)
     parser.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")

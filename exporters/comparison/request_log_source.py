@@ -23,7 +23,7 @@ class RequestLogSource:
     """All requests of some files."""
 
     def __init__(self, paths: Sequence[Path], spec: SloFile) -> None:
-        """Read the files.
+        """Read the logs with their rotated files.
 
         Raises:
             UsageError: a file cannot be read, or no line is a request.

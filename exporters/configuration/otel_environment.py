@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from exporters.configuration import otlp_endpoints
 from exporters.configuration.collector_tls import CollectorTls
+from exporters.configuration.otlp_endpoints import Semconv
 from exporters.configuration.tls import tls_reason
 from exporters.errors import UsageError, system_reason
 
@@ -16,6 +17,8 @@ SAMPLER = "OTEL_TRACES_SAMPLER"
 SAMPLER_ARG = "OTEL_TRACES_SAMPLER_ARG"
 TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
 RESOURCE_ATTRIBUTES = "OTEL_RESOURCE_ATTRIBUTES"
+SEMCONV = "OTEL_SEMCONV_STABILITY_OPT_IN"
+LATEST_GENAI = "gen_ai_latest_experimental"
 
 _SHARES = {"always_on": 1.0, "parentbased_always_on": 1.0, "always_off": 0.0, "parentbased_always_off": 0.0}
 _RATIO_SAMPLERS = ("traceidratio", "parentbased_traceidratio")
@@ -77,6 +80,12 @@ def good_share(environment: Environment) -> float | None:
     if not 0 <= ratio <= 1:
         raise UsageError(f"{SAMPLER_ARG}: {text!r} is not a valid ratio; write a number from 0 to 1, such as 0.01")
     return ratio
+
+
+def semconv(environment: Environment) -> Semconv:
+    """The version of the GenAI attribute names; as in OpenTelemetry, a list without the latest one selects 1.36."""
+    chosen = [value.strip() for value in _lower(environment, SEMCONV).split(",")]
+    return Semconv.V1_44 if chosen == [""] or LATEST_GENAI in chosen else Semconv.V1_36
 
 
 def headers(environment: Environment) -> dict[str, str]:

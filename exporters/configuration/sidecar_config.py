@@ -4,11 +4,11 @@ from enum import StrEnum
 
 import msgspec
 
+from exporters.ceilings import Ceilings
 from exporters.configuration.otlp_endpoints import Collector, Receiver
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
 from exporters.errors import UsageError
 from exporters.requestlog.rotation import UNLIMITED, RotationLimits
-from exporters.roofline.ceilings import Ceilings
 from exporters.slos import Measure, SloFile
 
 MAX_MODELS = 50

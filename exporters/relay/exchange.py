@@ -59,7 +59,7 @@ class ExchangeContext(Protocol):
 
     config: SidecarConfig
     loop: asyncio.AbstractEventLoop
-    salt: bytes
+    salt: bytes | None
     hashing: Executor
     """Hashes long prompts."""
     pool: UpstreamPool
@@ -158,28 +158,26 @@ class Exchange:
             return
         data = b"".join(self._body)
         self._body = [data]
-        body = self._dialect.parse(data, self._context.salt, self._context.hashing)
+        config, salt = self._context.config, self._context.salt
+        body = self._dialect.parse(data, salt, self._context.hashing)
         strips_usage = False
-        if (
-            self._context.config.inject_usage
-            and body is not None
-            and body.stream
-            and not (body.includes_usage or body.leaves_usage)
-        ):
+        if config.inject_usage and body is not None and body.stream and not (body.includes_usage or body.leaves_usage):
             try:
                 self._body = request_body.with_usage(data, has_options=body.has_options)
                 strips_usage = True
             # `parse` skips invalid JSON in fields that it does not decode.
             except request_body.NOT_JSON:
                 body = None
+        measurement = self.measurement
         if body is None:
-            self.measurement.unparsed = NOT_UNDERSTOOD
-        elif self._context.config.check_structured_output and self.measurement.api in GENERATING:
-            self.measurement.structured = structured_output.requested(data, body.choices)
-        if body is not None and (limit := self._context.config.logged_content_limit) is not None:
-            self.measurement.content = LoggedContent(data, limit)
-        if self._context.config.log_prefix_hashes and body is not None and self.measurement.api in GENERATING:
-            self.measurement.prefixes = prefix_hashes.start(data, self._context.salt, self._context.hashing)
+            measurement.unparsed = NOT_UNDERSTOOD
+        else:
+            if config.check_structured_output and measurement.api in GENERATING:
+                measurement.structured = structured_output.requested(data, body.choices)
+            if config.log_prefix_hashes and salt is not None and measurement.api in GENERATING:
+                measurement.prefixes = prefix_hashes.start(data, salt, self._context.hashing)
+            if (limit := config.logged_content_limit) is not None:
+                measurement.content = LoggedContent(data, limit)
         self._body_size = sum(map(len, self._body))
         self._offer(body, at, strips_usage=strips_usage)
         self._connect()

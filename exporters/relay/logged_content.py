@@ -1,8 +1,6 @@
 """The prompt and the completion of a request for the request log, each cut at a limit; see `--log-content full`."""
 
-import msgspec
-
-from exporters.relay.request_body import NOT_JSON
+from exporters.relay.request_body import NOT_JSON, decode_members
 
 _FIELDS = (
     *("instructions", "system", "messages", "input", "prompt", "tokens", "tools"),
@@ -12,8 +10,6 @@ _FIELDS = (
 
 _TEXT = -1
 """The position of the text before the tool calls of its choice."""
-
-_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class LoggedContent:
@@ -63,7 +59,7 @@ class LoggedContent:
     def _prompt(self, body: bytes, limit: int) -> str | None:
         """The JSON object of the fields with content, whose values are as the client has sent them."""
         try:
-            fields = _decode(body)
+            fields = decode_members(body)
         except NOT_JSON:
             return None
         json = bytearray()

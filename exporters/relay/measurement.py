@@ -69,7 +69,6 @@ class MeasurementContext:
     """Called with the time at which a request's `check_deadline` is due."""
     on_failure: Callable[[Exception], None]
     """Called when metering has failed; the request goes on unmetered."""
-    hashes_prompts: bool = True
     tenant_header: bytes = field(init=False)
     _charges: dict[tuple[str, bool, bool, bool, bool], ApplicableSlos] = field(default_factory=dict)
     _engine_slos: dict[str, dict[str, tuple[Measure, float]]] = field(default_factory=dict)
@@ -226,7 +225,7 @@ class Measurement:
         if self.structured is not None:
             meter.check(self.structured)
         if self.content is not None:
-            meter.log_output(self.content)
+            meter.collect(self.content)
         return meter
 
     def fast_path(self, send: Callable[[bytes], None]) -> FastPath | VaryingFastPath | None:
@@ -345,9 +344,7 @@ class Measurement:
         if body is not None:
             record.max_tokens = body.max_tokens
             record.temperature = body.temperature
-            if self._context.hashes_prompts:
-                record.prompt_sha256 = body.prompt_sha256
-                record.body_sha256 = body.body_sha256
+            record.prompt_sha256, record.body_sha256 = body.digests
         if self.content is not None:
             record.prompt, record.completion = self.content.prompt, self.content.completion
             record.content_cut = self.content.is_cut

@@ -6,11 +6,10 @@ from typing import Any
 import msgspec
 
 from exporters.relay import sse
-from exporters.relay.dialects.dialect import Dialect, Event
+from exporters.relay.dialects.dialect import Dialect, Event, Output
 from exporters.relay.fast_path import FastPath, Pattern, VaryingFastPath, learn
 from exporters.relay.gaps import Gaps
 from exporters.relay.injected_usage import without_usage
-from exporters.relay.logged_content import LoggedContent
 from exporters.relay.structured_output import Checked, StructuredOutput
 from exporters.signals import Outcome, Verdict
 from exporters.verdicts import Ending, Judge, outcome_of_status
@@ -82,9 +81,7 @@ class Meter:
     checked: Checked | None = None
     """Whether the output is valid, if it had to be JSON."""
     _structured: StructuredOutput | None = None
-    _content: LoggedContent | None = None
-    _collects = False
-    """Whether the output is collected, which is not possible on the fast path."""
+    _outputs: tuple[Output, ...] = ()
 
     def __init__(
         self,
@@ -111,14 +108,14 @@ class Meter:
         """The reads of the incomplete event that were held back by the last completed call of `stream`."""
 
     def check(self, output: StructuredOutput) -> None:
-        """Collect and check the output, for which each chunk is parsed."""
+        """Collect and check the output."""
         self._structured = output
-        self._collects, self._patterns_left = True, 0
+        self.collect(output)
 
-    def log_output(self, content: LoggedContent) -> None:
+    def collect(self, output: Output) -> None:
         """Collect the output, for which each chunk is parsed."""
-        self._content = content
-        self._collects, self._patterns_left = True, 0
+        self._outputs = (*self._outputs, output)
+        self._patterns_left = 0
 
     def stream(self, data: bytes, at: float) -> bytes:
         """Measure a read of an event stream and return the bytes for the client: all but injected usage."""
@@ -244,7 +241,7 @@ class Meter:
         if self._body:
             try:
                 self._apply(self._dialect.decode_unary(self._body))
-                if self._collects:
+                if self._outputs:
                     self._collect(self._body)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 # The body is not a completion; the status decides the outcome.
@@ -336,7 +333,7 @@ class Meter:
             # Not a completion event; it is forwarded and not counted.
             return False
         pattern = None
-        if self._collects:
+        if self._outputs:
             self._collect(data)
         if event.output:
             if self.last_at is None:
@@ -368,13 +365,11 @@ class Meter:
 
     def _collect(self, data: bytes | bytearray) -> None:
         try:
-            if self._content is not None:
-                self._dialect.collect(data, self._content)
-            if self._structured is not None:
-                self._dialect.collect(data, self._structured)
+            for output in self._outputs:
+                self._dialect.collect(data, output)
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Output of another form is neither logged nor checked.
-            self._collects = False
+            self._outputs = ()
             if self._structured is not None:
                 self._structured = None
                 self.report(self.judge.output_checked(valid=None))

@@ -13,25 +13,27 @@ from exporters.signals import Endpoint
 
 _MESSAGES = "/v1/messages"
 
-METERED: Mapping[str, Dialect] = {
-    "/v1/chat/completions": chat,
-    "/v1/completions": completions,
-    "/v1/responses": responses,
-    _MESSAGES: messages,
-    "/v1/messages/count_tokens": token_counts,
-    "/v1/embeddings": one_answer,
-    "/v1/rerank": one_answer,
-    "/v2/rerank": one_answer,
-    "/rerank": one_answer,
-    "/v1/score": one_answer,
-    "/score": one_answer,
-    "/classify": one_answer,
-    "/pooling": one_answer,
-    "/v1/audio/transcriptions": audio,
-    "/v1/audio/translations": audio,
-    "/tokenize": token_counts,
-    "/detokenize": token_counts,
+_APIS: Mapping[str, tuple[Dialect, Endpoint]] = {
+    "/v1/chat/completions": (chat, Endpoint.CHAT_COMPLETIONS),
+    "/v1/completions": (completions, Endpoint.COMPLETIONS),
+    "/v1/responses": (responses, Endpoint.RESPONSES),
+    _MESSAGES: (messages, Endpoint.MESSAGES),
+    "/v1/messages/count_tokens": (token_counts, Endpoint.COUNT_TOKENS),
+    "/v1/embeddings": (one_answer, Endpoint.EMBEDDINGS),
+    "/v1/rerank": (one_answer, Endpoint.RERANK),
+    "/v2/rerank": (one_answer, Endpoint.RERANK),
+    "/rerank": (one_answer, Endpoint.RERANK),
+    "/v1/score": (one_answer, Endpoint.SCORE),
+    "/score": (one_answer, Endpoint.SCORE),
+    "/classify": (one_answer, Endpoint.CLASSIFY),
+    "/pooling": (one_answer, Endpoint.POOLING),
+    "/v1/audio/transcriptions": (audio, Endpoint.AUDIO_TRANSCRIPTIONS),
+    "/v1/audio/translations": (audio, Endpoint.AUDIO_TRANSLATIONS),
+    "/tokenize": (token_counts, Endpoint.TOKENIZE),
+    "/detokenize": (token_counts, Endpoint.DETOKENIZE),
 }
+
+METERED: Mapping[str, Dialect] = {path: dialect for path, (dialect, _) in _APIS.items()}
 
 REALTIME = "/v1/realtime"
 
@@ -49,24 +51,7 @@ PASSED = frozenset(
 )
 PASSED_BELOW = ("/v1/audio/", "/v1/models/", "/v1/responses/")
 
-_ENDPOINTS = {
-    "/v1/chat/completions": Endpoint.CHAT_COMPLETIONS,
-    "/v1/completions": Endpoint.COMPLETIONS,
-    "/v1/responses": Endpoint.RESPONSES,
-    _MESSAGES: Endpoint.MESSAGES,
-    "/v1/messages/count_tokens": Endpoint.COUNT_TOKENS,
-    "/v1/embeddings": Endpoint.EMBEDDINGS,
-    "/v1/rerank": Endpoint.RERANK,
-    "/v2/rerank": Endpoint.RERANK,
-    "/rerank": Endpoint.RERANK,
-    "/v1/score": Endpoint.SCORE,
-    "/score": Endpoint.SCORE,
-    "/classify": Endpoint.CLASSIFY,
-    "/pooling": Endpoint.POOLING,
-    "/v1/audio/transcriptions": Endpoint.AUDIO_TRANSCRIPTIONS,
-    "/v1/audio/translations": Endpoint.AUDIO_TRANSLATIONS,
-    "/tokenize": Endpoint.TOKENIZE,
-    "/detokenize": Endpoint.DETOKENIZE,
+_ENDPOINTS = {path: endpoint for path, (_, endpoint) in _APIS.items()} | {
     "/v1/models": Endpoint.MODELS,
     REALTIME: Endpoint.REALTIME,
 }

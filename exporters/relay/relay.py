@@ -51,7 +51,8 @@ class Relay:
     ) -> None:
         self.config = config
         self.loop = loop
-        self.salt = salt
+        self.salt = None if config.log_content is LogContent.OFF else salt
+        """The salt of all hashes; None if nothing is hashed."""
         self.hashing: Executor = ThreadPoolExecutor(1, "hashing")
         self.writes = WriteBatch(loop, self.exchange_failed)
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop, self.writes)
@@ -89,7 +90,6 @@ class Relay:
             on_verdicts=self._judged.add,
             on_deadline=self._add_deadline,
             on_failure=self.metering_failed,
-            hashes_prompts=self.config.log_content is not LogContent.OFF,
         )
 
     def start(self) -> None:

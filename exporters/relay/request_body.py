@@ -86,8 +86,7 @@ class _LongBody(_Fields):
 _decode = msgspec.json.Decoder(_Body).decode
 _decode_long = msgspec.json.Decoder(_LongBody).decode
 _decode_prompt: Callable[[bytes], _Prompt] = msgspec.json.Decoder(_Prompt).decode
-_decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 NOT_IN_BODY_DIGEST = ("stream", "stream_options", "user", "metadata")
@@ -103,8 +102,16 @@ NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Raised by decoding invalid or too deeply nested JSON."""
 
 
-Digests = tuple[str, str | None]
-"""Salted hashes of a prompt and of the whole body; None if the name of a field is invalid."""
+class Digests(NamedTuple):
+    """Salted hashes; None if they are not computed."""
+
+    prompt: str | None = None
+    """Of the model and the prompt."""
+    body: str | None = None
+    """Of the body without the fields of `NOT_IN_BODY_DIGEST`; also None if the name of a field is invalid."""
+
+
+NO_DIGESTS = Digests()
 
 
 class RequestBody(msgspec.Struct, frozen=True):
@@ -124,27 +131,23 @@ class RequestBody(msgspec.Struct, frozen=True):
     choices: int
     """Choices of the response: `n` for each prompt."""
     temperature: float | None
-    _digests: Digests | Future[Digests] | None
+    _digests: Digests | Future[Digests]
     background: bool = False
     """Whether the response is generated after the request, which has no tokens then."""
     sized: bool = True
     """Whether `prompt_tokens` estimates what the model processes, unlike the text of a token count or of audio."""
 
     @property
-    def prompt_sha256(self) -> str | None:
-        """The salted hash of model and prompt; waits for the thread that hashes a long body."""
-        digests = self._digests.result() if isinstance(self._digests, Future) else self._digests
-        return None if digests is None else digests[0]
-
-    @property
-    def body_sha256(self) -> str | None:
-        """The salted hash of the body without the fields of `NOT_IN_BODY_DIGEST`; waits as above."""
-        digests = self._digests.result() if isinstance(self._digests, Future) else self._digests
-        return None if digests is None else digests[1]
+    def digests(self) -> Digests:
+        """The hashes of prompt and body; waits for the thread that hashes a long body."""
+        return self._digests.result() if isinstance(self._digests, Future) else self._digests
 
 
-def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
-    """The parsed request, or None if the body is not valid JSON for these endpoints; `hashing` hashes long prompts."""
+def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
+    """The parsed request, or None if the body is not valid JSON for these endpoints.
+
+    `hashing` hashes long prompts; without `salt` nothing is hashed.
+    """
     body: _Fields
     prompt: _Prompt | _TokenIds
     try:
@@ -184,10 +187,11 @@ def without_completion(
     model: str | None,
     prompt_tokens: float,
     *,
-    prompt_digests: Digests | Future[Digests] | None = None,
+    prompt_digests: Digests | Future[Digests] = NO_DIGESTS,
     stream: bool = False,
+    sized: bool = False,
 ) -> RequestBody:
-    """A request without parameters of a completion; it is sized if its prompt has digests."""
+    """A request without parameters of a completion."""
     return RequestBody(
         model=cut(model or ""),
         prompt_tokens=prompt_tokens,
@@ -200,7 +204,7 @@ def without_completion(
         choices=1,
         temperature=None,
         _digests=prompt_digests,
-        sized=prompt_digests is not None,
+        sized=sized,
     )
 
 
@@ -214,11 +218,11 @@ def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
         # The body is neither parsed again nor copied; it has at least the member `stream`.
         end = len(body.rstrip(_SPACES)) - 1
         return [memoryview(body)[:end], b',"stream_options":{"include_usage":true}}']
-    fields = _decode_raw(body)
+    fields = decode_members(body)
     options: dict[str, msgspec.Raw] = {}
     value = fields.get("stream_options")
     if value is not None and bytes(value) != b"null":
-        options = _decode_raw(value)
+        options = decode_members(value)
     options["include_usage"] = msgspec.Raw(b"true")
     fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
     return [msgspec.json.encode(fields)]
@@ -270,18 +274,20 @@ def _prompts(prompt: _Prompt | _TokenIds) -> int:
 
 
 def digests(
-    data: bytes, hashing: Executor, salt: bytes, model: str | None, prompt: Any, token_ids: bytes = b""
+    data: bytes, hashing: Executor, salt: bytes | None, model: str | None, prompt: Any, token_ids: bytes = b""
 ) -> Digests | Future[Digests]:
     """The hashes of the model and the prompt of the body `data`, and of the body; of structs, the decoded fields count.
 
-    `token_ids` is the JSON of a further part of the prompt, which is not decoded.
+    `token_ids` is the JSON of a further part of the prompt, which is not decoded. Without `salt` nothing is hashed.
     """
+    if salt is None:
+        return NO_DIGESTS
 
     def hashed() -> Digests:
         digest = hashlib.sha256(salt + (model or "").encode())
         digest.update(msgspec.msgpack.encode(prompt))
         digest.update(token_ids.translate(None, _SPACES))
-        return digest.hexdigest(), _body_digest(data, salt)
+        return Digests(digest.hexdigest(), _body_digest(data, salt))
 
     # In a thread, hashlib lets the event loop run.
     return hashed() if len(data) <= LONG_BODY else hashing.submit(hashed)
@@ -290,7 +296,7 @@ def digests(
 def _body_digest(data: bytes, salt: bytes) -> str | None:
     """The hash of what determines the response: requests with the same hash can have the same response."""
     try:
-        fields = _decode_members(data)
+        fields = decode_members(data)
     except NOT_JSON:
         return None
     for name in NOT_IN_BODY_DIGEST:

@@ -109,7 +109,7 @@ class _Choice:
 
 
 class StructuredOutput:
-    """Collects the output of one answer in the order of its events; a dialect calls `text`, `call` and `cut`."""
+    """Collects the output of one answer, and checks it when it is complete; implements `Output`."""
 
     __slots__ = ("_calls_tools", "_choices", "_count", "_kind", "_size", "_too_large", "empty_call")
 
@@ -122,7 +122,6 @@ class StructuredOutput:
         self._too_large = False
         self._calls_tools = False
         self.empty_call = b""
-        """The arguments of a call without any: Messages sends none for a tool without parameters."""
 
     @property
     def expected(self) -> bool:
@@ -134,7 +133,6 @@ class StructuredOutput:
             self._add(self._choices[choice].text, piece)
 
     def call(self, call: int, piece: str, choice: int = 0) -> None:
-        """A piece of the arguments of the tool call with this number; the first one may be empty."""
         self._calls_tools = True
         if not self._too_large:
             calls = self._choices[choice].calls
@@ -144,11 +142,9 @@ class StructuredOutput:
             self._add(calls[call], piece)
 
     def calls_tool(self) -> None:
-        """A tool call has begun, whose arguments follow in a later event."""
         self._calls_tools = True
 
     def cut(self, choice: int = 0) -> None:
-        """The choice ends at the limit of tokens."""
         if not self._too_large:
             self._choices[choice].cut = True
 

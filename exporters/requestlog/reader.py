@@ -2,17 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
-from exporters.errors import UsageError, system_reason
+from exporters.errors import UsageError
 from exporters.requestlog.log_entry import LogEntry
-
-MAX_LINE = 1 << 20
-"""Bytes; longer lines are bad. The sidecar writes lines below 10 KiB, with prompts and completions below 600 KiB."""
+from exporters.requestlog.log_files import MAX_LINE, IncompleteError, blocks, exists
 
 _decode = msgspec.json.Decoder(LogEntry).decode
 _NO_ENTRY = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -29,17 +26,23 @@ class BadLines:
     count: int = 0
     first: str = ""
 
+    def add(self, number: int, error: Exception) -> None:
+        self.count += 1
+        self.first = self.first or f"line {number}: {error}"
+
 
 class LogReader:
-    """Iterates over the entries of request logs.
+    """Iterates over the entries of request logs, each log after its rotated files, plain or compressed by gzip.
 
     A line is bad if it is not a JSON object, lacks `time`, `class`, `stream`, `outcome` or `e2e_ms`, has a value of the
     wrong type, or is longer than MAX_LINE, for example after a crash or from another program. Bad lines are skipped and
-    counted in `bad_lines`. Unknown fields are ignored; other absent fields have their defaults.
+    counted in `bad_lines`; the missing rest of a compressed file is one of them. Unknown fields are ignored; other
+    absent fields have their defaults.
     """
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        self.bad_lines = {path: BadLines() for path in paths}
+        self._paths = tuple(paths)
+        self.bad_lines: dict[Path, BadLines] = {}
         """By file, for the part that has been read."""
 
     def __iter__(self) -> Iterator[LogEntry]:
@@ -48,19 +51,23 @@ class LogReader:
         Raises:
             UsageError: a file cannot be read.
         """
-        for path in self.bad_lines:
-            bad = self.bad_lines[path] = BadLines()
+        self.bad_lines = {}
+        for path in self._paths:
+            if not exists(path):
+                raise UsageError(f"{path}: cannot be read: no such file or directory")
+        for name, file in blocks(self._paths):
+            bad = self.bad_lines[Path(name)] = BadLines()
+            number = 0
             try:
-                with path.open("rb") as file:
-                    for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
+                for block in file:
+                    for line in BytesIO(block):
+                        number += 1
                         try:
-                            yield _decode(line)
+                            yield _decode(line[:MAX_LINE])
                         except _NO_ENTRY as error:
-                            bad.count += 1
-                            bad.first = bad.first or f"line {number}: {error}"
-                            _skip_rest(line, file)
-            except OSError as error:
-                raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
+                            bad.add(number, error)
+            except IncompleteError as error:
+                bad.add(number + 1, error)
 
 
 def parse_line(line: bytes) -> LogEntry:
@@ -73,9 +80,3 @@ def parse_line(line: bytes) -> LogEntry:
         return _decode(line)
     except _NO_ENTRY as error:
         raise BadLineError(str(error)) from error
-
-
-def _skip_rest(line: bytes, file: BinaryIO) -> None:
-    """Skip the rest of a line after its first MAX_LINE bytes."""
-    while len(line) == MAX_LINE and not line.endswith(b"\n"):
-        line = file.readline(MAX_LINE)

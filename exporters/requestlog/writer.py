@@ -7,15 +7,18 @@ import stat
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from exporters.errors import UsageError, system_reason
 from exporters.records import Finished
 from exporters.requestlog.log_entry import LogEntry
-from exporters.requestlog.reader import MAX_LINE, BadLineError, parse_line
+from exporters.requestlog.log_files import MAX_LINE
+from exporters.requestlog.reader import BadLineError, parse_line
 from exporters.requestlog.rotation import UNLIMITED, RotationLimits, delete_oldest, rotate, rotated_files
 from exporters.signals import Endpoint
 
@@ -30,11 +33,7 @@ DROP_REASONS = (NO_SPACE, SLOW_READER, WRITE_FAILED)
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-class _Timestamp(datetime):
-    """A time that is written with six decimals and `+00:00`; msgspec shortens a plain datetime."""
-
-
-_encode = msgspec.json.Encoder(enc_hook=lambda timestamp: timestamp.isoformat(timespec="microseconds")).encode
+_encode = msgspec.json.Encoder().encode
 
 
 def drop_reason(error: OSError) -> str:
@@ -274,11 +273,18 @@ def log_entry(record: Finished, number: str, revision: str | None) -> LogEntry:
     )
 
 
-def _timestamp(time: float) -> datetime:
+def _timestamp(time: float) -> Any:
+    """The JSON of a time with six decimals and `+00:00`, which is encoded as it is; msgspec shortens a datetime."""
+    second, microsecond = divmod(round(time * 1e6), 1_000_000)
+    return msgspec.Raw(b'"%s.%06d+00:00"' % (_to_the_second(second), microsecond))
+
+
+@lru_cache(16)
+def _to_the_second(second: int) -> bytes:
     try:
-        return _Timestamp.fromtimestamp(time, UTC)
+        return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
     except OSError as error:  # the caller would take it for a failed write
-        raise ValueError(f"the time {time} is out of range") from error
+        raise ValueError(f"the time {second} is out of range") from error
 
 
 def _ms(value: float | None) -> float | None:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from exporters.ceilings import BATCH, DECODE, KV_TOKENS, PREFILL
 from exporters.errors import UsageError
 from exporters.quantities import number
-from exporters.roofline.ceilings import BATCH, DECODE, KV_TOKENS, PREFILL
 from exporters.roofline.formulas import Setup
 from exporters.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.roofline.model_shape import MAX_SIZE, read_shape

@@ -1,12 +1,12 @@
 """The sizes of a model that determine its throughput and memory, from its config.json on Hugging Face."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from exporters.errors import UsageError, system_reason
+from exporters.ceilings import read_json
+from exporters.errors import UsageError
 
 DENSE = frozenset(
     {"gemma", "gemma2", "gemma3_text", "granite", "llama", "mistral", "olmo", "olmo2", "phi3", "qwen2", "qwen3"}
@@ -90,23 +90,6 @@ def read_shape(path: Path, parameters: float | None = None) -> ModelShape:
     shape = _count_parameters(keys, parameters)
     keys.finish()
     return shape if parameters is None else _replace_parameters(shape, parameters)
-
-
-def read_json(path: Path) -> Mapping[str, Any]:
-    """The JSON object in a file.
-
-    Raises:
-        UsageError: the file cannot be read or has other content.
-    """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
-    except ValueError as error:
-        raise UsageError(f"{path}: is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise UsageError(f"{path}: expected a JSON object, found {type(document).__name__}")
-    return document
 
 
 @dataclass(slots=True)

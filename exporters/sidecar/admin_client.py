@@ -1,5 +1,6 @@
 """The client of the admin endpoints, for the commands that use them."""
 
+import argparse
 import http.client
 
 from exporters.addresses import parse_url
@@ -10,6 +11,19 @@ TIMEOUT = 10.0
 
 class NoResponseError(UsageError):
     """The sidecar has not responded in time, or the connection was lost before."""
+
+
+def add_flags(parser: argparse.ArgumentParser, flag: str) -> None:
+    """Declare `flag`, the URL of the sidecar, and the file of its token."""
+    parser.add_argument(
+        flag,
+        default="http://127.0.0.1:9464",
+        metavar="URL",
+        help="URL of the sidecar's metrics port (default %(default)s)",
+    )
+    parser.add_argument(
+        "--token-file", required=True, metavar="FILE", help="token file, the same as --admin-token-file of the sidecar"
+    )
 
 
 def post(flag: str, url: str, path: str, token: bytes, body: bytes = b"", timeout: float = TIMEOUT) -> tuple[int, str]:

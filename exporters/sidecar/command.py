@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from exporters import slos
+from exporters.ceilings import read_ceilings
 from exporters.configuration import otel_environment, otlp_endpoints
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.origin import origin
@@ -28,7 +29,6 @@ from exporters.quantities import parse_duration, parse_size
 from exporters.requestlog.rotation import RotationLimits
 from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.requestlog.writer import RequestLog
-from exporters.roofline.ceilings import read_ceilings
 from exporters.sidecar.http_api.admin import read_admin_token
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.supervision.listeners import listen
@@ -268,9 +268,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     traces.add_argument(
         "--otlp-semconv",
-        default=otlp_endpoints.Semconv.V1_44.value,
         metavar="VERSION",
-        help="version of the GenAI attribute names: 1.36 or 1.44 (default %(default)s)",
+        help="version of the GenAI attribute names: 1.36 or 1.44 (default: OTEL_SEMCONV_STABILITY_OPT_IN, else 1.44)",
     )
     traces.add_argument(
         "--trace-good",
@@ -361,7 +360,7 @@ def run(arguments: argparse.Namespace) -> int:
     configure_logging(config.log_level, config.log_format, "supervisor")
     for warning in _warnings(arguments, config):
         logger.warning("%s", warning)
-    _log_environment(config.otlp, arguments.otlp, os.environ)
+    _log_environment(config.otlp, arguments, os.environ)
     return asyncio.run(supervise(config, slo_file, salt))
 
 
@@ -475,7 +474,9 @@ def _collector(arguments: argparse.Namespace, environment: Mapping[str, str]) ->
     return otlp_endpoints.Collector(
         url=url,
         headers=otlp_endpoints.headers(arguments.otlp_header, otel_environment.headers(environment)),
-        semconv=otlp_endpoints.semconv(arguments.otlp_semconv),
+        semconv=otel_environment.semconv(environment)
+        if arguments.otlp_semconv is None
+        else otlp_endpoints.semconv(arguments.otlp_semconv),
         good_share=share,
         timeout=otel_environment.timeout(environment),
         gzip=otel_environment.gzip(environment),
@@ -484,15 +485,24 @@ def _collector(arguments: argparse.Namespace, environment: Mapping[str, str]) ->
 
 
 def _log_environment(
-    collector: otlp_endpoints.Collector | None, flag: str | None, environment: Mapping[str, str]
+    collector: otlp_endpoints.Collector | None, arguments: argparse.Namespace, environment: Mapping[str, str]
 ) -> None:
     """Log what variables of OpenTelemetry have changed without a flag."""
     for warning in otel_environment.warnings(environment):
         logger.warning("%s", warning)
     if otel_environment.disabled(environment):
         logger.warning("%s=true: no spans are exported", otel_environment.DISABLED)
-    elif flag is None and collector is not None and (endpoint := otel_environment.endpoint(environment)):
+        return
+    if collector is None:
+        return
+    if arguments.otlp is None and (endpoint := otel_environment.endpoint(environment)):
         logger.info("%s: spans are exported to %s", endpoint.variable, collector.url)
+    if arguments.otlp_semconv is None and otel_environment.semconv(environment) is otlp_endpoints.Semconv.V1_36:
+        logger.info(
+            "%s has no %s: spans have the GenAI attribute names of 1.36",
+            otel_environment.SEMCONV,
+            otel_environment.LATEST_GENAI,
+        )
 
 
 def _receivers(urls: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:

@@ -8,7 +8,7 @@ import msgspec
 
 from exporters.errors import parse_flag
 from exporters.quantities import parse_duration
-from exporters.sidecar.admin_client import NoResponseError, no_sidecar, post
+from exporters.sidecar.admin_client import NoResponseError, add_flags, no_sidecar, post
 from exporters.sidecar.http_api.admin import Drained, read_admin_token
 
 RETRY_SECONDS = 0.1
@@ -16,15 +16,7 @@ RETRY_SECONDS = 0.1
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument(
-        "--sidecar",
-        default="http://127.0.0.1:9464",
-        metavar="URL",
-        help="URL of the sidecar's metrics port (default %(default)s)",
-    )
-    parser.add_argument(
-        "--token-file", required=True, metavar="FILE", help="token file, the same as --admin-token-file of the sidecar"
-    )
+    add_flags(parser, "--sidecar")
     parser.add_argument(
         "--timeout",
         default="30s",

@@ -38,6 +38,7 @@ from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnec
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 
 if TYPE_CHECKING:  # only --otlp and --engine-spans load the SDK and gRPC
+    from exporters.sidecar.tracing.engine_spans import Message
     from exporters.sidecar.tracing.otlp_receiver import OtlpReceiver
     from exporters.sidecar.tracing.span_exporter import SpanQueue
     from exporters.sidecar.tracing.span_join import SpanJoin
@@ -93,7 +94,7 @@ class Exporter:
         self.request_log = _request_log(sidecar)
         self.span_queue = _span_queue(sidecar)
         self.span_join: SpanJoin | None = None
-        self.otlp_receiver: OtlpReceiver | None = None
+        self.otlp_receiver: OtlpReceiver[Message] | None = None
         if sidecar.engine_spans:
             self.span_join, self.otlp_receiver = _engine_span_receiver(self.span_queue, sidecar)
         self.record_receiver = RecordReceiver(
@@ -223,14 +224,16 @@ def _span_queue(config: SidecarConfig) -> "SpanQueue | None":
     return span_queue(config.otlp, config.upstream, forward=bool(config.engine_spans))
 
 
-def _engine_span_receiver(span_queue: "SpanQueue | None", config: SidecarConfig) -> "tuple[SpanJoin, OtlpReceiver]":
+def _engine_span_receiver(
+    span_queue: "SpanQueue | None", config: SidecarConfig
+) -> "tuple[SpanJoin, OtlpReceiver[Message]]":
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its core logs each peer that does not use gRPC
-    from exporters.sidecar.tracing.otlp_receiver import OtlpReceiver  # noqa: PLC0415 - see TYPE_CHECKING
+    from exporters.sidecar.tracing.otlp_receiver import engine_span_receiver  # noqa: PLC0415 - see TYPE_CHECKING
     from exporters.sidecar.tracing.span_join import SpanJoin  # noqa: PLC0415 - see TYPE_CHECKING
 
     forward = None if span_queue is None else span_queue.forward
     span_join = SpanJoin(forward, 1.0 if config.otlp is None else config.otlp.good_share)
-    return span_join, OtlpReceiver(lambda span: span_join.add_span(span, time.monotonic()), forward)
+    return span_join, engine_span_receiver(lambda span: span_join.add_span(span, time.monotonic()), forward)
 
 
 async def _check_timeouts(record_receiver: RecordReceiver) -> None:

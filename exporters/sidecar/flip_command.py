@@ -1,14 +1,18 @@
-"""`vllm-slo flip`: declares a config change that the sidecar cannot observe."""
+"""`vllm-slo flip`: declares a config change that the sidecar cannot observe, and silences alerts if it is planned."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 
 from exporters.engines.config_changes import DeclarationResult
-from exporters.errors import UsageError
-from exporters.sidecar.admin_client import no_sidecar, post
+from exporters.errors import UsageError, parse_flag
+from exporters.quantities import parse_duration, spell_duration
+from exporters.sidecar.admin_client import add_flags, no_sidecar, post
 from exporters.sidecar.http_api.admin import Accepted, Declaration, Refused, mistakes, read_admin_token
+from exporters.sidecar.silence import Alertmanager, matchers
 
 _MEANING = {
     DeclarationResult.CHANGED: "changed",
@@ -31,28 +35,63 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", metavar="HOST:PORT", help="value of the label `engine` (default: all engines of the sidecar)"
     )
+    add_flags(parser, "--admin")
     parser.add_argument(
-        "--admin",
-        default="http://127.0.0.1:9464",
-        metavar="URL",
-        help="URL of the sidecar's metrics port (default %(default)s)",
+        "--maintenance",
+        metavar="TIME",
+        help="silence the alerts of the engine, the model or all for this time, such as 20m; needs --alertmanager",
     )
+    parser.add_argument("--alertmanager", metavar="URL", help="URL of Alertmanager, such as http://127.0.0.1:9093")
     parser.add_argument(
-        "--token-file", required=True, metavar="FILE", help="token file, the same as --admin-token-file of the sidecar"
+        "--model", metavar="NAME", help="value of the label `model` of the silenced alerts (default: all models)"
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Declare the settings and print the result for each engine and setting."""
+    """Silence the alerts, declare the settings and print the result for each engine and setting."""
     token = read_admin_token(arguments.token_file, "--token-file")
     declaration = Declaration(set=_settings(arguments.set), note=arguments.note, engine=arguments.engine)
     if errors := mistakes(declaration):
         raise UsageError("\n".join(f"--{error}" for error in errors))
-    for engine, settings in _post(arguments.admin, token, declaration).items():
+    with _silenced(arguments, declaration):
+        results = _post(arguments.admin, token, declaration)
+    for engine, settings in results.items():
         for name, result in settings.items():
             print(f"{engine}: {name}={declaration.set[name]}: {_MEANING[result]}")
     return 0
+
+
+@contextmanager
+def _silenced(arguments: argparse.Namespace, declaration: Declaration) -> Iterator[None]:
+    """Silences the alerts first, as the change may come at once; a change that is not declared ends the silences."""
+    if arguments.maintenance is None:
+        if given := [name for name in ("alertmanager", "model") if getattr(arguments, name) is not None]:
+            raise UsageError(f"--{given[0]}: only a planned change is silenced; add --maintenance TIME, such as 20m")
+        yield
+        return
+    seconds = parse_flag("--maintenance", arguments.maintenance, partial(parse_duration, examples="20m or 1h"))
+    if arguments.alertmanager is None:
+        raise UsageError(
+            "--maintenance: needs Alertmanager to silence alerts; add --alertmanager URL, such as http://127.0.0.1:9093"
+        )
+    alertmanager, silences = Alertmanager.parse(arguments.alertmanager), matchers(arguments.engine, arguments.model)
+    settings = ", ".join(f"{name}={value}" for name, value in declaration.set.items())
+    ids = alertmanager.silence(
+        silences, seconds, ": ".join(filter(None, (f"planned change of {settings}", declaration.note)))
+    )
+    try:
+        yield
+    except UsageError as error:
+        try:
+            alertmanager.expire(ids)
+        except UsageError as failure:
+            raise UsageError(f"{error}\n{failure}\nthe silence {', '.join(ids)} was not ended") from error
+        raise
+    for silence_id, matched in zip(ids, silences, strict=True):
+        print(f"silenced for {spell_duration(seconds)}: {{{', '.join(map(str, matched))}}} (silence {silence_id})")
+    print(f"alerts resume by themselves; to end this earlier: amtool silence expire {' '.join(ids)}")
+    print("the error budget is still charged")
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, str]:

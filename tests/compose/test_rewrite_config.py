@@ -13,7 +13,7 @@ from compose import rewrite_config
 from compose.ports import Ports
 from compose.prometheus_tools import Tools
 from compose.run_directory import RunDirectory
-from compose.services import LabConfig, load, services, write_configs
+from compose.services import LabConfig, load, services, write_configs, write_grafana
 from exporters import slos
 from tests.support.ports import free_lab_ports
 
@@ -23,6 +23,15 @@ def config(tmp_path: Path) -> LabConfig:
     config = LabConfig(directory=RunDirectory(tmp_path), ports=free_lab_ports())
     write_configs(config, render(slos.load(config.slos)))
     return config
+
+
+NOWHERE = Path("/nowhere")
+NO_TOOLS = Tools(prometheus=NOWHERE, promtool=NOWHERE, alertmanager=NOWHERE, amtool=NOWHERE, alertmanager_cwd=None)
+
+
+def started(config: LabConfig) -> dict[str, tuple[str, ...]]:
+    """The command of each service."""
+    return {service.name: service.command for service in services(config, NO_TOOLS)}
 
 
 def check(*command: str | Path) -> str:
@@ -106,14 +115,36 @@ def test_alertmanager_sends_each_severity_to_its_receiver(tools: Tools, labels: 
 
 
 def test_every_service_stays_on_loopback_and_in_its_folder(config: LabConfig) -> None:
-    nowhere = Path("/nowhere")
-    started = services(
-        config,
-        Tools(prometheus=nowhere, promtool=nowhere, alertmanager=nowhere, amtool=nowhere, alertmanager_cwd=None),
-    )
-    commands = {service.name: " ".join(service.command) for service in started}
+    commands = {name: " ".join(command) for name, command in started(config).items()}
     assert f"--web.listen-address={config.ports.address('prometheus')}" in commands["prometheus"]
     assert f"--storage.tsdb.path={config.directory.root}" in commands["prometheus"]
     assert f"--web.listen-address={config.ports.address('alertmanager')}" in commands["alertmanager"]
     assert "--cluster.listen-address= " in commands["alertmanager"]
     assert not [name for name, command in commands.items() if "0.0.0.0" in command]
+    assert f"--listen {config.ports.address('traces')} --file {config.directory.root}" in commands["traces"]
+
+
+def test_all_spans_go_to_the_trace_store_of_the_lab_unless_another_collector_is_given(config: LabConfig) -> None:
+    def flags(config: LabConfig) -> tuple[str, str]:
+        command = started(config)["sidecar"]
+        return command[command.index("--otlp") + 1], command[command.index("--trace-good") + 1]
+
+    assert flags(config) == (config.ports.url("traces"), "100%")
+    assert "traces" in config.used
+    other = dataclasses.replace(config, otlp="grpc://collector:4317")
+    assert flags(other) == ("grpc://collector:4317", "100%")
+    assert "traces" not in {*other.used, *started(other)}
+
+
+def test_exemplars_of_a_native_grafana_lead_to_the_trace_store(config: LabConfig) -> None:
+    def links(config: LabConfig) -> list[dict[str, str]]:
+        write_grafana(config, {})
+        folder = config.directory.grafana / "provisioning" / "datasources"
+        assert [path.name for path in folder.iterdir()] == ["prometheus.yaml"]
+        (source,) = yaml.safe_load((folder / "prometheus.yaml").read_text())["datasources"]
+        found: list[dict[str, str]] = source["jsonData"].get(rewrite_config.EXEMPLARS, [])
+        return found
+
+    url = f"{config.ports.url('traces')}/traces/$${{__value.raw}}"
+    assert links(config) == [{"name": "trace_id", "url": url, "urlDisplayLabel": "Trace"}]
+    assert links(dataclasses.replace(config, otlp="grpc://collector:4317")) == []

@@ -1,6 +1,8 @@
 """Links between alerts, runbooks and dashboards resolve."""
 
 import re
+import tomllib
+from importlib import metadata
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,10 +12,12 @@ from alerts.alert_names import AlertName
 from alerts.links import ALERT_PANELS, LINK_VARIABLES, DashboardUid, Links, PanelTitle, panel_id
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert
+from compose.cli import main
 from dashboards.boards.registry import BOARDS
 from exporters.slos import SHIPPED, load
 
-RUNBOOKS = Path(__file__).parents[2] / "alerts" / "runbooks"
+ROOT = Path(__file__).parents[2]
+RUNBOOKS = ROOT / "alerts" / "runbooks"
 
 SPEC = load(SHIPPED)
 BY_UID = {board.uid: board for board in BOARDS}
@@ -52,6 +56,32 @@ def test_every_alert_links_to_its_panel_under_the_base_url_of_grafana() -> None:
         (panel,) = [panel for panel in PAGES[uid].panels or [] if panel.title == title]
         assert parse_qs(url.query)["viewPanel"] == [str(panel.id_val)]
         assert alert.annotations["runbook_url"] == f"https://docs.example/runbooks/{name}.md"
+
+
+def test_the_links_of_shipped_files_lead_to_the_project_and_to_no_address_of_a_machine() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    for path in (ROOT / "alerts" / "generated").rglob("*.*"):
+        assert not re.search(r"localhost|127\.0\.0\.1|_url: (?!http)", path.read_text(encoding="utf-8")), path
+    for alert in (rule for group in rules(SPEC) for rule in group.rules if isinstance(rule, Alert)):
+        url = alert.annotations["runbook_url"]
+        assert url.startswith(f"{project['Source']}/blob/main/")
+        assert (ROOT / url.partition("/blob/main/")[2]).is_file()
+        assert "dashboard_url" not in alert.annotations
+
+
+def test_without_the_metadata_of_the_package_the_base_url_of_runbooks_is_required(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def not_installed(name: str) -> None:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "metadata", not_installed)
+    assert main(["alerts", "render", "--out", "-"]) == 2
+    assert capsys.readouterr().err == (
+        "vllm-slo: --runbooks: the URL of the project is not known, as the package vllm-slo is not installed; add "
+        "--runbooks URL\n"
+    )
+    assert main(["alerts", "render", "--out", "-", "--runbooks", "https://runbooks.example.org"]) == 0
 
 
 @every

@@ -78,27 +78,22 @@ OUTCOMES = (
 UNDECIDED_NO_SIGNAL = "-abbbbbb-"
 UNDECIDED_MET = "gabbbbbb-"
 BAD, GOOD = "b" * 9, "g" * 9
+WITHOUT_REASONING = {
+    "waiting": UNDECIDED_NO_SIGNAL,
+    "past the ttft deadline": BAD,
+    "past first_token_timeout": BAD,
+    "streaming well": GOOD,
+    "streaming after a late first token": BAD,
+    "too many late gaps": GOOD,
+    "too slow for its tokens": GOOD,
+    "past the e2e deadline": GOOD,
+}
+"""Of the first token, which is also that of the answer."""
+
 EXPECTED: dict[Measure, dict[str, str]] = {
-    Measure.TTFT: {
-        "waiting": UNDECIDED_NO_SIGNAL,
-        "past the ttft deadline": BAD,
-        "past first_token_timeout": BAD,
-        "streaming well": GOOD,
-        "streaming after a late first token": BAD,
-        "too many late gaps": GOOD,
-        "too slow for its tokens": GOOD,
-        "past the e2e deadline": GOOD,
-        **dict.fromkeys(REASONING, GOOD),
-    },
+    Measure.TTFT: {**WITHOUT_REASONING, **dict.fromkeys(REASONING, GOOD)},
     Measure.TTFT_ANSWER: {
-        "waiting": UNDECIDED_NO_SIGNAL,
-        "past the ttft deadline": BAD,
-        "past first_token_timeout": BAD,
-        "streaming well": GOOD,
-        "streaming after a late first token": BAD,
-        "too many late gaps": GOOD,
-        "too slow for its tokens": GOOD,
-        "past the e2e deadline": GOOD,
+        **WITHOUT_REASONING,
         "reasoning": UNDECIDED_NO_SIGNAL,
         "reasoning past the answer's deadline": BAD,
         "answering after reasoning": GOOD,

@@ -21,7 +21,7 @@ from tests.support.waiting import until
 RATE = 100
 """Requests per second of a balancer; there are two."""
 
-FLAGS = ("--drain-delay", "4s", "--drain", "30s", "--linger", "60s")
+FLAGS = ("--drain-delay", "8s", "--drain", "30s", "--linger", "60s")
 
 
 @dataclass
@@ -84,7 +84,7 @@ async def test_two_sidecars_are_replaced_under_load_without_a_lost_or_uncounted_
     stop = asyncio.Event()
     async with (
         serving(streaming_engine()) as engine,
-        prometheus(tools.prometheus, tmp_path, *metrics_ports, interval="1s") as url,
+        prometheus(tools.prometheus, tmp_path, *metrics_ports) as url,
         contextlib.AsyncExitStack() as processes,
         aiohttp.ClientSession(timeout=PATIENCE, connector=aiohttp.TCPConnector(limit=0)) as session,
     ):

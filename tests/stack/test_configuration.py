@@ -20,7 +20,10 @@ from compose.ports import Ports
 from compose.run_directory import RunDirectory
 from exporters.relay.client_limit import client_limit
 from exporters.sidecar import command as sidecar_command
+from exporters.signals import SIGNALS
 from tests.support.ports import free_lab_ports
+from tests.support.sample_records import finished
+from tests.support.sample_traces import MAKER
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose"
@@ -87,6 +90,7 @@ def test_the_published_ports_are_those_of_the_native_lab() -> None:
             name: (getattr(native, name),) * 2 for name in ("relay", "sidecar", "prometheus", "alertmanager", "grafana")
         },
         "locust": (8089, 8089),
+        "tempo": (3200, 3200),
     }
 
 
@@ -198,6 +202,56 @@ def test_grafana_finds_its_data_source() -> None:
     assert prometheus["url"] == f"http://{rewrite_config.CONTAINER['prometheus']}"
     assert prometheus["uid"]
     assert prometheus["jsonData"]["timeInterval"] == read(COMPOSE / "slos.yaml")["scrape_interval"]
+
+
+def test_exemplars_lead_to_tempo_which_receives_the_spans_of_the_sidecar() -> None:
+    (prometheus,) = read(rewrite_config.DATA_SOURCE)["datasources"]
+    (tempo,) = read(rewrite_config.TEMPO)["datasources"]
+    settings = read(COMPOSE / "tempo" / "tempo.yaml")
+    assert prometheus["jsonData"][rewrite_config.EXEMPLARS] == [{"name": "trace_id", "datasourceUid": tempo["uid"]}]
+    assert "--enable-feature=exemplar-storage" in SERVICES["prometheus"]["command"]
+    assert tempo["type"] == "tempo"
+    assert tempo["url"] == f"http://tempo:{settings['server']['http_listen_port']}"
+    port = settings["distributor"]["receivers"]["otlp"]["protocols"]["http"]["endpoint"].rpartition(":")[2]
+    assert environment(SERVICES["sidecar"])["VLLM_SLO_OTLP"] == f"${{VLLM_SLO_OTLP:-http://tempo:{port}}}"
+    assert environment(SERVICES["sidecar"])["VLLM_SLO_TRACE_GOOD"] == "100%"
+
+
+def test_the_sidecar_does_not_wait_for_tempo() -> None:
+    assert "tempo" not in SERVICES["sidecar"]["depends_on"]
+    assert SERVICES["tempo"]["networks"] == SERVICES["grafana"]["networks"] == ["lab"]
+
+
+def test_tempo_writes_only_to_its_volume_and_deletes_old_blocks() -> None:
+    (folder,) = [target for source, target, _ in mounts("tempo") if source == "tempo"]
+    settings = read(COMPOSE / "tempo" / "tempo.yaml")
+    paths = [
+        settings["backend_scheduler"]["local_work_path"],
+        settings["live_store"]["shutdown_marker_dir"],
+        settings["live_store"]["wal"]["path"],
+        settings["storage"]["trace"]["wal"]["path"],
+        settings["storage"]["trace"]["local"]["path"],
+    ]
+    assert all(path.startswith(f"{folder}/") for path in paths)
+    planned = settings["backend_scheduler"]["provider"]["compaction"]["compaction"]["block_retention"]
+    assert planned == settings["backend_worker"]["compaction"]["block_retention"] == "24h"
+    assert settings["usage_report"] == {"reporting_enabled": False}
+    file = next(word for word in SERVICES["tempo"]["command"] if word.startswith("-config.file="))
+    assert file.partition("=")[2] in [target for _, target, _ in mounts("tempo")]
+
+
+def test_traces_lead_to_series_that_exist_by_labels_that_they_have() -> None:
+    (tempo,) = read(rewrite_config.TEMPO)["datasources"]
+    (prometheus,) = read(rewrite_config.DATA_SOURCE)["datasources"]
+    links = tempo["jsonData"]["tracesToMetrics"]
+    assert links["datasourceUid"] == prometheus["uid"]
+    by_name = {signal.name: signal for signal in SIGNALS}
+    for query in links["queries"]:
+        (name,) = re.findall(r"(llm_\w+?)(?:_bucket)?\{\$\$__tags\}", query["query"])  # Grafana replaces single dollars
+        assert {tag["value"] for tag in links["tags"]} <= {str(label) for label in by_name[name].labels}
+    record = finished(trace_id="1" * 32, span_id="2" * 16)
+    (span,) = MAKER.spans(record)
+    assert {tag["key"] for tag in links["tags"]} <= (span.attributes or {}).keys()
 
 
 def test_grafana_finds_the_generated_dashboards() -> None:

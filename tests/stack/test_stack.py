@@ -1,6 +1,6 @@
 """The container lab: `make stack-test` starts it, burns an error budget and stops it, in this order.
 
-Without Grafana's image the other services are tested; without any other image the tests are skipped.
+Without the images of Grafana and Tempo the other services are tested; without any other image the tests are skipped.
 """
 
 import json
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.stack
 
 ROOT = Path(__file__).parents[2]
 PROJECT = "vllm-slo-stack-test"
-PUBLISHED = ("RELAY", "SIDECAR", "PROMETHEUS", "ALERTMANAGER", "GRAFANA", "LOCUST")
+PUBLISHED = ("RELAY", "SIDECAR", "PROMETHEUS", "ALERTMANAGER", "GRAFANA", "LOCUST", "TEMPO")
 
 
 def docker(*words: str, within: float = 30, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -115,7 +115,7 @@ def stack() -> Iterator[Stack]:
     assert base
     foreign = {image for image in services.values() if not image.startswith("vllm-slo:")} | {base[1]}
     absent = frozenset(image for image in foreign if not is_available(image))
-    if needed := sorted(absent - {services["grafana"]}):
+    if needed := sorted(absent - {services["grafana"], services["tempo"]}):
         pytest.skip(f"not available: {', '.join(needed)}")
     lab = Stack(env, services, absent)
     clear = ("compose", "down", "--volumes", "--remove-orphans", "--timeout", "10")
@@ -185,6 +185,13 @@ def test_load_started_in_locusts_web_ui_changes_goodput(stack: Stack) -> None:
     assert wait_until(lambda: stack.value(f"sum({GOODPUT_REQUESTS.name})") > 10, seconds=60)
     assert stack.value(f"sum({GOODPUT_EVENTS.name})") >= stack.value(f"sum({GOODPUT_REQUESTS.name})")
     assert stack.get(f"{stack.url('locust')}/stats/requests")["state"] == "running"
+
+
+def test_tempo_has_the_traces_of_the_load(stack: Stack) -> None:
+    if stack.services["tempo"] in stack.absent:
+        pytest.skip(f"{stack.services['tempo']} is not available; only its configuration is tested")
+    query = quote('{ span.vllm_slo.outcome = "ok" }')
+    assert wait_until(lambda: bool(stack.get(f"{stack.url('tempo')}/api/search?q={query}")["traces"]), seconds=60)
 
 
 def test_a_stopped_engine_burns_the_error_budget_and_both_pages_arrive(stack: Stack) -> None:

@@ -22,7 +22,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.trace import get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from tests.support.ports import free_port
+from tests.support.web_server import served
 
 
 @dataclass
@@ -79,15 +79,9 @@ async def http_collector(port: int = 0, tls: ssl.SSLContext | None = None) -> As
 
     app = web.Application()
     app.add_routes([web.post("/v1/traces", take)])
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port or free_port(), ssl_context=tls)
-    await site.start()
-    received = ReceivedSpans(site.name)
-    try:
+    async with served(app, port, tls) as url:
+        received = ReceivedSpans(url)
         yield received
-    finally:
-        await runner.cleanup()
 
 
 class _Servicer(TraceServiceServicer):

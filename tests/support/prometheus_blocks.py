@@ -2,7 +2,6 @@
 
 import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from random import Random
 
 from compose.ports import HOST
 from compose.prometheus_tools import Tools, find_tools
+from tests.support.waiting import wait_until
 
 HOUR, DAY, STEP, SCRAPE = 3600, 86400, 300, 15
 
@@ -51,17 +51,17 @@ def prometheus_over(lines: Iterable[str], port: int, tools: Tools, rules: str = 
                 [tools.prometheus, *flags, "--storage.tsdb.retention.time=60d"], cwd=folder, stdout=log, stderr=log
             )
         try:
-            yield _ready(f"http://{HOST}:{port}")
+            url = f"http://{HOST}:{port}"
+            assert wait_until(lambda: _is_ready(url)), (folder / "log").read_text()
+            yield url
         finally:
             running.terminate()
             running.wait()
 
 
-def _ready(url: str) -> str:
-    for _ in range(150):
-        try:
-            with urllib.request.urlopen(f"{url}/-/ready"):
-                return url
-        except OSError:
-            time.sleep(0.2)
-    raise TimeoutError(f"{url} is not ready after 30 s")
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/-/ready"):
+            return True
+    except OSError:
+        return False

@@ -11,16 +11,16 @@ from tests.support.ports import free_port
 
 @contextlib.asynccontextmanager
 async def prometheus(
-    program: Path, folder: Path, *ports: int, job: str = "j", rules: Path | None = None, interval: str = "200ms"
+    program: Path, folder: Path, *ports: int, job: str = "j", rules: Path | None = None
 ) -> AsyncIterator[str]:
     """The URL of a Prometheus that stores exemplars and evaluates the rules in a file."""
     targets = [f"127.0.0.1:{port}" for port in ports]
-    scraped = {"job_name": job, "scrape_interval": interval, "static_configs": [{"targets": targets}]}
+    # The interval is also the limit of the timeout, which the exporter on a busy machine must not reach.
+    every = {"scrape_interval": "1s", "scrape_timeout": "1s"}
+    scraped = {"job_name": job, **every, "static_configs": [{"targets": targets}]}
     config, address = folder / "prometheus.yml", f"127.0.0.1:{free_port()}"
     rule_files = [] if rules is None else [str(rules)]
-    config.write_text(
-        json.dumps({"scrape_configs": [{**scraped, "scrape_timeout": interval}], "rule_files": rule_files})
-    )
+    config.write_text(json.dumps({"scrape_configs": [scraped], "rule_files": rule_files}))
     process = await asyncio.create_subprocess_exec(
         program,
         f"--config.file={config}",

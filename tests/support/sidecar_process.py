@@ -137,7 +137,7 @@ class Running:
     async def refuses_connections(self) -> bool:
         """Whether no relay listens."""
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(HANG):
                 _, writer = await asyncio.open_connection("127.0.0.1", self.port)
         except ConnectionError:
             return True

@@ -164,7 +164,7 @@ MISTAKES = [
     pytest.param(
         "objective: 95%",
         "objective: 0.95",
-        "slos.yaml:8:76: slos[0].objective: '0.95' is not a valid percentage; write one such as 99.5%",
+        "slos.yaml:8:76: slos[0].objective: '0.95' is not a valid percentage; write 95%",
         id="objective that is no percentage",
     ),
     pytest.param(

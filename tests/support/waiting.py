@@ -19,6 +19,14 @@ async def until(condition: Callable[[], object], seconds: float = HANG) -> None:
             await asyncio.sleep(0.005)
 
 
+async def cpu_time_until(condition: Callable[[], object]) -> float:
+    """The CPU seconds of this process until a condition is true: it waits without a pause, and others do not count."""
+    before = time.process_time()
+    while not condition():
+        await asyncio.sleep(0)
+    return time.process_time() - before
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = HANG) -> bool:
     """The same without an event loop; returns whether the condition is true."""
     limit = time.monotonic() + seconds

@@ -76,7 +76,7 @@ collect = one_answer.collect
 decode_unary = msgspec.json.Decoder(_Transcript).decode
 
 
-def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:  # noqa: ARG001 - of the interface
+def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:  # noqa: ARG001 - of the interface
     fields = form_fields(data)
     if fields is None:
         return None

@@ -1,7 +1,7 @@
 """The interface of a dialect, which a module of this package implements for one inference API."""
 
 from concurrent.futures import Executor
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import msgspec
 
@@ -81,6 +81,23 @@ class Event(Protocol):
         """Whether the stream is complete after this event."""
 
 
+class WholeResponse(msgspec.Struct):
+    """A response in one JSON object, which is no chunk of output: the part of `Event` that all APIs share."""
+
+    # Any: a response with an id that is no string is measured all the same.
+    response_id: Any = msgspec.field(default=None, name="id")
+    response_model: Any = msgspec.field(default=None, name="model")
+
+    output: ClassVar[bool] = False
+    answer: ClassVar[bool] = False
+    only_text: ClassVar[None] = None
+    carries_tool_call: ClassVar[bool] = False
+    ends_tool_call: ClassVar[bool] = False
+    carries_choice: ClassVar[bool] = True
+    system_fingerprint: ClassVar[None] = None
+    ends: ClassVar[bool] = False
+
+
 class Output(Protocol):
     """Collects the output of one answer in the order of its events."""
 
@@ -109,8 +126,11 @@ class Dialect(Protocol):
         Without it, a response that ends in order after its `finish_reason` is complete, because some engines omit it.
         """
 
-    def parse(self, data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
-        """The parsed request, or None if the body is not valid JSON for this API; `hashing` hashes long prompts."""
+    def parse(self, data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
+        """The parsed request, or None if the body is not valid JSON for this API.
+
+        `hashing` hashes long prompts; without `salt` nothing is hashed.
+        """
 
     def decode(self, data: bytes, /) -> Event:
         """The event with this payload.

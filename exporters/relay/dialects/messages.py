@@ -194,7 +194,7 @@ def collect(data: bytes | bytearray, output: Output) -> None:
         output.cut()
 
 
-def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
+def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
     try:
         body = _decode_body(data)
     except NOT_JSON:

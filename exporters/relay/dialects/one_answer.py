@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from exporters.relay.dialects.dialect import Count, Output
+from exporters.relay.dialects.dialect import Count, Output, WholeResponse
 from exporters.relay.request_body import (
     ABSENT,
     CHARACTERS_PER_TOKEN,
@@ -38,23 +38,12 @@ class _Body(msgspec.Struct):
     tokens: msgspec.Raw = ABSENT
 
 
-class Answer(msgspec.Struct):
-    """A whole response; implements `Event` without `usage`."""
+class Answer(WholeResponse):
+    """Implements `Event` without `usage`."""
 
-    response_id: Any = msgspec.field(default=None, name="id")
-    response_model: Any = msgspec.field(default=None, name="model")
-
-    output: ClassVar[bool] = False
-    answer: ClassVar[bool] = False
-    only_text: ClassVar[None] = None
-    carries_tool_call: ClassVar[bool] = False
-    ends_tool_call: ClassVar[bool] = False
-    carries_choice: ClassVar[bool] = True
     metrics: ClassVar[None] = None
-    system_fingerprint: ClassVar[None] = None
     finish_reason: ClassVar[None] = None
     failed: ClassVar[bool] = False
-    ends: ClassVar[bool] = False
 
 
 class _Usage(msgspec.Struct):
@@ -84,12 +73,13 @@ def collect(data: bytes | bytearray, output: Output) -> None:
     """These responses have no text that a request may want as JSON."""
 
 
-def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
+def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
     try:
         model, inputs, tokens = parse_inputs(data)
     except NOT_JSON:
         return None
-    return without_completion(model, tokens, prompt_digests=digests(data, hashing, salt, model, inputs))
+    hashes = digests(data, hashing, salt, model, inputs)
+    return without_completion(model, tokens, prompt_digests=hashes, sized=True)
 
 
 def parse_inputs(data: bytes) -> tuple[str | None, list[bytes], float]:

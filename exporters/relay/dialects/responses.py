@@ -7,7 +7,7 @@ import msgspec
 
 from exporters.names import cut
 from exporters.relay.dialects.completion_events import ReasoningDetails
-from exporters.relay.dialects.dialect import Count, EngineTimes, Output
+from exporters.relay.dialects.dialect import Count, EngineTimes, Output, WholeResponse
 from exporters.relay.request_body import ABSENT, CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digests
 
 DONE = None
@@ -73,24 +73,13 @@ class _Incomplete(msgspec.Struct):
     reason: str | None = None
 
 
-class _Response(msgspec.Struct):
+class _Response(WholeResponse):
     """The response object: a unary body, and part of the events at the start and the end of a stream."""
 
     status: str | None = None
     incomplete_details: _Incomplete | None = None
     usage: _Usage | None = None
     metrics: EngineTimes | None = None
-    response_id: Any = msgspec.field(default=None, name="id")
-    response_model: Any = msgspec.field(default=None, name="model")
-
-    output: ClassVar[bool] = False
-    answer: ClassVar[bool] = False
-    only_text: ClassVar[None] = None
-    carries_tool_call: ClassVar[bool] = False
-    ends_tool_call: ClassVar[bool] = False
-    carries_choice: ClassVar[bool] = True
-    system_fingerprint: ClassVar[None] = None
-    ends: ClassVar[bool] = False
 
     @property
     def finish_reason(self) -> str | None:
@@ -209,7 +198,7 @@ def collect(data: bytes | bytearray, output: Output) -> None:
         output.cut()
 
 
-def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:
+def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
     try:
         body = _decode_body(data)
     except NOT_JSON:

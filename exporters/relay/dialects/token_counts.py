@@ -10,7 +10,7 @@ decode = decode_first = decode_unary = one_answer.decode
 collect = one_answer.collect
 
 
-def parse(data: bytes, salt: bytes, hashing: Executor) -> RequestBody | None:  # noqa: ARG001 - of the interface
+def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:  # noqa: ARG001 - of the interface
     try:
         model, _, tokens = one_answer.parse_inputs(data)
     except NOT_JSON:

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from exporters.errors import UsageError
+from exporters.requestlog.log_files import STANDARD_INPUT, find_logs
 from exporters.requestlog.query import overlap, request_filters
 from exporters.requestlog.query.conditions import Condition
 from exporters.requestlog.query.log_fields import FIELDS, SORTABLE, check_field
-from exporters.requestlog.query.log_files import STANDARD_INPUT, find_logs
 from exporters.requestlog.query.request_table import Rows, csv_lines, json_lines, load_table, table
 from exporters.requestlog.query.scan import Scan
 from exporters.requestlog.query.selection import MOST_SORTED, Selection

@@ -118,6 +118,7 @@ def surroundings(target: Span, line: bytes, matches: Iterable[Match], limit: int
                     load.add(other)
                 yield target.overlap(other), other.start, text
 
-    longest = heapq.nlargest(limit - 1, others(), key=lambda other: other[0])
+    # One more than is kept: for none, heapq would read none, and nothing would be counted.
+    longest = heapq.nlargest(limit, others(), key=lambda other: other[0])[: limit - 1]
     kept = sorted([*((start, text) for _, start, text in longest), (target.start, line)], key=lambda each: each[0])
     return Surroundings(loads, count, tuple(text for _, text in kept))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 
+from exporters.requestlog.log_files import IncompleteError, blocks
 from exporters.requestlog.query.conditions import Condition, Row
 from exporters.requestlog.query.log_fields import decoder
-from exporters.requestlog.query.log_files import IncompleteError, blocks
 from exporters.requestlog.reader import BadLineError, BadLines, parse_line
 
 _NO_ENTRY = (BadLineError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -74,13 +74,13 @@ class Scan:
                                     line.decode()  # a field that is not decoded may be no UTF-8
                                 yield row, line
                         except _NO_ENTRY as error:
-                            _add(bad, before + block.count(b"\n", 0, start) + 1, error)
+                            bad.add(before + block.count(b"\n", 0, start) + 1, error)
                     before += count
                     self.lines += count
                     self.last_line = block[block.rfind(b"\n", 0, -1) + 1 :] or self.last_line
             except IncompleteError as error:
                 self.lines += 1  # the rest of the file
-                _add(bad, before + 1, error)
+                bad.add(before + 1, error)
 
     def _rarest_text(self, block: bytes, count: int) -> bytes | None:
         """The text that lets most lines be skipped, of those that every matching line has; None if it skips few."""
@@ -126,8 +126,3 @@ def _are_objects(lines: bytes, count: int) -> bool:
         and lines.endswith((b"}", b"}\n"))
         and (count == 1 or lines.count(_LINE_END) == count - 1)
     )
-
-
-def _add(bad: BadLines, number: int, error: Exception) -> None:
-    bad.count += 1
-    bad.first = bad.first or f"line {number}: {error}"

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import grpc
 from aiohttp import web
@@ -44,16 +44,31 @@ _STATUS = {
 }
 
 Closer = Callable[[], Awaitable[None]]
+_T = TypeVar("_T")
 
 
-class OtlpReceiver:
-    """Parses messages one at a time; passes engine spans to `on_engine_span` and other spans to `forward`."""
+def engine_span_receiver(
+    on_engine_span: Callable[[EngineSpan], None], forward: Callable[[bytes, int], None] | None = None
+) -> "OtlpReceiver[Message]":
+    """A receiver that passes engine spans to `on_engine_span` and other spans to `forward`."""
 
-    def __init__(
-        self, on_engine_span: Callable[[EngineSpan], None], forward: Callable[[bytes, int], None] | None = None
-    ) -> None:
-        self._on_engine_span = on_engine_span
-        self._forward = forward
+    async def take(message: Message) -> None:
+        for number, span in enumerate(message.engine_spans, 1):
+            on_engine_span(span)
+            if not number % SPANS_PER_TURN:
+                await asyncio.sleep(0)
+        if forward is not None and message.other_count:
+            forward(message.other_spans, message.other_count)
+
+    return OtlpReceiver(partial(parse_message, with_spans=forward is not None), take)
+
+
+class OtlpReceiver(Generic[_T]):
+    """Calls `parse` in a thread, with one message at a time, and `take` with its result in the event loop."""
+
+    def __init__(self, parse: Callable[[bytes], _T], take: Callable[[_T], Awaitable[None]]) -> None:
+        self._parse = parse
+        self._take = take
         self._parser_thread = ThreadPoolExecutor(1, "otlp")
         self._closers: list[Closer] = []
         self._in_progress = 0
@@ -143,18 +158,10 @@ class OtlpReceiver:
             self._in_progress -= 1
 
     async def _process(self, data: bytes, *, compressed: bool) -> None:
-        loop = asyncio.get_running_loop()
+        def parse() -> _T:
+            return self._parse(decompress(data) if compressed else data)
 
-        def parse() -> Message:
-            return parse_message(decompress(data) if compressed else data, with_spans=self._forward is not None)
-
-        message = await loop.run_in_executor(self._parser_thread, parse)
-        for number, span in enumerate(message.engine_spans, 1):
-            self._on_engine_span(span)
-            if not number % SPANS_PER_TURN:
-                await asyncio.sleep(0)
-        if self._forward is not None and message.other_count:
-            self._forward(message.other_spans, message.other_count)
+        await self._take(await asyncio.get_running_loop().run_in_executor(self._parser_thread, parse))
 
 
 async def _http_message(request: web.Request) -> bytes:

@@ -57,7 +57,7 @@ async def test_a_burn_pages_with_all_annotations_and_resolves_when_it_ends(tools
         assert description, page.annotations["description"]
         assert summary["share"] == description["share"]
         assert int(summary["share"]) > 30
-        assert (ROOT / page.annotations["runbook_url"]).is_file()
+        assert (ROOT / page.annotations["runbook_url"].partition("/blob/main/")[2]).is_file()
         dashboard = urlsplit(page.annotations["dashboard_url"])
         assert dashboard.path == "/d/vllm-slo-overview"
         assert parse_qs(dashboard.query).items() >= {"var-class": ["siso"], "var-model": [model]}.items()

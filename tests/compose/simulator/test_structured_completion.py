@@ -35,6 +35,7 @@ GET, SET = ToolCall("get", named=False), ToolCall("set", named=True)
         pytest.param({"tool_choice": "required"}, GET, id="required"),
         pytest.param({"tool_choice": "none"}, None, id="none"),
         pytest.param({"tool_choice": {"type": "function", "function": {"name": "set"}}}, SET, id="named"),
+        pytest.param({"tool_choice": {"type": "allowed_tools"}}, GET, id="allowed tools"),
         pytest.param({"messages": [USER, {"role": "tool", "content": "x"}]}, None, id="auto after a result"),
         pytest.param(
             {"messages": [USER, {"role": "tool"}], "tool_choice": "required"}, GET, id="required after a result"
@@ -54,6 +55,7 @@ def test_a_chat_request_with_tools_gets_a_call_until_it_has_a_result(
     [
         pytest.param({"input": "hi"}, GET, id="by default"),
         pytest.param({"input": "hi", "tool_choice": {"type": "function", "name": "set"}}, SET, id="named"),
+        pytest.param({"input": "hi", "tool_choice": {"type": "allowed_tools"}}, GET, id="allowed tools"),
         pytest.param({"input": [{"type": "function_call_output", "output": "x"}]}, None, id="after a result"),
     ],
 )

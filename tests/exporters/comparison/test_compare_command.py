@@ -1,5 +1,6 @@
 """`vllm-slo compare` on logs from known distributions, on the command line."""
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -165,6 +166,16 @@ def test_markdown_has_the_same_rows_and_no_markup_from_the_log(
     assert len(table) == 2 + 12
     assert all(line.startswith("| a\\|b\\<img\\> | ") for line in table[2:])
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {7}
+
+
+def test_rotated_and_compressed_logs_are_compared_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = changed_log(tmp_path, CALM, Truth(wait=0.3))
+    whole = compared(capsys, log)
+    lines = log.read_bytes().splitlines(keepends=True)
+    (tmp_path / "requests.jsonl.20270115T075900.000000Z.gz").write_bytes(gzip.compress(b"".join(lines[:300])))
+    (tmp_path / "requests.jsonl.20270115T080100.000000Z").write_bytes(b"".join(lines[300:700]))
+    log.write_bytes(b"".join(lines[700:]))
+    assert compared(capsys, log) == whole
 
 
 def test_the_same_log_gives_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """The `OTEL_*` variables as defaults of the flags about spans."""
 
+import argparse
 import subprocess
 from pathlib import Path
 
@@ -7,8 +8,11 @@ import pytest
 
 from compose.cli import main
 from exporters.configuration import otel_environment as otel
+from exporters.configuration import otlp_endpoints
 from exporters.configuration.collector_tls import CollectorTls
+from exporters.configuration.otlp_endpoints import Semconv
 from exporters.errors import UsageError
+from exporters.sidecar import command
 from tests.exporters.configuration.certificates import authority, needs_openssl
 
 BASE = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -85,6 +89,47 @@ def test_only_true_disables_all_spans(text: str, disabled: bool) -> None:
 )
 def test_a_sampler_gives_the_share_of_good_requests(sampler: str, ratio: str, share: float | None) -> None:
     assert otel.good_share({"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": ratio}) == share
+
+
+@pytest.mark.parametrize(
+    "text,flag,version",
+    [
+        pytest.param("", None, Semconv.V1_44, id="unset"),
+        pytest.param("gen_ai_latest_experimental", None, Semconv.V1_44, id="the latest version"),
+        pytest.param("http/dup, gen_ai_latest_experimental", None, Semconv.V1_44, id="one of a list"),
+        pytest.param("http/dup", None, Semconv.V1_36, id="a list without it"),
+        pytest.param("http/dup", "1.44", Semconv.V1_44, id="the flag takes precedence"),
+        pytest.param("gen_ai_latest_experimental", "1.36", Semconv.V1_36, id="also for the older version"),
+    ],
+)
+def test_the_version_of_the_attribute_names_is_that_of_the_flag_or_of_the_variable(
+    text: str, flag: str | None, version: Semconv
+) -> None:
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    flags = [] if flag is None else ["--otlp-semconv", flag]
+    arguments = parser.parse_args(["--upstream", "http://e", "--otlp", "http://c", *flags])
+    collector = command._collector(arguments, {"OTEL_SEMCONV_STABILITY_OPT_IN": text})
+    assert collector is not None
+    assert collector.semconv is version
+
+
+def test_the_older_version_by_the_variable_is_logged_at_start(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    collector = otlp_endpoints.Collector(url="http://c:4318/v1/traces", semconv=Semconv.V1_36)
+    variable = {"OTEL_SEMCONV_STABILITY_OPT_IN": "http"}
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    arguments = parser.parse_args(["--upstream", "http://e", "--otlp", "http://c"])
+    command._log_environment(collector, arguments, variable)
+    assert caplog.messages == [
+        "OTEL_SEMCONV_STABILITY_OPT_IN has no gen_ai_latest_experimental: spans have the GenAI attribute names of 1.36"
+    ]
+    caplog.clear()
+    for flags, environment in ((["--otlp-semconv", "1.36"], variable), ([], {})):
+        arguments = parser.parse_args(["--upstream", "http://e", "--otlp", "http://c", *flags])
+        command._log_environment(collector, arguments, environment)
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize(

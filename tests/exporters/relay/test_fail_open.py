@@ -3,12 +3,14 @@
 import asyncio
 import re
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from exporters.records import frame
 from exporters.relay.dialects import chat, completion_events
+from exporters.relay.measurement import Measurement
 from exporters.signals import Outcome, Phase, Verdict
 from tests.support.scripted_relay import (
     CHAT,
@@ -100,13 +102,24 @@ async def test_a_fault_abandons_undecided_verdicts_and_forwards_every_byte_held_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[bytes], verdicts: dict[str, Verdict]
 ) -> None:
     fail_on(monkeypatch, b'"b"')
+    read_bytes = 0
+    observe = Measurement.observe
+
+    def count(measurement: Measurement, pieces: list[bytes], at: float, *, event_stream: bool) -> list[bytes]:
+        nonlocal read_bytes
+        read_bytes += sum(map(len, pieces))
+        return observe(measurement, pieces, at, event_stream=event_stream)
+
+    monkeypatch.setattr(Measurement, "observe", count)
+
+    def has_read(number: int) -> bool:
+        return read_bytes == sum(map(len, reads[:number]))
 
     async def send_in_reads(received: Received) -> None:
         await received.send(STREAM_HEAD)
-        for read in reads:
+        for number, read in enumerate(reads, 1):
             await received.send(chunk(read))
-            # The relay must read this before the next read.
-            await asyncio.sleep(0.02)
+            await until(partial(has_read, number))
         await received.send(END)
 
     async with staged(tmp_path, send_in_reads) as stage:

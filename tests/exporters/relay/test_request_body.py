@@ -5,16 +5,21 @@ import json
 import re
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporters.configuration.sidecar_config import LogContent
 from exporters.relay import request_body
+from exporters.relay.paths import METERED
 from exporters.relay.request_body import LONG_BODY, MANY_TOKEN_IDS, RequestBody, parse
+from tests.support.scripted_relay import ok, post, staged
 
 SALT = b"salt"
+FORMS = {"/v1/audio/transcriptions", "/v1/audio/translations"}
 
 
 class Hashing(Executor):
@@ -130,7 +135,7 @@ def test_a_response_has_n_choices_for_each_prompt(body: bytes, choices: int) -> 
 
 def test_a_model_that_is_null_is_the_engines_default_model() -> None:
     null, absent = parsed(b'{"model":null,"prompt":"a"}'), parsed(b'{"prompt":"a"}')
-    assert (null.model, null.prompt_sha256) == ("", absent.prompt_sha256)
+    assert (null.model, null.digests.prompt) == ("", absent.digests.prompt)
 
 
 @pytest.mark.parametrize(
@@ -162,21 +167,21 @@ def test_no_bytes_raise_an_error(body: bytes) -> None:
 def test_the_digest_of_a_prompt_does_not_depend_on_other_fields_or_escapes() -> None:
     one = parsed(b'{"model":"m","messages":[{"role":"user","content":"\\u0061b"}],"max_tokens":5}')
     two = parsed(b'{"max_tokens":9, "messages":[{"content":"ab"}],\n"model":"m","temperature":1}')
-    assert one.prompt_sha256 == two.prompt_sha256
-    assert re.fullmatch("[0-9a-f]{64}", one.prompt_sha256 or "")
+    assert one.digests.prompt == two.digests.prompt
+    assert re.fullmatch("[0-9a-f]{64}", one.digests.prompt or "")
 
 
 def test_the_digest_depends_on_model_prompt_and_salt() -> None:
     bodies = [b'{"model":"m","prompt":"a"}', b'{"model":"n","prompt":"a"}', b'{"model":"m","prompt":"b"}']
-    digests = {parsed(body).prompt_sha256 for body in bodies}
-    assert len(digests | {parsed(bodies[0], b"pepper").prompt_sha256}) == 4
+    digests = {parsed(body).digests.prompt for body in bodies}
+    assert len(digests | {parsed(bodies[0], b"pepper").digests.prompt}) == 4
 
 
 BODY = {"model": "m", "prompt": "a", "temperature": 0.5, "response_format": {"type": "text"}}
 
 
 def body_digest(fields: dict[str, object], separators: tuple[str, str] = (",", ":")) -> str | None:
-    return parsed(json.dumps(fields, separators=separators).encode()).body_sha256
+    return parsed(json.dumps(fields, separators=separators).encode()).digests.body
 
 
 @pytest.mark.parametrize(
@@ -209,14 +214,14 @@ def test_the_digest_of_a_body_depends_on_all_other_fields(field: dict[str, objec
     digests = {
         body_digest({**BODY, **field}),
         body_digest(BODY),
-        parsed(json.dumps(BODY).encode(), b"pepper").body_sha256,
+        parsed(json.dumps(BODY).encode(), b"pepper").digests.body,
     }
     assert len(digests - {None}) == 3
 
 
 def test_a_body_with_an_invalid_name_of_a_field_has_a_digest_of_its_prompt_only() -> None:
     body = parsed(b'{"model":"m","prompt":"a","\xff":1}')
-    assert (body.prompt_sha256 is None, body.body_sha256) == (False, None)
+    assert (body.digests.prompt is None, body.digests.body) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -246,13 +251,13 @@ def test_the_same_text_with_other_media_is_another_prompt(part: dict[str, object
 def test_the_place_of_an_image_is_part_of_the_prompt() -> None:
     text, image = {"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "b"}}
     orders = [[text, image], [image, text], [text, image, image]]
-    assert len({parsed(json.dumps(user(parts)).encode()).prompt_sha256 for parts in orders}) == 3
+    assert len({parsed(json.dumps(user(parts)).encode()).digests.prompt for parts in orders}) == 3
 
 
 def test_calls_of_tools_are_part_of_the_prompt() -> None:
     def prompt(arguments: str) -> str | None:
         call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
-        return parsed(json.dumps({"messages": [{"role": "assistant", "tool_calls": [call]}]}).encode()).prompt_sha256
+        return parsed(json.dumps({"messages": [{"role": "assistant", "tool_calls": [call]}]}).encode()).digests.prompt
 
     assert prompt("{}") == prompt("{}") != prompt("[]")
 
@@ -264,7 +269,7 @@ def test_a_long_prompt_is_hashed_by_a_thread_to_the_same_digest() -> None:
     task()
     assert body is not None
     packed = b"\x92\x90\xdb" + len(prompt).to_bytes(4, "big") + prompt.encode()  # msgpack of [[], prompt]
-    assert body.prompt_sha256 == hashlib.sha256(b"saltm" + packed).hexdigest()
+    assert body.digests.prompt == hashlib.sha256(b"saltm" + packed).hexdigest()
 
 
 def long_ids(prompts: int, *, separators: tuple[str, str] = (",", ":"), model: str = "m", last: int = 7) -> bytes:
@@ -272,6 +277,28 @@ def long_ids(prompts: int, *, separators: tuple[str, str] = (",", ":"), model: s
     ids[-1][-1] = last
     prompt = ids if prompts > 1 else ids[0]
     return json.dumps({"model": model, "n": 2, "prompt": prompt}, separators=separators).encode()
+
+
+@pytest.mark.parametrize("path", sorted(METERED.keys() - FORMS))
+@pytest.mark.parametrize("length", [5, LONG_BODY])
+def test_without_a_salt_nothing_is_hashed(monkeypatch: pytest.MonkeyPatch, path: str, length: int) -> None:
+    text, hashing = "a" * length, Hashing()
+    monkeypatch.setattr("exporters.relay.request_body.hashlib", None)
+    body = METERED[path].parse(json.dumps({"input": text, "prompt": text, **user(text)}).encode(), None, hashing)
+    assert body is not None
+    assert (body.prompt_tokens > 0, body.digests, hashing.tasks) == (True, (None, None), [])
+
+
+@pytest.mark.parametrize("length", [5, LONG_BODY])
+async def test_with_log_content_off_no_prompt_is_hashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    monkeypatch.setattr("exporters.relay.request_body.hashlib", None)
+    async with staged(tmp_path, ok, log_content=LogContent.OFF) as stage:
+        await stage.ask(post(json.dumps(user("a" * length)).encode()))
+        record = await stage.record()
+        assert (record.status, record.metered) == (200, True)
+        assert (record.prompt_sha256, record.body_sha256) == (None, None)
 
 
 @pytest.mark.parametrize("prompts", [1, 2, 3])
@@ -288,8 +315,8 @@ def digest_of(body: bytes) -> str:
     for task in hashing.tasks:
         task()
     assert request is not None
-    assert request.prompt_sha256 is not None
-    return request.prompt_sha256
+    assert request.digests.prompt is not None
+    return request.digests.prompt
 
 
 def test_the_digest_of_long_token_ids_depends_on_them_and_the_model_and_not_on_spaces() -> None:
@@ -335,9 +362,10 @@ def test_with_usage_keeps_the_bytes_and_the_order_of_other_fields(has_options: b
 def test_a_stream_without_options_is_neither_parsed_again_nor_copied_to_add_usage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("exporters.relay.request_body._decode_raw", None)
     body = b'{"stream":true, "prompt":"a" }\n'
-    first, last = request_body.with_usage(body, has_options=parsed(body).has_options)
+    has_options = parsed(body).has_options
+    monkeypatch.setattr("exporters.relay.request_body.decode_members", None)
+    first, last = request_body.with_usage(body, has_options=has_options)
     assert isinstance(first, memoryview)
     assert first.obj is body
     assert b"".join((first, last)) == b'{"stream":true, "prompt":"a" ,"stream_options":{"include_usage":true}}'

@@ -89,6 +89,7 @@ async def test_a_handshake_that_fails_or_times_out_takes_no_descriptor(tmp_path:
                 await client.rest()
         await until(lambda: acceptor.handshaking == 0)
         assert not stage.relay.connections
+        acceptor._handshake_timeout = HANG
         assert (await ask(stage, trusted)).endswith(b"ok")
 
 

@@ -17,10 +17,10 @@ from exporters.relay import websocket_exchange
 from exporters.relay.tls_acceptor import TlsAcceptor
 from exporters.signals import Endpoint, Outcome, Phase
 from tests.exporters.configuration.certificates import authority, needs_openssl
-from tests.support.ports import free_port
 from tests.support.scripted_relay import OK, RawClient, Received, Script, Stage, error_in, ok, staged
 from tests.support.sidecar_process import PATIENCE, sidecar
-from tests.support.waiting import HANG, until
+from tests.support.waiting import HANG, cpu_time_until, until
+from tests.support.web_server import served
 
 MIB = 1024 * 1024
 BEGIN = (
@@ -53,14 +53,8 @@ async def engine(handler: Callable[[web.WebSocketResponse], Awaitable[None]]) ->
 
     app = web.Application()
     app.router.add_get("/v1/realtime", accept)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        await runner.cleanup()
+    async with served(app) as url:
+        yield url
 
 
 async def echo(websocket: web.WebSocketResponse) -> None:
@@ -363,21 +357,19 @@ async def test_when_the_engine_is_lost_the_client_is_closed(
 async def test_when_the_client_is_lost_the_engine_is_closed_within_100_ms(
     tmp_path: Path, how: str, last: bytes, outcome: Outcome
 ) -> None:
-    received_at: list[float] = []
+    received_last, closed = asyncio.Event(), asyncio.Event()
 
     async def read(received: Received) -> None:
         assert await received.reader.readexactly(len(last)) == last
-        received_at.append(0.0)
+        received_last.set()
         await received.gone()
-        received_at.append(time.monotonic())
+        closed.set()
 
     async with scripted(tmp_path, read) as (stage, client):
         await client.send(last)
-        await until(lambda: received_at)
-        left_at = time.monotonic()
+        await received_last.wait()
         getattr(client.writer.transport, how)()
-        await until(lambda: len(received_at) == 2)
-        assert received_at[1] - left_at < 0.1
+        assert await cpu_time_until(closed.is_set) < 0.1
         record = await stage.record()
         assert (record.outcome, record.status) == (outcome, 101)
         await until(lambda: not stage.relay.connections)

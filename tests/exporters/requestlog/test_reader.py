@@ -1,5 +1,6 @@
 """The reader of request logs: entries, bad lines and bounded memory."""
 
+import gzip
 import json
 import tracemalloc
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from exporters.errors import UsageError
-from exporters.requestlog import reader
+from exporters.requestlog import log_files, reader
 from exporters.requestlog.reader import BadLineError, BadLines, LogReader, parse_line
 from exporters.requestlog.writer import RequestLog
 from exporters.signals import Outcome, Verdict
@@ -77,8 +78,25 @@ def test_bad_lines_are_skipped_and_counted_by_file(tmp_path: Path) -> None:
         }
 
 
+def test_a_log_is_read_after_its_rotated_files_also_if_they_are_compressed(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(encoded(request_id="3") + b"\n")
+    (tmp_path / "log.20261122T101112.000002Z").write_bytes(encoded(request_id="2") + b"\n")
+    (tmp_path / "log.20261122T101112.000001Z.gz").write_bytes(gzip.compress(encoded(request_id="1") + b"\n"))
+    assert [entry.request_id for entry in LogReader([tmp_path / "log"])] == ["1", "2", "3"]
+
+
+def test_a_compressed_log_that_ends_early_has_one_bad_line_more(tmp_path: Path) -> None:
+    path = tmp_path / "log.gz"
+    path.write_bytes(gzip.compress(encoded() + b"\n{}\n")[:-8])
+    entries = LogReader([path])
+    assert len(list(entries)) == 1
+    assert entries.bad_lines[path] == BadLines(2, "line 2: Object missing required field `time`")
+
+
 def test_a_line_that_is_too_long_is_one_bad_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "MAX_LINE", 1000)
+    monkeypatch.setattr(log_files, "BLOCK", 500)
+    for module in (log_files, reader):
+        monkeypatch.setattr(module, "MAX_LINE", 1000)
     path = tmp_path / "log"
     longest = encoded(model="m" * (999 - len(encoded(model=""))))
     path.write_bytes(b"\n".join([longest, encoded(model="m" * 3000), encoded(model="m" * 960), encoded(), b""]))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from compose.cli import main
+from exporters.ceilings import Ceilings, read_ceilings
 from exporters.errors import UsageError
-from exporters.roofline.ceilings import Ceilings, read_ceilings
 from tests.exporters.roofline.model_configs import LLAMA_70B, MIXTRAL, QWEN_14B, write
 from tests.support.sidecar_process import sidecar
 

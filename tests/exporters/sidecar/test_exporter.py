@@ -10,16 +10,15 @@ from aiohttp.test_utils import TestServer
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from exporters import signals, slos
-from exporters.configuration.child_config import ChildConfig, Slos
-from exporters.configuration.sidecar_config import SidecarConfig
+from exporters import signals
+from exporters.ceilings import Ceilings
 from exporters.engines.normalisation import normalise
 from exporters.records import Footprint, Hello, OpenRequests, Snapshot
-from exporters.roofline.ceilings import Ceilings
 from exporters.sidecar.exporter import Exporter
 from exporters.sidecar.http_api.http_server import application
 from exporters.signals import Label, Signal
 from tests.contract.expositions import PAGES
+from tests.support.child_configs import SLOS, exporter_config
 from tests.support.fake_engine import CACHING_OFF
 from tests.support.openmetrics import parse_openmetrics, whole
 from tests.support.sample_records import finished
@@ -53,35 +52,19 @@ NOT_HERE = {
 }
 """Signals that an exporter without tracing and TLS does not expose, with the reason."""
 
-SLOS = Slos(file=slos.load(slos.SHIPPED), read_at=1_700_000_000.0)
-
 
 @pytest.fixture
 def exporter(tmp_path: Path) -> Iterator[Exporter]:
     (tmp_path / "folder").mkdir()
-    sidecar = SidecarConfig(
-        upstream="http://127.0.0.1:1",
-        slos=str(slos.SHIPPED),
-        listen="",
-        metrics="",
+    config = exporter_config(
+        restarts={"exporter": 1, "relay-0": 2},
         request_log=str(tmp_path / "folder" / "log"),
         models=("tiny",),
         check_structured_output=True,
         log_prefix_hashes=True,
         roofline=Ceilings(30_000.0, {1: 160.0, 50: 8_000.0}, 500_000),
     )
-    exporter = Exporter(
-        ChildConfig(
-            sidecar=sidecar,
-            slos=SLOS,
-            process="exporter",
-            run_id="exporter-1",
-            restarts={"exporter": 1, "relay-0": 2},
-            salt=b"salt",
-            records_path="",
-            socket_fds=(),
-        )
-    )
+    exporter = Exporter(config)
     yield exporter
     assert exporter.request_log is not None
     exporter.request_log.close()

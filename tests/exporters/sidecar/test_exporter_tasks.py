@@ -7,9 +7,7 @@ from functools import partial
 import pytest
 from aiohttp import ClientSession
 
-from exporters import child_process, slos
-from exporters.configuration.child_config import ChildConfig, Slos
-from exporters.configuration.sidecar_config import SidecarConfig
+from exporters import child_process
 from exporters.engines.engine_group import EngineGroup
 from exporters.engines.scrape_targets import targets
 from exporters.engines.scraper import Scraper
@@ -17,25 +15,14 @@ from exporters.records import Snapshot
 from exporters.sidecar import exporter as exporter_module
 from exporters.sidecar.exporter import Exporter
 from exporters.sidecar.ingest.record_receiver import RecordReceiver
+from tests.support.child_configs import exporter_config
 from tests.support.openmetrics import whole
 from tests.support.waiting import until
 
 
 @pytest.fixture
 def exporter() -> Exporter:
-    sidecar = SidecarConfig(upstream="http://127.0.0.1:1", slos=str(slos.SHIPPED), listen="", metrics="")
-    return Exporter(
-        ChildConfig(
-            sidecar=sidecar,
-            slos=Slos(file=slos.load(slos.SHIPPED), read_at=1_700_000_000.0),
-            process="exporter",
-            run_id="exporter-1",
-            restarts={},
-            salt=b"salt",
-            records_path="",
-            socket_fds=(),
-        )
-    )
+    return Exporter(exporter_config())
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from exporters import slos
-from exporters.configuration.child_config import ChildConfig, Slos
+import msgspec
+
 from exporters.configuration.otlp_endpoints import receiver
-from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.records import Batch, Hello
 from exporters.sidecar.exporter import Exporter, _count_last_requests
+from tests.support.child_configs import exporter_config
 from tests.support.openmetrics import whole
 from tests.support.sample_records import finished
 
@@ -18,26 +18,8 @@ def requests(exporter: Exporter) -> float:
 
 
 async def test_a_request_that_waits_for_its_span_is_counted_before_the_counts_are_final() -> None:
-    exporter = Exporter(
-        ChildConfig(
-            sidecar=SidecarConfig(
-                upstream="http://127.0.0.1:1",
-                slos=str(slos.SHIPPED),
-                listen="",
-                metrics="",
-                engine_spans=(receiver("http://127.0.0.1:4318"),),
-            ),
-            slos=Slos(file=slos.load(slos.SHIPPED), read_at=0.0),
-            process="exporter",
-            run_id="exporter-1",
-            restarts={},
-            salt=b"salt",
-            records_path="",
-            socket_fds=(),
-            drain_began_at=1.0,
-            relays_exited_at=8.5,
-        )
-    )
+    config = exporter_config(engine_spans=(receiver("http://127.0.0.1:4318"),))
+    exporter = Exporter(msgspec.structs.replace(config, drain_began_at=1.0, relays_exited_at=8.5))
     exporter.record_receiver.hello(Hello("relay-0", "a"))
     record = finished(request_class="siso", tenant="other", span_id="0123456789abcdef")
     exporter.record_receiver.receive("a", Batch(1, [record]))

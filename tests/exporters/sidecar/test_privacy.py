@@ -20,10 +20,10 @@ from compose.cli import main
 from tests.support.api_streams import block_delta, delta, named, response
 from tests.support.fake_engine import CACHING_ON
 from tests.support.otlp_collectors import ReceivedSpans, http_collector
-from tests.support.ports import free_port
 from tests.support.sidecar_process import SLOS as SIMPLE_SLOS
 from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import HANG, until
+from tests.support.web_server import served
 
 SLOS = """
 version: 1
@@ -333,14 +333,8 @@ async def engine(cases: list[Case]) -> AsyncIterator[str]:
 
     app = web.Application(client_max_size=1 << 25)
     app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        await runner.cleanup()
+    async with served(app) as url:
+        yield url
 
 
 async def ask(running: Running, case: Case) -> None:

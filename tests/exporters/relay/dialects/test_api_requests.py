@@ -163,7 +163,7 @@ def test_a_long_prompt_is_hashed_by_a_thread_to_its_own_digest(path: str) -> Non
 
     one, again, other = (parsed(path, long(letter)) for letter in "aab")
     assert not isinstance(one._digests, tuple)
-    assert one.prompt_sha256 == again.prompt_sha256 != other.prompt_sha256
+    assert one.digests.prompt == again.digests.prompt != other.digests.prompt
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_the_digest_depends_on_model_and_prompt_only(
 ) -> None:
     one = parsed(path, {"model": "m", **prompt})
     again = parsed(path, {"temperature": 1, **prompt, "model": "m", "max_tokens": 5, "max_output_tokens": 5})
-    assert one.prompt_sha256 == again.prompt_sha256
+    assert one.digests.prompt == again.digests.prompt
     different = [parsed(path, {"model": "m", **other}) for other in others] + [parsed(path, {"model": "n", **prompt})]
-    assert len({body.prompt_sha256 for body in [one, *different]}) == 5
+    assert len({body.digests.prompt for body in [one, *different]}) == 5
 
 
 @pytest.mark.parametrize(
@@ -219,8 +219,8 @@ def test_the_same_text_with_another_part_is_another_prompt(path: str, part: dict
         return parsed(path, {"model": "m", "input": messages, "messages": messages, **fields})
 
     one, warmer, other = prompt("a"), prompt("a", temperature=1), prompt("b")
-    assert one.prompt_sha256 == warmer.prompt_sha256 != other.prompt_sha256
-    assert len({one.body_sha256, warmer.body_sha256, other.body_sha256}) == 3
+    assert one.digests.prompt == warmer.digests.prompt != other.digests.prompt
+    assert len({one.digests.body, warmer.digests.body, other.digests.body}) == 3
 
 
 def test_the_arguments_of_a_call_are_part_of_the_prompt_of_responses() -> None:
@@ -229,4 +229,4 @@ def test_the_arguments_of_a_call_are_part_of_the_prompt_of_responses() -> None:
         {"type": "custom_tool_call", "input": "a"},
         {"type": "custom_tool_call", "input": "b"},
     ]
-    assert len({parsed(RESPONSES, {"input": [call]}).prompt_sha256 for call in [CALL, *calls]}) == 4
+    assert len({parsed(RESPONSES, {"input": [call]}).digests.prompt for call in [CALL, *calls]}) == 4

@@ -95,7 +95,7 @@ def test_the_hash_depends_on_the_model_and_on_each_input() -> None:
         {"model": "m", "query": "a", "documents": ["d"]},
         {"model": "m", "documents": ["b"], "query": "a", "top_n": 3},  # as the first
     ]
-    assert len({parsed(RERANK, request).prompt_sha256 for request in requests}) == 4
+    assert len({parsed(RERANK, request).digests.prompt for request in requests}) == 4
 
 
 def form(*parts: tuple[str, bytes], boundary: bytes = b"------------------------0123") -> bytes:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from exporters.records import Finished
 from exporters.requestlog.query import overlap
 from exporters.requestlog.query.overlap import Surroundings
@@ -46,10 +48,11 @@ def test_other_requests_are_counted_by_their_phase_at_arrival_first_token_and_en
     assert [load.in_flight for load in result.loads] == [2, 4, 2]
 
 
-def test_the_longest_overlaps_are_kept_and_all_are_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", [1, 2, 3, 9])
+def test_the_longest_overlaps_are_kept_and_all_are_counted(tmp_path: Path, limit: int) -> None:
     others = [request(f"o{number}", 10 + number, 20, 19.5) for number in range(1, 9)]
-    result, ids = around(tmp_path, *others, limit=3)
-    assert ids == ["this", "o1", "o2"]
+    result, ids = around(tmp_path, *others, limit=limit)
+    assert ids == ["this", *(f"o{number}" for number in range(1, limit))]
     assert result.others == 8
     assert phases(result)["first token"] == (4, 0, 0)
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.requestlog.query import conditions, log_files
+from exporters.requestlog import log_files
+from exporters.requestlog.query import conditions
 from exporters.requestlog.query.conditions import Condition
 from exporters.requestlog.query.scan import Scan
 from exporters.requestlog.reader import BadLines

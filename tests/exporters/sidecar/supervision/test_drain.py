@@ -16,6 +16,9 @@ from tests.support.sidecar_process import ROOT, RUN, START, STOPS_QUICKLY, Runni
 from tests.support.waiting import HANG, until
 
 STOPPING = "INFO supervisor: SIGTERM: /readyz fails, no new connections after 0 s, open requests have 15 s more"
+PATIENT = ("--drain", f"{HANG:g}s")
+"""A busy machine may need more than the 15 s of the default to start an exporter three times."""
+
 LONG_READINESS_TIMEOUT = f"{START}supervisor.READINESS_TIMEOUT = 60.0; {RUN}"
 
 
@@ -82,7 +85,7 @@ async def test_an_exporter_killed_before_it_confirms_is_restarted_and_not_ready(
 
 
 async def test_an_exporter_killed_in_the_drain_is_restarted_and_no_record_is_lost(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *PATIENT) as running:
         async with running.open_stream("open") as rest:
             await drain(running)
             for _ in range(2):
@@ -107,7 +110,7 @@ async def _another_exporter(running: Running, killed: int) -> None:
 async def test_an_exporter_in_its_restart_pause_is_started_when_the_drain_begins(
     tmp_path: Path,
 ) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *PATIENT) as running:
         async with running.open_stream("open") as rest:
             running.signal_exporter(signal.SIGKILL)
             await running.logs_line("WARNING supervisor: exporter exited by signal 9; restarting it")

@@ -239,9 +239,11 @@ async def test_an_admin_drain_survives_the_exporter_that_has_received_it(tmp_pat
                 run_command("--sidecar", running.pages, "--token-file", str(token), subcommand="drain")
             )
             await until(running.refuses_connections)
+            before = time.monotonic()
             exporter = running.signal_exporter(signal.SIGKILL)
             await _another_exporter(running, exporter)
             assert await running.fetch("/readyz") == (503, "draining\n")
+            least = time.monotonic() - before
             engine.may_finish.set()
             await rest.read()
         status, output, errors = await command
@@ -250,7 +252,7 @@ async def test_an_admin_drain_survives_the_exporter_that_has_received_it(tmp_pat
         seconds = (await drain(running))["seconds"]
         exporter = running.signal_exporter(signal.SIGKILL)
         await _another_exporter(running, exporter)
-        assert (await drain(running))["seconds"] == pytest.approx(seconds, abs=0.5)
+        assert least < (await drain(running))["seconds"] <= seconds
         assert await running.fetch("/readyz") == (503, "draining\n")
         assert await running.status("/metrics") == 200
         assert await running.stop() == 0

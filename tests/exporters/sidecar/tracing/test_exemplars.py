@@ -38,7 +38,8 @@ async def test_prometheus_keeps_the_trace_of_a_request_with_its_value_and_time(t
         async def kept() -> bool:
             return bool(await exemplars(running, url, signals.DURATION))
 
-        await until(kept, 30)
+        await until(kept)
+        await until(running.lines)
         (line,) = running.lines()
         for signal, field in (
             (signals.TTFT, "ttft_ms"),

@@ -20,8 +20,8 @@ from opentelemetry.trace import SpanContext
 from exporters.configuration.otlp_endpoints import Collector, Receiver
 from exporters.errors import UsageError
 from exporters.sidecar.tracing import otlp_receiver as receiver_module
-from exporters.sidecar.tracing.engine_spans import MESSAGE_BYTES, EngineSpan
-from exporters.sidecar.tracing.otlp_receiver import MAX_CONCURRENT, METHOD, SERVICE, OtlpReceiver
+from exporters.sidecar.tracing.engine_spans import MESSAGE_BYTES, EngineSpan, Message
+from exporters.sidecar.tracing.otlp_receiver import MAX_CONCURRENT, METHOD, SERVICE, OtlpReceiver, engine_span_receiver
 from exporters.sidecar.tracing.span_exporter import exporter
 from tests.support.engine_span_messages import loading, request_span, sent
 from tests.support.ports import free_port
@@ -35,7 +35,7 @@ PROTOBUF = {"content-type": "application/x-protobuf"}
 class Listening:
     """A listening receiver, a client for each protocol, and the received spans."""
 
-    receiver: OtlpReceiver
+    receiver: OtlpReceiver[Message]
     grpc_port: int
     url: str
     http_port: int
@@ -66,7 +66,7 @@ class Listening:
 async def opened() -> AsyncIterator[Listening]:
     spans: list[EngineSpan] = []
     others: list[tuple[bytes, int]] = []
-    receiver = OtlpReceiver(spans.append, lambda message, count: others.append((message, count)))
+    receiver = engine_span_receiver(spans.append, lambda message, count: others.append((message, count)))
     by_grpc, by_http = free_port(), free_port()
     await receiver.listen([Receiver(True, "127.0.0.1", by_grpc), Receiver(False, "127.0.0.1", by_http)])
     url = f"http://127.0.0.1:{by_http}/v1/traces"
@@ -172,7 +172,7 @@ async def test_a_sender_that_disconnects_is_counted() -> None:
 async def test_a_port_in_use_is_reported(by_grpc: bool) -> None:
     async with opened() as listening:
         port = listening.grpc_port if by_grpc else listening.http_port
-        second = OtlpReceiver(listening.spans.append)
+        second = engine_span_receiver(listening.spans.append)
         with pytest.raises(UsageError) as caught:
             await second.listen([Receiver(by_grpc, "127.0.0.1", port)])
         await second.close()

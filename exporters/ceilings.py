@@ -1,13 +1,13 @@
 """The upper bounds that `vllm-slo roofline` writes as JSON, and that the sidecar reads and exposes."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporters.errors import UsageError
-from exporters.roofline.model_shape import read_json
+from exporters.errors import UsageError, system_reason
 
 BATCH = re.compile("[1-9][0-9]{0,8}")
 PREFILL, DECODE, KV_TOKENS = "prefill_tokens_per_second", "decode_tokens_per_second", "kv_tokens"
@@ -20,6 +20,23 @@ class Ceilings:
     prefill: float
     decode: Mapping[int, float]
     kv_tokens: int
+
+
+def read_json(path: Path) -> Mapping[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        UsageError: the file cannot be read or has other content.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: expected a JSON object, found {type(document).__name__}")
+    return document
 
 
 def read_ceilings(path: Path) -> Ceilings:

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import cast
 
 from exporters.errors import UsageError, system_reason
-from exporters.requestlog.reader import MAX_LINE
 from exporters.requestlog.rotation import readable_files
 
 STANDARD_INPUT = Path("-")
 
 BLOCK = 1 << 18
 """Bytes that are read at once."""
+
+MAX_LINE = 1 << 20
+"""Bytes; longer lines are bad. The sidecar writes lines below 10 KiB, with prompts and completions below 600 KiB."""
 
 _GZIP = b"\x1f\x8b"
 
@@ -35,16 +37,19 @@ def find_logs(names: Iterable[str]) -> list[Path]:
     paths = []
     for name in names:
         path = Path(name)
-        try:
-            if path != STANDARD_INPUT and not path.exists() and not readable_files(path):
-                raise FileNotFoundError
-            paths.append(path)
-        except OSError:
-            found = sorted(glob.glob(name))  # noqa: PTH207 - the pattern may be absolute
-            if not found:
-                raise UsageError(f"{name}: no such file, and no rotated file of that name") from None
-            paths += map(Path, found)
+        found = [path] if exists(path) else [*map(Path, sorted(glob.glob(name)))]  # noqa: PTH207 - it may be absolute
+        if not found:
+            raise UsageError(f"{name}: no such file, and no rotated file of that name")
+        paths += found
     return paths
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a log of this name, or a rotated file of it."""
+    try:
+        return path == STANDARD_INPUT or path.exists() or bool(readable_files(path))
+    except OSError:
+        return False
 
 
 def blocks(paths: Iterable[Path]) -> Iterator[tuple[str, Iterator[bytes]]]:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from exporters.errors import UsageError
-from exporters.requestlog.query import log_files
-from exporters.requestlog.query.log_files import IncompleteError, blocks, find_logs
+from exporters.requestlog import log_files
+from exporters.requestlog.log_files import IncompleteError, blocks, find_logs
 
 OLD, NEW = "20261122T101112.000001Z", "20261122T101112.000002Z"
 
