@@ -10,6 +10,9 @@ from exporters.quantities import number, spell_duration
 from exporters.signals import Label
 from exporters.slos import Slo
 
+ALERT_SOURCE = "vllm-slo"
+"""The value of `alert_source` on all alerts."""
+
 
 def annotated_alert(
     name: AlertName,
@@ -28,7 +31,7 @@ def annotated_alert(
     return Alert(
         name,
         expr,
-        {Label.SEVERITY: severity, **(labels or {})},
+        {Label.SEVERITY: severity, Label.ALERT_SOURCE: ALERT_SOURCE, **(labels or {})},
         {
             "summary": summary,
             "description": description,

@@ -25,4 +25,4 @@ class AlertName(StrEnum):
     RELOAD_FAILED = "LLMSidecarConfigReloadFailed"
     CERTIFICATE = "LLMCertificateExpiry"
     UNMEASURED = "LLMSLOUnmeasured"
-    WATCHDOG = "Watchdog"
+    WATCHDOG = "VLLMSLOWatchdog"  # kube-prometheus has a Watchdog of its own

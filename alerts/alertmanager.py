@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from alerts.alert_annotations import ALERT_SOURCE
 from alerts.alert_names import AlertName
 from alerts.destinations import Destination, SecretFile, Webhook
 from alerts.promql import escape
@@ -62,6 +63,12 @@ class Delivery:
     tokens: Mapping[str, SecretFile] = field(default_factory=dict)
     timing: Timing = Timing()
     keep_apart: tuple[str, ...] = ()
+    fragment: bool = False
+    """For an existing configuration: only alerts of these rules are routed, and names of receivers have a prefix."""
+
+    def receiver(self, name: str) -> str:
+        """The name of a receiver in the file."""
+        return f"{ALERT_SOURCE}-{name}" if self.fragment else name
 
     @property
     def destinations(self) -> tuple[Destination, ...]:
@@ -145,10 +152,19 @@ def _global(delivery: Delivery) -> dict[str, object]:
 
 
 def _route(delivery: Delivery) -> dict[str, object]:
+    route = _root(delivery)
+    return (
+        {"routes": [{"matchers": [_matcher(Label.ALERT_SOURCE, ALERT_SOURCE)], **route}]}
+        if delivery.fragment
+        else route
+    )
+
+
+def _root(delivery: Delivery) -> dict[str, object]:
     timing = delivery.timing
     repeat = {_PAGE: spell_duration(timing.repeat_pages), _TICKET: spell_duration(timing.repeat_tickets)}
     return {
-        "receiver": _TICKET,
+        "receiver": delivery.receiver(_TICKET),
         "group_by": [*dict.fromkeys(("cluster", "namespace", Label.MODEL, *delivery.keep_apart))],
         "group_wait": spell_duration(timing.group_wait),
         "group_interval": spell_duration(timing.group_interval),
@@ -156,7 +172,7 @@ def _route(delivery: Delivery) -> dict[str, object]:
         "routes": [
             {
                 "matchers": [_matcher("alertname", AlertName.WATCHDOG)],
-                "receiver": _HEARTBEAT,
+                "receiver": delivery.receiver(_HEARTBEAT),
                 "group_wait": "0s",
                 "group_interval": "30s",
                 # Below 1m, so that every second group interval sends it.
@@ -165,7 +181,7 @@ def _route(delivery: Delivery) -> dict[str, object]:
             *(
                 {
                     "matchers": [_matcher(route.label, route.value), _matcher(Label.SEVERITY, route.severity)],
-                    "receiver": route.name,
+                    "receiver": delivery.receiver(route.name),
                     "repeat_interval": repeat[route.severity],
                 }
                 # Alerts of a tenant also have a class, so routes of tenants come first.
@@ -173,7 +189,7 @@ def _route(delivery: Delivery) -> dict[str, object]:
             ),
             {
                 "matchers": [_matcher(Label.SEVERITY, _PAGE)],
-                "receiver": _PAGE,
+                "receiver": delivery.receiver(_PAGE),
                 "repeat_interval": repeat[_PAGE],
             },
         ],
@@ -183,10 +199,13 @@ def _route(delivery: Delivery) -> dict[str, object]:
 def _receivers(delivery: Delivery) -> list[dict[str, object]]:
     heartbeats = () if delivery.heartbeat is None else (delivery.heartbeat,)
     return [
-        receiver(_PAGE, delivery.page, Severity.PAGE, delivery.tokens),
-        receiver(_TICKET, delivery.ticket, Severity.TICKET, delivery.tokens),
-        *(receiver(route.name, route.destinations, route.severity, delivery.tokens) for route in delivery.routes),
-        receiver(_HEARTBEAT, heartbeats, Severity.NONE, delivery.tokens),
+        receiver(delivery.receiver(_PAGE), delivery.page, Severity.PAGE, delivery.tokens),
+        receiver(delivery.receiver(_TICKET), delivery.ticket, Severity.TICKET, delivery.tokens),
+        *(
+            receiver(delivery.receiver(route.name), route.destinations, route.severity, delivery.tokens)
+            for route in delivery.routes
+        ),
+        receiver(delivery.receiver(_HEARTBEAT), heartbeats, Severity.NONE, delivery.tokens),
     ]
 
 

@@ -6,6 +6,7 @@ from alerts.cold_start import cold_start
 from alerts.cost_rules import cost_groups
 from alerts.engine_alerts import engine_alerts
 from alerts.engine_only import effective_spec, remarks
+from alerts.group_limit import MAX_RULES, limited
 from alerts.links import Links
 from alerts.liveness_alerts import engine_model, liveness_alerts
 from alerts.recording_rules import direct_windows, recording_groups
@@ -58,7 +59,7 @@ def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[Rule
 
 def render(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None = None) -> str:
     """The rule file as YAML."""
-    return to_yaml(rules(spec, links, hour_price), head(spec))
+    return to_yaml(limited(rules(spec, links, hour_price), MAX_RULES), head(spec))
 
 
 def head(spec: SloFile) -> tuple[str, ...]:

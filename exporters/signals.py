@@ -42,7 +42,7 @@ class Label(StrEnum):
     PROCESS = "process"
     WINDOW = "window"
     SEVERITY = "severity"
-    TIER = "tier"
+    ALERT_SOURCE = "alert_source"
     BATCH = "batch"
     RUN = "run"
     SCENARIO = "scenario"
@@ -696,7 +696,7 @@ LABEL_HELP = {
     Label.PROCESS: "Process of the sidecar: `exporter` or `relay-0`, `relay-1`, ...",
     Label.WINDOW: "Length of the window that the value covers, such as `5m`.",
     Label.SEVERITY: "`page` or `ticket`; a label of alerts.",
-    Label.TIER: "Burn-rate tier of the alert, such as `fast-page`.",
+    Label.ALERT_SOURCE: "`vllm-slo` on all alerts of the rendered rules.",
     Label.BATCH: "Number of requests that are decoded together.",
     Label.RUN: "Identifier of the load test.",
     Label.SCENARIO: "Scenario of the load test.",

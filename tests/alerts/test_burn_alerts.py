@@ -153,7 +153,7 @@ def test_a_page_says_what_where_how_bad_until_when_and_after_which_change(promto
         changed: constant(74_000, pace.scrapes(262)),
         f'llm_engine_requests_running{{{engine},model="org/m",rank="0"}}': constant(3, pace.scrapes(262)),
     }  # fmt: skip
-    labels = {"severity": "page", "slo": "ttft", "class": "siso", "model": "org/m"}
+    labels = {"severity": "page", "alert_source": "vllm-slo", "slo": "ttft", "class": "siso", "model": "org/m"}
     annotations = {
         "summary": "siso on m: 82 % of requests miss TTFT 5 s, budget gone in 11 h",
         "description": "82 % of siso requests to m miss TTFT 5 s (objective 95 %). Budget left: 25 % of 30 d, gone "

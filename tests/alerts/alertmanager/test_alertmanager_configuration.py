@@ -92,6 +92,46 @@ def test_a_notification_covers_a_cluster_a_namespace_and_a_model(tmp_path: Path)
     assert all("group_by" not in each for each in route["routes"])
 
 
+@pytest.mark.parametrize(
+    "labels, receiver",
+    [
+        pytest.param("alertname=LLMEngineDown severity=page alert_source=vllm-slo", "vllm-slo-page", id="our page"),
+        pytest.param("alertname=X severity=ticket alert_source=vllm-slo", "vllm-slo-ticket", id="our ticket"),
+        pytest.param(
+            "severity=page class=siso alert_source=vllm-slo", "vllm-slo-page-class-siso", id="our page of a class"
+        ),
+        pytest.param(
+            "alertname=VLLMSLOWatchdog severity=none alert_source=vllm-slo", "vllm-slo-heartbeat", id="our watchdog"
+        ),
+        pytest.param("alertname=NodeDown severity=page", "page", id="the page of others"),
+        pytest.param("alertname=Watchdog severity=none", "mine", id="the watchdog of others"),
+    ],
+)
+def test_a_fragment_merged_into_a_configuration_routes_only_our_alerts(
+    tools: Tools, tenants: str, tmp_path: Path, labels: str, receiver: str
+) -> None:
+    render_configuration(tmp_path, "--slos", tenants, "--fragment", *WEBHOOKS, *ROUTES)
+    text = (tmp_path / "alertmanager-fragment.yml").read_text()
+    fragment = yaml.safe_load(text)
+    assert "#   vllm-slo alerts alertmanager \\\n" in text
+    assert "#     --fragment \\\n" in text
+    existing = {
+        "global": fragment.get("global", {}),
+        "templates": fragment["templates"],
+        "route": {
+            "receiver": "mine",
+            "routes": [*fragment["route"]["routes"], {"matchers": ['severity="page"'], "receiver": "page"}],
+        },
+        "receivers": [{"name": "mine"}, {"name": "page"}, *fragment["receivers"]],
+        "inhibit_rules": fragment["inhibit_rules"],
+    }
+    merged = tmp_path / "merged.yml"
+    merged.write_text(yaml.safe_dump(existing))
+    amtool(tools, "check-config", merged)
+    flags = (f"--config.file={merged}", f"--verify.receivers={receiver}")
+    amtool(tools, "config", "routes", "test", *flags, *shlex.split(labels))
+
+
 def test_a_secret_url_stays_in_its_file(tools: Tools, tmp_path: Path) -> None:
     path = render_configuration(tmp_path, *WEBHOOKS, "--page", "webhook=@/s/hook", "--heartbeat", "@/s/heartbeat")
     receivers = {each["name"]: each for each in yaml.safe_load(path.read_text())["receivers"]}
@@ -108,7 +148,7 @@ def test_a_secret_url_stays_in_its_file(tools: Tools, tmp_path: Path) -> None:
     [
         pytest.param("alertname=LLMErrorBudgetBurn severity=page class=liso", "page", id="page"),
         pytest.param("alertname=LLMErrorBudgetBurn severity=ticket class=liso", "ticket", id="ticket"),
-        pytest.param("alertname=Watchdog severity=none", "heartbeat", id="watchdog"),
+        pytest.param("alertname=VLLMSLOWatchdog severity=none", "heartbeat", id="watchdog"),
         pytest.param("alertname=Unknown severity=critical", "ticket", id="an unknown severity is a ticket"),
         pytest.param("alertname=Unknown", "ticket", id="no severity is a ticket"),
         pytest.param("severity=page class=siso", "page-class-siso", id="page of a class"),

@@ -28,7 +28,7 @@ def alert(name: str, *labels: Labels) -> dict[str, str]:
     return {"alertname": name, **dict(chain.from_iterable(each.items() for each in labels))}
 
 
-WATCHDOG = alert("Watchdog", {"severity": "none"}, SLO, ENGINE)
+WATCHDOG = alert("VLLMSLOWatchdog", {"severity": "none"}, SLO, ENGINE)
 BURN_TICKET = alert("LLMErrorBudgetBurn", TICKET, SLO)
 RESTARTS = alert("LLMEngineRestarts", TICKET, ENGINE)
 STALLED = alert("LLMEngineStalled", PAGE, ENGINE)

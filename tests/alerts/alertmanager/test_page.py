@@ -47,7 +47,7 @@ async def test_a_burn_pages_with_all_annotations_and_resolves_when_it_ends(tools
     async with running(config, spec, tools, print, print) as lab, offered(lab):
         page = await lab.during(arrives(lab, "firing"))
         model = page.labels["model"]
-        expected = {"severity": "page", "slo": "ttft", "class": "siso"}
+        expected = {"severity": "page", "alert_source": "vllm-slo", "slo": "ttft", "class": "siso"}
         assert page.receiver == "page"
         assert page.labels == {"alertname": "LLMErrorBudgetBurn", "model": model, **expected}
         assert page.annotations.keys() >= {"summary", "description", "runbook_url", "dashboard_url"}

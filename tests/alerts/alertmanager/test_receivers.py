@@ -59,7 +59,7 @@ def site(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
         )
         with running(folder, tools, *flags, pagerduty_url=http.url("pagerduty")) as alertmanager:
             site = Site(alertmanager, http, mail)
-            watchdog = {"alertname": "Watchdog", "severity": "none"}
+            watchdog = {"alertname": "VLLMSLOWatchdog", "severity": "none"}
             alertmanager.post([PAGE, LONG, watchdog], ANNOTATIONS)
             alertmanager.post([DOWN], DOWN_ANNOTATIONS)
             assert wait_until(lambda: complete(site, 1)), http.arrived
@@ -117,7 +117,7 @@ def test_an_email_has_the_title_as_its_subject_and_plain_text(site: Site) -> Non
 
 def test_the_heartbeat_gets_only_the_watchdog_and_tickets_get_no_page(site: Site) -> None:
     assert [[each["labels"]["alertname"] for each in body["alerts"]] for body in site.http.bodies("heartbeat")] == [
-        ["Watchdog"]
+        ["VLLMSLOWatchdog"]
     ]
     assert site.http.bodies("ticket") == []
 
