@@ -21,7 +21,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/vllm-slo demo
 
-# Pictures of every dashboard over the demo's data; they need Chromium.
+# Pictures of every dashboard over the demo's data; they need Chromium. Those of docs/from-a-page-to-the-request.md are
+# written by docs/page_pictures.py while the lab of that page runs.
 pictures: setup
 	$(BIN)/vllm-slo demo --png
 	cp .lab/run/dashboards/*.png docs/pictures/

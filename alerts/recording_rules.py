@@ -130,6 +130,18 @@ def _open_dozen(target: Recorded, spec: SloFile) -> Recording:
     )
 
 
+def open_dozen_from_steps(target: Recorded, spec: SloFile) -> Recording:
+    """The same series without its own last sample, so that it can be evaluated for the past in one query."""
+    lengths, steps = windows(spec), in_window(target, STEP)
+    position = f"floor(({_place_in_dozen(spec)}) / {number(lengths.step)})"
+    sums = (
+        f"sum_over_time({steps}[{spell_duration(count * lengths.step - 0.001)}]) and on () {position} == {count - 1}"
+        for count in range(1, 12)
+    )
+    zero = f"sum_over_time({steps}[{spell_duration(lengths.dozen)}]) * 0"
+    return windowed(target, OPEN, _any_window("\nor ".join([*sums, zero])))
+
+
 def _dozen(target: Recorded, spec: SloFile) -> Recording:
     """One sample every twelve steps; a millisecond less than twelve, as Prometheus 2 includes both ends of a range."""
     steps = f"{in_window(target, STEP)}[{spell_duration(windows(spec).dozen - 0.001)}]"
@@ -139,7 +151,12 @@ def _dozen(target: Recorded, spec: SloFile) -> Recording:
 def _dozen_is_full(spec: SloFile) -> str:
     """Present at one evaluation in twelve; half a step from both edges, if steps are aligned with the epoch."""
     step, dozen = windows(spec).step, windows(spec).dozen
-    return f"(vector(time() + {number(step / 2)}) % {number(dozen)} >= {number(round(dozen - step, 3))})"
+    return f"({_place_in_dozen(spec)} >= {number(round(dozen - step, 3))})"
+
+
+def _place_in_dozen(spec: SloFile) -> str:
+    step, dozen = windows(spec).step, windows(spec).dozen
+    return f"vector(time() + {number(step / 2)}) % {number(dozen)}"
 
 
 def _of_steps(_: Signal, target: Recorded, window: float) -> Recording:

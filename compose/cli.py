@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "load": ("loadgen.command", "generate open-loop mixed traffic and report the results"),
     "requests": ("exporters.requestlog.query.command", "filter and sort the requests of a request log"),
     "traces": ("exporters.traces.command", "keep the spans of the last hour, and show requests and traces as pages"),
+    "backfill": ("compose.backfill.command", "make blocks of Prometheus from request logs"),
     "compare": ("exporters.comparison.command", "compare the requests before and after a config change"),
     "roofline": (
         "exporters.roofline.command",

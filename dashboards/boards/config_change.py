@@ -25,7 +25,7 @@ _SLO_KEYS = {Label.SLO: "SLO", Label.CLASS: "class"}
 _MORE_IS_BETTER, _LESS_IS_BETTER = (BAD, GOOD), (GOOD, BAD)
 
 _NO_CHANGE = "there is no config change in the time shown, or no traffic around it"
-_SIGNIFICANCE = "vllm-slo compare --around $change tells which changes are more than chance."
+_SIGNIFICANCE = "vllm-slo compare --around $change shows which differences are significant."
 
 Value = Callable[[Window], str]
 """Returns the query of a value per class in one of the two windows."""
@@ -163,7 +163,7 @@ def cache_hits() -> table.Panel:
     return _comparison(
         "Prefix cache hits",
         "How much prompt work does the cache save?",
-        "Prompt tokens that came from the cache; 0 % also where the engine does not tell.",
+        "Prompt tokens that came from the cache; 0 % also if the engine does not report them.",
         lambda window: _ratio_in(signals.CACHED_TOKENS, signals.PROMPT_TOKENS, window),
         units.PercentUnit,
         _MORE_IS_BETTER,

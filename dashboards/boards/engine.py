@@ -37,11 +37,11 @@ _COUNTED_AT_THE_END = "Engines that count tokens only when a request ends stand 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row(
-            "Is the engine up, and has it room?",
+            "Is the engine up, and has it free capacity?",
             (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(spec), version()),
         ),
         Row("Does it keep up?", (running(), waiting(), preemptions())),
-        Row("Is there room for more?", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),
+        Row("Is there capacity for more requests?", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),
         Row("How near is it to what the hardware allows?", (prefill(), decode(), speculation())),
         Row(
             "Admission, sleep state and LoRA adapters",
@@ -60,12 +60,12 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 engine_features.transfer_failures(),
             ),
         ),
-        Row("How is it set, and what does it not tell?", (settings(), missing_signals())),
+        Row("How is it configured, and which signals does it not report?", (settings(), missing_signals())),
     )
 
 
 def up() -> stat.Panel:
-    text = "Does the engine answer? Up when the sidecar's last look at its metrics worked."
+    text = "Does the engine respond? Up if the sidecar's last scrape of its metrics succeeded."
     return (
         style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
         .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}", instant=True))
@@ -98,7 +98,7 @@ def kv_cache_now() -> stat.Panel:
 def uptime() -> stat.Panel:
     text = describe(
         "Since when does it run? Time since its process started.",
-        may_be_empty="some engines do not tell when they started",
+        may_be_empty="some engines do not report when they started",
     )
     return style.stat_panel("Uptime", text, units.Seconds, 3, 5).with_target(
         query(f"time() - {_max(ENGINE_LABELS, signals.ENGINE_START_TIME)}", "{{engine}}", instant=True)
@@ -108,7 +108,7 @@ def uptime() -> stat.Panel:
 def restarts() -> stat.Panel:
     text = describe(
         "Did it restart in the time shown? Each restart loses the open requests and the prefix cache.",
-        may_be_empty="some engines do not tell when they started",
+        may_be_empty="some engines do not report when they started",
     )
     starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", ENGINE_LABELS)
     return (
@@ -150,9 +150,8 @@ def running() -> timeseries.Panel:
 
 def waiting() -> timeseries.Panel:
     text = describe(
-        "How many wait, and for what? Requests in the queue of each rank. Deferred are those of them that the "
-        "scheduler passes over for now, for a LoRA slot or a transfer of KV (vLLM from 0.20 on); the others wait for "
-        "room in the batch or the KV cache.",
+        "How many requests wait, and for what? Requests in the queue of each rank. Deferred requests wait for a LoRA "
+        "slot or a KV transfer (vLLM from 0.20 on); the others wait for a place in the batch or for KV cache.",
         may_be_empty=_NO_COUNTER,
     )
     return (
@@ -164,7 +163,7 @@ def waiting() -> timeseries.Panel:
 
 def preemptions() -> timeseries.Panel:
     text = describe(
-        "When did the KV cache run out? Running requests put back into the queue per second, by rank.",
+        "When did the KV cache run out? Running requests preempted per second, by rank.",
         may_be_empty=_NO_COUNTER,
     )
     return style.time_series_panel("Preemptions", text, units.CountsPerSecond, 8).with_target(
@@ -174,7 +173,7 @@ def preemptions() -> timeseries.Panel:
 
 def kv_cache() -> timeseries.Panel:
     text = (
-        "Which rank has no room left? Share of the KV cache in use. Near 100 % new requests queue and running ones "
+        "Which rank is full? Share of the KV cache in use. Near 100 % new requests queue and running ones "
         "are preempted."
     )
     return kv_cache_panel(PanelTitle.KV_CACHE, text, _max(RANK_LABELS, signals.ENGINE_KV_USAGE), PER_RANK)
@@ -183,16 +182,16 @@ def kv_cache() -> timeseries.Panel:
 def kv_tokens() -> timeseries.Panel:
     text = describe(
         "How many tokens fit? Tokens in the KV cache of each rank, and its capacity, which is fixed at the start. In "
-        "grey what fits beside the weights at the most, where the sidecar was given a roofline.",
-        may_be_empty="some engines tell no capacity, and no roofline was given",
+        "grey the upper limit beside the weights, if the sidecar has a roofline.",
+        may_be_empty="some engines report no capacity, and the sidecar has no roofline",
     )
     used, capacity = _max(RANK_LABELS, signals.ENGINE_KV_USAGE), _max(RANK_LABELS, signals.ENGINE_KV_CAPACITY)
     return (
         style.time_series_panel("KV cache in tokens", text, units.Short, 8)
         .with_target(query(f"{used} * {capacity}", f"in use: {PER_RANK}"))
         .with_target(query(capacity, f"capacity: {PER_RANK}"))
-        .with_target(query(_roofline_query(signals.ROOFLINE_KV_TOKENS), "at the most: {{instance}}"))
-        .override_by_regexp("/^at the most/", [style.fixed_colour(GREY)])
+        .with_target(query(_roofline_query(signals.ROOFLINE_KV_TOKENS), "upper limit: {{instance}}"))
+        .override_by_regexp("/^upper limit/", [style.fixed_colour(GREY)])
     )
 
 
@@ -239,7 +238,7 @@ def prefill() -> timeseries.Panel:
     cached = f"(({hits} or 0 * {prompt}) + ({external_hits} or 0 * {prompt}))"
     # the counters are read at different times, so the difference may be negative
     return _roofline_panel("Prompt tokens computed", text, f"clamp_min({prompt} - {cached}, 0)").with_target(
-        query(_roofline_query(signals.ROOFLINE_PREFILL), "ceiling: {{instance}}")
+        query(_roofline_query(signals.ROOFLINE_PREFILL), "upper limit: {{instance}}")
     )
 
 
@@ -252,7 +251,7 @@ def decode() -> timeseries.Panel:
     return _roofline_panel(
         PanelTitle.ENGINE_OUTPUT_TOKENS, text, _rate(signals.ENGINE_GENERATION_TOKENS, ENGINE_LABELS)
     ).with_target(
-        query(_roofline_query(signals.ROOFLINE_DECODE, Label.BATCH), "ceiling: batch {{batch}} at {{instance}}")
+        query(_roofline_query(signals.ROOFLINE_DECODE, Label.BATCH), "upper limit: batch {{batch}} at {{instance}}")
     )
 
 
@@ -273,8 +272,9 @@ def speculation() -> timeseries.Panel:
 
 def settings() -> table.Panel:
     text = describe(
-        "How is the engine set? What the engine tells, without what is None, and what was declared with vllm-slo flip.",
-        may_be_empty="the engine tells no setting",
+        "How is the engine configured? The settings that it reports, except None, and those declared with vllm-slo "
+        "flip.",
+        may_be_empty="the engine reports no setting",
     )
     settings_series = select_engine(signals.ENGINE_SETTING_INFO)
     return tables.list_labels(
@@ -302,7 +302,7 @@ def _roofline_panel(title: str, text: str, measured: str) -> timeseries.Panel:
     return (
         style.time_series_panel(title, text, "tokens/s", 8)
         .with_target(query(measured, PER_ENGINE))
-        .override_by_regexp("/^ceiling/", [style.fixed_colour(GREY)])
+        .override_by_regexp("/^upper limit/", [style.fixed_colour(GREY)])
     )
 
 

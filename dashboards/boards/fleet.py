@@ -44,8 +44,8 @@ def engines(spec: SloFile) -> table.Panel:
         "Which engine serves its users worse than the others? The worst goodput comes first; a click on a title "
         "sorts by it, one on an engine or sidecar opens its dashboard. Goodput, requests, failures and TTFT are "
         "those of the sidecar in front, over the last few scrapes: engines behind one gateway share them. TTFT is "
-        "red above the lowest threshold of the SLO file. Odd settings have a value that no majority of the engines "
-        "shown has."
+        "red above the lowest threshold of the SLO file. Config drift: settings whose value differs from that of most "
+        "of the engines shown."
     )
     panel = style.table_panel("Engines", text, units.Short, 24, 16).sort_by(
         [common.TableSortByFieldState().display_name("Goodput")]
@@ -101,7 +101,7 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
             "KV cache", _max(signals.ENGINE_KV_USAGE), units.PercentUnit, decimals=0, steps=((KV_CACHE_FULL, WARN),)
         ),
         ValueColumn("Cache hits", cache_hit_ratio(select_engine, ENGINE_LABELS), units.PercentUnit, decimals=0),
-        ValueColumn("Odd settings", _odd_settings(), units.Short, steps=((1, WARN),)),
+        ValueColumn("Config drift", _odd_settings(), units.Short, steps=((1, WARN),)),
         LabelColumns(
             f"count by ({', '.join([*ENGINE_LABELS, *_TYPE_AND_VERSION])}) ({select_engine(signals.ENGINE_INFO)})",
             _TYPE_AND_VERSION,
@@ -159,15 +159,15 @@ def waiting() -> timeseries.Panel:
 
 
 def kv_cache() -> timeseries.Panel:
-    text = "Which engine has no room left? Share of the KV cache in use, the fullest rank of each engine."
+    text = "Which engine is full? Share of the KV cache in use, the fullest rank of each engine."
     return kv_cache_panel("KV cache by engine", text, _max(signals.ENGINE_KV_USAGE), PER_ENGINE, 12)
 
 
 def settings() -> table.Panel:
     text = describe(
-        "Which settings are not the same everywhere? A column for each setting of which the engines shown tell more "
-        "than one value. A fingerprint that differs alone is a flag that the engine does not tell by name.",
-        may_be_empty="all engines shown are set alike",
+        "Which settings differ? A column for each setting of which the engines shown report more than one value. If "
+        "only the fingerprint differs, a flag that the engine does not report by name does.",
+        may_be_empty="all engines shown have the same settings",
     )
     settings_series = select_engine(signals.ENGINE_SETTING_INFO)
     values = f"count by ({Label.SETTING}) (count by ({Label.SETTING}, {Label.VALUE}) ({settings_series}))"

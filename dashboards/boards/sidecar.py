@@ -60,9 +60,9 @@ def lag_now() -> stat.Panel:
 
 def uncounted_in_range() -> stat.Panel:
     text = (
-        "Which requests are missing from the figures, in the time shown? Dropped: the exporter was away for too "
-        "long. Lost: a relay died with them open. Unmetered: forwarded although metering failed. Not logged: lines "
-        "that the request log dropped; their requests are in all other figures."
+        "Which requests are missing from the figures, in the time shown? Dropped: the exporter was down for too "
+        "long. Lost: a relay crashed while they were open. Unmetered: forwarded although metering failed. Not "
+        "logged: lines that the request log dropped; their requests are in all other figures."
     )
     panel = style.stat_panel("Not counted in range", text, units.Short, 5, 6)
     for name, counter in (
@@ -152,7 +152,7 @@ def cpu() -> timeseries.Panel:
 
 def memory() -> timeseries.Panel:
     text = describe(
-        "How much memory does it take? Resident memory of each process.", may_be_empty="it is told on Linux only"
+        "How much memory does it take? Resident memory of each process.", may_be_empty="it is known on Linux only"
     )
     return style.stack(
         _each_process(style.time_series_panel("Memory", text, units.BytesIEC, 6), signals.SIDECAR_MEMORY)
@@ -212,12 +212,12 @@ def engine_errors() -> timeseries.Panel:
 
 def engine_age(spec: SloFile) -> timeseries.Panel:
     text = describe(
-        "How old is what it tells of its engines? Time since the metrics of each were read. From the line on the "
+        "How old are the metrics of its engines? Time since the last successful scrape of each. Above the line the "
         "engine counts as down.",
-        may_be_empty="no engine was ever read",
+        may_be_empty="no engine has been scraped",
     )
     age = max_by(select_sidecar(signals.ENGINE_SCRAPE_AGE), [Label.INSTANCE, Label.ENGINE])
-    panel = style.time_series_panel("Age of the last look", text, units.Seconds, 6)
+    panel = style.time_series_panel("Last scrape age", text, units.Seconds, 6)
     return style.with_threshold_lines(
         panel.with_target(query(age, "{{engine}} at {{instance}}")), (down_after(spec), BAD)
     )

@@ -20,11 +20,14 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             ),
         ),
         Row(
-            "How fast is the budget spent, and who has been told?",
+            "How fast is the budget spent, and which alerts fire?",
             (slo_status.burn_rate(spec), slo_status.firing_alerts()),
         ),
-        Row("Useful, or only busy?", (slo_status.goodput(spec), traffic.tokens(spec), traffic.requests_offered(spec))),
-        Row("What becomes of requests?", (traffic.outcomes(), traffic.in_flight(spec))),
+        Row(
+            "How much of the traffic is good?",
+            (slo_status.goodput(spec), traffic.tokens(spec), traffic.requests_offered(spec)),
+        ),
+        Row("How do requests end?", (traffic.outcomes(), traffic.in_flight(spec))),
         Row(
             "How long do users wait for the first token?",
             (traffic.time_to_first_token(spec), traffic.oldest_wait(spec)),

@@ -25,7 +25,7 @@ def batch() -> timeseries.Panel:
 
 def kv_cache() -> timeseries.Panel:
     text = (
-        "Is there room for more requests? Share of the KV cache in use, the fullest rank. Near 100 % new requests "
+        "Is there capacity for more requests? Share of the KV cache in use, the fullest rank. Near 100 % new requests "
         "queue and running ones are preempted."
     )
     fullest = max_by(select_model(signals.ENGINE_KV_USAGE), [Label.ENGINE])

@@ -16,7 +16,7 @@ from exporters.signals import OTHER, Label, Outcome, Signal
 from exporters.slos import Measure, SloFile
 
 _NO_ENGINE_TIMES = (
-    "no request has finished, or the engine tells no times: vLLM does with --enable-per-request-metrics or with spans"
+    "no request has finished, or the engine reports no times: vLLM does with --enable-per-request-metrics or with spans"
 )
 _STAGES = (
     (
@@ -136,8 +136,8 @@ def stages() -> timeseries.Panel:
 
 def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
     text = (
-        "Of how many requests are the engine's times known? Share of ended requests; a client that gave up, a stream "
-        "cut short and a refusal have none. Beside it stands the oldest wait, of whom nobody knows more than that."
+        "Of how many requests are the engine's times known? Share of ended requests; aborted, "
+        "truncated and rejected requests have none. The panel beside it shows the longest wait, which may be theirs."
     )
     with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
     panel = style.ratio_panel("Requests whose engine times are known", text, 12, 8)

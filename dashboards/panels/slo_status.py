@@ -91,7 +91,7 @@ def firing_alerts() -> stat.Panel:
 def goodput(spec: SloFile) -> timeseries.Panel:
     text = (
         "Which share of requests was good for all its SLOs? Beside it stand tokens and requests: a share that falls "
-        "while those stay high is an engine busy for nobody. The lines are the lowest objective and twice its "
+        "while those stay high is throughput without goodput. The lines are the lowest objective and twice its "
         f"budget; gaps are {NO_TRAFFIC}."
     )
     panel = (

@@ -23,7 +23,9 @@ def in_flight_now() -> stat.Panel:
 
 
 def oldest_wait_now(spec: SloFile) -> stat.Panel:
-    text = "How long has the unluckiest user waited for a first token? 0 when nobody waits; it counts while they wait."
+    text = (
+        "What is the longest wait for a first token now? Age of the oldest open request without one; 0 if none waits."
+    )
     return (
         style.stat_panel("Oldest wait", text, units.Seconds, 5)
         .with_target(query(_oldest_wait_query(), PER_CLASS, instant=True))
@@ -64,7 +66,7 @@ def requests_offered(spec: SloFile) -> timeseries.Panel:
 
 def outcomes() -> timeseries.Panel:
     text = (
-        "What becomes of requests? Ended requests per second by outcome; those that never finished (client gave up, "
+        "How do requests end? Ended requests per second by outcome; those that never finished (client gave up, "
         "timed out, cut short) are in it, which the engine's own counters leave out."
     )
     panel = style.time_series_panel(PanelTitle.OUTCOMES, text, units.RequestsPerSecond, 12).with_target(
@@ -96,7 +98,7 @@ def time_to_first_token(spec: SloFile) -> timeseries.Panel:
 
 def oldest_wait(spec: SloFile) -> timeseries.Panel:
     text = (
-        "How long has the unluckiest user waited? Age of the oldest open request with no first token. A straight "
+        "What is the longest wait? Age of the oldest open request without a first token. A straight "
         "climb is an engine that hangs. The lines are the TTFT threshold and the time after which no first token is "
         "bad for every SLO."
     )

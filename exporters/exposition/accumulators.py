@@ -52,15 +52,18 @@ class Accumulator(ABC):
         """The family without samples."""
         return self._family(())
 
-    def lines(self, *, exemplars: bool) -> str:
-        """The lines of all samples, for both formats; only OpenMetrics has exemplars."""
+    def samples(self) -> Iterator[tuple[str, float]]:
+        """Name and labels of each sample, as its line begins, and its value; new samples follow the earlier ones."""
         if self._prefixed < len(self._labels()):
             family = self._family(islice(self._labels(), self._prefixed, None))
             new = generate_latest(Families(family)).decode().removesuffix("\n").split("\n")
             self._prefixes += [line[: line.rindex(" ") + 1] for line in new if not line.startswith("#")]
             self._prefixed = len(self._labels())
-        samples = zip(self._prefixes, self._values(), strict=True)
-        lines = [f"{prefix}{value if value < 1e6 else format_float(value)}\n" for prefix, value in samples]
+        return zip(self._prefixes, self._values(), strict=True)
+
+    def lines(self, *, exemplars: bool) -> str:
+        """The lines of all samples, for both formats; only OpenMetrics has exemplars."""
+        lines = [f"{prefix}{value if value < 1e6 else format_float(value)}\n" for prefix, value in self.samples()]
         if exemplars:
             for index, exemplar in self._exemplars():
                 lines[index] = f"{lines[index][:-1]}{exemplar}\n"

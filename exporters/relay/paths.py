@@ -6,7 +6,7 @@ from enum import Enum
 from urllib.parse import quote, unquote, urlsplit
 
 from exporters.names import cut
-from exporters.relay.dialects import audio, chat, completions, messages, one_answer, responses, token_counts
+from exporters.relay.dialects import audio, chat, messages, one_answer, responses, token_counts
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.http1_parser import BadHttpError
 from exporters.signals import Endpoint
@@ -15,7 +15,7 @@ _MESSAGES = "/v1/messages"
 
 _APIS: Mapping[str, tuple[Dialect, Endpoint]] = {
     "/v1/chat/completions": (chat, Endpoint.CHAT_COMPLETIONS),
-    "/v1/completions": (completions, Endpoint.COMPLETIONS),
+    "/v1/completions": (chat, Endpoint.COMPLETIONS),
     "/v1/responses": (responses, Endpoint.RESPONSES),
     _MESSAGES: (messages, Endpoint.MESSAGES),
     "/v1/messages/count_tokens": (token_counts, Endpoint.COUNT_TOKENS),

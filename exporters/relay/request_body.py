@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from exporters.names import cut
+from exporters.relay.dense_json import count_strings, has_many_strings, is_dense
 
 CHARACTERS_PER_TOKEN = 4
 """Estimates prompt tokens from decoded text characters until usage is known; images are not counted."""
@@ -58,15 +59,24 @@ class _TokenIds(NamedTuple):
 
     @property
     def prompts(self) -> int:
-        return max(1, self.json.count(b"[") - 1)
+        # Finding nothing is faster than counting.
+        return 1 if self.json.find(b"[", 1) < 0 else self.json.count(b"[") - 1
+
+
+class _Texts(NamedTuple):
+    """The JSON of so many prompts that they are not decoded."""
+
+    json: msgspec.Raw
+    tokens: float
+    prompts: int
 
 
 _Prompt = str | list[str | Int | list[Int]] | None
+_LongPrompt = _Prompt | _TokenIds | _Texts
 
 
-class _Fields(msgspec.Struct):
+class _Parameters(msgspec.Struct):
     model: str | None = None
-    messages: list[_Message] = []
     max_tokens: Int | None = None
     max_completion_tokens: Int | None = None
     stream: bool | None = None
@@ -75,16 +85,24 @@ class _Fields(msgspec.Struct):
     temperature: float | None = None
 
 
-class _Body(_Fields):
+class _Body(_Parameters):
+    messages: list[_Message] = []
     prompt: _Prompt = None
 
 
-class _LongBody(_Fields):
+class _LongBody(_Parameters):
+    messages: list[_Message] = []
+    prompt: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _DenseBody(_Parameters):
+    messages: msgspec.Raw = ABSENT
     prompt: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _decode = msgspec.json.Decoder(_Body).decode
 _decode_long = msgspec.json.Decoder(_LongBody).decode
+_decode_dense = msgspec.json.Decoder(_DenseBody).decode
 _decode_prompt: Callable[[bytes], _Prompt] = msgspec.json.Decoder(_Prompt).decode
 decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
@@ -129,7 +147,7 @@ class RequestBody(msgspec.Struct, frozen=True):
     """Whether the body has `stream_options`."""
     n: int
     choices: int
-    """Choices of the response: `n` for each prompt."""
+    """Choices of the response: `n` for each prompt; of dense prompts with escapes, a lower bound above `n`."""
     temperature: float | None
     _digests: Digests | Future[Digests]
     background: bool = False
@@ -148,14 +166,14 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
 
     `hashing` hashes long prompts; without `salt` nothing is hashed.
     """
-    body: _Fields
-    prompt: _Prompt | _TokenIds
+    body: _Body | _LongBody | _DenseBody
+    prompt: _LongPrompt
     try:
         if len(data) <= LONG_BODY:
             body = short = _decode(data)
             prompt = short.prompt
         else:
-            body = long = _decode_long(data)
+            body = long = (_decode_dense if is_dense(data) else _decode_long)(data)
             prompt = _long_prompt(bytes(long.prompt))
     except NOT_JSON:
         return None
@@ -228,10 +246,20 @@ def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
     return [msgspec.json.encode(fields)]
 
 
-def _long_prompt(json: bytes) -> _Prompt | _TokenIds:
+def json_tokens(*values: msgspec.Raw) -> float:
+    """The tokens of dense JSON: not less than those of its text. Templates of prompts add tokens for each message."""
+    return sum(memoryview(value).nbytes for value in values) / CHARACTERS_PER_TOKEN
+
+
+def _long_prompt(json: bytes) -> _LongPrompt:
     # Decoding the token ids of 1 MiB takes 4 ms. Unlike those of a short prompt, they may have more than 64 bits.
     tokens = count_token_ids(json)
-    return _decode_prompt(json) if tokens is None or tokens <= MANY_TOKEN_IDS else _TokenIds(json, tokens)
+    if tokens is not None and tokens > MANY_TOKEN_IDS:
+        return _TokenIds(json, tokens)
+    if json.startswith(b"[") and has_many_strings(json):
+        raw = msgspec.Raw(json)
+        return _Texts(raw, json_tokens(raw), count_strings(json))
+    return _decode_prompt(json)
 
 
 def count_token_ids(json: bytes) -> int | None:
@@ -241,17 +269,19 @@ def count_token_ids(json: bytes) -> int | None:
     return None
 
 
-def _prompt_tokens(messages: list[_Message], prompt: _Prompt | _TokenIds) -> float:
+def _prompt_tokens(messages: list[_Message] | msgspec.Raw, prompt: _LongPrompt) -> float:
+    if isinstance(messages, msgspec.Raw):
+        return json_tokens(messages) + _prompt_tokens([], prompt)
     characters = 0
     for message in messages:
         if isinstance(message.content, str):
             characters += len(message.content)
         elif message.content:
             characters += sum(len(part if isinstance(part, str) else part.text) for part in message.content)
-    tokens = 0
+    tokens: float = 0
     if isinstance(prompt, str):
         characters += len(prompt)
-    elif isinstance(prompt, _TokenIds):
+    elif isinstance(prompt, _TokenIds | _Texts):
         tokens = prompt.tokens
     elif prompt and isinstance(prompt[0], int):
         tokens = len(prompt)
@@ -264,11 +294,11 @@ def _prompt_tokens(messages: list[_Message], prompt: _Prompt | _TokenIds) -> flo
     return tokens + characters / CHARACTERS_PER_TOKEN
 
 
-def _prompts(prompt: _Prompt | _TokenIds) -> int:
+def _prompts(prompt: _LongPrompt) -> int:
     """The number of prompts; a list of token ids is one prompt."""
     if not prompt or isinstance(prompt, str):
         return 1
-    if isinstance(prompt, _TokenIds):
+    if isinstance(prompt, _TokenIds | _Texts):
         return prompt.prompts
     return 1 if isinstance(prompt[0], int) else len(prompt)
 

@@ -1,16 +1,22 @@
 """The CPU time for which large messages block the event loop of a relay: `make bench-parsers`."""
 
 import json
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
-from exporters.relay import request_body
+import pytest
+import uvloop
+
+from exporters.relay.exchange import PARSED_LIMIT, Exchange
 from exporters.relay.http1_parser import ChunkedBody
 from tests.support.event_streams import stream_meter
-from tests.support.scripted_relay import content
+from tests.support.scripted_relay import content, ok, post, staged
 
+CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
+EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
 REPEATS = 20
 READ = 64 * 1024
 MIB = 1024 * 1024
@@ -42,20 +48,59 @@ def filled(text: str, size: int) -> str:
     return text * (size // len(text))
 
 
-def messages(size: int) -> dict[str, dict[str, object]]:
-    """Bodies of about `size` bytes."""
+def list_of(item: object, size: int) -> list[object]:
+    return [item] * (size // (len(compact(item)) + 1))
+
+
+def compact(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def requests(size: int) -> dict[str, tuple[str, dict[str, object]]]:
+    """Paths and bodies of about `size` bytes."""
+    text, message = {"type": "text", "text": "a"}, {"role": "user", "content": "a"}
+    image = {"type": "image_url", "image_url": {"url": filled("QUJD", size)}}
     return {
-        "one message": {"messages": [{"content": filled(TEXT, size)}]},
-        "100 messages": {"messages": [{"content": filled(TEXT, size // 100)}] * 100},
-        "code with escapes": {"messages": [{"content": filled(CODE, size * 33 // 40)}]},
-        "an image": {"messages": [{"content": [{"type": "image_url", "image_url": {"url": filled("QUJD", size)}}]}]},
-        "token ids": {"prompt": [12345] * (size // 7)},
+        "text": (CHAT, {"messages": [{"content": filled(TEXT, size)}]}),
+        "100 messages": (CHAT, {"messages": [{"content": filled(TEXT, size // 100)}] * 100}),
+        "code with escapes": (CHAT, {"messages": [{"content": filled(CODE, size * 32 // 40)}]}),
+        "an image": (CHAT, {"messages": [{"content": [image]}]}),
+        "short messages": (CHAT, {"messages": list_of(message, size)}),
+        "short parts": (CHAT, {"messages": [{"content": list_of(text, size)}]}),
+        "empty objects": (CHAT, {"messages": list_of({}, size)}),
+        "short prompts": (COMPLETIONS, {"prompt": list_of("abc", size)}),
+        "empty prompts": (COMPLETIONS, {"prompt": list_of("", size)}),
+        "token ids": (COMPLETIONS, {"prompt": list_of(12345, size)}),
+        "prompts of two token ids": (COMPLETIONS, {"prompt": list_of([1, 2], size)}),
+        "short items": (RESPONSES, {"input": list_of(message, size)}),
+        "short texts of a message": (RESPONSES, {"input": [{"content": list_of("a", size)}]}),
+        "short messages of Anthropic's API": (MESSAGES, {"messages": list_of(message, size)}),
+        "short blocks": (MESSAGES, {"messages": [{"content": list_of(text, size)}]}),
+        "texts of 100 characters": (EMBEDDINGS, {"input": list_of("a" * 100, size)}),
+        "short texts": (EMBEDDINGS, {"input": list_of("abc", size)}),
+        "short documents": (RERANK, {"documents": list_of({"content": "a"}, size)}),
     }
 
 
-def bodies(size: int) -> Iterator[tuple[str, bytes]]:
-    for name, fields in messages(size).items():
-        yield name, json.dumps({"model": "m", "stream": True, **fields}).encode()
+async def set_up(size: int) -> None:
+    """Print the CPU time from the end of a request's body until it is sent to the engine, in a relay."""
+    times: list[float] = []
+    body_complete = Exchange.body_complete
+
+    def timed(exchange: Exchange) -> None:
+        began = time.thread_time()
+        body_complete(exchange)
+        times.append(time.thread_time() - began)
+
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Exchange, "body_complete", timed)
+        async with staged(Path(directory), ok) as stage:
+            for name, (path, fields) in requests(size).items():
+                body = compact({"model": "m", "stream": True, **fields})
+                times.clear()
+                for _ in range(REPEATS):
+                    await stage.ask(post(body, path=path))
+                print(f"body of {size / MIB:g} MiB, {path}, {name}: {min(times) * 1000:.2f} ms")
 
 
 def main() -> None:
@@ -64,16 +109,8 @@ def main() -> None:
     for size in (128, 256):
         chunks = b"2\r\nab\r\n" * (size * 1024 // 7)
         print(f"{size} KiB of chunks of two bytes: {blocked(partial(read_chunks, chunks)):.2f} ms")
-    with ThreadPoolExecutor(1) as hashing:
-
-        def receive(body: bytes) -> None:
-            request = request_body.parse(body, b"salt", hashing)
-            assert request is not None
-            request_body.with_usage(body, has_options=request.has_options)
-
-        for size in (1, 8):
-            for name, body in bodies(size * MIB):
-                print(f"body of {size} MiB, {name}: {blocked(partial(receive, body)):.2f} ms")
+    for size in (MIB, PARSED_LIMIT - MIB // 8):
+        uvloop.run(set_up(size))
 
 
 if __name__ == "__main__":

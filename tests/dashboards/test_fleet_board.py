@@ -78,7 +78,7 @@ ROWS: dict[str, dict[str, float]] = {
     "Waiting": dict.fromkeys(ALL, 6),
     "KV cache": dict.fromkeys(ALL, 0.5),
     "Cache hits": dict.fromkeys(ALL, 0.5),
-    "Odd settings": {ONE: 0, TWO: 1, FIRST: 0, SECOND: 0},
+    "Config drift": {ONE: 0, TWO: 1, FIRST: 0, SECOND: 0},
     "Type, Version": {f'{who},engine_type="vllm",version="0.32.0"': 1 for who in ALL},
 }
 
@@ -143,7 +143,7 @@ slos:
         "TTFT p50": [0.3],
         "TTFT p95": [0.3],
         "KV cache": [0.9],
-        "Odd settings": [1],
+        "Config drift": [1],
     }
 
 

@@ -1,4 +1,4 @@
-"""The dialect of `/v1/chat/completions`."""
+"""The dialect of `/v1/chat/completions` and `/v1/completions`."""
 
 from exporters.relay import request_body
 from exporters.relay.dialects import completion_events

@@ -6,13 +6,23 @@ from typing import Any, ClassVar
 import msgspec
 
 from exporters.names import cut
+from exporters.relay.dense_json import is_dense
 from exporters.relay.dialects.dialect import Count, Output
-from exporters.relay.request_body import ABSENT, CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digests
+from exporters.relay.request_body import (
+    ABSENT,
+    CHARACTERS_PER_TOKEN,
+    LONG_BODY,
+    NOT_JSON,
+    Int,
+    RequestBody,
+    digests,
+    json_tokens,
+)
 
 DONE = None
 
 
-class _Block(msgspec.Struct, omit_defaults=True):
+class _Block(msgspec.Struct, gc=False, omit_defaults=True):
     """A text, the result of a tool, or another block of a message, whose JSON is only hashed."""
 
     text: str | None = None
@@ -24,17 +34,25 @@ class _Block(msgspec.Struct, omit_defaults=True):
 _Content = str | list[str | _Block] | _Block | None
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, gc=False):
     content: _Content = None
 
 
-class _Body(msgspec.Struct):
+class _Parameters(msgspec.Struct):
     model: str | None = None
-    system: _Content = None
-    messages: list[_Message] = []
     max_tokens: Int | None = None
     stream: bool | None = None
     temperature: float | None = None
+
+
+class _Body(_Parameters):
+    system: _Content = None
+    messages: list[_Message] = []
+
+
+class _DenseBody(_Parameters):
+    system: msgspec.Raw = ABSENT
+    messages: msgspec.Raw = ABSENT
 
 
 class _PromptTokens(msgspec.Struct):
@@ -172,6 +190,7 @@ class _Output(msgspec.Struct):
 
 
 _decode_body = msgspec.json.Decoder(_Body).decode
+_decode_dense = msgspec.json.Decoder(_DenseBody).decode
 _decode_output = msgspec.json.Decoder(_Output).decode
 decode = decode_first = decode_unary = msgspec.json.Decoder(_Event).decode
 
@@ -195,14 +214,14 @@ def collect(data: bytes | bytearray, output: Output) -> None:
 
 
 def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
+    body: _Body | _DenseBody
     try:
-        body = _decode_body(data)
+        body = _decode_dense(data) if len(data) > LONG_BODY and is_dense(data) else _decode_body(data)
     except NOT_JSON:
         return None
-    characters = _length(body.system) + sum(_length(message.content) for message in body.messages)
     return RequestBody(
         model=cut(body.model or ""),
-        prompt_tokens=characters / CHARACTERS_PER_TOKEN,
+        prompt_tokens=_tokens(body),
         max_tokens=body.max_tokens,
         stream=bool(body.stream),
         includes_usage=True,
@@ -213,6 +232,13 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
         temperature=body.temperature,
         _digests=digests(data, hashing, salt, body.model, (body.system, body.messages)),
     )
+
+
+def _tokens(body: _Body | _DenseBody) -> float:
+    if isinstance(body, _DenseBody):
+        return json_tokens(body.system, body.messages)
+    characters = _length(body.system) + sum(_length(message.content) for message in body.messages)
+    return characters / CHARACTERS_PER_TOKEN
 
 
 def _length(content: _Content) -> int:

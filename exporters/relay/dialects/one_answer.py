@@ -5,18 +5,24 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from exporters.relay.dense_json import MAX_QUOTES, is_dense
 from exporters.relay.dialects.dialect import Count, Output, WholeResponse
 from exporters.relay.request_body import (
     ABSENT,
     CHARACTERS_PER_TOKEN,
+    LONG_BODY,
     NOT_JSON,
     RequestBody,
     count_token_ids,
     digests,
+    json_tokens,
     without_completion,
 )
 
 DONE = None
+
+_MAX_QUOTES = MAX_QUOTES // 2
+"""Inputs may have any form, so that decoding them takes longer than decoding messages."""
 
 
 class _Body(msgspec.Struct):
@@ -95,7 +101,11 @@ def parse_inputs(data: bytes) -> tuple[str | None, list[bytes], float]:
 
 def _estimate(json: bytes) -> float:
     tokens = count_token_ids(json)
-    return _tokens(msgspec.json.decode(json)) if tokens is None else tokens
+    if tokens is not None:
+        return tokens
+    if len(json) > LONG_BODY and is_dense(json, _MAX_QUOTES):
+        return json_tokens(msgspec.Raw(json))
+    return _tokens(msgspec.json.decode(json))
 
 
 def _tokens(value: Any) -> float:

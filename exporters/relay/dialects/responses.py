@@ -6,9 +6,19 @@ from typing import Any, ClassVar
 import msgspec
 
 from exporters.names import cut
+from exporters.relay.dense_json import is_dense
 from exporters.relay.dialects.completion_events import ReasoningDetails
 from exporters.relay.dialects.dialect import Count, EngineTimes, Output, WholeResponse
-from exporters.relay.request_body import ABSENT, CHARACTERS_PER_TOKEN, NOT_JSON, Int, RequestBody, digests
+from exporters.relay.request_body import (
+    ABSENT,
+    CHARACTERS_PER_TOKEN,
+    LONG_BODY,
+    NOT_JSON,
+    Int,
+    RequestBody,
+    digests,
+    json_tokens,
+)
 
 DONE = None
 
@@ -17,7 +27,7 @@ _TOOL_CALLS = frozenset({"response.function_call_arguments.done", "response.cust
 _FAILED = frozenset({"failed", "cancelled"})
 
 
-class _Part(msgspec.Struct, omit_defaults=True):
+class _Part(msgspec.Struct, gc=False, omit_defaults=True):
     """A part of a message: a text, or JSON that is only hashed."""
 
     text: str | None = None
@@ -31,7 +41,7 @@ class _Part(msgspec.Struct, omit_defaults=True):
 _Content = str | list[str | _Part] | _Part | None
 
 
-class _Item(msgspec.Struct, omit_defaults=True):
+class _Item(msgspec.Struct, gc=False, omit_defaults=True):
     """A message, a call of a tool, its output, or another item of the input."""
 
     content: _Content = None
@@ -40,14 +50,22 @@ class _Item(msgspec.Struct, omit_defaults=True):
     input: msgspec.Raw = ABSENT  # of a custom tool
 
 
-class _Body(msgspec.Struct):
+class _Parameters(msgspec.Struct):
     model: str | None = None
-    input: str | list[str | _Item] | None = None
-    instructions: str | None = None
     max_output_tokens: Int | None = None
     stream: bool | None = None
     background: bool | None = None
     temperature: float | None = None
+
+
+class _Body(_Parameters):
+    input: str | list[str | _Item] | None = None
+    instructions: str | None = None
+
+
+class _DenseBody(_Parameters):
+    input: msgspec.Raw = ABSENT
+    instructions: msgspec.Raw = ABSENT
 
 
 class _InputDetails(msgspec.Struct):
@@ -176,6 +194,7 @@ class _OutputEvent(_Outputs):
 
 
 _decode_body = msgspec.json.Decoder(_Body).decode
+_decode_dense = msgspec.json.Decoder(_DenseBody).decode
 _decode_output = msgspec.json.Decoder(_OutputEvent).decode
 decode = decode_first = msgspec.json.Decoder(_Event).decode
 decode_unary = msgspec.json.Decoder(_Response).decode
@@ -199,13 +218,14 @@ def collect(data: bytes | bytearray, output: Output) -> None:
 
 
 def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
+    body: _Body | _DenseBody
     try:
-        body = _decode_body(data)
+        body = _decode_dense(data) if len(data) > LONG_BODY and is_dense(data) else _decode_body(data)
     except NOT_JSON:
         return None
     return RequestBody(
         model=cut(body.model or ""),
-        prompt_tokens=_characters(body) / CHARACTERS_PER_TOKEN,
+        prompt_tokens=_tokens(body),
         max_tokens=body.max_output_tokens,
         stream=bool(body.stream),
         includes_usage=True,
@@ -219,13 +239,16 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
     )
 
 
-def _characters(body: _Body) -> int:
+def _tokens(body: _Body | _DenseBody) -> float:
+    if isinstance(body, _DenseBody):
+        return json_tokens(body.instructions, body.input)
     characters = len(body.instructions or "")
     if isinstance(body.input, str):
-        return characters + len(body.input)
-    for item in body.input or ():
-        characters += len(item) if isinstance(item, str) else _length(item.content) + _length(item.output)
-    return characters
+        characters += len(body.input)
+    else:
+        for item in body.input or ():
+            characters += len(item) if isinstance(item, str) else _length(item.content) + _length(item.output)
+    return characters / CHARACTERS_PER_TOKEN
 
 
 def _length(content: _Content) -> int:

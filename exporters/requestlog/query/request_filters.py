@@ -88,9 +88,9 @@ def wanted(arguments: argparse.Namespace, now: float) -> Iterator[Condition]:
     if arguments.stream or arguments.unary:
         yield conditions.flag("stream", value=arguments.stream)
     if arguments.since:
-        yield conditions.since(_moment("--since", arguments.since, now))
+        yield conditions.since(moment("--since", arguments.since, now))
     if arguments.until:
-        yield conditions.until(_moment("--until", arguments.until, now))
+        yield conditions.until(moment("--until", arguments.until, now))
     for bound, condition in (("min", conditions.at_least), ("max", conditions.at_most)):
         for text in values[bound] or ():
             name, number = _pair(f"--{bound}", text, "ttft_ms=500")
@@ -126,7 +126,12 @@ def _number(text: str) -> float:
     return number
 
 
-def _moment(flag: str, text: str, now: float) -> datetime:
+def moment(flag: str, text: str, now: float) -> datetime:
+    """The time of a flag: a duration before `now`, RFC 3339 or unix seconds.
+
+    Raises:
+        UsageError: it is neither.
+    """
     if text.endswith(tuple(DURATION_UNITS)):
         seconds = now - parse_flag(flag, text, parse_duration)
     else:

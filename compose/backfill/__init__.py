@@ -1,0 +1,1 @@
+"""`vllm-slo backfill`: makes blocks of Prometheus from request logs."""

@@ -1,0 +1,49 @@
+"""Converts a line of the request log to the record that it was written from, as far as the line has its fields."""
+
+from exporters.quantities import from_milliseconds as seconds
+from exporters.records import Finished
+from exporters.relay.paths import endpoint_of_path
+from exporters.requestlog.log_entry import LogEntry
+from exporters.signals import Endpoint
+from exporters.verdicts import goodput
+
+
+def record_of(entry: LogEntry) -> Finished:
+    """The record with all values that the series need."""
+    ttft, queue, prefill = seconds(entry.ttft_ms), seconds(entry.queue_ms), seconds(entry.prefill_ms)
+    frontend = seconds(entry.frontend_ms)
+    before_relay = 0.0
+    if ttft is not None and queue is not None and prefill is not None and frontend is not None:
+        before_relay = ttft - queue - prefill - frontend
+    return Finished(
+        time=entry.arrived,
+        request_id="",
+        model=entry.model or "",
+        request_class=entry.request_class,
+        tenant=entry.tenant,
+        endpoint="",
+        api=Endpoint.RESPONSES_BACKGROUND if entry.background else endpoint_of_path(entry.endpoint),
+        stream=entry.stream,
+        status=entry.status,
+        outcome=entry.outcome,
+        metered=True,
+        e2e=entry.e2e_ms / 1000,
+        prompt_tokens=entry.prompt_tokens,
+        completion_tokens=entry.completion_tokens,
+        reasoning_tokens=entry.reasoning_tokens,
+        cached_tokens=entry.cached_tokens,
+        prompt_repeat=entry.prompt_repeat,
+        body_repeat=entry.body_repeat,
+        shareable_tokens=entry.shareable_tokens,
+        ttft=ttft,
+        ttft_answer=seconds(entry.ttft_answer_ms),
+        tpot=seconds(entry.tpot_ms),
+        queue=queue,
+        prefill=prefill,
+        decode=seconds(entry.decode_ms),
+        before_relay=before_relay,
+        slo=entry.slo,
+        goodput=goodput(entry.slo.values()),
+        structured_kind=entry.structured_kind,
+        structured_result=entry.structured_result,
+    )

@@ -1,0 +1,63 @@
+"""Orders recording rules: a rule is evaluated for the whole past, so the rules that it reads come before it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from alerts.recording_rules import open_dozen_from_steps
+from alerts.recording_windows import OPEN, STEP
+from alerts.rule_file import rules
+from alerts.rule_groups import Recording
+from exporters.signals import Label, Recorded
+from exporters.slos import SloFile, Source
+
+_SELECTED = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{([^{}]*)\})?")
+_EQUALS = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRule:
+    """A recording rule with the seconds between its evaluations; `offset` is of the first one after the epoch."""
+
+    rule: Recording
+    interval: float
+    offset: float
+
+    def reads(self, other: "TimedRule") -> bool:
+        """Whether a selector of this rule may select the series of another rule."""
+        return any(
+            name == other.rule.series.name and _may_fit(where, other.rule.labels)
+            for name, where in _SELECTED.findall(self.rule.expr)
+        )
+
+
+def passes(spec: SloFile) -> list[list[TimedRule]]:
+    """The recording rules of the SLO file for logs of a sidecar; each pass reads only results of earlier passes."""
+    left = _timed(replace(spec, source=Source.SIDECAR))
+    ordered: list[list[TimedRule]] = []
+    while left:
+        ready = [each for each in left if not any(each.reads(other) for other in left)]
+        if not ready:
+            raise ValueError(f"rules that read each other: {[each.rule.series.name for each in left]}")
+        ordered.append(ready)
+        left = [each for each in left if each not in ready]
+    return ordered
+
+
+def _timed(spec: SloFile) -> list[TimedRule]:
+    timed = []
+    for group in rules(spec):
+        recordings = [rule for rule in group.rules if isinstance(rule, Recording)]
+        # As in Prometheus, most groups are not evaluated at the times of samples and steps: a window that has a sample
+        # at each of its ends has one too many in Prometheus 2.
+        steps = any(rule.labels.get(Label.WINDOW) == STEP for rule in recordings)
+        offset = 0.0 if steps else round(spec.scrape_interval / 10, 3)
+        for rule in recordings:
+            if isinstance(rule.series, Recorded) and rule.labels.get(Label.WINDOW) == OPEN:
+                rule = open_dozen_from_steps(rule.series, spec)  # noqa: PLW2901 - a rule that does not read itself
+            timed.append(TimedRule(rule, group.interval, offset))
+    return timed
+
+
+def _may_fit(where: str, labels: Mapping[str, str]) -> bool:
+    return all(labels.get(name, value) == value for name, value in _EQUALS.findall(where))
