@@ -172,6 +172,7 @@ async def _check(lab: Lab, times: Times, console: LabConsole) -> list[Check]:
         ),
         demo_checks.page_in_time(notifications, times.overload),
         demo_checks.resolved_in_time(notifications, times.config_change),
+        demo_checks.few_pages_opened(notifications),
         demo_checks.recovers(siso["overload"], siso["after change"]),
         demo_checks.config_change_drawn(
             await asyncio.to_thread(lab.prometheus.query, config_change_query(), now), times.config_change
