@@ -42,7 +42,7 @@ class Label(StrEnum):
     PROCESS = "process"
     WINDOW = "window"
     SEVERITY = "severity"
-    TIER = "tier"
+    ALERT_SOURCE = "alert_source"
     BATCH = "batch"
     RUN = "run"
     SCENARIO = "scenario"
@@ -654,10 +654,17 @@ COST_PER_MILLION = Recorded(
 )
 COST_PER_GOOD = Recorded("llm_cost:per_good_request", "Cost per good request; absent without good requests.", (_W,))
 
+ENGINE_MODEL = Recorded(
+    "llm_engine:model", "1 for each model of an engine, also while it is down.", (Label.INSTANCE, Label.ENGINE, _M)
+)
 COLD_START = Recorded("llm_engine:cold_start", "1 while an engine starts or warms up.", (Label.INSTANCE, Label.ENGINE))
 PAGE_HELD = Recorded(
     "llm_slo:page_held", "Bad events of the last step, if all are from engines in cold start.", (_M, _C, _S)
 )
+TIER_ERROR_RATIO = Recorded(
+    "llm_slo:tier:error_ratio", "Error ratio in the short window of each tier that burns.", _SLO_WINDOW
+)
+PAGE_ERROR_RATIO = Recorded("llm_slo:page:error_ratio", "Error ratio of each SLO that pages.", (_M, _C, _S))
 
 RECORDED: tuple[Recorded, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Recorded))
 """All recorded series, in order."""
@@ -700,7 +707,7 @@ LABEL_HELP = {
     Label.PROCESS: "Process of the sidecar: `exporter` or `relay-0`, `relay-1`, ...",
     Label.WINDOW: "Length of the window that the value covers, such as `5m`.",
     Label.SEVERITY: "`page` or `ticket`; a label of alerts.",
-    Label.TIER: "Burn-rate tier of the alert, such as `fast-page`.",
+    Label.ALERT_SOURCE: "`vllm-slo` on all alerts of the rendered rules.",
     Label.BATCH: "Number of requests that are decoded together.",
     Label.RUN: "Identifier of the load test.",
     Label.SCENARIO: "Scenario of the load test.",

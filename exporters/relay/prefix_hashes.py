@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from exporters.records import PREFIX_BLOCK
-from exporters.relay.request_body import LONG_BODY, NOT_JSON
+from exporters.relay.dense_json import is_dense
+from exporters.relay.request_body import LONG_BODY, NOT_JSON, count_token_ids, decode_members
 
 MAX_BLOCKS = 512
 """Blocks of a prompt that are hashed: the first 1,048,576 characters."""
@@ -32,7 +33,7 @@ def hash_blocks(data: bytes, salt: bytes) -> PrefixHashes:
     A hash covers salt, model and all text up to the end of its block, so prompts share as many hashes as whole blocks.
     """
     try:
-        body = msgspec.json.decode(data)
+        body = msgspec.json.decode(data) if len(data) <= LONG_BODY else _decode_long(data)
         text = prompt_text(body)
     except (*NOT_JSON, ValueError):  # repr refuses an integer of thousands of digits
         return None, None
@@ -42,6 +43,20 @@ def hash_blocks(data: bytes, salt: bytes) -> PrefixHashes:
         digest.update(text[begin : begin + PREFIX_BLOCK].encode())
         hashes.append(int.from_bytes(digest.digest()[:8], "big"))
     return hashes, len(text)
+
+
+def _decode_long(data: bytes) -> dict[str, Any]:
+    """The fields with the prompt; many token ids and dense JSON are a text: decoding them would block all threads."""
+    members = decode_members(data)
+    return {name: _decode_value(bytes(members[name])) for name in ("model", "tools", *_PROMPT) if name in members}
+
+
+def _decode_value(json: bytes) -> Any:
+    if len(json) <= LONG_BODY:
+        return msgspec.json.decode(json)
+    if count_token_ids(json) is not None:
+        return json.translate(None, b"[] \t\r\n").decode() + ","  # as `_texts` of the decoded ids
+    return json.decode() if is_dense(json) else msgspec.json.decode(json)
 
 
 def prompt_text(body: dict[str, Any]) -> str:

@@ -55,6 +55,42 @@ def test_a_changed_character_changes_the_hash_of_its_block_and_all_later_ones(at
     assert changed == [number >= at // PREFIX_BLOCK for number in range(4)]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param({"prompt": [1, 22, 333] * LONG_BODY}, id="token ids"),
+        pytest.param({"prompt": [[1, 22], [333]] * LONG_BODY, "other": [1.5]}, id="lists of token ids"),
+        pytest.param({"messages": [{"role": "user", "content": "a" * LONG_BODY}], "tools": [{"a": 1}]}, id="a message"),
+        pytest.param({"prompt": [1] * 5000, "user": "a" * LONG_BODY}, id="few token ids"),
+    ],
+)
+def test_long_prompts_have_the_hashes_of_their_decoded_text(
+    monkeypatch: pytest.MonkeyPatch, body: dict[str, Any]
+) -> None:
+    data = json.dumps({"model": "m", **body}).encode()
+    found = hash_blocks(data, SALT)
+    monkeypatch.setattr("exporters.relay.prefix_hashes.LONG_BODY", len(data))
+    assert found == hash_blocks(data, SALT)
+    assert found[1] == len(prompt_text(body))
+
+
+def test_the_text_of_many_token_ids_or_of_a_dense_prompt_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = ([7] * LONG_BODY, [{"role": "user", "content": "a"}] * 10_000)
+    bodies = [json.dumps({"model": "m", "prompt": value}).encode() for value in values]
+    monkeypatch.setattr("exporters.relay.prefix_hashes.msgspec.json.decode", lambda json: json.decode())
+    ids, messages = (hash_blocks(body, SALT)[1] for body in bodies)
+    assert (ids, messages) == (2 * LONG_BODY, len(json.dumps(values[1])))
+
+
+def test_dense_prompts_share_the_hashes_of_the_beginning_of_their_json() -> None:
+    one, other = ([{"role": "user", "content": letter} for letter in "a" * 5000 + change * 5000] for change in "bc")
+    common = json.dumps(one).index('"b"') + 1
+    first, second = hashes({"messages": one}), hashes({"messages": other})
+    assert len(first) == len(second) == len(json.dumps(one)) // PREFIX_BLOCK
+    assert shared(first, second) == common // PREFIX_BLOCK
+    assert not set(first[common // PREFIX_BLOCK :]) & set(second)
+
+
 def test_hashes_differ_by_salt_and_model() -> None:
     body = {"model": "m", "prompt": BLOCK * 2}
     found = [*hashes(body), *hashes(body, b"pepper"), *hashes({**body, "model": "n"})]
