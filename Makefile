@@ -81,7 +81,7 @@ generate: setup
 	  --smtp mail.example.org:587 --smtp-from alertmanager@example.org --smtp-user alertmanager \
 	  --smtp-password-file /etc/alertmanager/secrets/mail
 	$(BIN)/vllm-slo alerts alertmanager --out compose/alertmanager --page webhook=http://webhook:9095/page \
-	  --ticket webhook=http://webhook:9095/ticket --group-wait 1s --group-interval 5s --repeat-pages 12h \
+	  --ticket webhook=http://webhook:9095/ticket --group-wait 10s --group-interval 1m --repeat-pages 12h \
 	  --repeat-tickets 12h
 	$(BIN)/vllm-slo dashboards render
 	$(BIN)/python -m exporters.requestlog.field_docs

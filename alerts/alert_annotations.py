@@ -10,6 +10,9 @@ from exporters.quantities import number, spell_duration
 from exporters.signals import Label
 from exporters.slos import Slo
 
+ALERT_SOURCE = "vllm-slo"
+"""The value of `alert_source` on all alerts."""
+
 
 def annotated_alert(
     name: AlertName,
@@ -22,16 +25,18 @@ def annotated_alert(
     labels: Mapping[str, str] | None = None,
     pending_for: float = 0.0,
     keep_firing_for: float = 0.0,
+    more: Mapping[str, str] | None = None,
 ) -> Alert:
-    """An alert with all annotations; `labels` are added to the severity. Both durations are in seconds."""
+    """An alert with all annotations and `more`; `labels` are added to the severity. Both durations are in seconds."""
     return Alert(
         name,
         expr,
-        {Label.SEVERITY: severity, **(labels or {})},
+        {Label.SEVERITY: severity, Label.ALERT_SOURCE: ALERT_SOURCE, **(labels or {})},
         {
             "summary": summary,
             "description": description,
             **links.annotations(name),
+            **(more or {}),
         },
         pending_for=pending_for,
         keep_firing_for=keep_firing_for,

@@ -9,7 +9,6 @@ class AlertName(StrEnum):
     BURN = "LLMErrorBudgetBurn"
     LOW_TRAFFIC = "LLMErrorBudgetLowTraffic"
     TENANT_BURN = "LLMTenantErrorBudgetBurn"
-    PAGE_HELD = "LLMPageHeldBack"
     CLIENT_ERRORS = "LLMClientErrorSurge"
     REJECTIONS = "LLMRejectionSurge"
     BUSY_BUT_USELESS = "LLMBusyButUseless"
@@ -26,4 +25,4 @@ class AlertName(StrEnum):
     RELOAD_FAILED = "LLMSidecarConfigReloadFailed"
     CERTIFICATE = "LLMCertificateExpiry"
     UNMEASURED = "LLMSLOUnmeasured"
-    WATCHDOG = "Watchdog"
+    WATCHDOG = "VLLMSLOWatchdog"  # kube-prometheus has a Watchdog of its own

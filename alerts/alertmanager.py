@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from alerts.alert_annotations import ALERT_SOURCE
 from alerts.alert_names import AlertName
 from alerts.destinations import Destination, SecretFile, Webhook
 from alerts.promql import escape
@@ -62,6 +63,12 @@ class Delivery:
     tokens: Mapping[str, SecretFile] = field(default_factory=dict)
     timing: Timing = Timing()
     keep_apart: tuple[str, ...] = ()
+    fragment: bool = False
+    """For an existing configuration: only alerts of these rules are routed, and names of receivers have a prefix."""
+
+    def receiver(self, name: str) -> str:
+        """The name of a receiver in the file."""
+        return f"{ALERT_SOURCE}-{name}" if self.fragment else name
 
     @property
     def destinations(self) -> tuple[Destination, ...]:
@@ -83,23 +90,8 @@ class Inhibition:
     """Only pages inhibit, and only tickets are inhibited."""
 
 
-_ENGINE_ALERTS = (
-    AlertName.ENGINE_STALLED,
-    AlertName.ENGINE_RESTARTS,
-    AlertName.PAGE_HELD,
-    AlertName.QUEUE,
-    AlertName.KV_CACHE,
-    AlertName.PREFIX_CACHE,
-)
+_ENGINE_TICKETS = (AlertName.ENGINE_RESTARTS, AlertName.QUEUE, AlertName.KV_CACHE, AlertName.PREFIX_CACHE)
 INHIBITIONS = (
-    Inhibition(
-        "A page for an SLO inhibits its tickets. A page for one tenant does not inhibit the ticket for all tenants.",
-        (AlertName.BURN, AlertName.TENANT_BURN),
-        (AlertName.BURN, AlertName.LOW_TRAFFIC, AlertName.PAGE_HELD),
-        (Label.SLO, Label.CLASS, Label.MODEL, Label.TENANT),
-        Label.SLO,
-        ticket_of_page=True,
-    ),
     Inhibition(
         "A certificate that expires within a day also expires within a week.",
         (AlertName.CERTIFICATE,),
@@ -109,27 +101,25 @@ INHIBITIONS = (
         ticket_of_page=True,
     ),
     Inhibition(
-        "An engine that is down explains its own other alerts, and no alert of another engine.",
+        "The page for an engine that is down explains its tickets, and no alert of another engine.",
         (AlertName.ENGINE_DOWN,),
-        _ENGINE_ALERTS,
+        _ENGINE_TICKETS,
         (Label.INSTANCE, Label.ENGINE),
         Label.ENGINE,
     ),
     Inhibition(
-        "A sidecar that is down explains its other alerts and those of its engines: their data is stale.",
+        "The page for a sidecar that is down explains its tickets and those of its engines: their data is stale.",
         (AlertName.SIDECAR_DOWN,),
-        (
-            *(AlertName.ENGINE_DOWN, *_ENGINE_ALERTS, AlertName.DROPPING, AlertName.LOG_LINES, AlertName.LOST),
-            AlertName.RELOAD_FAILED,
-        ),
+        (*_ENGINE_TICKETS, AlertName.DROPPING, AlertName.LOG_LINES, AlertName.LOST, AlertName.RELOAD_FAILED),
         (Label.INSTANCE,),
         Label.INSTANCE,
     ),
 )
+"""No page is inhibited: pages of one incident share a group, and Alertmanager drops inhibited alerts from its text."""
 
 _ROUTING = """\
 # Alerts with an unknown severity go to the ticket receiver, so that they do not page.
-# One notification covers one alert, SLO, model and tenant, and lists all its classes, tiers and engines.
+# One notification covers one cluster, namespace and model: an incident opens one page.
 """
 
 
@@ -162,18 +152,27 @@ def _global(delivery: Delivery) -> dict[str, object]:
 
 
 def _route(delivery: Delivery) -> dict[str, object]:
+    route = _root(delivery)
+    return (
+        {"routes": [{"matchers": [_matcher(Label.ALERT_SOURCE, ALERT_SOURCE)], **route}]}
+        if delivery.fragment
+        else route
+    )
+
+
+def _root(delivery: Delivery) -> dict[str, object]:
     timing = delivery.timing
     repeat = {_PAGE: spell_duration(timing.repeat_pages), _TICKET: spell_duration(timing.repeat_tickets)}
     return {
-        "receiver": _TICKET,
-        "group_by": ["alertname", Label.MODEL, Label.SLO, Label.TENANT, *delivery.keep_apart],
+        "receiver": delivery.receiver(_TICKET),
+        "group_by": [*dict.fromkeys(("cluster", "namespace", Label.MODEL, *delivery.keep_apart))],
         "group_wait": spell_duration(timing.group_wait),
         "group_interval": spell_duration(timing.group_interval),
         "repeat_interval": repeat[_TICKET],
         "routes": [
             {
                 "matchers": [_matcher("alertname", AlertName.WATCHDOG)],
-                "receiver": _HEARTBEAT,
+                "receiver": delivery.receiver(_HEARTBEAT),
                 "group_wait": "0s",
                 "group_interval": "30s",
                 # Below 1m, so that every second group interval sends it.
@@ -182,7 +181,7 @@ def _route(delivery: Delivery) -> dict[str, object]:
             *(
                 {
                     "matchers": [_matcher(route.label, route.value), _matcher(Label.SEVERITY, route.severity)],
-                    "receiver": route.name,
+                    "receiver": delivery.receiver(route.name),
                     "repeat_interval": repeat[route.severity],
                 }
                 # Alerts of a tenant also have a class, so routes of tenants come first.
@@ -190,7 +189,7 @@ def _route(delivery: Delivery) -> dict[str, object]:
             ),
             {
                 "matchers": [_matcher(Label.SEVERITY, _PAGE)],
-                "receiver": _PAGE,
+                "receiver": delivery.receiver(_PAGE),
                 "repeat_interval": repeat[_PAGE],
             },
         ],
@@ -200,10 +199,13 @@ def _route(delivery: Delivery) -> dict[str, object]:
 def _receivers(delivery: Delivery) -> list[dict[str, object]]:
     heartbeats = () if delivery.heartbeat is None else (delivery.heartbeat,)
     return [
-        receiver(_PAGE, delivery.page, Severity.PAGE, delivery.tokens),
-        receiver(_TICKET, delivery.ticket, Severity.TICKET, delivery.tokens),
-        *(receiver(route.name, route.destinations, route.severity, delivery.tokens) for route in delivery.routes),
-        receiver(_HEARTBEAT, heartbeats, Severity.NONE, delivery.tokens),
+        receiver(delivery.receiver(_PAGE), delivery.page, Severity.PAGE, delivery.tokens),
+        receiver(delivery.receiver(_TICKET), delivery.ticket, Severity.TICKET, delivery.tokens),
+        *(
+            receiver(delivery.receiver(route.name), route.destinations, route.severity, delivery.tokens)
+            for route in delivery.routes
+        ),
+        receiver(delivery.receiver(_HEARTBEAT), heartbeats, Severity.NONE, delivery.tokens),
     ]
 
 

@@ -1,27 +1,39 @@
-"""Alerts on error budgets: one per SLO and tier, and a ticket for classes with too little traffic for a burn rate."""
+"""Alerts on error budgets: a page and a ticket per SLO, and a ticket for classes with too few events."""
 
-from dataclasses import replace
-
-from alerts.alert_annotations import annotated_alert, describe, percent
+from alerts import burn_text
+from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
-from alerts.cold_start import cold_start_limit
+from alerts.cold_start import page_bridge, page_held
 from alerts.links import Links
-from alerts.promql import in_window, within
+from alerts.promql import in_window, select, within
 from alerts.recording_windows import windows
-from alerts.rule_groups import Alert
+from alerts.rule_groups import Alert, Recording
 from alerts.tiers import Severity, Tier, fit, tiers
 from exporters.quantities import number, spell_duration
-from exporters.signals import PAGE_HELD, SLO_BAD_IN, SLO_BURN_RATE, SLO_EVENTS_IN, Label, Recorded
+from exporters.signals import (
+    PAGE_ERROR_RATIO,
+    PAGE_HELD,
+    SLO_BAD_IN,
+    SLO_BURN_RATE,
+    SLO_ERROR_RATIO,
+    SLO_EVENTS_IN,
+    TIER_ERROR_RATIO,
+    Label,
+    Recorded,
+)
 from exporters.slos import Slo, SloFile, Source
 
-_WHO = "{{ $labels.class }} requests to {{ $labels.model }}"
-_TIMES = '{{ printf "%.1f" $value }}'
+_WHO = f"{{{{ $labels.class }}}} requests to {burn_text.MODEL}"
+_SAME, _UNLESS_SAME = "and on (model, class, slo)", "unless on (model, class, slo)"
 
 
-def burn_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
-    """Every SLO on every tier, with a ticket for each page that is held back; then the ticket for low traffic."""
+def burn_rules(spec: SloFile, links: Links) -> tuple[Recording | Alert, ...]:
+    """The tiers that burn, the pages that are held back; then a page and a ticket per SLO; and that for low traffic."""
     return (
-        *(alert for slo in spec.slos for tier in tiers(spec.period) for alert in _burn(spec, slo, tier, links)),
+        *(_error_ratio(spec, slo) for slo in spec.slos),
+        page_held(spec),
+        _page_error_ratio(spec),
+        *(rule for slo in spec.slos for rule in (_page(spec, slo, links), _ticket(spec, slo, links))),
         _low_traffic(spec, links),
     )
 
@@ -61,64 +73,128 @@ def _reason(slo: Slo, tier: Tier) -> str:
     )
 
 
-def _burn(spec: SloFile, slo: Slo, published: Tier, links: Links) -> tuple[Alert, ...]:
-    tier = fit(published, slo)
-    long, short, period = map(spell_duration, (tier.long, tier.short, tier.period))
-    waits = "the oldest wait" if spec.source is Source.SIDECAR else "the engine's queue"
-    alert = annotated_alert(
-        AlertName.BURN,
-        tier.severity,
-        tier_condition(spec, slo, tier, SLO_BURN_RATE, SLO_EVENTS_IN, SLO_BAD_IN),
-        links,
-        f"{_WHO} burn the error budget of {slo.name} {_TIMES} times too fast",
-        f"The objective is {describe(slo)}. Over the last {long}, {_WHO} have missed it {_TIMES} times as often as "
-        f"a budget of {period} allows, and the last {short} are no better. A {tier.severity} at "
-        f"{_short(tier.factor)} times: {percent(tier.bad_ratio(slo))} bad events where "
-        f"{percent(slo.budget)} are allowed, {percent(tier.share)} of the budget gone in {long}. Needs "
-        f"{min_events(spec, tier)} events and {spec.alerting.min_bad} bad ones in {long}."
-        + (f" Note: {_reason(slo, published)}." if tier != published else "")
-        + f" Look first at {waits}, and at whether a config change is drawn just before it began.",
-        labels={Label.SLO: slo.name, Label.TIER: tier.name},
-        # Bridges one outlier of the short window; more would keep a page open after the burn has ended.
-        keep_firing_for=windows(spec).step,
-    )
-    if tier.severity is not Severity.PAGE:
-        return (alert,)
-    return replace(alert, expr=f"{alert.expr}\nunless on (model, class, slo) {PAGE_HELD.name}"), _held(
-        spec, alert, links
-    )
+def _error_ratio(spec: SloFile, slo: Slo) -> Recording:
+    """The tiers of the SLO that burn, by their short windows."""
+    conditions = (_burning(spec, slo, fit(tier, slo)) for tier in tiers(spec.period))
+    return Recording(TIER_ERROR_RATIO, "\nor ".join(f"({each})" for each in conditions), {Label.SLO: slo.name})
 
 
-def _held(spec: SloFile, page: Alert, links: Links) -> Alert:
-    away, step = spell_duration(cold_start_limit(spec)), spell_duration(windows(spec).step)
+def _burning(spec: SloFile, slo: Slo, tier: Tier) -> str:
+    condition = tier_condition(spec, slo, tier, SLO_BURN_RATE, SLO_EVENTS_IN, SLO_BAD_IN)
+    return f"{within(SLO_ERROR_RATIO, slo.name, spell_duration(tier.short))}\n{_SAME} {condition}"
+
+
+def _page_error_ratio(spec: SloFile) -> Recording:
+    """Recorded so that tickets know which SLOs page, and for how long."""
+    pages, _ = _by_severity(spec)
+    return Recording(PAGE_ERROR_RATIO, f"max without (window) ({_of_tiers(pages)})\n{_UNLESS_SAME} {PAGE_HELD.name}")
+
+
+def _page(spec: SloFile, slo: Slo, links: Links) -> Alert:
+    pages, _ = _by_severity(spec)
     return annotated_alert(
-        AlertName.PAGE_HELD,
-        Severity.TICKET,
-        f"{page.expr}\nand on (model, class, slo) {PAGE_HELD.name}",
+        AlertName.BURN,
+        Severity.PAGE,
+        f"100 * {select(PAGE_ERROR_RATIO, {Label.SLO: slo.name})}",
         links,
-        f"no page yet, as an engine is starting: {page.annotations['summary']}",
-        f"This would page, but all bad events of the last {step} were at engines that went or came back within "
-        f"{away} and {step}. The page comes when that has passed, when one is elsewhere, or when an engine goes a "
-        "second time. The budget is charged all the same. Look first at whether somebody has restarted the engine.",
-        labels={label: page.labels[label] for label in (Label.SLO, Label.TIER)},
+        _summary(spec, slo),
+        _description(spec, slo, pages),
+        labels={Label.SLO: slo.name},
+        keep_firing_for=page_bridge(spec),
+        more=links.bad_traces(),
+    )
+
+
+def _ticket(spec: SloFile, slo: Slo, links: Links) -> Alert:
+    """The tiers of tickets, and pages that are held back. Not while the SLO pages, nor shortly after."""
+    pages, tickets = _by_severity(spec)
+    alternatives = (
+        *(f"{_of_tiers((tier,), slo)}\n{not_paged(spec, tier.short)}" for tier in tickets),
+        f"{_of_tiers(pages, slo)}\n{_SAME} {PAGE_HELD.name}",
+    )
+    any_tier = "\n  or ".join(alternatives).replace("\n", "\n  ").replace("\n    or", "\n  or")
+    return annotated_alert(
+        AlertName.BURN,
+        Severity.TICKET,
+        f"100 * max without (window) (\n  {any_tier}\n)",
+        links,
+        _summary(spec, slo),
+        _description(spec, slo, tickets) + _held_note(spec, slo),
+        labels={Label.SLO: slo.name},
+        keep_firing_for=windows(spec).step,
+        more=links.bad_traces(),
+    )
+
+
+def not_paged(spec: SloFile, short: float) -> str:
+    """Excludes an SLO that pages, or whose page ended less than the short window ago: its events are still in there."""
+    recent = spell_duration(short + page_bridge(spec))
+    return f"{_UNLESS_SAME} present_over_time({PAGE_ERROR_RATIO.name}[{recent}])"
+
+
+def _by_severity(spec: SloFile) -> tuple[tuple[Tier, ...], tuple[Tier, ...]]:
+    every = tiers(spec.period)
+    pages = tuple(tier for tier in every if tier.severity is Severity.PAGE)
+    return pages, tuple(tier for tier in every if tier not in pages)
+
+
+def _of_tiers(some: tuple[Tier, ...], slo: Slo | None = None) -> str:
+    """The recorded error ratios of these tiers."""
+    short = "|".join(spell_duration(tier.short) for tier in some)
+    matchers = [*([f'slo="{slo.name}"'] if slo else []), f'window{"=~" if len(some) > 1 else "="}"{short}"']
+    return f"{TIER_ERROR_RATIO.name}{{{','.join(matchers)}}}"
+
+
+def _summary(spec: SloFile, slo: Slo) -> str:
+    gone = burn_text.exhaustion(spec, slo, ", budget gone in ", ", budget spent")
+    return burn_text.summary(slo, "{{ $labels.class }}") + gone
+
+
+def _description(spec: SloFile, slo: Slo, some: tuple[Tier, ...]) -> str:
+    """Facts in order of use: how bad, until when, where, since which change, by which tier."""
+    recent = min(some[0].short, tiers(spec.period)[1].short)
+    waits = "the oldest wait" if spec.source is Source.SIDECAR else "the engine's queue"
+    return (
+        f"{burn_text.SHARE} of {_WHO} {burn_text.miss(slo)} (objective {percent(slo.objective)})."
+        f"{burn_text.budget_left(spec, slo)}{burn_text.worst_replicas(slo, recent)}"
+        f"{burn_text.last_config_change()}{''.join(_tier_note(slo, tier) for tier in some)} Look first at {waits}."
+    )
+
+
+def _tier_note(slo: Slo, published: Tier) -> str:
+    """The limit of a tier, if it burns."""
+    tier = fit(published, slo)
+    limit = f"over {percent(tier.bad_ratio(slo))} in {burn_text.spaced(tier.long)}"
+    rescaled_note = ", rescaled" if tier != published else ""
+    burns = burn_text.query(TIER_ERROR_RATIO, slo, f',window="{spell_duration(tier.short)}"')
+    return f"{{{{ with {burns} }}}} Tier {tier.name}: {limit}{rescaled_note}.{{{{ end }}}}"
+
+
+def _held_note(spec: SloFile, slo: Slo) -> str:
+    step = burn_text.spaced(windows(spec).step)
+    return (
+        f"{{{{ with {burn_text.query(PAGE_HELD, slo)} }}}} A page is held back: all bad events of the last {step} are "
+        "from engines that are starting.{{ end }}"
     )
 
 
 def _low_traffic(spec: SloFile, links: Links) -> Alert:
     """A ticket by the number of bad events, for classes with too few events for a tier."""
-    longest = spell_duration(tiers(spec.period)[-1].long)
+    longest = tiers(spec.period)[-1]
+    window = spell_duration(longest.long)
     few, least = spec.alerting.min_events.ticket, spec.alerting.min_bad
     where = "the bad requests one by one, in the log" if spec.source is Source.SIDECAR else "the engine's queue"
-    bad, events, burn_rate = (in_window(series, longest) for series in (SLO_BAD_IN, SLO_EVENTS_IN, SLO_BURN_RATE))
+    bad, events, burn_rate = (in_window(series, window) for series in (SLO_BAD_IN, SLO_EVENTS_IN, SLO_BURN_RATE))
     return annotated_alert(
         AlertName.LOW_TRAFFIC,
         Severity.TICKET,
-        f"{bad} >= {least}\nand on (model, class, slo) {events} < {few}\nand on (model, class, slo) {burn_rate} > 1",
+        f"{bad} >= {least}\n{_SAME} {events} < {few}\n{_SAME} {burn_rate} > 1\n{not_paged(spec, longest.short)}",
         links,
-        f'{_WHO}: {{{{ printf "%.0f" $value }}}} bad events of {{{{ $labels.slo }}}} in {longest}',
-        f"Over the last {longest}, {_WHO} had fewer than {few} events of {{{{ $labels.slo }}}}, too few for a burn "
-        f'rate to mean much, but {{{{ printf "%.0f" $value }}}} of them were bad, which is more than the objective '
-        f"allows. A ticket from {least} bad events on. Look first at {where}.",
+        f'{{{{ $labels.class }}}} on {burn_text.MODEL}: {{{{ printf "%.0f" $value }}}} bad events of '
+        f"{{{{ $labels.slo }}}} in {burn_text.spaced(longest.long)}",
+        f"In the last {burn_text.spaced(longest.long)}, {_WHO} had fewer than {few} events of {{{{ $labels.slo }}}}, "
+        f'too few for a burn rate. {{{{ printf "%.0f" $value }}}} of them were bad, which is more than the objective '
+        f"allows. The ticket needs {least} bad events. Look first at {where}.",
         keep_firing_for=windows(spec).step,
     )
 

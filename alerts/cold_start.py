@@ -1,12 +1,10 @@
 """Recording rules that hold back pages while an engine starts; the error budget is still charged."""
 
-from alerts.alert_names import AlertName
 from alerts.promql import increase, sum_by
 from alerts.recording_windows import down_after, windows
 from alerts.rule_groups import Recording
-from alerts.tiers import Severity
 from exporters.quantities import number, spell_duration
-from exporters.signals import COLD_START, ENGINE_START_TIME, ENGINE_UP, PAGE_HELD, SLO_BAD
+from exporters.signals import COLD_START, ENGINE_START_TIME, ENGINE_UP, PAGE_ERROR_RATIO, PAGE_HELD, SLO_BAD
 from exporters.slos import SloFile
 
 
@@ -40,6 +38,11 @@ def starting(condition: str = COLD_START.name) -> str:
     return f"({condition} unless on (instance) ({ENGINE_UP.name} == 1 unless on (instance, engine) {condition}))"
 
 
+def page_bridge(spec: SloFile) -> float:
+    """Seconds that a page keeps firing after its burn; bridges outliers of the short window."""
+    return windows(spec).step
+
+
 def page_held(spec: SloFile) -> Recording:
     """Present for an SLO if all bad events of the last step come from starting engines, and no page fires yet.
 
@@ -50,10 +53,9 @@ def page_held(spec: SloFile) -> Recording:
     instances = starting(f"last_over_time({COLD_START.name}[{step}])")
     bad_events, labels = increase(SLO_BAD.name, step), PAGE_HELD.labels
     unless_same_slo = f"unless on ({', '.join(labels)})"
-    firing_page = f'ALERTS{{alertname="{AlertName.BURN}",alertstate="firing",severity="{Severity.PAGE}"}}'
     return Recording(
         PAGE_HELD,
         f"{sum_by(f'{bad_events} and on (instance) {instances}', labels)} > 0\n"
         f"{unless_same_slo} {sum_by(f'{bad_events} unless on (instance) {instances}', labels)} > 0\n"
-        f"{unless_same_slo} {firing_page}",
+        f"{unless_same_slo} last_over_time({PAGE_ERROR_RATIO.name}[{spell_duration(page_bridge(spec))}])",
     )

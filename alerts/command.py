@@ -13,6 +13,7 @@ from alerts import alertmanager, alertmanager_flags, diagnostics, explain, json_
 from alerts.alert_annotations import describe
 from alerts.burn_alerts import rescaled
 from alerts.engine_only import effective_spec, evaluate_slos
+from alerts.group_limit import MAX_RULES, RULES_OF_A_WINDOW, limited
 from alerts.links import Links
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
@@ -74,6 +75,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--grafana", default="", metavar="URL", help="base of dashboard_url (default: alerts have no dashboard_url)"
     )
     render_parser.add_argument(
+        "--traces-url",
+        default="",
+        metavar="URL",
+        help="base of traces_url, the address of `vllm-slo traces`: link burn alerts to bad requests (default: none)",
+    )
+    render_parser.add_argument(
         "--gpu-hour-price",
         type=float,
         metavar="X",
@@ -85,6 +92,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("plain", "prometheusrule"),
         default="plain",
         help="rules.yaml for Prometheus, or prometheusrule.yaml for prometheus-operator (default: %(default)s)",
+    )
+    render_parser.add_argument(
+        "--max-rules-per-group",
+        type=int,
+        default=MAX_RULES,
+        metavar="N",
+        help="split groups that have more rules, for evaluators with a limit such as Mimir (default: %(default)s)",
     )
     render_parser.add_argument("--name", help="name of the PrometheusRule (default: vllm-slo)")
     render_parser.add_argument(
@@ -196,9 +210,12 @@ def _summary(spec: SloFile) -> str:
 
 def _render(arguments: argparse.Namespace) -> int:
     spec = _apply_flags(load(arguments.slos), arguments)
-    links = Links(arguments.runbooks, arguments.grafana)
+    links = Links(arguments.runbooks, arguments.grafana, arguments.traces_url)
     hour_price = _hour_price(arguments.gpu_hour_price, arguments.gpus)
-    groups = rules(spec, links, hour_price)
+    most = arguments.max_rules_per_group
+    if most < RULES_OF_A_WINDOW:
+        raise UsageError(f"--max-rules-per-group: {most} is too few; use {RULES_OF_A_WINDOW} or more")
+    groups = limited(rules(spec, links, hour_price), most)
     if arguments.format == "prometheusrule":
         name, labels = checked_name(arguments.name or "vllm-slo"), checked_labels(arguments.label)
         text = prometheus_rule(groups, name, labels, head(spec))
@@ -222,7 +239,9 @@ def _alertmanager(arguments: argparse.Namespace) -> int:
     if template and arguments.out == "-":
         raise UsageError(f"--out -: {receivers.TEMPLATE_PATH} is needed for all kinds but webhook; write to a folder")
     path = _write(
-        alertmanager_flags.heading(arguments) + alertmanager.config(delivery), arguments.out, "alertmanager.yml"
+        alertmanager_flags.heading(arguments) + alertmanager.config(delivery),
+        arguments.out,
+        "alertmanager-fragment.yml" if delivery.fragment else "alertmanager.yml",
     )
     if path is None:
         return 0

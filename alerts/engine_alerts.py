@@ -4,7 +4,7 @@ from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
 from alerts.baselines import baseline
 from alerts.links import Links
-from alerts.promql import in_window, increase, max_by, sum_by
+from alerts.promql import in_window, increase, max_by, sum_by, with_model
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert
 from alerts.tiers import Severity, tiers
@@ -14,7 +14,7 @@ from exporters.quantities import spell_duration
 from exporters.signals import Label, Signal
 from exporters.slos import SloFile
 
-_ENGINE_LABELS = [Label.INSTANCE, Label.ENGINE]
+_ENGINE_LABELS = [Label.INSTANCE, Label.ENGINE, Label.MODEL]
 
 KV_CACHE_FULL = 0.9
 _MIN_HIT_RATIO = 0.1
@@ -39,12 +39,12 @@ def _queue(spec: SloFile, links: Links) -> Alert:
     return annotated_alert(
         AlertName.QUEUE,
         Severity.TICKET,
-        f"{waiting} >= 1\nand on (instance, engine) {waiting} > ({running} > 0)",
+        f"{waiting} >= 1\nand on (instance, engine, model) {waiting} > ({running} > 0)",
         links,
-        "more requests wait for {{ $labels.engine }} than it works on",
-        f'{{{{ printf "%.0f" $value }}}} requests wait on average, which is more than run, and has been for '
-        f"{spell_duration(3 * step)}. Who comes now waits longer in the queue than the answer itself takes. Look "
-        "first at which class sends more than usual, then at the running batch: has its bound become smaller?",
+        "more requests wait for {{ $labels.engine }} of {{ $labels.model }} than run",
+        f'{{{{ printf "%.0f" $value }}}} requests wait on average, which is more than run, for '
+        f"{spell_duration(3 * step)}. New requests wait longer in the queue than a response takes. Look first at which "
+        "class sends more than usual, then at whether the limit of the running batch is smaller.",
         pending_for=2 * step,
     )
 
@@ -58,12 +58,12 @@ def _kv_cache(spec: SloFile, links: Links) -> Alert:
     return annotated_alert(
         AlertName.KV_CACHE,
         Severity.TICKET,
-        f"{usage} > {KV_CACHE_FULL}\nand on (instance, engine, rank) {preemptions} >= {least}",
+        f"{usage} > {KV_CACHE_FULL}\nand on (instance, engine, model, rank) {preemptions} >= {least}",
         links,
-        "the KV cache of {{ $labels.engine }} is full, and running requests are put back",
+        "the KV cache of {{ $labels.engine }} of {{ $labels.model }} is full, and running requests are preempted",
         f"Rank {{{{ $labels.rank }}}} of {{{{ $labels.engine }}}} had {{{{ $value | humanizePercentage }}}} of "
-        f"its KV cache in use over the last {lookback(spec)}, and has put back {least} or more running requests. "
-        "Their streams pause, and their prefill is done again. Look first at whether contexts have become longer, "
+        f"its KV cache in use over the last {lookback(spec)}, and has preempted {least} or more running requests. "
+        "Their streams pause, and their prefill is repeated. Look first at whether contexts have become longer, "
         "then at `max_num_seqs`.",
     )
 
@@ -71,7 +71,7 @@ def _kv_cache(spec: SloFile, links: Links) -> Alert:
 def _prefix_cache(spec: SloFile, links: Links) -> Alert:
     """Divided by all prompt tokens, not by queried ones: a disabled cache is not queried."""
     hour = spell_duration(tiers(spec.period)[0].long)
-    by, least = [*_ENGINE_LABELS, Label.MODEL], spec.alerting.min_events.ticket
+    by, least = _ENGINE_LABELS, spec.alerting.min_events.ticket
     hits, prompt = (
         sum_by(increase(each.name, hour), by) for each in (signals.ENGINE_CACHE_HITS, signals.ENGINE_PROMPT_TOKENS)
     )
@@ -100,14 +100,15 @@ def _restarts(spec: SloFile, links: Links) -> Alert:
     """Detected by the start time or by counter resets; a single restart is a config change or an update."""
     _, slow_page, *_ = tiers(spec.period)
     long = spell_duration(slow_page.long)
-    starts = max_by(f"changes({signals.ENGINE_START_TIME.name}[{long}])", _ENGINE_LABELS)
-    resets = max_by(f"resets({signals.ENGINE_GENERATION_TOKENS.name}[{long}])", _ENGINE_LABELS)
+    engine = [Label.INSTANCE, Label.ENGINE]
+    starts = max_by(f"changes({signals.ENGINE_START_TIME.name}[{long}])", engine)
+    resets = max_by(f"resets({signals.ENGINE_GENERATION_TOKENS.name}[{long}])", engine)
     return annotated_alert(
         AlertName.ENGINE_RESTARTS,
         Severity.TICKET,
-        f"({starts}\nor {resets}) >= {_RESTARTS}",
+        with_model(f"({starts}\nor {resets}) >= {_RESTARTS}"),
         links,
-        "the engine {{ $labels.engine }} keeps restarting",
+        "the engine {{ $labels.engine }}{{ with $labels.model }} of {{ . }}{{ end }} keeps restarting",
         f'{{{{ $labels.engine }}}} has started {{{{ printf "%.0f" $value }}}} times in the last {long}. Each start '
         "loses the open requests and the prefix cache. A ticket from "
         f"{_RESTARTS} on; while it is away for long, *LLMEngineDown* pages. Look first at the last lines of its "

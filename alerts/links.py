@@ -49,7 +49,6 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.BURN: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
     AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.BUDGET_LEFT),
     AlertName.TENANT_BURN: (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
-    AlertName.PAGE_HELD: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
     AlertName.CLIENT_ERRORS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.REJECTIONS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.BUSY_BUT_USELESS: (DashboardUid.OVERVIEW, PanelTitle.THROUGHPUT),
@@ -106,11 +105,18 @@ class Links:
 
     runbooks: str = ""
     grafana: str = ""
+    traces: str = ""
+    """The base of `vllm-slo traces`; empty for alerts without a link to traces."""
 
     def annotations(self, name: AlertName) -> dict[str, str]:
         """The links of an alert; without the base of Grafana, there is no link to a dashboard."""
         dashboard = {"dashboard_url": self._dashboard(name)} if self.grafana else {}
         return {"runbook_url": f"{(self.runbooks or project_runbooks()).rstrip('/')}/{name}.md", **dashboard}
+
+    def bad_traces(self) -> dict[str, str]:
+        """The link to the traces of the bad requests of the last hour, of the class and model of the alert."""
+        query = "class={{ $labels.class | urlquery }}&model={{ $labels.model | urlquery }}&verdict=bad&since=1h"
+        return {"traces_url": f"{self.traces.rstrip('/')}/?{query}"} if self.traces else {}
 
     def _dashboard(self, name: AlertName) -> str:
         """A link to the alert's panel, with the dashboard variables set from the labels of the alert."""

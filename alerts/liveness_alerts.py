@@ -4,13 +4,13 @@ from alerts.alert_annotations import annotated_alert
 from alerts.alert_names import AlertName
 from alerts.cold_start import cold_start_limit, second_start_interval, starting
 from alerts.links import Links
-from alerts.promql import escape, increase, max_by, select, sum_by
+from alerts.promql import escape, increase, max_by, select, sum_by, with_model
 from alerts.recording_windows import down_after, windows
-from alerts.rule_groups import Alert
+from alerts.rule_groups import Alert, Recording
 from alerts.tiers import Severity, tiers
 from exporters import signals
 from exporters.quantities import number, spell_duration
-from exporters.signals import Label, Phase, Signal
+from exporters.signals import ENGINE_MODEL, Label, Phase, Signal
 from exporters.slos import SloFile, Source
 
 SIDECAR_JOB = "vllm-slo-sidecar"
@@ -18,12 +18,25 @@ SIDECAR_JOB = "vllm-slo-sidecar"
 
 _DAY = 86400.0
 _COUNT = '{{ printf "%.0f" $value }}'
+_OF_MODEL = "{{ with $labels.model }} of {{ . }}{{ end }}"
+
+
+def engine_model(spec: SloFile) -> Recording:
+    """The models of each engine. While an engine is down, the last ones are kept, as long as its target exists."""
+    job = SIDECAR_JOB if spec.source is Source.SIDECAR else spec.engine.job
+    by = ", ".join(ENGINE_MODEL.labels)
+    return Recording(
+        ENGINE_MODEL,
+        f"group by ({by}) ({signals.ENGINE_RUNNING.name})\n"
+        f"or on (instance, engine) (last_over_time({ENGINE_MODEL.name}[1h]) "
+        f'and on (instance) up{{job="{escape(job)}"}})',
+    )
 
 
 def liveness_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
     return (
         _sidecar_down(spec, links),
-        *_engine_down(spec, links),
+        _engine_down(spec, links),
         _engine_stalled(spec, links),
         _dropping(spec, links),
         _dropping_lines(spec, links),
@@ -41,54 +54,44 @@ def _sidecar_down(spec: SloFile, links: Links) -> Alert:
     return annotated_alert(
         AlertName.SIDECAR_DOWN,
         Severity.PAGE,
+        f"group by (instance, model) ({ENGINE_MODEL.name}) * on (instance) group_left (job) ({up} == 0)\n"
         # With another job name, no alert could ever fire.
-        f"{up} == 0\nor absent({up})",
+        f"or on (instance) ({up} == 0 or absent({up}))",
         links,
-        "the sidecar {{ $labels.instance }} does not answer Prometheus",
-        f"No scrape of the job {SIDECAR_JOB} {{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}has worked "
-        f"for {spell_duration(pending_for)}. Requests are not measured and may not be served; no other alert of "
-        "this bundle can fire for it. Look first at whether clients still get answers.",
+        f"the sidecar {{{{ $labels.instance }}}}{_OF_MODEL} does not answer Prometheus",
+        f"No scrape of the job {SIDECAR_JOB} {{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}succeeded "
+        f"for {spell_duration(pending_for)}. Its requests are not measured and may not be served, and no other alert "
+        "can fire for it. Look first at whether clients still get responses.",
         pending_for=pending_for,
     )
 
 
-def _engine_down(spec: SloFile, links: Links) -> tuple[Alert, ...]:
-    """A page, and a ticket before it: a starting engine looks like one that is down."""
+def _engine_down(spec: SloFile, links: Links) -> Alert:
+    """Not while the engine may be starting: a starting engine looks like one that is down."""
     down_for, limit, second = map(
         spell_duration, (down_after(spec), cold_start_limit(spec), second_start_interval(spec))
     )
-    down = f"max_over_time({signals.ENGINE_UP.name}[{down_for}]) == 0"
-    cold_start = f"on (instance, engine) {signals.COLD_START.name}"
+    down = f"max by (instance, engine) (max_over_time({signals.ENGINE_UP.name}[{down_for}])) == 0"
+    expr = with_model(f"{down}\nunless on (instance, engine) {signals.COLD_START.name}")
     if spec.source is Source.SIDECAR:
-        engine, observer, or_absent = "the engine {{ $labels.engine }}", "its sidecar", ""
+        engine, observer = "the engine {{ $labels.engine }}", "its sidecar"
         symptom = f"{{{{ $labels.instance }}}} is up, but has not reached {engine} for {down_for} or more"
     else:
         job = spec.engine.job
         engine = f"the {{{{ with $labels.engine }}}}engine {{{{ . }}}}{{{{ else }}}}job {job}{{{{ end }}}}"
-        observer, or_absent = "Prometheus", f'\nor absent_over_time(up{{job="{escape(job)}"}}[{down_for}])'
+        observer = "Prometheus"
+        expr += f'\nor absent_over_time(up{{job="{escape(job)}"}}[{down_for}])'
         symptom = f"No scrape of {engine} has worked for {down_for} or more"
-    return (
-        annotated_alert(
-            AlertName.ENGINE_DOWN,
-            Severity.PAGE,
-            f"{down}\nunless {cold_start}{or_absent}",
-            links,
-            f"{engine} does not answer {observer}",
-            f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}. No "
-            "request is served there. Look first at the last lines of the engine's log.",
-            # An engine that restarts and exits again is one incident.
-            keep_firing_for=windows(spec).step,
-        ),
-        annotated_alert(
-            AlertName.PAGE_HELD,
-            Severity.TICKET,
-            f"{down}\nand {cold_start}",
-            links,
-            f"no page yet, as it may be starting: {engine} does not answer {observer}",
-            f"{symptom}, and it went away less than {limit} ago. If it is not back by then, "
-            f"*{AlertName.ENGINE_DOWN}* pages. The budget is charged all the same. Look first at whether somebody "
-            "has restarted it.",
-        ),
+    return annotated_alert(
+        AlertName.ENGINE_DOWN,
+        Severity.PAGE,
+        expr,
+        links,
+        f"{engine}{_OF_MODEL} does not answer {observer}",
+        f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}. No "
+        "request is served there. Look first at the last lines of the engine's log.",
+        # An engine that restarts and exits again is one incident.
+        keep_firing_for=windows(spec).step,
     )
 
 
@@ -110,7 +113,7 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
     def increased(counters: tuple[Signal, ...], by: list[Label]) -> str:
         return " or ".join(f"{sum_by(increase(counter.name, lookback), by)} > 0" for counter in counters)
 
-    engine, instance = [Label.INSTANCE, Label.ENGINE], [Label.INSTANCE]
+    engine, instance = [Label.INSTANCE, Label.ENGINE, Label.MODEL], [Label.INSTANCE]
     tokens = (signals.ENGINE_GENERATION_TOKENS, signals.ENGINE_PROMPT_TOKENS)
     gauges = (signals.ENGINE_RUNNING, signals.ENGINE_WAITING)
     requests = " or ".join(f"{sum_by(latest(gauge), engine)} > 0" for gauge in gauges)
@@ -118,12 +121,15 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
     all_tokens = (*tokens, signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS)
     by_counts = f"({requests})\nand {on_engine} {latest(signals.ENGINE_COUNTS_LIVE)} == 1"
     by_waits = (
-        f"{max_by(latest(signals.OLDEST_WAIT), instance)} > {number(down_after(spec))}\n"
+        f"{max_by(latest(signals.OLDEST_WAIT), [Label.INSTANCE, Label.MODEL])} > {number(down_after(spec))}\n"
         f"and {on_instance} {latest(signals.ENGINE_UP)} == 1\n"
         f"unless {on_instance} {sum_by(streams, instance)} > 0\n"
         f"unless {on_instance} ({increased(all_tokens, instance)})\n"
         f"unless {on_instance} ({by_counts})\n"
         f"unless {on_instance} {starting()}"
+    )
+    engine_or_sidecar = (
+        "{{ with $labels.engine }}the engine {{ . }}{{ else }}an engine of {{ $labels.instance }}{{ end }}"
     )
     duration = f"for {spell_duration(pending_for)}"
     return annotated_alert(
@@ -133,8 +139,7 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
         f"{by_counts}\nunless {on_engine} ({increased(tokens, engine)})\nunless {on_engine} {signals.COLD_START.name}"
         + (f"\nor {by_waits}" if spec.source is Source.SIDECAR else ""),
         links,
-        "{{ with $labels.engine }}the engine {{ . }} holds requests and moves no token{{ else }}"
-        "no request at {{ $labels.instance }} gets a first token{{ end }}",
+        f"{engine_or_sidecar}{_OF_MODEL} holds requests and generates no token",
         f"{{{{ with $labels.engine }}}}{{{{ . }}}} holds {_COUNT} requests, and {duration} neither prompt nor "
         "generation tokens have moved by its own count.{{ else }}A stream at {{ $labels.instance }} has waited "
         f"{_COUNT} s for its first token, and {duration} none has streamed, nor has a token been counted."

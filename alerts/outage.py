@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from alerts.burn_alerts import burn_alerts
+from alerts.cold_start import page_bridge
 from alerts.detection_time import detections, fastest
-from alerts.links import Links
 from alerts.tiers import Severity
 from exporters.slos import Slo, SloFile
 
@@ -29,15 +28,10 @@ class OutageEffect:
 
 def outage_effects(spec: SloFile, rate: float, outage: float, window: float) -> tuple[OutageEffect, ...]:
     """Each SLO in `outage` seconds in which all events are bad; before and after, all of `rate` a second are good."""
-    keeps_firing = max(
-        alert.keep_firing_for
-        for alert in burn_alerts(spec, Links())
-        if alert.labels["severity"] == Severity.PAGE and alert.labels.get("slo")
-    )
-    return tuple(_effect(spec, slo, rate, outage, window, keeps_firing) for slo in spec.slos)
+    return tuple(_effect(spec, slo, rate, outage, window) for slo in spec.slos)
 
 
-def _effect(spec: SloFile, slo: Slo, rate: float, outage: float, window: float, keeps_firing: float) -> OutageEffect:
+def _effect(spec: SloFile, slo: Slo, rate: float, outage: float, window: float) -> OutageEffect:
     pages = [each for each in detections(spec, slo, rate) if each.tier.severity is Severity.PAGE]
     fired = {each: each.at_all_bad for each in pages if each.at_all_bad is not None and each.at_all_bad < outage}
     # The short window ends the alert; until the end of the outage, all tiers that have fired still fire.
@@ -46,7 +40,7 @@ def _effect(spec: SloFile, slo: Slo, rate: float, outage: float, window: float, 
         slo=slo,
         error_ratio=min(1.0, outage / window),
         page_at=min(fired.values(), default=None),
-        clears_at=round(max(cleared) + keeps_firing, 3) if cleared else None,
+        clears_at=round(max(cleared) + page_bridge(spec), 3) if cleared else None,
         budget_share=outage / (spec.period * slo.budget),
         delay=fastest(tuple(pages)).delay,
     )

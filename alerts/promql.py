@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from exporters.signals import Label, Recorded, Signal
+from exporters.signals import ENGINE_MODEL, Label, Recorded, Signal
 
 
 def select(series: Signal | Recorded | str, where: Mapping[Label, str] | None = None, *, regex: bool = False) -> str:
@@ -53,3 +53,9 @@ def quantile(q: float, histogram: Signal, window: str, by: Iterable[Label], wher
     """The `q` quantile of a classic histogram over `window`; `where` values are patterns."""
     buckets = sum_by(rate(select(histogram.bucket, where, regex=True), window), [*by, "le"])
     return f"histogram_quantile({q:g}, {buckets})"
+
+
+def with_model(expression: str) -> str:
+    """Adds the models of each engine; an engine whose model is not known keeps its labels."""
+    on_engine = "on (instance, engine)"
+    return f"{ENGINE_MODEL.name} * {on_engine} group_left () (\n{expression}\n)\nor {on_engine} (\n{expression}\n)"

@@ -1,13 +1,14 @@
 """Assembles the rule file of an SLO file: all groups of recording rules and alerts."""
 
 from alerts.baselines import baseline_groups
-from alerts.burn_alerts import burn_alerts
-from alerts.cold_start import cold_start, page_held
+from alerts.burn_alerts import burn_rules
+from alerts.cold_start import cold_start
 from alerts.cost_rules import cost_groups
 from alerts.engine_alerts import engine_alerts
 from alerts.engine_only import effective_spec, remarks
+from alerts.group_limit import MAX_RULES, limited
 from alerts.links import Links
-from alerts.liveness_alerts import liveness_alerts
+from alerts.liveness_alerts import engine_model, liveness_alerts
 from alerts.recording_rules import direct_windows, recording_groups
 from alerts.recording_windows import alert_interval, direct_interval
 from alerts.rule_groups import RuleGroup, to_yaml
@@ -35,8 +36,12 @@ def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[Rule
     return (
         *recording_groups(spec),
         *baseline_groups(spec),
-        RuleGroup("vllm-slo-liveness", alert_interval(spec), (cold_start(spec), *liveness_alerts(spec, links))),
-        RuleGroup("vllm-slo-burn", interval, (*direct_windows(spec), page_held(spec), *burn_alerts(spec, links))),
+        RuleGroup(
+            "vllm-slo-liveness",
+            alert_interval(spec),
+            (cold_start(spec), engine_model(spec), *liveness_alerts(spec, links)),
+        ),
+        RuleGroup("vllm-slo-burn", interval, (*direct_windows(spec), *burn_rules(spec, links))),
         *tenant_groups(spec, links),
         RuleGroup(
             "vllm-slo-causes",
@@ -54,7 +59,7 @@ def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[Rule
 
 def render(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None = None) -> str:
     """The rule file as YAML."""
-    return to_yaml(rules(spec, links, hour_price), head(spec))
+    return to_yaml(limited(rules(spec, links, hour_price), MAX_RULES), head(spec))
 
 
 def head(spec: SloFile) -> tuple[str, ...]:

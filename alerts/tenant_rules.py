@@ -1,8 +1,10 @@
 """Recording rules and pages per tenant, only in short windows, as tenants multiply series."""
 
-from alerts.alert_annotations import annotated_alert, describe, percent
+from alerts import burn_text
+from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
-from alerts.burn_alerts import min_events, tier_condition
+from alerts.burn_alerts import tier_condition
+from alerts.cold_start import page_bridge
 from alerts.links import Links
 from alerts.promql import in_window, ratio, within
 from alerts.recording_rules import direct_count, windowed
@@ -23,7 +25,7 @@ def tenant_groups(spec: SloFile, links: Links) -> tuple[RuleGroup, ...]:
         return ()
     pages = [tier for tier in tiers(spec.period) if tier.severity is Severity.PAGE]
     lengths = sorted({length for tier in pages for length in (tier.long, tier.short)})
-    alerts = (_burn(spec, slo, fit(tier, slo), links) for slo in spec.slos for tier in pages)
+    alerts = (_burn(spec, slo, pages, links) for slo in spec.slos)
     return (
         RuleGroup(
             "vllm-slo-tenants",
@@ -44,23 +46,33 @@ def _window(length: float) -> tuple[Recording, ...]:
     )
 
 
-def _burn(spec: SloFile, slo: Slo, tier: Tier, links: Links) -> Alert:
+def _burn(spec: SloFile, slo: Slo, pages: list[Tier], links: Links) -> Alert:
     """Does not fire while all tenants together burn as fast, which has its own page."""
-    long, short, factor = spell_duration(tier.long), spell_duration(tier.short), number(tier.factor)
-    requests = "{{ $labels.class }} requests of {{ $labels.tenant }} to {{ $labels.model }}"
-    times = '{{ printf "%.1f" $value }}'
+    limits = ", ".join(
+        f"{tier.name} over {percent(fit(tier, slo).bad_ratio(slo))} in {burn_text.spaced(tier.long)}" for tier in pages
+    )
+    burning = "\n  or ".join(_burning(spec, slo, fit(tier, slo)) for tier in pages)
     return annotated_alert(
         AlertName.TENANT_BURN,
-        tier.severity,
-        f"{tier_condition(spec, slo, tier, *_SERIES)}\n"
-        f"unless on (model, class, slo) {within(signals.SLO_BURN_RATE, slo.name, long)} > {factor}",
+        Severity.PAGE,
+        f"{number(100 * slo.budget)} * max without (window) (\n  {burning}\n)",
         links,
-        f"{requests} burn the error budget of {slo.name} {times} times too fast, others do not",
-        f"The objective is {describe(slo)}. Over the last {long}, {requests} have missed it {times} times as often "
-        f"as a budget of {spell_duration(tier.period)} allows, the last {short} are no better, and all tenants "
-        f"together burn slower. A {tier.severity} at {number(round(tier.factor, 2))} times: "
-        f"{percent(tier.bad_ratio(slo))} bad events where {percent(slo.budget)} are allowed. Needs "
-        f"{min_events(spec, tier)} events and {spec.alerting.min_bad} bad ones in {long}. "
-        "Look first at what this tenant sends that others do not.",
-        labels={Label.SLO: slo.name, Label.TIER: tier.name},
+        burn_text.summary(slo, "{{ $labels.class }} of {{ $labels.tenant }}"),
+        f"{burn_text.SHARE} of {{{{ $labels.class }}}} requests of {{{{ $labels.tenant }}}} to {{{{ $labels.model }}}} "
+        f"{burn_text.miss(slo)} (objective {percent(slo.objective)}). All tenants together burn slower. "
+        f"Tiers: {limits}. Look first at what this tenant sends that others do not.",
+        labels={Label.SLO: slo.name},
+        keep_firing_for=page_bridge(spec),
+        more=links.bad_traces(),
+    )
+
+
+def _burning(spec: SloFile, slo: Slo, tier: Tier) -> str:
+    """The burn rate of the short window, if the tier burns for the tenant and not for all."""
+    long, short, factor = spell_duration(tier.long), spell_duration(tier.short), number(tier.factor)
+    same = "on (model, class, slo, tenant)"
+    condition = tier_condition(spec, slo, tier, *_SERIES)
+    return (
+        f"{within(signals.TENANT_BURN_RATE, slo.name, short)}\n  and {same} ({condition})\n"
+        f"  unless on (model, class, slo) {within(signals.SLO_BURN_RATE, slo.name, long)} > {factor}"
     )

@@ -70,7 +70,7 @@ def vllm_groups(spec: SloFile, links: Links) -> tuple[RuleGroup, ...]:
 
 
 def supported_groups(groups: Iterable[RuleGroup], spec: SloFile) -> Iterator[RuleGroup]:
-    """The rules that vLLM can feed; the descriptions of burn alerts explain how their SLO is counted."""
+    """The rules that vLLM can feed; the notes of burn alerts explain how their SLO is counted."""
     notes = {
         each.slo.name: f"The SLO {each.slo.name} is judged by vLLM itself: {each.note}. "
         for each in supported_slos(spec)
@@ -90,8 +90,8 @@ def _is_supported(rule: Recording | Alert) -> bool:
 def _with_note(rule: Recording | Alert, notes: dict[str, str]) -> Recording | Alert:
     if isinstance(rule, Recording) or not (Label.SLO in rule.labels or rule.name == AlertName.LOW_TRAFFIC):
         return rule
-    description = f"{rule.annotations['description']} {notes.get(rule.labels.get(Label.SLO, ''), '')}{CAVEAT}"
-    return replace(rule, annotations={**rule.annotations, "description": description})
+    note = f"{notes.get(rule.labels.get(Label.SLO, ''), '')}{CAVEAT}"
+    return replace(rule, annotations={**rule.annotations, "note": note})
 
 
 def _engine_state(spec: SloFile) -> Iterator[Recording]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
@@ -30,6 +30,7 @@ from exporters.exposition.histogram_bounds import bounds
 from exporters.prometheus_api import PrometheusError
 from exporters.requestlog.log_entry import LogEntry
 from exporters.slos import SloFile
+from exporters.traces.request_search import parse_search
 from exporters.traces.span_parser import request_of
 from exporters.traces.trace_server import FoundRequests, FoundTrace
 from loadgen import request_record, scenario
@@ -171,6 +172,7 @@ async def _check(lab: Lab, times: Times, console: LabConsole) -> list[Check]:
         ),
         demo_checks.page_in_time(notifications, times.overload),
         demo_checks.resolved_in_time(notifications, times.config_change),
+        demo_checks.few_pages_opened(notifications),
         demo_checks.recovers(siso["overload"], siso["after change"]),
         demo_checks.config_change_drawn(
             await asyncio.to_thread(lab.prometheus.query, config_change_query(), now), times.config_change
@@ -183,11 +185,11 @@ async def _check(lab: Lab, times: Times, console: LabConsole) -> list[Check]:
 
 
 async def _check_traces(lab: Lab, times: Times, entries: Sequence[LogEntry]) -> list[Check]:
-    store, window = lab.config.ports.url("traces"), Window(times.overload, times.config_change)
+    store = lab.config.ports.url("traces")
     query = urlencode(
         {
             "query": f'{signals.TTFT.name}_bucket{{class="{demo_checks.PAGE["class"]}"}}',
-            "start": f"{window.start:.3f}",
+            "start": f"{times.overload:.3f}",
             "end": f"{times.stop:.3f}",
         }
     )
@@ -199,14 +201,15 @@ async def _check_traces(lab: Lab, times: Times, entries: Sequence[LogEntry]) -> 
             break
         await asyncio.sleep(0.5)
     page = demo_checks.page_arrived(lab.notifications.received, times.overload)
-    link = trace_checks.alert_link(page.labels if page else demo_checks.PAGE, window)
-    linked = await _get(lab, f"{store}/api/traces{link[1:]}", FoundRequests)
+    link = trace_checks.alert_link(page, times.config_change)[1:]
+    search = parse_search(parse_qsl(link[1:]), time.time())
+    linked = await _get(lab, f"{store}/api/traces{link}", FoundRequests)
     worst = await _get(lab, f"{store}/api/traces{trace_checks.worst_link()[1:]}", FoundRequests)
     ids = {*(each.trace_id for each in exemplars), *(each.trace_id for each in worst.requests)}
     pages = {each: await _trace_page(lab, store, each) for each in sorted(ids)}
     return [
         trace_checks.exemplars_resolve(exemplars, pages),
-        trace_checks.alert_link_lists(linked.requests, linked.found, entries, window),
+        trace_checks.alert_link_lists(search, linked, entries),
         trace_checks.worst_resolve(worst.requests, pages, entries),
     ]
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compose.incidents import count_incidents
 from compose.request_log_totals import ClassFigures
 from compose.webhook import Notification
 from exporters.comparison.comparison_windows import Window
@@ -15,6 +16,7 @@ SETTING = "enable_prefix_caching"
 
 PAGE_WITHIN = 150.0
 RESOLVED_WITHIN = 240.0
+PAGES_OPENED = 3
 GOODPUT_FALL = 0.30
 TOKENS_FALL = 0.20
 ANNOTATION_WITHIN = 2.0
@@ -112,6 +114,13 @@ def resolved_in_time(notifications: Sequence[Notification], config_change: float
     if at is None:
         return Check(claim, "not resolved", passed=False)
     return Check(claim, f"after {at - config_change:.0f} s", at - config_change <= RESOLVED_WITHIN)
+
+
+def few_pages_opened(notifications: Sequence[Notification]) -> Check:
+    """More alerts of the same incident are updates of its page."""
+    pages = count_incidents(notifications, "page")
+    claim = f"at most {PAGES_OPENED} pages are opened"
+    return Check(claim, f"{pages.opened} opened, {pages.updates} updates", pages.opened <= PAGES_OPENED)
 
 
 def config_change_drawn(points: Sequence[Sample], config_change: float) -> Check:

@@ -68,7 +68,9 @@ async def running(
     """
     refuse_busy(config.ports, config.used)
     with config.directory.lock():
-        services.write_configs(config, render(spec, Links(grafana=config.ports.url("grafana"))))
+        trace_store = "" if config.otlp else config.ports.url("traces")
+        links = Links(grafana=config.ports.url("grafana"), traces=trace_store)
+        services.write_configs(config, render(spec, links))
         for line in tools.sources:
             report(line)
         processes = ChildProcesses(config.directory.logs)

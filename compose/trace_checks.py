@@ -1,16 +1,18 @@
 """The checks of the demo that links to traces resolve: of exemplars, of an alert, and of the worst ten bad requests."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from compose.demo_checks import PAGE, Check
-from exporters.comparison.comparison_windows import Window
+from compose.webhook import Notification
 from exporters.requestlog.log_entry import LogEntry
 from exporters.signals import Verdict
-from exporters.traces.request_search import link
+from exporters.traces.request_search import Search, link
 from exporters.traces.span_parser import Request
+from exporters.traces.trace_server import FoundRequests
 
 EXEMPLARS = 20
 WORST = 10
@@ -40,11 +42,15 @@ def exemplars(response: Any) -> list[Exemplar]:
     return [exemplar for _, exemplar in sorted(found, key=lambda pair: -pair[0])[:EXEMPLARS]]
 
 
-def alert_link(labels: Mapping[str, str], window: Window) -> str:
-    """The requests that burnt the budget of an alert with these labels, in a range of time."""
-    parameters = {name: labels[name] for name in ("class", "model", "slo") if name in labels}
-    times = {"since": f"{window.start:.3f}", "until": f"{window.end:.3f}"}
-    return link(**parameters, verdict=Verdict.BAD.value, **times, limit="1000")
+def alert_link(page: Notification | None, until: float) -> str:
+    """The link of a page to the trace store, without its address, ending at a time in the past.
+
+    A page without the annotation has the documented link of its class and model.
+    """
+    labels = page.labels if page else PAGE
+    same = {name: labels[name] for name in ("class", "model") if name in labels}
+    url = page.annotations.get("traces_url") if page else None
+    return f"{'/?' + url.partition('/?')[2] if url else link(**same, verdict='bad', since='1h')}&until={until:.3f}"
 
 
 def worst_link() -> str:
@@ -63,18 +69,20 @@ def _shows(page: Page, series: Mapping[str, str]) -> bool:
     )
 
 
-def alert_link_lists(requests: Sequence[Request], found: int, entries: Sequence[LogEntry], window: Window) -> Check:
-    """The store has as many as the log, which has milliseconds: one request at each bound may differ."""
-    claim = f"the link of the alert lists the {PAGE['class']} requests that missed {PAGE['slo']}"
-    logged = sum(
-        entry.request_class == PAGE["class"]
-        and entry.slo.get(PAGE["slo"]) is Verdict.BAD
-        and window.contains(entry.arrived)
-        for entry in entries
-    )
-    only_these = all((each.request_class, each.slos.get(PAGE["slo"])) == (PAGE["class"], "bad") for each in requests)
-    passed = only_these and bool(requests) and abs(found - logged) <= 2
-    return Check(claim, f"{found} in the trace store, {logged} in the request log", passed)
+def alert_link_lists(search: Search, found: FoundRequests, entries: Sequence[LogEntry]) -> Check:
+    """The log has milliseconds, so one request at each bound of time may differ from the store."""
+    claim = "the link of the page lists the bad requests of its class and model that the request log has"
+    wanted = {"class": PAGE["class"], "model": search.equal.get("model")}
+    shown = all({"class": each.request_class, "model": each.model} == wanted for each in found.requests)
+    logged = sum(_matches(entry, search) for entry in entries)
+    passed = search.verdict == Verdict.BAD and search.equal == wanted and shown and abs(found.found - logged) <= 2
+    return Check(claim, f"{found.found} in the trace store, {logged} in the request log", passed and logged > 0)
+
+
+def _matches(entry: LogEntry, search: Search) -> bool:
+    bad = entry.slo.get(search.slo) is Verdict.BAD if search.slo else Verdict.BAD in entry.slo.values()
+    same = (entry.request_class, entry.model) == (search.equal.get("class"), search.equal.get("model"))
+    return same and bad and (search.since or 0.0) <= entry.arrived < (search.until or math.inf)
 
 
 def worst_resolve(requests: Sequence[Request], pages: Mapping[str, Page], entries: Sequence[LogEntry]) -> Check:

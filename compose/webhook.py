@@ -100,10 +100,9 @@ class NotificationStore:
 
 
 def alert_title(labels: Mapping[str, str]) -> str:
-    """The name of an alert with its SLO, class and tier."""
+    """The name of an alert with its SLO and class."""
     subject = "/".join(labels[key] for key in ("slo", "class") if key in labels)
-    tier = f" ({labels['tier']})" if "tier" in labels else ""
-    return f"{labels.get('alertname', '(no name)')}{' ' + subject if subject else ''}{tier}"
+    return f"{labels.get('alertname', '(no name)')}{' ' + subject if subject else ''}"
 
 
 def format_notification(notification: Notification) -> str:

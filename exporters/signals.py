@@ -42,7 +42,7 @@ class Label(StrEnum):
     PROCESS = "process"
     WINDOW = "window"
     SEVERITY = "severity"
-    TIER = "tier"
+    ALERT_SOURCE = "alert_source"
     BATCH = "batch"
     RUN = "run"
     SCENARIO = "scenario"
@@ -541,6 +541,17 @@ SIDECAR_REJECTED_CONNECTIONS = _counter(
 SIDECAR_CPU = _counter("llm_sidecar_cpu_seconds_total", "CPU time of the process since it started.", _P)
 SIDECAR_MEMORY = _gauge("llm_sidecar_memory_bytes", "Resident memory of the process (Linux only).", _P)
 
+# A followed log.
+FOLLOWED_LINES = _counter(
+    "llm_sidecar_followed_lines_total", "Lines of the followed log; only with `--follow`.", Label.RESULT
+)
+FOLLOW_UP = _gauge(
+    "llm_sidecar_follow_up", "1 if the followed log could be read at the last attempt; only with `--follow`."
+)
+FOLLOW_LAG = _gauge(
+    "llm_sidecar_follow_lag_bytes", "Bytes of the followed log that are not counted yet; only with `--follow`."
+)
+
 # The load generator: its schedule and its delays.
 LOAD_RUN = _gauge("llm_load_run_info", "1 while a load test runs.", Label.RUN, Label.SCENARIO)
 LOAD_SCHEDULED = _counter("llm_load_scheduled_requests_total", "Requests that were due by the schedule.", _C)
@@ -643,10 +654,17 @@ COST_PER_MILLION = Recorded(
 )
 COST_PER_GOOD = Recorded("llm_cost:per_good_request", "Cost per good request; absent without good requests.", (_W,))
 
+ENGINE_MODEL = Recorded(
+    "llm_engine:model", "1 for each model of an engine, also while it is down.", (Label.INSTANCE, Label.ENGINE, _M)
+)
 COLD_START = Recorded("llm_engine:cold_start", "1 while an engine starts or warms up.", (Label.INSTANCE, Label.ENGINE))
 PAGE_HELD = Recorded(
     "llm_slo:page_held", "Bad events of the last step, if all are from engines in cold start.", (_M, _C, _S)
 )
+TIER_ERROR_RATIO = Recorded(
+    "llm_slo:tier:error_ratio", "Error ratio in the short window of each tier that burns.", _SLO_WINDOW
+)
+PAGE_ERROR_RATIO = Recorded("llm_slo:page:error_ratio", "Error ratio of each SLO that pages.", (_M, _C, _S))
 
 RECORDED: tuple[Recorded, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Recorded))
 """All recorded series, in order."""
@@ -689,12 +707,13 @@ LABEL_HELP = {
     Label.PROCESS: "Process of the sidecar: `exporter` or `relay-0`, `relay-1`, ...",
     Label.WINDOW: "Length of the window that the value covers, such as `5m`.",
     Label.SEVERITY: "`page` or `ticket`; a label of alerts.",
-    Label.TIER: "Burn-rate tier of the alert, such as `fast-page`.",
+    Label.ALERT_SOURCE: "`vllm-slo` on all alerts of the rendered rules.",
     Label.BATCH: "Number of requests that are decoded together.",
     Label.RUN: "Identifier of the load test.",
     Label.SCENARIO: "Scenario of the load test.",
     Label.PROMPT_SIZE: "Upper bound of the prompt tokens, with leading zeros, or `above`.",
     Label.COMPLETION_SIZE: "Upper bound of the completion tokens, with leading zeros, `above`, or `none`.",
     Label.KIND: "What has to be JSON: `json` or `json_schema` (the text), or `tool_call` (its arguments).",
-    Label.RESULT: "`valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked.",
+    Label.RESULT: "Of an answer: `valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked. "
+    "Of a line: `counted`, `ignored` (no request of the relayed paths), or `bad`.",
 }

@@ -26,7 +26,7 @@ from compose.backfill.rule_order import passes
 from exporters import slos
 from exporters.configuration.sidecar_config import MAX_MODELS
 from exporters.errors import UsageError, parse_flag, system_reason
-from exporters.quantities import parse_duration
+from exporters.quantities import parse_duration, spell_duration
 from exporters.requestlog.log_files import find_logs
 from exporters.requestlog.query.request_filters import moment
 from exporters.requestlog.reader import LogReader
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the blocks, and print what they contain and what to do with them."""
     now = time.time()
     spec = slos.load(arguments.slos)
-    spec = replace(spec, scrape_interval=_step(arguments.step, spec))
+    spec = replace(spec, scrape_interval=_step(arguments.step, spec, with_rules=not arguments.no_rules))
     target = ",".join(f'{name}="{escape(value)}"' for name, value in sorted(_labels(arguments.labels).items()))
     length = parse_flag("--max-block-duration", arguments.max_block_duration, partial(parse_duration, examples="24h"))
     if length < SHORTEST:
@@ -143,9 +143,9 @@ class Backfill:
 
     def __post_init__(self) -> None:
         step = round(self.spec.scrape_interval * 1000)
-        # A rule reads up to two scrapes before its evaluation, which follows the last request by up to one step.
-        tail = windows(self.spec).step * 1000 + 2 * step
-        self.schedule = Schedule(step, tail=int(-(-tail // step) * step))
+        # A step of the rules, with its offset of a scrape, then has samples at both ends, before and after any request.
+        margin = windows(self.spec).step * 1000 + 2 * step
+        self.schedule = Schedule(step, margin=int(-(-margin // step) * step))
         for name in ("records", "blocks", "rules"):
             (self.scratch / name).mkdir()
         self.store = RecordStore(self.scratch / "records")
@@ -243,13 +243,19 @@ def temporary_folder(out: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def _step(text: str | None, spec: SloFile) -> float:
+def _step(text: str | None, spec: SloFile, *, with_rules: bool) -> float:
     if text is None:
         return spec.scrape_interval
     step = parse_flag("--step", text, partial(parse_duration, examples="15s"))
     if step > LONGEST_STEP:
         raise UsageError(
             f"--step: {text} is too long; use 2m or less, as Prometheus reads samples of the last 5 minutes"
+        )
+    shortest = windows(spec).step
+    if with_rules and 4 * step > shortest:
+        raise UsageError(
+            f"--step: {text} is too long for the recording rules: their shortest window, {spell_duration(shortest)}, "
+            f"needs four samples; use {spell_duration(shortest / 4)} or less, or --no-rules"
         )
     return step
 

@@ -125,7 +125,7 @@ def results(server: Prometheus, timed: TimedRule, span: Span) -> Iterator[Series
         try:
             yield from server.query_range(timed.rule.expr, start / 1000, end / 1000, timed.interval)
         except PrometheusError as error:
-            raise UsageError(f"{timed.rule.series.name}: the query has failed: {error}") from error
+            raise UsageError(f"{timed.rule.series.name}: the query has failed: {error.reason}") from error
         start += MOST_POINTS * interval
 
 

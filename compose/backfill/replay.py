@@ -31,8 +31,8 @@ class Schedule:
     """When samples are written, in milliseconds."""
 
     step: int
-    tail: int
-    """The time for which series continue after the last request, so that rules count it; a multiple of `step`."""
+    margin: int
+    """The time for which series exist before the first and after the last request; a multiple of `step`."""
 
     def due(self, ended: float) -> int:
         """The first step at or after a time in unix seconds."""
@@ -49,22 +49,22 @@ def scrapes(
 ) -> Iterator[Scrape]:
     """The samples of each step, with the labels of `target`, such as `job="j",instance="i"`.
 
-    All series start at 0 one step before the first request, as `increase` ignores the first value of a series. They
-    continue through pauses, as those of a running sidecar do, except for pauses of more than `LONGEST_PAUSE`.
+    All series start at 0 before the first request, as `increase` ignores the first value of a series. They continue
+    through pauses, as those of a running sidecar do, except for pauses of more than `LONGEST_PAUSE`.
     """
     exposed = _Exposed(metrics, schedule.step, target)
     at = last = 0
     for due, record in records:
         if due - last > LONGEST_PAUSE:
             if last:
-                yield from exposed.scrapes(at, last + schedule.tail)
-            at = max(due - schedule.step, last + schedule.tail + schedule.step)
+                yield from exposed.scrapes(at, last + schedule.margin)
+            at = max(due - schedule.margin, last + schedule.margin + schedule.step)
         yield from exposed.scrapes(at, due - schedule.step)
         at = max(at, due)
         metrics.record(record)
         last = due
     if last:
-        yield from exposed.scrapes(at, last + schedule.tail)
+        yield from exposed.scrapes(at, last + schedule.margin)
 
 
 class _Exposed:

@@ -25,6 +25,23 @@ class LogContent(StrEnum):
     """The hash and both texts."""
 
 
+class LogFormat(StrEnum):
+    """The format of a followed log."""
+
+    VLLM_SLO = "vllm-slo"
+    """The sidecar's request log."""
+    NGINX = "nginx"
+    """An access log of nginx with the documented `log_format`."""
+
+
+class FollowedLog(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags of `--follow`."""
+
+    path: str
+    format: LogFormat
+    state: str
+
+
 class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of `vllm-slo sidecar`; times in seconds."""
 
@@ -63,6 +80,7 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     linger: float = 8.0  # after that, for a scrape of the final counts
     otlp: Collector | None = None  # None: the sidecar exports no spans
     engine_spans: tuple[Receiver, ...] = ()
+    follow: FollowedLog | None = None  # instead of relaying
     log_level: str = "info"
     log_format: str = "text"
 
@@ -82,6 +100,8 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: it does not.
         """
+        if self.follow is not None and self.follow.format is LogFormat.NGINX:
+            return  # these SLOs have no series
         names = [slo.name for slo in slos.slos if slo.measure is Measure.VALID_OUTPUT]
         if names and not self.check_structured_output:
             raise UsageError(

@@ -106,6 +106,10 @@ class Counter(Accumulator):
     def add(self, labels: Labels, amount: float = 1.0) -> None:
         self.series(labels)[0] += amount
 
+    def rows(self) -> list[tuple[Labels, float]]:
+        """The labels and the value of each series."""
+        return [(labels, total) for labels, (total,) in self._totals.items()]
+
     def _labels(self) -> Collection[Labels]:
         return self._totals.keys()
 
@@ -161,6 +165,10 @@ class Histogram(Accumulator):
         if buckets is None:
             buckets = self._buckets[labels] = Buckets(self._bounds)
         return buckets
+
+    def rows(self) -> list[tuple[Labels, list[int], float]]:
+        """The labels, the counts by bucket and the sum of each series."""
+        return [(labels, list(buckets.counts), buckets.total) for labels, buckets in self._buckets.items()]
 
     def _labels(self) -> Collection[Labels]:
         return self._buckets.keys()

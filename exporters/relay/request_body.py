@@ -134,23 +134,23 @@ NO_DIGESTS = Digests()
 
 
 class RequestBody(msgspec.Struct, frozen=True):
-    """A parsed request; `prompt_tokens` is an estimate."""
+    """A parsed request; `prompt_tokens` is an estimate. Defaults are for APIs that always send one choice and usage."""
 
     model: str
     prompt_tokens: float
     max_tokens: int | None
     stream: bool
-    includes_usage: bool
-    leaves_usage: bool
-    """Whether `stream_options` leave it to the engine: vLLM sends usage if `include_usage` is missing, SGLang in every
-    chunk if `continuous_usage_stats` is set."""
-    has_options: bool
-    """Whether the body has `stream_options`."""
-    n: int
-    choices: int
-    """Choices of the response: `n` for each prompt; of dense prompts with escapes, a lower bound above `n`."""
     temperature: float | None
     _digests: Digests | Future[Digests]
+    includes_usage: bool = True
+    leaves_usage: bool = False
+    """Whether `stream_options` leave it to the engine: vLLM sends usage if `include_usage` is missing, SGLang in every
+    chunk if `continuous_usage_stats` is set."""
+    has_options: bool = False
+    """Whether the body has `stream_options`."""
+    n: int = 1
+    choices: int = 1
+    """Choices of the response: `n` for each prompt; of dense prompts with escapes, a lower bound above `n`."""
     background: bool = False
     """Whether the response is generated after the request, which has no tokens then."""
     sized: bool = True
@@ -216,11 +216,6 @@ def without_completion(
         prompt_tokens=prompt_tokens,
         max_tokens=None,
         stream=stream,
-        includes_usage=True,
-        leaves_usage=False,
-        has_options=False,
-        n=1,
-        choices=1,
         temperature=None,
         _digests=prompt_digests,
         sized=sized,

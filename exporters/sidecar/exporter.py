@@ -31,6 +31,7 @@ from exporters.process_usage import footprint
 from exporters.requestlog.standard_output import STANDARD_OUTPUT, StandardOutputLog
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.drain_control import Drain
+from exporters.sidecar.follow.log_follower import ABSENT, LogFollower, slos_of_format
 from exporters.sidecar.http_api.admin import Admin
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.http_api.http_server import application, exposition, log_no_malformed_requests
@@ -68,12 +69,15 @@ class Exporter:
         self.drain = Drain(config.drain_began_at, config.relays_exited_at)
         self.task_errors = TaskErrors()
         self._slos = config.slos
+        follow = sidecar.follow
+        judged = self._slos.file if follow is None else slos_of_format(self._slos.file, follow.format)
         self.request_metrics = RequestMetrics(
-            self._slos.file,
+            judged,
             sidecar.max_models,
             checks_output=sidecar.check_structured_output,
             hashes_prompts=sidecar.log_content is not LogContent.OFF,
             hashes_prefixes=sidecar.log_prefix_hashes,
+            absent=() if follow is None else ABSENT[follow.format],
         )
         self._logged_model_limit = False
         self._add_models(sidecar.models)
@@ -106,6 +110,16 @@ class Exporter:
             on_fingerprint=self.engines.observe_fingerprint,
             task_errors=self.task_errors,
         )
+        self.log_follower: LogFollower | None = None
+        if follow is not None:
+            self.log_follower = LogFollower(
+                follow,
+                judged,
+                self.request_metrics,
+                self.task_errors,
+                allow_paths=sidecar.allow_paths,
+                may_read=self._models_requested,
+            )
 
     def collect(self) -> Iterator[Metric | Accumulator]:
         """All metric families of the sidecar."""
@@ -134,9 +148,13 @@ class Exporter:
         yield counter(signals.SIDECAR_TASK_ERRORS, [((process,), float(count)) for process, count in errors.items()])
         yield gauge(signals.SIDECAR_RELOAD_SUCCESSFUL, [((), float(self._slos.last_reload_successful))])
         yield gauge(signals.SIDECAR_RELOAD_TIME, [((), self._slos.read_at)])
-        yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.record_receiver.log_errors))])
-        dropped = self.record_receiver.dropped_lines
-        yield counter(signals.SIDECAR_DROPPED_LINES, [((reason,), float(count)) for reason, count in dropped.items()])
+        if self.log_follower is not None:
+            yield from self.log_follower.collect()
+        else:
+            yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.record_receiver.log_errors))])
+            dropped = self.record_receiver.dropped_lines
+            lines = [((reason,), float(count)) for reason, count in dropped.items()]
+            yield counter(signals.SIDECAR_DROPPED_LINES, lines)
         if self._certificate_expiry is not None:
             yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._certificate_expiry)])
         if (roofline := self._config.sidecar.roofline) is not None:
@@ -150,10 +168,13 @@ class Exporter:
     def periodic_tasks(self) -> list[Coroutine[None, None, None]]:
         """Tasks that run until they are cancelled."""
         keep_running = self.task_errors.keep_running
-        return [
+        tasks = [
             self.engines.run(partial(keep_running, "scraping an engine")),
             keep_running("checking timeouts", partial(_check_timeouts, self.record_receiver)),
         ]
+        if self.log_follower is not None:
+            tasks.append(keep_running("following the log", self.log_follower.run))
+        return tasks
 
     def reload(self, slos: Slos) -> None:
         """Reopen the request log, for example after a rotation, read all other files again and use the SLO file."""
@@ -164,7 +185,12 @@ class Exporter:
                 logger.error("request log: %s; keeping the old file", error)  # noqa: TRY400 - the message suffices
         self.read_files()
         self._slos = slos
-        self.request_metrics.use(slos.file)
+        if self.log_follower is None or self._config.sidecar.follow is None:
+            self.request_metrics.use(slos.file)
+        else:
+            judged = slos_of_format(slos.file, self._config.sidecar.follow.format)
+            self.request_metrics.use(judged)
+            self.log_follower.use(judged)
         self.engines.set_interval(slos.file.scrape_interval)
 
     def read_files(self) -> None:
@@ -183,9 +209,15 @@ class Exporter:
         """The reason to send no traffic to this sidecar. A down engine is none: the relay responds with status 502."""
         if self.drain.begun or any(snapshot.draining for snapshot in self.request_metrics.snapshots().values()):
             return "draining"
+        if self.log_follower is not None:
+            return self.log_follower.problem
         workers = self._config.sidecar.workers
         connected = len(self.record_receiver.connected)
         return None if connected >= workers else f"{connected} of {workers} relays are connected"
+
+    def _models_requested(self) -> bool:
+        """Whether each engine was scraped, so that its models are label values, or could not be scraped."""
+        return all(state.up or any(state.errors.values()) for state in self.engines.states)
 
     def _add_models(self, models: tuple[str, ...]) -> None:
         for model in models:
@@ -250,6 +282,8 @@ async def _count_last_requests(exporter: Exporter) -> None:
     if exporter.span_join is not None:
         exporter.span_join.release_requests()
     exporter.record_receiver.check_timeouts()
+    if exporter.log_follower is not None:
+        await exporter.log_follower.stop()
     exporter.drain.end()
 
 
@@ -279,6 +313,8 @@ async def serve(config: ChildConfig) -> None:
     until = loop.time() + config.sidecar.drain + DISCONNECT_TIMEOUT
     while exporter.record_receiver.connected and loop.time() < until:
         await asyncio.sleep(0.02)
+    if exporter.log_follower is not None:
+        await exporter.log_follower.stop()
     exporter.drain.end()
     for task in tasks:
         task.cancel()

@@ -8,7 +8,19 @@ from exporters.traces.page_frame import duration, moment, page, verdict_mark
 from exporters.traces.request_search import ORDERS
 from exporters.traces.span_parser import Request
 
-_TEXTS = ("class", "model", "endpoint", "outcome", "slo", "min_duration", "since", "until", "request_id", "limit")
+_TEXTS = (
+    "class",
+    "tenant",
+    "model",
+    "endpoint",
+    "outcome",
+    "slo",
+    "min_duration",
+    "since",
+    "until",
+    "request_id",
+    "limit",
+)
 _EXAMPLES = {"slo": "ttft", "min_duration": "5s", "since": "15m", "until": "5m", "limit": "100"}
 
 

@@ -10,7 +10,7 @@ from exporters.quantities import DURATION_UNITS, number, parse_duration, parse_t
 from exporters.signals import Verdict
 from exporters.yaml_reader import nearest
 
-EQUAL = ("class", "model", "endpoint", "outcome", "request_id")
+EQUAL = ("class", "tenant", "model", "endpoint", "outcome", "request_id")
 """Parameters that are columns."""
 
 ORDERS = {"newest": "start DESC", "slowest": "duration DESC"}

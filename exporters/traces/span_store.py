@@ -15,7 +15,7 @@ from exporters.traces.span_parser import Request, Span, request_of
 MAX_SPANS_OF_TRACE = 2_000
 """Spans of one trace that are read: a page with more cannot be read by a person."""
 
-_APPLICATION_ID = 0x76534C01
+_APPLICATION_ID = 0x76534C02
 """Marks a file of this format; another format needs another number."""
 
 _SCHEMA = """
@@ -26,7 +26,8 @@ CREATE TABLE spans (
   span_id TEXT NOT NULL,
   start INTEGER NOT NULL,
   span BLOB NOT NULL,
-  duration INTEGER, request_id TEXT, class TEXT, model TEXT, endpoint TEXT, outcome TEXT, verdict TEXT, slos TEXT,
+  duration INTEGER, request_id TEXT, class TEXT, tenant TEXT, model TEXT, endpoint TEXT, outcome TEXT, verdict TEXT,
+  slos TEXT,
   request BLOB,
   UNIQUE (trace_id, span_id)
 );
@@ -35,11 +36,11 @@ CREATE INDEX requests ON spans (start) WHERE request IS NOT NULL;
 """
 _COLUMNS = (
     "received", "trace_id", "span_id", "start", "span",
-    "duration", "request_id", "class", "model", "endpoint", "outcome", "verdict", "slos", "request",
+    "duration", "request_id", "class", "tenant", "model", "endpoint", "outcome", "verdict", "slos", "request",
 )  # fmt: skip
 _INSERT = f"INSERT OR REPLACE INTO spans ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 
-FILTERED = ("class", "model", "endpoint", "outcome")
+FILTERED = ("class", "tenant", "model", "endpoint", "outcome")
 """Fields with few values, which the list offers."""
 
 
@@ -163,6 +164,7 @@ def _row(span: Span, now: float) -> tuple[Any, ...]:
         request.duration,
         request.request_id,
         request.request_class,
+        request.tenant,
         request.model,
         request.endpoint,
         request.outcome,

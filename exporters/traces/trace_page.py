@@ -38,6 +38,7 @@ def _request(span: Span) -> str:
         *((f"SLO {slo}", verdict_mark(verdict)) for slo, verdict in request.slos.items()),
         ("Outcome", escape(request.outcome)),
         ("Class", escape(request.request_class)),
+        ("Tenant", escape(request.tenant)),
         ("Model", escape(request.model)),
         ("First token", duration(request.ttft)),
         ("Duration", duration(request.duration)),

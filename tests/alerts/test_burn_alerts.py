@@ -5,8 +5,8 @@ import pytest
 from alerts.tiers import tiers
 from exporters.quantities import spell_duration
 from exporters.slos import Measure, load, loads
-from tests.alerts.firing import firing
-from tests.support.promtool import ROOT, Case, Pace, Promtool
+from tests.alerts.firing import firing, short_window
+from tests.support.promtool import ROOT, Case, Pace, Promtool, constant
 
 BURN, LOW = "LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic"
 SHIPPED = load(ROOT / "alerts/slos.yaml")
@@ -24,21 +24,50 @@ def test_a_tier_fires_above_its_factor_not_below_and_ends_with_its_short_window(
     long, short = tier.long / pace.step, tier.short / pace.step
     above = pace.slo_events((long, 10_000, round(1.06 * limit, 4)), (2 * short + 3, 10_000, 0), model="above")
     below = pace.slo_events((long, 10_000, round(0.94 * limit, 4)), model="below")
-    alerts = f'ALERTS{{alertname="{BURN}",alertstate="firing",tier="{name}"'
-    labels = f'severity="{tier.severity}",model="above",class="siso",slo="ttft",window="{spell_duration(tier.long)}"'
+    window = spell_duration(tier.short)
+    burns = f'count by (model, class, slo) (llm_slo:tier:error_ratio{{window="{window}"}})'
+    alert = firing(BURN, "model, class, slo", severity=tier.severity)
+    labels = '{model="above",class="siso",slo="ttft"}'
     case = Case(pace.spec, above | below, pace.step)
-    case.expect(pace.seconds(long), f"{alerts}}}", {f"{alerts},{labels}}}": 1})
-    promtool.test([case.expect(pace.seconds(long + short + 2), f"{alerts}}}", {})])
+    # Another tier may fire below this one's factor.
+    fires = f"{alert} and on (model, class, slo) ({burns})"
+    case.expect(pace.seconds(long), burns, {labels: 1}).expect(pace.seconds(long), fires, {labels: 1})
+    promtool.test([case.expect(pace.seconds(long + short + 2), burns, {})])
 
 
 def test_an_outage_pages_and_the_page_ends_with_it(promtool: Promtool, pace: Pace) -> None:
     begun, ended = 24, 36
     case = Case(pace.spec, pace.slo_events((24, 100, 0), (12, 100, 1), (8, 100, 0)), pace.step)
     case.expect_silent(pace.seconds(begun))
-    case.expect_firing(pace.seconds(begun + 10), BURN, "fast-page", "fast-ticket", "slow-ticket")
-    case.expect_firing(pace.seconds(ended), BURN, *TIERS)
-    case.expect_firing(pace.seconds(ended + 3), BURN, "slow-page", "fast-ticket", "slow-ticket")
-    promtool.test([case.expect_firing(pace.seconds(ended + 7), BURN, "fast-ticket", "slow-ticket")])
+    expect_burning(case, pace.seconds(begun + 10), "fast-page", "fast-ticket", "slow-ticket")
+    expect_burning(case, pace.seconds(ended), *TIERS)
+    expect_burning(case, pace.seconds(ended + 3), "slow-page", "fast-ticket", "slow-ticket")
+    expect_burning(case, pace.seconds(ended + 7), "fast-ticket", "slow-ticket")
+    # Fast and slow are one page, and the page keeps firing for a step.
+    page = firing(BURN, "severity", severity="page")
+    for step in range(begun + 10, ended + 6):
+        case.expect(pace.seconds(step), page, {'{severity="page"}': 1})
+    promtool.test([case.expect_silent(pace.seconds(ended + 7))])
+
+
+def expect_burning(case: Case, at: float, *names: str) -> None:
+    """Expect that exactly these tiers burn."""
+    query = "sum by (window) (llm_slo:tier:error_ratio * 0 + 1)"
+    case.expect(at, query, {f'{{window="{short_window(case.spec, name)}"}}': 1 for name in names})
+
+
+def test_no_ticket_follows_a_page_until_its_short_window_is_past(promtool: Promtool, pace: Pace) -> None:
+    """Five hours of outage also burn for the tickets, until 6 h later for the slow one."""
+    pace = pace.coarse
+    begun, ended = 200, 260
+    case = Case(pace.spec, pace.slo_events((begun, 100, 0), (60, 100, 1), (100, 100, 0.06)), pace.step)
+    expect_burning(case, pace.seconds(ended), *TIERS)
+    expect_burning(case, pace.seconds(ended + 20), "fast-ticket", "slow-ticket")
+    for step in range(begun, ended + 70, 2):
+        case.expect_silent(pace.seconds(step), BURN, severity="ticket")
+    # 6 % bad events are a slow burn of their own.
+    fires = firing(BURN, "severity", slo="ttft")
+    promtool.test([case.expect(pace.seconds(ended + 95), fires, {'{severity="ticket"}': 1})])
 
 
 def test_an_slo_on_the_first_answer_token_pages_as_any_other(promtool: Promtool) -> None:
@@ -50,7 +79,8 @@ def test_an_slo_on_the_first_answer_token_pages_as_any_other(promtool: Promtool)
     pace = Pace(loads(text))
     assert pace.spec.slos[0].measure is Measure.TTFT_ANSWER
     case = Case(pace.spec, pace.slo_events((24, 100, 0), (12, 100, 1)), pace.step).expect_silent(pace.seconds(24))
-    promtool.test([case.expect_firing(pace.seconds(36), BURN, *TIERS)])
+    expect_burning(case, pace.seconds(36), *TIERS)
+    promtool.test([case.expect(pace.seconds(36), firing(BURN, "severity"), {'{severity="page"}': 1})])
 
 
 def test_a_page_of_the_lab_ends_within_a_minute_of_recovery(promtool: Promtool) -> None:
@@ -75,7 +105,7 @@ def test_an_alert_needs_enough_events_and_enough_bad_events(promtool: Promtool, 
         [
             availability(events=40, bad=40).expect(at, page, {}),
             availability(events=100, bad=8).expect(at, page, {}),
-            availability(events=200, bad=16).expect(at, page, {'{slo="availability"}': 2}),
+            availability(events=200, bad=16).expect(at, page, {'{slo="availability"}': 1}),
         ]
     )
 
@@ -113,18 +143,25 @@ def test_few_requests_with_many_bad_ones_raise_only_a_ticket(promtool: Promtool)
     promtool.test([case.expect_silent(at, BURN, model="20 a day, one in ten bad")])
 
 
-def test_a_page_has_all_labels_and_annotations(promtool: Promtool) -> None:
+def test_a_page_says_what_where_how_bad_until_when_and_after_which_change(promtool: Promtool) -> None:
     pace = Pace(SHIPPED)
-    fast_page_only = pace.slo_events((250, 100, 0), (12, 100, 1))
-    labels = {"severity": "page", "tier": "fast-page", "slo": "ttft", "class": "siso", "model": "org/m", "window": "1h"}
+    instances = [pace.slo_events((250, 90, 0), (12, 90, 0.8), more=',instance="a:9464"')]
+    instances += [pace.slo_events((250, 10, 0), (12, 10, 1), more=',instance="b:9464"')]
+    engine = 'instance="a:9464",engine="e:8000"'
+    changed = f'llm_engine_config_change_timestamp_seconds{{{engine},setting="max_num_seqs",old="256",new="16"}}'
+    series = instances[0] | instances[1] | {
+        changed: constant(74_000, pace.scrapes(262)),
+        f'llm_engine_requests_running{{{engine},model="org/m",rank="0"}}': constant(3, pace.scrapes(262)),
+    }  # fmt: skip
+    labels = {"severity": "page", "alert_source": "vllm-slo", "slo": "ttft", "class": "siso", "model": "org/m"}
     annotations = {
-        "summary": "siso requests to org/m burn the error budget of ttft 20.0 times too fast",
-        "description": "The objective is ttft within 5s for 95 %. Over the last 1h, siso requests to org/m "
-        "have missed it 20.0 times as often as a budget of 30d allows, and the last 5m are no better. A "
-        "page at 14.4 times: 72 % bad events where 5 % are allowed, 2 % of the budget gone in 1h. Needs 50 "
-        "events and 10 bad ones in 1h. Look first at the oldest wait, and at whether a config change is "
-        "drawn just before it began.",
+        "summary": "siso on m: 82 % of requests miss TTFT 5 s, budget gone in 11 h",
+        "description": "82 % of siso requests to m miss TTFT 5 s (objective 95 %). Budget left: 25 % of 30 d, gone "
+        "in 11 h. Worst replicas: b:9464 100 %, a:9464 80 %. Last config change: max_num_seqs at 20:33 UTC. "
+        "Tier fast-page: over 72 % in 1 h. Look first at the oldest wait.",
         "runbook_url": "https://git.example.org/vllm-slo/blob/main/alerts/runbooks/LLMErrorBudgetBurn.md",
     }
-    case = Case(pace.spec, fast_page_only, pace.step)
+    case = Case(pace.spec, series, pace.step)
+    case.expect(pace.seconds(262), 'llm_engine:model{model!="org/m"}', {})
+    case.expect(pace.seconds(262), "llm_slo:budget_remaining_ratio > 2", {})
     promtool.test([case.expect_alert(pace.seconds(262), BURN, labels, annotations)])

@@ -9,7 +9,7 @@ from alerts.recording_windows import down_after
 from alerts.rule_file import render
 from exporters.engines.vllm_buckets import NEWEST, OLDEST
 from exporters.slos import loads
-from tests.alerts.firing import firing
+from tests.alerts.firing import burning, firing
 from tests.contract.expositions import DATA
 from tests.support.promtool import Case, Pace, Promtool, constant, counter
 from tests.support.slo_files import ENGINE_ONLY, engine_only
@@ -17,8 +17,8 @@ from tests.support.slo_files import ENGINE_ONLY, engine_only
 BURN, LOW, DOWN, STALLED = "LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic", "LLMEngineDown", "LLMEngineStalled"
 UNMEASURED = "LLMSLOUnmeasured"
 
-PAGE = firing(BURN, "model", severity="page", tier="fast-page", slo="ttft")
 SPEC = loads(ENGINE_ONLY)
+PAGE = burning(SPEC, "fast-page", "model", slo="ttft")
 ENGINE = 'job="vllm",instance="v:8000"'
 
 

@@ -16,7 +16,7 @@ from compose.cli import main
 from exporters.signals import Outcome, Verdict
 from exporters.slos import SHIPPED, WITHOUT_THRESHOLD, Measure, Rejected, Slo, SloFile, Unary, load
 from exporters.verdicts import Ending, Judge, applicable_slos
-from tests.alerts.firing import firing
+from tests.alerts.firing import burning as tier_burns
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 
 TIMEOUT = 60.0
@@ -32,7 +32,7 @@ def fires_as_explained(spec: SloFile, name: str, rate: float, bad_ratio: float) 
     per_scrape = rate * spec.scrape_interval
     case = Case(spec, pace.slo_events((begun, per_scrape, 0), (burning, per_scrape, bad_ratio), slo=name), pace.step)
     for tier, time in times:
-        alerts = firing("LLMErrorBudgetBurn", "slo", tier=tier.name)
+        alerts = tier_burns(spec, tier.name, "slo")
         if time is None:
             case.expect(pace.seconds(begun + burning), alerts, {})
             continue

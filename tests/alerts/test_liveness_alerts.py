@@ -19,7 +19,7 @@ from tests.support.promtool import ROOT, UP, Case, Pace, Promtool, constant, cou
 SIDECAR, ENGINE, STALLED = "LLMSidecarDown", "LLMEngineDown", "LLMEngineStalled"
 DROPPING, LOG_LINES, LOST = "LLMSidecarDroppingRecords", "LLMSidecarDroppingLogLines", "LLMSidecarLostRequests"
 RELOAD_FAILED = "LLMSidecarConfigReloadFailed"
-CERTIFICATE, WATCHDOG = "LLMCertificateExpiry", "Watchdog"
+CERTIFICATE, WATCHDOG = "LLMCertificateExpiry", "VLLMSLOWatchdog"
 HERE = 'instance="s:1",job="vllm-slo-sidecar"'
 DROPPED = f'llm_sidecar_dropped_records_total{{{HERE},process="relay-0"}}'
 DROPPED_LINES = f'llm_sidecar_dropped_log_lines_total{{{HERE},reason="no_space"}}'
@@ -222,11 +222,18 @@ def test_every_alert_has_a_severity_and_all_annotations(spec: SloFile) -> None:
     assert {alert.name for alert in rendered} | {AlertName.TENANT_BURN} == set(AlertName)
     for alert in rendered:
         assert alert.labels["severity"] in set(Severity)
-        assert set(alert.annotations) == {"summary", "description", "runbook_url"}
+        assert alert.labels["alert_source"] == "vllm-slo"
+        assert set(alert.annotations) - {"note"} == {"summary", "description", "runbook_url"}
         base = "https://git.example.org/vllm-slo/blob/main/alerts/runbooks"
         assert alert.annotations["runbook_url"] == f"{base}/{alert.name}.md"
         if alert.name != WATCHDOG:
             assert "ook first at" in alert.annotations["description"]
+
+
+def test_no_rule_reads_the_series_of_alerts(spec: SloFile) -> None:
+    """They differ between evaluators, and no rule can depend on them without a delay."""
+    for group in rules(spec):
+        assert not [rule for rule in group.rules if "ALERTS" in rule.expr]
 
 
 def test_every_alert_has_a_runbook_and_a_row_in_the_docs() -> None:

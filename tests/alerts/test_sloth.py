@@ -179,7 +179,7 @@ def test_one_tenant_of_many_burns(promtool: Promtool, one_slo_each: bool) -> Non
     where = {Label.SLO: "ttft", **({Label.TENANT: "b"} if one_slo_each else {})}
     more = sloth(95, *(select(each, where) for each in (SLO_BAD, SLO_EVENTS)))
     case = page(Case(pace.spec, series, pace.step), pace.seconds(25), ours=False, sloths=one_slo_each)
-    tenants = firing(TENANT, "tenant", severity="page", tier="fast-page")
+    tenants = firing(TENANT, "tenant", severity="page")
     promtool.test([case.expect(pace.seconds(25), tenants, {'{tenant="b"}': 1})], more=more)
 
 

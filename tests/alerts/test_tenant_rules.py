@@ -23,11 +23,11 @@ def test_one_tenant_that_burns_inside_a_healthy_total_pages_by_name(promtool: Pr
         **pace.slo_events((24, 2, 0), (12, 2, 0.8), (6, 2, 0), tenant="small"),
         **pace.slo_events((24, 98, 0), (12, 98, 0), (6, 98, 0), tenant="big"),
     }
-    page = firing(TENANT, "class, model, slo, tenant", severity="page", tier="fast-page")
+    page = firing(TENANT, "class, model, slo, tenant", severity="page")
     labels = '{class="siso",model="org/m",slo="ttft",tenant="small"}'
     case = Case(per_tenant, series, pace.step).expect_silent(pace.seconds(24))
     case.expect(pace.seconds(36), page, {labels: 1}).expect_silent(pace.seconds(36), BURN)
-    promtool.test([case.expect_silent(pace.seconds(39), TENANT, tier="fast-page")])
+    promtool.test([case.expect_silent(pace.seconds(39), TENANT)])
 
 
 def test_when_all_tenants_burn_there_is_one_page_for_all(promtool: Promtool, per_tenant: SloFile) -> None:
@@ -35,8 +35,8 @@ def test_when_all_tenants_burn_there_is_one_page_for_all(promtool: Promtool, per
     small, big = (
         pace.slo_events((24, rate, 0), (12, rate, 1), tenant=name) for name, rate in (("small", 2), ("big", 98))
     )
-    case = Case(per_tenant, small | big, pace.step).expect_silent(pace.seconds(36), TENANT, tier="fast-page")
-    page = firing(BURN, "class, model, slo, severity", tier="fast-page")
+    case = Case(per_tenant, small | big, pace.step).expect_silent(pace.seconds(36), TENANT)
+    page = firing(BURN, "class, model, slo, severity")
     labels = '{class="siso",model="org/m",severity="page",slo="ttft"}'
     promtool.test([case.expect(pace.seconds(36), page, {labels: 1})])
 

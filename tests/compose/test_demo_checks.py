@@ -111,6 +111,19 @@ def test_every_tier_of_the_page_must_be_resolved_in_time(
     assert (check.passed, check.result) == (passed, result)
 
 
+@pytest.mark.parametrize(
+    "models, passed, result",
+    [
+        pytest.param(["m"] * 9, True, "1 opened, 8 updates", id="one incident"),
+        pytest.param(["a", "b", "c", "d"], False, "4 opened, 0 updates", id="four"),
+    ],
+)
+def test_the_demo_must_not_open_more_than_three_pages(models: Sequence[str], passed: bool, result: str) -> None:
+    arrivals = [notification(at, model=model, number=str(at)) for at, model in enumerate(models)]
+    check = demo_checks.few_pages_opened(arrivals)
+    assert (check.passed, check.result) == (passed, result)
+
+
 def point(at: float, setting: str = demo_checks.SETTING) -> Sample:
     return Sample({"setting": setting, "old": "False", "new": "True"}, at * 1000)
 

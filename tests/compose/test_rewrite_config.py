@@ -105,7 +105,7 @@ def test_amtool_accepts_both_configurations(tools: Tools, config: LabConfig) -> 
     [
         pytest.param(["severity=page", "slo=ttft"], "page", id="page"),
         pytest.param(["severity=ticket", "slo=ttft"], "ticket", id="ticket"),
-        pytest.param(["alertname=Watchdog", "severity=none"], "heartbeat", id="watchdog"),
+        pytest.param(["alertname=VLLMSLOWatchdog", "severity=none"], "heartbeat", id="watchdog"),
         pytest.param(["severity=unheard-of"], "ticket", id="an unknown severity is a ticket"),
     ],
 )

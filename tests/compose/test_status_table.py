@@ -38,7 +38,7 @@ def test_the_table_shows_every_service_class_page_and_address() -> None:
 
 def test_the_alert_that_always_fires_is_not_shown() -> None:
     alerts = [
-        Alert("firing", {"alertname": "Watchdog", "severity": "none"}),
+        Alert("firing", {"alertname": "VLLMSLOWatchdog", "severity": "none"}),
         Alert("pending", {"alertname": "LLMEngineDown", "severity": "page"}),
         Alert("firing", {"alertname": "LLMErrorBudgetBurn", "severity": "ticket", "slo": "ttft", "class": "siso"}),
     ]

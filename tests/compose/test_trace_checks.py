@@ -8,12 +8,24 @@ import pytest
 
 from compose import trace_checks
 from compose.trace_checks import Exemplar, Page
-from exporters.comparison.comparison_windows import Window
+from compose.webhook import Notification
 from exporters.requestlog.log_entry import LogEntry
 from exporters.signals import Outcome, Verdict
+from exporters.traces.request_search import parse_search
 from exporters.traces.span_parser import Request
+from exporters.traces.trace_server import FoundRequests
 
-WINDOW = Window(1000.0, 1100.0)
+
+def notification(annotations: dict[str, str]) -> Notification:
+    return Notification(
+        arrived_at=1050.0,
+        receiver="page",
+        status="firing",
+        labels={"class": "siso", "model": "a/b", "slo": "ttft"},
+        annotations=annotations,
+        started="",
+        fingerprint="",
+    )
 
 
 def request(number: int, **fields: Any) -> Request:
@@ -41,6 +53,7 @@ def entry(number: int, **fields: Any) -> LogEntry:
         "request_id": f"r-{number}",
         "trace_id": f"{number:032x}",
         "request_class": "siso",
+        "model": "tiny",
         "stream": True,
         "outcome": Outcome.OK,
         "e2e_ms": (100.0 - number) * 1000,
@@ -84,28 +97,39 @@ def test_exemplars_must_lead_to_their_request(found: int, page: Page, passed: bo
 
 
 @pytest.mark.parametrize(
-    "requests, found, passed",
+    "requests, found, query, passed",
     [
-        pytest.param(TEN, 12, True, id="as many as in the log"),
-        pytest.param(TEN, 9, False, id="too few"),
-        pytest.param([*TEN, request(11, request_class="liso")], 12, False, id="another class"),
-        pytest.param([*TEN, request(11, slos={"ttft": "good"})], 12, False, id="a good one"),
-        pytest.param([], 12, False, id="none"),
+        pytest.param(TEN, 12, {}, True, id="as many as in the log"),
+        pytest.param(TEN, 12, {"slo": "ttft"}, True, id="of one SLO"),
+        pytest.param(TEN, 9, {}, False, id="too few"),
+        pytest.param(TEN, 12, {"verdict": "good"}, False, id="a link to good ones"),
+        pytest.param(TEN, 12, {"class": "liso"}, False, id="a link to another class"),
+        pytest.param([*TEN, request(11, request_class="liso")], 12, {}, False, id="another class"),
+        pytest.param([*TEN, request(11, model="other")], 12, {}, False, id="another model"),
+        pytest.param([], 0, {"since": "1012"}, False, id="none"),
     ],
 )
-def test_the_link_of_the_alert_must_list_what_the_log_has(
-    requests: Sequence[Request], found: int, passed: bool
+def test_the_link_of_the_page_must_list_what_the_log_has(
+    requests: list[Request], found: int, query: dict[str, str], passed: bool
 ) -> None:
-    others = [entry(13, slo={"ttft": Verdict.GOOD}), entry(14, request_class="liso"), entry(200)]
-    check = trace_checks.alert_link_lists(requests, found, [*LOG, *others], WINDOW)
-    assert (check.passed, check.result) == (passed, f"{found} in the trace store, 12 in the request log")
+    others = [
+        entry(13, slo={"ttft": Verdict.GOOD}),
+        entry(14, request_class="liso"),
+        entry(15, model="other"),
+        entry(200),
+    ]
+    given = {"class": "siso", "model": "tiny", "verdict": "bad", "since": "1000", "until": "1100", **query}
+    search = parse_search(given.items(), 0.0)
+    check = trace_checks.alert_link_lists(search, FoundRequests(found, requests), [*LOG, *others])
+    assert check.passed is passed
 
 
-def test_the_links_have_the_documented_form() -> None:
-    labels = {"class": "siso", "slo": "ttft", "model": "a/b", "severity": "page"}
-    assert trace_checks.alert_link(labels, WINDOW) == (
-        "/?class=siso&model=a%2Fb&slo=ttft&verdict=bad&since=1000.000&until=1100.000&limit=1000"
-    )
+def test_the_link_of_the_page_is_its_annotation_or_has_the_documented_form() -> None:
+    page = notification({"traces_url": "http://127.0.0.1:4318/?class=liso&verdict=bad&since=2h"})
+    assert trace_checks.alert_link(page, 1100.0) == "/?class=liso&verdict=bad&since=2h&until=1100.000"
+    without = "/?class=siso&model=a%2Fb&verdict=bad&since=1h&until=1100.000"
+    assert trace_checks.alert_link(notification({}), 1100.0) == without
+    assert trace_checks.alert_link(None, 1100.0) == "/?class=siso&verdict=bad&since=1h&until=1100.000"
     assert trace_checks.worst_link() == "/?verdict=bad&sort=slowest&limit=10"
 
 

@@ -237,6 +237,10 @@ class Running:
         return await self.ended()
 
 
+async def _responds(running: Running, probe: str) -> bool:
+    return await running.status(probe) == 200
+
+
 def _send_signal(pid: int | None, number: int) -> int:
     assert pid is not None
     os.kill(pid, number)
@@ -256,11 +260,41 @@ async def sidecar(
     metrics_port: int | None = None,
 ) -> AsyncIterator[Running]:
     """A ready sidecar. Processes that remain are killed, and none may have logged a traceback."""
-    slos, log, stderr = tmp_path / "slos.yaml", tmp_path / "requests.jsonl", tmp_path / "stderr"
+    slos, log = tmp_path / "slos.yaml", tmp_path / "requests.jsonl"
     slos.write_text(slo_file)
     port, metrics_port = free_port(), metrics_port or free_port()
     flags = ["--upstream", upstream, "--listen", f"127.0.0.1:{port}", "--metrics", f"127.0.0.1:{metrics_port}"]
     flags += [*STOPS_QUICKLY, "--slos", str(slos), *(["--request-log", str(log)] if with_log else []), *words]
+    async with _started(tmp_path, flags, log, port, metrics_port, code, variables, stdout) as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def following_sidecar(
+    tmp_path: Path, upstream: str, log: Path, *words: str, slo_file: str = SLOS, probe: str = "/readyz"
+) -> AsyncIterator[Running]:
+    """A sidecar that follows a log; its state is `state` in `tmp_path`."""
+    slos, state, metrics_port = tmp_path / "follow-slos.yaml", tmp_path / "state", free_port()
+    slos.write_text(slo_file)
+    flags = ["--upstream", upstream, "--metrics", f"127.0.0.1:{metrics_port}", "--linger", "0", "--slos", str(slos)]
+    flags += ["--follow", str(log), "--follow-state", str(state), *words]
+    async with _started(tmp_path, flags, log, 0, metrics_port, probe=probe) as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def _started(
+    tmp_path: Path,
+    flags: list[str],
+    log: Path,
+    port: int,
+    metrics_port: int,
+    code: str = START + RUN,
+    variables: dict[str, str] | None = None,
+    stdout: int | None = None,
+    probe: str = "/readyz",
+) -> AsyncIterator[Running]:
+    stderr = tmp_path / f"stderr{'' if port else '-follow'}"
     with stderr.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *command(*flags, code=code),
@@ -274,7 +308,7 @@ async def sidecar(
     try:
         async with aiohttp.ClientSession(timeout=PATIENCE) as session:
             running = Running(process, session, port, metrics_port, log, stderr)
-            await until(lambda: running.ready() if process.returncode is None else True)
+            await until(lambda: _responds(running, probe) if process.returncode is None else True)
             assert process.returncode is None, stderr.read_text()
             yield running
     finally:

@@ -224,11 +224,6 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
         prompt_tokens=_tokens(body),
         max_tokens=body.max_tokens,
         stream=bool(body.stream),
-        includes_usage=True,
-        leaves_usage=False,
-        has_options=False,
-        n=1,
-        choices=1,
         temperature=body.temperature,
         _digests=digests(data, hashing, salt, body.model, (body.system, body.messages)),
     )

@@ -2,7 +2,7 @@
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 from typing import NamedTuple
 
 from prometheus_client.core import Metric
@@ -14,6 +14,7 @@ from exporters.exposition.histogram_bounds import bounds
 from exporters.names import is_unique
 from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
+from exporters.sidecar.ingest.saved_series import SavedHistogram, SavedSeries
 from exporters.signals import (
     NO_TOKENS,
     OTHER,
@@ -65,6 +66,8 @@ _HISTOGRAMS = (
     signals.REQUEST_COMPLETION_TOKENS,
 )
 
+
+_OF_HASHES = (signals.PROMPT_REPEATS, signals.BODY_REPEATS, signals.UNIQUE_PROMPTS)
 
 _SLO_COUNTERS = (signals.SLO_EVENTS, signals.SLO_BAD, signals.SLO_ABANDONED)
 
@@ -153,11 +156,15 @@ class RequestMetrics:
         checks_output: bool = False,
         hashes_prompts: bool = True,
         hashes_prefixes: bool = False,
+        absent: Collection[Signal] = (),
     ) -> None:
-        """`checks_output`, `hashes_prompts`, `hashes_prefixes`: the relays do this; otherwise its series are absent."""
-        self._hashes_prompts = hashes_prompts
+        """`checks_output`, `hashes_prompts`, `hashes_prefixes`: the relays do this; otherwise its series are absent.
+
+        `absent`: further series that the source of the records cannot give.
+        """
         self._slos = slos
         self._absent = () if hashes_prefixes else (signals.SHAREABLE_PROMPT_TOKENS,)
+        self._hidden = {*absent, *(() if hashes_prompts else _OF_HASHES)}
         self._max_models = max_models
         self._output_kinds = tuple(OutputKind) if checks_output else ()
         self._models: set[str] = set()
@@ -207,6 +214,40 @@ class RequestMetrics:
                 for labels in self._combinations(signal, model):
                     accumulator.series(labels)
 
+    def save(self) -> SavedSeries:
+        """The values of all counters and histograms."""
+        return SavedSeries(
+            sorted(self._models),
+            {signal.name: counter.rows() for signal, counter in self._counters.items()},
+            {
+                signal.name: SavedHistogram(self._bounds[signal], histogram.rows())
+                for signal, histogram in self._histograms.items()
+            },
+        )
+
+    def restore(self, saved: SavedSeries) -> None:
+        """Continue from saved values; a histogram that has other bounds restarts at 0, as in `use`."""
+        for model in saved.models:
+            self.add_model(model)
+        for signal, totals in self._counters.items():
+            for labels, total in saved.counters.get(signal.name, ()):
+                if self._is_series(signal, labels):
+                    totals.series(labels)[0] = total
+        for signal, histogram in self._histograms.items():
+            kept = saved.histograms.get(signal.name)
+            if kept is None or kept.bounds != self._bounds[signal]:
+                continue
+            for labels, counts, sum_ in kept.rows:
+                if self._is_series(signal, labels):
+                    buckets = histogram.series(labels)
+                    buckets.counts[:], buckets.total = counts, sum_
+
+    def _is_series(self, signal: Signal, labels: tuple[str, ...]) -> bool:
+        """Whether the signal still has these labels, and the model is still a label value."""
+        if len(labels) != len(signal.labels):
+            return False
+        return Label.MODEL not in signal.labels or labels[signal.labels.index(Label.MODEL)] in self._models
+
     def has_model(self, model: str) -> bool:
         """Whether the model is a label value; it then remains one."""
         return model in self._models
@@ -233,12 +274,14 @@ class RequestMetrics:
 
     def collect(self, now: float) -> Iterator[Metric | Accumulator]:
         """All families; `now` is monotonic, like the times of the snapshots."""
-        of_hashes = () if self._hashes_prompts else (signals.PROMPT_REPEATS, signals.BODY_REPEATS)
-        yield from (counter for signal, counter in self._counters.items() if signal not in of_hashes)
-        yield from self._histograms.values()
-        if self._hashes_prompts:
+        hidden = self._hidden
+        yield from (counter for signal, counter in self._counters.items() if signal not in hidden)
+        yield from (histogram for signal, histogram in self._histograms.items() if signal not in hidden)
+        if signals.UNIQUE_PROMPTS not in hidden:
             prompts = sorted(self._prompts.items())
             yield gauge(signals.UNIQUE_PROMPTS, (((model,), distinct.estimate()) for model, distinct in prompts))
+        if signals.IN_FLIGHT in hidden:  # no relay sends snapshots
+            return
         yield from self._open_requests(now)
         rows = self._snapshots.items()
         yield gauge(signals.SIDECAR_LOOP_LAG, (((name,), row.loop_lag) for name, row in rows))

@@ -68,7 +68,7 @@ class Supervisor:
         # When this end is closed, the relays announce the drain to clients, also relays that are started later.
         self._drain_notice, self._relay_drain_notice = socket.socketpair()
         # With SO_REUSEPORT each listener has its own queue, which survives a crash of its relay, but not a crash loop.
-        listeners = listen(config.listen, "--listen", config.workers)
+        listeners = listen(config.listen, "--listen", config.workers) if config.follow is None else []
         self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (metrics, records, exporter_drain_control))
         self._relays = [
             Child(f"relay-{n}", "exporters.relay.process", (listener,)) for n, listener in enumerate(listeners)
@@ -114,14 +114,8 @@ class Supervisor:
     async def _drain_and_stop(self, watches: dict[str, "asyncio.Task[None]"]) -> None:
         await self._draining.wait()
         await self._fail_readiness()
-        await asyncio.sleep(self._config.drain_delay)
-        for relay in self._relays:
-            relay.stop()
-            for listener in relay.sockets:
-                listener.close()
-        await asyncio.wait([watches[relay.name] for relay in self._relays], timeout=self._config.drain + STOP_TIMEOUT)
-        for relay in self._relays:
-            relay.signal(signal.SIGKILL)
+        if self._relays:
+            await self._stop_relays(watches)
         self._relays_exited_at = time.monotonic()
         self._send_order(Order.RELAYS_EXITED)
         logger.info("drained")
@@ -130,12 +124,26 @@ class Supervisor:
         self._exporter.stop()
         await asyncio.wait([watches[EXPORTER]], timeout=STOP_TIMEOUT)
 
+    async def _stop_relays(self, watches: dict[str, "asyncio.Task[None]"]) -> None:
+        await asyncio.sleep(self._config.drain_delay)
+        for relay in self._relays:
+            relay.stop()
+            for listener in relay.sockets:
+                listener.close()
+        await asyncio.wait([watches[relay.name] for relay in self._relays], timeout=self._config.drain + STOP_TIMEOUT)
+        for relay in self._relays:
+            relay.signal(signal.SIGKILL)
+
     @property
     def _drain_in_progress(self) -> bool:
         return self._draining.is_set() and self._relays_exited_at is None
 
     def _log_start(self) -> None:
         config = self._config
+        if config.follow is not None:
+            log = config.follow
+            logger.info("following %s (%s), metrics on %s/metrics", log.path, log.format, config.metrics)
+            return
         tls = "" if config.certificate is None else " (TLS)"
         logger.info("relaying %s%s -> %s, metrics on %s/metrics", config.listen, tls, config.upstream, config.metrics)
 
@@ -154,7 +162,8 @@ class Supervisor:
             for child in self._children:  # the exporter first: it knows new classes before it gets their requests
                 child.reload(self._slos)
         if self._slos.file != file:
-            logger.info("SLO file reloaded; it applies to requests that arrive from now on")
+            requests = "requests that arrive" if self._relays else "lines that are read"
+            logger.info("SLO file reloaded; it applies to %s from now on", requests)
 
     def _reap(self) -> None:
         for child in self._children:
@@ -164,9 +173,12 @@ class Supervisor:
         if self._draining.is_set():
             return
         delay, drain = self._config.drain_delay, self._config.drain
-        logger.info(
-            "%s: /readyz fails, no new connections after %g s, open requests have %g s more", reason, delay, drain
-        )
+        if self._relays:
+            logger.info(
+                "%s: /readyz fails, no new connections after %g s, open requests have %g s more", reason, delay, drain
+            )
+        else:
+            logger.info("%s: /readyz fails, no further line is counted", reason)
         self._drain_began_at = time.monotonic()
         self._drain_notice.close()
         self._draining.set()

@@ -24,7 +24,7 @@ EVERY_KIND = (
 )
 LAB = (
     *("--page", "webhook=http://webhook:9095/page", "--ticket", "webhook=http://webhook:9095/ticket"),
-    *("--group-wait", "1s", "--group-interval", "5s", "--repeat-pages", "12h", "--repeat-tickets", "12h"),
+    *("--group-wait", "10s", "--group-interval", "1m", "--repeat-pages", "12h", "--repeat-tickets", "12h"),
 )
 ROUTES = (
     *("--route", "class=siso:page:pagerduty=@/s/siso", "--route", "class=siso:page:slack=#siso", *SLACK),
@@ -81,8 +81,55 @@ def test_the_heading_is_the_command_that_generates_the_file(capsys: pytest.Captu
 def test_amtool_accepts_the_configuration(tools: Tools, tenants: str, tmp_path: Path, flags: tuple[str, ...]) -> None:
     path = render_configuration(tmp_path, "--slos", tenants, *flags)
     output = amtool(tools, "check-config", path)
-    assert "4 inhibit rules" in output
+    assert "3 inhibit rules" in output
     assert f"{(tmp_path / 'templates').exists():d} templates" in output
+
+
+def test_a_notification_covers_a_cluster_a_namespace_and_a_model(tmp_path: Path) -> None:
+    path = render_configuration(tmp_path, *WEBHOOKS, "--keep-apart", "region", "--keep-apart", "cluster")
+    route = yaml.safe_load(path.read_text())["route"]
+    assert route["group_by"] == ["cluster", "namespace", "model", "region"]
+    assert all("group_by" not in each for each in route["routes"])
+
+
+@pytest.mark.parametrize(
+    "labels, receiver",
+    [
+        pytest.param("alertname=LLMEngineDown severity=page alert_source=vllm-slo", "vllm-slo-page", id="our page"),
+        pytest.param("alertname=X severity=ticket alert_source=vllm-slo", "vllm-slo-ticket", id="our ticket"),
+        pytest.param(
+            "severity=page class=siso alert_source=vllm-slo", "vllm-slo-page-class-siso", id="our page of a class"
+        ),
+        pytest.param(
+            "alertname=VLLMSLOWatchdog severity=none alert_source=vllm-slo", "vllm-slo-heartbeat", id="our watchdog"
+        ),
+        pytest.param("alertname=NodeDown severity=page", "page", id="the page of others"),
+        pytest.param("alertname=Watchdog severity=none", "mine", id="the watchdog of others"),
+    ],
+)
+def test_a_fragment_merged_into_a_configuration_routes_only_our_alerts(
+    tools: Tools, tenants: str, tmp_path: Path, labels: str, receiver: str
+) -> None:
+    render_configuration(tmp_path, "--slos", tenants, "--fragment", *WEBHOOKS, *ROUTES)
+    text = (tmp_path / "alertmanager-fragment.yml").read_text()
+    fragment = yaml.safe_load(text)
+    assert "#   vllm-slo alerts alertmanager \\\n" in text
+    assert "#     --fragment \\\n" in text
+    existing = {
+        "global": fragment.get("global", {}),
+        "templates": fragment["templates"],
+        "route": {
+            "receiver": "mine",
+            "routes": [*fragment["route"]["routes"], {"matchers": ['severity="page"'], "receiver": "page"}],
+        },
+        "receivers": [{"name": "mine"}, {"name": "page"}, *fragment["receivers"]],
+        "inhibit_rules": fragment["inhibit_rules"],
+    }
+    merged = tmp_path / "merged.yml"
+    merged.write_text(yaml.safe_dump(existing))
+    amtool(tools, "check-config", merged)
+    flags = (f"--config.file={merged}", f"--verify.receivers={receiver}")
+    amtool(tools, "config", "routes", "test", *flags, *shlex.split(labels))
 
 
 def test_a_secret_url_stays_in_its_file(tools: Tools, tmp_path: Path) -> None:
@@ -101,7 +148,7 @@ def test_a_secret_url_stays_in_its_file(tools: Tools, tmp_path: Path) -> None:
     [
         pytest.param("alertname=LLMErrorBudgetBurn severity=page class=liso", "page", id="page"),
         pytest.param("alertname=LLMErrorBudgetBurn severity=ticket class=liso", "ticket", id="ticket"),
-        pytest.param("alertname=Watchdog severity=none", "heartbeat", id="watchdog"),
+        pytest.param("alertname=VLLMSLOWatchdog severity=none", "heartbeat", id="watchdog"),
         pytest.param("alertname=Unknown severity=critical", "ticket", id="an unknown severity is a ticket"),
         pytest.param("alertname=Unknown", "ticket", id="no severity is a ticket"),
         pytest.param("severity=page class=siso", "page-class-siso", id="page of a class"),

@@ -28,8 +28,9 @@ def alert(name: str, *labels: Labels) -> dict[str, str]:
     return {"alertname": name, **dict(chain.from_iterable(each.items() for each in labels))}
 
 
-WATCHDOG = alert("Watchdog", {"severity": "none"}, SLO, ENGINE)
-BURN_TICKET = alert("LLMErrorBudgetBurn", TICKET, SLO, {"tier": "slow-ticket"})
+WATCHDOG = alert("VLLMSLOWatchdog", {"severity": "none"}, SLO, ENGINE)
+BURN_TICKET = alert("LLMErrorBudgetBurn", TICKET, SLO)
+RESTARTS = alert("LLMEngineRestarts", TICKET, ENGINE)
 STALLED = alert("LLMEngineStalled", PAGE, ENGINE)
 DOWN = alert("LLMEngineDown", PAGE, ENGINE, {"job": "vllm-slo-sidecar"})
 
@@ -44,30 +45,16 @@ def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iter
     "source, inhibited, active",
     [
         pytest.param(
-            alert("LLMErrorBudgetBurn", PAGE, SLO, {"tier": "fast-page", "window": "1h"}),
+            alert("LLMErrorBudgetBurn", PAGE, SLO),
+            [],
             [
                 BURN_TICKET,
                 alert("LLMErrorBudgetLowTraffic", TICKET, SLO, {"window": "3d"}),
-                alert("LLMPageHeldBack", TICKET, SLO, {"tier": "slow-page"}),
-            ],
-            [
-                BURN_TICKET | {"class": "liso"},
-                BURN_TICKET | {"model": "org/other"},
-                BURN_TICKET | {"slo": "availability"},
-                BURN_TICKET | {"cluster": "west"},
-                alert("LLMErrorBudgetBurn", PAGE, SLO, {"tier": "slow-page"}),
                 alert("LLMTenantErrorBudgetBurn", PAGE, SLO, {"tenant": "a"}),
                 alert("LLMBusyButUseless", TICKET, {"class": "siso", "model": "org/m"}),
-                alert("LLMPageHeldBack", TICKET, ENGINE),
-                alert("ForeignAlert", TICKET, SLO),
+                DOWN | {"model": "org/m"},
             ],
-            id="a page inhibits tickets of the same SLO, class and model",
-        ),
-        pytest.param(
-            alert("LLMTenantErrorBudgetBurn", PAGE, SLO, {"tenant": "a"}),
-            [BURN_TICKET | {"tenant": "a"}],
-            [BURN_TICKET, BURN_TICKET | {"tenant": "b"}],
-            id="a tenant's page does not inhibit the ticket for all",
+            id="a burn inhibits nothing, as the rules exclude its tickets",
         ),
         pytest.param(
             alert("LLMCertificateExpiry", PAGE, HERE),
@@ -78,44 +65,43 @@ def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iter
         pytest.param(
             DOWN,
             [
-                STALLED,
                 alert("LLMEngineRestarts", TICKET, ENGINE),
                 alert("LLMQueueSaturated", TICKET, ENGINE),
                 alert("LLMKVCacheFull", TICKET, ENGINE, {"rank": "0"}),
                 alert("LLMPrefixCacheCollapse", TICKET, ENGINE, {"model": "org/m"}),
-                alert("LLMPageHeldBack", TICKET, ENGINE),
             ],
             [
-                STALLED | {"engine": "e:2"},
-                STALLED | {"instance": "s:2"},
-                STALLED | {"cluster": "west"},
+                STALLED,
+                RESTARTS | {"engine": "e:2"},
+                RESTARTS | {"instance": "s:2"},
+                RESTARTS | {"cluster": "west"},
                 alert("LLMEngineStalled", PAGE, HERE),
                 alert("LLMErrorBudgetBurn", PAGE, SLO),
                 alert("LLMSidecarLostRequests", TICKET, HERE, {"process": "relay-0"}),
                 DOWN | {"engine": "e:3"},
             ],
-            id="an engine that is down inhibits its own alerts",
+            id="an engine that is down inhibits its own tickets",
         ),
         pytest.param(
             alert("LLMSidecarDown", PAGE, HERE, {"job": "vllm-slo-sidecar"}),
             [
-                DOWN,
-                STALLED,
-                alert("LLMEngineStalled", PAGE, HERE),
+                RESTARTS,
                 alert("LLMSidecarLostRequests", TICKET, HERE, {"process": "relay-0"}),
                 alert("LLMSidecarDroppingRecords", TICKET, HERE),
                 alert("LLMSidecarDroppingLogLines", TICKET, HERE, {"reason": "no_space"}),
                 alert("LLMSidecarConfigReloadFailed", TICKET, HERE),
             ],
             [
-                DOWN | {"instance": "s:2"},
+                DOWN,
+                STALLED,
+                alert("LLMEngineStalled", PAGE, HERE),
+                RESTARTS | {"instance": "s:2"},
                 alert("LLMErrorBudgetBurn", PAGE, SLO),
-                alert("LLMPageHeldBack", TICKET, SLO | {"class": "liso"}),
                 alert("LLMClientErrorSurge", PAGE, HERE, {"class": "siso"}),
                 alert("LLMSidecarDown", PAGE, {"instance": "s:3"}),
                 alert("ForeignAlert", PAGE, HERE),
             ],
-            id="a sidecar that is down inhibits its own and its engines' alerts",
+            id="a sidecar that is down inhibits its own and its engines' tickets",
         ),
     ],
 )
@@ -139,15 +125,15 @@ def test_an_alert_inhibits_exactly_those_that_it_explains(
 def test_an_absent_scrape_job_inhibits_nothing(alertmanager: Alertmanager) -> None:
     """Neither its alert nor a burn has an instance, and two absent labels are equal."""
     gone = alert("LLMSidecarDown", PAGE, {"job": "vllm-slo-sidecar"})
-    beside = [alert("LLMPageHeldBack", TICKET, SLO), DOWN, WATCHDOG]
-    alertmanager.post([gone, DOWN, *beside, STALLED])
+    beside = [BURN_TICKET, DOWN, WATCHDOG]
+    alertmanager.post([gone, DOWN, *beside, RESTARTS])
     assert wait_until(lambda: len(alertmanager.states()) == 5)
     try:
         # All are evaluated.
-        assert wait_until(lambda: (STALLED, "suppressed") in alertmanager.states())
+        assert wait_until(lambda: (RESTARTS, "suppressed") in alertmanager.states())
         assert all((each, "active") in alertmanager.states() for each in beside)
     finally:
-        alertmanager.post([gone, *beside, STALLED], firing=False)
+        alertmanager.post([gone, *beside, RESTARTS], firing=False)
         assert wait_until(lambda: not alertmanager.states())
 
 

@@ -32,7 +32,7 @@ CACHE = {"alertname": "LLMKVCacheFull", "severity": "ticket", "instance": "s:1",
 OTHER_MODEL = BURN | {"model": "org/other"}
 OTHER_ENGINE = DOWN | {"engine": "10.0.0.11:8000"}
 OTHER_ENGINE_OF_MODEL = CACHE | {"engine": "10.0.0.11:8000"}
-WATCHDOG = {"alertname": "Watchdog", "severity": "none"}
+WATCHDOG = {"alertname": "VLLMSLOWatchdog", "severity": "none"}
 FOREIGN = {"alertname": "NodeDown", "severity": "page", "model": MODEL, "engine": ENGINE}
 ALL = (BURN, DOWN, CACHE, OTHER_MODEL, OTHER_ENGINE, OTHER_ENGINE_OF_MODEL, WATCHDOG, FOREIGN)
 

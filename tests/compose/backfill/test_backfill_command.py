@@ -186,7 +186,7 @@ def test_the_command_reports_what_it_did_and_what_to_do_next(backfilled: Backfil
     names = sorted(path.name for path in blocks.iterdir() if re.fullmatch("[0-9A-Z]{26}", path.name))
     assert re.match(
         rf"{re.escape(str(blocks))}: {len(names)} blocks, [\d,]+ samples of {len(RECORDS):,} requests, "
-        r"from 2027-01-15T08:10:00Z to 2027-01-15T12:3\d:\d\dZ\n",
+        r"from 2027-01-15T08:0\d:\d\dZ to 2027-01-15T12:3\d:\d\dZ\n",
         backfilled.printed,
     )
     assert f"promtool tsdb list {blocks}\n" in backfilled.printed
@@ -250,6 +250,12 @@ def test_a_folder_with_files_is_not_changed(tools: Tools, log: Path, capsys: pyt
             ["--step", "5m"],
             "--step: 5m is too long; use 2m or less, as Prometheus reads samples of the last 5 minutes",
             id="a long step",
+        ),
+        pytest.param(
+            ["--step", "80s"],
+            "--step: 80s is too long for the recording rules: their shortest window, 5m, needs four samples; use 1m15s "
+            "or less, or --no-rules",
+            id="a step that is too long for the rules",
         ),
         pytest.param(
             ["--max-block-duration", "30m"],

@@ -15,7 +15,7 @@ from tests.support.sample_records import SLOS, finished
 
 STEP = 15_000
 START = 1_800_000_000_000
-SCHEDULE = Schedule(STEP, tail=2 * STEP)
+SCHEDULE = Schedule(STEP, margin=2 * STEP)
 PARSED = ("up{", "llm_requests_total{")
 OK = {"model": "tiny", "class": "short", "outcome": "ok", "tenant": "team-a", "stream": "true"}
 
@@ -50,12 +50,12 @@ def test_a_request_is_due_at_the_first_step_at_or_after_its_end() -> None:
     assert [timestamp(each) for each in (START, START + 50)] == ["1800000000.000", "1800000000.050"]
 
 
-def test_series_start_at_0_one_step_before_the_first_request_and_continue_after_the_last() -> None:
+def test_series_start_at_0_before_the_first_request_and_continue_after_the_last() -> None:
     samples = replayed([(START, finished()), (START, finished()), (START + 3 * STEP, finished())])
-    assert requests(samples) == {-1: 0, 0: 2, 1: 2, 2: 2, 3: 3, 4: 3, 5: 3}
-    assert requests(samples, outcome="client_abort") == dict.fromkeys(range(-1, 6), 0)
+    assert requests(samples) == {-2: 0, -1: 0, 0: 2, 1: 2, 2: 2, 3: 3, 4: 3, 5: 3}
+    assert requests(samples, outcome="client_abort") == dict.fromkeys(range(-2, 6), 0)
     up = samples["up", frozenset({("job", "j")})]
-    assert [*up.values()] == [1] * 7
+    assert [*up.values()] == [1] * 8
 
 
 def test_a_series_that_begins_later_is_at_0_one_step_earlier() -> None:
@@ -70,7 +70,7 @@ def test_series_continue_through_a_pause_but_not_through_a_long_one(monkeypatch:
     monkeypatch.setattr(replay, "LONGEST_PAUSE", pause * STEP)
     times = (0, pause, 2 * pause + 1)
     samples = replayed([(START + each * STEP, finished()) for each in times])
-    present = [*range(-1, pause + 3), *range(2 * pause, 2 * pause + 4)]
+    present = [*range(-2, pause + 3), *range(2 * pause - 1, 2 * pause + 4)]
     assert [*requests(samples)] == present
     assert [*requests(samples).values()][-5:] == [2, 2, 3, 3, 3]
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from compose.simulator.engine_flags import preset_flags
 from compose.simulator.presets import PRESETS
 from compose.simulator.restarting_server import Simulator, SimulatorConfig
-from tests.support.waiting import HANG
+from tests.support.waiting import HANG, until
 
 TOY = PRESETS["toy"]
 MODEL = {"model_name": "toy", "engine": "0"}
@@ -43,10 +43,9 @@ class Lab:
         async with self.client.post("/simulator/config", json=changes) as response:
             return response.status, await response.json()
 
-    async def restarted(self) -> None:
-        while self.simulator.listening.is_set():
-            await asyncio.sleep(0)
-        await self.simulator.listening.wait()
+    async def restarted(self, times: int = 1) -> None:
+        """Wait until the simulator listens after this number of restarts."""
+        await until(lambda: self.simulator.restarts == times and self.simulator.listening.is_set())
 
 
 class ControlledSimulator(Simulator):
@@ -56,9 +55,11 @@ class ControlledSimulator(Simulator):
         super().__init__(config)
         self.restart = asyncio.Event()
         self.restart.set()
+        self.restarts = 0
 
     async def _wait_before_restart(self) -> None:
         await self.restart.wait()
+        self.restarts += 1
 
 
 @pytest.fixture
@@ -288,5 +289,5 @@ async def test_the_same_seed_gives_the_same_completions(lab: Lab) -> None:
     await lab.restarted()
     assert await texts() == before
     await lab.change_config(seed=1)
-    await lab.restarted()
+    await lab.restarted(2)
     assert not set(await texts()) & set(before)

@@ -48,6 +48,9 @@ NOT_HERE = {
     signals.SIDECAR_UNJOINED_SPANS.name: "only with --engine-spans",
     signals.SIDECAR_REFUSED_MESSAGES.name: "only with --engine-spans",
     signals.SIDECAR_CERTIFICATE_EXPIRY.name: "only with --tls-cert",
+    signals.FOLLOWED_LINES.name: "only with --follow",
+    signals.FOLLOW_UP.name: "only with --follow",
+    signals.FOLLOW_LAG.name: "only with --follow",
     **dict.fromkeys((signal.name for signal in signals.LOAD_SIGNALS), "exposed by the load generator"),
 }
 """Signals that an exporter without tracing and TLS does not expose, with the reason."""

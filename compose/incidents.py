@@ -1,0 +1,43 @@
+"""Counts incidents and updates from the notifications of the webhook."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+
+from compose.webhook import Notification
+from exporters.signals import Label
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentCount:
+    """`opened`: notifications of a group that had nothing firing; `updates`: all later ones, also resolved ones."""
+
+    opened: int
+    updates: int
+
+
+def count_incidents(notifications: Iterable[Notification], receiver: str) -> IncidentCount:
+    """The incidents at a receiver; a group is a model of a cluster and namespace."""
+    opened = updates = 0
+    firing: dict[tuple[str, ...], set[frozenset[tuple[str, str]]]] = {}
+    received = sorted((each for each in notifications if each.receiver == receiver), key=attrgetter("arrived_at"))
+    for _, arrived in groupby(received, key=lambda each: (each.arrived_at, _group(each))):
+        alerts = list(arrived)
+        open_alerts = firing.setdefault(_group(alerts[0]), set())
+        was_open = bool(open_alerts)
+        for each in alerts:
+            labels = frozenset(each.labels.items())
+            if each.status == "firing":
+                open_alerts.add(labels)
+            else:
+                open_alerts.discard(labels)
+        if open_alerts and not was_open:
+            opened += 1
+        else:
+            updates += 1
+    return IncidentCount(opened, updates)
+
+
+def _group(notification: Notification) -> tuple[str, ...]:
+    return tuple(notification.labels.get(label, "") for label in ("cluster", "namespace", Label.MODEL))

@@ -1,0 +1,61 @@
+"""The queries that evaluate a recording rule, and failures of the temporary Prometheus."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from alerts.rule_groups import Recording
+from compose.backfill import recorded_series
+from compose.backfill.recorded_series import results, temporary_prometheus
+from compose.backfill.rule_order import TimedRule
+from exporters.errors import UsageError
+from exporters.prometheus_api import Prometheus, Series
+from exporters.signals import SLO_OBJECTIVE
+
+START = 1_800_000_000_000
+RULE = TimedRule(Recording(SLO_OBJECTIVE, "vector(0.95)"), interval=60.0, offset=1.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Queried(Prometheus):
+    """Has one series with a sample at each time of a query."""
+
+    queries: list[tuple[float, float]] = field(default_factory=list)
+
+    def query_range(self, expression: str, start: float, end: float, step: float) -> list[Series]:
+        self.queries.append((start, end))
+        return [Series({}, [(start + n * step, 1.0) for n in range(int((end - start) // step) + 1)])]
+
+
+@pytest.mark.parametrize("most", [1, 7, 1000])
+def test_a_rule_is_evaluated_once_at_each_of_its_times(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Prometheus limits the number of times of one query."""
+    monkeypatch.setattr(recorded_series, "MOST_POINTS", most)
+    server = Queried("")
+    times = [at for series in results(server, RULE, (START + 1, START + 3_600_000)) for at, _ in series.points]
+    assert times == [START / 1000 + 1.5 + minute * 60 for minute in range(60)]
+    assert len(server.queries) == -(-60 // most)
+
+
+def test_a_rule_without_a_time_in_a_span_is_not_queried() -> None:
+    server = Queried("")
+    assert not list(results(server, RULE, (START + 2_000, START + 61_000)))
+    assert not server.queries
+
+
+def test_a_failed_query_names_the_rule() -> None:
+    with pytest.raises(UsageError) as failed:
+        list(results(Prometheus("http://127.0.0.1:9"), RULE, (START, START + 60_000)))
+    assert str(failed.value) == "llm_slo:objective_ratio: the query has failed: connection refused"
+
+
+def test_a_prometheus_that_does_not_start_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
+    failing = tmp_path / "prometheus"
+    failing.write_text("#!/bin/sh\necho 'opening storage failed' >&2\nexit 1\n")
+    failing.chmod(0o700)
+    with pytest.raises(UsageError) as failed, temporary_prometheus(failing, tmp_path / "data", tmp_path):
+        pytest.fail("it has started")
+    assert str(failed.value) == (
+        f"{failing}: the temporary Prometheus is not ready; the end of its log:\n    opening storage failed"
+    )
