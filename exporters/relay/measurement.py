@@ -344,7 +344,8 @@ class Measurement:
         if body is not None:
             record.max_tokens = body.max_tokens
             record.temperature = body.temperature
-            record.prompt_sha256, record.body_sha256 = body.digests
+            digests = body.digests
+            record.prompt_sha256, record.body_sha256 = digests.prompt, digests.body
         if self.content is not None:
             record.prompt, record.completion = self.content.prompt, self.content.completion
             record.content_cut = self.content.is_cut

@@ -72,7 +72,8 @@ class _Texts(NamedTuple):
 
 
 _Prompt = str | list[str | Int | list[Int]] | None
-_LongPrompt = _Prompt | _TokenIds | _Texts
+_Undecoded = _TokenIds | _Texts
+_LongPrompt = _Prompt | _Undecoded
 
 
 class _Parameters(msgspec.Struct):
@@ -120,7 +121,7 @@ NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Raised by decoding invalid or too deeply nested JSON."""
 
 
-class Digests(NamedTuple):
+class Digests(msgspec.Struct, frozen=True, gc=False):
     """Salted hashes; None if they are not computed."""
 
     prompt: str | None = None
@@ -276,7 +277,7 @@ def _prompt_tokens(messages: list[_Message] | msgspec.Raw, prompt: _LongPrompt) 
     tokens: float = 0
     if isinstance(prompt, str):
         characters += len(prompt)
-    elif isinstance(prompt, _TokenIds | _Texts):
+    elif isinstance(prompt, _Undecoded):
         tokens = prompt.tokens
     elif prompt and isinstance(prompt[0], int):
         tokens = len(prompt)
@@ -293,7 +294,7 @@ def _prompts(prompt: _LongPrompt) -> int:
     """The number of prompts; a list of token ids is one prompt."""
     if not prompt or isinstance(prompt, str):
         return 1
-    if isinstance(prompt, _TokenIds | _Texts):
+    if isinstance(prompt, _Undecoded):
         return prompt.prompts
     return 1 if isinstance(prompt[0], int) else len(prompt)
 

@@ -16,7 +16,7 @@ from exporters.configuration.sidecar_config import LogContent
 from exporters.relay import request_body
 from exporters.relay.paths import METERED
 from exporters.relay.relay import WARM_UP_BYTES
-from exporters.relay.request_body import LONG_BODY, MANY_TOKEN_IDS, RequestBody, parse
+from exporters.relay.request_body import LONG_BODY, MANY_TOKEN_IDS, Digests, RequestBody, parse
 from tests.support.scripted_relay import ok, post, staged
 
 SALT = b"salt"
@@ -287,7 +287,7 @@ def test_without_a_salt_nothing_is_hashed(monkeypatch: pytest.MonkeyPatch, path:
     monkeypatch.setattr("exporters.relay.request_body.hashlib", None)
     body = METERED[path].parse(json.dumps({"input": text, "prompt": text, **user(text)}).encode(), None, hashing)
     assert body is not None
-    assert (body.prompt_tokens > 0, body.digests, hashing.tasks) == (True, (None, None), [])
+    assert (body.prompt_tokens > 0, body.digests, hashing.tasks) == (True, Digests(), [])
 
 
 @pytest.mark.parametrize("length", [5, LONG_BODY])
