@@ -8,10 +8,12 @@ from alerts.recording_rules import open_dozen_from_steps
 from alerts.recording_windows import OPEN, STEP
 from alerts.rule_file import rules
 from alerts.rule_groups import Recording
-from exporters.signals import Label, Recorded
+from exporters.signals import ENGINE_MODEL, PAGE_HELD, Label, Recorded
 from exporters.slos import SloFile, Source
 
 _SELECTED = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{([^{}]*)\})?")
+_READ_THEIR_OWN_PAST = (ENGINE_MODEL, PAGE_HELD)
+"""They begin with series of engines, which no log has."""
 _EQUALS = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -47,7 +49,9 @@ def passes(spec: SloFile) -> list[list[TimedRule]]:
 def _timed(spec: SloFile) -> list[TimedRule]:
     timed = []
     for group in rules(spec):
-        recordings = [rule for rule in group.rules if isinstance(rule, Recording)]
+        recordings = [
+            rule for rule in group.rules if isinstance(rule, Recording) and rule.series not in _READ_THEIR_OWN_PAST
+        ]
         # As in Prometheus, most groups are not evaluated at the times of samples and steps: a window that has a sample
         # at each of its ends has one too many in Prometheus 2.
         steps = any(rule.labels.get(Label.WINDOW) == STEP for rule in recordings)
