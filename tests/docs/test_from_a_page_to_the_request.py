@@ -106,7 +106,7 @@ def test_the_commands_of_the_page_lead_from_an_alert_to_the_log_line_of_a_reques
 
         def alert_is_listed() -> bool:
             outputs[:] = run(lines[:1], tmp_path)
-            return "siso on Qwen/Qwen2.5-14B-Instruct: " in outputs[0]
+            return "siso on Qwen2.5-14B-Instruct: " in outputs[0]
 
         assert wait_until(alert_is_listed)  # the alerts of a busy machine may resolve and fire again
         load.stop()
