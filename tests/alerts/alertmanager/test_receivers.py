@@ -100,7 +100,8 @@ def test_pagerduty_gets_an_event_with_details_and_its_resolution(site: Site) -> 
     assert fired["payload"]["summary"] == f"[PAGE] {DOWN_ANNOTATIONS['summary']} (1 of 3)"
     assert fired["payload"]["severity"] == "critical"
     details = fired["payload"]["custom_details"]
-    assert (details["slo"], details["model"]) == ("", "org/m")
+    assert details["model"] == "org/m"
+    assert details["slo"] in {"", None}  # newer versions of Alertmanager parse details as YAML
     assert_complete(details["firing"], "FIRING")
 
 
