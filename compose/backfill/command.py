@@ -18,7 +18,6 @@ from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import escape
 from alerts.recording_windows import windows
 from compose.backfill.block_files import SHORTEST, BlockMaker, block_length
-from compose.backfill.log_records import record_of
 from compose.backfill.record_store import RecordStore
 from compose.backfill.recorded_series import RuleRunner, Span
 from compose.backfill.replay import Schedule, Scrape, scrapes
@@ -30,6 +29,7 @@ from exporters.quantities import parse_duration, spell_duration
 from exporters.requestlog.log_files import find_logs
 from exporters.requestlog.query.request_filters import moment
 from exporters.requestlog.reader import LogReader
+from exporters.sidecar.ingest.logged_records import record_of
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Label
 from exporters.slos import SloFile

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from compose.backfill.log_records import record_of
 from exporters import signals
 from exporters.records import Finished
 from exporters.requestlog.reader import parse_line
 from exporters.requestlog.writer import encode_line
+from exporters.sidecar.ingest.logged_records import record_of
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Endpoint, Outcome, OutputKind, OutputResult, Verdict
 from exporters.verdicts import goodput

@@ -9,7 +9,7 @@ from exporters.verdicts import goodput
 
 
 def record_of(entry: LogEntry) -> Finished:
-    """The record with all values that the series need."""
+    """The record with all values that the series need, but no id, path or hash of the request."""
     ttft, queue, prefill = seconds(entry.ttft_ms), seconds(entry.queue_ms), seconds(entry.prefill_ms)
     frontend = seconds(entry.frontend_ms)
     before_relay = 0.0
