@@ -2,6 +2,8 @@
 
 import msgspec
 
+from exporters.relay.request_body import decode_members
+
 _ABSENT = msgspec.Raw()
 
 
@@ -21,7 +23,6 @@ class _UsageEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 _decode_usage_event = msgspec.json.Decoder(_UsageEvent).decode
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def without_usage(event: bytes, data: bytes) -> bytes:
@@ -39,7 +40,7 @@ def without_usage(event: bytes, data: bytes) -> bytes:
 
 def _without_member(event: bytes, data: bytes) -> bytes:
     try:
-        members = _decode_members(data)
+        members = decode_members(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return event
     others = members.keys() - _UsageEvent.__struct_fields__
