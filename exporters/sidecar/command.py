@@ -17,7 +17,7 @@ from exporters.ceilings import read_ceilings
 from exporters.configuration import otel_environment, otlp_endpoints
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.origin import origin
-from exporters.configuration.sidecar_config import MAX_MODELS, FollowedLog, LogContent, LogFormat, SidecarConfig
+from exporters.configuration.sidecar_config import MAX_MODELS, LogContent, SidecarConfig
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
 from exporters.configuration.trace_sampling import parse_share
 from exporters.engines.config_change_store import ConfigChangeStore
@@ -29,6 +29,7 @@ from exporters.quantities import parse_duration, parse_size
 from exporters.requestlog.rotation import RotationLimits
 from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.requestlog.writer import RequestLog
+from exporters.sidecar.follow import follow_flags
 from exporters.sidecar.follow.follow_state import FollowStateFile
 from exporters.sidecar.http_api.admin import read_admin_token
 from exporters.sidecar.http_api.credentials import Credentials
@@ -41,19 +42,6 @@ MAX_LOGGED_CONTENT = 64 * 1024
 
 TRACE_GOOD = "1%"
 """The default of --trace-good."""
-
-ONLY_RELAY = (
-    *("--listen", "--tls-cert", "--tls-key", "--workers"),
-    *("--max-head", "--max-body", "--connect-timeout", "--client-idle"),
-    *("--cut-stalled-client", "--cut-first-token", "--cut-idle", "--drain-delay", "--drain"),
-    *("--no-inject-usage", "--request-log", "--request-log-max-size", "--request-log-max-age", "--request-log-total"),
-    *("--log-content-limit", "--prompt-hash-salt-file"),
-    *("--otlp", "--otlp-header", "--otlp-semconv", "--trace-good", "--engine-spans"),
-)
-"""Flags that have no effect with --follow."""
-
-ONLY_REQUEST_LOG = ("--check-structured-output", "--log-content", "--log-prefix-hashes")
-"""Flags that say what the followed request log contains; an access log of nginx has nothing of it."""
 
 logger = logging.getLogger("vllm_slo.sidecar")
 
@@ -300,23 +288,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "that are not in the response (repeatable; default: none)",
     )
 
-    follow = parser.add_argument_group("follow a log", "series from a growing log, without a relay")
-    follow.add_argument(
-        "--follow", metavar="FILE", help="count the requests of this log instead of relaying (default: relay requests)"
-    )
-    follow.add_argument(
-        "--format",
-        metavar="FORMAT",
-        help="format of the log: vllm-slo (a request log) or nginx (the documented log_format) (default: vllm-slo)",
-    )
-    follow.add_argument(
-        "--follow-state",
-        metavar="FILE",
-        help="file that keeps the position in the log and the counts; needed by --follow",
-    )
+    follow_flags.add(parser)
     add_logging_flags(parser)
-    flags = (*ONLY_RELAY, *ONLY_REQUEST_LOG, "--allow-path")
-    parser.set_defaults(run=run, defaults={flag: parser.get_default(_destination(flag)) for flag in flags})
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -325,7 +299,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--workers: {arguments.workers} is not a valid number of relays; use 1 or more")
     if arguments.max_models < 1:
         raise UsageError(f"--max-models: {arguments.max_models} is not a valid number of models; use 1 or more")
-    followed = _followed(arguments)
+    followed = follow_flags.read(arguments)
     trust = _trust(arguments)
     origin(arguments.upstream, trust)
     targets(arguments.upstream, arguments.engine_metrics)
@@ -397,41 +371,6 @@ def run(arguments: argparse.Namespace) -> int:
     if followed is None:
         _log_environment(config.otlp, arguments, os.environ)
     return asyncio.run(supervise(config, slo_file, salt))
-
-
-def _destination(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")
-
-
-def _followed(arguments: argparse.Namespace) -> FollowedLog | None:
-    """The log to follow; then no flag of the relay may be given."""
-    if not arguments.follow:
-        for flag in ("--format", "--follow-state"):
-            if getattr(arguments, _destination(flag)) is not None:
-                raise UsageError(f"{flag}: needs a log; add --follow FILE")
-        return None
-    try:
-        log_format = LogFormat(arguments.format or LogFormat.VLLM_SLO)
-    except ValueError as error:
-        raise UsageError(f"--format: {arguments.format!r} is unknown; use vllm-slo or nginx") from error
-    nginx = log_format is LogFormat.NGINX
-    refused = [
-        flag
-        for flag in (*ONLY_RELAY, *(ONLY_REQUEST_LOG if nginx else ("--allow-path",)))
-        if getattr(arguments, _destination(flag)) != arguments.defaults[flag]
-    ]
-    if refused:
-        raise UsageError(
-            "\n".join(f"{flag}: has no effect with --follow and --format {log_format}; remove it" for flag in refused)
-        )
-    if not arguments.follow_state:
-        raise UsageError("--follow: needs a file that keeps the position and the counts; add --follow-state FILE")
-    path, state = Path(arguments.follow).absolute(), Path(arguments.follow_state).absolute()
-    if path == state:
-        raise UsageError(f"--follow-state: {state} is the followed log; use another file")
-    if path.exists() and not path.is_file():
-        raise UsageError(f"--follow: {path} is not a regular file")
-    return FollowedLog(path=str(path), format=log_format, state=str(state))
 
 
 def _prompt_salt(path: str | None) -> bytes:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from compose.cli import main
-from exporters.sidecar.command import ONLY_RELAY
+from exporters.sidecar.follow.follow_flags import ONLY_RELAY
 from exporters.sidecar.follow.follow_state import FollowState
 from exporters.sidecar.ingest.saved_series import SavedSeries
 
