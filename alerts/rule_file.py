@@ -21,7 +21,7 @@ DEFAULT_LINKS = Links()
 
 
 def rules(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None = None) -> tuple[RuleGroup, ...]:
-    """Burn alerts are in one group with their counts and `llm_slo:page_held`, so that they read the same evaluation.
+    """Burn alerts are in one group with their counts and the held pages, so that they read the same evaluation.
 
     `hour_price` is the cost of all GPUs for one hour; it adds the cost rules. Without a sidecar, only the rules that
     vLLM can feed.

@@ -585,16 +585,18 @@ class Recorded:
 SLO_EVENTS_IN = Recorded("llm_slo:events:increase", "SLO events in a window.", _SLO_WINDOW)
 SLO_BAD_IN = Recorded("llm_slo:bad_events:increase", "Bad SLO events in a window.", _SLO_WINDOW)
 SLO_ERROR_RATIO = Recorded(
-    "llm_slo:error_ratio", "Bad events / events in a window; absent without traffic.", _SLO_WINDOW
+    "llm_slo:bad_events:ratio", "Bad events / events in a window; absent without traffic.", _SLO_WINDOW
 )
 SLO_BURN_RATE = Recorded(
-    "llm_slo:burn_rate", "Error ratio / (1 - objective); at 1 the error budget lasts one period.", _SLO_WINDOW
+    "llm_slo:error_budget:burn_rate",
+    "Error ratio / (1 - objective); at 1 the error budget lasts one period.",
+    _SLO_WINDOW,
 )
 SLO_BUDGET_LEFT = Recorded(
-    "llm_slo:budget_remaining_ratio", "Remaining share of the error budget; negative if overspent.", (_M, _C, _S)
+    "llm_slo:error_budget:remaining_ratio", "Remaining share of the error budget; negative if overspent.", (_M, _C, _S)
 )
-SLO_OBJECTIVE = Recorded("llm_slo:objective_ratio", "Objective of the SLO, from 0 to 1.", (_C, _S))
-SLO_THRESHOLD = Recorded("llm_slo:threshold_seconds", "Threshold of a latency SLO.", (_C, _S))
+SLO_OBJECTIVE = Recorded("llm_slo:objective:ratio", "Objective of the SLO, from 0 to 1.", (_C, _S))
+SLO_THRESHOLD = Recorded("llm_slo:threshold:seconds", "Threshold of a latency SLO.", (_C, _S))
 GOODPUT_EVENTS_IN = Recorded(
     "llm_goodput:events:increase", "Requests in a window with at least one verdict.", _CLASS_WINDOW
 )
@@ -602,46 +604,56 @@ GOODPUT_REQUESTS_IN = Recorded(
     "llm_goodput:requests:increase", "Requests in a window that are good for all their SLOs.", _CLASS_WINDOW
 )
 GOODPUT_RATIO = Recorded(
-    "llm_goodput:ratio", "Good requests / requests with a verdict in a window; absent without traffic.", _CLASS_WINDOW
+    "llm_goodput:requests:ratio",
+    "Good requests / requests with a verdict in a window; absent without traffic.",
+    _CLASS_WINDOW,
 )
 GOODPUT_OBJECTIVE = Recorded(
-    "llm_goodput:objective_ratio", "Lowest goodput ratio that is possible while every SLO meets its objective.", (_C,)
+    "llm_goodput:objective:ratio", "Lowest goodput ratio that is possible while every SLO meets its objective.", (_C,)
 )
 # Without a sidecar the verdicts of a single request are unknown; the goodput ratio is between these two.
 GOODPUT_AT_LEAST = Recorded(
-    "llm_goodput:ratio_at_least", "Lower bound of the goodput ratio: no request missed two SLOs.", _CLASS_WINDOW
+    "llm_goodput:requests:ratio_at_least",
+    "Lower bound of the goodput ratio: no request missed two SLOs.",
+    _CLASS_WINDOW,
 )
 GOODPUT_AT_MOST = Recorded(
-    "llm_goodput:ratio_at_most", "Upper bound of the goodput ratio: every bad request missed all SLOs.", _CLASS_WINDOW
+    "llm_goodput:requests:ratio_at_most",
+    "Upper bound of the goodput ratio: every bad request missed all SLOs.",
+    _CLASS_WINDOW,
 )
 
 # The counts above by tenant, in the windows of page alerts; only with `alerting.per_tenant`.
 _TENANT_SLO = (_M, _C, _S, _T, _W)
 TENANT_EVENTS_IN = Recorded("llm_slo_tenant:events:increase", "SLO events of a tenant in a window.", _TENANT_SLO)
 TENANT_BAD_IN = Recorded("llm_slo_tenant:bad_events:increase", "Bad SLO events of a tenant in a window.", _TENANT_SLO)
-TENANT_BURN_RATE = Recorded("llm_slo_tenant:burn_rate", "Burn rate of one tenant.", _TENANT_SLO)
+TENANT_BURN_RATE = Recorded("llm_slo_tenant:error_budget:burn_rate", "Burn rate of one tenant.", _TENANT_SLO)
 
-REQUESTS_IN = Recorded("llm_requests:increase", "Ended requests in a window.", (Label.INSTANCE, _C, _O, _W))
+REQUESTS_IN = Recorded("llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _C, _O, _W))
 
 # To compare sidecars over weeks; raw counters have too many series for this.
-REQUESTS_AT = Recorded("llm_instance:requests_per_second", "Ended requests per second of a sidecar.", (Label.INSTANCE,))
+REQUESTS_AT = Recorded("llm_instance:requests:rate", "Ended requests per second of a sidecar.", (Label.INSTANCE,))
 GOODPUT_AT = Recorded(
-    "llm_instance:goodput_ratio", "Goodput ratio of a sidecar; absent without traffic.", (Label.INSTANCE,)
+    "llm_instance:good_requests:ratio", "Goodput ratio of a sidecar; absent without traffic.", (Label.INSTANCE,)
 )
 
 # The baseline of a class or a model is its last week.
-TOKENS_IN = Recorded("llm_completion_tokens:increase", "Completion tokens in a window; absent if none.", _CLASS_WINDOW)
+TOKENS_IN = Recorded(
+    "llm_class:completion_tokens:increase", "Completion tokens in a window; absent if none.", _CLASS_WINDOW
+)
 TOKENS_MEDIAN = Recorded(
-    "llm_completion_tokens:weekly_median", "Weekly median of completion tokens per step with traffic.", (_M, _C)
+    "llm_class:completion_tokens:weekly_median", "Weekly median of completion tokens per step with traffic.", (_M, _C)
 )
 ENGINE_PROMPT_TOKENS_IN = Recorded(
-    "llm_engine_prompt_tokens:increase", "Prompt tokens in a window; absent if none.", (_M, _W)
+    "llm_model:engine_prompt_tokens:increase", "Prompt tokens in a window; absent if none.", (_M, _W)
 )
 ENGINE_CACHE_HITS_IN = Recorded(
-    "llm_engine_prefix_cache_hits_tokens:increase", "Prompt tokens found in the prefix cache in a window.", (_M, _W)
+    "llm_model:engine_prefix_cache_hits:increase", "Prompt tokens found in the prefix cache in a window.", (_M, _W)
 )
 CACHE_WEEKLY_RATIO = Recorded(
-    "llm_engine_prefix_cache:weekly_hit_ratio", "Prefix cache hit ratio of the last week, in prompt tokens.", (_M,)
+    "llm_model:engine_prefix_cache:weekly_hit_ratio",
+    "Prefix cache hit ratio of the last week, in prompt tokens.",
+    (_M,),
 )
 
 # Costs in the currency of the price; only if the rules are rendered with a price.
@@ -650,21 +662,29 @@ COST_IDLE_IN = Recorded("llm_cost:idle_money:increase", "Cost of the GPUs in ste
 COST_TOKENS_IN = Recorded("llm_cost:output_tokens:increase", "Output tokens in a window; absent if none.", (_W,))
 COST_GOOD_IN = Recorded("llm_cost:good_requests:increase", "Good requests in a window.", (_W,))
 COST_PER_MILLION = Recorded(
-    "llm_cost:per_million_output_tokens", "Cost per million output tokens; absent without output tokens.", (_W,)
+    "llm_cost:money:per_million_output_tokens", "Cost per million output tokens; absent without output tokens.", (_W,)
 )
-COST_PER_GOOD = Recorded("llm_cost:per_good_request", "Cost per good request; absent without good requests.", (_W,))
+COST_PER_GOOD = Recorded(
+    "llm_cost:money:per_good_request", "Cost per good request; absent without good requests.", (_W,)
+)
 
 ENGINE_MODEL = Recorded(
-    "llm_engine:model", "1 for each model of an engine, also while it is down.", (Label.INSTANCE, Label.ENGINE, _M)
+    "llm_engine:model:group",
+    "1 for each model of an engine, also while it is down.",
+    (Label.INSTANCE, Label.ENGINE, _M),
 )
-COLD_START = Recorded("llm_engine:cold_start", "1 while an engine starts or warms up.", (Label.INSTANCE, Label.ENGINE))
+COLD_START = Recorded(
+    "llm_engine:cold_start:group", "1 while an engine starts or warms up.", (Label.INSTANCE, Label.ENGINE)
+)
 PAGE_HELD = Recorded(
-    "llm_slo:page_held", "Bad events of the last step, if all are from engines in cold start.", (_M, _C, _S)
+    "llm_slo:held_bad_events:increase",
+    "Bad events of the last step, if all are from engines in cold start.",
+    (_M, _C, _S),
 )
 TIER_ERROR_RATIO = Recorded(
-    "llm_slo:tier:error_ratio", "Error ratio in the short window of each tier that burns.", _SLO_WINDOW
+    "llm_slo:tier_bad_events:ratio", "Error ratio in the short window of each tier that burns.", _SLO_WINDOW
 )
-PAGE_ERROR_RATIO = Recorded("llm_slo:page:error_ratio", "Error ratio of each SLO that pages.", (_M, _C, _S))
+PAGE_ERROR_RATIO = Recorded("llm_slo:page_bad_events:ratio", "Error ratio of each SLO that pages.", (_M, _C, _S))
 
 RECORDED: tuple[Recorded, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Recorded))
 """All recorded series, in order."""

@@ -19,4 +19,4 @@ def short_window(spec: SloFile, tier: str) -> str:
 def burning(spec: SloFile, tier: str, by: str, **labels: str) -> str:
     """1 or more for each combination of the labels `by` for which the tier burns."""
     matchers = "".join(f',{name}="{value}"' for name, value in labels.items())
-    return f'count by ({by}) (llm_slo:tier:error_ratio{{window="{short_window(spec, tier)}"{matchers}}})'
+    return f'count by ({by}) (llm_slo:tier_bad_events:ratio{{window="{short_window(spec, tier)}"{matchers}}})'

@@ -25,7 +25,7 @@ def test_a_tier_fires_above_its_factor_not_below_and_ends_with_its_short_window(
     above = pace.slo_events((long, 10_000, round(1.06 * limit, 4)), (2 * short + 3, 10_000, 0), model="above")
     below = pace.slo_events((long, 10_000, round(0.94 * limit, 4)), model="below")
     window = spell_duration(tier.short)
-    burns = f'count by (model, class, slo) (llm_slo:tier:error_ratio{{window="{window}"}})'
+    burns = f'count by (model, class, slo) (llm_slo:tier_bad_events:ratio{{window="{window}"}})'
     alert = firing(BURN, "model, class, slo", severity=tier.severity)
     labels = '{model="above",class="siso",slo="ttft"}'
     case = Case(pace.spec, above | below, pace.step)
@@ -52,7 +52,7 @@ def test_an_outage_pages_and_the_page_ends_with_it(promtool: Promtool, pace: Pac
 
 def expect_burning(case: Case, at: float, *names: str) -> None:
     """Expect that exactly these tiers burn."""
-    query = "sum by (window) (llm_slo:tier:error_ratio * 0 + 1)"
+    query = "sum by (window) (llm_slo:tier_bad_events:ratio * 0 + 1)"
     case.expect(at, query, {f'{{window="{short_window(case.spec, name)}"}}': 1 for name in names})
 
 
@@ -162,6 +162,6 @@ def test_a_page_says_what_where_how_bad_until_when_and_after_which_change(promto
         "runbook_url": "https://git.example.org/vllm-slo/blob/main/alerts/runbooks/LLMErrorBudgetBurn.md",
     }
     case = Case(pace.spec, series, pace.step)
-    case.expect(pace.seconds(262), 'llm_engine:model{model!="org/m"}', {})
-    case.expect(pace.seconds(262), "llm_slo:budget_remaining_ratio > 2", {})
+    case.expect(pace.seconds(262), 'llm_engine:model:group{model!="org/m"}', {})
+    case.expect(pace.seconds(262), "llm_slo:error_budget:remaining_ratio > 2", {})
     promtool.test([case.expect_alert(pace.seconds(262), BURN, labels, annotations)])

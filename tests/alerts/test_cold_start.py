@@ -92,10 +92,12 @@ def test_a_burn_that_outlasts_the_cold_start_pages(promtool: Promtool, pace: Pac
 def test_the_budget_is_charged_while_the_page_waits(promtool: Promtool, pace: Pace) -> None:
     series = {**failing(pace, 24, until=1), **restarted(pace, 24)}
     period = spell_duration(pace.spec.period)
-    left = f"abs(llm_slo:budget_remaining_ratio - (1 - {1 / 30 / 0.005})) < bool 0.3"
+    left = f"abs(llm_slo:error_budget:remaining_ratio - (1 - {1 / 30 / 0.005})) < bool 0.3"
     case = paged(Case(pace.spec, series, pace.step), pace.seconds(25), held=True)
     case.expect(pace.seconds(30), left, {'{class="siso",model="org/m",slo="availability"}': 1})
-    promtool.test([case.expect(pace.seconds(30), f'count(llm_slo:burn_rate{{window="{period}"}})', {"{}": 1})])
+    promtool.test(
+        [case.expect(pace.seconds(30), f'count(llm_slo:error_budget:burn_rate{{window="{period}"}})', {"{}": 1})]
+    )
 
 
 def test_a_starting_engine_does_not_hold_back_pages_of_another(promtool: Promtool, pace: Pace) -> None:

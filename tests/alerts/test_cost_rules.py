@@ -40,8 +40,8 @@ def test_the_price_of_a_million_tokens_is_money_over_all_tokens(promtool: Promto
     n = pace.scrapes(20)
     each = case(pace, {RELAY: counter((300, n)), SIDE: counter((100, n)), GOOD: counter((2, n))})
     tokens, good = 400 * pace.scrapes(12), 2 * pace.scrapes(12)
-    expect_value(each, pace, 18, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / tokens)
-    expect_value(each, pace, 18, "llm_cost:per_good_request", money(pace, 12) / good)
+    expect_value(each, pace, 18, "llm_cost:money:per_million_output_tokens", 1e6 * money(pace, 12) / tokens)
+    expect_value(each, pace, 18, "llm_cost:money:per_good_request", money(pace, 12) / good)
     expect_value(each, pace, 18, "llm_cost:idle_money:increase", 0)
     promtool.test([each], hour_price=HOUR_PRICE)
 
@@ -50,8 +50,8 @@ def test_without_traffic_a_price_is_absent_and_all_money_is_idle(promtool: Promt
     still = case(pace, {RELAY: counter((0, pace.scrapes(20))), GOOD: counter((0, pace.scrapes(20)))})
     gone = case(pace, {}, sidecar_is_up=False)
     for each in (still, gone):
-        expect_value(each, pace, 18, "llm_cost:per_million_output_tokens", None)
-        expect_value(each, pace, 18, "llm_cost:per_good_request", None)
+        expect_value(each, pace, 18, "llm_cost:money:per_million_output_tokens", None)
+        expect_value(each, pace, 18, "llm_cost:money:per_good_request", None)
         expect_value(each, pace, 18, "llm_cost:idle_money:increase", money(pace, 12))
         expect_value(each, pace, 18, "llm_cost:money:increase", money(pace, 12))
         # Nineteen steps are recorded, including the one at 0.
@@ -65,7 +65,9 @@ def test_prices_include_idle_steps(promtool: Promtool, pace: Pace) -> None:
     """Three steps of work appear in four steps, as each step waits for a scrape in progress."""
     work = counter((0, pace.scrapes(15)), (100, pace.scrapes(3)), (0, pace.scrapes(3)), start=5000)
     each = case(pace, {RELAY: work})
-    expect_value(each, pace, 20, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / (100 * pace.scrapes(3)))
+    expect_value(
+        each, pace, 20, "llm_cost:money:per_million_output_tokens", 1e6 * money(pace, 12) / (100 * pace.scrapes(3))
+    )
     expect_value(each, pace, 20, "llm_cost:idle_money:increase", money(pace, 8))
     promtool.test([each], hour_price=HOUR_PRICE)
 
@@ -73,8 +75,10 @@ def test_prices_include_idle_steps(promtool: Promtool, pace: Pace) -> None:
 def test_without_good_requests_only_tokens_have_a_price(promtool: Promtool, pace: Pace) -> None:
     n = pace.scrapes(20)
     each = case(pace, {RELAY: counter((100, n)), GOOD: counter((0, n))})
-    expect_value(each, pace, 18, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / (100 * pace.scrapes(12)))
-    expect_value(each, pace, 18, "llm_cost:per_good_request", None)
+    expect_value(
+        each, pace, 18, "llm_cost:money:per_million_output_tokens", 1e6 * money(pace, 12) / (100 * pace.scrapes(12))
+    )
+    expect_value(each, pace, 18, "llm_cost:money:per_good_request", None)
     promtool.test([each], hour_price=HOUR_PRICE)
 
 
@@ -92,7 +96,11 @@ def test_tokens_are_counted_from_one_source(
     series = {name: counter((growth, pace.scrapes(20))) for name, growth in growths.items()}
     each = case(pace, series, sidecar_is_up=RELAY in growths)
     expect_value(
-        each, pace, 18, "llm_cost:per_million_output_tokens", 1e6 * money(pace, 12) / (output_tokens * pace.scrapes(12))
+        each,
+        pace,
+        18,
+        "llm_cost:money:per_million_output_tokens",
+        1e6 * money(pace, 12) / (output_tokens * pace.scrapes(12)),
     )
     promtool.test([each], hour_price=HOUR_PRICE)
 

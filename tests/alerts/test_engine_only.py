@@ -101,9 +101,9 @@ def test_the_error_ratio_matches_a_real_exposition(promtool: Promtool) -> None:
             series[f"{name}{{{','.join(filter(None, (labels, ENGINE)))}}}"] = grown
     ratios = case(at, series)
     for slo, bad in (("ttft", 1 - 57 / 251), ("e2e", 1 - 85 / 219)):
-        ratio = f'round(llm_slo:error_ratio{{slo="{slo}",window="1h"}}, 0.0001)'
+        ratio = f'round(llm_slo:bad_events:ratio{{slo="{slo}",window="1h"}}, 0.0001)'
         ratios.expect(at.seconds(12), ratio, {f'{{class="all",model="m",slo="{slo}",window="1h"}}': round(bad, 4)})
-    within = 'round(llm_goodput:ratio_at_%s{window="1h"}, 0.0001)'
+    within = 'round(llm_goodput:requests:ratio_at_%s{window="1h"}, 0.0001)'
     ratios.expect(at.seconds(12), within % "least", {'{class="all",model="m",window="1h"}': 0})
     ratios.expect(at.seconds(12), within % "most", {'{class="all",model="m",window="1h"}': round(57 / 251, 4)})
     ratios.expect(at.seconds(12), "llm_engine_requests_waiting", {
@@ -118,7 +118,7 @@ def test_the_bounds_of_goodput_are_recorded(promtool: Promtool) -> None:
     series = scraped(at, (14, 100, 0.2)) | scraped(at, (14, 100, 0.1), family=e2e, le="30.0") | up(at, 14)
     bounds = case(at, series)
     for name, share in (("least", 0.7), ("most", 0.8)):
-        query = f'round(llm_goodput:ratio_at_{name}{{window="1h"}}, 0.0001)'
+        query = f'round(llm_goodput:requests:ratio_at_{name}{{window="1h"}}, 0.0001)'
         bounds.expect(at.seconds(13), query, {'{class="all",model="org/m",window="1h"}': share})
     promtool.test([bounds])
 

@@ -33,7 +33,7 @@ def test_parts_keep_all_rules_in_order_and_the_rules_of_a_window_together(most: 
             (rule.series.name, rule.labels.get(Label.WINDOW)) for rule in part.rules if isinstance(rule, Recording)
         }
         for series, window in recorded:
-            if series == "llm_slo:error_ratio":
+            if series == "llm_slo:bad_events:ratio":
                 assert ("llm_slo:bad_events:increase", window) in recorded
 
 

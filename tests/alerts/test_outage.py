@@ -78,7 +78,7 @@ def test_the_outage_costs_the_stated_share_of_the_budget(promtool: Promtool) -> 
     phases = ((steps - 72, 20.0, 0.0), (outage / pace.step, 20.0, 1.0), (24, 20.0, 0.0))
     case = Case(spec, pace.coarse.slo_events(*phases, slo="availability"), pace.step)
     # The longest window of the rules is up to a dozen steps longer than the period.
-    spent = f"count(abs(1 - llm_slo:budget_remaining_ratio - {share}) < {2 * windows(spec).dozen / spec.period})"
+    spent = f"count(abs(1 - llm_slo:error_budget:remaining_ratio - {share}) < {2 * windows(spec).dozen / spec.period})"
     promtool.test([case.expect(pace.seconds(steps + 12), spent, {"{}": 1})])
 
 

@@ -1,9 +1,12 @@
 """Recorded counts equal the increase of the counters, for any traffic."""
 
+import re
+
 import pytest
 
 from alerts.rule_file import render
 from exporters.quantities import spell_duration
+from exporters.signals import RECORDED
 from exporters.slos import load
 from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
 
@@ -76,7 +79,7 @@ def test_sidecars_and_tenants_are_summed(promtool: Promtool, pace: Pace) -> None
         **pace.slo_events((24, 30, 0.3), more=',instance="b:1"'),
     }
     window = spell_duration(12 * pace.step)
-    query = f'round(llm_slo:error_ratio{{window="{window}"}}, 0.001)'
+    query = f'round(llm_slo:bad_events:ratio{{window="{window}"}}, 0.001)'
     case = Case(pace.spec, series, pace.step)
     promtool.test([case.expect(pace.seconds(24), query, {f'{{{LABELS}, window="{window}"}}': 0.25})])
 
@@ -93,8 +96,8 @@ def test_each_sidecar_has_its_rate_and_its_goodput_over_all_classes(promtool: Pr
         series |= count("llm_goodput_requests_total", good, instance, name)
     at, rate = pace.seconds(8), 16 / pace.spec.scrape_interval
     case = Case(pace.spec, series, pace.step)
-    case.expect(at, "llm_instance:goodput_ratio", {'llm_instance:goodput_ratio{instance="s:1"}': 0.75})
-    is_rate = f"abs(llm_instance:requests_per_second - {rate}) < bool 0.01"
+    case.expect(at, "llm_instance:good_requests:ratio", {'llm_instance:good_requests:ratio{instance="s:1"}': 0.75})
+    is_rate = f"abs(llm_instance:requests:rate - {rate}) < bool 0.01"
     promtool.test([case.expect(at, is_rate, {'{instance="s:1"}': 1, '{instance="s:2"}': 0})])
 
 
@@ -105,7 +108,12 @@ def test_without_traffic_ratios_are_absent_and_never_nan(promtool: Promtool, pac
         for kind in ("events", "requests")
     }
     at = pace.seconds(40)
-    names = ("llm_slo:error_ratio", "llm_slo:burn_rate", "llm_goodput:ratio", "llm_slo:budget_remaining_ratio")
+    names = (
+        "llm_slo:bad_events:ratio",
+        "llm_slo:error_budget:burn_rate",
+        "llm_goodput:requests:ratio",
+        "llm_slo:error_budget:remaining_ratio",
+    )
     case = Case(pace.spec, quiet, pace.step)
     for name in names:
         case.expect(at, name, {})
@@ -113,10 +121,10 @@ def test_without_traffic_ratios_are_absent_and_never_nan(promtool: Promtool, pac
 
 
 def test_objectives_and_thresholds_are_series(promtool: Promtool, pace: Pace) -> None:
-    case, threshold = Case(pace.spec, {}, pace.step), 'llm_slo:threshold_seconds{class="%s", slo="itl"}'
-    objective = 'llm_slo:objective_ratio{class="siso",slo="ttft"}'
+    case, threshold = Case(pace.spec, {}, pace.step), 'llm_slo:threshold:seconds{class="%s", slo="itl"}'
+    objective = 'llm_slo:objective:ratio{class="siso",slo="ttft"}'
     case.expect(
-        pace.seconds(2), 'llm_slo:threshold_seconds{slo="itl"}', {threshold % "silo": 0.25, threshold % "lilo": 0.25}
+        pace.seconds(2), 'llm_slo:threshold:seconds{slo="itl"}', {threshold % "silo": 0.25, threshold % "lilo": 0.25}
     )
     promtool.test([case.expect(pace.seconds(2), objective, {objective: 0.95})])
 
@@ -124,3 +132,8 @@ def test_objectives_and_thresholds_are_series(promtool: Promtool, pace: Pace) ->
 def test_the_committed_rules_are_up_to_date() -> None:
     committed = ROOT / "alerts/generated/rules.yaml"
     assert committed.read_text() == render(SHIPPED), "run: make generate"
+
+
+def test_recorded_series_are_named_level_metric_operations() -> None:
+    for each in RECORDED:
+        assert re.fullmatch(r"llm_[a-z_]+:[a-z_]+:[a-z_]+", each.name), each.name

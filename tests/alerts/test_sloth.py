@@ -126,10 +126,10 @@ def test_an_hour_of_2_percent_of_the_traffic_with_half_of_it_bad(promtool: Promt
     pace = Pace(with_objective(95)).coarse
     case = Case(pace.spec, pace.slo_events((12, 600, 0), (12, 12, 0.5)), pace.step)
     at, expected = pace.seconds(24), 0.5 * 12 / 612
-    ours, sloths = 'llm_slo:error_ratio{slo="ttft",window="30d"}', "slo:sli_error:ratio_rate30d"
+    ours, sloths = 'llm_slo:bad_events:ratio{slo="ttft",window="30d"}', "slo:sli_error:ratio_rate30d"
     case.expect(at, f"count(abs({ours} / {expected} - 1) < 0.05)", {"{}": 1})
     case.expect(at, f"count(abs({sloths} / {0.25 if optimized else expected} - 1) < 0.1)", {"{}": 1})
-    case.expect(at, f"count(abs(1 - llm_slo:budget_remaining_ratio - {expected / 0.05}) < 0.01)", {"{}": 1})
+    case.expect(at, f"count(abs(1 - llm_slo:error_budget:remaining_ratio - {expected / 0.05}) < 0.01)", {"{}": 1})
     case.expect(at, f"count(slo:period_error_budget_remaining:ratio {'< -3.5' if optimized else '> 0.79'})", {"{}": 1})
     promtool.test([case], more=on_our_counts(95, optimized=optimized))
 
@@ -164,7 +164,7 @@ def test_no_traffic_after_some(promtool: Promtool, optimized: bool) -> None:
     pace = Pace(with_objective(95)).coarse
     case = Case(pace.spec, pace.slo_events((12, 100, 0.01), (12, 0, 0), (12, 100, 0.01)), pace.step)
     page(case, pace.seconds(24), ours=False, sloths=False)
-    ours, sloths = "llm_slo:budget_remaining_ratio", "slo:period_error_budget_remaining:ratio"
+    ours, sloths = "llm_slo:error_budget:remaining_ratio", "slo:period_error_budget_remaining:ratio"
     case.expect(pace.seconds(36), f"count({sloths} != {sloths})", {"{}": 1} if optimized else {})
     case.expect(pace.seconds(36), f"count(abs({ours} - 0.8) < 0.01)", {"{}": 1})
     promtool.test([case], more=on_our_counts(95, optimized=optimized))

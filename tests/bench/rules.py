@@ -55,7 +55,7 @@ def lines(spec: SloFile, models: int, now: int) -> Iterator[str]:
                 yield back(f'{recorded}{{{labels}{slo},window="12steps"}}', 30 * DAY, 12 * STEP, counter=False)
                 yield back(f'{recorded}{{{labels}{slo},window="open"}}', HOUR, STEP, counter=False)
                 yield back(f"{counted}{{{raw}{slo}}}", HOUR, SCRAPE, counter=True)
-            yield back(f'llm_completion_tokens:increase{{{labels},window="step"}}', 7 * DAY, STEP, counter=False)
+            yield back(f'llm_class:completion_tokens:increase{{{labels},window="step"}}', 7 * DAY, STEP, counter=False)
             yield back(f"llm_completion_tokens_total{{{raw}}}", HOUR, SCRAPE, counter=True)
             for outcome in ("ok", "client_abort", "client_error", "rejected"):
                 series = f'llm_requests_total{{{raw},outcome="{outcome}",stream="true"}}'

@@ -94,7 +94,7 @@ def test_a_slow_query_is_flagged_and_fails_only_with_strict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def measure(prometheus: Prometheus, path: str, params: dict[str, str]) -> Measurement:
-        return Measurement(1, 2, 1.25 if "llm_slo:burn_rate{" in params.get("query", "") else 0.0)
+        return Measurement(1, 2, 1.25 if "llm_slo:error_budget:burn_rate{" in params.get("query", "") else 0.0)
 
     monkeypatch.setattr("dashboards.audit.measure", measure)
     assert run("http://prometheus") == 0

@@ -341,7 +341,7 @@ BROKEN: dict[Callable[[Page], None], dict[str, Callable[[Page], Any]]] = {
         "no such value": expression('llm_requests_in_flight{phase="wait"}'),
     },
     test_every_recorded_series_is_recorded_or_the_description_names_its_flag: {
-        "recorded only with a flag": expression("llm_cost:per_good_request"),
+        "recorded only with a flag": expression("llm_cost:money:per_good_request"),
     },
     test_a_legend_names_labels_that_the_query_keeps: {
         "a label that is gone": expression("sum by (class) (llm_requests_in_flight)", "{{model}}"),

@@ -55,7 +55,9 @@ async def test_overload_restart_and_overload_open_few_pages(tools: Tools, tmp_pa
         await set_slots(lab, 2)
         await lab.during(paged(lab, "LLMEngineDown"))
         await lab.during(holds(lab, "llm_engine_up == 1"))
-        await lab.during(holds(lab, 'llm_slo:tier:error_ratio{slo="ttft",window="5s"} and on () llm_engine_up == 1'))
+        await lab.during(
+            holds(lab, 'llm_slo:tier_bad_events:ratio{slo="ttft",window="5s"} and on () llm_engine_up == 1')
+        )
         await set_slots(lab, 256)
         await lab.during(resolved(lab))
         pages, tickets = (count_incidents(lab.notifications.received, each) for each in ("page", "ticket"))

@@ -54,7 +54,7 @@ def pages(programs: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) 
     case = incident(every_slo())
     at = Pace(case.spec).seconds(62)
     # The annotations read these, too.
-    case.expect(at, "llm_engine:model == 0", {}).expect(at, "llm_slo:budget_remaining_ratio == 2", {})
+    case.expect(at, "llm_engine:model:group == 0", {}).expect(at, "llm_slo:error_budget:remaining_ratio == 2", {})
     case.expect_alert(at, str(AlertName.BURN), {}, {})
     with pytest.raises(AssertionError) as failure:
         Promtool(programs[:1], tmp_path_factory.mktemp("promtool")).test([case])

@@ -151,9 +151,9 @@ def test_a_burn_rate_of_a_short_window_is_that_of_the_log(backfilled: Backfilled
     for window, seconds in (("1h", 3600), ("30m", 1800)):
         first = (at - seconds) // SCRAPE * SCRAPE + SCRAPE
         total, bad = events(first, at // SCRAPE * SCRAPE)
-        assert one(backfilled.server, f'llm_slo:burn_rate{{slo="ttft",window="{window}"}}', at) == pytest.approx(
-            bad / total / 0.05
-        )
+        assert one(
+            backfilled.server, f'llm_slo:error_budget:burn_rate{{slo="ttft",window="{window}"}}', at
+        ) == pytest.approx(bad / total / 0.05)
 
 
 def test_a_burn_rate_of_a_summed_window_is_that_of_the_log(backfilled: Backfilled) -> None:
@@ -163,7 +163,9 @@ def test_a_burn_rate_of_a_summed_window_is_that_of_the_log(backfilled: Backfille
     last_step = evaluated // STEP * STEP
     total, bad = events(last_step - 24 * STEP - SCRAPE, last_step - SCRAPE)
     assert one(backfilled.server, 'llm_slo:events:increase{model="tiny",window="2h"}', at) == pytest.approx(total)
-    assert one(backfilled.server, 'llm_slo:burn_rate{window="2h"}', at) == pytest.approx(bad / total / 0.05)
+    assert one(backfilled.server, 'llm_slo:error_budget:burn_rate{window="2h"}', at) == pytest.approx(
+        bad / total / 0.05
+    )
 
 
 def test_the_longest_windows_have_each_step_once(backfilled: Backfilled) -> None:
@@ -174,8 +176,8 @@ def test_the_longest_windows_have_each_step_once(backfilled: Backfilled) -> None
         for window in ("1d", "3d", "30d"):
             counted = one(backfilled.server, f'llm_slo:events:increase{{model="tiny",window="{window}"}}', at)
             assert counted == pytest.approx(steps), f"{window} after {minutes} minutes"
-    left = 1 - one(backfilled.server, 'llm_slo:burn_rate{window="30d"}', at)
-    assert one(backfilled.server, "llm_slo:budget_remaining_ratio", at) == pytest.approx(left)
+    left = 1 - one(backfilled.server, 'llm_slo:error_budget:burn_rate{window="30d"}', at)
+    assert one(backfilled.server, "llm_slo:error_budget:remaining_ratio", at) == pytest.approx(left)
 
 
 def test_the_command_reports_what_it_did_and_what_to_do_next(backfilled: Backfilled) -> None:

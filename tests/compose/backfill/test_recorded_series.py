@@ -47,7 +47,7 @@ def test_a_rule_without_a_time_in_a_span_is_not_queried() -> None:
 def test_a_failed_query_names_the_rule() -> None:
     with pytest.raises(UsageError) as failed:
         list(results(Prometheus("http://127.0.0.1:9"), RULE, (START, START + 60_000)))
-    assert str(failed.value) == "llm_slo:objective_ratio: the query has failed: connection refused"
+    assert str(failed.value) == "llm_slo:objective:ratio: the query has failed: connection refused"
 
 
 def test_a_prometheus_that_does_not_start_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:

@@ -38,7 +38,11 @@ def test_a_burn_rate_is_evaluated_after_its_counts() -> None:
         for each in rules_of_pass
     }
     names = [("llm_slo:events:increase", "step"), ("llm_slo:events:increase", "open")]
-    names += [("llm_slo:events:increase", "1d"), ("llm_slo:error_ratio", "1d"), ("llm_slo:burn_rate", "1d")]
+    names += [
+        ("llm_slo:events:increase", "1d"),
+        ("llm_slo:bad_events:ratio", "1d"),
+        ("llm_slo:error_budget:burn_rate", "1d"),
+    ]
     assert [numbers[name] for name in names] == [0, 1, 2, 3, 4]
 
 
