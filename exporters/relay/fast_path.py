@@ -174,7 +174,7 @@ class FastPath:
 
         Also False if counting fails: the parsers forward the chunks, and the request continues without a fast path.
         """
-        # After a system call the branches of the interpreter are not predicted, so each bytecode takes 25 ns.
+        # After a system call the branches of the interpreter are not predicted, so a bytecode takes about 25 ns.
         length = len(data)
         if length > MAX_CHUNK:
             return self._forward_several(data)
