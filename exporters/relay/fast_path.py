@@ -229,7 +229,7 @@ class FastPath:
 class VaryingFastPath:
     """As FastPath, for a stream whose events also differ in numbers, or carry usage: it keeps the last chunk."""
 
-    __slots__ = ("_after", "_before", "_count", "_match_after", "_on_failure", "_send", "last")
+    __slots__ = ("_after", "_before", "_count", "_match_after", "_more_before", "_on_failure", "_send", "last")
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class VaryingFastPath:
         send: Callable[[bytes], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
-        self._before = pattern.before.constants()
+        self._before, *self._more_before = pattern.before.constants()
         self._after = pattern.after.between_numbers()
         self._match_after = _match_if_frequent(self._after)
         self._count = count
@@ -250,18 +250,33 @@ class VaryingFastPath:
     def forward(self, data: bytes) -> bool:
         """As FastPath.forward."""
         length = len(data)
-        begin, chunks = 0, 1
-        if length <= MAX_CHUNK and data.startswith(size := _SIZE_LINES[length]):
-            if self._chunk_end(data, len(size)) != length:
+        if length > MAX_CHUNK:
+            return self._forward_several(data)
+        head = _SIZE_LINES[length] + self._before
+        if not data.startswith(head):
+            return self._forward_several(data)
+        if self._chunk_end(data, len(head)) != length:
+            return False
+        count, send = self._count, self._send
+        try:
+            count(time.monotonic())
+        except Exception as error:  # noqa: BLE001 - as in FastPath.forward
+            self._on_failure(error)
+            return False
+        self.last = data
+        send(data)
+        return True
+
+    def _forward_several(self, data: bytes) -> bool:
+        chunks = begin = end = 0
+        while end < len(data):
+            chunks, begin = chunks + 1, end
+            start = data.find(b"\n", begin) + 1
+            if not data.startswith(self._before, start):
                 return False
-        else:
-            chunks = end = 0
-            while end < length:
-                chunks, begin = chunks + 1, end
-                start = data.find(b"\n", begin) + 1
-                end = self._chunk_end(data, start)
-                if not end or end - begin > MAX_CHUNK or data[begin:start] != _SIZE_LINES[end - begin]:
-                    return False
+            end = self._chunk_end(data, start + len(self._before))
+            if not end or end - begin > MAX_CHUNK or data[begin:start] != _SIZE_LINES[end - begin]:
+                return False
         if not chunks or not _count_all(chunks, self._count, self._on_failure):
             return False
         self.last = data[begin:]
@@ -270,18 +285,15 @@ class VaryingFastPath:
         return True
 
     def _chunk_end(self, data: bytes, start: int) -> int:
-        """The end of the chunk whose size line ends at `start`; 0 if it is none of the pattern."""
-        before = self._before
-        if not data.startswith(before[0], start):
-            return 0
-        start += len(before[0])
-        if len(before) > 1 and not (start := _skip(data, start, before[1:])):
+        """The end of the chunk whose first bytes before its text end at `start`; 0 if it is none of the pattern."""
+        if self._more_before and not (start := _skip(data, start, self._more_before)):
             return 0
         plain = _PLAIN_PREFIX(data, start)
         if plain is None or (end := plain.end()) == start:
             return 0
-        if self._match_after is not None:
-            after = self._match_after(data, end)
+        match_after = self._match_after
+        if match_after is not None:
+            after = match_after(data, end)
             return 0 if after is None else after.end()
         after_text, *rest = self._after
         return _skip(data, end + len(after_text), rest) if data.startswith(after_text, end) else 0
