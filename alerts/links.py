@@ -26,7 +26,6 @@ class DashboardUid(StrEnum):
 class PanelTitle(StrEnum):
     """Every panel that an alert links to."""
 
-    BUDGET_LEFT = "Error budget left"
     BURN_RATE = "Burn rate"
     CERTIFICATE = "Certificate"
     ENGINE = "Engine"
@@ -41,13 +40,14 @@ class PanelTitle(StrEnum):
     PREFIX_CACHE = "Prefix cache hits"
     SIDECAR = "Sidecar"
     SLO_FILE = "SLO file"
+    SLO_STATUS = "SLO status"
     THROUGHPUT = "Throughput: output tokens"
     WAITING = "Waiting by reason"
 
 
 ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.BURN: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
-    AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.BUDGET_LEFT),
+    AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.SLO_STATUS),
     AlertName.TENANT_BURN: (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
     AlertName.CLIENT_ERRORS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.REJECTIONS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),

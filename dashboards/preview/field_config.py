@@ -144,9 +144,17 @@ def _matches(matcher: Mapping[str, Any], column: Field, ref: str) -> bool:
             return expected == column.kind
         case "numeric":
             return column.kind is Kind.NUMBER
+        case "byValue":  # the shipped dashboards use one reducer
+            return (expected or {}).get("reducer") == "allIsZero" and _is_all_zero(column)
         case "byFrameRefID":
             return bool(expected == ref)
     return False
+
+
+def _is_all_zero(column: Field) -> bool:
+    """As `allIsZero` of Grafana, which ignores missing values but needs one value."""
+    values = [value for value in column.values if value is not None]
+    return bool(values) and not any(values)
 
 
 def _set_path(settings: dict[str, Any], path: str, value: Any) -> None:
