@@ -11,6 +11,7 @@ from alerts.links import Links
 from alerts.liveness_alerts import engine_model, liveness_alerts
 from alerts.recording_rules import direct_windows, recording_groups
 from alerts.recording_windows import alert_interval, direct_interval
+from alerts.replica_alerts import replica_rules
 from alerts.rule_groups import RuleGroup, to_yaml
 from alerts.target_labels import with_target_labels
 from alerts.tenant_rules import tenant_groups
@@ -46,6 +47,7 @@ def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[Rule
             (cold_start(spec), engine_model(spec), *liveness_alerts(spec, links)),
         ),
         RuleGroup("vllm-slo-burn", interval, (*direct_windows(spec), *burn_rules(spec, links))),
+        RuleGroup("vllm-slo-replicas", interval, replica_rules(spec, links)),
         *tenant_groups(spec, links),
         RuleGroup(
             "vllm-slo-causes",

@@ -8,7 +8,7 @@ from grafana_foundation_sdk.builders import common, table, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
-from alerts.links import DashboardUid
+from alerts.links import DashboardUid, PanelTitle
 from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
@@ -142,7 +142,7 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         "Since when is it worse? Share of requests good for all their SLOs, by sidecar, as the rules record it. The "
         f"lines are the lowest objective and twice its budget; gaps are {NO_TRAFFIC}."
     )
-    panel = style.ratio_panel("Goodput by sidecar", text, 12)
+    panel = style.ratio_panel(PanelTitle.GOODPUT_BY_SIDECAR, text, 12)
     panel.with_target(query(select_sidecar(signals.GOODPUT_AT), "{{instance}}")).no_value(NO_TRAFFIC)
     return style.with_threshold_lines(panel, *goodput_lines(spec))
 
