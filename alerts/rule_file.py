@@ -12,6 +12,7 @@ from alerts.liveness_alerts import engine_model, liveness_alerts
 from alerts.recording_rules import direct_windows, recording_groups
 from alerts.recording_windows import alert_interval, direct_interval
 from alerts.rule_groups import RuleGroup, to_yaml
+from alerts.scrape_interval import scrape_interval_alert
 from alerts.tenant_rules import tenant_groups
 from alerts.traffic_alerts import requests_recording, sidecar_recordings, traffic_alerts
 from alerts.vllm_series import supported_groups, vllm_groups
@@ -51,6 +52,7 @@ def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[Rule
                 *sidecar_recordings(spec),
                 *traffic_alerts(spec, links),
                 *engine_alerts(spec, links),
+                scrape_interval_alert(spec, links),
             ),
         ),
         *(() if hour_price is None else cost_groups(spec, hour_price)),
