@@ -66,6 +66,7 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.LOST: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
     AlertName.RELOAD_FAILED: (DashboardUid.SIDECAR, PanelTitle.SLO_FILE),
     AlertName.CERTIFICATE: (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
+    AlertName.SCRAPE_INTERVAL: (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
     AlertName.UNMEASURED: (DashboardUid.ENGINE, PanelTitle.ENGINE_VERSION),
     AlertName.WATCHDOG: (DashboardUid.OVERVIEW, PanelTitle.FIRING_ALERTS),
 }
