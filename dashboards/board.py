@@ -36,6 +36,7 @@ class Board:
     rows: Callable[[SloFile], tuple[layout.Row, ...]]
     own_variables: Callable[[SloFile], tuple[layout.Variable, ...]] = lambda _: ()
     """Variables that only this dashboard has, after the others."""
+    shows_load_tests: bool = False
     time_from: str = "now-1h"
     refresh: str = "10s"
 
@@ -62,7 +63,7 @@ class Board:
         )
         for variable in (*(_VARIABLES[label]() for label in self.variables), *self.own_variables(spec)):
             frame.with_variable(variable)
-        for annotation in annotations(spec):
+        for annotation in annotations(spec, load_tests=self.shows_load_tests):
             frame.annotation(annotation)
         return layout.arrange(frame, self.rows(spec))
 
