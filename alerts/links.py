@@ -34,6 +34,7 @@ class PanelTitle(StrEnum):
     ENGINE_RESTARTS = "Restarts in range"
     ENGINE_VERSION = "Version"
     FIRING_ALERTS = "Firing alerts"
+    GOODPUT_BY_SIDECAR = "Goodput by sidecar"
     GOODPUT_BY_TENANT = "Goodput by tenant"
     KV_CACHE = "KV cache in use over time"
     NOT_COUNTED = "Not counted over time"
@@ -49,6 +50,7 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.BURN: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
     AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.BUDGET_LEFT),
     AlertName.TENANT_BURN: (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
+    AlertName.OUTLIER: (DashboardUid.FLEET, PanelTitle.GOODPUT_BY_SIDECAR),
     AlertName.CLIENT_ERRORS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.REJECTIONS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.BUSY_BUT_USELESS: (DashboardUid.OVERVIEW, PanelTitle.THROUGHPUT),
@@ -64,6 +66,7 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.LOST: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
     AlertName.RELOAD_FAILED: (DashboardUid.SIDECAR, PanelTitle.SLO_FILE),
     AlertName.CERTIFICATE: (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
+    AlertName.SCRAPE_INTERVAL: (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
     AlertName.UNMEASURED: (DashboardUid.ENGINE, PanelTitle.ENGINE_VERSION),
     AlertName.WATCHDOG: (DashboardUid.OVERVIEW, PanelTitle.FIRING_ALERTS),
 }
@@ -74,6 +77,7 @@ LINK_VARIABLES: dict[DashboardUid, tuple[Label, ...]] = {
     DashboardUid.WORKLOAD: (Label.MODEL, Label.CLASS),
     DashboardUid.ENGINE: (Label.INSTANCE, Label.ENGINE),
     DashboardUid.SIDECAR: (Label.INSTANCE,),
+    DashboardUid.FLEET: (),  # all replicas, to compare them
 }
 """The variables of each linked dashboard that labels of an alert can set."""
 

@@ -631,6 +631,18 @@ TENANT_BURN_RATE = Recorded("llm_slo_tenant:error_budget:burn_rate", "Burn rate 
 
 REQUESTS_IN = Recorded("llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _C, _O, _W))
 
+# Short windows only: there is one series per sidecar, class and SLO.
+_INSTANCE_SLO = (Label.INSTANCE, _M, _C, _S, _W)
+INSTANCE_EVENTS_IN = Recorded("llm_instance:slo_events:increase", "SLO events of a sidecar in a window.", _INSTANCE_SLO)
+INSTANCE_BAD_IN = Recorded(
+    "llm_instance:slo_bad_events:increase", "Bad SLO events of a sidecar in a window.", _INSTANCE_SLO
+)
+INSTANCE_ERROR_RATIO = Recorded(
+    "llm_instance:slo_bad_events:ratio",
+    "Bad events / events of a sidecar in a window; absent without traffic.",
+    _INSTANCE_SLO,
+)
+
 # To compare sidecars over weeks; raw counters have too many series for this.
 REQUESTS_AT = Recorded("llm_instance:requests:rate", "Ended requests per second of a sidecar.", (Label.INSTANCE,))
 GOODPUT_AT = Recorded(
