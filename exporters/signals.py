@@ -645,6 +645,7 @@ INSTANCE_ERROR_RATIO = Recorded(
     "Bad events / events of a sidecar in a window; absent without traffic.",
     _INSTANCE_SLO,
 )
+STEP_TIME = Recorded("llm_rules:steps:timestamp", "Time of the last evaluation of the rules that count steps.", ())
 
 # To compare sidecars over weeks; raw counters have too many series for this.
 REQUESTS_AT = Recorded("llm_instance:requests:rate", "Ended requests per second of a sidecar.", (Label.INSTANCE,))
