@@ -1,5 +1,6 @@
 """Recording rules that hold back pages while an engine starts; the error budget is still charged."""
 
+from alerts.pooled_classes import POOL
 from alerts.promql import increase, sum_by
 from alerts.recording_windows import down_after, windows
 from alerts.rule_groups import Recording
@@ -49,7 +50,7 @@ def page_held(spec: SloFile) -> Recording:
     It covers one step, as the short window still counts bad events from before the engine was warm. It does not affect
     a firing page, as a restart must not resolve it.
     """
-    step = spell_duration(windows(spec).step)
+    step, bridge = spell_duration(windows(spec).step), spell_duration(page_bridge(spec))
     instances = starting(f"last_over_time({COLD_START.name}[{step}])")
     bad_events, labels = increase(SLO_BAD.name, step), PAGE_HELD.labels
     unless_same_slo = f"unless on ({', '.join(labels)})"
@@ -57,5 +58,7 @@ def page_held(spec: SloFile) -> Recording:
         PAGE_HELD,
         f"{sum_by(f'{bad_events} and on (instance) {instances}', labels)} > 0\n"
         f"{unless_same_slo} {sum_by(f'{bad_events} unless on (instance) {instances}', labels)} > 0\n"
-        f"{unless_same_slo} last_over_time({PAGE_ERROR_RATIO.name}[{spell_duration(page_bridge(spec))}])",
+        f"{unless_same_slo} last_over_time({PAGE_ERROR_RATIO.name}[{bridge}])\n"
+        # The page of classes with few events has no class of its own.
+        f'unless on (model, slo) last_over_time({PAGE_ERROR_RATIO.name}{{class="{POOL}"}}[{bridge}])',
     )
