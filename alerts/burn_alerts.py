@@ -3,7 +3,7 @@
 from alerts import burn_text
 from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
-from alerts.cold_start import page_bridge, page_held
+from alerts.cold_start import held_page, page_bridge, page_held
 from alerts.links import Links
 from alerts.pooled_classes import is_pooled, pool_burns, pooled_bad_events, unless_pool_paged, who
 from alerts.promql import in_window, select, within
@@ -30,9 +30,11 @@ _SAME, _UNLESS_SAME = "and on (model, class, slo)", "unless on (model, class, sl
 
 def burn_rules(spec: SloFile, links: Links) -> tuple[Recording | Alert, ...]:
     """The pages that are held back, the tiers that burn; then a page and a ticket per SLO; and that for low traffic."""
+    pages, _ = _by_severity(spec)
     return (
         page_held(spec),
         *(_error_ratio(spec, slo) for slo in spec.slos),
+        held_page(_of_tiers(pages)),
         _page_error_ratio(spec),
         *(rule for slo in spec.slos for rule in (_page(spec, slo, links), _ticket(spec, slo, links))),
         _low_traffic(spec, links),

@@ -681,6 +681,7 @@ PAGE_HELD = Recorded(
     "Bad events of the last step, if all are from engines in cold start.",
     (_M, _C, _S),
 )
+HELD_PAGE = Recorded("llm_slo:held_page:group", "1 while the page of the SLO is held back.", (_M, _C, _S))
 TIER_ERROR_RATIO = Recorded(
     "llm_slo:tier_bad_events:ratio", "Error ratio in the short window of each tier that burns.", _SLO_WINDOW
 )

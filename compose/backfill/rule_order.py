@@ -8,11 +8,11 @@ from alerts.recording_rules import open_dozen_from_steps
 from alerts.recording_windows import OPEN, STEP
 from alerts.rule_file import rules
 from alerts.rule_groups import Recording
-from exporters.signals import ENGINE_MODEL, PAGE_HELD, Label, Recorded
+from exporters.signals import ENGINE_MODEL, HELD_PAGE, PAGE_HELD, Label, Recorded
 from exporters.slos import SloFile, Source
 
 _SELECTED = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{([^{}]*)\})?")
-_READ_THEIR_OWN_PAST = (ENGINE_MODEL, PAGE_HELD)
+_READ_THEIR_OWN_PAST = (ENGINE_MODEL, PAGE_HELD, HELD_PAGE)
 """They begin with series of engines, which no log has."""
 _EQUALS = re.compile(r'(\w+)="([^"]*)"')
 
