@@ -4,17 +4,15 @@ from alerts.alert_annotations import annotated_alert
 from alerts.alert_names import AlertName
 from alerts.cold_start import cold_start_limit, second_start_interval, starting
 from alerts.links import Links
-from alerts.promql import escape, increase, max_by, select, sum_by, with_model
+from alerts.promql import increase, max_by, select, sum_by, with_model
 from alerts.recording_windows import down_after, windows
 from alerts.rule_groups import Alert, Recording
+from alerts.scrape_jobs import targets_up
 from alerts.tiers import Severity, tiers
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import ENGINE_MODEL, Label, Phase, Signal
 from exporters.slos import SloFile, Source
-
-SIDECAR_JOB = "vllm-slo-sidecar"
-"""The `job` under which Prometheus scrapes the sidecar."""
 
 _DAY = 86400.0
 _COUNT = '{{ printf "%.0f" $value }}'
@@ -23,13 +21,11 @@ _OF_MODEL = "{{ with $labels.model }} of {{ . }}{{ end }}"
 
 def engine_model(spec: SloFile) -> Recording:
     """The models of each engine. While an engine is down, the last ones are kept, as long as its target exists."""
-    job = SIDECAR_JOB if spec.source is Source.SIDECAR else spec.engine.job
     by = ", ".join(ENGINE_MODEL.labels)
     return Recording(
         ENGINE_MODEL,
         f"group by ({by}) ({signals.ENGINE_RUNNING.name})\n"
-        f"or on (instance, engine) (last_over_time({ENGINE_MODEL.name}[1h]) "
-        f'and on (instance) up{{job="{escape(job)}"}})',
+        f"or on (instance, engine) (last_over_time({ENGINE_MODEL.name}[1h]) and on (instance) {targets_up(spec)})",
     )
 
 
@@ -49,8 +45,7 @@ def liveness_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
 
 
 def _sidecar_down(spec: SloFile, links: Links) -> Alert:
-    up = f'up{{job="{SIDECAR_JOB}"}}'
-    pending_for = down_after(spec)
+    up, pending_for = targets_up(spec), down_after(spec)
     return annotated_alert(
         AlertName.SIDECAR_DOWN,
         Severity.PAGE,
@@ -59,9 +54,10 @@ def _sidecar_down(spec: SloFile, links: Links) -> Alert:
         f"or on (instance) ({up} == 0 or absent({up}))",
         links,
         f"the sidecar {{{{ $labels.instance }}}}{_OF_MODEL} does not answer Prometheus",
-        f"No scrape of the job {SIDECAR_JOB} {{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}succeeded "
-        f"for {spell_duration(pending_for)}. Its requests are not measured and may not be served, and no other alert "
-        "can fire for it. Look first at whether clients still get responses.",
+        f"No scrape of the job {' or '.join(spec.scrape_job)} "
+        f"{{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}succeeded for {spell_duration(pending_for)}. "
+        "Its requests are not measured and may not be served, and no other alert can fire for it. "
+        "Look first at whether clients still get responses.",
         pending_for=pending_for,
     )
 
@@ -80,7 +76,7 @@ def _engine_down(spec: SloFile, links: Links) -> Alert:
         job = spec.engine.job
         engine = f"the {{{{ with $labels.engine }}}}engine {{{{ . }}}}{{{{ else }}}}job {job}{{{{ end }}}}"
         observer = "Prometheus"
-        expr += f'\nor absent_over_time(up{{job="{escape(job)}"}}[{down_for}])'
+        expr += f"\nor absent_over_time({targets_up(spec)}[{down_for}])"
         symptom = f"No scrape of {engine} has worked for {down_for} or more"
     return annotated_alert(
         AlertName.ENGINE_DOWN,
@@ -103,8 +99,10 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
     stream. Such an engine counts as stalled when no request streams. A stall of streaming responses is detected only
     after their clients have disconnected.
     """
-    lookback = spell_duration(4 * spec.scrape_interval)
-    pending_for = max(windows(spec).step, 30.0)
+    step = windows(spec).step
+    # Twice in a window for targets that are scraped each minute.
+    lookback = spell_duration(max(4 * spec.scrape_interval, min(2.5 * 60.0, step)))
+    pending_for = max(step, 30.0)
     on_engine, on_instance = "on (instance, engine)", "on (instance)"
 
     def latest(signal: Signal) -> str:
@@ -119,10 +117,13 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
     requests = " or ".join(f"{sum_by(latest(gauge), engine)} > 0" for gauge in gauges)
     streams = f"max_over_time({select(signals.IN_FLIGHT, {Label.PHASE: Phase.STREAMING})}[{lookback}])"
     all_tokens = (*tokens, signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS)
+    # With one sample in the window, tokens show no growth however fast they move.
+    scraped_twice = f"count_over_time({signals.ENGINE_UP.name}[{lookback}]) >= 2"
     by_counts = f"({requests})\nand {on_engine} {latest(signals.ENGINE_COUNTS_LIVE)} == 1"
     by_waits = (
         f"{max_by(latest(signals.OLDEST_WAIT), [Label.INSTANCE, Label.MODEL])} > {number(down_after(spec))}\n"
         f"and {on_instance} {latest(signals.ENGINE_UP)} == 1\n"
+        f"and {on_instance} {scraped_twice}\n"
         f"unless {on_instance} {sum_by(streams, instance)} > 0\n"
         f"unless {on_instance} ({increased(all_tokens, instance)})\n"
         f"unless {on_instance} ({by_counts})\n"
@@ -136,8 +137,8 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
         AlertName.ENGINE_STALLED,
         Severity.PAGE,
         # Not during a cold start: the engine compiles and captures graphs before the first token.
-        f"{by_counts}\nunless {on_engine} ({increased(tokens, engine)})\nunless {on_engine} {signals.COLD_START.name}"
-        + (f"\nor {by_waits}" if spec.source is Source.SIDECAR else ""),
+        f"{by_counts}\nand {on_engine} {scraped_twice}\nunless {on_engine} ({increased(tokens, engine)})\n"
+        f"unless {on_engine} {signals.COLD_START.name}" + (f"\nor {by_waits}" if spec.source is Source.SIDECAR else ""),
         links,
         f"{engine_or_sidecar}{_OF_MODEL} holds requests and generates no token",
         f"{{{{ with $labels.engine }}}}{{{{ . }}}} holds {_COUNT} requests, and {duration} neither prompt nor "
