@@ -117,6 +117,8 @@ def bar_gauge_panel(title: str, description: str, unit: str, width: int, height:
         _with_common_options(bargauge.Panel(), title, description, unit, width, height)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .orientation(common_model.VizOrientation.HORIZONTAL)
+        # with one series, `auto` hides the name
+        .name_placement(common_model.BarGaugeNamePlacement.LEFT)
         .display_mode(common_model.BarGaugeDisplayMode.BASIC)
         .min(0)
     )

@@ -50,13 +50,13 @@ def engines(spec: SloFile) -> table.Panel:
     text = (
         "Which engine serves its users worse than the others? Engines that are down come first, then the worst "
         "goodput; engines without traffic come last. A click on an engine or sidecar opens its dashboard. Goodput, "
-        "requests, failures and TTFT are those of the sidecar in front, over about the last minute; engines behind one gateway "
-        "share them. TTFT excludes requests without a first token; it is red above the lowest threshold of the SLO "
-        "file. Config drift: settings whose value differs from that of most of the engines shown. Good: equal rows. "
-        "From the sidecars and the engines' metrics."
+        "requests, failures and TTFT are those of the sidecar in front, over about the last minute; engines behind one "
+        "gateway share them. TTFT excludes requests without a first token; it is red above the lowest threshold of the "
+        "SLO file. Config drift: settings whose value differs from that of most of the engines shown. Good: equal "
+        "rows. From the sidecars and the engines' metrics."
     )
     text = describe(text, may_be_empty=f"there is {NO_TRAFFIC}, or the engines do not expose it")
-    panel = tables.if_empty(style.table_panel("Engines", text, units.Short, 24, 16), "no engine").interval("1m")
+    panel = tables.if_empty(style.table_panel("Engines", text, units.Short, 24, 10), "no engine").interval("1m")
     up = _max(signals.ENGINE_UP)
     tables.join_queries(panel, _KEYS, _columns(spec), order_by=_order(), rows=up)
     for label, uid in ((Label.ENGINE, DashboardUid.ENGINE), (Label.INSTANCE, DashboardUid.SIDECAR)):
@@ -189,7 +189,7 @@ def settings() -> table.Panel:
     values = f"count by ({Label.SETTING}) (count by ({Label.SETTING}, {Label.VALUE}) ({settings_series}))"
     differing = f"{settings_series} and on ({Label.SETTING}) ({values} > 1)"
     engine_names = f'label_join({differing}, "{Label.ENGINE}", " at ", "{Label.ENGINE}", "{Label.INSTANCE}")'
-    panel = style.table_panel("Settings that differ", text, units.String, 24, 10)
+    panel = style.table_panel("Settings that differ", text, units.String, 24, 6)
     tables.if_empty(panel, "all engines have the same settings")
     return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE)
 

@@ -113,9 +113,7 @@ def inter_chunk_time(spec: SloFile) -> timeseries.Panel:
 
 def inter_chunk_heatmap() -> heatmap.Panel:
     text = "How often does the text stand still? Gaps per second by length; a band far above the rest is a stall."
-    return distribution_panel(
-        "Inter-chunk time: spread", text, signals.INTER_CHUNK, units.Seconds, units.CountsPerSecond
-    )
+    return distribution_panel("Inter-chunk time: spread", text, signals.INTER_CHUNK, units.Seconds, "gaps/s")
 
 
 def stages() -> timeseries.Panel:
@@ -140,7 +138,7 @@ def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
         "truncated and rejected requests have none. The panel beside it shows the longest wait, which may be theirs."
     )
     with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
-    panel = style.ratio_panel("Requests whose engine times are known", text, 12, 8)
+    panel = style.ratio_panel("Engine time coverage", text, 12, 8)
     # the two rates cover slightly different requests
     share = f"clamp_max({ratio(with_times, ended)}, 1)"
     return style.colour_by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)

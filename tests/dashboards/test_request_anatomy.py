@@ -83,7 +83,7 @@ def test_coverage_includes_failed_requests(promtool: Promtool) -> None:
         'llm_requests_with_engine_times_total{class="lilo"}': 0,
         'llm_requests_total{class="lilo",outcome="ok"}': 0,
     }
-    assert_results(promtool, panel(BOARD, "Requests whose engine times are known"), growth, {'{class="siso"}': 0.75})
+    assert_results(promtool, panel(BOARD, "Engine time coverage"), growth, {'{class="siso"}': 0.75})
 
 
 @pytest.mark.lab
