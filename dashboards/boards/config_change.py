@@ -13,6 +13,7 @@ from dashboards.change_windows import AFTER, BEFORE, Window, change_variables, s
 from dashboards.label_selectors import RATE, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import engine_load, slo_status, traffic
+from dashboards.panels.latency import quantile_variable
 from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, describe, query
 from dashboards.tables import ValueColumn
 from exporters import signals
@@ -271,7 +272,7 @@ BOARD = Board(
     title="Config change",
     description="Equal windows before and after a config change, per class.",
     variables=(Label.MODEL, Label.CLASS),
-    own_variables=lambda _: change_variables(),
+    own_variables=lambda _: (*change_variables(), quantile_variable()),
     rows=rows,
     # a day of raw counters of 20 engines would take Prometheus 6 s
     time_from="now-2h",

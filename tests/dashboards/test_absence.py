@@ -19,7 +19,7 @@ def panels(*types: str) -> Iterator[Any]:
                 yield pytest.param(panel, id=f"{name}: {panel['title']}")
 
 
-@pytest.mark.parametrize("panel", panels("stat", "bargauge", "table"))
+@pytest.mark.parametrize("panel", list(panels("stat", "bargauge", "table")))
 def test_the_text_of_a_missing_value_is_neutral(panel: dict[str, Any]) -> None:
     mappings = panel["fieldConfig"]["defaults"]["mappings"]
     matches = {each["options"]["match"]: each["options"]["result"] for each in mappings if each["type"] == "special"}
@@ -40,6 +40,5 @@ def test_no_number_of_a_table_is_filterable() -> None:
         panel["title"]
         for page in PAGES.values()
         for panel in page["panels"]
-        if panel["fieldConfig"]["defaults"].get("custom", {}).get("filterable")
-        if panel["type"] == "table"
+        if panel["type"] == "table" and panel["fieldConfig"]["defaults"].get("custom", {}).get("filterable")
     ]
