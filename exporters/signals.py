@@ -632,7 +632,9 @@ TENANT_EVENTS_IN = Recorded("llm_slo_tenant:events:increase", "SLO events of a t
 TENANT_BAD_IN = Recorded("llm_slo_tenant:bad_events:increase", "Bad SLO events of a tenant in a window.", _TENANT_SLO)
 TENANT_BURN_RATE = Recorded("llm_slo_tenant:error_budget:burn_rate", "Burn rate of one tenant.", _TENANT_SLO)
 
-REQUESTS_IN = Recorded("llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _C, _O, _W))
+REQUESTS_IN = Recorded(
+    "llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _M, _C, _O, _W)
+)
 
 # Short windows only: there is one series per sidecar, class and SLO.
 _INSTANCE_SLO = (Label.INSTANCE, _M, _C, _S, _W)
