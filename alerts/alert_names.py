@@ -25,4 +25,5 @@ class AlertName(StrEnum):
     RELOAD_FAILED = "LLMSidecarConfigReloadFailed"
     CERTIFICATE = "LLMCertificateExpiry"
     UNMEASURED = "LLMSLOUnmeasured"
+    TARGETS_MISSING = "LLMTargetsMissing"
     WATCHDOG = "VLLMSLOWatchdog"  # kube-prometheus has a Watchdog of its own

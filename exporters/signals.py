@@ -673,6 +673,11 @@ ENGINE_MODEL = Recorded(
     "1 for each model of an engine, also while it is down.",
     (Label.INSTANCE, Label.ENGINE, _M),
 )
+TARGET_MODEL = Recorded(
+    "llm_target:model:group",
+    "1 for each model of a group of targets, and without a model while none is known; only with `group_by`.",
+    (_M,),
+)
 COLD_START = Recorded(
     "llm_engine:cold_start:group", "1 while an engine starts or warms up.", (Label.INSTANCE, Label.ENGINE)
 )
