@@ -1,6 +1,6 @@
 """A page for a group of targets, such as a cluster, that Prometheus no longer scrapes at all.
 
-`up` is absent then, not 0: service discovery finds nothing, or a remote Prometheus sends nothing. Only the past tells
+`up` is absent then, not 0: service discovery finds nothing, or a remote Prometheus sends nothing. Only the past shows
 that the group existed.
 """
 
