@@ -716,7 +716,7 @@ LABEL_HELP = {
     Label.SLO: "Name of the SLO in the SLO file.",
     Label.INSTANCE: "Address of the scraped sidecar; set by Prometheus.",
     Label.JOB: "Scrape job; set by Prometheus.",
-    Label.ENGINE: "Address of the engine, `HOST:PORT`.",
+    Label.ENGINE: "Engine: its name by `--engine-name`, otherwise its address, `HOST:PORT`.",
     Label.RANK: "Data-parallel rank or replica of the engine; `0` if the engine has only one.",
     Label.ENGINE_TYPE: "Type of the engine, such as `vllm` or `sglang`.",
     Label.VERSION: "Version of the engine or of the sidecar.",
