@@ -11,6 +11,7 @@ class AlertName(StrEnum):
     TENANT_BURN = "LLMTenantErrorBudgetBurn"
     CLIENT_ERRORS = "LLMClientErrorSurge"
     REJECTIONS = "LLMRejectionSurge"
+    TRAFFIC_LOST = "LLMOfferedTrafficLost"
     BUSY_BUT_USELESS = "LLMBusyButUseless"
     QUEUE = "LLMQueueSaturated"
     KV_CACHE = "LLMKVCacheFull"

@@ -633,6 +633,8 @@ REQUESTS_IN = Recorded(
     "llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _M, _C, _O, _W)
 )
 
+MODEL_REQUESTS_IN = Recorded("llm_model:requests:increase", "Ended requests of a model in a window.", (_M, _W))
+
 # To compare sidecars over weeks; raw counters have too many series for this.
 REQUESTS_AT = Recorded("llm_instance:requests:rate", "Ended requests per second of a sidecar.", (Label.INSTANCE,))
 GOODPUT_AT = Recorded(

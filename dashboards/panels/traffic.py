@@ -60,7 +60,7 @@ def requests_offered(spec: SloFile) -> timeseries.Panel:
     # Ended requests alone would show an idle service exactly when the engine hangs.
     growth = sum_by(f"deriv({select_model_class(signals.IN_FLIGHT)}[{RATE}])", [Label.CLASS])
     arrivals = f"clamp_min({rate_by_class(signals.REQUESTS)} + {growth}, 0)"
-    panel = style.time_series_panel("Throughput: requests offered", text, units.RequestsPerSecond, 8)
+    panel = style.time_series_panel(PanelTitle.OFFERED, text, units.RequestsPerSecond, 8)
     return style.colour_by_class(style.stack(panel.with_target(query(arrivals, PER_CLASS))), spec)
 
 
