@@ -27,7 +27,6 @@ class DashboardUid(StrEnum):
 class PanelTitle(StrEnum):
     """Every panel that an alert links to."""
 
-    BUDGET_LEFT = "Error budget left"
     BURN_RATE = "Burn rate"
     CERTIFICATE = "Certificate"
     ENGINE = "Engine"
@@ -35,6 +34,7 @@ class PanelTitle(StrEnum):
     ENGINE_RESTARTS = "Restarts in range"
     ENGINE_VERSION = "Version"
     FIRING_ALERTS = "Firing alerts"
+    GOODPUT_BY_SIDECAR = "Goodput by sidecar"
     GOODPUT_BY_TENANT = "Goodput by tenant"
     KV_CACHE = "KV cache in use over time"
     NOT_COUNTED = "Not counted over time"
@@ -43,14 +43,16 @@ class PanelTitle(StrEnum):
     PREFIX_CACHE = "Prefix cache hits"
     SIDECAR = "Sidecar"
     SLO_FILE = "SLO file"
+    SLO_STATUS = "SLO status"
     THROUGHPUT = "Throughput: output tokens"
     WAITING = "Waiting by reason"
 
 
 ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.BURN: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
-    AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.BUDGET_LEFT),
+    AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.SLO_STATUS),
     AlertName.TENANT_BURN: (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
+    AlertName.OUTLIER: (DashboardUid.FLEET, PanelTitle.GOODPUT_BY_SIDECAR),
     AlertName.CLIENT_ERRORS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.REJECTIONS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.TRAFFIC_LOST: (DashboardUid.OVERVIEW, PanelTitle.OFFERED),
@@ -78,6 +80,7 @@ LINK_VARIABLES: dict[DashboardUid, tuple[Label, ...]] = {
     DashboardUid.WORKLOAD: (Label.MODEL, Label.CLASS),
     DashboardUid.ENGINE: (Label.INSTANCE, Label.ENGINE),
     DashboardUid.SIDECAR: (Label.INSTANCE,),
+    DashboardUid.FLEET: (),  # all replicas, to compare them
 }
 """The variables of each linked dashboard that labels of an alert can set."""
 

@@ -4,15 +4,15 @@ from alerts import burn_text
 from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
 from alerts.links import Links
-from alerts.liveness_alerts import scrape_job
-from alerts.promql import escape, in_window, sum_by
+from alerts.promql import in_window, sum_by
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert, Recording
+from alerts.scrape_jobs import targets_up
 from alerts.tiers import Severity, tiers
 from alerts.traffic_alerts import lookback
 from exporters import signals
 from exporters.quantities import spell_duration
-from exporters.signals import ENGINE_MODEL, UP, Label
+from exporters.signals import ENGINE_MODEL, Label
 from exporters.slos import SloFile
 
 NEARLY_NONE = 0.05
@@ -38,7 +38,7 @@ def offered_alert(spec: SloFile, links: Links) -> Alert:
     hour_ago = f"avg_over_time({recorded}[{spell_duration(hour)}] offset {window})"
     usual = sum_by(f"{week_ago} or {hour_ago}", [Label.MODEL])
     offered = f"{sum_by(recorded, [Label.MODEL])} + {sum_by(signals.IN_FLIGHT.name, [Label.MODEL])}"
-    up = f'{UP}{{job="{escape(scrape_job(spec))}"}}'
+    up = targets_up(spec)
     return annotated_alert(
         AlertName.TRAFFIC_LOST,
         Severity.TICKET,

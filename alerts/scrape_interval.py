@@ -3,12 +3,12 @@
 from alerts.alert_annotations import annotated_alert
 from alerts.alert_names import AlertName
 from alerts.links import Links
-from alerts.liveness_alerts import scrape_job
-from alerts.promql import escape, max_by
+from alerts.promql import max_by
 from alerts.rule_groups import Alert
+from alerts.scrape_jobs import targets_up
 from alerts.tiers import Severity
 from exporters.quantities import number, spell_duration
-from exporters.signals import UP, Label
+from exporters.signals import Label
 from exporters.slos import SloFile
 
 _TOLERANCE = 1.4
@@ -24,7 +24,7 @@ def scrape_interval_alert(spec: SloFile, links: Links) -> Alert:
     """
     expected = spec.scrape_interval
     window, short = 40 * expected, 10 * expected
-    up = f'{UP}{{job="{escape(scrape_job(spec))}"}}'
+    up = targets_up(spec)
 
     def scrapes(seconds: float) -> str:
         # A millisecond less, as Prometheus 2 includes both ends of a range.
