@@ -6,6 +6,7 @@ from alerts.offered_traffic import NEARLY_NONE
 from exporters.slos import load
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool, constant, counter
+from tests.support.runbook_queries import FOLDER, blocks, queries
 
 ALERT = "LLMOfferedTrafficLost"
 PACE = Pace(load(ROOT / "alerts/slos.yaml")).coarse
@@ -89,6 +90,18 @@ def test_no_ticket_while_no_engine_of_the_model_is_up(promtool: Promtool) -> Non
         lost.expect(PACE.seconds(step), firing(ALERT, "model", model="replaced"), {})
     at = PACE.seconds(steps + 6)
     promtool.test([lost.expect(at, TICKETS, fires("gateway"))])
+
+
+def test_the_runbook_lists_the_sidecars_without_requests_first(promtool: Promtool) -> None:
+    steps = 3 * HOUR
+    lost = case(served("gateway", (steps, 15), (HOUR, 0)) | served("busy", (steps + HOUR, 15)))
+    at = PACE.seconds(steps + 6)
+    (block,) = blocks(FOLDER / f"{ALERT}.md")
+    first = block.replace("sort(", "bottomk(1, ")
+    lost.expect(at, f"group by (model) ({first})", {'{model="gateway"}': 1}).expect(at, TICKETS, fires("gateway"))
+    for query in queries(FOLDER / f"{ALERT}.md"):
+        lost.expect(at, f"group ({query}) or vector(1)", {"{}": 1})
+    promtool.test([lost])
 
 
 def test_a_renamed_model_has_lost_no_traffic(promtool: Promtool) -> None:
