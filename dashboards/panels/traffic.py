@@ -99,7 +99,7 @@ def requests_offered(spec: SloFile) -> timeseries.Panel:
         "How many requests arrive per second? Those that end, and the growth of those open; requests that fail "
         "together at a restart do not count twice. From the sidecars' counters."
     )
-    panel = style.time_series_panel("Throughput: requests offered", text, units.RequestsPerSecond, 8)
+    panel = style.time_series_panel(PanelTitle.OFFERED, text, units.RequestsPerSecond, 8)
     panel.with_target(query(arrival_rate(), PER_CLASS))
     return style.hide_zero_series(style.colour_by_class(style.stack(panel), spec))
 
