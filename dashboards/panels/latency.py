@@ -33,7 +33,7 @@ _STAGES = (
 _STAGE_COLOURS = {"front end": PINK, "queue": YELLOW, "prefill": SKY, "decode": BLUE}
 
 
-_QUANTILE = "$quantile"
+_QUANTILE = "$q"
 
 
 def quantile_variable() -> dashboard.CustomVariable:
