@@ -33,7 +33,7 @@ _STAGES = (
 _STAGE_COLOURS = {"front end": PINK, "queue": YELLOW, "prefill": SKY, "decode": BLUE}
 
 
-_QUANTILE = "$q"
+_QUANTILE = "$quantile"
 
 
 def quantile_variable() -> dashboard.CustomVariable:

@@ -36,8 +36,8 @@ def test_the_thresholds_of_the_slo_file_are_drawn(title: str, seconds: list[floa
 def test_each_class_has_one_line_with_exemplars_by_default_its_p95(title: str) -> None:
     (target,) = panel(BOARD, title)["targets"]
     assert (target["legendFormat"], target["exemplar"]) == ("{{class}}", True)
-    assert target["expr"].startswith("histogram_quantile($q, sum by (class, le) ")
-    (variable,) = [each for each in page_of(BOARD)["templating"]["list"] if each["name"] == "q"]
+    assert target["expr"].startswith("histogram_quantile($quantile, sum by (class, le) ")
+    (variable,) = [each for each in page_of(BOARD)["templating"]["list"] if each["name"] == "quantile"]
     assert (variable["current"]["value"], variable["query"]) == ("0.95", "p50 : 0.5,p90 : 0.9,p95 : 0.95,p99 : 0.99")
 
 
