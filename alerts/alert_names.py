@@ -28,4 +28,5 @@ class AlertName(StrEnum):
     CERTIFICATE = "LLMCertificateExpiry"
     SCRAPE_INTERVAL = "LLMScrapeIntervalMismatch"
     UNMEASURED = "LLMSLOUnmeasured"
+    TARGETS_MISSING = "LLMTargetsMissing"
     WATCHDOG = "VLLMSLOWatchdog"  # kube-prometheus has a Watchdog of its own

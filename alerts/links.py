@@ -61,6 +61,7 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.KV_CACHE: (DashboardUid.ENGINE, PanelTitle.KV_CACHE),
     AlertName.PREFIX_CACHE: (DashboardUid.ENGINE, PanelTitle.PREFIX_CACHE),
     AlertName.SIDECAR_DOWN: (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
+    AlertName.TARGETS_MISSING: (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
     AlertName.ENGINE_DOWN: (DashboardUid.ENGINE, PanelTitle.ENGINE),
     AlertName.ENGINE_STALLED: (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
     AlertName.ENGINE_RESTARTS: (DashboardUid.ENGINE, PanelTitle.ENGINE_RESTARTS),
