@@ -9,6 +9,7 @@ class AlertName(StrEnum):
     BURN = "LLMErrorBudgetBurn"
     LOW_TRAFFIC = "LLMErrorBudgetLowTraffic"
     TENANT_BURN = "LLMTenantErrorBudgetBurn"
+    OUTLIER = "LLMReplicaOutlier"
     CLIENT_ERRORS = "LLMClientErrorSurge"
     REJECTIONS = "LLMRejectionSurge"
     BUSY_BUT_USELESS = "LLMBusyButUseless"

@@ -3,7 +3,7 @@
 from alerts import burn_text
 from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
-from alerts.cold_start import page_bridge, page_held
+from alerts.cold_start import held_page, page_bridge, page_held
 from alerts.links import Links
 from alerts.promql import in_window, select, within
 from alerts.recording_windows import windows
@@ -29,9 +29,11 @@ _SAME, _UNLESS_SAME = "and on (model, class, slo)", "unless on (model, class, sl
 
 def burn_rules(spec: SloFile, links: Links) -> tuple[Recording | Alert, ...]:
     """The tiers that burn, the pages that are held back; then a page and a ticket per SLO; and that for low traffic."""
+    pages, _ = _by_severity(spec)
     return (
         *(_error_ratio(spec, slo) for slo in spec.slos),
         page_held(spec),
+        held_page(_of_tiers(pages)),
         _page_error_ratio(spec),
         *(rule for slo in spec.slos for rule in (_page(spec, slo, links), _ticket(spec, slo, links))),
         _low_traffic(spec, links),

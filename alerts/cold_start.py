@@ -1,11 +1,24 @@
 """Recording rules that hold back pages while an engine starts; the error budget is still charged."""
 
+from math import ceil
+
 from alerts.promql import increase, sum_by
-from alerts.recording_windows import down_after, windows
+from alerts.recording_windows import direct_interval, down_after, windows
 from alerts.rule_groups import Recording
 from exporters.quantities import number, spell_duration
-from exporters.signals import COLD_START, ENGINE_START_TIME, ENGINE_UP, PAGE_ERROR_RATIO, PAGE_HELD, SLO_BAD
+from exporters.signals import (
+    COLD_START,
+    ENGINE_START_TIME,
+    ENGINE_UP,
+    HELD_PAGE,
+    PAGE_ERROR_RATIO,
+    PAGE_HELD,
+    SLO_BAD,
+)
 from exporters.slos import SloFile
+
+_HELD_COLD_STARTS = 3
+"""Pages of one SLO are held for as many cold starts within the interval of second starts."""
 
 
 def cold_start_limit(spec: SloFile) -> float:
@@ -47,7 +60,8 @@ def page_held(spec: SloFile) -> Recording:
     """Present for an SLO if all bad events of the last step come from starting engines, and no page fires yet.
 
     It covers one step, as the short window still counts bad events from before the engine was warm. It does not affect
-    a firing page, as a restart must not resolve it.
+    a firing page, as a restart must not resolve it. The time that pages of the SLO are held is limited: pods that are
+    replaced again and again are always starting.
     """
     step = spell_duration(windows(spec).step)
     instances = starting(f"last_over_time({COLD_START.name}[{step}])")
@@ -57,5 +71,17 @@ def page_held(spec: SloFile) -> Recording:
         PAGE_HELD,
         f"{sum_by(f'{bad_events} and on (instance) {instances}', labels)} > 0\n"
         f"{unless_same_slo} {sum_by(f'{bad_events} unless on (instance) {instances}', labels)} > 0\n"
-        f"{unless_same_slo} last_over_time({PAGE_ERROR_RATIO.name}[{spell_duration(page_bridge(spec))}])",
+        f"{unless_same_slo} last_over_time({PAGE_ERROR_RATIO.name}[{spell_duration(page_bridge(spec))}])\n"
+        f"{unless_same_slo} {_held_too_long(spec)}",
     )
+
+
+def held_page(burning: str) -> Recording:
+    """Present while a page tier burns and its page is held: each sample is one evaluation that the page has waited."""
+    by = ", ".join(HELD_PAGE.labels)
+    return Recording(HELD_PAGE, f"group by ({by}) ({burning} and on ({by}) {PAGE_HELD.name})")
+
+
+def _held_too_long(spec: SloFile) -> str:
+    evaluations = ceil(_HELD_COLD_STARTS * cold_start_limit(spec) / direct_interval(spec))
+    return f"count_over_time({HELD_PAGE.name}[{spell_duration(second_start_interval(spec))}]) >= {evaluations}"

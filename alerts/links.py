@@ -34,6 +34,7 @@ class PanelTitle(StrEnum):
     ENGINE_RESTARTS = "Restarts in range"
     ENGINE_VERSION = "Version"
     FIRING_ALERTS = "Firing alerts"
+    GOODPUT_BY_SIDECAR = "Goodput by sidecar"
     GOODPUT_BY_TENANT = "Goodput by tenant"
     KV_CACHE = "KV cache in use over time"
     NOT_COUNTED = "Not counted over time"
@@ -49,6 +50,7 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.BURN: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
     AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.BUDGET_LEFT),
     AlertName.TENANT_BURN: (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
+    AlertName.OUTLIER: (DashboardUid.FLEET, PanelTitle.GOODPUT_BY_SIDECAR),
     AlertName.CLIENT_ERRORS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.REJECTIONS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.BUSY_BUT_USELESS: (DashboardUid.OVERVIEW, PanelTitle.THROUGHPUT),
@@ -74,6 +76,7 @@ LINK_VARIABLES: dict[DashboardUid, tuple[Label, ...]] = {
     DashboardUid.WORKLOAD: (Label.MODEL, Label.CLASS),
     DashboardUid.ENGINE: (Label.INSTANCE, Label.ENGINE),
     DashboardUid.SIDECAR: (Label.INSTANCE,),
+    DashboardUid.FLEET: (),  # all replicas, to compare them
 }
 """The variables of each linked dashboard that labels of an alert can set."""
 

@@ -633,6 +633,18 @@ REQUESTS_IN = Recorded("llm_instance:requests:increase", "Ended requests in a wi
 
 STEP_TIME = Recorded("llm_rules:steps:timestamp", "Time of the last evaluation of the rules that count steps.", ())
 
+# Short windows only: there is one series per sidecar, class and SLO.
+_INSTANCE_SLO = (Label.INSTANCE, _M, _C, _S, _W)
+INSTANCE_EVENTS_IN = Recorded("llm_instance:slo_events:increase", "SLO events of a sidecar in a window.", _INSTANCE_SLO)
+INSTANCE_BAD_IN = Recorded(
+    "llm_instance:slo_bad_events:increase", "Bad SLO events of a sidecar in a window.", _INSTANCE_SLO
+)
+INSTANCE_ERROR_RATIO = Recorded(
+    "llm_instance:slo_bad_events:ratio",
+    "Bad events / events of a sidecar in a window; absent without traffic.",
+    _INSTANCE_SLO,
+)
+
 # To compare sidecars over weeks; raw counters have too many series for this.
 REQUESTS_AT = Recorded("llm_instance:requests:rate", "Ended requests per second of a sidecar.", (Label.INSTANCE,))
 GOODPUT_AT = Recorded(
@@ -683,6 +695,7 @@ PAGE_HELD = Recorded(
     "Bad events of the last step, if all are from engines in cold start.",
     (_M, _C, _S),
 )
+HELD_PAGE = Recorded("llm_slo:held_page:group", "1 while the page of the SLO is held back.", (_M, _C, _S))
 TIER_ERROR_RATIO = Recorded(
     "llm_slo:tier_bad_events:ratio", "Error ratio in the short window of each tier that burns.", _SLO_WINDOW
 )

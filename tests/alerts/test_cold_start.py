@@ -1,7 +1,9 @@
 """Pages of a starting engine wait for `cold_start`; the error budget is still charged."""
 
+import pytest
+
 from alerts.cold_start import cold_start_limit, second_start_interval
-from alerts.recording_windows import down_after
+from alerts.recording_windows import direct_interval, down_after
 from exporters.quantities import spell_duration
 from exporters.slos import SloFile
 from tests.alerts.firing import firing
@@ -130,3 +132,38 @@ def test_repeated_restarts_hold_back_no_page(promtool: Promtool, pace: Pace) -> 
         'llm_engine_start_time_seconds{instance="s:1",engine="s:1-engine"}': starts,
     }
     promtool.test([paged(Case(pace.spec, series, pace.step / 5), pace.seconds(26), held=False)])
+
+
+def replaced(pace: Pace, steps: float, pods: int) -> dict[str, str]:
+    """A healthy pod for `steps`, then pods that serve only bad events, each replaced after a cold start."""
+    before, life = pace.scrapes(steps), round(cold_start_limit(pace.spec) / pace.spec.scrape_interval)
+    labels = 'model="org/m",class="siso",slo="availability",tenant="other"'
+    series: dict[str, str] = {}
+    for pod in range(pods + 1):
+        missing, alive = (before + (pod - 1) * life, life) if pod else (0, before)
+        present = f"{' '.join('_' * missing)} {{}} stale".strip()
+        here = f'{labels},instance="s:{pod}"'
+        events = present.format(f"0+100x{alive - 1}")
+        series[f"llm_slo_events_total{{{here}}}"] = events
+        series[f"llm_slo_bad_events_total{{{here}}}"] = events if pod else present.format(constant(0, alive - 1))
+        series[up(f"s:{pod}")] = present.format(constant(1, alive - 1))
+    return series
+
+
+@pytest.mark.parametrize("in_order", [True, False], ids=["in order", "each part reads the last evaluation"])
+def test_pods_that_are_replaced_and_all_bad_page_after_three_cold_starts(
+    promtool: Promtool, pace: Pace, in_order: bool
+) -> None:
+    """The fast tier takes 7.2 % of an hour, then the page is held for three cold starts."""
+    limit, interval = cold_start_limit(pace.spec), direct_interval(pace.spec)
+    pods = round(1.5 * second_start_interval(pace.spec) / limit)
+    case = Case(pace.spec, replaced(pace, 24, pods), interval)
+    begun = pace.seconds(24)
+    burns = begun + 0.072 * pace.spec.period / 720
+    page = firing(BURN, "severity", slo="availability", severity="page")
+    for at in range(round(begun), round(burns + 3 * limit - 3 * interval), round(interval)):
+        case.expect(float(at), page, {})
+    fires = round(burns + 3 * limit + 5 * interval)
+    for at in range(fires, round(begun + pods * limit), round(interval)):
+        case.expect(float(at), page, {'{severity="page"}': 1})
+    promtool.test([case], most=7, in_order=in_order)
