@@ -17,6 +17,8 @@ from exporters.signals import (
     RECORDED,
     SLO_OBJECTIVE,
     SLO_THRESHOLD,
+    STEP_TIME,
+    WINDOW_SECONDS,
 )
 from exporters.slos import SHIPPED, WITHOUT_THRESHOLD, Measure, Source, load
 from tests.alerts.firing import firing
@@ -53,7 +55,7 @@ def every_rule() -> Iterator[tuple[str, str, Mapping[str, str]]]:
 CLAUSE = re.compile(r"\b(by|on) \(([^)]*)\)(?: group_(?:left|right) \([^)]*\))?(.*)")
 CONSTANTS = re.compile(
     rf" \((?:1 - {SLO_OBJECTIVE.name}|2 \* {GOODPUT_OBJECTIVE.name} - 1"
-    r"|vector\(time\(\) \+ [\d.]+\) % [\d.]+ >= [\d.]+)\)"
+    rf"|[^{{}}]*{STEP_TIME.name}[^{{}}]*)\)"
 )
 
 
@@ -213,7 +215,7 @@ def names(samples: Iterable[str], label: str) -> set[str]:
 
 def test_a_group_has_the_series_and_alerts_that_its_targets_alone_give(promtool: Promtool) -> None:
     together = printed(promtool, {name: values for each in GROUPS.values() for name, values in each.items()})
-    constants = {SLO_OBJECTIVE.name, SLO_THRESHOLD.name, GOODPUT_OBJECTIVE.name}
+    constants = {SLO_OBJECTIVE.name, SLO_THRESHOLD.name, GOODPUT_OBJECTIVE.name, STEP_TIME.name, WINDOW_SECONDS.name}
     seen: set[str] = set()
     for (cluster, namespace), series in GROUPS.items():
         here = re.compile(rf'cluster="{cluster}".* namespace="{namespace}"')
