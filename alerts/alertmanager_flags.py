@@ -117,7 +117,7 @@ def read(flags: argparse.Namespace, spec: SloFile) -> Delivery:
         tokens=dict(parse_all("webhook-token", flags.webhook_token, _token)),
         timing=Timing(**{each.name: parse_one(each.name, _time) or 0.0 for each in fields(Timing)}),
         fragment=flags.fragment,
-        keep_apart=parse_all("keep-apart", flags.keep_apart, _label_name),
+        keep_apart=tuple(dict.fromkeys((*spec.group_by, *parse_all("keep-apart", flags.keep_apart, _label_name)))),
     )
     urls = [each.url for each in delivery.destinations if isinstance(each, Webhook) and isinstance(each.url, str)]
     mistakes += [

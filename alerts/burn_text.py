@@ -12,11 +12,15 @@ RECENT_CHANGE = 7200.0
 """A config change of the last two hours is named."""
 
 _REPLICAS = 3
-_LONGEST_MODEL = 24
 _LABELS = "$labels.model $labels.class"
 
-MODEL = f'{{{{ $labels.model | reReplaceAll "^.*/" "" | reReplaceAll "^(.{{{_LONGEST_MODEL - 1}}}).+$" "$1…" }}}}'
-"""The model's name without its organisation; a title is short."""
+
+def short_model(longest: int) -> str:
+    """The model's name without its organisation, shortened for a title."""
+    return f'{{{{ $labels.model | reReplaceAll "^.*/" "" | reReplaceAll "^(.{{{longest - 1}}}).+$" "$1…" }}}}'
+
+
+MODEL = short_model(24)
 
 SHARE = '{{ if lt $value 10.0 }}{{ printf "%.1f" $value }}{{ else }}{{ printf "%.0f" $value }}{{ end }} %'
 """The value of the alert: bad events in percent."""

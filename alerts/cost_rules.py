@@ -6,6 +6,7 @@ from alerts.promql import in_window, ratio
 from alerts.recording_rules import step_count, windowed
 from alerts.recording_windows import STEP, summed_interval, windows
 from alerts.rule_groups import Recording, RuleGroup
+from alerts.scrape_jobs import targets_up
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import Kind, Signal
@@ -18,7 +19,7 @@ SOURCES = (signals.COMPLETION_TOKENS, signals.ENGINE_GENERATION_TOKENS, VLLM_TOK
 
 
 def cost_groups(spec: SloFile, hour_price: float) -> tuple[RuleGroup, ...]:
-    """Cost, tokens and requests of each step, and prices from their sums; `hour_price` is that of all GPUs.
+    """Cost, tokens and requests of each step, and prices from their sums; `hour_price` is that of all GPUs of a group.
 
     Money and counts are recorded together, so that a price is correct in the first hour and after a change of price.
     """
@@ -35,13 +36,18 @@ def cost_groups(spec: SloFile, hour_price: float) -> tuple[RuleGroup, ...]:
 
 def _steps(spec: SloFile, price: float) -> Iterator[Recording]:
     """A step without tokens from any source is idle, also while no scrape succeeds."""
-    money = f"vector({number(price)})"
+    money, nothing = _constant(spec, price), _constant(spec, 0)
     counts = (step_count(source, signals.COST_TOKENS_IN, spec).expr for source in SOURCES)
     idle = f"{money} unless on () {in_window(signals.COST_TOKENS_IN, STEP)}"
     yield windowed(signals.COST_IN, STEP, money)
     yield windowed(signals.COST_TOKENS_IN, STEP, "\nor ".join(f"({count} > 0)" for count in counts))
     yield step_count(signals.GOODPUT_REQUESTS, signals.COST_GOOD_IN, spec)
-    yield windowed(signals.COST_IDLE_IN, STEP, f"({idle}) or vector(0)")
+    yield windowed(signals.COST_IDLE_IN, STEP, f"({idle}) or {nothing}")
+
+
+def _constant(spec: SloFile, value: float) -> str:
+    """The value, or with `group_by` the value for each group that has a target."""
+    return f"{number(value)} * group by () ({targets_up(spec)})" if spec.group_by else f"vector({number(value)})"
 
 
 def _window(length: float) -> Iterator[Recording]:

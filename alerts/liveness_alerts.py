@@ -4,17 +4,15 @@ from alerts.alert_annotations import annotated_alert
 from alerts.alert_names import AlertName
 from alerts.cold_start import cold_start_limit, second_start_interval, starting
 from alerts.links import Links
-from alerts.promql import escape, increase, max_by, select, sum_by, with_model
+from alerts.promql import increase, max_by, select, sum_by, with_model
 from alerts.recording_windows import down_after, windows
 from alerts.rule_groups import Alert, Recording
+from alerts.scrape_jobs import targets_up
 from alerts.tiers import Severity, tiers
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import ENGINE_MODEL, Label, Phase, Signal
 from exporters.slos import SloFile, Source
-
-SIDECAR_JOB = "vllm-slo-sidecar"
-"""The `job` under which Prometheus scrapes the sidecar."""
 
 _DAY = 86400.0
 _COUNT = '{{ printf "%.0f" $value }}'
@@ -23,13 +21,11 @@ _OF_MODEL = "{{ with $labels.model }} of {{ . }}{{ end }}"
 
 def engine_model(spec: SloFile) -> Recording:
     """The models of each engine. While an engine is down, the last ones are kept, as long as its target exists."""
-    job = SIDECAR_JOB if spec.source is Source.SIDECAR else spec.engine.job
     by = ", ".join(ENGINE_MODEL.labels)
     return Recording(
         ENGINE_MODEL,
         f"group by ({by}) ({signals.ENGINE_RUNNING.name})\n"
-        f"or on (instance, engine) (last_over_time({ENGINE_MODEL.name}[1h]) "
-        f'and on (instance) up{{job="{escape(job)}"}})',
+        f"or on (instance, engine) (last_over_time({ENGINE_MODEL.name}[1h]) and on (instance) {targets_up(spec)})",
     )
 
 
@@ -49,8 +45,7 @@ def liveness_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
 
 
 def _sidecar_down(spec: SloFile, links: Links) -> Alert:
-    up = f'up{{job="{SIDECAR_JOB}"}}'
-    pending_for = down_after(spec)
+    up, pending_for = targets_up(spec), down_after(spec)
     return annotated_alert(
         AlertName.SIDECAR_DOWN,
         Severity.PAGE,
@@ -59,9 +54,10 @@ def _sidecar_down(spec: SloFile, links: Links) -> Alert:
         f"or on (instance) ({up} == 0 or absent({up}))",
         links,
         f"the sidecar {{{{ $labels.instance }}}}{_OF_MODEL} does not answer Prometheus",
-        f"No scrape of the job {SIDECAR_JOB} {{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}succeeded "
-        f"for {spell_duration(pending_for)}. Its requests are not measured and may not be served, and no other alert "
-        "can fire for it. Look first at whether clients still get responses.",
+        f"No scrape of the job {' or '.join(spec.scrape_job)} "
+        f"{{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}succeeded for {spell_duration(pending_for)}. "
+        "Its requests are not measured and may not be served, and no other alert can fire for it. "
+        "Look first at whether clients still get responses.",
         pending_for=pending_for,
     )
 
@@ -80,7 +76,7 @@ def _engine_down(spec: SloFile, links: Links) -> Alert:
         job = spec.engine.job
         engine = f"the {{{{ with $labels.engine }}}}engine {{{{ . }}}}{{{{ else }}}}job {job}{{{{ end }}}}"
         observer = "Prometheus"
-        expr += f'\nor absent_over_time(up{{job="{escape(job)}"}}[{down_for}])'
+        expr += f"\nor absent_over_time({targets_up(spec)}[{down_for}])"
         symptom = f"No scrape of {engine} has worked for {down_for} or more"
     return annotated_alert(
         AlertName.ENGINE_DOWN,

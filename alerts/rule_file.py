@@ -13,6 +13,7 @@ from alerts.recording_rules import direct_windows, recording_groups
 from alerts.recording_windows import alert_interval, direct_interval
 from alerts.replica_alerts import replica_rules
 from alerts.rule_groups import RuleGroup, to_yaml
+from alerts.target_labels import with_target_labels
 from alerts.tenant_rules import tenant_groups
 from alerts.traffic_alerts import requests_recording, sidecar_recordings, traffic_alerts
 from alerts.vllm_series import supported_groups, vllm_groups
@@ -28,8 +29,11 @@ def rules(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None 
     vLLM can feed.
     """
     if spec.source is Source.SIDECAR:
-        return _groups(spec, links, hour_price)
-    return (*vllm_groups(spec, links), *supported_groups(_groups(effective_spec(spec), links, hour_price), spec))
+        groups = _groups(spec, links, hour_price)
+    else:
+        supported = supported_groups(_groups(effective_spec(spec), links, hour_price), spec)
+        groups = (*vllm_groups(spec, links), *supported)
+    return with_target_labels(groups, spec.group_by)
 
 
 def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[RuleGroup, ...]:

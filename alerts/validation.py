@@ -76,6 +76,7 @@ def check(
         *_check_first_token_timeout(spec, keys),
         *(_check_prefill(spec, keys, roofline) if roofline else ()),
         *_check_tiers(spec, keys),
+        *_check_group_by(spec, keys),
     )
     in_order = tuple(sorted(findings, key=lambda finding: (finding.at.line, finding.at.column)))
     has_mistake = any(finding.level is Level.MISTAKE for finding in findings)
@@ -211,6 +212,19 @@ def _check_tiers(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
         objective = dict(item.entries())["objective"]
         for text in rescaled(replace(spec, slos=(slo,))):
             yield Finding(Level.NOTE, objective.as_problem(text))
+
+
+def _check_group_by(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
+    """A note that the labels must be on the series; nothing in the file shows whether they are."""
+    if spec.group_by:
+        names = ", ".join(spec.group_by)
+        yield Finding(
+            Level.NOTE,
+            keys["group_by"].as_problem(
+                f"rules do not see external labels of Prometheus, so targets need {names} as labels of their own; set "
+                "them by relabel_configs, or evaluate the rules where remote_write has added them"
+            ),
+        )
 
 
 def _check_engine_slos(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from alerts.promql import increase, rate, ratio, select, sum_by
+from alerts.scrape_jobs import job_pattern
 from dashboards.style import MODEL_AND_CLASS
 from exporters import signals
 from exporters.signals import Label, Outcome, Recorded, Signal
+from exporters.slos import SloFile
 
 RATE, RANGE = "$__rate_interval", "$__range"
 PER_CLASS = "{{class}}"
@@ -24,6 +26,11 @@ def select_model(series: Signal) -> str:
 
 def select_sidecar(series: Signal | Recorded | str, where: Mapping[Label, str] | None = None) -> str:
     return select(series, {Label.INSTANCE: "$instance", **(where or {})}, regex=True)
+
+
+def sidecar_job(spec: SloFile) -> dict[Label, str]:
+    """The scrape jobs of the sidecars, as a pattern."""
+    return {Label.JOB: job_pattern(spec.scrape_job)}
 
 
 def select_engine(series: Signal, where: Mapping[Label, str] | None = None) -> str:

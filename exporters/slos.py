@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from exporters.quantities import number
-from exporters.signals import GENERATING, MEASURED, OTHER, Endpoint
+from exporters.signals import GENERATING, MEASURED, OTHER, Endpoint, Label
 from exporters.yaml_keys import (
     COUNT,
     DURATION,
@@ -32,6 +32,10 @@ from exporters.yaml_reader import NAME, FileError, Node, Problem, Reader, neares
 
 SHIPPED = Path(__file__).resolve().parents[1] / "alerts" / "slos.yaml"
 """The default SLO file, in a checkout and in an installation."""
+
+
+SIDECAR_JOB = "vllm-slo-sidecar"
+"""The default scrape job of sidecars."""
 
 
 class Measure(StrEnum):
@@ -174,6 +178,53 @@ def _endpoint(node: Node) -> Endpoint | None:
     return None if text is None else Endpoint(text)
 
 
+def _scrape_jobs(node: Node) -> tuple[str, ...] | None:
+    """One job, or a list of them."""
+    if not node.is_list:
+        name = node.text()
+        return None if name is None else (name,)
+    items = node.items()
+    if not items:
+        node.problem("is empty; name at least one scrape job")
+    return _distinct(items, Node.text) or None
+
+
+def _distinct(items: Iterable[Node], read_item: Callable[[Node], str | None]) -> tuple[str, ...]:
+    names: list[str] = []
+    for item in items:
+        name = read_item(item)
+        if name in names:
+            item.problem(f"{name!r} is listed twice; keep one")
+        elif name is not None:
+            names.append(name)
+    return tuple(names)
+
+
+def _target_label(node: Node) -> str | None:
+    name = node.text()
+    if name is not None and not re.fullmatch(_LABEL, name):
+        node.problem(f"{name!r} is not a label name; use letters, digits and _, first a letter")
+    elif name in _OWN_LABELS:
+        node.problem(f"{name!r} is a label of every target or of our series; name one that divides the targets")
+    else:
+        return name
+    return None
+
+
+_LABEL = r"[a-zA-Z][a-zA-Z0-9_]*"
+_OWN_LABELS = frozenset({*map(str, Label), "alertname", "alertstate", "finished_reason", "le", "model_name", "pid"})
+_SCRAPE_JOBS = Kind(
+    _scrape_jobs,
+    {"anyOf": [TEXT.schema, {"type": "array", "items": TEXT.schema, "minItems": 1, "uniqueItems": True}]},
+)
+_GROUP_BY = Kind(
+    lambda node: _distinct(node.items(), _target_label),
+    {
+        "type": "array",
+        "items": text_of(rf"(?!(?:{'|'.join(sorted(_OWN_LABELS))})$){_LABEL}"),
+        "uniqueItems": True,
+    },
+)
 _ONE_ENDPOINT: Schema = {"enum": [str(endpoint) for endpoint in MEASURED]}
 _ENDPOINTS = Kind(
     _endpoints,
@@ -326,6 +377,14 @@ class SloFile:
     trust_request_start: Annotated[
         bool, Key(FLAG, "Whether latencies count from the x-request-start header instead of the arrival.")
     ] = False
+    scrape_job: Annotated[
+        tuple[str, ...],
+        Key(_SCRAPE_JOBS, "Prometheus scrape job of the sidecars, or a list of jobs."),
+    ] = (SIDECAR_JOB,)
+    group_by: Annotated[
+        tuple[str, ...],
+        Key(_GROUP_BY, "Labels of targets, such as cluster; each combination of values has its own rules and alerts."),
+    ] = ()
     source: Annotated[Source, Key(choice(Source), "Exporter of the counters in recording rules.")] = Source.SIDECAR
     engine: Annotated[ScrapedEngine, Key(section(ScrapedEngine))] = ScrapedEngine()
     tenants: Annotated[Tenants, Key(section(Tenants))] = Tenants()

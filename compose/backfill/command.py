@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import escape
 from alerts.recording_windows import windows
 from compose.backfill.block_files import SHORTEST, BlockMaker, block_length
@@ -32,7 +31,7 @@ from exporters.requestlog.reader import LogReader
 from exporters.sidecar.ingest.logged_records import record_of
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Label
-from exporters.slos import SloFile
+from exporters.slos import SIDECAR_JOB, SloFile
 
 DEFAULT_LABELS = {Label.JOB: SIDECAR_JOB, Label.INSTANCE: "backfill"}
 
@@ -88,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     now = time.time()
     spec = slos.load(arguments.slos)
     spec = replace(spec, scrape_interval=_step(arguments.step, spec, with_rules=not arguments.no_rules))
-    target = ",".join(f'{name}="{escape(value)}"' for name, value in sorted(_labels(arguments.labels).items()))
+    target = ",".join(f'{name}="{escape(value)}"' for name, value in sorted(_labels(arguments.labels, spec).items()))
     length = parse_flag("--max-block-duration", arguments.max_block_duration, partial(parse_duration, examples="24h"))
     if length < SHORTEST:
         raise UsageError(f"--max-block-duration: {arguments.max_block_duration} is too short; use 2h or more")
@@ -260,8 +259,8 @@ def _step(text: str | None, spec: SloFile, *, with_rules: bool) -> float:
     return step
 
 
-def _labels(text: str | None) -> Mapping[str, str]:
-    labels = {str(name): value for name, value in DEFAULT_LABELS.items()}
+def _labels(text: str | None, spec: SloFile) -> Mapping[str, str]:
+    labels = {str(name): value for name, value in {**DEFAULT_LABELS, Label.JOB: spec.scrape_job[0]}.items()}
     for part in (text or "").split(",") if text else ():
         name, equals, value = part.partition("=")
         if not equals or not value or not _LABEL.fullmatch(name):

@@ -9,11 +9,18 @@ from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
 from alerts.links import DashboardUid, PanelTitle
-from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import ENGINE_LABELS, PER_ENGINE, RATE, cache_hit_ratio, select_engine, select_sidecar
+from dashboards.label_selectors import (
+    ENGINE_LABELS,
+    PER_ENGINE,
+    RATE,
+    cache_hit_ratio,
+    select_engine,
+    select_sidecar,
+    sidecar_job,
+)
 from dashboards.layout import Row
 from dashboards.panels.engine_load import kv_cache_panel
 from dashboards.panels.latency import thresholds_of
@@ -74,7 +81,7 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         return _per_engine(f"{value} >= 0")
 
     return (
-        ValueColumn("State", _state(), units.NoUnit, base=BAD, steps=((1, GOOD),), mappings=style.UP_DOWN_MAPPINGS),
+        ValueColumn("State", _state(spec), units.NoUnit, base=BAD, steps=((1, GOOD),), mappings=style.UP_DOWN_MAPPINGS),
         ValueColumn(
             "Goodput",
             _per_engine(ratio(good, judged)),
@@ -115,9 +122,9 @@ def _per_engine(sidecar_query: str) -> str:
     return f"({sidecar_query}) * on ({Label.INSTANCE}) group_right () {engines}"
 
 
-def _state() -> str:
+def _state(spec: SloFile) -> str:
     """1 for an engine that is up; a sidecar that is down has one row, because it exposes no engine."""
-    down = f"{select_sidecar(UP, {Label.JOB: SIDECAR_JOB})} == 0"
+    down = f"{select_sidecar(UP, sidecar_job(spec))} == 0"
     row = f'label_replace({down}, "{Label.ENGINE}", "sidecar down", "", "")'
     return f"{_max(signals.ENGINE_UP)} or {max_by(row, ENGINE_LABELS)}"
 

@@ -4,12 +4,11 @@ from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid, PanelTitle
-from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.promql import max_by, rate, ratio, sum_by
 from alerts.recording_windows import down_after
 from dashboards import style
 from dashboards.board import Board
-from dashboards.label_selectors import RATE, select_sidecar
+from dashboards.label_selectors import RATE, select_sidecar, sidecar_job
 from dashboards.layout import Row
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
@@ -21,7 +20,6 @@ _LOOP_LAG_LIMIT = 0.05
 """Seconds of loop lag that distort latencies: gaps between chunks are as short."""
 
 _PER_SIDECAR, _PER_PROCESS, _PER_REASON = "{{instance}}", "{{process}} at {{instance}}", "{{reason}}"
-_JOB = {Label.JOB: SIDECAR_JOB}
 _SPANS, _ENGINE_SPANS = "spans are sent only with --otlp", "spans are received only with --engine-spans"
 
 
@@ -29,20 +27,20 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row(
             "Does it work, and does it count every request?",
-            (up(), lag_now(), uncounted_in_range(), restarts(), slo_file(), certificate(), version()),
+            (up(spec), lag_now(), uncounted_in_range(), restarts(), slo_file(), certificate(), version()),
         ),
         Row("When did it not?", (loop_lag(), connections(), uncounted_over_time())),
-        Row("What does it cost?", (cpu(), memory(), scrape_seconds(spec), series())),
+        Row("What does it cost?", (cpu(), memory(), scrape_seconds(spec), series(spec))),
         Row("What does it not know?", (unparsed(), engine_times(), engine_errors(), engine_age(spec))),
         Row("Do spans arrive?", (exported_spans(), dropped_spans(), unjoined_spans(), refused_messages())),
     )
 
 
-def up() -> stat.Panel:
+def up(spec: SloFile) -> stat.Panel:
     text = "Does it answer Prometheus? While it is down nothing is measured, and requests may be refused."
     return (
         style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 3, 6)
-        .with_target(query(select_sidecar(UP, _JOB), _PER_SIDECAR, instant=True))
+        .with_target(query(select_sidecar(UP, sidecar_job(spec)), _PER_SIDECAR, instant=True))
         .mappings(style.UP_DOWN_MAPPINGS)
         .thresholds(style.thresholds(BAD, (1, GOOD)))
     )
@@ -165,17 +163,17 @@ def scrape_seconds(spec: SloFile) -> timeseries.Panel:
         "scrapes fail, and series have gaps."
     )
     panel = style.time_series_panel("Scrape duration", text, units.Seconds, 6)
-    panel.with_target(query(select_sidecar(SCRAPE_SECONDS, _JOB), _PER_SIDECAR))
+    panel.with_target(query(select_sidecar(SCRAPE_SECONDS, sidecar_job(spec)), _PER_SIDECAR))
     return style.with_threshold_lines(panel, (spec.scrape_interval, BAD))
 
 
-def series() -> timeseries.Panel:
+def series(spec: SloFile) -> timeseries.Panel:
     text = (
         "How many series does Prometheus keep for it? Samples of one scrape, which grow with models, classes and "
         "tenants."
     )
     return style.time_series_panel("Series", text, units.Short, 6).with_target(
-        query(select_sidecar(SCRAPED_SAMPLES, _JOB), _PER_SIDECAR)
+        query(select_sidecar(SCRAPED_SAMPLES, sidecar_job(spec)), _PER_SIDECAR)
     )
 
 

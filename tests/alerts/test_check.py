@@ -215,6 +215,20 @@ def test_max_tokens_are_whole_numbers(folder: Path, capsys: pytest.CaptureFixtur
     assert "slos.yaml:8:28: warning: slos[0].classes[0]: every size of request fits" in capsys.readouterr().out
 
 
+def test_a_note_says_that_rules_do_not_see_external_labels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = MINIMAL.replace("slos:\n", "group_by: [cluster, namespace]\nslos:\n").replace("95%", "99.5%")
+    assert check(folder, text, "--strict") == 0
+    assert capsys.readouterr().out.startswith(
+        """\
+slos.yaml:7:11: note: group_by: rules do not see external labels of Prometheus, so targets need cluster, namespace as \
+labels of their own
+  7 | group_by: [cluster, namespace]
+    |           ^^^^^^^^^^^^^^^^^^^^
+    = set them by relabel_configs, or evaluate the rules where remote_write has added them
+"""
+    )
+
+
 def test_a_rescaled_tier_is_a_note_which_passes_with_strict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(folder, MINIMAL.replace("95%", "90%"), "--strict") == 0
     assert (

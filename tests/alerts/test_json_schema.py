@@ -26,6 +26,8 @@ period: 30d
 scrape_interval: 15s
 first_token_timeout: 60s
 trust_request_start: true
+scrape_job: [monitoring/sidecar, b]
+group_by: [cluster, namespace]
 source: engine
 engine: {version: 0.25, job: vllm}
 tenants: {header: x-team, allow: [a, 7]}

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.rule_file import render
 from compose import rewrite_config
 from compose.ports import Ports
@@ -15,6 +14,7 @@ from compose.prometheus_tools import Tools
 from compose.run_directory import RunDirectory
 from compose.services import LabConfig, load, services, write_configs, write_grafana
 from exporters import slos
+from exporters.slos import SIDECAR_JOB
 from tests.support.ports import free_lab_ports
 
 

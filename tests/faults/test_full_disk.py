@@ -8,7 +8,6 @@ from pathlib import Path
 import aiohttp
 
 from alerts.alert_names import AlertName
-from alerts.liveness_alerts import SIDECAR_JOB
 from alerts.rule_file import rules
 from alerts.rule_groups import to_yaml
 from compose.prometheus_tools import Tools
@@ -85,7 +84,7 @@ async def test_lines_dropped_on_a_full_disk_are_counted_exactly_and_raise_a_tick
             serving(Engine()) as engine,
             sidecar(tmp_path, engine.url, variables={"TMPDIR": short}) as running,
             prometheus(
-                tools.prometheus, tmp_path, running.metrics_port, job=SIDECAR_JOB, rules=tmp_path / "rules.yaml"
+                tools.prometheus, tmp_path, running.metrics_port, job=slos.SIDECAR_JOB, rules=tmp_path / "rules.yaml"
             ) as url,
         ):
             server = Prometheus(url)

@@ -187,6 +187,37 @@ MISTAKES = [
     ),
     pytest.param(
         "slos:\n",
+        "group_by: [cluster, model]\nslos:\n",
+        "slos.yaml:7:21: group_by[1]: 'model' is a label of every target or of our series; name one that divides the "
+        "targets",
+        id="a group by a label of our series",
+    ),
+    pytest.param(
+        "slos:\n",
+        "group_by: [k8s-cluster]\nslos:\n",
+        "slos.yaml:7:12: group_by[0]: 'k8s-cluster' is not a label name; use letters, digits and _, first a letter",
+        id="a group by no label name",
+    ),
+    pytest.param(
+        "slos:\n",
+        "group_by: [cluster, cluster]\nslos:\n",
+        "slos.yaml:7:21: group_by[1]: 'cluster' is listed twice; keep one",
+        id="a group by the same label twice",
+    ),
+    pytest.param(
+        "slos:\n",
+        "scrape_job: []\nslos:\n",
+        "slos.yaml:7:13: scrape_job: is empty; name at least one scrape job",
+        id="no scrape job",
+    ),
+    pytest.param(
+        "slos:\n",
+        "scrape_job: [a/b, a/b]\nslos:\n",
+        "slos.yaml:7:19: scrape_job[1]: 'a/b' is listed twice; keep one",
+        id="the same scrape job twice",
+    ),
+    pytest.param(
+        "slos:\n",
         "source: vllm\nslos:\n",
         "slos.yaml:7:9: source: 'vllm' is unknown; known: sidecar, engine",
         id="unknown source",

@@ -10,6 +10,7 @@ import yaml
 from compose import rewrite_config
 from compose.cli import main
 from compose.prometheus_tools import Tools
+from exporters.slos import SHIPPED
 from tests.alerts.alertmanager.live_alertmanager import PER_TENANT, ROOT, WEBHOOKS, render_configuration
 
 GENERATED = ROOT / "alerts" / "generated"
@@ -90,6 +91,15 @@ def test_a_notification_covers_a_cluster_a_namespace_and_a_model(tmp_path: Path)
     route = yaml.safe_load(path.read_text())["route"]
     assert route["group_by"] == ["cluster", "namespace", "model", "region"]
     assert all("group_by" not in each for each in route["routes"])
+
+
+def test_the_groups_of_the_slo_file_are_grouped_and_inhibited_separately(tmp_path: Path) -> None:
+    slos = tmp_path / "slos.yaml"
+    slos.write_text(f"{SHIPPED.read_text()}\ngroup_by: [region, namespace]\n")
+    path = render_configuration(tmp_path, "--slos", str(slos), *WEBHOOKS, "--keep-apart", "replica")
+    document = yaml.safe_load(path.read_text())
+    assert document["route"]["group_by"] == ["cluster", "namespace", "model", "region", "replica"]
+    assert [each["equal"][-3:] for each in document["inhibit_rules"]] == [["region", "namespace", "replica"]] * 3
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def every_slo() -> SloFile:
     return loads(f"version: 1\nperiod: 30d\nclasses:\n  - {{name: {CLASS}}}\nslos:\n{''.join(lines)}")
 
 
-def incident(spec: SloFile) -> Case:
+def incident(spec: SloFile, target: str = "") -> Case:
     """All requests of three replicas are bad, shortly after a config change."""
     pace = Pace(spec)
     series: dict[str, str] = {}
@@ -38,20 +39,43 @@ def incident(spec: SloFile) -> Case:
     for instance in (f"vllm-slo-sidecar-7d9f6c5b8-abcd{n}:9464" for n in range(3)):
         for slo in spec.slos:
             here = pace.slo_events(
-                (50, 100, 0), (12, 100, 1), slo=slo.name, model=MODEL, more=f',instance="{instance}"'
+                (50, 100, 0), (12, 100, 1), slo=slo.name, model=MODEL, more=f',instance="{instance}"{target}'
             )
             series |= {name.replace("siso", CLASS): values for name, values in here.items()}
-        engine = f'instance="{instance}",engine="vllm-0.vllm.inference.svc:8000"'
+        engine = f'instance="{instance}",engine="vllm-0.vllm.inference.svc:8000"{target}'
         change = f'{engine},setting="enable_prefix_caching",old="true",new="false"'
         series[f"llm_engine_config_change_timestamp_seconds{{{change}}}"] = constant(17_000, scrapes)
         series[f'llm_engine_requests_running{{{engine},model="{MODEL}",rank="0"}}'] = constant(3, scrapes)
     return Case(spec, series, pace.step)
 
 
-def printed(programs: tuple[Path, ...], folder: Path, case: Case, alert: AlertName) -> list[dict[str, dict[str, str]]]:
+@pytest.fixture(scope="module")
+def pages(programs: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, str]]]:
+    return printed_pages(incident(every_slo()), programs, tmp_path_factory.mktemp("promtool"))
+
+
+@pytest.fixture(scope="module")
+def fleet_pages(
+    programs: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, dict[str, str]]]:
+    """The same pages with the labels of a cluster and a namespace."""
+    case = incident(
+        replace(every_slo(), group_by=("cluster", "namespace")), ',cluster="production-eu-1",namespace="inference"'
+    )
+    return printed_pages(case, programs, tmp_path_factory.mktemp("promtool"))
+
+
+def printed_pages(case: Case, programs: tuple[Path, ...], folder: Path) -> list[dict[str, dict[str, str]]]:
+    """The page of each SLO."""
+    at = Pace(case.spec).seconds(62)
+    # The annotations read these, too.
+    case.expect(at, "llm_engine:model:group == 0", {}).expect(at, "llm_slo:error_budget:remaining_ratio == 2", {})
+    return printed(case, AlertName.BURN, programs, folder)
+
+
+def printed(case: Case, alert: AlertName, programs: tuple[Path, ...], folder: Path) -> list[dict[str, dict[str, str]]]:
     """The pages of this name with their labels and annotations, as promtool prints them."""
-    at = case.until
-    case.expect_alert(at, str(alert), {}, {})
+    case.expect_alert(case.until, str(alert), {}, {})
     with pytest.raises(AssertionError) as failure:
         Promtool(programs[:1], folder).test([case])
     matches = [match.groups() for match in ALERT.finditer(str(failure.value).partition("got:[")[2])]
@@ -63,16 +87,6 @@ def printed(programs: tuple[Path, ...], folder: Path, case: Case, alert: AlertNa
         for each in matches
         if 'severity="page"' in each[0]
     ]
-
-
-@pytest.fixture(scope="module")
-def pages(programs: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, str]]]:
-    """The page of each SLO."""
-    case = incident(every_slo())
-    at = Pace(case.spec).seconds(62)
-    # The annotations read these, too.
-    case.expect(at, "llm_engine:model:group == 0", {}).expect(at, "llm_slo:error_budget:remaining_ratio == 2", {})
-    return printed(programs, tmp_path_factory.mktemp("promtool"), case, AlertName.BURN)
 
 
 def message(tools: Tools, folder: Path, name: str, alerts: list[dict[str, dict[str, str]]], status: str) -> str:
@@ -113,24 +127,51 @@ def test_the_message_of_each_slo_fits(
         assert "Last config change: enable_prefix_caching at 04:43 UTC." in text
 
 
+@pytest.mark.parametrize(
+    "group_by,target,model",
+    [
+        pytest.param((), "", "Qwen2.5-14B-Instruct-GP\N{HORIZONTAL ELLIPSIS}", id="one cluster"),
+        pytest.param(
+            ("cluster",),
+            ',cluster="production-eu-1"',
+            "Qwen2.5-14B-I\N{HORIZONTAL ELLIPSIS} in production-eu\N{HORIZONTAL ELLIPSIS}",
+            id="a fleet",
+        ),
+    ],
+)
 def test_the_message_of_a_bad_replica_names_it_and_fits(
-    tools: Tools, programs: tuple[Path, ...], tmp_path: Path
+    tools: Tools, programs: tuple[Path, ...], tmp_path: Path, group_by: tuple[str, ...], target: str, model: str
 ) -> None:
-    spec = every_slo()
+    spec = replace(every_slo(), group_by=group_by)
     pace, instance = Pace(spec), "vllm-slo-sidecar-7d9f6c5b8-abcd{}:9464"
     series: dict[str, str] = {}
     for number in range(3):
-        here = f',instance="{instance.format(number)}"'
+        here = f',instance="{instance.format(number)}"{target}'
         series |= pace.slo_events((10, 100, 0), (10, 100, float(number == 0)), model=MODEL, more=here)
     case = Case(spec, series, pace.step).expect(pace.seconds(14), "llm_instance:slo_bad_events:ratio == 2", {})
-    (page,) = printed(programs, tmp_path, case, AlertName.OUTLIER)
+    (page,) = printed(case, AlertName.OUTLIER, programs, tmp_path)
     title, text = (message(tools, tmp_path, name, [page], "firing") for name in ("title", "text"))
-    named = f"{instance.format(0)} of Qwen2.5-14B-Instruct-GP\N{HORIZONTAL ELLIPSIS}"
-    assert title == f"[PAGE] replica {named}: 100 % bad requests"
+    assert title == f"[PAGE] replica {instance.format(0)} of {model}: 100 % bad"
     assert len(title) <= 120
     assert len(without_urls(text)) <= 600, text
     assert "In the last 10 m, 100 % of the siso requests at" in text
     assert "were bad for the SLO ttft." in text
+
+
+@pytest.mark.parametrize("status", ["firing", "resolved"])
+def test_the_message_of_a_fleet_says_where_and_fits(
+    tools: Tools, tmp_path: Path, fleet_pages: list[dict[str, dict[str, str]]], status: str
+) -> None:
+    assert {each["labels"]["slo"] for each in fleet_pages} == {slo.name for slo in every_slo().slos}
+    for page in fleet_pages:
+        title = message(tools, tmp_path, "title", [page], status)
+        text = message(tools, tmp_path, "text", [page], status)
+        ellipsis = "\N{HORIZONTAL ELLIPSIS}"
+        assert f"{CLASS} on Qwen2.5-14B-I{ellipsis} in production-eu{ellipsis}: " in title
+        assert len(title) <= 120, title
+        assert len(without_urls(text)) <= 600, text
+        assert "Worst replicas: vllm-slo-sidecar-7d9f6c5b8-abcd" in text
+        assert "Last config change: enable_prefix_caching at 04:43 UTC." in text
 
 
 def test_the_title_says_what_where_how_bad_and_until_when(

@@ -1,0 +1,238 @@
+"""With `group_by`, each group of targets has its own series and alerts, as if the others did not exist."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from alerts.alert_names import AlertName
+from alerts.rule_file import rules
+from alerts.rule_groups import Alert
+from alerts.target_labels import expression, template
+from exporters.signals import (
+    GOODPUT_AT_LEAST,
+    GOODPUT_AT_MOST,
+    GOODPUT_OBJECTIVE,
+    RECORDED,
+    SLO_OBJECTIVE,
+    SLO_THRESHOLD,
+)
+from exporters.slos import SHIPPED, WITHOUT_THRESHOLD, Measure, Source, load
+from tests.alerts.firing import firing
+from tests.support.promtool import ROOT, Case, Pace, Promtool, constant, counter
+
+LABELS = ("cluster", "namespace")
+LAB = load(ROOT / "compose/slos.yaml")
+FLEET = replace(LAB, group_by=LABELS, alerting=replace(LAB.alerting, per_tenant=True))
+
+
+def every_rule() -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    """The name, expression and annotations of every rule, with each source, tenants and prices."""
+    shipped = load(SHIPPED)
+    measures = tuple(
+        replace(
+            shipped.slos[0],
+            name=measure.replace("_", "-"),
+            measure=measure,
+            threshold=None if measure in WITHOUT_THRESHOLD else 1.0,
+        )
+        for measure in Measure
+    )
+    everything = replace(shipped, group_by=LABELS, slos=measures, alerting=replace(shipped.alerting, per_tenant=True))
+    for source in Source:
+        for group in rules(replace(everything, source=source), hour_price=3.0):
+            for rule in group.rules:
+                if isinstance(rule, Alert):
+                    yield rule.name, rule.expr, rule.annotations
+                else:
+                    yield rule.series.name, rule.expr, {}
+
+
+CLAUSE = re.compile(r"\b(by|on) \(([^)]*)\)(?: group_(?:left|right) \([^)]*\))?(.*)")
+CONSTANTS = re.compile(
+    rf" \((?:1 - {SLO_OBJECTIVE.name}|2 \* {GOODPUT_OBJECTIVE.name} - 1"
+    r"|vector\(time\(\) \+ [\d.]+\) % [\d.]+ >= [\d.]+)\)"
+)
+
+
+def test_every_aggregation_and_matching_of_every_rule_keeps_the_groups_apart() -> None:
+    for name, expr, _ in every_rule():
+        for keyword, names, rest in CLAUSE.findall(expr):
+            if not (keyword == "on" and CONSTANTS.match(rest)):
+                assert names.startswith(", ".join(LABELS)), f"{name}: {keyword} ({names}){rest}"
+
+
+def test_no_rule_aggregates_all_groups_into_one_series() -> None:
+    whole = re.compile(r"\b(?:sum|max|min|avg|count|group|quantile|topk|stddev)\s*\(")
+    assert [name for name, expr, _ in every_rule() if whole.search(expr)] == []
+
+
+def test_every_query_of_every_text_reads_the_group_of_the_alert() -> None:
+    for name, _, annotations in every_rule():
+        for text in annotations.values():
+            queries = re.findall(r"query [^}]*`([^`]*)`([^}]*)\)", text)
+            assert len(queries) == len(re.findall(r"\bquery\b", text.replace("traces query", ""))), name
+            for promql, arguments in queries:
+                series = re.findall(r"\b(?:llm_|vllm|up\b)[\w:]*", promql)
+                assert promql.count("{cluster=%q,namespace=%q") == len(series), f"{name}: {promql}"
+                assert len(arguments.split()) == len(re.findall(r"%[a-z]", promql)), f"{name}: {promql}"
+
+
+@pytest.mark.parametrize(
+    "before,after",
+    [
+        pytest.param("sum by (model) (x)", "sum by (cluster, model) (x)", id="aggregation"),
+        pytest.param("sum by () (x)", "sum by (cluster) (x)", id="aggregation of everything"),
+        pytest.param("sum by (cluster, model) (x)", "sum by (cluster, model) (x)", id="already named"),
+        pytest.param("sum without (window) (x)", "sum without (window) (x)", id="without keeps the label"),
+        pytest.param("a and on (model) b", "a and on (cluster, model) b", id="matching"),
+        pytest.param(
+            "a / on (model) group_left (job) b", "a / on (cluster, model) group_left (job) b", id="many to one"
+        ),
+        pytest.param(
+            "a < on (model) group_left () 0.5 * (b >= 1)",
+            "a < on (cluster, model) group_left () 0.5 * (b >= 1)",
+            id="the series may come after a factor",
+        ),
+        pytest.param(
+            "a / on (class, slo) group_left () (1 - llm_slo:objective:ratio)\nand on (class) b",
+            "a / on (class, slo) group_left () (1 - llm_slo:objective:ratio)\nand on (cluster, class) b",
+            id="constants have no such label",
+        ),
+        pytest.param(
+            "a unless on () (vector(time() + 5) % 60 >= 55)",
+            "a unless on () (vector(time() + 5) % 60 >= 55)",
+            id="times have no such label",
+        ),
+        pytest.param("a and on () {job=~'x'}", "a and on (cluster) {job=~'x'}", id="a selector without a name"),
+        pytest.param(
+            'a{x="sum by (y) (z)",w=~"on (v)"} == 1',
+            'a{x="sum by (y) (z)",w=~"on (v)"} == 1',
+            id="text in matchers",
+        ),
+        pytest.param(
+            'label_replace(a, "by (b)", "$1", "on (c)", "}")',
+            'label_replace(a, "by (b)", "$1", "on (c)", "}")',
+            id="text in arguments",
+        ),
+    ],
+)
+def test_clauses_get_the_label(before: str, after: str) -> None:
+    assert expression(before, ["cluster"]) == after
+
+
+def target(cluster: str, namespace: str, more: str = "") -> str:
+    """The labels of the target s:1, which has the same name in each group."""
+    return f'cluster="{cluster}",namespace="{namespace}",job="vllm-slo-sidecar",instance="s:1"{more}'
+
+
+def group(
+    cluster: str, namespace: str, healthy: int, bad: int, rate: float, *, stalls: bool, others: float = 0
+) -> dict[str, str]:
+    """All series of a sidecar and its engine: some healthy steps, then bad ones, in which the engine may stall."""
+    scrapes = [Pace(FLEET).scrapes(steps) for steps in (healthy, bad)]
+    total = sum(scrapes)
+
+    def counts(good: float, in_trouble: float) -> str:
+        return counter((good * rate, scrapes[0]), (in_trouble * rate, scrapes[1]), start=1000)
+
+    def gauge(good: float, in_trouble: float) -> str:
+        return f"{constant(good, scrapes[0] - 1)} {constant(in_trouble, scrapes[1])}"
+
+    here = target(cluster, namespace)
+    request = f'{here},model="org/m",class="siso"'
+    engine = f'{here},engine="e:8000",model="org/m",rank="0"'
+    moved = 0.0 if stalls else 1.0
+    return {
+        f"up{{{here}}}": constant(1, total),
+        f'llm_slo_events_total{{{request},slo="ttft",tenant="t"}}': counts(2, 2),
+        f'llm_slo_bad_events_total{{{request},slo="ttft",tenant="t"}}': counts(0, 2),
+        f'llm_slo_events_total{{{request},slo="ttft",tenant="u"}}': counts(others, others),
+        f'llm_slo_bad_events_total{{{request},slo="ttft",tenant="u"}}': counts(0, 0),
+        f"llm_goodput_events_total{{{request}}}": counts(2, 2),
+        f"llm_goodput_requests_total{{{request}}}": counts(2, 0),
+        f'llm_requests_total{{{request},outcome="ok"}}': counts(2, 1),
+        f'llm_requests_total{{{request},outcome="client_error"}}': counts(0, 3),
+        f'llm_requests_total{{{request},outcome="rejected"}}': counts(0, 1),
+        f'llm_completion_tokens_total{{{request},tenant="t"}}': counts(20, 60 * moved),
+        f'llm_prompt_tokens_total{{{request},tenant="t"}}': counts(20, 20 * moved),
+        f"llm_oldest_wait_seconds{{{request}}}": gauge(0, 90),
+        f'llm_requests_in_flight{{{request},phase="streaming"}}': gauge(1, moved),
+        f"llm_engine_up{{{engine}}}": gauge(1, 1 if stalls else 0),
+        f"llm_engine_start_time_seconds{{{engine}}}": gauge(1, 1)
+        if stalls
+        else f"{constant(1, total - 9)} 1800 1810 1820 1830x9",
+        f"llm_engine_token_counts_live{{{engine}}}": constant(1, total),
+        f"llm_engine_requests_running{{{engine}}}": gauge(2, 3),
+        f"llm_engine_requests_waiting{{{engine}}}": gauge(0, 9),
+        f"llm_engine_kv_cache_usage_ratio{{{engine}}}": gauge(0.5, 0.99),
+        f"llm_engine_preemptions_total{{{engine}}}": counts(0, 2),
+        f"llm_engine_prompt_tokens_total{{{engine}}}": counts(20, 20 * moved),
+        f"llm_engine_generation_tokens_total{{{engine}}}": counts(20, 20 * moved),
+        f"llm_engine_prefix_cache_hits_tokens_total{{{engine}}}": counts(10, 0),
+        f"llm_sidecar_dropped_records_total{{{here}}}": counts(0, 1),
+        f'llm_sidecar_dropped_log_lines_total{{{here},reason="full"}}': counts(0, 1),
+        f'llm_sidecar_lost_requests_total{{{here},process="relay-0"}}': counts(0, 1),
+        f"llm_sidecar_config_last_reload_successful{{{here}}}": gauge(1, 0),
+        f"llm_sidecar_certificate_expiry_timestamp_seconds{{{here}}}": gauge(9e6, 1000),
+    }
+
+
+FROM_HISTOGRAMS = {GOODPUT_AT_LEAST.name, GOODPUT_AT_MOST.name}
+NOT_RAISED = {*(AlertName.LOW_TRAFFIC, AlertName.SIDECAR_DOWN), *(AlertName.WATCHDOG, AlertName.UNMEASURED)}
+GROUPS = {
+    ("a", "x"): group("a", "x", 300, 60, 1, stalls=True),
+    ("b", "x"): group("b", "x", 355, 5, 50, stalls=False),
+    ("a", "y"): group("a", "y", 320, 40, 3, stalls=False, others=60),
+}
+SAMPLE = re.compile(r"(\{__name__=.*?\}) (\S+?)(?:,|\n|$)")
+STEPS = (302, 318, 330, 356, 359)
+
+
+def printed(promtool: Promtool, series: Mapping[str, str]) -> list[dict[str, str]]:
+    """Recorded series and alerts at some steps, which promtool prints because no sample is expected."""
+    case = Case(FLEET, series, Pace(FLEET).step, sidecar_is_up=False)
+    for steps in STEPS:
+        case.expect(Pace(FLEET).seconds(steps), '{__name__=~".+:.+|ALERTS",severity!="none"}', {})
+    with pytest.raises(AssertionError) as failure:
+        Promtool(promtool.programs[:1], promtool.folder).test([case], hour_price=3.0)
+    _, *answers = str(failure.value).split("expr:")
+    return [dict(SAMPLE.findall(answer)) for answer in answers]
+
+
+def names(samples: Iterable[str], label: str) -> set[str]:
+    return {match[1] for sample in samples if (match := re.search(rf'{label}="([^"]*)"', sample))}
+
+
+def test_a_group_has_the_series_and_alerts_that_its_targets_alone_give(promtool: Promtool) -> None:
+    together = printed(promtool, {name: values for each in GROUPS.values() for name, values in each.items()})
+    constants = {SLO_OBJECTIVE.name, SLO_THRESHOLD.name, GOODPUT_OBJECTIVE.name}
+    seen: set[str] = set()
+    for (cluster, namespace), series in GROUPS.items():
+        here = re.compile(rf'cluster="{cluster}".* namespace="{namespace}"')
+        for all_groups, alone in zip(together, printed(promtool, series), strict=True):
+            own = {sample: value for sample, value in alone.items() if not names([sample], "__name__") & constants}
+            assert own
+            assert {sample: value for sample, value in all_groups.items() if here.search(sample)} == own
+            seen |= {*own}
+    assert names(seen, "__name__") >= {each.name for each in RECORDED} - constants - FROM_HISTOGRAMS
+    assert names(seen, "alertname") >= {*AlertName} - NOT_RAISED
+
+
+def test_a_small_cluster_that_is_fully_bad_pages_beside_a_large_healthy_one(promtool: Promtool) -> None:
+    spec = replace(LAB, group_by=("cluster",))
+    pace = Pace(spec)
+    small = pace.slo_events((50, 2, 0), (12, 2, 1), more=',cluster="small",instance="s:1"')
+    large = pace.slo_events((50, 1000, 0), (12, 1000, 0), more=',cluster="large",instance="s:1"')
+    at, query = pace.seconds(62), firing("LLMErrorBudgetBurn", "cluster", severity="page")
+    whole = Case(LAB, {**small, **large}, pace.step).expect(at, query, {})
+    promtool.test([whole])
+    promtool.test([Case(spec, {**small, **large}, pace.step).expect(at, query, {'{cluster="small"}': 1})])
+
+
+def test_the_values_of_a_query_stay_in_the_order_of_its_verbs() -> None:
+    assert template("{{ with query (printf `a{m=%q} * %f and on (m) b / c{}` $labels.m $value) }}", ["cluster"]) == (
+        "{{ with query (printf `a{cluster=%q,m=%q} * %f and on (cluster, m) b{cluster=%q} / c{cluster=%q}` "
+        "$labels.cluster $labels.m $value $labels.cluster $labels.cluster) }}"
+    )
