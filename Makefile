@@ -41,7 +41,8 @@ coverage:
 test-fast: setup
 	$(BIN)/pytest $(PARALLEL) -m 'not slow and not stack and not engine'
 
-# Grafana's own types, which hold the dashboards; without npm or the network that test is skipped, and says so.
+# Grafana's own types and functions, which hold the dashboards and the preview; without npm or the network those tests are
+# skipped, and say so.
 SCHEMA := tests/dashboards/schema
 schema: $(SCHEMA)/node_modules/.ready
 

@@ -25,5 +25,6 @@ class AlertName(StrEnum):
     LOST = "LLMSidecarLostRequests"
     RELOAD_FAILED = "LLMSidecarConfigReloadFailed"
     CERTIFICATE = "LLMCertificateExpiry"
+    SCRAPE_INTERVAL = "LLMScrapeIntervalMismatch"
     UNMEASURED = "LLMSLOUnmeasured"
     WATCHDOG = "VLLMSLOWatchdog"  # kube-prometheus has a Watchdog of its own

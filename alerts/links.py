@@ -26,7 +26,6 @@ class DashboardUid(StrEnum):
 class PanelTitle(StrEnum):
     """Every panel that an alert links to."""
 
-    BUDGET_LEFT = "Error budget left"
     BURN_RATE = "Burn rate"
     CERTIFICATE = "Certificate"
     ENGINE = "Engine"
@@ -42,13 +41,14 @@ class PanelTitle(StrEnum):
     PREFIX_CACHE = "Prefix cache hits"
     SIDECAR = "Sidecar"
     SLO_FILE = "SLO file"
+    SLO_STATUS = "SLO status"
     THROUGHPUT = "Throughput: output tokens"
     WAITING = "Waiting by reason"
 
 
 ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.BURN: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
-    AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.BUDGET_LEFT),
+    AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.SLO_STATUS),
     AlertName.TENANT_BURN: (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
     AlertName.OUTLIER: (DashboardUid.FLEET, PanelTitle.GOODPUT_BY_SIDECAR),
     AlertName.CLIENT_ERRORS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
@@ -66,6 +66,7 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.LOST: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
     AlertName.RELOAD_FAILED: (DashboardUid.SIDECAR, PanelTitle.SLO_FILE),
     AlertName.CERTIFICATE: (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
+    AlertName.SCRAPE_INTERVAL: (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
     AlertName.UNMEASURED: (DashboardUid.ENGINE, PanelTitle.ENGINE_VERSION),
     AlertName.WATCHDOG: (DashboardUid.OVERVIEW, PanelTitle.FIRING_ALERTS),
 }

@@ -48,6 +48,7 @@ def recording_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
                 *(rule for length in lengths.of_dozens for rule in _window(partial(_of_dozens, lengths.step), length)),
                 # From the counts of the whole period, so that every request has the same weight.
                 Recording(signals.SLO_BUDGET_LEFT, f"1 - max without (window) ({spent})"),
+                _measured_time(spec),
             ),
         ),
     )
@@ -69,7 +70,12 @@ def _constants(spec: SloFile) -> tuple[Recording, ...]:
         return Recording(series, f"vector({number(value)})", {Label.CLASS: name, **slo})
 
     pairs = [(slo, name) for slo in spec.slos for name in slo.classes]
+    lengths = windows(spec)
     return (
+        *(
+            windowed(signals.WINDOW_SECONDS, spell_duration(each), f"vector({number(each)})")
+            for each in (*lengths.direct, *lengths.of_steps, *lengths.of_dozens)
+        ),
         *(constant(signals.SLO_OBJECTIVE, slo.objective, name, slo=slo.name) for slo, name in pairs),
         *(
             constant(signals.SLO_THRESHOLD, slo.threshold, name, slo=slo.name)
@@ -170,6 +176,13 @@ def _of_dozens(step: float, _: Signal, target: Recorded, window: float) -> Recor
     text = spell_duration(window)
     dozens = f"sum_over_time({in_window(target, DOZEN)}[{text}])"
     return windowed(target, text, _any_window(f"{dozens} or {_last(target, OPEN, step)}"))
+
+
+def _measured_time(spec: SloFile) -> Recording:
+    """From the number of dozens, which are recorded while a sidecar is scraped."""
+    dozens = f"count_over_time({in_window(signals.SLO_EVENTS_IN, DOZEN)}[{spell_duration(spec.period)}])"
+    in_full = round(spec.period / windows(spec).dozen)
+    return Recording(signals.SLO_MEASURED, f"clamp_max(max without (window) ({dozens}) / {in_full}, 1)")
 
 
 def _last(target: Recorded, window: str, step: float) -> str:

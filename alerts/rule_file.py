@@ -13,6 +13,7 @@ from alerts.recording_rules import direct_windows, recording_groups
 from alerts.recording_windows import alert_interval, direct_interval
 from alerts.replica_alerts import replica_rules
 from alerts.rule_groups import RuleGroup, to_yaml
+from alerts.scrape_interval import scrape_interval_alert
 from alerts.target_labels import with_target_labels
 from alerts.tenant_rules import tenant_groups
 from alerts.traffic_alerts import requests_recording, sidecar_recordings, traffic_alerts
@@ -57,6 +58,7 @@ def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[Rule
                 *sidecar_recordings(spec),
                 *traffic_alerts(spec, links),
                 *engine_alerts(spec, links),
+                scrape_interval_alert(spec, links),
             ),
         ),
         *(() if hour_price is None else cost_groups(spec, hour_price)),

@@ -43,6 +43,7 @@ class Label(StrEnum):
     WINDOW = "window"
     SEVERITY = "severity"
     ALERT_SOURCE = "alert_source"
+    ALERTNAME = "alertname"  # set by Prometheus
     BATCH = "batch"
     RUN = "run"
     SCENARIO = "scenario"
@@ -597,6 +598,8 @@ SLO_BUDGET_LEFT = Recorded(
 )
 SLO_OBJECTIVE = Recorded("llm_slo:objective:ratio", "Objective of the SLO, from 0 to 1.", (_C, _S))
 SLO_THRESHOLD = Recorded("llm_slo:threshold:seconds", "Threshold of a latency SLO.", (_C, _S))
+WINDOW_SECONDS = Recorded("llm_slo:window:seconds", "Length of a window; the longest is the period.", (Label.WINDOW,))
+SLO_MEASURED = Recorded("llm_slo:measured_time:ratio", "Share of the period with counts of SLO events.", (_M, _C, _S))
 GOODPUT_EVENTS_IN = Recorded(
     "llm_goodput:events:increase", "Requests in a window with at least one verdict.", _CLASS_WINDOW
 )
@@ -705,6 +708,9 @@ RECORDED: tuple[Recorded, ...] = tuple(value for value in list(globals().values(
 FIRING = "ALERTS"
 """The series that Prometheus writes for each pending or firing alert."""
 
+ACTIVE_SINCE = "ALERTS_FOR_STATE"
+"""The series that Prometheus writes with the time at which each alert became active, in Unix seconds."""
+
 UP, SCRAPE_SECONDS, SCRAPED_SAMPLES = "up", "scrape_duration_seconds", "scrape_samples_scraped"
 """The series that Prometheus writes for every target."""
 
@@ -741,6 +747,7 @@ LABEL_HELP = {
     Label.WINDOW: "Length of the window that the value covers, such as `5m`.",
     Label.SEVERITY: "`page` or `ticket`; a label of alerts.",
     Label.ALERT_SOURCE: "`vllm-slo` on all alerts of the rendered rules.",
+    Label.ALERTNAME: "Name of the alert; set by Prometheus.",
     Label.BATCH: "Number of requests that are decoded together.",
     Label.RUN: "Identifier of the load test.",
     Label.SCENARIO: "Scenario of the load test.",

@@ -9,7 +9,7 @@ from alerts.links import DashboardUid
 from alerts.promql import increase, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.change_windows import AFTER, BEFORE, VARIABLES, Window, selected_change
+from dashboards.change_windows import AFTER, BEFORE, Window, change_variables, selected_change
 from dashboards.label_selectors import RATE, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import engine_load, slo_status, traffic
@@ -270,7 +270,7 @@ BOARD = Board(
     title="Config change",
     description="Equal windows before and after a config change, per class.",
     variables=(Label.MODEL, Label.CLASS),
-    own_variables=VARIABLES,
+    own_variables=lambda _: change_variables(),
     rows=rows,
     # a day of raw counters of 20 engines would take Prometheus 6 s
     time_from="now-2h",

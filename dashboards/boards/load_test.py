@@ -231,5 +231,6 @@ BOARD = Board(
     title="Load test",
     description="Offered against achieved load, the load generator's own lateness, and what got lost between.",
     variables=(Label.MODEL, Label.CLASS),
+    shows_load_tests=True,
     rows=rows,
 )

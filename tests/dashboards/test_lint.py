@@ -371,7 +371,7 @@ BROKEN: dict[Callable[[Page], None], dict[str, Callable[[Page], Any]]] = {
         "one twice": lambda page: page["panels"].append(page["panels"][0]),
     },
     test_panels_stay_on_the_grid_and_never_overlap: {
-        "overlap": panel(gridPos=dict.fromkeys("xywh", 5)),
+        "overlap": panel(gridPos=dict.fromkeys("xywh", 10)),
     },
     test_a_line_of_panels_fills_the_width: {
         "a hole": panel(gridPos=dict.fromkeys("xywh", 1)),

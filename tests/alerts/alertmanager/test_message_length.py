@@ -51,7 +51,7 @@ def incident(spec: SloFile, target: str = "") -> Case:
 
 @pytest.fixture(scope="module")
 def pages(programs: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, str]]]:
-    return printed_pages(incident(every_slo()), programs, tmp_path_factory.mktemp("promtool"))
+    return burn_pages(incident(every_slo()), programs, tmp_path_factory.mktemp("promtool"))
 
 
 @pytest.fixture(scope="module")
@@ -62,20 +62,21 @@ def fleet_pages(
     case = incident(
         replace(every_slo(), group_by=("cluster", "namespace")), ',cluster="production-eu-1",namespace="inference"'
     )
-    return printed_pages(case, programs, tmp_path_factory.mktemp("promtool"))
+    return burn_pages(case, programs, tmp_path_factory.mktemp("promtool"))
 
 
-def printed_pages(case: Case, programs: tuple[Path, ...], folder: Path) -> list[dict[str, dict[str, str]]]:
-    """The page of each SLO."""
+def burn_pages(case: Case, programs: tuple[Path, ...], folder: Path) -> list[dict[str, dict[str, str]]]:
+    """The page of each SLO with its labels and annotations, as promtool prints it."""
     at = Pace(case.spec).seconds(62)
     # The annotations read these, too.
     case.expect(at, "llm_engine:model:group == 0", {}).expect(at, "llm_slo:error_budget:remaining_ratio == 2", {})
-    return printed(case, AlertName.BURN, programs, folder)
+    return printed(programs, folder, case, AlertName.BURN)
 
 
-def printed(case: Case, alert: AlertName, programs: tuple[Path, ...], folder: Path) -> list[dict[str, dict[str, str]]]:
+def printed(programs: tuple[Path, ...], folder: Path, case: Case, alert: AlertName) -> list[dict[str, dict[str, str]]]:
     """The pages of this name with their labels and annotations, as promtool prints them."""
-    case.expect_alert(case.until, str(alert), {}, {})
+    at = case.until
+    case.expect_alert(at, str(alert), {}, {})
     with pytest.raises(AssertionError) as failure:
         Promtool(programs[:1], folder).test([case])
     matches = [match.groups() for match in ALERT.finditer(str(failure.value).partition("got:[")[2])]
@@ -127,6 +128,22 @@ def test_the_message_of_each_slo_fits(
         assert "Last config change: enable_prefix_caching at 04:43 UTC." in text
 
 
+@pytest.mark.parametrize("status", ["firing", "resolved"])
+def test_the_message_of_a_fleet_says_where_and_fits(
+    tools: Tools, tmp_path: Path, fleet_pages: list[dict[str, dict[str, str]]], status: str
+) -> None:
+    assert {each["labels"]["slo"] for each in fleet_pages} == {slo.name for slo in every_slo().slos}
+    for page in fleet_pages:
+        title = message(tools, tmp_path, "title", [page], status)
+        text = message(tools, tmp_path, "text", [page], status)
+        ellipsis = "\N{HORIZONTAL ELLIPSIS}"
+        assert f"{CLASS} on Qwen2.5-14B-I{ellipsis} in production-eu{ellipsis}: " in title
+        assert len(title) <= 120, title
+        assert len(without_urls(text)) <= 600, text
+        assert "Worst replicas: vllm-slo-sidecar-7d9f6c5b8-abcd" in text
+        assert "Last config change: enable_prefix_caching at 04:43 UTC." in text
+
+
 @pytest.mark.parametrize(
     "group_by,target,model",
     [
@@ -149,29 +166,13 @@ def test_the_message_of_a_bad_replica_names_it_and_fits(
         here = f',instance="{instance.format(number)}"{target}'
         series |= pace.slo_events((10, 100, 0), (10, 100, float(number == 0)), model=MODEL, more=here)
     case = Case(spec, series, pace.step).expect(pace.seconds(14), "llm_instance:slo_bad_events:ratio == 2", {})
-    (page,) = printed(case, AlertName.OUTLIER, programs, tmp_path)
+    (page,) = printed(programs, tmp_path, case, AlertName.OUTLIER)
     title, text = (message(tools, tmp_path, name, [page], "firing") for name in ("title", "text"))
     assert title == f"[PAGE] replica {instance.format(0)} of {model}: 100 % bad"
     assert len(title) <= 120
     assert len(without_urls(text)) <= 600, text
     assert "In the last 10 m, 100 % of the siso requests at" in text
     assert "were bad for the SLO ttft." in text
-
-
-@pytest.mark.parametrize("status", ["firing", "resolved"])
-def test_the_message_of_a_fleet_says_where_and_fits(
-    tools: Tools, tmp_path: Path, fleet_pages: list[dict[str, dict[str, str]]], status: str
-) -> None:
-    assert {each["labels"]["slo"] for each in fleet_pages} == {slo.name for slo in every_slo().slos}
-    for page in fleet_pages:
-        title = message(tools, tmp_path, "title", [page], status)
-        text = message(tools, tmp_path, "text", [page], status)
-        ellipsis = "\N{HORIZONTAL ELLIPSIS}"
-        assert f"{CLASS} on Qwen2.5-14B-I{ellipsis} in production-eu{ellipsis}: " in title
-        assert len(title) <= 120, title
-        assert len(without_urls(text)) <= 600, text
-        assert "Worst replicas: vllm-slo-sidecar-7d9f6c5b8-abcd" in text
-        assert "Last config change: enable_prefix_caching at 04:43 UTC." in text
 
 
 def test_the_title_says_what_where_how_bad_and_until_when(
