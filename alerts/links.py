@@ -6,6 +6,7 @@ from importlib import metadata
 from zlib import crc32
 
 from alerts.alert_names import AlertName
+from alerts.pooled_classes import POOL
 from exporters.errors import UsageError
 from exporters.signals import Label
 
@@ -119,15 +120,23 @@ class Links:
 
     def bad_traces(self) -> dict[str, str]:
         """The link to the traces of the bad requests of the last hour, of the class and model of the alert."""
-        query = "class={{ $labels.class | urlquery }}&model={{ $labels.model | urlquery }}&verdict=bad&since=1h"
+        one_class = _unless_pooled("class={{ $labels.class | urlquery }}&")
+        query = f"{one_class}model={{{{ $labels.model | urlquery }}}}&verdict=bad&since=1h"
         return {"traces_url": f"{self.traces.rstrip('/')}/?{query}"} if self.traces else {}
 
     def _dashboard(self, name: AlertName) -> str:
         """A link to the alert's panel, with the dashboard variables set from the labels of the alert."""
         uid, title = ALERT_PANELS[name]
         # A variable without a label on the alert stays at All. Model names contain slashes.
-        variables = (
-            f"{{{{ with $labels.{label} }}}}&var-{label}={{{{ . | urlquery }}}}{{{{ end }}}}"
-            for label in LINK_VARIABLES[uid]
-        )
+        variables = (_variable(name, label) for label in LINK_VARIABLES[uid])
         return f"{self.grafana.rstrip('/')}/d/{uid}?viewPanel={panel_id(title)}{''.join(variables)}"
+
+
+def _variable(name: AlertName, label: Label) -> str:
+    text = f"{{{{ with $labels.{label} }}}}&var-{label}={{{{ . | urlquery }}}}{{{{ end }}}}"
+    return _unless_pooled(text) if (name, label) == (AlertName.BURN, Label.CLASS) else text
+
+
+def _unless_pooled(text: str) -> str:
+    """Omitted for an alert on several classes, as no panel and no trace has its class."""
+    return f'{{{{ if ne $labels.class "{POOL}" }}}}{text}{{{{ end }}}}'

@@ -6,9 +6,10 @@ from alerts.alert_names import AlertName
 from alerts.cold_start import page_bridge, starting
 from alerts.links import Links
 from alerts.promql import in_window, ratio, sum_by
-from alerts.recording_rules import direct_count, windowed
+from alerts.recording_rules import direct_count
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert, Recording
+from alerts.step_counts import windowed
 from alerts.tiers import Severity
 from exporters import signals
 from exporters.quantities import number, spell_duration

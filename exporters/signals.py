@@ -632,7 +632,9 @@ TENANT_EVENTS_IN = Recorded("llm_slo_tenant:events:increase", "SLO events of a t
 TENANT_BAD_IN = Recorded("llm_slo_tenant:bad_events:increase", "Bad SLO events of a tenant in a window.", _TENANT_SLO)
 TENANT_BURN_RATE = Recorded("llm_slo_tenant:error_budget:burn_rate", "Burn rate of one tenant.", _TENANT_SLO)
 
-REQUESTS_IN = Recorded("llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _C, _O, _W))
+REQUESTS_IN = Recorded(
+    "llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _M, _C, _O, _W)
+)
 
 # Short windows only: there is one series per sidecar, class and SLO.
 _INSTANCE_SLO = (Label.INSTANCE, _M, _C, _S, _W)
@@ -645,6 +647,7 @@ INSTANCE_ERROR_RATIO = Recorded(
     "Bad events / events of a sidecar in a window; absent without traffic.",
     _INSTANCE_SLO,
 )
+STEP_TIME = Recorded("llm_rules:steps:timestamp", "Time of the last evaluation of the rules that count steps.", ())
 
 # To compare sidecars over weeks; raw counters have too many series for this.
 REQUESTS_AT = Recorded("llm_instance:requests:rate", "Ended requests per second of a sidecar.", (Label.INSTANCE,))

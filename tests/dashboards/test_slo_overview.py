@@ -145,7 +145,7 @@ def test_requests_that_fail_together_do_not_count_as_offered(promtool: Promtool)
     promtool.test([case])
 
 
-def override(title: str, matcher: str) -> list[dict[str, Any]]:
+def override(title: str, matcher: str) -> list[list[dict[str, Any]]]:
     overrides = panel(BOARD, title)["fieldConfig"]["overrides"]
     return [each["properties"] for each in overrides if each["matcher"]["id"] == matcher]
 
