@@ -103,14 +103,15 @@ def test_the_budget_is_charged_while_the_page_waits(promtool: Promtool, pace: Pa
 
 
 def test_a_starting_engine_does_not_hold_back_pages_of_another(promtool: Promtool, pace: Pace) -> None:
+    # After five hours, so that a ticket by the longest windows comes later than the page.
     series = {
-        **failing(pace, 24),
-        **restarted(pace, 24),
-        **failing(pace, 24, instance="s:2"),
-        up("s:2"): constant(1, 1000),
+        **failing(pace, 60),
+        **restarted(pace, 60),
+        **failing(pace, 60, instance="s:2"),
+        up("s:2"): constant(1, 2000),
     }
     case = Case(pace.spec, series, pace.step / 5)
-    promtool.test([paged(case, pace.seconds(25.4), held=False)])
+    promtool.test([paged(case, pace.seconds(61.4), held=False)])
 
 
 def test_a_restart_does_not_resolve_a_firing_page(promtool: Promtool, pace: Pace) -> None:
