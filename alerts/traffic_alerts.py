@@ -51,9 +51,8 @@ def sidecar_recordings(spec: SloFile) -> tuple[Recording, ...]:
 
 def traffic_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
     client = (
-        "It is the client's fault by its status (4xx), so no SLO counts it: a client that repeats invalid requests, or "
-        "a bad config change: another served model name, a smaller context, a new key. Look first at the config "
-        "changes, then at `outcome` and `status` in the request log."
+        "No SLO counts a 4xx. Either a client repeats invalid requests, or a config change is bad: served model name, "
+        "context, key. Look first at the config changes, then at `status` in the request log."
     )
     rejected = (
         "The engine or a gateway answers 429 or 503: it sheds load. Look first at requests waiting and at the limits "
@@ -124,10 +123,11 @@ def _surge(
         f"/ ({_count(spec, per_model, None, offset)} >= {least}) >= {low / 2}"
         + (f"\n{condition}" if condition else ""),
         links,
-        f"{{{{ $value | humanizePercentage }}}} of {who} end as {outcome}",
+        f"{{{{ $value | humanizePercentage }}}} of {{{{ $labels.class }}}} requests end as {outcome}: "
+        f"{burn_text.MODEL} at {{{{ $labels.instance }}}}",
         f"In the last {lookback(spec)}, {{{{ $value | humanizePercentage }}}} of {who} ended as {outcome}; {day} ago "
         f"it was less than {percent(low / 2)}. A {severity} from {percent(low)} of at least {least} requests on"
-        + (", if the class has lost half of its other requests. " if severity is Severity.PAGE else ". ")
+        + (", if the class lost half of its other requests. " if severity is Severity.PAGE else ". ")
         + meaning,
     )
 
