@@ -2,29 +2,48 @@
 
 Blocks contain the samples of a month that the rules read: raw counters of one hour, 5-minute counts of a day (a week
 for tokens), hourly counts of a month. All groups are evaluated at a shorter interval; the cost is scaled to their own.
+`--against` measures the rules of an older revision or of a rule file in the same Prometheus, in turn with ours.
 """
 
 import argparse
 import json
+import subprocess
+import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from alerts.rule_file import rules
-from alerts.rule_groups import to_yaml
+import yaml
+
+from alerts.rule_file import render
+from exporters.quantities import parse_duration
 from exporters.slos import SloFile, loads
 from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
+from tests.support.promtool import ROOT
 
 PORT = 19391
+EVALUATED = "30s"
+"""The interval of all groups."""
+
+NAMES_BEFORE = {
+    "llm_slo:events:increase": "llm_slo:events_in_window",
+    "llm_slo:bad_events:increase": "llm_slo:bad_events_in_window",
+    "llm_goodput:events:increase": "llm_goodput:events_in_window",
+    "llm_goodput:requests:increase": "llm_goodput:requests_in_window",
+    "llm_class:completion_tokens:increase": "llm_class:completion_tokens_in_window",
+}
+"""The names of recorded series in 0.2.0, which the rules of older revisions read."""
 
 
-def described(classes: int) -> SloFile:
+def described(classes: int) -> str:
+    """An SLO file."""
     names = [f"c{n}" for n in range(classes)]
     every = ", ".join(names)
-    return loads(
+    return (
         "version: 1\nperiod: 30d\nclasses:\n"
         + "".join(f"  - {{name: {name}}}\n" for name in names)
         + f"slos:\n  - {{name: ttft, classes: [{every}], signal: ttft, threshold: 5s, objective: 95%}}\n"
@@ -62,6 +81,38 @@ def lines(spec: SloFile, models: int, now: int) -> Iterator[str]:
                 yield back(series, HOUR // 3, SCRAPE, counter=True)
 
 
+def with_names_before(text: Iterator[str]) -> Iterator[str]:
+    """Recorded series under both names."""
+    for each in text:
+        yield each
+        name = each.partition("{")[0]
+        if name in NAMES_BEFORE:
+            yield each.replace(name, NAMES_BEFORE[name])
+
+
+def rendered_by(revision: str, slos: str) -> str:
+    """The rule file of a git revision, or of a file."""
+    if Path(revision).is_file():
+        return Path(revision).read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as name:
+        tree, file = Path(name, "tree"), Path(name, "slos.yaml")
+        file.write_text(slos, encoding="utf-8")
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, revision], cwd=ROOT, check=True)
+        try:
+            command = "import sys; from compose.cli import main; sys.exit(main(sys.argv[1:]))"
+            flags = ["alerts", "render", "--slos", str(file), "--out", name]
+            subprocess.run([sys.executable, "-c", command, *flags], cwd=tree, check=True, stdout=subprocess.DEVNULL)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=True)
+        return Path(name, "rules.yaml").read_text(encoding="utf-8")
+
+
+def prefixed(rule_file: str, prefix: str) -> list[dict[str, Any]]:
+    """The groups of a rule file, under names of their own."""
+    groups: list[dict[str, Any]] = yaml.safe_load(rule_file)["groups"]
+    return [{**group, "name": f"{prefix}{group['name']}"} for group in groups]
+
+
 def fastest(url: str, rounds: int) -> dict[tuple[str, str], float]:
     """The shortest of `rounds` evaluation times in seconds, by group and rule.
 
@@ -89,22 +140,40 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--classes", type=int, default=8)
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
+    parser.add_argument("--against", metavar="REVISION|FILE", help="also measure the rules of a revision or rule file")
     options = parser.parse_args()
-    spec = described(options.classes)
-    groups = rules(spec)
-    every = {group.name: group.interval for group in groups}
-    samples_text = lines(spec, options.models, int(time.time()) // SCRAPE * SCRAPE)
-    faster = to_yaml(replace(group, interval=30.0) for group in groups)
-    with prometheus_over(samples_text, PORT, tools_in(options.tools), faster) as url:
+    text = described(options.classes)
+    spec = loads(text)
+    groups = prefixed(render(spec), "")
+    before = prefixed(rendered_by(options.against, text), "before: ") if options.against else []
+    # Prometheus evaluates groups at different times, so ours and theirs are interleaved.
+    every = {group["name"]: parse_duration(group["interval"], "1m") for group in [*groups, *before]}
+    lines_of_all = lines(spec, options.models, int(time.time()) // SCRAPE * SCRAPE)
+    faster = yaml.safe_dump({"groups": [{**group, "interval": EVALUATED} for group in [*groups, *before]]})
+    blocks = with_names_before(lines_of_all) if before else lines_of_all
+    with prometheus_over(blocks, PORT, tools_in(options.tools), faster) as url:
         took = fastest(url, rounds=4)
     print(f"{options.models} models x {options.classes} classes x {len(spec.slos)} SLOs")
     minutely = {key: seconds * 60 / every[key[0]] for key, seconds in took.items()}
-    for name, interval in every.items():
+    for some in filter(None, (groups, before)):
+        report(some, every, took, minutely)
+
+
+def report(
+    groups: list[dict[str, Any]],
+    every: dict[str, float],
+    took: dict[tuple[str, str], float],
+    minutely: dict[tuple[str, str], float],
+) -> None:
+    """The cost of each group, of all, and of the most expensive rules."""
+    names = [group["name"] for group in groups]
+    for name in names:
         each = sum(seconds for (group, _), seconds in took.items() if group == name)
-        print(f"{name:28} {each:7.3f} s every {interval:g} s = {each * 60 / interval:6.3f} s per minute")
-    print(f"{'total':28} {sum(minutely.values()):37.3f} s per minute")
+        print(f"{name:36} {each:7.3f} s every {every[name]:g} s = {each * 60 / every[name]:6.3f} s per minute")
+    own = {key: seconds for key, seconds in minutely.items() if key[0] in names}
+    print(f"{'total':36} {sum(own.values()):37.3f} s per minute")
     print("by rule")
-    for (_, rule), seconds in sorted(minutely.items(), key=lambda each: -each[1]):
+    for (_, rule), seconds in sorted(own.items(), key=lambda each: -each[1]):
         if seconds > 0.01:
             print(f"{seconds:6.3f} s per minute {rule}")
 
