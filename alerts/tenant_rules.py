@@ -6,7 +6,7 @@ from alerts.alert_names import AlertName
 from alerts.burn_alerts import tier_condition
 from alerts.cold_start import page_bridge
 from alerts.links import Links
-from alerts.promql import in_window, ratio, within
+from alerts.promql import in_window, ratio, sum_by, within
 from alerts.recording_rules import direct_count
 from alerts.recording_windows import direct_interval
 from alerts.rule_groups import Alert, Recording, RuleGroup
@@ -69,11 +69,18 @@ def _burn(spec: SloFile, slo: Slo, pages: list[Tier], links: Links) -> Alert:
 
 
 def _burning(spec: SloFile, slo: Slo, tier: Tier) -> str:
-    """The burn rate of the short window, if the tier burns for the tenant and not for all."""
-    long, short, factor = spell_duration(tier.long), spell_duration(tier.short), number(tier.factor)
+    """The burn rate of the short window, if the tier burns for the tenant and not for all.
+
+    All are summed here, as the counts of all tenants are recorded up to two steps later.
+    """
+    long, short = spell_duration(tier.long), spell_duration(tier.short)
+    of_all = (Label.MODEL, Label.CLASS, Label.SLO)
+    bad, events = (
+        sum_by(within(each, slo.name, long), of_all) for each in (signals.TENANT_BAD_IN, signals.TENANT_EVENTS_IN)
+    )
     same = "on (model, class, slo, tenant)"
     condition = tier_condition(spec, slo, tier, *_SERIES)
     return (
         f"{within(signals.TENANT_BURN_RATE, slo.name, short)}\n  and {same} ({condition})\n"
-        f"  unless on (model, class, slo) {within(signals.SLO_BURN_RATE, slo.name, long)} > {factor}"
+        f"  unless on (model, class, slo) {bad} / {events} > {number(tier.bad_ratio(slo))}"
     )

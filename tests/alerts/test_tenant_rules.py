@@ -41,6 +41,19 @@ def test_when_all_tenants_burn_there_is_one_page_for_all(promtool: Promtool, per
     promtool.test([case.expect(pace.seconds(36), page, {labels: 1})])
 
 
+def test_no_tenant_pages_first_where_the_rules_for_all_tenants_are_evaluated_later(
+    promtool: Promtool, per_tenant: SloFile
+) -> None:
+    pace = Pace(per_tenant)
+    small, big = (
+        pace.slo_events((24, rate, 0), (12, rate, 1), tenant=name) for name, rate in (("small", 2), ("big", 98))
+    )
+    case = Case(per_tenant, small | big, pace.step)
+    for step in range(25, 36):
+        case.expect_silent(pace.seconds(step), TENANT)
+    promtool.test([case.expect_firing(pace.seconds(35), BURN)], in_order=False)
+
+
 def test_a_tenant_needs_enough_events(promtool: Promtool, per_tenant: SloFile) -> None:
     pace = Pace(per_tenant)
     small = pace.slo_events((12, 40 / pace.scrapes(12), 1), tenant="small")
