@@ -106,7 +106,10 @@ BROKEN: dict[Rule, dict[str, Any]] = {
         "two values": on("stat", "a", "b"),
     },
     rules.load_tests_are_on_their_own_board: {"elsewhere": page(annotations=[annotation("Load tests")])},
-    rules.annotations_are_marks: {"a region": page(annotations=[annotation()])},
+    rules.annotations_are_marks: {
+        "a region": page(annotations=[annotation()]),
+        "a mark that a longer step loses": page(annotations=[{**annotation(), "expr": "x unless x offset 15s"}]),
+    },
     rules.logarithmic_axes_have_no_text_for_null: {
         "a text": on("timeseries", noValue="no traffic", custom={"scaleDistribution": {"type": "symlog"}}),
     },
@@ -177,7 +180,7 @@ SOUND: dict[Rule, dict[str, Any]] = {
     },
     rules.annotations_are_marks: {
         "a time as value": page(annotations=[annotation(useValueForTime=True)]),
-        "the first sample": page(annotations=[{**annotation(), "expr": "x unless x offset 15s"}]),
+        "the first sample": page(annotations=[{**annotation(), "expr": "x unless x offset $__interval"}]),
         "disabled": page(annotations=[annotation(enable=False)]),
     },
     rules.logarithmic_axes_have_no_text_for_null: {
