@@ -12,6 +12,7 @@ class AlertName(StrEnum):
     OUTLIER = "LLMReplicaOutlier"
     CLIENT_ERRORS = "LLMClientErrorSurge"
     REJECTIONS = "LLMRejectionSurge"
+    TRAFFIC_LOST = "LLMOfferedTrafficLost"
     BUSY_BUT_USELESS = "LLMBusyButUseless"
     QUEUE = "LLMQueueSaturated"
     KV_CACHE = "LLMKVCacheFull"
@@ -27,4 +28,5 @@ class AlertName(StrEnum):
     CERTIFICATE = "LLMCertificateExpiry"
     SCRAPE_INTERVAL = "LLMScrapeIntervalMismatch"
     UNMEASURED = "LLMSLOUnmeasured"
+    TARGETS_MISSING = "LLMTargetsMissing"
     WATCHDOG = "VLLMSLOWatchdog"  # kube-prometheus has a Watchdog of its own

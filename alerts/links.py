@@ -38,6 +38,7 @@ class PanelTitle(StrEnum):
     GOODPUT_BY_TENANT = "Goodput by tenant"
     KV_CACHE = "KV cache in use over time"
     NOT_COUNTED = "Not counted over time"
+    OFFERED = "Throughput: requests offered"
     OUTCOMES = "Outcomes"
     PREFIX_CACHE = "Prefix cache hits"
     SIDECAR = "Sidecar"
@@ -54,11 +55,13 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.OUTLIER: (DashboardUid.FLEET, PanelTitle.GOODPUT_BY_SIDECAR),
     AlertName.CLIENT_ERRORS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.REJECTIONS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
+    AlertName.TRAFFIC_LOST: (DashboardUid.OVERVIEW, PanelTitle.OFFERED),
     AlertName.BUSY_BUT_USELESS: (DashboardUid.OVERVIEW, PanelTitle.THROUGHPUT),
     AlertName.QUEUE: (DashboardUid.ENGINE, PanelTitle.WAITING),
     AlertName.KV_CACHE: (DashboardUid.ENGINE, PanelTitle.KV_CACHE),
     AlertName.PREFIX_CACHE: (DashboardUid.ENGINE, PanelTitle.PREFIX_CACHE),
     AlertName.SIDECAR_DOWN: (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
+    AlertName.TARGETS_MISSING: (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
     AlertName.ENGINE_DOWN: (DashboardUid.ENGINE, PanelTitle.ENGINE),
     AlertName.ENGINE_STALLED: (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
     AlertName.ENGINE_RESTARTS: (DashboardUid.ENGINE, PanelTitle.ENGINE_RESTARTS),

@@ -4,6 +4,7 @@ from alerts.alert_annotations import annotated_alert
 from alerts.alert_names import AlertName
 from alerts.cold_start import cold_start_limit, second_start_interval, starting
 from alerts.links import Links
+from alerts.missing_targets import missing_targets, no_target
 from alerts.promql import increase, max_by, select, sum_by, with_model
 from alerts.recording_windows import down_after, windows
 from alerts.rule_groups import Alert, Recording
@@ -41,6 +42,7 @@ def liveness_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
         _certificate(links, Severity.PAGE, _DAY, 8),
         _certificate(links, Severity.TICKET, 7 * _DAY, 4),
         _watchdog(links),
+        *missing_targets(spec, links),
     )
 
 
@@ -51,7 +53,7 @@ def _sidecar_down(spec: SloFile, links: Links) -> Alert:
         Severity.PAGE,
         f"group by (instance, model) ({ENGINE_MODEL.name}) * on (instance) group_left (job) ({up} == 0)\n"
         # With another job name, no alert could ever fire.
-        f"or on (instance) ({up} == 0 or absent({up}))",
+        f"or on (instance) ({up} == 0 or {no_target(spec)})",
         links,
         f"the sidecar {{{{ $labels.instance }}}}{_OF_MODEL} does not answer Prometheus",
         f"No scrape of the job {' or '.join(spec.scrape_job)} "
@@ -76,7 +78,7 @@ def _engine_down(spec: SloFile, links: Links) -> Alert:
         job = spec.engine.job
         engine = f"the {{{{ with $labels.engine }}}}engine {{{{ . }}}}{{{{ else }}}}job {job}{{{{ end }}}}"
         observer = "Prometheus"
-        expr += f"\nor absent_over_time({targets_up(spec)}[{down_for}])"
+        expr += f"\nor {no_target(spec, down_for)}"
         symptom = f"No scrape of {engine} has worked for {down_for} or more"
     return annotated_alert(
         AlertName.ENGINE_DOWN,

@@ -8,7 +8,7 @@ from alerts.tiers import Severity
 
 TEMPLATE_PATH = "templates/vllm-slo.tmpl"
 CAUSES = (
-    *(AlertName.SIDECAR_DOWN, AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED),
+    *(AlertName.TARGETS_MISSING, AlertName.SIDECAR_DOWN, AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED),
     *(AlertName.OUTLIER, AlertName.ENGINE_RESTARTS, AlertName.KV_CACHE),
 )
 """Alerts that explain others of their group; a message lists them first."""

@@ -9,6 +9,8 @@ from alerts.engine_only import effective_spec, remarks
 from alerts.group_limit import MAX_RULES, limited
 from alerts.links import Links
 from alerts.liveness_alerts import engine_model, liveness_alerts
+from alerts.missing_targets import target_models
+from alerts.offered_traffic import offered_alert, offered_recording
 from alerts.recording_rules import direct_windows, recording_groups
 from alerts.recording_windows import alert_interval, direct_interval
 from alerts.replica_alerts import replica_rules
@@ -45,7 +47,7 @@ def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[Rule
         RuleGroup(
             "vllm-slo-liveness",
             alert_interval(spec),
-            (cold_start(spec), engine_model(spec), *liveness_alerts(spec, links)),
+            (cold_start(spec), engine_model(spec), *target_models(spec), *liveness_alerts(spec, links)),
         ),
         RuleGroup("vllm-slo-burn", interval, (*direct_windows(spec), *burn_rules(spec, links))),
         RuleGroup("vllm-slo-replicas", interval, replica_rules(spec, links)),
@@ -55,8 +57,10 @@ def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[Rule
             interval,
             (
                 requests_recording(spec),
+                offered_recording(spec),
                 *sidecar_recordings(spec),
                 *traffic_alerts(spec, links),
+                offered_alert(spec, links),
                 *engine_alerts(spec, links),
                 scrape_interval_alert(spec, links),
             ),

@@ -136,6 +136,9 @@ def sidecar(config: LabConfig) -> Service:
         "--otlp": config.collector,
         "--trace-good": "100%",
     }
+    if not config.engine:
+        # The same in every recording, whatever the host is called.
+        flags["--engine-name"] = f"{config.upstream}={ports.address('engine')}"
     if not config.engine and not config.vllm:
         flags["--roofline"] = str(ROOFLINE)
     return Service(

@@ -95,7 +95,9 @@ def if_absent(panel: _ValuePanel, text: str, *mappings: model.ValueMapping) -> _
 
 
 def _with_common_options(panel: _Panel, title: str, description: str, unit: str, width: int, height: int) -> _Panel:
-    return panel.title(title).description(description).datasource(DATASOURCE).unit(unit).span(width).height(height)
+    panel.title(title).description(description).datasource(DATASOURCE).unit(unit).span(width).height(height)
+    # rates over at least 15 s, and over four scrapes
+    return panel.interval("15s")
 
 
 def stat_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> stat.Panel:
@@ -117,6 +119,8 @@ def bar_gauge_panel(title: str, description: str, unit: str, width: int, height:
         _with_common_options(bargauge.Panel(), title, description, unit, width, height)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .orientation(common_model.VizOrientation.HORIZONTAL)
+        # with one series, `auto` hides the name
+        .name_placement(common_model.BarGaugeNamePlacement.LEFT)
         .display_mode(common_model.BarGaugeDisplayMode.BASIC)
         .min(0)
     )

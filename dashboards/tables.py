@@ -55,9 +55,17 @@ class LabelColumns:
 
 
 def join_queries(
-    panel: table.Panel, keys: Mapping[Label, str], columns: Sequence[ValueColumn | LabelColumns], order_by: str = ""
+    panel: table.Panel,
+    keys: Mapping[Label, str],
+    columns: Sequence[ValueColumn | LabelColumns],
+    *,
+    order_by: str = "",
+    rows: str = "",
 ) -> table.Panel:
-    """One row per set of key labels, which every query must have; `order_by` is a query whose values sort the rows.
+    """One row per set of key labels, which every query must have.
+
+    `order_by` is a query whose values sort the rows. `rows` is a query with one series per row: with it, a column whose
+    query returns nothing remains, with missing values.
 
     `merge` joins by all shared labels. `joinByField` supports only one label, and engines behind different sidecars may
     have the same address.
@@ -69,7 +77,8 @@ def join_queries(
         value = f"Value #{ref_id}" if len(columns) > 1 or order_by else "Value"
         match column:
             case ValueColumn():
-                panel.with_target(_table_query(column.expression, column.title)).override_by_name(
+                expression = f"({column.expression}) or NaN * {rows}" if rows else column.expression
+                panel.with_target(_table_query(expression, column.title)).override_by_name(
                     value, _value_column_overrides(column)
                 )
                 order.append(value)

@@ -636,6 +636,8 @@ REQUESTS_IN = Recorded(
     "llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _M, _C, _O, _W)
 )
 
+MODEL_REQUESTS_IN = Recorded("llm_model:requests:increase", "Ended requests of a model in a window.", (_M, _W))
+
 # Short windows only: there is one series per sidecar, class and SLO.
 _INSTANCE_SLO = (Label.INSTANCE, _M, _C, _S, _W)
 INSTANCE_EVENTS_IN = Recorded("llm_instance:slo_events:increase", "SLO events of a sidecar in a window.", _INSTANCE_SLO)
@@ -691,6 +693,11 @@ ENGINE_MODEL = Recorded(
     "1 for each model of an engine, also while it is down.",
     (Label.INSTANCE, Label.ENGINE, _M),
 )
+TARGET_MODEL = Recorded(
+    "llm_target:model:group",
+    "1 for each model of a group of targets, and without a model while none is known; only with `group_by`.",
+    (_M,),
+)
 COLD_START = Recorded(
     "llm_engine:cold_start:group", "1 while an engine starts or warms up.", (Label.INSTANCE, Label.ENGINE)
 )
@@ -732,7 +739,7 @@ LABEL_HELP = {
     Label.SLO: "Name of the SLO in the SLO file.",
     Label.INSTANCE: "Address of the scraped sidecar; set by Prometheus.",
     Label.JOB: "Scrape job; set by Prometheus.",
-    Label.ENGINE: "Address of the engine, `HOST:PORT`.",
+    Label.ENGINE: "Engine: its name by `--engine-name`, otherwise its address, `HOST:PORT`.",
     Label.RANK: "Data-parallel rank or replica of the engine; `0` if the engine has only one.",
     Label.ENGINE_TYPE: "Type of the engine, such as `vllm` or `sglang`.",
     Label.VERSION: "Version of the engine or of the sidecar.",

@@ -4,6 +4,7 @@ from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import engine_load, range_totals, slo_status, traffic
+from dashboards.panels.latency import quantile_variable
 from dashboards.slo_windows import burn_window_variable, class_order_variable
 from exporters.signals import Label
 from exporters.slos import SloFile
@@ -41,6 +42,6 @@ BOARD = Board(
     title="SLO overview",
     description="Error budgets, burn rates and goodput per class.",
     variables=(Label.MODEL, Label.CLASS),
-    own_variables=lambda spec: (burn_window_variable(), class_order_variable(spec.class_names)),
+    own_variables=lambda spec: (burn_window_variable(), quantile_variable(), class_order_variable(spec.class_names)),
     rows=rows,
 )

@@ -47,7 +47,7 @@ def slo_status(spec: SloFile) -> table.Panel:
         ]
     )
     titles = {Label.SLO: "SLO", Label.CLASS: "Class"}
-    tables.join_queries(panel, titles, _status_columns())
+    tables.join_queries(panel, titles, _status_columns(), rows=_pairs())
     url = f"/d/{DashboardUid.FLEET}?${{__url_time_range}}&var-datasource=${{datasource}}"
     return tables.link_cells(panel, Label.INSTANCE, "Open the fleet", f"{url}&var-instance=${{__data.fields.instance}}")
 

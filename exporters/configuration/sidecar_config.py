@@ -58,6 +58,7 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     request_log: str | None = None
     log_rotation: RotationLimits = UNLIMITED
     engine_metrics: tuple[str, ...] = ()  # empty: /metrics of the upstream
+    engine_names: tuple[str, ...] = ()  # URL=NAME
     engine_token_file: str | None = None  # a path, as above; None: the engine is asked without a token
     roofline: Ceilings | None = None  # exposed for comparison with the measurements
     allow_paths: tuple[str, ...] = ()

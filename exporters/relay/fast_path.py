@@ -153,7 +153,7 @@ def learn(framed: bytes, json: bytes, event: Event) -> Pattern | None:
 class FastPath:
     """Forwards the chunks of one stream that match its pattern; `count` takes the arrival time of a chunk."""
 
-    __slots__ = ("_after", "_before", "_count", "_on_failure", "_send")
+    __slots__ = ("_after", "_after_size", "_before", "_count", "_on_failure", "_send")
 
     def __init__(
         self,
@@ -164,6 +164,7 @@ class FastPath:
     ) -> None:
         self._before = pattern.before.example
         self._after = pattern.after.example + b"\r\n"
+        self._after_size = len(self._after)
         self._count = count
         self._send = send
         self._on_failure = on_failure
@@ -173,32 +174,32 @@ class FastPath:
 
         Also False if counting fails: the parsers forward the chunks, and the request continues without a fast path.
         """
+        # After a system call the branches of the interpreter are not predicted, so a bytecode takes about 25 ns.
         length = len(data)
-        size = _SIZE_LINES[length] if length <= MAX_CHUNK else _NO_CHUNK
-        start = len(size)
-        text, end = start + len(self._before), length - len(self._after)
-        if data.startswith(size):
-            if (
-                text >= end
-                or not data.startswith(self._before, start)
-                or not data.endswith(self._after)
-                or _PLAIN(data, text, end) is None
-            ):
-                return False
-            chunks = 1
-        elif not (chunks := self._chunks(data)):
+        if length > MAX_CHUNK:
+            return self._forward_several(data)
+        head = _SIZE_LINES[length] + self._before
+        if not data.startswith(head):
+            return self._forward_several(data)
+        text = len(head)
+        end = length - self._after_size
+        if text >= end or not data.endswith(self._after) or _PLAIN(data, text, end) is None:
             return False
         # CPython 3.11 is slow to call a slot by attribute.
         count, send = self._count, self._send
         try:
-            at = time.monotonic()
-            count(at)
-            while chunks > 1:
-                count(at)
-                chunks -= 1
+            count(time.monotonic())
         except Exception as error:  # noqa: BLE001 - a metering error must not fail the response
             self._on_failure(error)
             return False
+        send(data)
+        return True
+
+    def _forward_several(self, data: bytes) -> bool:
+        chunks = self._chunks(data)
+        if not chunks or not _count_all(chunks, self._count, self._on_failure):
+            return False
+        send = self._send
         send(data)
         return True
 
@@ -228,7 +229,7 @@ class FastPath:
 class VaryingFastPath:
     """As FastPath, for a stream whose events also differ in numbers, or carry usage: it keeps the last chunk."""
 
-    __slots__ = ("_after", "_before", "_count", "_match_after", "_on_failure", "_send", "last")
+    __slots__ = ("_after", "_before", "_count", "_match_after", "_more_before", "_on_failure", "_send", "last")
 
     def __init__(
         self,
@@ -237,7 +238,7 @@ class VaryingFastPath:
         send: Callable[[bytes], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
-        self._before = pattern.before.constants()
+        self._before, *self._more_before = pattern.before.constants()
         self._after = pattern.after.between_numbers()
         self._match_after = _match_if_frequent(self._after)
         self._count = count
@@ -249,50 +250,66 @@ class VaryingFastPath:
     def forward(self, data: bytes) -> bool:
         """As FastPath.forward."""
         length = len(data)
-        size = _SIZE_LINES[length] if length <= MAX_CHUNK else _NO_CHUNK
-        begin, chunks = 0, 1
-        if data.startswith(size):
-            if self._chunk_end(data, len(size)) != length:
-                return False
-        else:
-            chunks = end = 0
-            while end < length:
-                chunks, begin = chunks + 1, end
-                start = data.find(b"\n", begin) + 1
-                end = self._chunk_end(data, start)
-                if not end or end - begin > MAX_CHUNK or data[begin:start] != _SIZE_LINES[end - begin]:
-                    return False
-            if not chunks:
-                return False
+        if length > MAX_CHUNK:
+            return self._forward_several(data)
+        head = _SIZE_LINES[length] + self._before
+        if not data.startswith(head):
+            return self._forward_several(data)
+        if self._chunk_end(data, len(head)) != length:
+            return False
         count, send = self._count, self._send
         try:
-            at = time.monotonic()
-            while chunks:
-                count(at)
-                chunks -= 1
+            count(time.monotonic())
         except Exception as error:  # noqa: BLE001 - as in FastPath.forward
             self._on_failure(error)
             return False
+        self.last = data
+        send(data)
+        return True
+
+    def _forward_several(self, data: bytes) -> bool:
+        chunks = begin = end = 0
+        while end < len(data):
+            chunks, begin = chunks + 1, end
+            start = data.find(b"\n", begin) + 1
+            if not data.startswith(self._before, start):
+                return False
+            end = self._chunk_end(data, start + len(self._before))
+            if not end or end - begin > MAX_CHUNK or data[begin:start] != _SIZE_LINES[end - begin]:
+                return False
+        if not chunks or not _count_all(chunks, self._count, self._on_failure):
+            return False
         self.last = data[begin:]
+        send = self._send
         send(data)
         return True
 
     def _chunk_end(self, data: bytes, start: int) -> int:
-        """The end of the chunk whose size line ends at `start`; 0 if it is none of the pattern."""
-        before = self._before
-        if not data.startswith(before[0], start):
-            return 0
-        start += len(before[0])
-        if len(before) > 1 and not (start := _skip(data, start, before[1:])):
+        """The end of the chunk whose first bytes before its text end at `start`; 0 if it is none of the pattern."""
+        if self._more_before and not (start := _skip(data, start, self._more_before)):
             return 0
         plain = _PLAIN_PREFIX(data, start)
         if plain is None or (end := plain.end()) == start:
             return 0
-        if self._match_after is not None:
-            after = self._match_after(data, end)
+        match_after = self._match_after
+        if match_after is not None:
+            after = match_after(data, end)
             return 0 if after is None else after.end()
         after_text, *rest = self._after
         return _skip(data, end + len(after_text), rest) if data.startswith(after_text, end) else 0
+
+
+def _count_all(chunks: int, count: Callable[[float], None], on_failure: Callable[[Exception], None]) -> bool:
+    """Count chunks of one arrival time; returns whether it could."""
+    at = time.monotonic()
+    try:
+        while chunks:
+            count(at)
+            chunks -= 1
+    except Exception as error:  # noqa: BLE001 - as in FastPath.forward
+        on_failure(error)
+        return False
+    return True
 
 
 def _skip(data: bytes, at: int, constants: Iterable[bytes]) -> int:

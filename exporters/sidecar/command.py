@@ -21,8 +21,8 @@ from exporters.configuration.sidecar_config import MAX_MODELS, LogContent, Sidec
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
 from exporters.configuration.trace_sampling import parse_share
 from exporters.engines.config_change_store import ConfigChangeStore
+from exporters.engines.engine_names import named_targets
 from exporters.engines.engine_token import EngineToken
-from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError, parse_flag
 from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.quantities import parse_duration, parse_size
@@ -222,6 +222,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="URL of the engine's metrics; one flag per engine behind a gateway (default: /metrics of the upstream)",
     )
     measuring.add_argument(
+        "--engine-name",
+        action="append",
+        default=[],
+        metavar="URL=NAME",
+        help="value of the label `engine` for the engine at this --upstream or --engine-metrics (repeatable; default: "
+        "HOST:PORT, and HOSTNAME:PORT for a single engine at a loopback address)",
+    )
+    measuring.add_argument(
         "--engine-token-file",
         metavar="FILE",
         help="file with the bearer token for the engine's metrics and /v1/models, such as its --api-key; SIGHUP reads "
@@ -302,7 +310,7 @@ def run(arguments: argparse.Namespace) -> int:
     followed = follow_flags.read(arguments)
     trust = _trust(arguments)
     origin(arguments.upstream, trust)
-    targets(arguments.upstream, arguments.engine_metrics)
+    named_targets(arguments.upstream, arguments.engine_metrics, arguments.engine_name)
     certificate = _certificate(arguments)
     if arguments.metrics_auth_file:
         Credentials(arguments.metrics_auth_file).read()
@@ -334,6 +342,7 @@ def run(arguments: argparse.Namespace) -> int:
             total=_size_or_never(arguments.request_log_total, "--request-log-total"),
         ),
         engine_metrics=tuple(arguments.engine_metrics),
+        engine_names=tuple(arguments.engine_name),
         engine_token_file=arguments.engine_token_file,
         roofline=read_ceilings(Path(arguments.roofline)) if arguments.roofline else None,
         allow_paths=tuple(arguments.allow_path),

@@ -22,8 +22,8 @@ from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.sidecar_config import LogContent, SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_group import EngineGroup
+from exporters.engines.engine_names import named_targets
 from exporters.engines.engine_token import EngineToken
-from exporters.engines.scrape_targets import targets
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import Accumulator, counter, gauge
 from exporters.names import MAX_UNIQUE_BYTES
@@ -82,7 +82,7 @@ class Exporter:
         self._logged_model_limit = False
         self._add_models(sidecar.models)
         tls = sidecar.trust.context()
-        engines = targets(sidecar.upstream, sidecar.engine_metrics)
+        engines = named_targets(sidecar.upstream, sidecar.engine_metrics, sidecar.engine_names)
         store = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
         self.engine_token = EngineToken(sidecar.engine_token_file) if sidecar.engine_token_file else None
         interval = self._slos.file.scrape_interval

@@ -231,7 +231,7 @@ def test_runbooks_query_only_series_that_exist() -> None:
 
 
 def test_every_alert_has_a_severity_and_all_annotations(spec: SloFile) -> None:
-    sources = (spec, replace(spec, source=Source.ENGINE))
+    sources = (spec, replace(spec, source=Source.ENGINE), replace(spec, group_by=("cluster",)))
     rendered = [rule for each in sources for group in rules(each) for rule in group.rules if isinstance(rule, Alert)]
     assert {alert.name for alert in rendered} | {AlertName.TENANT_BURN} == set(AlertName)
     for alert in rendered:

@@ -7,7 +7,7 @@ import pytest
 from alerts.alert_names import AlertName
 from exporters.slos import load, loads
 from tests.alerts.firing import firing
-from tests.support.promtool import ROOT, Case, Pace, Promtool, constant, counter
+from tests.support.promtool import ROOT, UP, Case, Pace, Promtool, constant, counter
 from tests.support.replica_series import BAD, GOOD, Fault, replicas
 from tests.support.runbook_queries import COMMANDS, FOLDER, blocks, queries
 from tests.support.slo_files import ENGINE_ONLY
@@ -22,11 +22,12 @@ HEALTHY, LONG_HEALTHY, FAULTY = 60, 1500, 300
 """Scrapes; the baselines of a week need a thirtieth of the period, which is 1440 s."""
 LAST_WEEK = {AlertName.BUSY_BUT_USELESS, AlertName.PREFIX_CACHE}
 """Alerts that compare with last week."""
-NOT_OF_A_REPLICA = {AlertName.WATCHDOG, AlertName.UNMEASURED}
-"""The first has no query; the second is only without a sidecar, and has a test of its own."""
+OTHERS = {AlertName.WATCHDOG, AlertName.UNMEASURED, AlertName.SCRAPE_INTERVAL, AlertName.TRAFFIC_LOST}
+"""The first has no query; the others have a test of their own."""
 
 FAULTS: dict[AlertName, tuple[Fault, ...]] = {
-    AlertName.BURN: (Fault("llm_slo_bad_events_total", 1),),
+    AlertName.BURN: (Fault("llm_slo_bad_events_total", 10),),
+    AlertName.OUTLIER: (Fault("llm_slo_bad_events_total", 10),),
     AlertName.LOW_TRAFFIC: (
         Fault("llm_slo_events_total", 0.2, {"class": "silo", "slo": "itl"}),
         Fault("llm_slo_bad_events_total", 0.05, {"class": "silo", "slo": "itl"}),
@@ -76,8 +77,19 @@ def worst_first(query: str) -> str:
     return query
 
 
+def expect_replica(fault: Case, at: float, alert: AlertName) -> Case:
+    """The alert fires, the first query of its runbook finds the bad replica, and the others run."""
+    path = FOLDER / f"{alert}.md"
+    fault.expect(at, f'group (ALERTS{{alertname="{alert}",alertstate="firing"}})', {"{}": 1})
+    for query in blocks(path):
+        fault.expect(at, f"group by (instance) ({worst_first(query)})", {f'{{instance="{BAD}"}}': 1})
+    for query in queries(path):  # a query may find nothing, but not fail
+        fault.expect(at, f"group ({query}) or vector(1)", {"{}": 1})
+    return fault
+
+
 def test_every_alert_of_a_replica_has_a_fault() -> None:
-    assert set(AlertName) - NOT_OF_A_REPLICA == set(FAULTS)
+    assert set(AlertName) - OTHERS == set(FAULTS)
 
 
 @pytest.mark.parametrize("alert", FAULTS)
@@ -85,13 +97,13 @@ def test_while_an_alert_fires_its_runbook_finds_the_replica_and_every_query_runs
     promtool: Promtool, alert: AlertName
 ) -> None:
     fault, at = case(alert)
-    path = FOLDER / f"{alert}.md"
-    fault.expect(at, f'group (ALERTS{{alertname="{alert}",alertstate="firing"}})', {"{}": 1})
-    for query in blocks(path):
-        fault.expect(at, f"group by (instance) ({worst_first(query)})", {f'{{instance="{BAD}"}}': 1})
-    for query in queries(path):  # a query may find nothing, but not fail
-        fault.expect(at, f"group ({query}) or vector(1)", {"{}": 1})
-    promtool.test([fault])
+    promtool.test([expect_replica(fault, at, alert)])
+
+
+def test_the_target_with_another_scrape_interval_is_found(promtool: Promtool) -> None:
+    series = {f'up{{job="vllm-slo-sidecar",instance="{BAD}"}}': "1 _x3 " * 150, UP.replace("s:1", GOOD): "1x600"}
+    fault = Case(LAB, series, Pace(LAB).step, sidecar_is_up=False)
+    promtool.test([expect_replica(fault, 590, AlertName.SCRAPE_INTERVAL)])
 
 
 def test_without_a_sidecar_the_engine_that_does_not_count_an_slo_is_found(promtool: Promtool) -> None:

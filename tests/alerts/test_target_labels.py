@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from alerts.alert_names import AlertName
+from alerts.missing_targets import remembered
+from alerts.recording_windows import down_after
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert
 from alerts.target_labels import expression, template
 from exporters.signals import (
-    GOODPUT_AT_LEAST,
-    GOODPUT_AT_MOST,
     GOODPUT_OBJECTIVE,
     RECORDED,
     SLO_OBJECTIVE,
@@ -21,6 +21,7 @@ from exporters.signals import (
 from exporters.slos import SHIPPED, WITHOUT_THRESHOLD, Measure, Source, load
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool, constant, counter
+from tests.support.slo_files import engine_only
 
 LABELS = ("cluster", "namespace")
 LAB = load(ROOT / "compose/slos.yaml")
@@ -179,11 +180,16 @@ def group(
     }
 
 
-FROM_HISTOGRAMS = {GOODPUT_AT_LEAST.name, GOODPUT_AT_MOST.name}
-NOT_RAISED = {*(AlertName.LOW_TRAFFIC, AlertName.SIDECAR_DOWN), *(AlertName.WATCHDOG, AlertName.UNMEASURED)}
+RAISED = {
+    *(AlertName.BURN, AlertName.TENANT_BURN, AlertName.CLIENT_ERRORS, AlertName.BUSY_BUT_USELESS, AlertName.KV_CACHE),
+    *(AlertName.PREFIX_CACHE, AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED, AlertName.ENGINE_RESTARTS),
+    AlertName.TARGETS_MISSING,
+}
 GROUPS = {
     ("a", "x"): group("a", "x", 300, 60, 1, stalls=True),
     ("b", "x"): group("b", "x", 355, 5, 50, stalls=False),
+    # It vanishes: service discovery no longer finds its targets.
+    ("c", "x"): {name: f"{values} stale" for name, values in group("c", "x", 300, 30, 2, stalls=False).items()},
     ("a", "y"): group("a", "y", 320, 40, 3, stalls=False, others=60),
 }
 SAMPLE = re.compile(r"(\{__name__=.*?\}) (\S+?)(?:,|\n|$)")
@@ -216,8 +222,61 @@ def test_a_group_has_the_series_and_alerts_that_its_targets_alone_give(promtool:
             assert own
             assert {sample: value for sample, value in all_groups.items() if here.search(sample)} == own
             seen |= {*own}
-    assert names(seen, "__name__") >= {each.name for each in RECORDED} - constants - FROM_HISTOGRAMS
-    assert names(seen, "alertname") >= {*AlertName} - NOT_RAISED
+    levels = {name.partition(":")[0] for name in names(seen, "__name__")}
+    assert levels == {"ALERTS", *(each.name.partition(":")[0] for each in RECORDED)}
+    assert names(seen, "alertname") >= RAISED
+
+
+def scraped(cluster: str, values: str) -> dict[str, str]:
+    """A sidecar and its engine with these values of `up`; with `stale` they have vanished."""
+    here = f'cluster="{cluster}",job="vllm-slo-sidecar",instance="s:1"'
+    return {
+        f"up{{{here}}}": values,
+        f'llm_engine_requests_running{{{here},engine="e",model="org/m",rank="0"}}': values,
+    }
+
+
+def test_a_cluster_whose_targets_have_all_vanished_pages_until_they_are_back(promtool: Promtool) -> None:
+    spec = replace(LAB, group_by=("cluster",))
+    scrape, wait = spec.scrape_interval, down_after(spec)
+    query = firing(str(AlertName.TARGETS_MISSING), "cluster, model")
+    gone = constant(1, 40) + " stale" + " _x40 " + constant(1, 20)
+    case = Case(spec, {**scraped("lost", gone), **scraped("kept", constant(1, 120))}, scrape, sidecar_is_up=False)
+    case.expect(40 * scrape, query, {}).expect(41 * scrape + wait - scrape, query, {})
+    case.expect(41 * scrape + wait + scrape, query, {'{cluster="lost", model="org/m"}': 1})
+    case.expect_silent(41 * scrape + wait + scrape, "LLMSidecarDown")
+    case.expect(80 * scrape, query, {'{cluster="lost", model="org/m"}': 1})
+    promtool.test([case.expect(85 * scrape, query, {})])
+
+
+def test_a_removed_cluster_pages_no_longer_than_a_120th_of_the_period(promtool: Promtool) -> None:
+    spec = replace(LAB, group_by=("cluster",))
+    scrape, query = spec.scrape_interval, firing(str(AlertName.TARGETS_MISSING), "cluster, model")
+    case = Case(spec, scraped("lost", constant(1, 40) + " stale"), 5 * scrape, sidecar_is_up=False)
+    end = 40 * scrape + remembered(spec)
+    assert remembered(spec) == spec.period / 120
+    case.expect(end - 10 * scrape, query, {'{cluster="lost", model="org/m"}': 1})
+    promtool.test([case.expect(end + 10 * scrape, query, {})])
+
+
+def test_without_a_sidecar_vanished_engines_page(promtool: Promtool) -> None:
+    spec = replace(engine_only("0.25"), group_by=("cluster",))
+    scrape, query = spec.scrape_interval, firing(str(AlertName.TARGETS_MISSING), "cluster, model")
+    labels = 'job="vllm",instance="v:1",cluster="lost"'
+    series = {
+        f"up{{{labels}}}": constant(1, 40) + " stale",
+        f'vllm:num_requests_running{{{labels},engine="0",model_name="org/m"}}': constant(1, 40) + " stale",
+    }
+    case = Case(spec, series, scrape, sidecar_is_up=False).expect(40 * scrape, query, {})
+    at = 45 * scrape + down_after(spec)
+    promtool.test([case.expect(at, query, {'{cluster="lost", model="org/m"}': 1}).expect_silent(at, "LLMEngineDown")])
+
+
+def test_without_any_target_ever_the_alert_on_down_targets_fires(promtool: Promtool) -> None:
+    for spec, alert in ((LAB, "LLMSidecarDown"), (engine_only("0.25"), "LLMEngineDown")):
+        fleet = replace(spec, group_by=("cluster",))
+        case = Case(fleet, {}, spec.scrape_interval, sidecar_is_up=False)
+        promtool.test([case.expect_firing(down_after(spec) + 6 * spec.scrape_interval, alert)])
 
 
 def test_a_small_cluster_that_is_fully_bad_pages_beside_a_large_healthy_one(promtool: Promtool) -> None:

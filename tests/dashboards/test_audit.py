@@ -151,7 +151,6 @@ def test_an_allowed_empty_query_has_a_reason_and_fails_only_with_strict(
     assert verdicts.count("empty, allowed: no alert fires, or there is no traffic") == 2
     assert row(printed, "annotation Config changes")[-1] == "empty, allowed: no event in the time range"
     assert run(fake.url, "--strict") == 1
-    # the same two, and the annotations of config changes, engine starts, pages and tickets
     assert "6 empty or failing" in capsys.readouterr().out
 
 

@@ -48,7 +48,7 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 UNITS = {value for name, value in vars(units).items() if isinstance(value, str) and not name.startswith("_")} | {
     # Grafana shows an unknown unit as a suffix
-    "tokens/s"
+    *(f"{counted}/s" for counted in ("tokens", "errors", "failures", "gaps", "messages", "preemptions", "spans"))
 }
 PALETTE = {
     *(style.GOOD, style.WARN, style.BAD, style.PLAIN, style.BLUE, style.SKY, style.PINK, style.YELLOW, style.GREY),

@@ -7,7 +7,20 @@ from dataclasses import dataclass
 from exporters.signals import ACTIVE_SINCE, FIRING, RECORDED, SIGNALS, Kind, Label
 
 _SERIES = r"(?<![\w:.$])[A-Za-z_:][\w:]*"
-_KEYWORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "offset", "bool"}
+_KEYWORDS = {
+    "and",
+    "or",
+    "unless",
+    "by",
+    "without",
+    "on",
+    "ignoring",
+    "group_left",
+    "group_right",
+    "offset",
+    "bool",
+    "NaN",
+}
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right) ?\(([^)]*)\)")
 
 

@@ -19,6 +19,7 @@ _LABELS = {
 
 _USUAL: dict[str, float] = {
     "llm_requests_total": 10,
+    "llm_slo_events_total": 10,
     "llm_completion_tokens_total": 100,
     "llm_engine_prompt_tokens_total": 1000,
     "llm_engine_prefix_cache_hits_tokens_total": 600,

@@ -6,10 +6,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -237,6 +238,13 @@ class Running:
         return await self.ended()
 
 
+def _engine_name(upstream: str, words: Sequence[str]) -> list[str]:
+    """Names the engine by its address, which a test knows on any host, unless the test names or lists engines."""
+    if any(word.startswith(("--engine-name", "--engine-metrics")) for word in words):
+        return []
+    return ["--engine-name", f"{upstream}={urlsplit(upstream).netloc.rpartition('@')[2]}"]
+
+
 async def _responds(running: Running, probe: str) -> bool:
     return await running.status(probe) == 200
 
@@ -265,6 +273,7 @@ async def sidecar(
     port, metrics_port = free_port(), metrics_port or free_port()
     flags = ["--upstream", upstream, "--listen", f"127.0.0.1:{port}", "--metrics", f"127.0.0.1:{metrics_port}"]
     flags += [*STOPS_QUICKLY, "--slos", str(slos), *(["--request-log", str(log)] if with_log else []), *words]
+    flags += _engine_name(upstream, words)
     async with _started(tmp_path, flags, log, port, metrics_port, code, variables, stdout) as running:
         yield running
 
@@ -277,7 +286,7 @@ async def following_sidecar(
     slos, state, metrics_port = tmp_path / "follow-slos.yaml", tmp_path / "state", free_port()
     slos.write_text(slo_file)
     flags = ["--upstream", upstream, "--metrics", f"127.0.0.1:{metrics_port}", "--linger", "0", "--slos", str(slos)]
-    flags += ["--follow", str(log), "--follow-state", str(state), *words]
+    flags += ["--follow", str(log), "--follow-state", str(state), *words, *_engine_name(upstream, words)]
     async with _started(tmp_path, flags, log, 0, metrics_port, probe=probe) as running:
         yield running
 
