@@ -132,7 +132,7 @@ def time_to_first_token(spec: SloFile) -> timeseries.Panel:
     """Quantiles of TTFT; the lines are the thresholds of the SLO file."""
     text = (
         "How long do clients wait for the first token? Time to first token of streams, by class. The dashed line is "
-        "the threshold of the SLO file. Requests that still wait, or never got a token, are not in it: see Oldest wait. "
+        "the threshold of the SLO file. Without requests that still wait, or never got a token: see Oldest wait. "
         "From the sidecars' histograms."
     )
     return quantile_panel("Time to first token", text, signals.TTFT, Measure.TTFT, spec)
