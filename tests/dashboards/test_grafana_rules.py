@@ -17,7 +17,6 @@ PENDING: set[Rule] = {
     rules.absence_has_no_verdict,
     rules.nan_in_a_table_has_a_text,
     rules.tables_are_sorted,
-    rules.long_legends_are_sorted,
     rules.bar_gauges_name_a_single_bar,
     rules.long_columns_have_a_width,
     rules.titles_are_short_nouns,
