@@ -2,6 +2,7 @@
 
 from grafana_foundation_sdk.builders import dashboard
 
+from alerts.alert_labels import severity_value
 from alerts.promql import max_by
 from alerts.tiers import Severity
 from dashboards.style import ANNOTATION_COLOURS, DATASOURCE, query
@@ -24,8 +25,14 @@ def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.A
             "Config changes", config_change_query(), "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step
         ).use_value_for_time(True),
         _annotation("Engine starts", _engine_starts(), "engine started", "{{engine}}", step).use_value_for_time(True),
-        _annotation("Pages", _marks(Severity.PAGE), "{{alertname}} {{alertstate}}", "page", step),
-        _annotation("Tickets", _marks(Severity.TICKET), "{{alertname}} {{alertstate}}", "ticket", step).enable(False),
+        _annotation("Pages", _marks(severity_value(spec, Severity.PAGE)), "{{alertname}} {{alertstate}}", "page", step),
+        _annotation(
+            "Tickets",
+            _marks(severity_value(spec, Severity.TICKET)),
+            "{{alertname}} {{alertstate}}",
+            "ticket",
+            step,
+        ).enable(False),
         *([tests] if load_tests else []),
     )
 
@@ -43,7 +50,7 @@ def _engine_starts() -> str:
     return f"{signals.ENGINE_START_TIME.name} * 1000 unless {engine} ({near})"
 
 
-def _marks(severity: Severity) -> str:
+def _marks(severity: str) -> str:
     """A mark where an alert starts to fire, and one where it ends: regions tint the panels during an incident."""
     selector = f'{FIRING}{{alertstate="firing",{Label.SEVERITY}="{severity}"}}'
     # the step that Grafana uses, which is longer than the scrape interval over a long time range
