@@ -25,12 +25,10 @@ def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.A
             "Config changes", config_change_query(), "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step
         ).use_value_for_time(True),
         _annotation("Engine starts", _engine_starts(), "engine started", "{{engine}}", step).use_value_for_time(True),
-        _annotation(
-            "Pages", _marks(severity_value(spec, Severity.PAGE), step), "{{alertname}} {{alertstate}}", "page", step
-        ),
+        _annotation("Pages", _marks(severity_value(spec, Severity.PAGE)), "{{alertname}} {{alertstate}}", "page", step),
         _annotation(
             "Tickets",
-            _marks(severity_value(spec, Severity.TICKET), step),
+            _marks(severity_value(spec, Severity.TICKET)),
             "{{alertname}} {{alertstate}}",
             "ticket",
             step,
@@ -52,10 +50,11 @@ def _engine_starts() -> str:
     return f"{signals.ENGINE_START_TIME.name} * 1000 unless {engine} ({near})"
 
 
-def _marks(severity: str, step: str) -> str:
+def _marks(severity: str) -> str:
     """A mark where an alert starts to fire, and one where it ends: regions tint the panels during an incident."""
     selector = f'{FIRING}{{alertstate="firing",{Label.SEVERITY}="{severity}"}}'
-    now, before = max_by(selector, [Label.ALERTNAME]), max_by(f"{selector} offset {step}", [Label.ALERTNAME])
+    # the step that Grafana uses, which is longer than the scrape interval over a long time range
+    now, before = max_by(selector, [Label.ALERTNAME]), max_by(f"{selector} offset $__interval", [Label.ALERTNAME])
     return f"{_with_state(f'{now} unless {before}', 'fires')} or {_with_state(f'{before} unless {now}', 'ended')}"
 
 

@@ -162,9 +162,9 @@ def ratio_panel(title: str, description: str, width: int, height: int = 9) -> ti
 
 
 def table_legend(placement: common_model.LegendPlacement, *calcs: str) -> common.VizLegendOptions:
-    """A row per series, with the given calculations."""
+    """A row per series, with the given calculations; the greatest first, because few rows are visible."""
     table = common.VizLegendOptions().show_legend(True).display_mode(common_model.LegendDisplayMode.TABLE)
-    return table.placement(placement).calcs(list(calcs))
+    return table.placement(placement).calcs(list(calcs)).sort_by("Max").sort_desc(True)
 
 
 def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9) -> heatmap.Panel:

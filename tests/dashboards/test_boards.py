@@ -10,6 +10,7 @@ from dashboards.annotation_queries import config_change_query
 from dashboards.board import TAG, Board
 from dashboards.boards.registry import BOARDS
 from dashboards.command import GENERATED
+from dashboards.interpolation import expand
 from dashboards.layout import to_json
 from exporters.slos import SHIPPED, SloFile, load
 from tests.support.promtool import Case, Promtool
@@ -80,13 +81,27 @@ def test_config_changes_are_drawn_at_the_time_in_the_value_of_the_series() -> No
 
 
 @pytest.mark.lab
-def test_a_page_is_a_mark_at_its_start_and_one_at_its_end(promtool: Promtool, spec: SloFile) -> None:
+@pytest.mark.parametrize(
+    "step, marks",
+    [
+        pytest.param(
+            "15s",
+            {30.0: "", 45.0: "fires", 60.0: "", 90.0: "", 105.0: "ended", 120.0: ""},
+            id="the scrape interval",
+        ),
+        # over a long time range Grafana increases the step
+        pytest.param("1m", {0.0: "", 60.0: "fires", 120.0: "ended", 180.0: ""}, id="longer"),
+    ],
+)
+def test_a_page_is_a_mark_at_its_start_and_one_at_its_end(
+    promtool: Promtool, spec: SloFile, step: str, marks: dict[float, str]
+) -> None:
     (pages,) = [each for each in json.loads(committed(BOARDS[0]))["annotations"]["list"] if each["name"] == "Pages"]
     alert = 'ALERTS{alertname="LLMErrorBudgetBurn",alertstate="firing",severity="page",slo="ttft"}'
-    case = Case(spec, {alert: "_x3 1x3 stale", "other": "1x10"}, 15.0)
-    for at, state in ((30.0, ""), (45.0, "fires"), (60.0, ""), (90.0, ""), (105.0, "ended"), (120.0, "")):
+    case = Case(spec, {alert: "_x3 1x3 stale", "other": "1x12"}, 15.0)
+    for at, state in marks.items():
         mark = {f'{{alertname="LLMErrorBudgetBurn",alertstate="{state}"}}': 1.0} if state else {}
-        case.expect(at, pages["expr"], mark)
+        case.expect(at, expand(pages["expr"], {"__interval": step}), mark)
     promtool.test([case])
 
 
