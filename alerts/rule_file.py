@@ -1,5 +1,6 @@
 """Assembles the rule file of an SLO file: all groups of recording rules and alerts."""
 
+from alerts.alert_labels import with_alert_labels
 from alerts.baselines import baseline_groups
 from alerts.burn_alerts import burn_rules
 from alerts.cold_start import cold_start
@@ -36,7 +37,7 @@ def rules(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None 
     else:
         supported = supported_groups(_groups(effective_spec(spec), links, hour_price), spec)
         groups = (*vllm_groups(spec, links), *supported)
-    return with_target_labels(groups, spec.group_by)
+    return with_alert_labels(with_target_labels(groups, spec.group_by), spec)
 
 
 def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[RuleGroup, ...]:

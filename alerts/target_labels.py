@@ -13,7 +13,9 @@ from alerts.burn_text import MODEL, short_model
 from alerts.rule_groups import Alert, Recording, RuleGroup
 from exporters import signals
 
-_CONSTANTS = {each.name for each in (signals.SLO_OBJECTIVE, signals.SLO_THRESHOLD, signals.GOODPUT_OBJECTIVE)}
+_CONSTANTS = {
+    each.name for each in (signals.SLO_OBJECTIVE, signals.SLO_THRESHOLD, signals.GOODPUT_OBJECTIVE, signals.STEP_TIME)
+}
 
 _TEXT = r'"(?:\\.|[^"\\])*"|' + r"'(?:\\.|[^'\\])*'|`[^`]*`"
 _TOKEN = re.compile(

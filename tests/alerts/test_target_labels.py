@@ -17,6 +17,8 @@ from exporters.signals import (
     RECORDED,
     SLO_OBJECTIVE,
     SLO_THRESHOLD,
+    STEP_TIME,
+    WINDOW_SECONDS,
 )
 from exporters.slos import SHIPPED, WITHOUT_THRESHOLD, Measure, Source, load
 from tests.alerts.firing import firing
@@ -53,7 +55,7 @@ def every_rule() -> Iterator[tuple[str, str, Mapping[str, str]]]:
 CLAUSE = re.compile(r"\b(by|on) \(([^)]*)\)(?: group_(?:left|right) \([^)]*\))?(.*)")
 CONSTANTS = re.compile(
     rf" \((?:1 - {SLO_OBJECTIVE.name}|2 \* {GOODPUT_OBJECTIVE.name} - 1"
-    r"|vector\(time\(\) \+ [\d.]+\) % [\d.]+ >= [\d.]+)\)"
+    rf"|[^{{}}]*{STEP_TIME.name}[^{{}}]*)\)"
 )
 
 
@@ -143,6 +145,7 @@ def group(
 
     here = target(cluster, namespace)
     request = f'{here},model="org/m",class="siso"'
+    outlier = f'cluster="{cluster}",namespace="{namespace}",model="org/n",class="siso",slo="ttft",tenant="t"'
     engine = f'{here},engine="e:8000",model="org/m",rank="0"'
     moved = 0.0 if stalls else 1.0
     return {
@@ -151,6 +154,12 @@ def group(
         f'llm_slo_bad_events_total{{{request},slo="ttft",tenant="t"}}': counts(0, 2),
         f'llm_slo_events_total{{{request},slo="ttft",tenant="u"}}': counts(others, others),
         f'llm_slo_bad_events_total{{{request},slo="ttft",tenant="u"}}': counts(0, 0),
+        f'llm_slo_events_total{{{request},slo="availability",tenant="t"}}': counts(2, 2),
+        f'llm_slo_bad_events_total{{{request},slo="availability",tenant="t"}}': counts(0, 2),
+        f'llm_slo_events_total{{{outlier},instance="s:1"}}': counts(2, 2),
+        f'llm_slo_bad_events_total{{{outlier},instance="s:1"}}': counts(0, 2),
+        f'llm_slo_events_total{{{outlier},instance="s:2"}}': counts(10, 10),
+        f'llm_slo_bad_events_total{{{outlier},instance="s:2"}}': counts(0, 0),
         f"llm_goodput_events_total{{{request}}}": counts(2, 2),
         f"llm_goodput_requests_total{{{request}}}": counts(2, 0),
         f'llm_requests_total{{{request},outcome="ok"}}': counts(2, 1),
@@ -213,7 +222,7 @@ def names(samples: Iterable[str], label: str) -> set[str]:
 
 def test_a_group_has_the_series_and_alerts_that_its_targets_alone_give(promtool: Promtool) -> None:
     together = printed(promtool, {name: values for each in GROUPS.values() for name, values in each.items()})
-    constants = {SLO_OBJECTIVE.name, SLO_THRESHOLD.name, GOODPUT_OBJECTIVE.name}
+    constants = {SLO_OBJECTIVE.name, SLO_THRESHOLD.name, GOODPUT_OBJECTIVE.name, STEP_TIME.name, WINDOW_SECONDS.name}
     seen: set[str] = set()
     for (cluster, namespace), series in GROUPS.items():
         here = re.compile(rf'cluster="{cluster}".* namespace="{namespace}"')
