@@ -15,7 +15,7 @@ from exporters.signals import Label
 
 _WIDTHS = {
     Label.SEVERITY: 80,
-    Label.ALERTNAME: 210,
+    Label.ALERTNAME: 200,
     Label.CLASS: 70,
     Label.SLO: 100,
     Label.OUTCOME: 190,
@@ -23,7 +23,7 @@ _WIDTHS = {
     Label.SETTING: 260,
     Label.SIGNAL: 380,
     Label.ENGINE: 200,
-    Label.INSTANCE: 180,
+    Label.INSTANCE: 160,
     Label.ENGINE_TYPE: 70,
     Label.VERSION: 130,
 }

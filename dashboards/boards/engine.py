@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from grafana_foundation_sdk.builders import stat, table, timeseries
+from grafana_foundation_sdk.builders import common, stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
@@ -80,6 +80,8 @@ def requests_now() -> stat.Panel:
         may_be_empty="some engines expose no queue",
     )
     panel = style.stat_panel("Requests in the engine", text, units.Short, 4, 5).decimals(0)
+    # one below the other, as the panel is narrow
+    panel.orientation(common_model.VizOrientation.HORIZONTAL)
     for state, series in (("running", signals.ENGINE_RUNNING), ("waiting", signals.ENGINE_WAITING)):
         panel.with_target(query(f"sum ({select_engine(series)})", state, instant=True))
     return panel
@@ -136,6 +138,8 @@ def version() -> stat.Panel:
         style.stat_panel(PanelTitle.ENGINE_VERSION, text, units.Short, 4, 5)
         .with_target(query(engines, "{{engine_type}} {{version}}", instant=True))
         .text_mode(common_model.BigValueTextMode.NAME)
+        # a version is longer than a number
+        .text(common.VizTextDisplayOptions().title_size(14).value_size(14))
     )
 
 

@@ -204,7 +204,7 @@ def firing_alerts() -> table.Panel:
     rows = f"{firing} or {none} or min by ({by}) ({no_data})"
     titles = {Label.SEVERITY: "Severity", Label.ALERTNAME: "Alert", Label.SLO: "SLO", Label.CLASS: "Class"}
     never = model.ValueMap({"0": model.ValueMappingResult("-", color=style.PLAIN, index=0)})
-    since = ValueColumn("Since", rows, "dateTimeFromNow", mappings=[never], width=110)
+    since = ValueColumn("Since", rows, "dateTimeFromNow", mappings=[never], width=100)
     panel = tables.if_empty(style.table_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 10, 10), "no data")
     panel.sort_by(
         [common.TableSortByFieldState().display_name(title).desc(False) for title in ("Severity", "Since", "Alert")]

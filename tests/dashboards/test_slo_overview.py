@@ -167,7 +167,7 @@ def test_the_columns_of_the_first_screen_fit_its_width() -> None:
         for title in ("SLO status", "Firing alerts")
     }
     # the panels in a window of 1440 px
-    assert (sum(widths["SLO status"]) <= 1400, sum(widths["Firing alerts"]) <= 575) == (True, True), widths
+    assert (sum(widths["SLO status"]) <= 1380, sum(widths["Firing alerts"]) <= 550) == (True, True), widths
 
 
 def test_the_burn_rate_has_one_line_per_slo_and_class() -> None:
