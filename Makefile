@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock \
-  lock-programs bench bench-parsers bench-rules bench-dashboards bench-requests fuzz soak clean
+  lock-programs bench bench-parsers bench-rules bench-dashboards bench-requests scenarios fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -41,7 +41,8 @@ coverage:
 test-fast: setup
 	$(BIN)/pytest $(PARALLEL) -m 'not slow and not stack and not engine'
 
-# Grafana's own types, which hold the dashboards; without npm or the network that test is skipped, and says so.
+# Grafana's own types and functions, which hold the dashboards and the preview; without npm or the network those tests are
+# skipped, and say so.
 SCHEMA := tests/dashboards/schema
 schema: $(SCHEMA)/node_modules/.ready
 
@@ -116,6 +117,11 @@ bench-dashboards: setup
 # The speed of vllm-slo requests beside jq, on a generated log of 1 GB. QUERIES="--size 100" makes a smaller one.
 bench-requests: setup
 	$(BIN)/python -m tests.bench.request_queries $(QUERIES)
+
+# Ten incidents on three replicas with real Prometheus and Alertmanager: the pages and tickets of each, in half an hour. A
+# second run continues where the first one ended. SCENARIOS="--rules-of CHECKOUT --out DIR" uses the rules of another release.
+scenarios: setup
+	$(BIN)/python -m tests.alerts.alertmanager.scenarios $(SCENARIOS)
 
 # Spoiled requests, answers and event streams against the relay's parsers. A fault found comes with its reproducer.
 fuzz: MINUTES ?= 10

@@ -9,6 +9,7 @@ class AlertName(StrEnum):
     BURN = "LLMErrorBudgetBurn"
     LOW_TRAFFIC = "LLMErrorBudgetLowTraffic"
     TENANT_BURN = "LLMTenantErrorBudgetBurn"
+    OUTLIER = "LLMReplicaOutlier"
     CLIENT_ERRORS = "LLMClientErrorSurge"
     REJECTIONS = "LLMRejectionSurge"
     BUSY_BUT_USELESS = "LLMBusyButUseless"
@@ -24,6 +25,7 @@ class AlertName(StrEnum):
     LOST = "LLMSidecarLostRequests"
     RELOAD_FAILED = "LLMSidecarConfigReloadFailed"
     CERTIFICATE = "LLMCertificateExpiry"
+    SCRAPE_INTERVAL = "LLMScrapeIntervalMismatch"
     UNMEASURED = "LLMSLOUnmeasured"
     TARGETS_MISSING = "LLMTargetsMissing"
     WATCHDOG = "VLLMSLOWatchdog"  # kube-prometheus has a Watchdog of its own

@@ -1,9 +1,9 @@
 """Recording rules for the baselines of the last week, to which alerts compare a class or a model."""
 
 from alerts.promql import in_window
-from alerts.recording_rules import step_count
 from alerts.recording_windows import STEP, Windows, windows
 from alerts.rule_groups import Recording, RuleGroup
+from alerts.step_counts import step_count
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label, Recorded, Signal

@@ -5,6 +5,7 @@ from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
 from alerts.cold_start import held_page, page_bridge, page_held
 from alerts.links import Links
+from alerts.pooled_classes import is_pooled, pool_burns, pooled_bad_events, unless_pool_paged, who
 from alerts.promql import in_window, select, within
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert, Recording
@@ -28,11 +29,11 @@ _SAME, _UNLESS_SAME = "and on (model, class, slo)", "unless on (model, class, sl
 
 
 def burn_rules(spec: SloFile, links: Links) -> tuple[Recording | Alert, ...]:
-    """The tiers that burn, the pages that are held back; then a page and a ticket per SLO; and that for low traffic."""
+    """The pages that are held back, the tiers that burn; then a page and a ticket per SLO; and that for low traffic."""
     pages, _ = _by_severity(spec)
     return (
-        *(_error_ratio(spec, slo) for slo in spec.slos),
         page_held(spec),
+        *(_error_ratio(spec, slo) for slo in spec.slos),
         held_page(_of_tiers(pages)),
         _page_error_ratio(spec),
         *(rule for slo in spec.slos for rule in (_page(spec, slo, links), _ticket(spec, slo, links))),
@@ -77,7 +78,9 @@ def _reason(slo: Slo, tier: Tier) -> str:
 
 def _error_ratio(spec: SloFile, slo: Slo) -> Recording:
     """The tiers of the SLO that burn, by their short windows."""
-    conditions = (_burning(spec, slo, fit(tier, slo)) for tier in tiers(spec.period))
+    fitted = [fit(tier, slo) for tier in tiers(spec.period)]
+    pooled = [tier for tier in fitted if tier.severity is Severity.PAGE and is_pooled(slo)]
+    conditions = [*(_burning(spec, slo, tier) for tier in fitted), *(pool_burns(spec, slo, tier) for tier in pooled)]
     return Recording(TIER_ERROR_RATIO, "\nor ".join(f"({each})" for each in conditions), {Label.SLO: slo.name})
 
 
@@ -111,7 +114,7 @@ def _ticket(spec: SloFile, slo: Slo, links: Links) -> Alert:
     """The tiers of tickets, and pages that are held back. Not while the SLO pages, nor shortly after."""
     pages, tickets = _by_severity(spec)
     alternatives = (
-        *(f"{_of_tiers((tier,), slo)}\n{not_paged(spec, tier.short)}" for tier in tickets),
+        *(f"{_of_tiers((tier,), slo)}\n{not_paged(spec, tier.short, (slo,))}" for tier in tickets),
         f"{_of_tiers(pages, slo)}\n{_SAME} {PAGE_HELD.name}",
     )
     any_tier = "\n  or ".join(alternatives).replace("\n", "\n  ").replace("\n    or", "\n  or")
@@ -128,10 +131,11 @@ def _ticket(spec: SloFile, slo: Slo, links: Links) -> Alert:
     )
 
 
-def not_paged(spec: SloFile, short: float) -> str:
+def not_paged(spec: SloFile, short: float, slos: tuple[Slo, ...]) -> str:
     """Excludes an SLO that pages, or whose page ended less than the short window ago: its events are still in there."""
-    recent = spell_duration(short + page_bridge(spec))
-    return f"{_UNLESS_SAME} present_over_time({PAGE_ERROR_RATIO.name}[{recent}])"
+    recent = short + page_bridge(spec)
+    pooled = f"\n{unless_pool_paged(spec, recent)}" if any(map(is_pooled, slos)) else ""
+    return f"{_UNLESS_SAME} present_over_time({PAGE_ERROR_RATIO.name}[{spell_duration(recent)}]){pooled}"
 
 
 def _by_severity(spec: SloFile) -> tuple[tuple[Tier, ...], tuple[Tier, ...]]:
@@ -157,8 +161,8 @@ def _description(spec: SloFile, slo: Slo, some: tuple[Tier, ...]) -> str:
     recent = min(some[0].short, tiers(spec.period)[1].short)
     waits = "the oldest wait" if spec.source is Source.SIDECAR else "the engine's queue"
     return (
-        f"{burn_text.SHARE} of {_WHO} {burn_text.miss(slo)} (objective {percent(slo.objective)})."
-        f"{burn_text.budget_left(spec, slo)}{burn_text.worst_replicas(slo, recent)}"
+        f"{burn_text.SHARE} of {who(slo, burn_text.MODEL)} {burn_text.miss(slo)} (objective {percent(slo.objective)})."
+        f"{pooled_bad_events(spec, slo)}{burn_text.budget_left(spec, slo)}{burn_text.worst_replicas(slo, recent)}"
         f"{burn_text.last_config_change()}{''.join(_tier_note(slo, tier) for tier in some)} Look first at {waits}."
     )
 
@@ -190,7 +194,8 @@ def _low_traffic(spec: SloFile, links: Links) -> Alert:
     return annotated_alert(
         AlertName.LOW_TRAFFIC,
         Severity.TICKET,
-        f"{bad} >= {least}\n{_SAME} {events} < {few}\n{_SAME} {burn_rate} > 1\n{not_paged(spec, longest.short)}",
+        f"{bad} >= {least}\n{_SAME} {events} < {few}\n{_SAME} {burn_rate} > 1\n"
+        f"{not_paged(spec, longest.short, spec.slos)}",
         links,
         f'{{{{ $labels.class }}}} on {burn_text.MODEL}: {{{{ printf "%.0f" $value }}}} bad events of '
         f"{{{{ $labels.slo }}}} in {burn_text.spaced(longest.long)}",

@@ -2,6 +2,7 @@
 
 from math import ceil
 
+from alerts.pooled_classes import POOL
 from alerts.promql import increase, sum_by
 from alerts.recording_windows import direct_interval, down_after, windows
 from alerts.rule_groups import Recording
@@ -63,7 +64,7 @@ def page_held(spec: SloFile) -> Recording:
     a firing page, as a restart must not resolve it. The time that pages of the SLO are held is limited: pods that are
     replaced again and again are always starting.
     """
-    step = spell_duration(windows(spec).step)
+    step, bridge = spell_duration(windows(spec).step), spell_duration(page_bridge(spec))
     instances = starting(f"last_over_time({COLD_START.name}[{step}])")
     bad_events, labels = increase(SLO_BAD.name, step), PAGE_HELD.labels
     unless_same_slo = f"unless on ({', '.join(labels)})"
@@ -71,7 +72,9 @@ def page_held(spec: SloFile) -> Recording:
         PAGE_HELD,
         f"{sum_by(f'{bad_events} and on (instance) {instances}', labels)} > 0\n"
         f"{unless_same_slo} {sum_by(f'{bad_events} unless on (instance) {instances}', labels)} > 0\n"
-        f"{unless_same_slo} last_over_time({PAGE_ERROR_RATIO.name}[{spell_duration(page_bridge(spec))}])\n"
+        f"{unless_same_slo} last_over_time({PAGE_ERROR_RATIO.name}[{bridge}])\n"
+        # The page of classes with few events has no class of its own.
+        f'unless on (model, slo) last_over_time({PAGE_ERROR_RATIO.name}{{class="{POOL}"}}[{bridge}])\n'
         f"{unless_same_slo} {_held_too_long(spec)}",
     )
 

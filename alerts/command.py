@@ -13,7 +13,7 @@ from alerts import alertmanager, alertmanager_flags, diagnostics, explain, json_
 from alerts.alert_annotations import describe
 from alerts.burn_alerts import rescaled
 from alerts.engine_only import effective_spec, evaluate_slos
-from alerts.group_limit import MAX_RULES, RULES_OF_A_WINDOW, limited
+from alerts.group_limit import FEWEST, MAX_RULES, limited
 from alerts.links import Links
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
@@ -213,8 +213,8 @@ def _render(arguments: argparse.Namespace) -> int:
     links = Links(arguments.runbooks, arguments.grafana, arguments.traces_url)
     hour_price = _hour_price(arguments.gpu_hour_price, arguments.gpus)
     most = arguments.max_rules_per_group
-    if most < RULES_OF_A_WINDOW:
-        raise UsageError(f"--max-rules-per-group: {most} is too few; use {RULES_OF_A_WINDOW} or more")
+    if most < FEWEST:
+        raise UsageError(f"--max-rules-per-group: {most} is too few; use {FEWEST} or more")
     groups = limited(rules(spec, links, hour_price), most)
     if arguments.format == "prometheusrule":
         name, labels = checked_name(arguments.name or "vllm-slo"), checked_labels(arguments.label)

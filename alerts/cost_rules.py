@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from alerts.promql import in_window, ratio
-from alerts.recording_rules import step_count, windowed
 from alerts.recording_windows import STEP, summed_interval, windows
 from alerts.rule_groups import Recording, RuleGroup
 from alerts.scrape_jobs import targets_up
+from alerts.step_counts import step_count, windowed
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import Kind, Signal

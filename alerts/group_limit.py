@@ -8,7 +8,8 @@ from alerts.rule_groups import Alert, Recording, RuleGroup
 from exporters.signals import Label
 
 MAX_RULES = 20
-RULES_OF_A_WINDOW = 7
+FEWEST = 13
+"""The rules of the largest group that is not divisible."""
 
 
 def limited(groups: Iterable[RuleGroup], most: int) -> tuple[RuleGroup, ...]:
@@ -21,7 +22,7 @@ def limited(groups: Iterable[RuleGroup], most: int) -> tuple[RuleGroup, ...]:
 
 
 def _parts(group: RuleGroup, most: int) -> Iterator[RuleGroup]:
-    if len(group.rules) <= most:
+    if len(group.rules) <= most or not group.divisible:
         yield group
         return
     parts: list[tuple[Recording | Alert, ...]] = [()]

@@ -6,6 +6,7 @@ from importlib import metadata
 from zlib import crc32
 
 from alerts.alert_names import AlertName
+from alerts.pooled_classes import POOL
 from exporters.errors import UsageError
 from exporters.signals import Label
 
@@ -26,7 +27,6 @@ class DashboardUid(StrEnum):
 class PanelTitle(StrEnum):
     """Every panel that an alert links to."""
 
-    BUDGET_LEFT = "Error budget left"
     BURN_RATE = "Burn rate"
     CERTIFICATE = "Certificate"
     ENGINE = "Engine"
@@ -34,6 +34,7 @@ class PanelTitle(StrEnum):
     ENGINE_RESTARTS = "Restarts in range"
     ENGINE_VERSION = "Version"
     FIRING_ALERTS = "Firing alerts"
+    GOODPUT_BY_SIDECAR = "Goodput by sidecar"
     GOODPUT_BY_TENANT = "Goodput by tenant"
     KV_CACHE = "KV cache in use over time"
     NOT_COUNTED = "Not counted over time"
@@ -41,14 +42,16 @@ class PanelTitle(StrEnum):
     PREFIX_CACHE = "Prefix cache hits"
     SIDECAR = "Sidecar"
     SLO_FILE = "SLO file"
+    SLO_STATUS = "SLO status"
     THROUGHPUT = "Throughput: output tokens"
     WAITING = "Waiting by reason"
 
 
 ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.BURN: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
-    AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.BUDGET_LEFT),
+    AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.SLO_STATUS),
     AlertName.TENANT_BURN: (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
+    AlertName.OUTLIER: (DashboardUid.FLEET, PanelTitle.GOODPUT_BY_SIDECAR),
     AlertName.CLIENT_ERRORS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.REJECTIONS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.BUSY_BUT_USELESS: (DashboardUid.OVERVIEW, PanelTitle.THROUGHPUT),
@@ -65,6 +68,7 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.LOST: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
     AlertName.RELOAD_FAILED: (DashboardUid.SIDECAR, PanelTitle.SLO_FILE),
     AlertName.CERTIFICATE: (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
+    AlertName.SCRAPE_INTERVAL: (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
     AlertName.UNMEASURED: (DashboardUid.ENGINE, PanelTitle.ENGINE_VERSION),
     AlertName.WATCHDOG: (DashboardUid.OVERVIEW, PanelTitle.FIRING_ALERTS),
 }
@@ -75,6 +79,7 @@ LINK_VARIABLES: dict[DashboardUid, tuple[Label, ...]] = {
     DashboardUid.WORKLOAD: (Label.MODEL, Label.CLASS),
     DashboardUid.ENGINE: (Label.INSTANCE, Label.ENGINE),
     DashboardUid.SIDECAR: (Label.INSTANCE,),
+    DashboardUid.FLEET: (),  # all replicas, to compare them
 }
 """The variables of each linked dashboard that labels of an alert can set."""
 
@@ -116,15 +121,23 @@ class Links:
 
     def bad_traces(self) -> dict[str, str]:
         """The link to the traces of the bad requests of the last hour, of the class and model of the alert."""
-        query = "class={{ $labels.class | urlquery }}&model={{ $labels.model | urlquery }}&verdict=bad&since=1h"
+        one_class = _unless_pooled("class={{ $labels.class | urlquery }}&")
+        query = f"{one_class}model={{{{ $labels.model | urlquery }}}}&verdict=bad&since=1h"
         return {"traces_url": f"{self.traces.rstrip('/')}/?{query}"} if self.traces else {}
 
     def _dashboard(self, name: AlertName) -> str:
         """A link to the alert's panel, with the dashboard variables set from the labels of the alert."""
         uid, title = ALERT_PANELS[name]
         # A variable without a label on the alert stays at All. Model names contain slashes.
-        variables = (
-            f"{{{{ with $labels.{label} }}}}&var-{label}={{{{ . | urlquery }}}}{{{{ end }}}}"
-            for label in LINK_VARIABLES[uid]
-        )
+        variables = (_variable(name, label) for label in LINK_VARIABLES[uid])
         return f"{self.grafana.rstrip('/')}/d/{uid}?viewPanel={panel_id(title)}{''.join(variables)}"
+
+
+def _variable(name: AlertName, label: Label) -> str:
+    text = f"{{{{ with $labels.{label} }}}}&var-{label}={{{{ . | urlquery }}}}{{{{ end }}}}"
+    return _unless_pooled(text) if (name, label) == (AlertName.BURN, Label.CLASS) else text
+
+
+def _unless_pooled(text: str) -> str:
+    """Omitted for an alert on several classes, as no panel and no trace has its class."""
+    return f'{{{{ if ne $labels.class "{POOL}" }}}}{text}{{{{ end }}}}'

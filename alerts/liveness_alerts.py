@@ -101,8 +101,10 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
     stream. Such an engine counts as stalled when no request streams. A stall of streaming responses is detected only
     after their clients have disconnected.
     """
-    lookback = spell_duration(4 * spec.scrape_interval)
-    pending_for = max(windows(spec).step, 30.0)
+    step = windows(spec).step
+    # Twice in a window for targets that are scraped each minute.
+    lookback = spell_duration(max(4 * spec.scrape_interval, min(2.5 * 60.0, step)))
+    pending_for = max(step, 30.0)
     on_engine, on_instance = "on (instance, engine)", "on (instance)"
 
     def latest(signal: Signal) -> str:
@@ -117,10 +119,13 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
     requests = " or ".join(f"{sum_by(latest(gauge), engine)} > 0" for gauge in gauges)
     streams = f"max_over_time({select(signals.IN_FLIGHT, {Label.PHASE: Phase.STREAMING})}[{lookback}])"
     all_tokens = (*tokens, signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS)
+    # With one sample in the window, tokens show no growth however fast they move.
+    scraped_twice = f"count_over_time({signals.ENGINE_UP.name}[{lookback}]) >= 2"
     by_counts = f"({requests})\nand {on_engine} {latest(signals.ENGINE_COUNTS_LIVE)} == 1"
     by_waits = (
         f"{max_by(latest(signals.OLDEST_WAIT), [Label.INSTANCE, Label.MODEL])} > {number(down_after(spec))}\n"
         f"and {on_instance} {latest(signals.ENGINE_UP)} == 1\n"
+        f"and {on_instance} {scraped_twice}\n"
         f"unless {on_instance} {sum_by(streams, instance)} > 0\n"
         f"unless {on_instance} ({increased(all_tokens, instance)})\n"
         f"unless {on_instance} ({by_counts})\n"
@@ -134,8 +139,8 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
         AlertName.ENGINE_STALLED,
         Severity.PAGE,
         # Not during a cold start: the engine compiles and captures graphs before the first token.
-        f"{by_counts}\nunless {on_engine} ({increased(tokens, engine)})\nunless {on_engine} {signals.COLD_START.name}"
-        + (f"\nor {by_waits}" if spec.source is Source.SIDECAR else ""),
+        f"{by_counts}\nand {on_engine} {scraped_twice}\nunless {on_engine} ({increased(tokens, engine)})\n"
+        f"unless {on_engine} {signals.COLD_START.name}" + (f"\nor {by_waits}" if spec.source is Source.SIDECAR else ""),
         links,
         f"{engine_or_sidecar}{_OF_MODEL} holds requests and generates no token",
         f"{{{{ with $labels.engine }}}}{{{{ . }}}} holds {_COUNT} requests, and {duration} neither prompt nor "

@@ -9,7 +9,7 @@ from alerts.tiers import Severity
 TEMPLATE_PATH = "templates/vllm-slo.tmpl"
 CAUSES = (
     *(AlertName.TARGETS_MISSING, AlertName.SIDECAR_DOWN, AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED),
-    *(AlertName.ENGINE_RESTARTS, AlertName.KV_CACHE),
+    *(AlertName.OUTLIER, AlertName.ENGINE_RESTARTS, AlertName.KV_CACHE),
 )
 """Alerts that explain others of their group; a message lists them first."""
 

@@ -6,17 +6,11 @@ from functools import partial
 from alerts.promql import in_window, increase, ratio, sum_by
 from alerts.recording_windows import DOZEN, OPEN, STEP, summed_interval, windows
 from alerts.rule_groups import Recording, RuleGroup
+from alerts.step_counts import COUNTS, any_window, dozen, gapless_step_count, open_dozen, target_labels, windowed
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label, Recorded, Signal
 from exporters.slos import SloFile
-
-_COUNTS: tuple[tuple[Signal, Recorded], ...] = (
-    (signals.SLO_EVENTS, signals.SLO_EVENTS_IN),
-    (signals.SLO_BAD, signals.SLO_BAD_IN),
-    (signals.GOODPUT_EVENTS, signals.GOODPUT_EVENTS_IN),
-    (signals.GOODPUT_REQUESTS, signals.GOODPUT_REQUESTS_IN),
-)
 
 
 def direct_windows(spec: SloFile) -> tuple[Recording, ...]:
@@ -34,11 +28,13 @@ def recording_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
             "vllm-slo-steps",
             lengths.step,
             (
-                *(step_count(*pair, spec) for pair in _COUNTS),
+                *(gapless_step_count(*pair, spec) for pair in COUNTS),
                 # A sum that is read between the two misses the last dozen; in the other order it counts it twice.
-                *(_open_dozen(target, spec) for _, target in _COUNTS),
-                *(_dozen(target, spec) for _, target in _COUNTS),
+                *(open_dozen(target, spec) for _, target in COUNTS),
+                *(dozen(target, spec) for _, target in COUNTS),
+                Recording(signals.STEP_TIME, "vector(time())"),
             ),
+            divisible=False,
         ),
         RuleGroup(
             "vllm-slo-summed-windows",
@@ -48,18 +44,14 @@ def recording_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
                 *(rule for length in lengths.of_dozens for rule in _window(partial(_of_dozens, lengths.step), length)),
                 # From the counts of the whole period, so that every request has the same weight.
                 Recording(signals.SLO_BUDGET_LEFT, f"1 - max without (window) ({spent})"),
+                _measured_time(spec),
             ),
         ),
     )
 
 
-def windowed(series: Recorded, window: str, expr: str) -> Recording:
-    """Records a series with this value of the label `window`."""
-    return Recording(series, expr, {Label.WINDOW: window})
-
-
 def _window(count: Callable[[Signal, Recorded, float], Recording], length: float) -> tuple[Recording, ...]:
-    return (*(count(*pair, length) for pair in _COUNTS), *_ratios(spell_duration(length)))
+    return (*(count(*pair, length) for pair in COUNTS), *_ratios(spell_duration(length)))
 
 
 def _constants(spec: SloFile) -> tuple[Recording, ...]:
@@ -69,7 +61,12 @@ def _constants(spec: SloFile) -> tuple[Recording, ...]:
         return Recording(series, f"vector({number(value)})", {Label.CLASS: name, **slo})
 
     pairs = [(slo, name) for slo in spec.slos for name in slo.classes]
+    lengths = windows(spec)
     return (
+        *(
+            windowed(signals.WINDOW_SECONDS, spell_duration(each), f"vector({number(each)})")
+            for each in (*lengths.direct, *lengths.of_steps, *lengths.of_dozens)
+        ),
         *(constant(signals.SLO_OBJECTIVE, slo.objective, name, slo=slo.name) for slo, name in pairs),
         *(
             constant(signals.SLO_THRESHOLD, slo.threshold, name, slo=slo.name)
@@ -89,74 +86,9 @@ def _joint_objective(spec: SloFile, name: str) -> float:
     return round(1 - sum(slo.budget for slo in spec.slos_of(name)), 12)
 
 
-def _target_labels(target: Recorded) -> list[Label]:
-    """The labels of the target; all others (instances, usually tenants) are summed."""
-    return [label for label in target.labels if label != Label.WINDOW]
-
-
 def direct_count(source: Signal, target: Recorded, window: float) -> Recording:
     text = spell_duration(window)
-    return windowed(target, text, sum_by(increase(source.name, text), _target_labels(target)))
-
-
-def step_count(source: Signal, target: Recorded, spec: SloFile) -> Recording:
-    """The increase from the last scrape of the previous step to the last scrape of this step.
-
-    `increase(x[step])` leaves out the growth between its last sample and the first sample of the next window, and
-    extrapolates instead: right on average, wrong where traffic changes. A range that is one scrape wider starts at the
-    last sample of the previous step, so that every event is in exactly one step. `increase` scales the difference to
-    the wider range; the factor scales it back. The range is a millisecond shorter, as Prometheus 2 includes both ends
-    of a range. The offset waits for a scrape that is in progress.
-    """
-    step, scrape = windows(spec).step, spec.scrape_interval
-    width = step + scrape - 0.001
-    increase_of_step = f"increase({source.name}[{spell_duration(width)}] offset {spell_duration(scrape)})"
-    return windowed(
-        target, STEP, f"{sum_by(increase_of_step, _target_labels(target))} * {number(step)} / {number(width)}"
-    )
-
-
-def _open_dozen(target: Recorded, spec: SloFile) -> Recording:
-    """The counts since the last complete dozen, including this step; 0 at the last step of a dozen.
-
-    Continues for twelve steps after the last sample, so that no counts are lost while a sidecar is down.
-    """
-    lengths = windows(spec)
-    step = _any_window(in_window(target, STEP))
-    before = _any_window(_last(target, OPEN, lengths.step))
-    zero = _any_window(f"sum_over_time({in_window(target, STEP)}[{spell_duration(lengths.dozen)}]) * 0")
-    return windowed(
-        target, OPEN, f"({step} or {zero})\n+ ({before} or {zero})\nunless on () {_dozen_is_full(spec)}\nor {zero}"
-    )
-
-
-def open_dozen_from_steps(target: Recorded, spec: SloFile) -> Recording:
-    """The same series without its own last sample, so that it can be evaluated for the past in one query."""
-    lengths, steps = windows(spec), in_window(target, STEP)
-    position = f"floor(({_place_in_dozen(spec)}) / {number(lengths.step)})"
-    sums = (
-        f"sum_over_time({steps}[{spell_duration(count * lengths.step - 0.001)}]) and on () {position} == {count - 1}"
-        for count in range(1, 12)
-    )
-    zero = f"sum_over_time({steps}[{spell_duration(lengths.dozen)}]) * 0"
-    return windowed(target, OPEN, _any_window("\nor ".join([*sums, zero])))
-
-
-def _dozen(target: Recorded, spec: SloFile) -> Recording:
-    """One sample every twelve steps; a millisecond less than twelve, as Prometheus 2 includes both ends of a range."""
-    steps = f"{in_window(target, STEP)}[{spell_duration(windows(spec).dozen - 0.001)}]"
-    return windowed(target, DOZEN, f"sum_over_time({steps})\nand on () {_dozen_is_full(spec)}")
-
-
-def _dozen_is_full(spec: SloFile) -> str:
-    """Present at one evaluation in twelve; half a step from both edges, if steps are aligned with the epoch."""
-    step, dozen = windows(spec).step, windows(spec).dozen
-    return f"({_place_in_dozen(spec)} >= {number(round(dozen - step, 3))})"
-
-
-def _place_in_dozen(spec: SloFile) -> str:
-    step, dozen = windows(spec).step, windows(spec).dozen
-    return f"vector(time() + {number(step / 2)}) % {number(dozen)}"
+    return windowed(target, text, sum_by(increase(source.name, text), target_labels(target)))
 
 
 def _of_steps(_: Signal, target: Recorded, window: float) -> Recording:
@@ -169,16 +101,19 @@ def _of_dozens(step: float, _: Signal, target: Recorded, window: float) -> Recor
     """Each dozen of steps exactly once, and the steps since: the window, and up to a dozen steps more."""
     text = spell_duration(window)
     dozens = f"sum_over_time({in_window(target, DOZEN)}[{text}])"
-    return windowed(target, text, _any_window(f"{dozens} or {_last(target, OPEN, step)}"))
+    return windowed(target, text, any_window(f"{dozens} or {_last(target, OPEN, step)}"))
+
+
+def _measured_time(spec: SloFile) -> Recording:
+    """From the number of dozens, which are recorded while a sidecar is scraped."""
+    dozens = f"count_over_time({in_window(signals.SLO_EVENTS_IN, DOZEN)}[{spell_duration(spec.period)}])"
+    in_full = round(spec.period / windows(spec).dozen)
+    return Recording(signals.SLO_MEASURED, f"clamp_max(max without (window) ({dozens}) / {in_full}, 1)")
 
 
 def _last(target: Recorded, window: str, step: float) -> str:
     """The last sample, even if a step is longer than the lookback of Prometheus."""
     return f"last_over_time({in_window(target, window)}[{spell_duration(1.5 * step)}])"
-
-
-def _any_window(expression: str) -> str:
-    return f"sum without (window) ({expression})"
 
 
 def _ratios(window: str) -> tuple[Recording, ...]:

@@ -14,6 +14,9 @@ DOZEN = "12steps"
 OPEN = "open"
 """The value of `window` on the counts since the last `DOZEN`."""
 
+LONGEST_GAP = 72
+"""Steps for which the counts since the last `DOZEN` are kept without an evaluation."""
+
 # An instant selector looks back 5 minutes, so each series that it reads is recorded more often than that.
 _READ_BY_NAME = 240.0
 _EVERY_MINUTE = 60.0

@@ -12,7 +12,9 @@ from alerts.liveness_alerts import engine_model, liveness_alerts
 from alerts.missing_targets import target_models
 from alerts.recording_rules import direct_windows, recording_groups
 from alerts.recording_windows import alert_interval, direct_interval
+from alerts.replica_alerts import replica_rules
 from alerts.rule_groups import RuleGroup, to_yaml
+from alerts.scrape_interval import scrape_interval_alert
 from alerts.target_labels import with_target_labels
 from alerts.tenant_rules import tenant_groups
 from alerts.traffic_alerts import requests_recording, sidecar_recordings, traffic_alerts
@@ -47,6 +49,7 @@ def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[Rule
             (cold_start(spec), engine_model(spec), *target_models(spec), *liveness_alerts(spec, links)),
         ),
         RuleGroup("vllm-slo-burn", interval, (*direct_windows(spec), *burn_rules(spec, links))),
+        RuleGroup("vllm-slo-replicas", interval, replica_rules(spec, links)),
         *tenant_groups(spec, links),
         RuleGroup(
             "vllm-slo-causes",
@@ -56,6 +59,7 @@ def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[Rule
                 *sidecar_recordings(spec),
                 *traffic_alerts(spec, links),
                 *engine_alerts(spec, links),
+                scrape_interval_alert(spec, links),
             ),
         ),
         *(() if hour_price is None else cost_groups(spec, hour_price)),

@@ -42,6 +42,8 @@ class RuleGroup:
     name: str
     interval: float
     rules: tuple[Recording | Alert, ...]
+    divisible: bool = True
+    """Whether its rules may be evaluated at different times."""
 
 
 def to_yaml(groups: Iterable[RuleGroup], remarks: Iterable[str] = ()) -> str:

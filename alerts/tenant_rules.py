@@ -7,9 +7,10 @@ from alerts.burn_alerts import tier_condition
 from alerts.cold_start import page_bridge
 from alerts.links import Links
 from alerts.promql import in_window, ratio, within
-from alerts.recording_rules import direct_count, windowed
+from alerts.recording_rules import direct_count
 from alerts.recording_windows import direct_interval
 from alerts.rule_groups import Alert, Recording, RuleGroup
+from alerts.step_counts import windowed
 from alerts.tiers import Severity, Tier, fit, tiers
 from exporters import signals
 from exporters.quantities import number, spell_duration

@@ -1,7 +1,6 @@
 """Alerts on client errors, rejections and throughput without goodput."""
 
-from collections.abc import Mapping
-
+from alerts import burn_text
 from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
 from alerts.baselines import baseline
@@ -18,17 +17,21 @@ from exporters.slos import SloFile
 _TICKET_SHARE, _PAGE_SHARE = 0.1, 0.5
 """The shares of failed requests of a class that raise a ticket and a page."""
 
+_STEPS = 3
+_ONE_CLASS = Label.INSTANCE, Label.MODEL, Label.CLASS
+_SAME = "on (instance, model, class)"
+
 
 def lookback(spec: SloFile) -> str:
     """Three steps: long enough for the share of a class at one sidecar."""
-    return spell_duration(3 * windows(spec).step)
+    return spell_duration(_STEPS * windows(spec).step)
 
 
 def requests_recording(spec: SloFile) -> Recording:
     """Recorded once for all alerts, as the request counters have the most series."""
     return Recording(
         signals.REQUESTS_IN,
-        sum_by(increase(signals.REQUESTS.name, lookback(spec)), (Label.INSTANCE, Label.CLASS, Label.OUTCOME)),
+        sum_by(increase(signals.REQUESTS.name, lookback(spec)), (*_ONE_CLASS, Label.OUTCOME)),
         {Label.WINDOW: lookback(spec)},
     )
 
@@ -41,29 +44,55 @@ def sidecar_recordings(spec: SloFile) -> tuple[Recording, ...]:
         for each in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
     return (
-        Recording(signals.REQUESTS_AT, f"{ended_requests} / {number(3 * windows(spec).step)}"),
+        Recording(signals.REQUESTS_AT, f"{ended_requests} / {number(_STEPS * windows(spec).step)}"),
         Recording(signals.GOODPUT_AT, ratio(good, judged)),
     )
 
 
 def traffic_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
     client = (
-        "It is the client's fault by its status (4xx), so no SLO counts it; but so many at once, in a class that had "
-        "them not, is the sign of a bad config change: another served model name, a smaller context, a new key. Look "
-        "first at the config changes, then at `outcome` and `status` in the request log."
+        "It is the client's fault by its status (4xx), so no SLO counts it: a client that repeats invalid requests, or "
+        "a bad config change: another served model name, a smaller context, a new key. Look first at the config "
+        "changes, then at `outcome` and `status` in the request log."
     )
     rejected = (
         "The engine or a gateway answers 429 or 503: it sheds load. Look first at requests waiting and at the limits "
         "in front of the engine."
     )
-    client_errors = AlertName.CLIENT_ERRORS, Outcome.CLIENT_ERROR, client
+    errors, lost = Outcome.CLIENT_ERROR, _others_lost(spec)
+    half = f"{_share(spec, errors)} >= {_PAGE_SHARE}\nand on (class) {lost}"
     return (
-        _surge(spec, links, *client_errors, Severity.PAGE, (_PAGE_SHARE, 1.0)),
-        _surge(spec, links, *client_errors, Severity.TICKET, (_TICKET_SHARE, _PAGE_SHARE)),
+        _surge(spec, links, AlertName.CLIENT_ERRORS, errors, client, Severity.PAGE, f"and on (class) {lost}"),
+        _surge(spec, links, AlertName.CLIENT_ERRORS, errors, client, Severity.TICKET, f"unless {_SAME} ({half})"),
         # A ticket only: where rejections are bad events, they page as a burn.
-        _surge(spec, links, AlertName.REJECTIONS, Outcome.REJECTED, rejected, Severity.TICKET, (_TICKET_SHARE, 1.0)),
+        _surge(spec, links, AlertName.REJECTIONS, Outcome.REJECTED, rejected, Severity.TICKET),
         _busy_but_useless(spec, links),
     )
+
+
+def _count(spec: SloFile, by: tuple[Label, ...], outcome: Outcome | None = None, offset: str = "") -> str:
+    only = {} if outcome is None else {Label.OUTCOME: outcome}
+    return sum_by(f"{select(signals.REQUESTS_IN, {Label.WINDOW: lookback(spec), **only})}{offset}", by)
+
+
+def _share(spec: SloFile, outcome: Outcome) -> str:
+    return f"{_count(spec, _ONE_CLASS, outcome)} / ({_count(spec, _ONE_CLASS)} >= {spec.alerting.min_events.page})"
+
+
+def _others_lost(spec: SloFile) -> str:
+    """Of a class, less than half of the requests that a week ago, else an hour ago, did not end as client errors.
+
+    A client that repeats invalid requests does not displace the requests of others, a bad config change does. Over all
+    models: requests for a name that is no longer served have the model `other`.
+    """
+
+    def others(offset: float) -> str:
+        ago = f" offset {spell_duration(offset)}" if offset else ""
+        matchers = f'window="{lookback(spec)}",outcome!="{Outcome.CLIENT_ERROR}"'
+        return sum_by(f"{signals.REQUESTS_IN.name}{{{matchers}}}{ago}", [Label.CLASS])
+
+    lengths, hour = windows(spec), tiers(spec.period)[0].long
+    return f"({others(0)} < {_PAGE_SHARE} * ({others(lengths.week)} or {others(hour)}))"
 
 
 def _surge(
@@ -73,35 +102,33 @@ def _surge(
     outcome: Outcome,
     meaning: str,
     severity: Severity,
-    between: tuple[float, float],
+    condition: str = "",
 ) -> Alert:
-    """The share of an outcome in a class at one sidecar, if it was less than half of that a day ago on all sidecars.
+    """The share of an outcome in a class of a model at one sidecar, if it was less than half of that a day ago.
 
-    By class and not by model: requests for a model name that is no longer served have the model `other`. The day
-    before is summed over all sidecars, as a new one has no history.
+    It ends when fewer requests of the last step end so. The day before is summed over all sidecars, as a new one has
+    no history, and needs as many events.
     """
-    day, least = spell_duration(windows(spec).day), spec.alerting.min_events.page
-    low, high = between
-
-    def count(by: list[Label], outcomes: Mapping[Label, str], offset: str = "") -> str:
-        return sum_by(f"{select(signals.REQUESTS_IN, {Label.WINDOW: lookback(spec), **outcomes})}{offset}", by)
-
-    per_class, outcomes_of = [Label.INSTANCE, Label.CLASS], {Label.OUTCOME: outcome}
-    offset = f" offset {day}"
+    low = _PAGE_SHARE if severity is Severity.PAGE else _TICKET_SHARE
+    day, step, least = spell_duration(windows(spec).day), windows(spec).step, spec.alerting.min_events.page
+    per_model, offset = (Label.MODEL, Label.CLASS), f" offset {day}"
+    latest = increase(select(signals.REQUESTS, {Label.OUTCOME: outcome}), spell_duration(step))
+    who = f"{{{{ $labels.class }}}} requests to {burn_text.MODEL} at {{{{ $labels.instance }}}}"
     return annotated_alert(
         name,
         severity,
-        f"{count(per_class, outcomes_of)} / ({count(per_class, {})} >= {least}) >= {low}"
-        + (f" < {high}\n" if high < 1 else "\n")
-        + f"and on (instance, class) {count(per_class, outcomes_of)} >= {spec.alerting.min_bad}\n"
-        f"unless on (class) {count([Label.CLASS], outcomes_of, offset)} / {count([Label.CLASS], {}, offset)} "
-        f">= {low / 2}",
+        f"{_share(spec, outcome)} >= {low}\n"
+        f"and {_SAME} {_count(spec, _ONE_CLASS, outcome)} >= {spec.alerting.min_bad}\n"
+        f"and {_SAME} {_STEPS} * {sum_by(latest, _ONE_CLASS)} >= {low} * {_count(spec, _ONE_CLASS)}\n"
+        f"unless on (model, class) {_count(spec, per_model, outcome, offset)} "
+        f"/ ({_count(spec, per_model, None, offset)} >= {least}) >= {low / 2}"
+        + (f"\n{condition}" if condition else ""),
         links,
-        f"{{{{ $value | humanizePercentage }}}} of {{{{ $labels.class }}}} requests at {{{{ $labels.instance }}}} "
-        f"end as {outcome}",
-        f"In the last {lookback(spec)}, {{{{ $value | humanizePercentage }}}} of {{{{ $labels.class }}}} requests "
-        f"at {{{{ $labels.instance }}}} ended as {outcome}; {day} ago it was less than {percent(low / 2)}. A "
-        f"{severity} from {percent(low)} of at least {least} requests on. {meaning}",
+        f"{{{{ $value | humanizePercentage }}}} of {who} end as {outcome}",
+        f"In the last {lookback(spec)}, {{{{ $value | humanizePercentage }}}} of {who} ended as {outcome}; {day} ago "
+        f"it was less than {percent(low / 2)}. A {severity} from {percent(low)} of at least {least} requests on"
+        + (", if the class has lost half of its other requests. " if severity is Severity.PAGE else ". ")
+        + meaning,
     )
 
 

@@ -7,11 +7,14 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 import aiohttp
+
+_T = TypeVar("_T")
 
 PARENT_DEATH_SIGNAL = Path(__file__).with_name("parent_death_signal.py")
 _LOG_LINES = 15
@@ -163,6 +166,23 @@ class ChildProcesses:
         child = ChildProcess(service, process, path)
         self.children.append(child)
         return child
+
+    async def during(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """The result of `work`, which runs while every child is up.
+
+        Raises:
+            ServiceFailedError: a child failed; `work` is cancelled.
+        """
+        task, failure = asyncio.ensure_future(work), asyncio.ensure_future(self.wait_for_failure())
+        try:
+            await asyncio.wait((task, failure), return_when=asyncio.FIRST_COMPLETED)
+            if failure.done():
+                raise failure.result()
+            return task.result()
+        finally:
+            for each in (task, failure):
+                each.cancel()
+            await asyncio.gather(task, failure, return_exceptions=True)
 
     async def wait_for_failure(self) -> ServiceFailedError:
         """Wait until a child fails."""

@@ -1,6 +1,6 @@
 """Counts incidents and updates from the notifications of the webhook."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -17,14 +17,22 @@ class IncidentCount:
     updates: int
 
 
-def count_incidents(notifications: Iterable[Notification], receiver: str) -> IncidentCount:
-    """The incidents at a receiver; a group is a model of a cluster and namespace."""
+def count_incidents(
+    notifications: Iterable[Notification],
+    receiver: str,
+    group_by: Sequence[str] = ("cluster", "namespace", Label.MODEL),
+) -> IncidentCount:
+    """The incidents at a receiver; `group_by` are the labels by which Alertmanager groups alerts."""
+
+    def group(notification: Notification) -> tuple[str, ...]:
+        return tuple(notification.labels.get(label, "") for label in group_by)
+
     opened = updates = 0
     firing: dict[tuple[str, ...], set[frozenset[tuple[str, str]]]] = {}
     received = sorted((each for each in notifications if each.receiver == receiver), key=attrgetter("arrived_at"))
-    for _, arrived in groupby(received, key=lambda each: (each.arrived_at, _group(each))):
+    for _, arrived in groupby(received, key=lambda each: (each.arrived_at, group(each))):
         alerts = list(arrived)
-        open_alerts = firing.setdefault(_group(alerts[0]), set())
+        open_alerts = firing.setdefault(group(alerts[0]), set())
         was_open = bool(open_alerts)
         for each in alerts:
             labels = frozenset(each.labels.items())
@@ -37,7 +45,3 @@ def count_incidents(notifications: Iterable[Notification], receiver: str) -> Inc
         else:
             updates += 1
     return IncidentCount(opened, updates)
-
-
-def _group(notification: Notification) -> tuple[str, ...]:
-    return tuple(notification.labels.get(label, "") for label in ("cluster", "namespace", Label.MODEL))

@@ -44,16 +44,7 @@ class Lab:
         Raises:
             ServiceFailedError: a service failed; `work` is cancelled.
         """
-        task, failure = asyncio.ensure_future(work), asyncio.ensure_future(self.processes.wait_for_failure())
-        try:
-            await asyncio.wait((task, failure), return_when=asyncio.FIRST_COMPLETED)
-            if failure.done():
-                raise failure.result()
-            return task.result()
-        finally:
-            for each in (task, failure):
-                each.cancel()
-            await asyncio.gather(task, failure, return_exceptions=True)
+        return await self.processes.during(work)
 
 
 @asynccontextmanager

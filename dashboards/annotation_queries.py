@@ -1,7 +1,8 @@
-"""The annotations of every dashboard: config changes, engine starts, alerts and load tests."""
+"""The annotations of the dashboards: config changes, engine starts, alerts and load tests."""
 
 from grafana_foundation_sdk.builders import dashboard
 
+from alerts.promql import max_by
 from alerts.tiers import Severity
 from dashboards.style import ANNOTATION_COLOURS, DATASOURCE, query
 from exporters import signals
@@ -9,20 +10,25 @@ from exporters.quantities import spell_duration
 from exporters.signals import FIRING, Label
 from exporters.slos import SloFile
 
+_RESTART = 120
+"""Seconds between a config change and the start of the engine that it restarts."""
 
-def annotations(spec: SloFile) -> tuple[dashboard.AnnotationQuery, ...]:
-    """The annotations of every dashboard; the step is the scrape interval, so that no sample is skipped."""
+
+def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.AnnotationQuery, ...]:
+    """The annotations of a dashboard; the step is the scrape interval, so that no sample is skipped."""
     step = spell_duration(spec.scrape_interval)
-    starts = f"{signals.ENGINE_START_TIME.name} * 1000"
+    tests = _annotation("Load tests", signals.LOAD_RUN.name, "load test: {{scenario}}", "run {{run}}", step)
     return (
         # the values of these two queries are the times in milliseconds, independent of the scrape
         _annotation(
             "Config changes", config_change_query(), "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step
         ).use_value_for_time(True),
-        _annotation("Engine starts", starts, "engine started", "{{engine}}", step).use_value_for_time(True),
-        _annotation("Pages", _firing(Severity.PAGE), "{{alertname}}", "page", step),
-        _annotation("Tickets", _firing(Severity.TICKET), "{{alertname}}", "ticket", step).enable(False),
-        _annotation("Load tests", signals.LOAD_RUN.name, "load test: {{scenario}}", "run {{run}}", step),
+        _annotation("Engine starts", _engine_starts(), "engine started", "{{engine}}", step).use_value_for_time(True),
+        _annotation("Pages", _marks(Severity.PAGE, step), "{{alertname}} {{alertstate}}", "page", step),
+        _annotation("Tickets", _marks(Severity.TICKET, step), "{{alertname}} {{alertstate}}", "ticket", step).enable(
+            False
+        ),
+        *([tests] if load_tests else []),
     )
 
 
@@ -31,13 +37,27 @@ def config_change_query() -> str:
     return f"{signals.ENGINE_CONFIG_CHANGE.name} * 1000"
 
 
-def _firing(severity: Severity) -> str:
-    """One region per alert name: a region per SLO and class would cover the curves in an incident."""
-    return f'max by (alertname) ({FIRING}{{alertstate="firing",{Label.SEVERITY}="{severity}"}})'
+def _engine_starts() -> str:
+    """Without those that follow a config change, whose mark they would cover."""
+    engine = f"on ({Label.INSTANCE}, {Label.ENGINE})"
+    change = max_by(signals.ENGINE_CONFIG_CHANGE.name, (Label.INSTANCE, Label.ENGINE))
+    near = f"abs({signals.ENGINE_START_TIME.name} - {engine} {change}) < {_RESTART}"
+    return f"{signals.ENGINE_START_TIME.name} * 1000 unless {engine} ({near})"
+
+
+def _marks(severity: Severity, step: str) -> str:
+    """A mark where an alert starts to fire, and one where it ends: regions tint the panels during an incident."""
+    selector = f'{FIRING}{{alertstate="firing",{Label.SEVERITY}="{severity}"}}'
+    now, before = max_by(selector, [Label.ALERTNAME]), max_by(f"{selector} offset {step}", [Label.ALERTNAME])
+    return f"{_with_state(f'{now} unless {before}', 'fires')} or {_with_state(f'{before} unless {now}', 'ended')}"
+
+
+def _with_state(expression: str, state: str) -> str:
+    return f'label_replace({expression}, "alertstate", "{state}", "", "")'
 
 
 def _annotation(name: str, expression: str, title: str, text: str, step: str) -> dashboard.AnnotationQuery:
-    """Regions while the query has a value above 0."""
+    """An event while the query has a value above 0."""
     return (
         dashboard.AnnotationQuery()
         .name(name)

@@ -21,7 +21,6 @@ _VARIABLES: dict[Label, Callable[[], dashboard.QueryVariable]] = {
     Label.INSTANCE: lambda: layout.label_variable(Label.INSTANCE, signals.SIDECAR_BUILD),
     # the only series of an engine that was never up
     Label.ENGINE: lambda: layout.label_variable(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
-    Label.WINDOW: lambda: layout.label_variable(Label.WINDOW, signals.SLO_BURN_RATE, Label.MODEL, Label.CLASS),
 }
 
 
@@ -35,8 +34,9 @@ class Board:
     variables: tuple[Label, ...]
     """The keys of `_VARIABLES` that its queries use; a variable refers to earlier ones, so `model` is first."""
     rows: Callable[[SloFile], tuple[layout.Row, ...]]
-    own_variables: tuple[Callable[[], layout.Variable], ...] = ()
+    own_variables: Callable[[SloFile], tuple[layout.Variable, ...]] = lambda _: ()
     """Variables that only this dashboard has, after the others."""
+    shows_load_tests: bool = False
     time_from: str = "now-1h"
     refresh: str = "10s"
 
@@ -61,9 +61,9 @@ class Board:
             .link(links)
             .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
         )
-        for variable in (*(_VARIABLES[label] for label in self.variables), *self.own_variables):
-            frame.with_variable(variable())
-        for annotation in annotations(spec):
+        for variable in (*(_VARIABLES[label]() for label in self.variables), *self.own_variables(spec)):
+            frame.with_variable(variable)
+        for annotation in annotations(spec, load_tests=self.shows_load_tests):
             frame.annotation(annotation)
         return layout.arrange(frame, self.rows(spec))
 

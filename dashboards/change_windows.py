@@ -3,14 +3,13 @@
 PromQL accepts only a literal number after `@`, so each window is a variable over the result of a query.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as model
 
 from alerts.promql import max_by
-from dashboards.layout import query_variable
+from dashboards.layout import Variable, query_variable
 from exporters import signals
 from exporters.signals import Label
 
@@ -96,13 +95,8 @@ def _length_variable() -> dashboard.QueryVariable:
     return _scalar_variable("length", f"floor(clamp_min({length}, 1))")
 
 
-VARIABLES: tuple[Callable[[], dashboard.QueryVariable | dashboard.CustomVariable], ...] = (
-    _change_variable,
-    _window_variable,
-    _before_variable,
-    _after_variable,
-    _length_variable,
-)
+def change_variables() -> tuple[Variable, ...]:
+    return (_change_variable(), _window_variable(), _before_variable(), _after_variable(), _length_variable())
 
 
 def _scalar_variable(name: str, expression: str) -> dashboard.QueryVariable:

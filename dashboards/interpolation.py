@@ -63,9 +63,9 @@ def step_of(seconds: float, scrape_interval: float) -> float:
     return max(scrape_interval, float(-(-seconds // POINTS)))
 
 
-def intervals(seconds: float, scrape_interval: float) -> dict[str, str]:
-    """Grafana's built-in variables for a time range of `seconds`."""
-    step = step_of(seconds, scrape_interval)
+def intervals(seconds: float, scrape_interval: float, least: float = 0.0) -> dict[str, str]:
+    """Grafana's built-in variables for a time range of `seconds`; `least` is the minimum interval of a panel."""
+    step = max(step_of(seconds, scrape_interval), least)
     return {
         **_interval("__interval", step),
         # Grafana's rule: at least four scrape intervals, so that a missing scrape causes no gap

@@ -54,6 +54,7 @@ CLASS_COLOURS = ("#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#997700", "#FFAABB
 
 
 _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, heatmap.Panel, table.Panel, timeseries.Panel)
+_ValuePanel = TypeVar("_ValuePanel", stat.Panel, bargauge.Panel, table.Panel)
 
 
 DOTTED = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
@@ -82,17 +83,31 @@ def describe(text: str, *, may_be_empty: str) -> str:
     return f"{text} {MAY_BE_EMPTY}{may_be_empty}."
 
 
+def absence(text: str, match: model.SpecialValueMatch = model.SpecialValueMatch.NULL_AND_NAN) -> model.SpecialValueMap:
+    """Shows missing values as `text` in a neutral colour; a `noValue` alone has the colour of the lowest threshold."""
+    result = model.ValueMappingResult(text, color=PLAIN, index=0)
+    return model.SpecialValueMap(model.DashboardSpecialValueMapOptions(match, result))
+
+
+def if_absent(panel: _ValuePanel, text: str, *mappings: model.ValueMapping) -> _ValuePanel:
+    """The text of missing values without one in `mappings`, and of the panel if its queries return no series."""
+    return panel.no_value(text).mappings([*mappings, absence(text)])
+
+
 def _with_common_options(panel: _Panel, title: str, description: str, unit: str, width: int, height: int) -> _Panel:
-    return panel.title(title).description(description).datasource(DATASOURCE).unit(unit).span(width).height(height)
+    panel.title(title).description(description).datasource(DATASOURCE).unit(unit).span(width).height(height)
+    # rates over at least 15 s, and over four scrapes
+    return panel.interval("15s")
 
 
 def stat_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> stat.Panel:
-    """The last value of each series as large text."""
+    """The last value of each series as text of one size, so that several series remain readable."""
     return (
         _with_common_options(stat.Panel(), title, description, unit, width, height)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .text_mode(common_model.BigValueTextMode.VALUE_AND_NAME)
         .graph_mode(common_model.BigValueGraphMode.NONE)
+        .text(common.VizTextDisplayOptions().title_size(14).value_size(24))
         .color_mode(common_model.BigValueColorMode.VALUE)
         .thresholds(thresholds(PLAIN))
     )
@@ -104,7 +119,10 @@ def bar_gauge_panel(title: str, description: str, unit: str, width: int, height:
         _with_common_options(bargauge.Panel(), title, description, unit, width, height)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .orientation(common_model.VizOrientation.HORIZONTAL)
+        # with one series, `auto` hides the name
+        .name_placement(common_model.BarGaugeNamePlacement.LEFT)
         .display_mode(common_model.BarGaugeDisplayMode.BASIC)
+        .min(0)
     )
 
 
@@ -113,7 +131,7 @@ def ratio_bars_panel(
 ) -> bargauge.Panel:
     """Bars from 0 to 100 %, coloured by `steps`."""
     panel = bar_gauge_panel(title, description, units.PercentUnit, width, height)
-    return panel.min(0).max(1).decimals(1).no_value(NO_TRAFFIC).thresholds(thresholds(BAD, *steps))
+    return if_absent(panel.max(1).decimals(1), NO_TRAFFIC).thresholds(thresholds(BAD, *steps))
 
 
 def time_series_panel(
@@ -166,7 +184,7 @@ def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width:
 
 def table_panel(title: str, description: str, unit: str, width: int, height: int = 9) -> table.Panel:
     """A table without columns; `dashboards.tables` adds them."""
-    return _with_common_options(table.Panel(), title, description, unit, width, height).min_width(60).filterable(True)
+    return _with_common_options(table.Panel(), title, description, unit, width, height).min_width(60)
 
 
 def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> timeseries.Panel:
@@ -178,6 +196,13 @@ def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> 
 def stack(panel: timeseries.Panel) -> timeseries.Panel:
     stack = common.StackingConfig().mode(common_model.StackingMode.NORMAL).group("A")
     return panel.stacking(stack).fill_opacity(40).line_width(0)
+
+
+def hide_zero_series(panel: timeseries.Panel) -> timeseries.Panel:
+    """Hide a class, an outcome or a reason that is 0 over the whole time range."""
+    all_zero = model.MatcherConfig("byValue", {"reducer": "allIsZero", "op": "gte", "value": 0})
+    hidden = {"legend": True, "tooltip": True, "viz": True}
+    return panel.with_override(all_zero, [model.DynamicConfigValue("custom.hideFrom", hidden)])
 
 
 def colour_by_class(panel: _Panel, spec: SloFile) -> _Panel:

@@ -9,8 +9,25 @@ from grafana_foundation_sdk.builders import prometheus, table
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from dashboards.style import PLAIN, query, thresholds
+from dashboards import style
+from dashboards.style import PLAIN, absence, query, thresholds
 from exporters.signals import Label
+
+_WIDTHS = {
+    Label.SEVERITY: 90,
+    Label.ALERTNAME: 240,
+    Label.CLASS: 90,
+    Label.SLO: 110,
+    Label.OUTCOME: 190,
+    Label.RUN: 190,
+    Label.SETTING: 260,
+    Label.SIGNAL: 380,
+    Label.ENGINE: 200,
+    Label.INSTANCE: 200,
+    Label.ENGINE_TYPE: 70,
+    Label.VERSION: 130,
+}
+"""The width of a label's column in pixels, by its longest usual value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +38,12 @@ class ValueColumn:
     expression: str
     unit: str
     _: KW_ONLY
-    no_value: str = ""
+    no_value: str = "-"
     decimals: int | None = None
     base: str = PLAIN
     steps: tuple[tuple[float, str], ...] = ()
     mappings: Sequence[model.ValueMapping] = ()
+    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +55,17 @@ class LabelColumns:
 
 
 def join_queries(
-    panel: table.Panel, keys: Mapping[Label, str], columns: Sequence[ValueColumn | LabelColumns]
+    panel: table.Panel,
+    keys: Mapping[Label, str],
+    columns: Sequence[ValueColumn | LabelColumns],
+    *,
+    order_by: str = "",
+    rows: str = "",
 ) -> table.Panel:
     """One row per set of key labels, which every query must have.
+
+    `order_by` is a query whose values sort the rows. `rows` is a query with one series per row: with it, a column whose
+    query returns nothing remains, with missing values.
 
     `merge` joins by all shared labels. `joinByField` supports only one label, and engines behind different sidecars may
     have the same address.
@@ -48,10 +74,11 @@ def join_queries(
     _set_titles(panel, keys)
     for ref_id, column in zip(ascii_uppercase, columns, strict=False):
         # Grafana's names
-        value = f"Value #{ref_id}" if len(columns) > 1 else "Value"
+        value = f"Value #{ref_id}" if len(columns) > 1 or order_by else "Value"
         match column:
             case ValueColumn():
-                panel.with_target(_table_query(column.expression, column.title)).override_by_name(
+                expression = f"({column.expression}) or NaN * {rows}" if rows else column.expression
+                panel.with_target(_table_query(expression, column.title)).override_by_name(
                     value, _value_column_overrides(column)
                 )
                 order.append(value)
@@ -60,7 +87,18 @@ def join_queries(
                 _set_titles(panel, column.titles)
                 order += map(str, column.titles)
                 hidden.append(value)
-    return _organize(transform(panel, "merge"), order, hidden)
+    transform(panel, "merge")
+    if order_by:
+        value = f"Value #{ascii_uppercase[len(columns)]}"
+        panel.with_target(_table_query(order_by, "order of the rows"))
+        transform(panel, "sortBy", sort=[{"field": value}])
+        hidden.append(value)
+    return _organize(panel, order, hidden)
+
+
+def if_empty(panel: table.Panel, text: str) -> table.Panel:
+    """The text of a table without rows; a missing value or label in a row is a dash."""
+    return style.if_absent(panel, text, absence("-"), absence("-", model.SpecialValueMatch.EMPTY))
 
 
 def list_labels(panel: table.Panel, expression: str, titles: Mapping[Label, str]) -> table.Panel:
@@ -103,9 +141,10 @@ def _table_query(expression: str, legend: str) -> prometheus.Dataquery:
 
 
 def _set_titles(panel: table.Panel, titles: Mapping[Label, str]) -> None:
-    """Set display names; links refer to the field by the name of its label."""
+    """Set display names and widths; links refer to the field by the name of its label."""
     for label, title in titles.items():
-        panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title)])
+        width = [model.DynamicConfigValue("custom.width", _WIDTHS[label])] if label in _WIDTHS else []
+        panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title), *width])
 
 
 def threshold_colours(base: str, *steps: tuple[float, str]) -> list[model.DynamicConfigValue]:
@@ -121,9 +160,9 @@ def _value_column_overrides(column: ValueColumn) -> list[model.DynamicConfigValu
     settings = {
         "displayName": column.title,
         "unit": column.unit,
-        "noValue": column.no_value or None,
         "decimals": column.decimals,
-        "mappings": list(column.mappings) or None,
+        "mappings": [*column.mappings, absence(column.no_value)],
+        "custom.width": column.width,
     }
     properties = [model.DynamicConfigValue(name, value) for name, value in settings.items() if value is not None]
     return [*properties, *(threshold_colours(column.base, *column.steps) if column.steps else ())]

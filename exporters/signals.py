@@ -43,6 +43,7 @@ class Label(StrEnum):
     WINDOW = "window"
     SEVERITY = "severity"
     ALERT_SOURCE = "alert_source"
+    ALERTNAME = "alertname"  # set by Prometheus
     BATCH = "batch"
     RUN = "run"
     SCENARIO = "scenario"
@@ -597,6 +598,8 @@ SLO_BUDGET_LEFT = Recorded(
 )
 SLO_OBJECTIVE = Recorded("llm_slo:objective:ratio", "Objective of the SLO, from 0 to 1.", (_C, _S))
 SLO_THRESHOLD = Recorded("llm_slo:threshold:seconds", "Threshold of a latency SLO.", (_C, _S))
+WINDOW_SECONDS = Recorded("llm_slo:window:seconds", "Length of a window; the longest is the period.", (Label.WINDOW,))
+SLO_MEASURED = Recorded("llm_slo:measured_time:ratio", "Share of the period with counts of SLO events.", (_M, _C, _S))
 GOODPUT_EVENTS_IN = Recorded(
     "llm_goodput:events:increase", "Requests in a window with at least one verdict.", _CLASS_WINDOW
 )
@@ -629,7 +632,22 @@ TENANT_EVENTS_IN = Recorded("llm_slo_tenant:events:increase", "SLO events of a t
 TENANT_BAD_IN = Recorded("llm_slo_tenant:bad_events:increase", "Bad SLO events of a tenant in a window.", _TENANT_SLO)
 TENANT_BURN_RATE = Recorded("llm_slo_tenant:error_budget:burn_rate", "Burn rate of one tenant.", _TENANT_SLO)
 
-REQUESTS_IN = Recorded("llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _C, _O, _W))
+REQUESTS_IN = Recorded(
+    "llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _M, _C, _O, _W)
+)
+
+# Short windows only: there is one series per sidecar, class and SLO.
+_INSTANCE_SLO = (Label.INSTANCE, _M, _C, _S, _W)
+INSTANCE_EVENTS_IN = Recorded("llm_instance:slo_events:increase", "SLO events of a sidecar in a window.", _INSTANCE_SLO)
+INSTANCE_BAD_IN = Recorded(
+    "llm_instance:slo_bad_events:increase", "Bad SLO events of a sidecar in a window.", _INSTANCE_SLO
+)
+INSTANCE_ERROR_RATIO = Recorded(
+    "llm_instance:slo_bad_events:ratio",
+    "Bad events / events of a sidecar in a window; absent without traffic.",
+    _INSTANCE_SLO,
+)
+STEP_TIME = Recorded("llm_rules:steps:timestamp", "Time of the last evaluation of the rules that count steps.", ())
 
 # To compare sidecars over weeks; raw counters have too many series for this.
 REQUESTS_AT = Recorded("llm_instance:requests:rate", "Ended requests per second of a sidecar.", (Label.INSTANCE,))
@@ -698,6 +716,9 @@ RECORDED: tuple[Recorded, ...] = tuple(value for value in list(globals().values(
 FIRING = "ALERTS"
 """The series that Prometheus writes for each pending or firing alert."""
 
+ACTIVE_SINCE = "ALERTS_FOR_STATE"
+"""The series that Prometheus writes with the time at which each alert became active, in Unix seconds."""
+
 UP, SCRAPE_SECONDS, SCRAPED_SAMPLES = "up", "scrape_duration_seconds", "scrape_samples_scraped"
 """The series that Prometheus writes for every target."""
 
@@ -734,6 +755,7 @@ LABEL_HELP = {
     Label.WINDOW: "Length of the window that the value covers, such as `5m`.",
     Label.SEVERITY: "`page` or `ticket`; a label of alerts.",
     Label.ALERT_SOURCE: "`vllm-slo` on all alerts of the rendered rules.",
+    Label.ALERTNAME: "Name of the alert; set by Prometheus.",
     Label.BATCH: "Number of requests that are decoded together.",
     Label.RUN: "Identifier of the load test.",
     Label.SCENARIO: "Scenario of the load test.",

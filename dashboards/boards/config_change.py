@@ -9,10 +9,11 @@ from alerts.links import DashboardUid
 from alerts.promql import increase, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.change_windows import AFTER, BEFORE, VARIABLES, Window, selected_change
+from dashboards.change_windows import AFTER, BEFORE, Window, change_variables, selected_change
 from dashboards.label_selectors import RATE, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import engine_load, slo_status, traffic
+from dashboards.panels.latency import quantile_variable
 from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, describe, query
 from dashboards.tables import ValueColumn
 from exporters import signals
@@ -34,7 +35,7 @@ Value = Callable[[Window], str]
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row(
-            "Did it help? $length s before it against $length s after it",
+            "$length s before and $length s after the change",
             (
                 config_change(),
                 goodput(),
@@ -46,11 +47,11 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             ),
         ),
         Row(
-            "What else changed?",
+            "Side effects",
             (latency("TPOT p95", 0.95, signals.TPOT, 6), client_errors(), tokens(), cache_hits()),
         ),
         Row(
-            "How did it go over time?",
+            "History",
             (
                 slo_status.goodput(spec),
                 traffic.requests_offered(spec),
@@ -59,7 +60,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 traffic.in_flight(spec),
             ),
         ),
-        Row("Which configuration kept the promises?", (by_revision(spec), events_by_revision(spec))),
+        Row("Revisions", (by_revision(spec), events_by_revision(spec))),
     )
 
 
@@ -70,8 +71,8 @@ def config_change() -> stat.Panel:
         "short as the time after the config change, or as the time to the next one.",
         may_be_empty=_NO_CHANGE,
     )
-    panel = style.stat_panel("Config change", text, units.DatetimeISO, 24, 4).no_value(
-        "no config change in the time shown"
+    panel = style.if_absent(
+        style.stat_panel("Config change", text, units.DatetimeISO, 24, 4), "no config change in the time range"
     )
     panel.with_target(query(selected_change(), "{{setting}}: {{old}} → {{new}}", instant=True))
     # the revision at the end of each window, because Prometheus returns the old one for five minutes after the change
@@ -179,7 +180,7 @@ def by_revision(spec: SloFile) -> table.Panel:
         may_be_empty=NO_TRAFFIC,
     )
     bad, all_events = (_while_active(counter) for counter in (signals.SLO_BAD, signals.SLO_EVENTS))
-    panel = style.table_panel("Attainment by revision", text, units.PercentUnit, 24, 7).decimals(1).no_value(NO_TRAFFIC)
+    panel = style.table_panel("Attainment by revision", text, units.PercentUnit, 24, 7).decimals(1)
     for column, slo in _columns(spec).items():
         panel.override_by_name(column, tables.threshold_colours(BAD, (slo.objective, GOOD)))
     return _by_revision(panel, f"1 - {ratio(bad, all_events)}", spec)
@@ -189,12 +190,13 @@ def events_by_revision(spec: SloFile) -> table.Panel:
     text = describe(
         "How much does each of these shares stand on? Events of each SLO and class.", may_be_empty=NO_TRAFFIC
     )
-    panel = style.table_panel("Events by revision", text, units.Short, 24, 7).decimals(0).no_value(NO_TRAFFIC)
+    panel = style.table_panel("Events by revision", text, units.Short, 24, 7).decimals(0)
     return _by_revision(panel, _while_active(signals.SLO_EVENTS), spec)
 
 
 def _by_revision(panel: table.Panel, expression: str, spec: SloFile) -> table.Panel:
     column_names = f'label_join({expression}, "{Label.CLASS}", " ", "{Label.SLO}", "{Label.CLASS}")'
+    style.if_absent(panel, NO_TRAFFIC)
     return tables.pivot(panel, column_names, Label.REVISION, Label.CLASS, order=tuple(_columns(spec)))
 
 
@@ -237,9 +239,9 @@ def _comparison(
     by_name = common.TableSortByFieldState().display_name(_CLASS_KEY[Label.CLASS]).desc(False)
     text = describe(f"{question} {reading} {meaning}. {_SIGNIFICANCE}", may_be_empty=_NO_CHANGE)
     return tables.join_queries(
-        style.table_panel(title, text, unit, width, 8)
-        .sort_by([by_name])
-        .no_value("no config change, or no traffic around it"),
+        tables.if_empty(
+            style.table_panel(title, text, unit, width, 8), "no config change, or no traffic around it"
+        ).sort_by([by_name]),
         keys,
         (
             ValueColumn("before", before, unit, no_value=NO_TRAFFIC),
@@ -270,7 +272,7 @@ BOARD = Board(
     title="Config change",
     description="Equal windows before and after a config change, per class.",
     variables=(Label.MODEL, Label.CLASS),
-    own_variables=VARIABLES,
+    own_variables=lambda _: (*change_variables(), quantile_variable()),
     rows=rows,
     # a day of raw counters of 20 engines would take Prometheus 6 s
     time_from="now-2h",

@@ -37,12 +37,12 @@ _COUNTED_AT_THE_END = "Engines that count tokens only when a request ends stand 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row(
-            "Is the engine up, and has it free capacity?",
+            "Status",
             (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(spec), version()),
         ),
-        Row("Does it keep up?", (running(), waiting(), preemptions())),
-        Row("Is there capacity for more requests?", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),
-        Row("How near is it to what the hardware allows?", (prefill(), decode(), speculation())),
+        Row("Queue", (running(), waiting(), preemptions())),
+        Row("KV cache and prefix cache", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),
+        Row("Throughput and roofline", (prefill(), decode(), speculation())),
         Row(
             "Admission, sleep state and LoRA adapters",
             (engine_features.rejections(), engine_features.sleep_state(), engine_features.lora_adapters()),
@@ -60,7 +60,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 engine_features.transfer_failures(),
             ),
         ),
-        Row("How is it configured, and which signals does it not report?", (settings(), missing_signals())),
+        Row("Settings and missing signals", (settings(), missing_signals())),
     )
 
 
@@ -79,7 +79,7 @@ def requests_now() -> stat.Panel:
         "How many requests does it have now? Those it works on and those in its queue, over all ranks.",
         may_be_empty="some engines expose no queue",
     )
-    panel = style.stat_panel("Requests in the engine", text, units.Short, 4, 5)
+    panel = style.stat_panel("Requests in the engine", text, units.Short, 4, 5).decimals(0)
     for state, series in (("running", signals.ENGINE_RUNNING), ("waiting", signals.ENGINE_WAITING)):
         panel.with_target(query(f"sum ({select_engine(series)})", state, instant=True))
     return panel
@@ -113,6 +113,7 @@ def restarts() -> stat.Panel:
     starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", ENGINE_LABELS)
     return (
         style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, units.Short, 3, 5)
+        .decimals(0)
         .with_target(query(starts, "{{engine}}", instant=True))
         .thresholds(style.thresholds(GOOD, (1, WARN)))
     )
@@ -121,7 +122,7 @@ def restarts() -> stat.Panel:
 def scrape_age(spec: SloFile) -> stat.Panel:
     text = "How old is what is shown here? Time since the sidecar last read the engine's metrics; all below is as old."
     return (
-        style.stat_panel("Last look", text, units.Seconds, 3, 5)
+        style.stat_panel("Last scrape age", text, units.Seconds, 3, 5)
         .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (down_after(spec), BAD)))
@@ -166,7 +167,7 @@ def preemptions() -> timeseries.Panel:
         "When did the KV cache run out? Running requests preempted per second, by rank.",
         may_be_empty=_NO_COUNTER,
     )
-    return style.time_series_panel("Preemptions", text, units.CountsPerSecond, 8).with_target(
+    return style.time_series_panel("Preemptions", text, "preemptions/s", 8).with_target(
         query(_rate(signals.ENGINE_PREEMPTIONS, RANK_LABELS), PER_RANK)
     )
 
@@ -292,7 +293,7 @@ def missing_signals() -> table.Panel:
         may_be_empty="it exposes everything, or is down",
     )
     return tables.list_labels(
-        style.table_panel("This engine does not expose", text, units.String, 8, 12),
+        style.table_panel("Missing signals", text, units.String, 8, 12),
         f"{max_by(select_engine(signals.ENGINE_SIGNAL_EXPOSED), [Label.SIGNAL, *ENGINE_LABELS])} == 0",
         {Label.SIGNAL: "Series", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
     )

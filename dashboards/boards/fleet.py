@@ -4,11 +4,11 @@ A row is one engine of one sidecar (`instance` and `engine`), because the engine
 address. Latency and goodput are measured per sidecar, so the engines behind one gateway have the same values.
 """
 
-from grafana_foundation_sdk.builders import common, table, timeseries
+from grafana_foundation_sdk.builders import table, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
-from alerts.links import DashboardUid
+from alerts.links import DashboardUid, PanelTitle
 from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
@@ -40,24 +40,25 @@ _LINK_VARIABLES = "&var-datasource=${datasource}&var-instance=${__data.fields.in
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
-        Row("Which engine is worse than the others?", (engines(spec),)),
-        Row("Since when?", (goodput(spec), requests(), waiting(), kv_cache())),
-        Row("Which settings differ?", (settings(),)),
+        Row("Engine comparison", (engines(spec),)),
+        Row("History", (goodput(spec), requests(), waiting(), kv_cache())),
+        Row("Settings", (settings(),)),
     )
 
 
 def engines(spec: SloFile) -> table.Panel:
     text = (
-        "Which engine serves its users worse than the others? The worst goodput comes first; a click on a title "
-        "sorts by it, one on an engine or sidecar opens its dashboard. Goodput, requests, failures and TTFT are "
-        "those of the sidecar in front, over the last few scrapes: engines behind one gateway share them. TTFT is "
-        "red above the lowest threshold of the SLO file. Config drift: settings whose value differs from that of most "
-        "of the engines shown."
+        "Which engine serves its users worse than the others? Engines that are down come first, then the worst "
+        "goodput; engines without traffic come last. A click on an engine or sidecar opens its dashboard. Goodput, "
+        "requests, failures and TTFT are those of the sidecar in front, over about the last minute; engines behind one "
+        "gateway share them. TTFT excludes requests without a first token; it is red above the lowest threshold of the "
+        "SLO file. Config drift: settings whose value differs from that of most of the engines shown. Good: equal "
+        "rows. From the sidecars and the engines' metrics."
     )
-    panel = style.table_panel("Engines", text, units.Short, 24, 16).sort_by(
-        [common.TableSortByFieldState().display_name("Goodput")]
-    )
-    tables.join_queries(panel, _KEYS, _columns(spec))
+    text = describe(text, may_be_empty=f"there is {NO_TRAFFIC}, or the engines do not expose it")
+    panel = tables.if_empty(style.table_panel("Engines", text, units.Short, 24, 10), "no engine").interval("1m")
+    up = _max(signals.ENGINE_UP)
+    tables.join_queries(panel, _KEYS, _columns(spec), order_by=_order(), rows=up)
     for label, uid in ((Label.ENGINE, DashboardUid.ENGINE), (Label.INSTANCE, DashboardUid.SIDECAR)):
         which = f"{_LINK_VARIABLES}&var-engine=${{__data.fields.engine}}" if label is Label.ENGINE else _LINK_VARIABLES
         url = f"/d/{uid}?${{__url_time_range}}{which}"
@@ -65,14 +66,22 @@ def engines(spec: SloFile) -> table.Panel:
     return panel
 
 
+def _order() -> str:
+    """Goodput, below 0 for an engine that is down, and above 1 without traffic."""
+    up = _max(signals.ENGINE_UP)
+    return f"(({up} == 0) - 1) or {_per_engine(_goodput_ratio())} or (2 * {up})"
+
+
+def _goodput_ratio() -> str:
+    counters = (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
+    good, judged = (sum_by(rate(select_sidecar(each), RATE), [Label.INSTANCE]) for each in counters)
+    return ratio(good, judged)
+
+
 def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
     by_sidecar = [Label.INSTANCE]
     ended = sum_by(rate(select_sidecar(signals.REQUESTS), RATE), by_sidecar)
     failed = sum_by(rate(select_sidecar(signals.REQUESTS, {Label.OUTCOME: _FAILURES}), RATE), by_sidecar)
-    good, judged = (
-        sum_by(rate(select_sidecar(each), RATE), by_sidecar)
-        for each in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
-    )
     late = tuple((seconds, BAD) for seconds in thresholds_of(spec, Measure.TTFT)[:1])
 
     def ttft(q: float) -> str:
@@ -84,14 +93,14 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         ValueColumn("State", _state(spec), units.NoUnit, base=BAD, steps=((1, GOOD),), mappings=style.UP_DOWN_MAPPINGS),
         ValueColumn(
             "Goodput",
-            _per_engine(ratio(good, judged)),
+            _per_engine(_goodput_ratio()),
             units.PercentUnit,
             no_value=NO_TRAFFIC,
             decimals=1,
             base=BAD,
             steps=goodput_limits(spec),
         ),
-        ValueColumn("Requests/s", _per_engine(ended), units.Short, decimals=2),
+        ValueColumn("Requests", _per_engine(ended), units.RequestsPerSecond, decimals=2),
         ValueColumn(
             "Failed",
             _per_engine(ratio(failed, ended)),
@@ -102,13 +111,13 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         ),
         ValueColumn("TTFT p50", ttft(0.5), units.Seconds, no_value=NO_TRAFFIC, steps=late),
         ValueColumn("TTFT p95", ttft(0.95), units.Seconds, no_value=NO_TRAFFIC, steps=late),
-        ValueColumn("Running", _sum(signals.ENGINE_RUNNING), units.Short),
-        ValueColumn("Waiting", _sum(signals.ENGINE_WAITING), units.Short),
+        ValueColumn("Running", _sum(signals.ENGINE_RUNNING), units.Short, decimals=0),
+        ValueColumn("Waiting", _sum(signals.ENGINE_WAITING), units.Short, decimals=0),
         ValueColumn(
             "KV cache", _max(signals.ENGINE_KV_USAGE), units.PercentUnit, decimals=0, steps=((KV_CACHE_FULL, WARN),)
         ),
         ValueColumn("Cache hits", cache_hit_ratio(select_engine, ENGINE_LABELS), units.PercentUnit, decimals=0),
-        ValueColumn("Config drift", _odd_settings(), units.Short, steps=((1, WARN),)),
+        ValueColumn("Config drift", _odd_settings(), units.Short, decimals=0, steps=((1, WARN),)),
         LabelColumns(
             f"count by ({', '.join([*ENGINE_LABELS, *_TYPE_AND_VERSION])}) ({select_engine(signals.ENGINE_INFO)})",
             _TYPE_AND_VERSION,
@@ -142,7 +151,7 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         "Since when is it worse? Share of requests good for all their SLOs, by sidecar, as the rules record it. The "
         f"lines are the lowest objective and twice its budget; gaps are {NO_TRAFFIC}."
     )
-    panel = style.ratio_panel("Goodput by sidecar", text, 12)
+    panel = style.ratio_panel(PanelTitle.GOODPUT_BY_SIDECAR, text, 12)
     panel.with_target(query(select_sidecar(signals.GOODPUT_AT), "{{instance}}")).no_value(NO_TRAFFIC)
     return style.with_threshold_lines(panel, *goodput_lines(spec))
 
@@ -180,7 +189,8 @@ def settings() -> table.Panel:
     values = f"count by ({Label.SETTING}) (count by ({Label.SETTING}, {Label.VALUE}) ({settings_series}))"
     differing = f"{settings_series} and on ({Label.SETTING}) ({values} > 1)"
     engine_names = f'label_join({differing}, "{Label.ENGINE}", " at ", "{Label.ENGINE}", "{Label.INSTANCE}")'
-    panel = style.table_panel("Settings that differ", text, units.String, 24, 10).no_value("all are set alike")
+    panel = style.table_panel("Settings that differ", text, units.String, 24, 6)
+    tables.if_empty(panel, "all engines have the same settings")
     return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE)
 
 

@@ -39,13 +39,13 @@ _OWN_OUTCOMES = {LoadOutcome.TIMEOUT: WARN, LoadOutcome.CUT: PINK, LoadOutcome.N
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row(
-            "Does the service get the load that was scheduled, and does it carry it?",
+            "Offered and achieved load",
             (rates_now(), send_lag_now(), unsent_requests(), runs(), offered_against_achieved(), losses()),
         ),
-        Row("Is the load generator on time, and where does work pile up?", (send_lag(), traffic.in_flight(spec))),
-        Row("How much of what is offered is good?", (goodput(spec), good_share(spec))),
+        Row("Send lag and open requests", (send_lag(), traffic.in_flight(spec))),
+        Row("Goodput", (goodput(spec), good_share(spec))),
         Row(
-            "What became of the requests, and what got lost on the way?",
+            "Request outcomes",
             (outcomes(), traffic.outcomes().span(8), outcomes_compared()),
         ),
     )
@@ -56,15 +56,14 @@ def rates_now() -> stat.Panel:
     panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
     for step, expression in _steps().items():
         style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
-    return panel.decimals(1).no_value(_NO_TEST)
+    return style.if_absent(panel.decimals(1), _NO_TEST)
 
 
 def send_lag_now() -> stat.Panel:
     text = _describe(f"Is the test valid? {_LAG_TEXT}")
     return (
-        style.stat_panel("Send lag now", text, units.Seconds, 4, 5)
+        style.if_absent(style.stat_panel("Send lag now", text, units.Seconds, 4, 5), _NO_TEST)
         .with_target(query(_lag(0.99), "p99", instant=True))
-        .no_value(_NO_TEST)
         .thresholds(style.thresholds(GOOD, (SEND_LATE, BAD)))
     )
 
@@ -76,10 +75,9 @@ def unsent_requests() -> stat.Panel:
         "could not send: the service saw less load than was scheduled."
     )
     return (
-        style.stat_panel("Never sent", text, units.Short, 4, 5)
+        style.if_absent(style.stat_panel("Never sent", text, units.Short, 4, 5), _NO_TEST)
         .with_target(query(f"sum ({not_sent})", "in range", instant=True))
         .decimals(0)
-        .no_value(_NO_TEST)
         .thresholds(style.thresholds(GOOD, (1, BAD)))
     )
 
@@ -100,7 +98,7 @@ def runs() -> table.Panel:
         mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
     )
     newest_first = common.TableSortByFieldState().display_name("run").desc(True)
-    panel = style.table_panel("Load tests", text, units.NoUnit, 8, 5).sort_by([newest_first]).no_value(_NO_TEST)
+    panel = tables.if_empty(style.table_panel("Load tests", text, units.NoUnit, 8, 5), _NO_TEST).sort_by([newest_first])
     return tables.join_queries(panel, {Label.RUN: "run", Label.SCENARIO: "scenario"}, [state])
 
 
@@ -161,7 +159,7 @@ def good_share(spec: SloFile) -> bargauge.Panel:
     good = increase_in_range(signals.GOODPUT_REQUESTS)
     offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), RANGE), [Label.CLASS])
     panel = style.ratio_bars_panel("Good of what was offered", text, 6, *slo_status.goodput_limits(spec), height=9)
-    return panel.with_target(query(ratio(good, offered), PER_CLASS, instant=True)).no_value(_NO_TEST)
+    return style.if_absent(panel, _NO_TEST).with_target(query(ratio(good, offered), PER_CLASS, instant=True))
 
 
 def outcomes() -> timeseries.Panel:
@@ -193,7 +191,7 @@ def outcomes_compared() -> table.Panel:
     between = f"round(({generator} or 0 * {sidecar}) - {sidecar}) and on () {generator}"
     columns = (("load generator", generator), ("sidecar", sidecar), ("between", between))
     return tables.join_queries(
-        style.table_panel("Outcomes compared", text, units.NoUnit, 8).no_value(_NO_TEST),
+        tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8), _NO_TEST),
         {Label.OUTCOME: "outcome"},
         [ValueColumn(title, each, units.NoUnit, no_value="-", decimals=0) for title, each in columns],
     )
@@ -231,5 +229,6 @@ BOARD = Board(
     title="Load test",
     description="Offered against achieved load, the load generator's own lateness, and what got lost between.",
     variables=(Label.MODEL, Label.CLASS),
+    shows_load_tests=True,
     rows=rows,
 )

@@ -10,13 +10,13 @@ from exporters.slos import SloFile
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
-        Row("Does the first token come in time?", (traffic.time_to_first_token(spec), latency.first_token_heatmap())),
+        Row("TTFT", (traffic.time_to_first_token(spec), latency.first_token_heatmap())),
         Row(
-            "How long does the model reason before it answers?",
+            "Reasoning before the answer",
             (latency.time_to_first_answer_token(spec), latency.first_answer_token_heatmap()),
         ),
         Row(
-            "Where does the time go?",
+            "Stages",
             (
                 latency.stages(),
                 latency.engine_time_coverage(spec),
@@ -25,7 +25,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             ),
         ),
         Row(
-            "How evenly does the answer flow?",
+            "ITL and TPOT",
             (
                 latency.inter_chunk_time(spec),
                 latency.inter_chunk_heatmap(),
@@ -33,7 +33,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 latency.time_per_output_token_heatmap(),
             ),
         ),
-        Row("What lies between user and engine?", latency.user_and_engine_means()),
+        Row("Client and engine view", latency.user_and_engine_means()),
     )
 
 
@@ -42,5 +42,6 @@ BOARD = Board(
     title="Request anatomy",
     description="Latencies per class against their thresholds, stage by stage, and with the engine's own view.",
     variables=(Label.MODEL, Label.CLASS),
+    own_variables=lambda _: (latency.quantile_variable(),),
     rows=rows,
 )

@@ -26,13 +26,13 @@ _SPANS, _ENGINE_SPANS = "spans are sent only with --otlp", "spans are received o
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row(
-            "Does it work, and does it count every request?",
+            "Status",
             (up(spec), lag_now(), uncounted_in_range(), restarts(), slo_file(), certificate(), version()),
         ),
-        Row("When did it not?", (loop_lag(), connections(), uncounted_over_time())),
-        Row("What does it cost?", (cpu(), memory(), scrape_seconds(spec), series(spec))),
-        Row("What does it not know?", (unparsed(), engine_times(), engine_errors(), engine_age(spec))),
-        Row("Do spans arrive?", (exported_spans(), dropped_spans(), unjoined_spans(), refused_messages())),
+        Row("Loop lag, connections and missing requests", (loop_lag(), connections(), uncounted_over_time())),
+        Row("Resource usage", (cpu(), memory(), scrape_seconds(spec), series(spec))),
+        Row("Missing data", (unparsed(), engine_times(), engine_errors(), engine_age(spec))),
+        Row("Spans", (exported_spans(), dropped_spans(), unjoined_spans(), refused_messages())),
     )
 
 
@@ -48,7 +48,8 @@ def up(spec: SloFile) -> stat.Panel:
 
 def lag_now() -> stat.Panel:
     text = "Does it hold up streams? How late the event loop of the slowest relay ran in the last second."
-    lag = max_by(select_sidecar(signals.SIDECAR_LOOP_LAG), [Label.INSTANCE])
+    # below a tenth of a millisecond it is the resolution of the clock
+    lag = f"round({max_by(select_sidecar(signals.SIDECAR_LOOP_LAG), [Label.INSTANCE])}, 0.0001)"
     return (
         style.stat_panel("Loop lag", text, units.Seconds, 4, 6)
         .with_target(query(lag, _PER_SIDECAR, instant=True))
@@ -101,11 +102,9 @@ def certificate() -> stat.Panel:
         may_be_empty="there is a certificate only with --tls-cert",
     )
     time_left = f"min by ({Label.INSTANCE}) ({select_sidecar(signals.SIDECAR_CERTIFICATE_EXPIRY)}) - time()"
-    return (
-        style.stat_panel(PanelTitle.CERTIFICATE, text, units.Seconds, 3, 6)
-        .with_target(query(time_left, _PER_SIDECAR, instant=True))
-        .no_value("no TLS")
-        .thresholds(style.thresholds(BAD, (_DAY, WARN), (7 * _DAY, GOOD)))
+    panel = style.if_absent(style.stat_panel(PanelTitle.CERTIFICATE, text, units.Seconds, 3, 6), "no TLS")
+    return panel.with_target(query(time_left, _PER_SIDECAR, instant=True)).thresholds(
+        style.thresholds(BAD, (_DAY, WARN), (7 * _DAY, GOOD))
     )
 
 
@@ -143,9 +142,9 @@ def uncounted_over_time() -> timeseries.Panel:
 
 
 def cpu() -> timeseries.Panel:
-    text = "How much of a processor does it take? 1 is one core; a relay can use no more than that."
+    text = "How much CPU does it use? 1 is one core; a relay can use no more than that. From the sidecar's processes."
     cpu_seconds = query(_rate(signals.SIDECAR_CPU, Label.INSTANCE, Label.PROCESS), _PER_PROCESS)
-    return style.stack(style.time_series_panel("Processor", text, units.Short, 6).with_target(cpu_seconds))
+    return style.stack(style.time_series_panel("CPU", text, units.Short, 6).with_target(cpu_seconds))
 
 
 def memory() -> timeseries.Panel:
@@ -192,7 +191,7 @@ def engine_times() -> timeseries.Panel:
     )
     with_times, ended = (_rate(each, Label.INSTANCE) for each in (signals.REQUESTS_WITH_ENGINE_TIMES, signals.REQUESTS))
     return (
-        style.ratio_panel("Requests with the engine's times", text, 6)
+        style.ratio_panel("Engine time coverage", text, 6)
         .with_target(query(f"clamp_max({ratio(with_times, ended)}, 1)", _PER_SIDECAR))
         .no_value(NO_TRAFFIC)
     )
@@ -204,7 +203,7 @@ def engine_errors() -> timeseries.Panel:
         "duplicate, histogram."
     )
     return _each_reason(
-        style.time_series_panel("Errors reading engines", text, units.CountsPerSecond, 6), signals.ENGINE_SCRAPE_ERRORS
+        style.time_series_panel("Engine scrape errors", text, "errors/s", 6), signals.ENGINE_SCRAPE_ERRORS
     )
 
 
@@ -239,12 +238,14 @@ def unjoined_spans() -> timeseries.Panel:
 
 def refused_messages() -> timeseries.Panel:
     text = "Which messages to its receiver of spans were not read? Messages per second."
-    return _each_reason(_span_panel("Span messages refused", text, _ENGINE_SPANS), signals.SIDECAR_REFUSED_MESSAGES)
+    return _each_reason(
+        _span_panel("Span messages refused", text, _ENGINE_SPANS, "messages/s"), signals.SIDECAR_REFUSED_MESSAGES
+    )
 
 
-def _span_panel(title: str, text: str, empty: str) -> timeseries.Panel:
+def _span_panel(title: str, text: str, empty: str, unit: str = "spans/s") -> timeseries.Panel:
     text = describe(text, may_be_empty=empty)
-    return style.time_series_panel(title, text, units.CountsPerSecond, 6, 7).no_value(empty)
+    return style.time_series_panel(title, text, unit, 6, 7).no_value(empty)
 
 
 def _each_process(panel: timeseries.Panel, gauge: Signal) -> timeseries.Panel:

@@ -4,6 +4,8 @@ from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import engine_load, range_totals, slo_status, traffic
+from dashboards.panels.latency import quantile_variable
+from dashboards.slo_windows import burn_window_variable, class_order_variable
 from exporters.signals import Label
 from exporters.slos import SloFile
 
@@ -11,29 +13,27 @@ from exporters.slos import SloFile
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row(
-            "Are users served as promised?",
+            "Status",
             (
-                slo_status.budget_left(),
+                slo_status.slo_status(spec),
                 slo_status.goodput_now(spec),
                 traffic.in_flight_now(),
                 traffic.oldest_wait_now(spec),
+                traffic.good_tokens_now(),
             ),
         ),
+        Row("Burn rate and alerts", (slo_status.burn_rate(spec), slo_status.firing_alerts())),
         Row(
-            "How fast is the budget spent, and which alerts fire?",
-            (slo_status.burn_rate(spec), slo_status.firing_alerts()),
-        ),
-        Row(
-            "How much of the traffic is good?",
+            "Goodput and throughput",
             (slo_status.goodput(spec), traffic.tokens(spec), traffic.requests_offered(spec)),
         ),
-        Row("How do requests end?", (traffic.outcomes(), traffic.in_flight(spec))),
+        Row("Outcomes and open requests", (traffic.outcomes(), traffic.in_flight(spec))),
         Row(
-            "How long do users wait for the first token?",
+            "Latency",
             (traffic.time_to_first_token(spec), traffic.oldest_wait(spec)),
         ),
-        Row("What does the engine do?", (engine_load.batch(), engine_load.kv_cache(), engine_load.prefix_cache())),
-        Row("In figures, over the time range shown", range_totals.range_total_panels()),
+        Row("Engine load", (engine_load.batch(), engine_load.kv_cache(), engine_load.prefix_cache())),
+        Row("Totals", (range_totals.range_totals(),)),
     )
 
 
@@ -41,6 +41,7 @@ BOARD = Board(
     uid=DashboardUid.OVERVIEW,
     title="SLO overview",
     description="Error budgets, burn rates and goodput per class.",
-    variables=(Label.MODEL, Label.CLASS, Label.WINDOW),
+    variables=(Label.MODEL, Label.CLASS),
+    own_variables=lambda spec: (burn_window_variable(), quantile_variable(), class_order_variable(spec.class_names)),
     rows=rows,
 )

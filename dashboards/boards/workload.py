@@ -10,18 +10,18 @@ from exporters.slos import SloFile
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
-        Row("How long is what is asked, and what of it fails?", (request_mix.sizes(), request_mix.failures_by_size())),
-        Row("Do lengths change?", (request_mix.prompt_heatmap(), request_mix.completion_heatmap())),
+        Row("Request sizes", (request_mix.sizes(), request_mix.failures_by_size())),
+        Row("Lengths over time", (request_mix.prompt_heatmap(), request_mix.completion_heatmap())),
         Row(
-            "Which classes make the load?",
+            "Load by class",
             (request_mix.class_mix(spec), request_mix.prompt_tokens(spec), traffic.tokens(spec)),
         ),
         Row(
-            "How much of the output is reasoning?",
+            "Reasoning",
             (request_mix.reasoning_share(spec), request_mix.reasoning_tokens(spec)),
         ),
         Row(
-            "What would a response cache save?",
+            "Response cache",
             (
                 request_mix.repeats_in_range(),
                 request_mix.unique_prompts(),
@@ -29,9 +29,9 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 request_mix.tokens_saved(spec),
             ),
         ),
-        Row("Is structured output valid?", (request_mix.structured_output(), request_mix.valid_output())),
+        Row("Structured output checks", (request_mix.structured_output(), request_mix.valid_output())),
         Row(
-            "Who asks?",
+            "Tenants",
             (request_mix.requests_by_tenant(), request_mix.tokens_by_tenant(), request_mix.goodput_by_tenant(spec)),
         ),
     )

@@ -153,7 +153,7 @@ def transfer_failures() -> timeseries.Panel:
         "prefill engine before it was read, by rank.",
         may_be_empty=_NO_TRANSFER,
     )
-    panel = style.time_series_panel("KV transfer failures", text, units.CountsPerSecond, 6)
+    panel = style.time_series_panel("KV transfer failures", text, "failures/s", 6)
     for what, series in (("failed", signals.ENGINE_KV_TRANSFER_FAILURES), ("expired", signals.ENGINE_KV_EXPIRED)):
         panel.with_target(query(_rate(series, *RANK_LABELS), f"{what}: {PER_RANK}"))
     return panel

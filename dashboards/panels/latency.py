@@ -2,12 +2,13 @@
 
 from functools import partial
 
-from grafana_foundation_sdk.builders import heatmap, timeseries
+from grafana_foundation_sdk.builders import common, dashboard, heatmap, timeseries
 from grafana_foundation_sdk.models import common as common_model
+from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from alerts.promql import quantile, rate, ratio, select, sum_by
+from alerts.promql import rate, ratio, select, sum_by
 from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RATE, mean, rate_by_class, select_model_class
 from dashboards.style import BAD, BLUE, GREY, MODEL_AND_CLASS, NO_TRAFFIC, PINK, SKY, YELLOW, describe, query
@@ -32,6 +33,19 @@ _STAGES = (
 _STAGE_COLOURS = {"front end": PINK, "queue": YELLOW, "prefill": SKY, "decode": BLUE}
 
 
+_QUANTILE = "$quantile"
+
+
+def quantile_variable() -> dashboard.CustomVariable:
+    """The quantile of all panels over latencies; one, so that each class has one line."""
+    return (
+        dashboard.CustomVariable(_QUANTILE.removeprefix("$"))
+        .label("Quantile")
+        .values("p50 : 0.5,p90 : 0.9,p95 : 0.95,p99 : 0.99")
+        .current(model.VariableOption(selected=True, text="p95", value="0.95"))
+    )
+
+
 def thresholds_of(spec: SloFile, measure: Measure | None) -> tuple[float, ...]:
     """The thresholds of a measure in seconds, ascending."""
     return tuple(sorted({slo.threshold for slo in spec.slos if slo.measure is measure and slo.threshold is not None}))
@@ -40,13 +54,16 @@ def thresholds_of(spec: SloFile, measure: Measure | None) -> tuple[float, ...]:
 def quantile_panel(
     title: str, text: str, histogram: Signal, measure: Measure | None, spec: SloFile
 ) -> timeseries.Panel:
-    """The median (dotted) and the 95th percentile; only one of them has the exemplars, which belong to the class."""
-    panel = style.time_series_panel(title, text, units.Seconds, 12).no_value(NO_TRAFFIC)
-    for q in (0.5, 0.95):
-        series = quantile(q, histogram, RATE, [Label.CLASS], MODEL_AND_CLASS)
-        panel.with_target(query(series, f"{PER_CLASS} p{q * 100:g}").exemplar(q == 0.95 and _has_exemplars(histogram)))
-    panel.legend(style.table_legend(common_model.LegendPlacement.RIGHT, "lastNotNull"))
-    panel.override_by_regexp("/ p50$/", [style.DOTTED])
+    """One line per class, of the quantile that the variable *Quantile* selects; times have a logarithmic scale."""
+    text = f"{text} The line of a class is the quantile of the variable Quantile; good is below the threshold."
+    # a logarithmic scale has no 0, and Grafana prints a `noValue` at each of its hidden ticks
+    panel = style.time_series_panel(title, text, units.Seconds, 12, signed=True).scale_distribution(
+        common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10)
+    )
+    buckets = sum_by(rate(select(histogram.bucket, MODEL_AND_CLASS, regex=True), RATE), [Label.CLASS, "le"])
+    # without observations it is NaN
+    expression = f"histogram_quantile({_QUANTILE}, {buckets}) >= 0"
+    panel.with_target(query(expression, PER_CLASS).exemplar(_has_exemplars(histogram)))
     return style.with_threshold_lines(
         style.colour_by_class(panel, spec), *((seconds, BAD) for seconds in thresholds_of(spec, measure))
     )
@@ -113,9 +130,7 @@ def inter_chunk_time(spec: SloFile) -> timeseries.Panel:
 
 def inter_chunk_heatmap() -> heatmap.Panel:
     text = "How often does the text stand still? Gaps per second by length; a band far above the rest is a stall."
-    return distribution_panel(
-        "Inter-chunk time: spread", text, signals.INTER_CHUNK, units.Seconds, units.CountsPerSecond
-    )
+    return distribution_panel("Inter-chunk time: spread", text, signals.INTER_CHUNK, units.Seconds, "gaps/s")
 
 
 def stages() -> timeseries.Panel:
@@ -140,7 +155,7 @@ def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
         "truncated and rejected requests have none. The panel beside it shows the longest wait, which may be theirs."
     )
     with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
-    panel = style.ratio_panel("Requests whose engine times are known", text, 12, 8)
+    panel = style.ratio_panel("Engine time coverage", text, 12, 8)
     # the two rates cover slightly different requests
     share = f"clamp_max({ratio(with_times, ended)}, 1)"
     return style.colour_by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)

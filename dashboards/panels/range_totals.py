@@ -1,14 +1,19 @@
 """Twelve totals over the time range by class; the demo compares them with the request log."""
 
-from grafana_foundation_sdk.builders import stat
+from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import units
 
-from alerts.promql import ratio, sum_by
-from dashboards import style
-from dashboards.label_selectors import NOT_OK, RANGE, increase_in_range, select_model_class
-from dashboards.style import NO_TRAFFIC, query
+from alerts.promql import ratio
+from dashboards import style, tables
+from dashboards.label_selectors import NOT_OK, RANGE, increase_in_range
+from dashboards.panels.traffic import arrivals_in
+from dashboards.slo_windows import class_order
+from dashboards.style import NO_TRAFFIC
+from dashboards.tables import ValueColumn
 from exporters import signals
 from exporters.signals import Label, Outcome, Signal
+
+_DECIMALS = {units.Short: 0, units.PercentUnit: 1}
 
 
 def range_total_queries() -> dict[str, str]:
@@ -19,7 +24,7 @@ def range_total_queries() -> dict[str, str]:
     buckets = increase_in_range(signals.TTFT.bucket, [Label.CLASS, "le"])
     good, judged = increase_in_range(signals.GOODPUT_REQUESTS), increase_in_range(signals.GOODPUT_EVENTS)
     return {
-        "offered": _offered(),
+        "offered": arrivals_in(RANGE),
         "ok": increase_in_range(signals.REQUESTS, where={Label.OUTCOME: Outcome.OK}),
         "goodput": ratio(good, judged),
         "ttft_p50": f"histogram_quantile(0.5, {buckets})",
@@ -34,67 +39,35 @@ def range_total_queries() -> dict[str, str]:
     }
 
 
-def range_total_panels() -> tuple[stat.Panel, ...]:
-    """One panel per total, in the order of `range_total_queries`."""
-    texts = {
-        "offered": (
-            "Offered in range",
-            units.Short,
-            "How many requests arrived? Ended ones and the growth of those open.",
-        ),
-        "ok": ("OK in range", units.Short, "How many ended well? Outcome ok; whether in time is goodput."),
-        "goodput": (
-            "Goodput in range",
-            units.PercentUnit,
-            "Which share was good for all its SLOs? Of judged requests.",
-        ),
-        "ttft_p50": (
-            "TTFT p50 in range",
-            units.Seconds,
-            "How long until the first token? The median of those that got one.",
-        ),
-        "tokens_out": (
-            "Tokens out in range",
-            units.Short,
-            "How much was written? Completion tokens of ended requests.",
-        ),
-        "cached_tokens": ("Cached tokens in range", units.Short, "How much came from the prefix cache? Prompt tokens."),
-        "failed": (
-            "Not OK in range",
-            units.Short,
-            "How many ended in any other way? Clients that gave up are among them.",
-        ),
-        "bad_events": (
-            "Bad events in range",
-            units.Short,
-            "What has burnt budget? A request that misses two SLOs is two.",
-        ),
-        "prompt_tokens": ("Tokens in, in range", units.Short, "How much was read? Prompt tokens of ended requests."),
-        "tpot_mean": (
-            "TPOT mean in range",
-            units.Seconds,
-            "How long does an output token take? The mean over streams, each of them once.",
-        ),
-        "e2e_mean": ("Duration mean in range", units.Seconds, "How long does a request take? However it ended."),
-        "queue_mean": (
-            "Queue mean in range",
-            units.Seconds,
-            "How long do requests wait in the engine's queue? Of those whose times in the engine are known.",
-        ),
+def range_totals() -> table.Panel:
+    """The totals of `range_total_queries`, a row per class."""
+    text = (
+        "How many requests, tokens and bad events are in the time range, and how long did requests take? A row per "
+        "class. Offered: requests that arrived. OK: ended with outcome ok; not OK: ended otherwise, also by clients. "
+        "Goodput: share of judged requests that were good for all their SLOs. TTFT p50: median of requests with a "
+        "first token. E2E: mean of all ended requests. Queue: mean of requests whose engine times are known. From the "
+        "sidecars' counters; the request log has the same numbers."
+    )
+    titles = {
+        "offered": ("Offered", units.Short),
+        "ok": ("OK", units.Short),
+        "failed": ("Not OK", units.Short),
+        "goodput": ("Goodput", units.PercentUnit),
+        "bad_events": ("Bad events", units.Short),
+        "ttft_p50": ("TTFT p50", units.Seconds),
+        "tpot_mean": ("TPOT mean", units.Seconds),
+        "e2e_mean": ("E2E mean", units.Seconds),
+        "queue_mean": ("Queue mean", units.Seconds),
+        "prompt_tokens": ("Prompt tokens", units.Short),
+        "cached_tokens": ("Cached tokens", units.Short),
+        "tokens_out": ("Output tokens", units.Short),
     }
-    panels = []
-    for name, expression in range_total_queries().items():
-        title, unit, text = texts[name]
-        panel = style.stat_panel(title, text, unit, 4)
-        panels.append(panel.no_value(NO_TRAFFIC).with_target(query(expression, "{{class}}", instant=True)))
-    return tuple(panels)
-
-
-def _offered() -> str:
-    in_flight = select_model_class(signals.IN_FLIGHT)
-    now, before = sum_by(in_flight, [Label.CLASS]), sum_by(f"{in_flight} offset {RANGE}", [Label.CLASS])
-    # a sidecar that started within the range had no requests in flight before
-    return f"{increase_in_range(signals.REQUESTS)} + {now} - ({before} or 0 * {now})"
+    queries = range_total_queries()
+    columns = [
+        ValueColumn(title, queries[name], unit, decimals=_DECIMALS.get(unit)) for name, (title, unit) in titles.items()
+    ]
+    panel = tables.if_empty(style.table_panel("Totals in range", text, units.Short, 24, 8), NO_TRAFFIC)
+    return tables.join_queries(panel, {Label.CLASS: "Class"}, columns, order_by=class_order())
 
 
 def _mean_query(histogram: Signal) -> str:

@@ -43,8 +43,9 @@ _SHARE_STEPS, _FAILURE_STEPS = (
 def sizes() -> table.Panel:
     text = (
         "How long is what is asked, and what is answered? Share of requests that ended in the time shown, by tokens "
-        "of prompt (across) and of completion (down), all classes. Failed ones are in it with what they got: most "
-        "have no token. The prompt of a request without usage is estimated from its text."
+        "of prompt (across) and of completion (down), all classes, because the series has no class. Failed ones "
+        "are in it with what they got: most have no token. The prompt of a request without usage is "
+        "estimated from its text."
     )
     ended = _by_size([Label.PROMPT_SIZE, Label.COMPLETION_SIZE])
     return _matrix(
@@ -59,7 +60,8 @@ def sizes() -> table.Panel:
 def failures_by_size() -> table.Panel:
     text = (
         "Which prompts fail, and how? Share of the requests with prompts of that length (across) that ended with "
-        "each outcome other than ok, all classes. A row that is stronger to the right is a limit of length."
+        "each outcome other than ok, all classes, because the series has no class. A row that is "
+        "stronger to the right is a limit of length."
     )
     by = [Label.PROMPT_SIZE]
     failed = _by_size([*by, Label.OUTCOME], {Label.OUTCOME: NOT_OK})
@@ -128,7 +130,7 @@ def repeats_in_range() -> stat.Panel:
     repeats, ended = (
         f"sum ({increase(select_model_class(counter), RANGE)})" for counter in (signals.BODY_REPEATS, signals.REQUESTS)
     )
-    panel = style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9).no_value(NO_TRAFFIC)
+    panel = style.if_absent(style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9), NO_TRAFFIC)
     return panel.decimals(1).with_target(query(ratio(repeats, ended), "of requests", instant=True))
 
 
@@ -138,7 +140,7 @@ def unique_prompts() -> stat.Panel:
         "or take 2 %. Several sidecars that saw the same prompt count it twice."
     )
     prompts = select(signals.UNIQUE_PROMPTS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
-    panel = style.stat_panel("Different prompts", text, units.Short, 4, 9)
+    panel = style.stat_panel("Different prompts", text, units.Short, 4, 9).decimals(0)
     return panel.with_target(query(sum_by(prompts, [Label.MODEL]), "{{model}}", instant=True))
 
 
@@ -192,7 +194,9 @@ def requests_by_tenant() -> bargauge.Panel:
         "Who asks the most? Requests that ended in the time shown. Tenants that the SLO file does not name are "
         "together in other."
     )
-    panel = style.bar_gauge_panel("Requests by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
+    panel = (
+        style.bar_gauge_panel("Requests by tenant", text, units.Short, 8).decimals(0).thresholds(style.thresholds(BLUE))
+    )
     return panel.with_target(_by_tenant(increase_in_range(signals.REQUESTS, [Label.TENANT])))
 
 
@@ -203,7 +207,9 @@ def tokens_by_tenant() -> bargauge.Panel:
     )
     counters = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
     tokens = " + ".join(increase_in_range(counter, [Label.TENANT]) for counter in counters)
-    panel = style.bar_gauge_panel("Tokens by tenant", text, units.Short, 8).thresholds(style.thresholds(BLUE))
+    panel = (
+        style.bar_gauge_panel("Tokens by tenant", text, units.Short, 8).decimals(0).thresholds(style.thresholds(BLUE))
+    )
     return panel.with_target(_by_tenant(tokens))
 
 
@@ -248,12 +254,16 @@ def _matrix(
     row_titles = {"custom.cellOptions": {"type": "auto"}, "custom.align": "left", "custom.minWidth": 160}
     panel = (
         style.table_panel(title, text, units.PercentUnit, 12, 10)
-        .filterable(False)
         .align(common_model.FieldTextAlignment.CENTER)
         .cell_options(coloured_cells)
         .thresholds(style.thresholds("transparent", *steps))
         .color_scheme(style.colour_mode(model.FieldColorModeId.THRESHOLDS))
-        .mappings([model.ValueMap({value: model.ValueMappingResult(text) for value, text in texts.items()})])
+        .mappings(
+            [
+                model.ValueMap({value: model.ValueMappingResult(text) for value, text in texts.items()}),
+                style.absence(""),
+            ]
+        )
         .decimals(1)
         .no_value(NO_TRAFFIC)
         .override_by_name(corner, [model.DynamicConfigValue(name, value) for name, value in row_titles.items()])

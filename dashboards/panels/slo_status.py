@@ -1,98 +1,228 @@
-"""Panels on the state of the SLOs: error budget, burn rate, alerts, goodput."""
+"""Panels on the state of the SLOs: status, burn rate, alerts, goodput."""
 
-from grafana_foundation_sdk.builders import bargauge, common, stat, timeseries
+from collections.abc import Callable
+
+from grafana_foundation_sdk.builders import common, stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
+from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
 from alerts.alert_names import AlertName
-from alerts.links import PanelTitle
-from alerts.promql import select
-from alerts.tiers import Severity, tiers
-from dashboards import style
-from dashboards.label_selectors import PER_CLASS, goodput_ratio, select_model_class
-from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, WARN, describe, query
+from alerts.links import DashboardUid, PanelTitle
+from alerts.promql import rate, ratio, select, sum_by
+from alerts.tiers import Severity, Tier, tiers
+from dashboards import style, tables
+from dashboards.label_selectors import PER_CLASS, RATE, goodput_ratio, select_model_class
+from dashboards.panels.traffic import arrival_rate
+from dashboards.slo_windows import BURN_WINDOW, PERIOD, in_page_window, in_period, in_shortest_window
+from dashboards.style import BAD, GOOD, GREY, MODEL_AND_CLASS, NO_TRAFFIC, WARN, describe, query
+from dashboards.tables import LabelColumns, ValueColumn
 from exporters import signals
 from exporters.quantities import number, spell_duration
-from exporters.signals import FIRING, Label
+from exporters.signals import ACTIVE_SINCE, FIRING, Label, Recorded
 from exporters.slos import SloFile
 
-_PER_SLO = "{{slo}} {{class}}"
+_SLO_AND_CLASS = (Label.SLO, Label.CLASS)
+_BY = ", ".join(_SLO_AND_CLASS)
 
 
-def budget_left() -> bargauge.Panel:
-    text = (
-        "How much of the error budget is left? 100 % is untouched, 0 % is spent, below that the SLO is missed for "
-        "the period. With several models, the worst one."
+def slo_status(spec: SloFile) -> table.Panel:
+    """One row per SLO and class, the largest overspent budget first."""
+    page, period = _fast_page(spec), spell_duration(spec.period)
+    text = describe(
+        "Which SLOs are missed, since when, and how fast is the error budget spent? The SLO with the least budget is "
+        f"first. Attainment is the share of good events in the last {spell_duration(page.short)} and in {period}. "
+        "Budget spent is a multiple of the error budget; over 1 x it is overspent. Exhausted in is by the burn rate of "
+        f"{spell_duration(page.long)}. Offered are requests that arrive, judged are SLO events. Data is the share of "
+        "the period that was measured. The worst replica has the largest share of bad events; its link opens Fleet. "
+        "Good: attainment at or above the objective, and no page or ticket. From the recording rules.",
+        may_be_empty=f"no alert fires, or there is {NO_TRAFFIC}",
     )
-    budget = f"min by ({Label.SLO}, {Label.CLASS}) ({select_model_class(signals.SLO_BUDGET_LEFT)})"
-    panel = style.ratio_bars_panel(PanelTitle.BUDGET_LEFT, text, 9, (0, WARN), (0.25, GOOD))
-    return panel.with_target(query(budget, _PER_SLO, instant=True))
+    panel = style.table_panel(PanelTitle.SLO_STATUS, text, units.Short, 24, 10)
+    tables.if_empty(panel, "no SLO is recorded").interval("1m").sort_by(
+        [
+            common.TableSortByFieldState().display_name("Budget spent").desc(True),
+            common.TableSortByFieldState().display_name("SLO").desc(False),
+            common.TableSortByFieldState().display_name("Class").desc(False),
+        ]
+    )
+    titles = {Label.SLO: "SLO", Label.CLASS: "Class"}
+    tables.join_queries(panel, titles, _status_columns(), rows=_pairs())
+    url = f"/d/{DashboardUid.FLEET}?${{__url_time_range}}&var-datasource=${{datasource}}"
+    return tables.link_cells(panel, Label.INSTANCE, "Open the fleet", f"{url}&var-instance=${{__data.fields.instance}}")
+
+
+def _status_columns() -> tuple[ValueColumn | LabelColumns, ...]:
+    budget = f"min by ({_BY}) ({select_model_class(signals.SLO_BUDGET_LEFT)})"
+    spent = model.ValueMap({"0": model.ValueMappingResult("spent", color=BAD, index=0)})
+    left = f"{budget} * {PERIOD} / (max by ({_BY}) ({in_page_window(signals.SLO_BURN_RATE)}) > 0)"
+    objective = select(signals.SLO_OBJECTIVE, {Label.CLASS: MODEL_AND_CLASS[Label.CLASS]}, regex=True)
+    return (
+        ValueColumn("Objective", f"max by ({_BY}) ({objective})", units.PercentUnit, decimals=1, width=90),
+        _attainment("Attainment now", in_shortest_window),
+        _attainment("Attainment in period", in_period),
+        ValueColumn(
+            "Budget left",
+            f"clamp_min({budget}, 0)",
+            units.PercentUnit,
+            no_value=NO_TRAFFIC,
+            decimals=0,
+            base=BAD,
+            steps=((1e-9, WARN), (0.25, GOOD)),
+            width=100,
+        ),
+        ValueColumn("Budget spent", f"1 - {budget}", "suffix:x", decimals=1, width=105),
+        ValueColumn("Exhausted in", f"clamp_min({left}, 0)", units.Seconds, mappings=[spent], decimals=1, width=110),
+        ValueColumn(
+            "Offered",
+            f"({arrival_rate()}) * on ({Label.CLASS}) group_right () {_pairs()}",
+            units.RequestsPerSecond,
+            decimals=2,
+            width=105,
+        ),
+        ValueColumn("Judged", _judged(), units.RequestsPerSecond, decimals=2, width=105),
+        ValueColumn(
+            "Data",
+            f"max by ({_BY}) ({select_model_class(signals.SLO_MEASURED)})",
+            units.PercentUnit,
+            decimals=1,
+            width=70,
+        ),
+        _since(Severity.PAGE, BAD),
+        _since(Severity.TICKET, WARN),
+        LabelColumns(_worst_replica(), {Label.INSTANCE: "Worst replica"}),
+    )
+
+
+def _judged() -> str:
+    return sum_by(rate(select_model_class(signals.SLO_EVENTS), RATE), _SLO_AND_CLASS)
+
+
+def _pairs() -> str:
+    """1 for each SLO and class of the SLO file."""
+    return (
+        f"group by ({_BY}) ({select(signals.SLO_OBJECTIVE, {Label.CLASS: MODEL_AND_CLASS[Label.CLASS]}, regex=True)})"
+    )
+
+
+def _attainment(title: str, in_window: Callable[[Recorded], str]) -> ValueColumn:
+    bad, events = (sum_by(in_window(series), _SLO_AND_CLASS) for series in (signals.SLO_BAD_IN, signals.SLO_EVENTS_IN))
+    return ValueColumn(
+        title, f"1 - {ratio(bad, events)}", units.PercentUnit, no_value=NO_TRAFFIC, decimals=2, width=150
+    )
+
+
+def _since(severity: Severity, colour: str) -> ValueColumn:
+    """The time at which the alert of the SLO and class became active."""
+    matchers = {**MODEL_AND_CLASS, Label.SEVERITY: severity, Label.SLO: ".+"}
+    since = f"min by ({_BY}) ({_active_since(select(ACTIVE_SINCE, matchers, regex=True))})"
+    return ValueColumn(f"{severity.capitalize()} since", since, "dateTimeFromNow", steps=((1, colour),), width=130)
+
+
+def _active_since(selector: str) -> str:
+    """In unix milliseconds, of firing alerts only."""
+    return f'1000 * {selector} and ignoring (alertstate) {FIRING}{{alertstate="firing"}}'
+
+
+def _worst_replica() -> str:
+    by = f"{_BY}, {Label.INSTANCE}"
+    bad, events = (
+        f"sum by ({by}) (rate({select_model_class(counter)}[{RATE}]))"
+        for counter in (signals.SLO_BAD, signals.SLO_EVENTS)
+    )
+    return f"topk by ({_BY}) (1, {ratio(bad, events)} > 0)"
+
+
+def _fast_page(spec: SloFile) -> Tier:
+    return min((tier for tier in tiers(spec.period) if tier.severity is Severity.PAGE), key=lambda tier: tier.long)
 
 
 def goodput_now(spec: SloFile) -> stat.Panel:
-    text = "Which share of requests is good for all its SLOs now? A class with no traffic has no share."
+    text = (
+        "What share of the offered requests was good for all its SLOs? Requests that hang, were lost or are not "
+        "judged count as not good, so an engine that hangs shows 0 %. All selected classes, about the last minute. "
+        "Good: at or above the lowest objective. From the sidecars' counters."
+    )
+    good = f"sum ({rate(select_model_class(signals.GOODPUT_REQUESTS), RATE)})"
+    panel = style.stat_panel("Goodput of offered", text, units.PercentUnit, 6, 5)
     return (
-        style.stat_panel("Goodput now", text, units.PercentUnit, 5)
-        .with_target(query(goodput_ratio(), PER_CLASS, instant=True))
+        style.if_absent(panel, NO_TRAFFIC)
+        .with_target(query(f"clamp_max({ratio(good, f'sum ({arrival_rate()})')}, 1)", "good of offered", instant=True))
+        .text_mode(common_model.BigValueTextMode.VALUE)
+        .interval("1m")
         .decimals(1)
-        .no_value(NO_TRAFFIC)
         .thresholds(style.thresholds(BAD, *goodput_limits(spec)))
     )
 
 
 def burn_rate(spec: SloFile) -> timeseries.Panel:
-    """The burn rate in all recorded windows."""
+    """One line per SLO and class, in the selected window."""
     # without the rescaling of tiers for low objectives
     factors = sorted(tier.factor for tier in tiers(spec.period) if tier.severity is Severity.PAGE)
     text = (
-        "Is the error budget spent faster than it may be? At 1 (orange) the budget lasts exactly the period of "
-        f"{spell_duration(spec.period)}. A page needs both windows of its tier above its factor (red: "
-        f"{', '.join(map(number, factors))}). Above 1 the scale is logarithmic."
+        "How fast is the error budget spent? At 1 (orange) it lasts exactly the period of "
+        f"{spell_duration(spec.period)}; good is below 1. The red lines are the factors of the page tiers "
+        f"({', '.join(map(number, factors))}); a page needs both windows of its tier above its factor. One line per "
+        "SLO and class, the worst model, in the window of the variable Window. Above 1 the scale is logarithmic. From "
+        "the recording rules."
     )
+    burning = select(signals.SLO_BURN_RATE, {**MODEL_AND_CLASS, Label.WINDOW: BURN_WINDOW}, regex=True)
     panel = (
-        style.time_series_panel(PanelTitle.BURN_RATE, text, units.Short, 16, 10)
-        .with_target(
-            query(
-                f"max by ({Label.SLO}, {Label.CLASS}, {Label.WINDOW}) "
-                f"({select(signals.SLO_BURN_RATE, {**MODEL_AND_CLASS, Label.WINDOW: '$window'}, regex=True)})",
-                f"{_PER_SLO} {{{{window}}}}",
-            )
-        )
+        style.time_series_panel(PanelTitle.BURN_RATE, text, units.Short, 14, 10)
+        .with_target(query(f"max by ({_BY}) ({burning})", "{{class}} {{slo}}"))
         .scale_distribution(
             common.ScaleDistributionConfig().type(common_model.ScaleDistribution.SYMLOG).log(10).linear_threshold(1)
         )
-        .legend(
-            style.table_legend(common_model.LegendPlacement.RIGHT, "lastNotNull", "max")
-            .sort_by("Last *")
-            .sort_desc(True)
-        )
-        .no_value(NO_TRAFFIC)
     )
+    panel = style.hide_zero_series(style.colour_by_class(panel, spec))
     return style.with_threshold_lines(panel, (1, WARN), *((factor, BAD) for factor in factors))
 
 
-def firing_alerts() -> stat.Panel:
-    text = describe("Which alerts fire now? Severity, name, SLO and class of each.", may_be_empty="nothing fires")
+def firing_alerts() -> table.Panel:
+    """Never empty while Prometheus answers: a row states that nothing fires, or that the rules are not evaluated."""
+    text = (
+        "Which alerts fire, and since when? Pages first. Good: one row, none. The row no data means that Prometheus "
+        "does not evaluate the rules, so their silence says nothing; an empty table means that Prometheus does not "
+        "respond. From the alerting rules."
+    )
     # `|` also matches alerts without class or model, such as that of an engine that is down
     matchers = ",".join(f'{label}=~"{value}|"' for label, value in MODEL_AND_CLASS.items())
-    by = f"alertname, {Label.SEVERITY}, {Label.SLO}, {Label.CLASS}"
-    firing = f'count by ({by}) ({FIRING}{{alertstate="firing",alertname!="{AlertName.WATCHDOG}",{matchers}}})'
-    return (
-        style.stat_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 8, 10)
-        .with_target(query(firing, "{{severity}}: {{alertname}} {{slo}} {{class}}", instant=True))
-        .text_mode(common_model.BigValueTextMode.NAME)
-        .color_mode(common_model.BigValueColorMode.BACKGROUND)
-        .orientation(common_model.VizOrientation.HORIZONTAL)
-        .no_value("none")
-        .thresholds(style.thresholds(GOOD, (1, BAD)))
+    by = f"{Label.SEVERITY}, {Label.ALERTNAME}, {Label.SLO}, {Label.CLASS}"
+    not_watchdog = f'{{{Label.ALERTNAME}!="{AlertName.WATCHDOG}",{matchers}}}'
+    firing = f"min by ({by}) ({_active_since(f'{ACTIVE_SINCE}{not_watchdog}')})"
+    watchdog = f'{FIRING}{{{Label.ALERTNAME}="{AlertName.WATCHDOG}",alertstate="firing"}}'
+    none = f'label_replace(0 * group ({watchdog}) unless on () {firing}, "{Label.SEVERITY}", "none", "", "")'
+    no_data = f'label_replace(0 * absent({watchdog}), "{Label.SEVERITY}", "no data", "", "")'
+    rows = f"{firing} or {none} or min by ({by}) ({no_data})"
+    titles = {Label.SEVERITY: "Severity", Label.ALERTNAME: "Alert", Label.SLO: "SLO", Label.CLASS: "Class"}
+    never = model.ValueMap({"0": model.ValueMappingResult("-", color=style.PLAIN, index=0)})
+    since = ValueColumn("Since", rows, "dateTimeFromNow", mappings=[never], width=140)
+    panel = tables.if_empty(style.table_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 10, 10), "no data")
+    panel.sort_by(
+        [common.TableSortByFieldState().display_name(title).desc(False) for title in ("Severity", "Since", "Alert")]
+    )
+    colours = {Severity.PAGE: BAD, Severity.TICKET: WARN, Severity.NONE: GOOD, "no data": GREY}
+    severities = model.ValueMap(
+        {
+            name: model.ValueMappingResult(name, color=colour, index=index)
+            for index, (name, colour) in enumerate(colours.items())
+        }
+    )
+    return tables.join_queries(panel, titles, [since]).override_by_name(
+        Label.SEVERITY,
+        [
+            model.DynamicConfigValue("mappings", [severities]),
+            model.DynamicConfigValue("custom.cellOptions", {"type": "color-background", "mode": "basic"}),
+        ],
     )
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
     text = (
-        "Which share of requests was good for all its SLOs? Beside it stand tokens and requests: a share that falls "
-        "while those stay high is throughput without goodput. The lines are the lowest objective and twice its "
-        f"budget; gaps are {NO_TRAFFIC}."
+        "What share of the judged requests was good for all its SLOs? Good: above the upper line. The lines are the "
+        "lowest objective and twice its budget. Requests without a verdict are not in it; a share that falls while "
+        f"tokens and requests stay high is throughput without goodput; gaps are {NO_TRAFFIC}. From the sidecars' "
+        "counters."
     )
     panel = (
         style.ratio_panel("Goodput over time", text, 8)

@@ -1,36 +1,74 @@
 """Panels on traffic: offered requests, tokens, outcomes, requests in flight and waits."""
 
 from grafana_foundation_sdk.builders import stat, timeseries
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import PanelTitle
-from alerts.promql import max_by, rate, sum_by
+from alerts.promql import increase, max_by, rate, sum_by
 from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
 from dashboards.panels.latency import quantile_panel, thresholds_of
-from dashboards.style import BAD, GOOD, PLAIN, WARN, query
+from dashboards.style import BAD, GOOD, NO_TRAFFIC, PLAIN, WARN, query
 from exporters import signals
 from exporters.signals import Label, Phase
 from exporters.slos import Measure, SloFile
 
 
+def arrivals_in(window: str) -> str:
+    """Requests that arrived in a window, by class: ended ones alone would show no load when the engine hangs."""
+    in_flight = select_model_class(signals.IN_FLIGHT)
+    ended = sum_by(increase(select_model_class(signals.REQUESTS), window), [Label.CLASS])
+    now, before = sum_by(in_flight, [Label.CLASS]), sum_by(f"{in_flight} offset {window}", [Label.CLASS])
+    # a sidecar that started within the window had no requests in flight before
+    return f"{ended} + {now} - ({before} or 0 * {now})"
+
+
+def arrival_rate() -> str:
+    """Requests that arrive per second, by class; `delta` extrapolates like `rate`, so a burst of ends cancels out."""
+    growth = sum_by(f"delta({select_model_class(signals.IN_FLIGHT)}[{RATE}])", [Label.CLASS])
+    return f"clamp_min({rate_by_class(signals.REQUESTS)} + {growth} * 1000 / $__rate_interval_ms, 0)"
+
+
 def in_flight_now() -> stat.Panel:
-    text = "How many requests are open now? Those with no first token yet and those that stream."
-    return style.stat_panel("Requests in flight", text, units.Short, 5).with_target(
-        query(sum_by(select_model_class(signals.IN_FLIGHT), [Label.CLASS]), PER_CLASS, instant=True)
+    text = (
+        "How many requests are open? Waiting for the first token, and streaming, of all selected classes. Good: few "
+        "wait. From the sidecars' gauges."
     )
+    by_phase = sum_by(select_model_class(signals.IN_FLIGHT), [Label.PHASE])
+    panel = style.stat_panel("Requests in flight", text, units.Short, 6, 5).with_target(
+        query(by_phase, "{{phase}}", instant=True)
+    )
+    return style.if_absent(panel, "no sidecar").decimals(0)
 
 
 def oldest_wait_now(spec: SloFile) -> stat.Panel:
     text = (
-        "What is the longest wait for a first token now? Age of the oldest open request without one; 0 if none waits."
+        "How long has the oldest request waited for its first token? Of all selected classes; 0 if none waits. Good: "
+        "below the threshold of TTFT (orange); vermilion is the timeout for the first token. From the sidecars' gauges."
     )
-    return (
-        style.stat_panel("Oldest wait", text, units.Seconds, 5)
-        .with_target(query(_oldest_wait_query(), PER_CLASS, instant=True))
-        .thresholds(style.thresholds(PLAIN, *_wait_limits(spec)))
+    panel = style.stat_panel("Oldest wait", text, units.Seconds, 6, 5).with_target(
+        query(f"max ({select_model_class(signals.OLDEST_WAIT)})", "oldest wait", instant=True)
     )
+    panel.text_mode(common_model.BigValueTextMode.VALUE).decimals(1)
+    return style.if_absent(panel, "no sidecar").thresholds(style.thresholds(PLAIN, *_wait_limits(spec)))
+
+
+def good_tokens_now() -> stat.Panel:
+    text = (
+        "How many output tokens per second count? Those of requests that were good for all their SLOs, of all "
+        "selected classes, counted when a request ends, over about the last minute. Good: close to the throughput of "
+        "output tokens. From the sidecars' counters."
+    )
+    panel = (
+        style.stat_panel("Output tokens of good requests", text, "tokens/s", 6, 5)
+        .interval("1m")
+        .with_target(
+            query(f"sum ({rate(select_model_class(signals.GOODPUT_TOKENS), RATE)})", "of good requests", instant=True)
+        )
+    )
+    return style.if_absent(panel.text_mode(common_model.BigValueTextMode.VALUE), NO_TRAFFIC).decimals(0)
 
 
 def tokens(spec: SloFile) -> timeseries.Panel:
@@ -44,7 +82,7 @@ def tokens(spec: SloFile) -> timeseries.Panel:
         .with_target(query(rate_by_class(signals.COMPLETION_TOKENS), PER_CLASS))
         .with_target(query(f"sum ({rate(select_model_class(signals.GOODPUT_TOKENS), RATE)})", "of good requests"))
     )
-    return style.colour_by_class(style.stack(panel), spec).override_by_name(
+    panel = style.colour_by_class(style.stack(panel), spec).override_by_name(
         "of good requests",
         [
             model.DynamicConfigValue("custom.stacking", {"group": "A", "mode": "none"}),
@@ -53,15 +91,17 @@ def tokens(spec: SloFile) -> timeseries.Panel:
             style.fixed_colour(GOOD),
         ],
     )
+    return style.hide_zero_series(panel)
 
 
 def requests_offered(spec: SloFile) -> timeseries.Panel:
-    text = "How much is asked of it? Requests that arrive per second: those that end, and the growth of those open."
-    # Ended requests alone would show an idle service exactly when the engine hangs.
-    growth = sum_by(f"deriv({select_model_class(signals.IN_FLIGHT)}[{RATE}])", [Label.CLASS])
-    arrivals = f"clamp_min({rate_by_class(signals.REQUESTS)} + {growth}, 0)"
+    text = (
+        "How many requests arrive per second? Those that end, and the growth of those open; requests that fail "
+        "together at a restart do not count twice. From the sidecars' counters."
+    )
     panel = style.time_series_panel("Throughput: requests offered", text, units.RequestsPerSecond, 8)
-    return style.colour_by_class(style.stack(panel.with_target(query(arrivals, PER_CLASS))), spec)
+    panel.with_target(query(arrival_rate(), PER_CLASS))
+    return style.hide_zero_series(style.colour_by_class(style.stack(panel), spec))
 
 
 def outcomes() -> timeseries.Panel:
@@ -72,7 +112,7 @@ def outcomes() -> timeseries.Panel:
     panel = style.time_series_panel(PanelTitle.OUTCOMES, text, units.RequestsPerSecond, 12).with_target(
         query(sum_by(rate(select_model_class(signals.REQUESTS), RATE), [Label.OUTCOME]), "{{outcome}}")
     )
-    return style.colour_by_outcome(style.stack(panel))
+    return style.hide_zero_series(style.colour_by_outcome(style.stack(panel)))
 
 
 def in_flight(spec: SloFile) -> timeseries.Panel:
@@ -84,14 +124,16 @@ def in_flight(spec: SloFile) -> timeseries.Panel:
         query(sum_by(select_model_class(signals.IN_FLIGHT), [Label.CLASS, Label.PHASE]), "{{class}} {{phase}}")
     )
     darker = model.DynamicConfigValue("custom.fillOpacity", 90)
-    return style.colour_by_class(style.stack(panel), spec).override_by_regexp(f"/ {Phase.WAITING}$/", [darker])
+    panel = style.colour_by_class(style.stack(panel), spec).override_by_regexp(f"/ {Phase.WAITING}$/", [darker])
+    return style.hide_zero_series(panel)
 
 
 def time_to_first_token(spec: SloFile) -> timeseries.Panel:
     """Quantiles of TTFT; the lines are the thresholds of the SLO file."""
     text = (
-        "Is the first word prompt? Half of the requests that got a first token got it within p50, 95 % within p95. "
-        "The line is the threshold of the SLO file. Who still waits is in no quantile: see the oldest wait."
+        "How long do clients wait for the first token? Time to first token of streams, by class. The dashed line is "
+        "the threshold of the SLO file. Requests that still wait, or never got a token, are not in it: see Oldest wait. "
+        "From the sidecars' histograms."
     )
     return quantile_panel("Time to first token", text, signals.TTFT, Measure.TTFT, spec)
 
@@ -105,6 +147,7 @@ def oldest_wait(spec: SloFile) -> timeseries.Panel:
     panel = style.time_series_panel("Oldest wait over time", text, units.Seconds, 12).with_target(
         query(_oldest_wait_query(), PER_CLASS)
     )
+    style.hide_zero_series(panel)
     return style.with_threshold_lines(style.colour_by_class(panel, spec), *_wait_limits(spec))
 
 

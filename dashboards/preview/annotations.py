@@ -6,7 +6,6 @@ from typing import Any
 
 from dashboards.dashboard_reader import TimeRange
 from dashboards.preview import colours
-from dashboards.preview.data_frames import parse_sample
 
 
 def annotation_events(
@@ -30,19 +29,16 @@ def annotation_events(
 
 def _points(series: Mapping[str, Any], time_range: TimeRange) -> Iterator[tuple[float, None]]:
     """The values are the times; a value that was scraped repeatedly is one event."""
-    timestamps = {parse_sample(text) for _, text in series["values"]}
-    yield from (
-        (timestamp, None)
-        for timestamp in timestamps
-        if timestamp is not None and time_range.start <= timestamp / 1000 <= time_range.end
-    )
+    timestamps = {float(text) for _, text in series["values"]}
+    yield from ((timestamp, None) for timestamp in timestamps if time_range.start <= timestamp / 1000 <= time_range.end)
 
 
 def _regions(series: Mapping[str, Any], step: float) -> Iterator[tuple[float, float | None]]:
     """One region for each uninterrupted stretch of values above 0."""
     start = last = None
     for timestamp, text in series["values"]:
-        if not (parse_sample(text) or 0) > 0:
+        # NaN is not above 0
+        if not float(text) > 0:
             continue
         if start is not None and last is not None and timestamp - last > 1.5 * step:
             yield start * 1000, last * 1000 if last > start else None

@@ -1,6 +1,5 @@
 """Results of queries as data frames of named columns, as in Grafana."""
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column; times are in milliseconds, a missing value is None."""
+    """A column; times are in milliseconds, a missing value is None, which is not NaN."""
 
     name: str
     kind: Kind
@@ -75,7 +74,7 @@ def matrix_frames(ref: str, result: Iterable[Mapping[str, Any]], grid: TimeGrid,
         for timestamp, text in series.get("values", ()):
             index = round((timestamp - grid.start) / grid.step)
             if 0 <= index < grid.points:
-                values[index] = parse_sample(text)
+                values[index] = float(text)
         frames.append(Frame(ref, (times, _value_field(series["metric"], values, legend))))
     return frames
 
@@ -85,7 +84,7 @@ def vector_frames(ref: str, result: Iterable[Mapping[str, Any]], legend: str) ->
     frames = []
     for series in result:
         timestamp, text = series["value"]
-        value = _value_field(series["metric"], [parse_sample(text)], legend)
+        value = _value_field(series["metric"], [float(text)], legend)
         frames.append(Frame(ref, (Field("Time", Kind.TIME, [timestamp * 1000]), value)))
     return frames
 
@@ -96,14 +95,8 @@ def table_frames(ref: str, result: Iterable[Mapping[str, Any]], value_name: str)
     labels = sorted({label for each in series for label in each["metric"]})
     time = Field("Time", Kind.TIME, [each["value"][0] * 1000 for each in series])
     texts = [Field(label, Kind.STRING, [each["metric"].get(label, "") for each in series]) for label in labels]
-    value = Field(value_name, Kind.NUMBER, [parse_sample(each["value"][1]) for each in series])
+    value = Field(value_name, Kind.NUMBER, [float(each["value"][1]) for each in series])
     return [Frame(ref, (time, *texts, value))]
-
-
-def parse_sample(text: str) -> float | None:
-    """A sample; NaN is None, because Grafana does not draw it."""
-    value = float(text)
-    return None if math.isnan(value) else value
 
 
 def _value_field(metric: Mapping[str, str], values: list[float | None], legend: str) -> Field:

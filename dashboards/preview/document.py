@@ -85,7 +85,6 @@ def _panel(
     configs = field_config_source(panel, Context(runner.view.time_range.end, runner.view.zone, texts))
     frames = transform(frames, panel.get("transformations") or [])
     kind, body = _body(panel, frames, configs, runner.view.grid)
-    has_values = any(value is not None for frame in frames for column in frame.values for value in column.values)
     return {
         "id": panel.get("id"),
         "kind": kind,
@@ -94,8 +93,10 @@ def _panel(
         "description": _expand_text(str(panel.get("description", "")), texts),
         "position": placement.position,
         "errors": errors,
-        # the text of a panel without any value
-        "empty": "" if has_values or kind in {"text", "unknown"} else str(configs.defaults.get("noValue") or "No data"),
+        # the text of a panel without data; a stat and a bar gauge draw it as a value
+        "empty": str(configs.defaults.get("noValue") or "No data")
+        if kind in {"graph", "heatmap", "table"} and not any(frame.rows for frame in frames)
+        else "",
         **body,
     }
 

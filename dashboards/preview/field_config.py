@@ -8,6 +8,7 @@ from datetime import UTC, tzinfo
 from typing import Any
 
 from dashboards.preview import colours
+from dashboards.preview.calculations import is_absent
 from dashboards.preview.data_frames import Field, Kind
 from dashboards.preview.units import format_time, format_value
 
@@ -64,6 +65,9 @@ class FieldConfig:
     def _format(self, value: Any) -> str:
         if value is None or value == "":
             return self.no_value
+        if is_absent(value):
+            # Grafana shows the text of `noValue` for null only
+            return "NaN"
         if not isinstance(value, int | float):
             return str(value)
         unit, decimals = str(self.settings.get("unit", "")), self.settings.get("decimals")
@@ -144,9 +148,17 @@ def _matches(matcher: Mapping[str, Any], column: Field, ref: str) -> bool:
             return expected == column.kind
         case "numeric":
             return column.kind is Kind.NUMBER
+        case "byValue":  # the shipped dashboards use one reducer
+            return (expected or {}).get("reducer") == "allIsZero" and _is_all_zero(column)
         case "byFrameRefID":
             return bool(expected == ref)
     return False
+
+
+def _is_all_zero(column: Field) -> bool:
+    """As `allIsZero` of Grafana, which ignores missing values but needs one value."""
+    values = [value for value in column.values if value is not None]
+    return bool(values) and not any(values)
 
 
 def _set_path(settings: dict[str, Any], path: str, value: Any) -> None:
@@ -164,14 +176,16 @@ def _mapping_result(mapping: Mapping[str, Any], value: Any) -> Mapping[str, Any]
         case "value":
             result = options.get(_key(value))
             return result if isinstance(result, Mapping) else None
-        case "range" if isinstance(value, int | float):
+        case "range" if isinstance(value, int | float) and not is_absent(value):
             low, high = options.get("from"), options.get("to")
             inside = (low is None or value >= low) and (high is None or value <= high)
             return result if inside else None
         case "regex" if isinstance(value, str):
             return result if compile_pattern(str(options.get("pattern", ""))).search(value) else None
         case "special":
-            matches = {"null": value is None, "null+nan": value is None, "empty": value == ""}
+            is_null = value is None
+            is_nan = is_absent(value) and not is_null
+            matches = {"null": is_null, "nan": is_nan, "null+nan": is_null or is_nan, "empty": value == ""}
             return result if matches.get(str(options.get("match"))) else None
     return None
 

@@ -3,11 +3,11 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dashboards.preview import colours
-from dashboards.preview.calculations import CALCS, reduce, sort_rows
+from dashboards.preview.calculations import CALCS, reduce, sort_table_rows
 from dashboards.preview.data_frames import Field, Frame, Kind, TimeGrid
 from dashboards.preview.field_config import FieldConfig, FieldConfigSource
 from dashboards.preview.grid_layout import grid_position
@@ -68,11 +68,17 @@ def _series(frames: Iterable[Frame], configs: FieldConfigSource) -> list[_Series
     for frame in frames:
         for column in frame.fields:
             if column.kind is Kind.NUMBER:
+                # Grafana removes NaN and infinity before it draws lines, legend and tooltip
+                drawn = replace(column, values=[_finite(value) for value in column.values])
                 config = configs.of(column, frame.ref)
                 title = config.title(column)
-                colour = config.colour_of(reduce("lastNotNull", column.values), title, len(result))
-                result.append(_Series(column, config, title, colour))
+                colour = config.colour_of(reduce("lastNotNull", drawn.values), title, len(result))
+                result.append(_Series(drawn, config, title, colour))
     return result
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _axis_key(line: _Series) -> tuple[str, bool]:
@@ -84,10 +90,12 @@ def _axis(series: list[_Series], most: int, *, is_right: bool) -> tuple[Axis, di
     config = series[0].config
     axis = axis_of(config, _axis_values(series))
     ticks = axis.scale.ticks(axis.low, axis.high, most, str(config.settings.get("unit", "")))
+    # Grafana 10 prints the text for null at ticks whose label is hidden; 11.6 does not
+    hidden = axis.scale.hidden_ticks(axis.low, axis.high) if config.no_value else []
     return axis, {
         "range": axis.range,
-        "at": [axis.scale.place(tick) for tick in ticks],
-        "text": labels(ticks, config),
+        "at": [axis.scale.place(tick) for tick in (*ticks, *hidden)],
+        "text": [*labels(ticks, config), *(config.no_value for _ in hidden)],
         "title": str(config.custom("axisLabel") or ""),
         "side": "right" if is_right or config.custom("axisPlacement") == "right" else "left",
     }
@@ -112,7 +120,8 @@ def _line(line: _Series, axis: Axis, number: int) -> dict[str, Any]:
         "name": line.title,
         "colour": line.colour,
         "y": [_position(axis, value) for value in line.column.values],
-        "text": [None if value is None else config.display(value).text for value in line.column.values],
+        # the tooltip has a row for a missing value if there is a text for it
+        "text": [config.display(value).text or None for value in line.column.values],
         "axis": number,
         "stack": line.stack,
         "fill": float(config.custom("fillOpacity", 0)) / 100,
@@ -126,9 +135,7 @@ def _line(line: _Series, axis: Axis, number: int) -> dict[str, Any]:
 
 
 def _position(axis: Axis, value: float | None) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    position = axis.scale.place(value)
+    position = None if value is None else axis.scale.place(value)
     return None if position is None else float(f"{position:.6g}")
 
 
@@ -164,7 +171,7 @@ def _legend(panel: Mapping[str, Any], series: list[_Series]) -> dict[str, Any] |
     order = [index for index, line in enumerate(series) if not (line.config.custom("hideFrom") or {}).get("legend")]
     if options.get("sortBy") in headings:
         by = headings.index(options["sortBy"])
-        order = sort_rows(order, lambda index: values[index][by], descending=bool(options.get("sortDesc")))
+        order = sort_table_rows(order, lambda index: values[index][by], descending=bool(options.get("sortDesc")))
     return {
         "placement": options.get("placement", "bottom"),
         "table": options.get("displayMode") == "table",

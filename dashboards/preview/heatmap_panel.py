@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dashboards.preview.calculations import is_absent
 from dashboards.preview.data_frames import Frame, TimeGrid
 from dashboards.preview.field_config import FieldConfigSource
 from dashboards.preview.graph_panel import tick_count
@@ -51,7 +52,7 @@ def _buckets(frames: Iterable[Frame], grid: TimeGrid) -> tuple[list[float], list
     for frame in frames:
         column = frame.fields[-1]
         if "le" in column.labels:
-            by_bound[float(column.labels["le"])] = column.values
+            by_bound[float(column.labels["le"])] = [None if is_absent(value) else value for value in column.values]
     bounds = sorted(by_bound)
     previous: list[float | None] = [0.0] * grid.points
     rows = []

@@ -169,8 +169,11 @@ const DRAW = {
     const { body, data, number } = panel;
     body.className = `body graph ${data.legend?.placement ?? ""}`;
     body.querySelector(".legend")?.remove();
-    if (data.legend) body.append(legend(panel));
+    body.querySelector(".scrollbar")?.remove();
+    const list = data.legend ? legend(panel) : null;
+    if (list) body.append(list);
     await drawPlot(panel, data.series.map((series) => trace(data, series, !hidden.has(`${number}/${series.name}`))));
+    if (list) drawScrollbar(list, body);
     return data.series.length;
   },
 
@@ -185,27 +188,19 @@ const DRAW = {
   },
 
   stat({ body, data }) {
-    const longest = (part) => Math.max(3, ...data.items.map((item) => item[part].length));
-    const [widest, longName] = [longest("text"), longest("name")];
-    const { width, height } = body.getBoundingClientRect();
-    const fits = (columns) => {
-      const [across, down] = [width / columns, height / Math.ceil(data.items.length / columns)];
-      const wide = across > 3 * down;
-      const room = across - 24;
-      return { columns, wide, size: wide ? Math.min(down * 0.6, room / (0.62 * widest + 0.4 * longName)) : Math.min(down * 0.4, room / (0.62 * widest)) };
-    };
-    const counts = { horizontal: [1], vertical: [data.items.length] }[data.orientation] ?? data.items.map((_, at) => at + 1);
-    const best = counts.map(fits).reduce((one, other) => (other.size > one.size ? other : one));
-    const large = Math.max(10, Math.min(56, best.size));
     body.className = "body figures";
-    body.style.gridTemplateColumns = `repeat(${best.columns}, minmax(0, 1fr))`;
-    body.replaceChildren(...data.items.map((item) => {
+    const { width, height } = contentSize(body);
+    const sizes = figureSizes(data, width, height);
+    body.replaceChildren(...data.items.map((item, at) => {
       const [front, back] = data.fill
         ? [item.textColour || css("--background"), colour(item.colour)] : [data.plain ? css("--text") : colour(item.colour), ""];
+      const box = sizes[at];
       const name = item.name ? createNode("span", { title: item.name,
-        style: { color: data.fill ? front : "", fontSize: `${Math.max(11, Math.min(18, large * 0.5))}px` } }, item.name) : null;
-      return createNode("div", { class: best.wide ? "figure wide" : "figure", style: { background: back } }, name,
-        createNode("b", { style: { color: front, fontSize: `${large}px` } }, item.text),
+        style: { color: data.fill ? front : "", fontSize: `${box.title}px` } }, item.name) : null;
+      const shape = `figure${box.wide ? " wide" : ""}${data.centred || !item.name ? " centred" : ""}`;
+      return createNode("div", { class: shape,
+        style: { background: back, width: `${box.width}px`, height: `${box.height}px`, padding: `${box.padding}px` } }, name,
+        createNode("b", { style: { color: front, fontSize: `${box.value}px` } }, item.text),
         item.line.length > 1 ? sparkline(item.line, front) : null);
     }));
     return data.items.length;
@@ -224,7 +219,7 @@ const DRAW = {
     return data.items.length;
   },
 
-  table({ body, data }) {
+  table({ body, data, element }) {
     body.className = "body table";
     const rows = createNode("tbody");
     const order = { at: -1, down: false };
@@ -234,14 +229,19 @@ const DRAW = {
       order.down = order.at === at && !order.down;
       order.at = at;
       const sign = order.down ? -1 : 1;
-      fillRows([...data.rows].sort(({ [at]: { key: a } }, { [at]: { key: b } }) =>
-        a === null ? 1 : b === null ? -1 : sign * (typeof a === "number" ? a - b : String(a).localeCompare(b))));
+      // a missing value is lower than all others
+      const compare = (a, b) => (a === null || b === null ? (a !== null) - (b !== null)
+        : typeof a === "number" ? a - b : String(a).localeCompare(b));
+      fillRows([...data.rows].sort(({ [at]: { key: a } }, { [at]: { key: b } }) => sign * compare(a, b)));
     };
     fillRows(data.rows);
-    const heads = data.columns.map((column, at) => createNode("th", { onclick: () => sort(at),
-      style: { textAlign: column.align, width: column.width ? `${column.width}px` : "" } }, column.title));
-    body.replaceChildren(createNode("table", {}, createNode("thead", {}, createNode("tr", {}, ...heads)), rows),
-      createNode("div", { class: "more" }, data.note));
+    const widths = columnWidths(data.columns, contentSize(body).width);
+    const heads = data.columns.map((column, at) => createNode("th", { onclick: () => sort(at), title: column.title,
+      style: { textAlign: column.align, width: `${widths[at]}px` } }, column.title));
+    const total = widths.reduce((sum, width) => sum + width, 0);
+    body.replaceChildren(createNode("table", { style: { width: `${total}px` } },
+      createNode("thead", {}, createNode("tr", {}, ...heads)), rows), createNode("div", { class: "more" }, data.note));
+    drawScrollbar(body, element);
     return data.rows.length;
   },
 
@@ -257,13 +257,88 @@ const DRAW = {
   },
 };
 
+// A screenshot has no scrollbars; without one nobody sees that a legend or a table has more rows.
+function drawScrollbar(area, host) {
+  host.querySelector(":scope > .scrollbar")?.remove();
+  if (area.scrollHeight <= area.clientHeight + 1 || area.offsetWidth > area.clientWidth) return;
+  host.append(createNode("div", { class: "scrollbar", style: { top: `${area.offsetTop}px`,
+    left: `${area.offsetLeft + area.offsetWidth - 6}px`, height: `${area.clientHeight ** 2 / area.scrollHeight}px` } }));
+}
+
+// The width and height within the padding of an element.
+function contentSize(element) {
+  const style = getComputedStyle(element);
+  return { width: element.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight),
+    height: element.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom) };
+}
+
+// computeColWidths of @grafana/ui: columns without a width share what is left, but are not narrower than their lowest width.
+function columnWidths(columns, available) {
+  const left = available - columns.reduce((sum, column) => sum + column.width, 0);
+  const shared = left / columns.filter((column) => !column.width).length;
+  return columns.map((column) => column.width || Math.max(column.minWidth, shared));
+}
+
+// ---- figures: BigValueLayout, calculateGridDimensions and calculateFontSize of @grafana/ui
+
+const [GAP, LINE_HEIGHT, MAX_TITLE] = [3, 1.2, 30];
+
+// The size and the font sizes of each value; those in the last line of a grid may be wider, and have a larger font.
+function figureSizes(data, width, height) {
+  const count = data.items.length;
+  const longest = (part) => data.items.reduce((text, item) => (item[part].length > text.length ? item[part] : text), "");
+  const texts = { name: longest("name"), text: longest("text") };
+  const grid = { horizontal: { columns: 1, rows: count }, vertical: { columns: count, rows: 1 } }[data.orientation]
+    ?? squareGrid(width, height, count);
+  const across = (columns) => (width + GAP) / columns - GAP;
+  const down = (height + GAP) / grid.rows - GAP;
+  return data.items.map((item, at) => {
+    const last = Math.floor(at / grid.columns) === grid.rows - 1;
+    const box = across(last ? count - grid.columns * (grid.rows - 1) : grid.columns);
+    return { width: box, height: down, ...fontSizes(data, texts, item.line.length > 1, box, down) };
+  });
+}
+
+function squareGrid(width, height, count) {
+  const side = (long, short) => {
+    const parts = Math.ceil(Math.sqrt((count * long) / short));
+    return Math.floor((parts * short) / long) * parts < count ? short / Math.ceil((parts * short) / long) : long / parts;
+  };
+  const most = Math.floor(width / Math.max(side(width, height), side(height, width)));
+  const rows = Math.ceil(count / most);
+  return { columns: Math.ceil(count / rows), rows };
+}
+
+function fontSizes({ sizes }, texts, hasChart, width, height) {
+  const padding = height > 100 ? 12 : 8;
+  const [room, tall, wide] = [width - 2 * padding, height - 2 * padding, width / height > 2.5];
+  const chart = hasChart && height > (wide ? 50 : 100);
+  let title = 0;
+  let value;
+  if (wide) {
+    if (texts.name) title = fontSize(texts.name, 0.6 * room, tall * (chart ? 0.4 : 1), 400, MAX_TITLE);
+    value = fontSize(texts.text, room * (chart ? 0.4 : texts.name ? 0.3 : 1), tall * (chart ? 0.5 : 1), 500);
+  } else {
+    if (texts.name) title = fontSize(texts.name, room, 0.15 * height, 400, MAX_TITLE);
+    value = fontSize(texts.text, room, tall - (chart ? 0.25 * height : 0) - title * LINE_HEIGHT, 500);
+  }
+  if (!(wide && chart)) title = Math.min(0.7 * value, title);
+  return { wide, padding, title: sizes.titleSize ?? title, value: sizes.valueSize ?? value };
+}
+
+function fontSize(text, width, height, weight, most = Infinity) {
+  const context = (fontSize.context ??= document.createElement("canvas").getContext("2d"));
+  context.font = `${weight} 14px Inter, system-ui, Helvetica, Arial, sans-serif`;
+  return Math.min(height / LINE_HEIGHT, (width / (context.measureText(text).width + 2)) * 14, most);
+}
+
 function tableCell(cell, column) {
   const style = { textAlign: column.align };
   if (column.kind === "color-background") Object.assign(style, { background: cell.colour, color: cell.textColour });
   else if (cell.colour) style.color = colour(cell.colour);
   const part = { width: `${100 * (cell.share ?? 0)}%`, background: colour(cell.colour) };
   const track = "share" in cell ? createNode("span", { class: "track" }, createNode("i", { style: part })) : null;
-  return createNode("td", { style }, track, linkedText(cell));
+  return createNode("td", { style, title: cell.text }, track, linkedText(cell));
 }
 
 // Links only to dashboards that have a page, because there may be no Grafana.
@@ -335,11 +410,12 @@ function layout(data, width) {
       line: { color: limit.colour, width: 1.5, dash: limit.dash ? "dash" : "solid" } }] : []),
     ...(limit.area ? [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: limit.y, y1: limit.to, fillcolor: limit.colour, opacity: 0.12,
       line: { width: 0 }, layer: "below" }] : [])]);
-  const annotationShapes = page.annotations.flatMap((annotation) => (annotation.until
-    ? [[1, 0.06], [0.02, 0.8]].map(([high, opacity]) => ({ type: "rect", yref: "paper", y0: 0, y1: high, x0: annotation.at + shift,
-      x1: annotation.until + shift, fillcolor: annotation.colour, opacity, line: { width: 0 } }))
-    : [{ type: "line", yref: "paper", y0: 0, y1: 1, x0: annotation.at + shift, x1: annotation.at + shift,
-      line: { color: annotation.colour, width: 1, dash: "dash" } }]));
+  // as in Grafana, a region tints the whole height and has an edge on both sides; later annotations cover earlier ones
+  const annotationShapes = page.annotations.flatMap((annotation) => [
+    ...(annotation.until ? [[1, 0.1], [0.02, 1]].map(([high, opacity]) => ({ type: "rect", yref: "paper", y0: 0, y1: high,
+      x0: annotation.at + shift, x1: annotation.until + shift, fillcolor: annotation.colour, opacity, line: { width: 0 } })) : []),
+    ...[annotation.at, annotation.until].filter(Boolean).map((at) => ({ type: "line", yref: "paper", y0: 0, y1: 1, x0: at + shift,
+      x1: at + shift, line: { color: annotation.colour, width: 1, dash: "dash" } }))]);
   return { margin: { l: 8, r: 8, t: 8, b: 22 }, paper_bgcolor: "transparent", plot_bgcolor: "transparent", showlegend: false,
     font: { color: css("--faint"), size: 11, family: "Inter, system-ui, Helvetica, Arial, sans-serif" },
     hovermode: "x", dragmode: "zoom", barmode: "stack", uirevision: "kept", shapes: [...limits, ...annotationShapes],

@@ -11,6 +11,7 @@ from dashboards.preview.annotations import annotation_events
 from dashboards.preview.data_frames import Frame
 from dashboards.preview.view_state import View
 from exporters.prometheus_api import Prometheus, QueryError
+from exporters.quantities import parse_duration
 
 MAX_SERIES = 200
 """Maximum per query; browsers draw this many lines without delay."""
@@ -25,6 +26,7 @@ class Query:
     query_type: QueryType
     legend: str
     is_table: bool
+    min_interval: float = 0.0
 
 
 def queries_of(panel: Mapping[str, Any]) -> list[Query]:
@@ -35,6 +37,7 @@ def queries_of(panel: Mapping[str, Any]) -> list[Query]:
             query_type_of(target),
             str(target.get("legendFormat") or ""),
             target.get("format") == "table",
+            parse_duration(str(panel["interval"])) if panel.get("interval") else 0.0,
         )
         for target in targets_of(panel)
         if not target.get("hide")
@@ -55,7 +58,7 @@ class QueryRunner:
         numbered = sum(query.is_table for query in query_list) > 1
         for query in query_list:
             try:
-                result = self._result(query.expression, query.query_type, values)
+                result = self._result(query.expression, query.query_type, values, query.min_interval)
             except (QueryError, UnknownVariableError) as error:
                 notes.append(f"{query.ref}: {error}")
                 continue
@@ -78,7 +81,9 @@ class QueryRunner:
             self.on_query_done()
         return annotation_events(annotation, result, self.view.aligned, self.view.step), []
 
-    def fetch(self, expression: str, query_type: QueryType, values: Mapping[str, str]) -> Any:
+    def fetch(
+        self, expression: str, query_type: QueryType, values: Mapping[str, str], min_interval: float = 0.0
+    ) -> Any:
         """The `data` of the response.
 
         Raises:
@@ -87,11 +92,13 @@ class QueryRunner:
             UsageError: the server is not reachable.
         """
         time_range = self.view.aligned if query_type is QueryType.RANGE else self.view.time_range
-        own = intervals(self.view.time_range.seconds, self.view.time_range.scrape_interval)
+        own = intervals(self.view.time_range.seconds, self.view.time_range.scrape_interval, min_interval)
         return self.prometheus.get(*api_request(query_type, expand(expression, {**values, **own}), time_range))
 
-    def _result(self, expression: str, query_type: QueryType, values: Mapping[str, str]) -> list[dict[str, Any]]:
-        match self.fetch(expression, query_type, values):
+    def _result(
+        self, expression: str, query_type: QueryType, values: Mapping[str, str], min_interval: float = 0.0
+    ) -> list[dict[str, Any]]:
+        match self.fetch(expression, query_type, values, min_interval):
             case {"resultType": "matrix" | "vector", "result": list(result)}:
                 # without native histograms
                 return [series for series in result if series.get("value") or series.get("values")]

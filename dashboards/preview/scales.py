@@ -41,6 +41,15 @@ class Scale:
         ticks = powers if self.kind == "log" else [*(-each for each in reversed(powers)), 0.0, *powers]
         return [each for each in ticks if low <= each <= high]
 
+    def hidden_ticks(self, low: float, high: float) -> list[float]:
+        """The ticks between two powers of a logarithmic scale, whose labels Grafana hides."""
+        if self.kind == "linear":
+            return []
+        first = self.linear_below if self.kind == "symlog" else low
+        least, top = (math.floor(math.log(end, self.base) + 1e-9) for end in (first, max(high, first)))
+        between = [self.base**power * times for power in range(least, top + 1) for times in range(2, int(self.base))]
+        return [each for each in between if low <= each <= high]
+
 
 def scale_of(config: FieldConfig) -> Scale:
     distribution: Mapping[str, Any] = config.custom("scaleDistribution") or {}

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dashboards.preview import colours
-from dashboards.preview.calculations import reduce
+from dashboards.preview.calculations import is_absent, reduce
 from dashboards.preview.data_frames import Field, Frame, Kind
 from dashboards.preview.field_config import FieldConfig, FieldConfigSource, compile_pattern
 
@@ -37,6 +37,8 @@ def stat(panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfig
             }
             for figure in figures
         ],
+        "sizes": {name: size for name in ("titleSize", "valueSize") if (size := (options.get("text") or {}).get(name))},
+        "centred": options.get("justifyMode") == "center",
         "fill": str(options.get("colorMode", "value")).startswith("background"),
         "plain": options.get("colorMode") == "none",
         "orientation": options.get("orientation", "auto"),
@@ -49,12 +51,21 @@ def _finite(values: list[Any]) -> list[float | None]:
 
 def bar_gauge(panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource) -> dict[str, Any]:
     options = panel.get("options") or {}
-    figures = _figures(options, frames, configs)
-    numbers = [figure.value for figure in figures if isinstance(figure.value, int | float)]
+    frame_list = list(frames)
+    figures = _figures(options, frame_list, configs)
+    numbers = [
+        value
+        for frame in frame_list
+        for column in frame.fields
+        if column.kind is Kind.NUMBER
+        for value in column.values
+        if not is_absent(value)
+    ]
     return {
         "items": [
             {
-                "name": figure.title,
+                # Grafana hides the name of a single bar that has no display name
+                "name": figure.title if len(figures) > 1 or figure.config.settings.get("displayName") else "",
                 "text": figure.text,
                 "colour": figure.colour,
                 "share": share(figure.config, figure.value, numbers),
@@ -66,18 +77,18 @@ def bar_gauge(panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldC
 
 
 def share(config: FieldConfig, value: Any, all_values: list[float]) -> float:
-    """The position of a value between the minimum and the maximum, 0 to 1."""
+    """The position of a value between the minimum and the maximum, 0 to 1; by default these are those of the values."""
     low, high = config.settings.get("min"), config.settings.get("max")
     finite = [each for each in all_values if math.isfinite(each)]
-    low = min([0.0, *finite]) if low is None else low
-    high = max(finite, default=1.0) if high is None else high
-    if not isinstance(value, int | float) or high <= low:
+    low = min(finite, default=0.0) if low is None else low
+    high = max(finite, default=0.0) if high is None else high
+    if not isinstance(value, int | float) or is_absent(value) or high <= low:
         return 0.0
     return round(min(1.0, max(0.0, (value - low) / (high - low))), 4)
 
 
 def _figures(options: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource) -> list[_Figure]:
-    """A figure per column of numbers; with the option `values`, a figure per row."""
+    """A figure per column of numbers; with the option `values`, a figure per row; without any, one that says so."""
     reducing = options.get("reduceOptions") or {}
     calc = next(iter(reducing.get("calcs") or ["lastNotNull"]))
     figures: list[_Figure] = []
@@ -94,6 +105,11 @@ def _figures(options: Mapping[str, Any], frames: Iterable[Frame], configs: Field
             else:
                 value = reduce(calc, column.values)
                 figures.append(_figure(config.title(column), config, value, column.values, len(figures)))
+    if not figures:
+        config = FieldConfig(configs.defaults, configs.context)
+        nothing = _figure("", config, None, [], 0)
+        # coloured like a value below all thresholds, as in Grafana
+        return [replace(nothing, text=nothing.text or "No data")]
     return figures
 
 
@@ -107,5 +123,5 @@ def _figure(title: str, config: FieldConfig, value: Any, history: list[Any], ind
     display = config.display(value)
     number = value if isinstance(value, int | float) else None
     return _Figure(
-        title, config, value, history, display.text or "-", display.colour or config.colour_of(number, title, index)
+        title, config, value, history, display.text, display.colour or config.colour_of(number, title, index)
     )

@@ -8,12 +8,15 @@ from typing import Any
 from urllib.parse import quote
 
 from dashboards.preview import colours
-from dashboards.preview.calculations import sort_rows
+from dashboards.preview.calculations import is_absent, sort_table_rows
 from dashboards.preview.data_frames import Field, Frame, Kind
 from dashboards.preview.field_config import FieldConfig, FieldConfigSource
 from dashboards.preview.stat_panel import share
 
 MAX_ROWS = 500
+
+_MIN_WIDTH = 150
+"""Grafana's lowest width in pixels of a column whose width is not set."""
 
 _IN_LINK = re.compile(
     r"\$\{__data\.fields(?:\.(?P<field>[^}\[]+)|\[\"(?P<quoted>[^\"]+)\"\])\}|\$\{(?P<variable>[^}:]+)[^}]*\}"
@@ -39,7 +42,8 @@ def table(panel: Mapping[str, Any], frames: Sequence[Frame], configs: FieldConfi
             {
                 "title": config.title(column),
                 "align": _align(column, config),
-                "width": config.custom("width"),
+                "width": config.custom("width") or 0,
+                "minWidth": config.custom("minWidth") or _MIN_WIDTH,
                 "kind": (config.custom("cellOptions") or {}).get("type", "auto"),
             }
             for column, config in columns
@@ -64,12 +68,12 @@ def _align(column: Field, config: FieldConfig) -> str:
 
 
 def _order(panel: Mapping[str, Any], columns: Sequence[tuple[Field, FieldConfig]], rows: int) -> list[int]:
-    """The rows as the panel sorts them; later keys are applied first, because sorting is stable."""
+    """The rows as the panel sorts them, else as in the response; the last key is applied first."""
     order = list(range(rows))
     for key in reversed((panel.get("options") or {}).get("sortBy") or []):
         for column, config in columns:
             if config.title(column) == key.get("displayName"):
-                order = sort_rows(order, column.values.__getitem__, descending=bool(key.get("desc")))
+                order = sort_table_rows(order, column.values.__getitem__, descending=bool(key.get("desc")))
     return order
 
 
@@ -78,14 +82,14 @@ def _cell(
 ) -> dict[str, Any]:
     display = config.display_time(value) if column.kind is Kind.TIME and value is not None else config.display(value)
     kind = (config.custom("cellOptions") or {}).get("type", "auto")
-    # JSON has no infinity
+    # JSON has neither infinity nor NaN
     key = math.copysign(sys.float_info.max, value) if value in (math.inf, -math.inf) else value
+    key = None if is_absent(value) else key
     cell: dict[str, Any] = {"text": display.text, "key": key}
     if kind in {"color-background", "color-text", "gauge"}:
+        # text and missing values have the colour of a value below all thresholds, as in Grafana
         number = value if isinstance(value, int | float) else None
-        cell["colour"] = display.colour or ("" if number is None else config.colour_of(number, config.title(column), 0))
-    elif display.colour:
-        cell["colour"] = display.colour
+        cell["colour"] = display.colour or config.colour_of(number, config.title(column), 0)
     if kind == "color-background":
         cell["textColour"] = colours.text_colour(cell["colour"])
     if kind == "gauge":

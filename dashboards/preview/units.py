@@ -4,19 +4,24 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
-_SI = ("", "k", "M", "G", "T", "P")
-_IEC = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
+_SI = ("f", "p", "n", "µ", "m", "", "k", "M", "G", "T", "P", "E", "Z", "Y")
+_IEC = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "Zi", "Yi")
 _COUNTS = ("", "K", "M", "B", "T")
 
 
 @dataclass(frozen=True, slots=True)
 class _Scaled:
-    """A number with a prefix and a suffix, such as `1.5 KiB` or `1.5K req/s`."""
+    """A number with a prefix and a suffix, such as `1.5 KiB` or `1.5K req/s`; `first` is the prefix of the number 1."""
 
     suffix: str
     base: int = 1000
     prefixes: tuple[str, ...] = _SI
     gap: str = " "
+    first: int = 0
+
+
+def _si(suffix: str) -> _Scaled:
+    return _Scaled(suffix, first=_SI.index(""))
 
 
 def _count(suffix: str) -> _Scaled:
@@ -24,42 +29,44 @@ def _count(suffix: str) -> _Scaled:
 
 
 _SCALED = {
-    "short": _Scaled("", prefixes=("", " K", " Mil", " Bil", " Tri", " Quadr"), gap=""),
-    "sishort": _Scaled("", gap=""),
+    "short": _Scaled("", prefixes=("", " K", " Mil", " Bil", " Tri", " Quadr", " Quint", " Sext", " Sept"), gap=""),
+    "sishort": _si(""),
     "bytes": _Scaled("B", 1024, _IEC),
-    "kbytes": _Scaled("B", 1024, _IEC[1:]),
-    "mbytes": _Scaled("B", 1024, _IEC[2:]),
-    "gbytes": _Scaled("B", 1024, _IEC[3:]),
-    "decbytes": _Scaled("B"),
-    "Bps": _Scaled("B/s"),
+    "kbytes": _Scaled("B", 1024, _IEC, first=1),
+    "mbytes": _Scaled("B", 1024, _IEC, first=2),
+    "gbytes": _Scaled("B", 1024, _IEC, first=3),
+    "decbytes": _si("B"),
+    "Bps": _si("B/s"),
     "binBps": _Scaled("B/s", 1024, _IEC),
-    "bps": _Scaled("b/s"),
-    "hertz": _Scaled("Hz"),
-    "flops": _Scaled("FLOPS"),
-    "watt": _Scaled("W"),
-    "joule": _Scaled("J"),
+    "bps": _si("b/s"),
+    "hertz": _si("Hz"),
+    "flops": _si("FLOPS"),
+    "watt": _si("W"),
+    "joule": _si("J"),
     "reqps": _count("req/s"),
     "ops": _count("ops/s"),
     "cps": _count("c/s"),
     "rps": _count("rd/s"),
     "wps": _count("wr/s"),
     "iops": _count("io/s"),
-    "reqpm": _count("req/min"),
-    "opm": _count("ops/min"),
-    "cpm": _count("c/min"),
+    "reqpm": _count("req/m"),
+    "opm": _count("ops/m"),
+    "cpm": _count("c/m"),
 }
-_SECONDS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-# The length of each unit in seconds, which is also the lowest value shown in it.
-_TIMES = (
-    (31536000.0, " years"),
-    (604800.0, " weeks"),
-    (86400.0, " days"),
-    (3600.0, " hours"),
-    (60.0, " mins"),
-    (1.0, " s"),
-    (1e-3, " ms"),
-    (1e-6, " µs"),
-)
+_TIMES: dict[str, tuple[tuple[float, float, str], ...]] = {
+    "ns": ((1e3, 1, "ns"), (1e6, 1e3, "µs"), (1e9, 1e6, "ms"), (6e10, 1e9, "s"), (36e11, 6e10, "min*"),
+           (864e11, 36e11, "hour*"), (math.inf, 864e11, "day*")),
+    "µs": ((1e3, 1, "µs"), (1e6, 1e3, "ms"), (math.inf, 1e6, "s")),
+    "ms": ((1e3, 1, "ms"), (6e4, 1e3, "s"), (36e5, 6e4, "min*"), (864e5, 36e5, "hour*"), (31536e6, 864e5, "day*"),
+           (math.inf, 31536e6, "year*")),
+    "s": ((1e-6, 1e-9, "ns"), (1e-3, 1e-6, "µs"), (1, 1e-3, "ms"), (60, 1, "s"), (3600, 60, "min*"),
+          (86400, 3600, "hour*"), (604800, 86400, "day*"), (31536e3, 604800, "week*"), (math.inf, 31556900, "year*")),
+    "m": ((60, 1, "min"), (1440, 60, "hour*"), (10080, 1440, "day*"), (604800, 10080, "week*"),
+          (math.inf, 525948, "year*")),
+    "h": ((24, 1, "hour"), (168, 24, "day*"), (8760, 168, "week*"), (math.inf, 8760, "year*")),
+    "d": ((7, 1, "day*"), (365, 7, "week*"), (math.inf, 365, "year*")),
+}  # fmt: skip
+"""By unit: the values below a limit are divided and get a name; `*` adds the plural above 1."""
 _BOOLEANS = {"bool": ("True", "False"), "bool_yes_no": ("Yes", "No"), "bool_on_off": ("On", "Off")}
 _MONEY = {"currencyUSD": "$", "currencyEUR": "€", "currencyGBP": "£"}
 
@@ -73,41 +80,40 @@ def format_value(
     value: float, unit: str = "none", decimals: int | None = None, *, now: float = 0.0, zone: tzinfo = UTC
 ) -> str:
     """A value as text; `now` (unix seconds) and `zone` are for units that are times."""
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
     if unit in _SCALED:
         return _scaled(value, _SCALED[unit], decimals)
-    if unit in _SECONDS:
-        return _duration(value * _SECONDS[unit], decimals)
-    if unit in _MONEY:
-        return _MONEY[unit] + _scaled(value, _count(""), decimals).rstrip()
+    if unit in _TIMES:
+        return _duration(value, unit, decimals)
     if unit in _BOOLEANS:
         return _BOOLEANS[unit][not value]
     kind, _, suffix = unit.partition(":")
+    if unit in _MONEY or kind == "currency":
+        return _money(value, _MONEY.get(unit, suffix), decimals)
     match kind:
         case "" | "none" | "string":
-            return _rounded(value, decimals)
+            return _fixed(value, decimals)
         case "percent":
-            return f"{_rounded(value, decimals)}%"
+            return f"{_fixed(value, decimals)}%"
         case "percentunit":
-            return f"{_rounded(100 * value, decimals)}%"
-        case "dateTimeFromNow":
-            age = now - value / 1000
-            return f"{_duration(age, 0)} ago" if age >= 0 else f"in {_duration(-age, 0)}"
+            return f"{_fixed(100 * value, decimals)}%"
         case "suffix":
-            return f"{_rounded(value, decimals)}{suffix}"
+            return f"{_fixed(value, decimals)} {suffix}"
         case "prefix":
-            return f"{suffix}{_rounded(value, decimals)}"
-        case "currency":
-            return suffix + _scaled(value, _count(""), decimals).rstrip()
+            return f"{suffix}{_fixed(value, decimals)}"
         case "count":
             return _scaled(value, _count(suffix), decimals)
         case "si":
-            return _scaled(value, _Scaled(suffix), decimals)
-    if kind == "time" or kind.startswith("dateTime"):
+            return _scaled(value, _si(suffix), decimals)
+    is_time = kind == "time" or kind.startswith("dateTime")
+    if is_time and math.isinf(value):
+        return _fixed(value)
+    if kind == "dateTimeFromNow":
+        age = now - value / 1000
+        return f"{_duration(age, 's', 0)} ago" if age >= 0 else f"in {_duration(-age, 's', 0)}"
+    if is_time:
         return format_time(value / 1000, zone)
     # a custom unit, such as tokens/s
-    return f"{_rounded(value, decimals)} {unit}"
+    return f"{_fixed(value, decimals)} {unit}"
 
 
 def format_time(seconds: float, zone: tzinfo) -> str:
@@ -116,21 +122,37 @@ def format_time(seconds: float, zone: tzinfo) -> str:
 
 
 def _scaled(value: float, scale: _Scaled, decimals: int | None) -> str:
-    power = 0
-    while abs(value) >= scale.base and power + 1 < len(scale.prefixes):
-        value, power = value / scale.base, power + 1
-    return f"{_rounded(value, decimals)}{scale.gap}{scale.prefixes[power]}{scale.suffix}"
+    if math.isinf(value):
+        # simpleCountUnit of Grafana appends its symbol to a suffix that is not there
+        return _fixed(value, decimals) + (f"undefined{scale.suffix}" if scale.prefixes is _COUNTS else "")
+    power = math.floor(math.log10(abs(value)) / math.log10(scale.base)) if value else 0
+    power = min(max(power, -scale.first), len(scale.prefixes) - scale.first - 1)
+    return (
+        f"{_fixed(value / scale.base**power, decimals)}{scale.gap}{scale.prefixes[scale.first + power]}{scale.suffix}"
+    )
 
 
-def _duration(seconds: float, decimals: int | None) -> str:
-    if seconds == 0:
-        return f"{_rounded(0, decimals)} s"
-    size, suffix = next((pair for pair in _TIMES if abs(seconds) >= pair[0]), (1e-9, " ns"))
-    return f"{_rounded(seconds / size, decimals)}{suffix}"
+def _money(value: float, symbol: str, decimals: int | None) -> str:
+    amount = _fixed(abs(value)) if math.isinf(value) else _scaled(abs(value), _count(""), decimals).rstrip()
+    return f"{'-' if value < 0 else ''}{symbol}{amount}"
 
 
-def _rounded(value: float, decimals: int | None) -> str:
+def _duration(value: float, unit: str, decimals: int | None) -> str:
+    if value == 0 and unit == "s":
+        return "0 s"
+    _, size, name = next((each for each in _TIMES[unit] if abs(value) < each[0]), _TIMES[unit][-1])
+    plural = "s" if abs(value / size) > 1 else ""
+    return f"{_fixed(value / size, decimals)} {name.replace('*', plural)}"
+
+
+def _fixed(value: float, decimals: int | None = None) -> str:
     """With the configured decimals; otherwise integers without decimals, other values with three significant digits."""
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
     if decimals is None:
-        decimals = 0 if value % 1 == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{decimals}f}"
+        decimals = 0 if value % 1 == 0 else max(0, 2 - math.floor(math.log(abs(value)) / math.log(10)))
+    # rounds halves up, as JavaScript does
+    rounded = math.floor(value * 10**decimals + 0.5) / 10**decimals
+    if 0 < abs(rounded) < 1e-6:
+        return repr(rounded).replace("e-0", "e-")
+    return f"{rounded + 0.0:.{decimals}f}"

@@ -117,6 +117,12 @@ class ClientConnection(asyncio.Protocol):
             self._flush()
         self._transport.write(data)
 
+    def stream_writer(self) -> Callable[[bytes], None]:
+        """`send` for the rest of a stream: after its head, nothing waits for the write batch."""
+        if self._unsent:
+            self._flush()
+        return self._transport.write
+
     def send_response(self, data: bytes) -> None:
         """Send a complete response with the write batch."""
         if not self._unsent:

@@ -42,6 +42,7 @@ class Client(Protocol):
     """Whether the write buffer is empty."""
 
     def send(self, data: bytes) -> None: ...
+    def stream_writer(self) -> Callable[[bytes], None]: ...
     def send_response(self, data: bytes) -> None: ...
     def exchange_over(self, *, reusable: bool) -> None: ...
     def abort(self) -> None: ...
@@ -245,7 +246,7 @@ class Exchange:
         """A function that forwards the chunks of a stream with a known pattern."""
         if not self._framing.chunked or self._state.over:
             return None
-        path = self.measurement.fast_path(self._client.send)
+        path = self.measurement.fast_path(self._client.stream_writer())
         return None if path is None else path.forward
 
     def on_broken(self, at: float) -> None:

@@ -320,18 +320,19 @@ class Measurement:
         """Give the final verdicts and return the record."""
         self._closed = True
         body = self._body
+        # msgspec searches each name among all fields.
         record = Finished(
-            time=time.time() - (time.monotonic() - self.zero),
-            request_id=self.request_id,
-            model=self.model,
-            request_class=self.request_class,
-            tenant=self._tenant(),
-            endpoint=cut(self._path),
-            stream=event_stream or bool(body and body.stream),
-            status=status,
-            outcome=outcome,
-            metered=self.metered,
-            e2e=at - self.zero,
+            time.time() - (time.monotonic() - self.zero),
+            self.request_id,
+            self.model,
+            self.request_class,
+            self._tenant(),
+            cut(self._path),
+            event_stream or bool(body and body.stream),
+            status,
+            outcome,
+            self.metered,
+            at - self.zero,
             upload=self._offered_at - self._head_at,
             prompt_estimate=self._prompt_estimate,
             unparsed=self.unparsed,

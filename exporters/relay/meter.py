@@ -46,7 +46,6 @@ class Meter:
     last_at: float | None = None
     first_tool_call_at: float | None = None
     """When the first tool call was complete."""
-    chunks = 0
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
@@ -63,8 +62,8 @@ class Meter:
     """Whether the stream has sent its own end."""
     pattern: Pattern | None = None
     """The pattern of this stream's chunks, if it is known."""
-    paused = 0.0
-    """Seconds for which the client delayed the response."""
+    _chunks_without_gap = 0
+    """The first output chunk, and the others of several choices."""
     _paused_at: float | None = None
     _patterns_left = MAX_PATTERNS
     _varying: VaryingFastPath | None = None
@@ -103,6 +102,8 @@ class Meter:
         self.strips_usage = strips_usage
         self.on_verdicts = on_verdicts
         self.gaps = Gaps(gap_bounds)
+        self.paused = 0.0  # not of the class, because each chunk reads it
+        """Seconds for which the client delayed the response."""
         self._splitter = sse.Splitter()
         self._held: list[bytes] = []
         """The reads of the incomplete event that were held back by the last completed call of `stream`."""
@@ -157,12 +158,16 @@ class Meter:
         self._check_size()
         return b"".join(out) if len(out) != 1 else out[0]
 
+    @property
+    def chunks(self) -> int:
+        """The number of output chunks."""
+        return self._chunks_without_gap + len(self.gaps)
+
     def count_chunk(self, at: float) -> None:
         """Measure an output chunk after the first, of a response with one choice."""
         at -= self.paused
         gap = at - self.last_at  # type: ignore[operator]  # set by the first output chunk
         self.last_at = at
-        self.chunks += 1
         self.gaps.recent.append(gap)
         judge = self.judge
         if gap > judge.late_gap or at > judge.late_after:
@@ -338,13 +343,13 @@ class Meter:
         if event.output:
             if self.last_at is None:
                 self.first_at = self.last_at = at - self.paused
-                self.chunks = 1
+                self._chunks_without_gap = 1
                 self.report(self.judge.first_token(self.last_at))
             elif self.one_choice:
                 self.count_chunk(at)
             else:
                 self.last_at = at - self.paused
-                self.chunks += 1
+                self._chunks_without_gap += 1
             if self.answer_at is None and event.answer:
                 self.answer_at = at - self.paused
                 if self.judge.awaits_answer:

@@ -15,13 +15,13 @@ from alerts.rule_groups import Recording
 from compose.cli import main
 from exporters.signals import Label
 from exporters.slos import load
-from tests.alerts.firing import firing
+from tests.alerts.firing import burning, firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 
 SHIPPED = load(ROOT / "alerts/slos.yaml")
 
 
-@given(most=st.integers(7, 50))
+@given(most=st.integers(13, 50))
 def test_parts_keep_all_rules_in_order_and_the_rules_of_a_window_together(most: int) -> None:
     groups = rules(SHIPPED)
     parts = limited(groups, most)
@@ -47,14 +47,15 @@ def test_a_page_fires_and_ends_in_any_order_of_the_parts(promtool: Promtool, in_
     """One evaluation later than undivided groups at most; the ticket stays silent."""
     pace, interval = Pace(SHIPPED), direct_interval(SHIPPED)
     begun, ended = pace.seconds(36), pace.seconds(48)
-    case = Case(SHIPPED, pace.slo_events((36, 100, 0), (12, 100, 1), (12, 100, 0)), interval)
-    # 72 % of an hour is bad after 43.2 minutes; 30 % of six hours, of which three and a half are known, later.
+    case = Case(SHIPPED, pace.slo_events((24, 700, 0), (12, 100, 0), (12, 100, 1), (12, 100, 0)), interval)
+    # 72 % of an hour is bad after 43.2 minutes, 30 % of six hours never, 5 % of three days before the end.
     page = firing("LLMErrorBudgetBurn", "severity", severity="page")
     fires = begun + 44 * 60 + 2 * interval
     case.expect(begun + 43 * 60, page, {}).expect(fires, page, {'{severity="page"}': 1})
     for at in range(round(fires), round(ended), 300):
         case.expect(float(at), page, {'{severity="page"}': 1})
         case.expect_silent(float(at), "LLMErrorBudgetBurn", severity="ticket")
+    case.expect(ended, burning(SHIPPED, "slow-ticket", "slo"), {'{slo="ttft"}': 1})
     case.expect(ended + 7 * 300 + 3 * interval, page, {})
     promtool.test([case], most=6, in_order=in_order)
 
@@ -63,5 +64,5 @@ def test_the_limit_is_a_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["alerts", "render", "--out", str(tmp_path), "--max-rules-per-group", "1000"]) == 0
     document = yaml.safe_load((tmp_path / "rules.yaml").read_text())
     assert [group["name"] for group in document["groups"]] == [group.name for group in rules(SHIPPED)]
-    assert main(["alerts", "render", "--out", str(tmp_path), "--max-rules-per-group", "6"]) == 2
-    assert "--max-rules-per-group: 6 is too few; use 7 or more" in capsys.readouterr().err
+    assert main(["alerts", "render", "--out", str(tmp_path), "--max-rules-per-group", "12"]) == 2
+    assert "--max-rules-per-group: 12 is too few; use 13 or more" in capsys.readouterr().err

@@ -146,6 +146,20 @@ def test_a_stall_ends_when_tokens_move_or_requests_stream(promtool: Promtool, pa
     promtool.test([case.expect((n + 8) * interval(pace), firing(STALLED, "instance"), {})])
 
 
+def test_a_busy_engine_that_is_scraped_every_60_s_is_not_stalled(promtool: Promtool) -> None:
+    """The file says 15 s. One sample in a window shows no growth, so it is no evidence of a stall."""
+    spec = load(ROOT / "alerts/slos.yaml")
+    n = 25
+    series = engine("busy", n, moving="generation") | engine("stalls", n) | engine("counts at the end", n, live=False)
+    series |= request_series("counts at the end", constant(90, n), constant(0, n), counter((200, n)))
+    # 14 s: evaluations and scrapes coincide only every 7 minutes, so a window of 60 s has one sample.
+    as_rendered = Case(spec, {}, 14.0)
+    case = Case(replace(spec, scrape_interval=60.0), series, 14.0)
+    for at in range(406, 1400, 14):
+        case.expect_silent(at, STALLED, instance="busy").expect_silent(at, STALLED, instance="counts at the end")
+    promtool.test([as_rendered, case.expect(1400, firing(STALLED, "engine"), {'{engine="stalls"}': 1})])
+
+
 @pytest.mark.parametrize(
     "series,alert",
     [(DROPPED, DROPPING), (DROPPED_LINES, LOG_LINES), (LOST_REQUESTS, LOST)],

@@ -10,22 +10,12 @@ import pytest
 from alerts.alert_names import AlertName
 from compose.prometheus_tools import Tools
 from tests.support.dashboard_queries import SERIES, labels_in, matchers_in, series_in
+from tests.support.runbook_queries import COMMANDS, PAGES, queries
 
-ROOT = Path(__file__).parents[2]
-FOLDER, COMMANDS = ROOT / "alerts" / "runbooks", ROOT / "docs" / "oncall.md"
-PAGES = [*sorted(FOLDER.glob("*.md")), COMMANDS]
 SECTIONS = ["Impact", "Which replica", "Open", "Decide", "Escalate"]
 
 each = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 each_runbook = pytest.mark.parametrize("path", PAGES[:-1], ids=lambda path: path.stem)
-
-
-def queries(path: Path) -> list[str]:
-    """The blocks of PromQL, and the inline code that contains a series of this project."""
-    text = path.read_text(encoding="utf-8")
-    blocks = re.findall(r"^```promql\n(.*?)\n```$", text, re.DOTALL | re.MULTILINE)
-    inline = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
-    return blocks + [re.sub(r"\s+", " ", code) for code in inline if "llm_" in code]
 
 
 def sections(path: Path) -> dict[str, str]:

@@ -34,3 +34,8 @@ def notification(at: float, status: str = "firing", receiver: str = "page", **la
 )
 def test_incidents_are_counted_by_group(arrivals: list[Notification], expected: IncidentCount) -> None:
     assert count_incidents(arrivals, "page") == expected
+
+
+def test_the_groups_are_those_of_alertmanager() -> None:
+    arrivals = [notification(1, model="m", alertname="a"), notification(1, model="m", alertname="b")]
+    assert count_incidents(arrivals, "page", ["alertname", "model"]) == IncidentCount(2, 0)

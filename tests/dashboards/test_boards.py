@@ -11,8 +11,8 @@ from dashboards.board import TAG, Board
 from dashboards.boards.registry import BOARDS
 from dashboards.command import GENERATED
 from dashboards.layout import to_json
-from dashboards.style import ANNOTATION_COLOURS
 from exporters.slos import SHIPPED, SloFile, load
+from tests.support.promtool import Case, Promtool
 
 LAB = Path(__file__).parents[2] / "compose" / "slos.yaml"
 
@@ -61,7 +61,8 @@ def test_links_to_the_other_dashboards_keep_time_range_and_variables(board: Boar
 @every
 def test_every_dashboard_has_the_annotations(board: Board) -> None:
     events = json.loads(committed(board))["annotations"]["list"]
-    assert [event["name"] for event in events] == list(ANNOTATION_COLOURS)
+    load_tests = ["Load tests"] if board.uid == "vllm-slo-load" else []
+    assert [event["name"] for event in events] == ["Config changes", "Engine starts", "Pages", "Tickets", *load_tests]
     assert [event["name"] for event in events if not event["enable"]] == ["Tickets"]
     for event in events:
         assert event["expr"] == event["target"]["expr"]
@@ -70,12 +71,36 @@ def test_every_dashboard_has_the_annotations(board: Board) -> None:
 
 
 def test_config_changes_are_drawn_at_the_time_in_the_value_of_the_series() -> None:
-    changes, starts, *regions = json.loads(committed(BOARDS[0]))["annotations"]["list"]
+    changes, starts, *others = json.loads(committed(BOARDS[0]))["annotations"]["list"]
     assert config_change_query() == "llm_engine_config_change_timestamp_seconds * 1000"
     assert changes["expr"] == config_change_query()
     assert changes["titleFormat"] == "{{setting}}: {{old}} → {{new}}"
     assert changes["useValueForTime"] is starts["useValueForTime"] is True
-    assert not any("useValueForTime" in event for event in regions)
+    assert not any("useValueForTime" in event for event in others)
+
+
+@pytest.mark.lab
+def test_a_page_is_a_mark_at_its_start_and_one_at_its_end(promtool: Promtool, spec: SloFile) -> None:
+    (pages,) = [each for each in json.loads(committed(BOARDS[0]))["annotations"]["list"] if each["name"] == "Pages"]
+    alert = 'ALERTS{alertname="LLMErrorBudgetBurn",alertstate="firing",severity="page",slo="ttft"}'
+    case = Case(spec, {alert: "_x3 1x3 stale", "other": "1x10"}, 15.0)
+    for at, state in ((30.0, ""), (45.0, "fires"), (60.0, ""), (90.0, ""), (105.0, "ended"), (120.0, "")):
+        mark = {f'{{alertname="LLMErrorBudgetBurn",alertstate="{state}"}}': 1.0} if state else {}
+        case.expect(at, pages["expr"], mark)
+    promtool.test([case])
+
+
+@pytest.mark.lab
+def test_an_engine_start_that_follows_a_config_change_has_no_mark_of_its_own(promtool: Promtool, spec: SloFile) -> None:
+    starts = json.loads(committed(BOARDS[0]))["annotations"]["list"][1]["expr"]
+    changed, crashed = 'engine="e:1",instance="s:1"', 'engine="e:1",instance="s:2"'
+    series = {
+        f"llm_engine_start_time_seconds{{{changed}}}": "1000x4",
+        f"llm_engine_start_time_seconds{{{crashed}}}": "1000x4",
+        f'llm_engine_config_change_timestamp_seconds{{{changed},setting="a",old="1",new="2"}}': "1010x4",
+        f'llm_engine_config_change_timestamp_seconds{{{crashed},setting="a",old="1",new="2"}}': "500x4",
+    }
+    promtool.test([Case(spec, series, 15.0).expect(30.0, starts, {f"{{{crashed}}}": 1000000.0})])
 
 
 def test_no_uid_changes_because_alerts_and_bookmarks_link_to_it() -> None:

@@ -77,7 +77,7 @@ def test_only_signals_that_the_engine_lacks_are_listed(promtool: Promtool) -> No
         for signal, exposed in (("llm_engine_requests_running", 1), ("llm_engine_requests_deferred", 0))
     }
     rows = {f'{{{WHO},signal="llm_engine_requests_deferred"}}': 0.0}
-    assert_rows(series, "This engine does not expose", "Series, Engine, Sidecar", rows, promtool)
+    assert_rows(series, "Missing signals", "Series, Engine, Sidecar", rows, promtool)
 
 
 @pytest.mark.lab

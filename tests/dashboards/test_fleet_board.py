@@ -72,7 +72,7 @@ ALL = (ONE, TWO, FIRST, SECOND)
 ROWS: dict[str, dict[str, float]] = {
     "State": {ONE: 1, TWO: 1, FIRST: 1, SECOND: 0, 'engine="sidecar down",instance="s:3"': 0},
     "Goodput": {ONE: 1, TWO: 0},
-    "Requests/s": {ONE: 1, TWO: 1, FIRST: 0, SECOND: 0},
+    "Requests": {ONE: 1, TWO: 1, FIRST: 0, SECOND: 0},
     "Failed": {ONE: 0, TWO: 1},
     "TTFT p50": {ONE: 0.25, TWO: 1},
     "Waiting": dict.fromkeys(ALL, 6),
@@ -96,7 +96,9 @@ def columns(page: Page) -> dict[str, dict[str, Any]]:
 def test_every_query_returns_one_value_per_engine_of_a_sidecar(promtool: Promtool) -> None:
     queries, case = expanded_queries(PAGE, "Engines"), Case(load(SHIPPED), SERIES, 15)
     for title, rows in ROWS.items():
-        case.expect(NOW - 30, f"round({queries[title]}, 0.001)", {f"{{{row}}}": value for row, value in rows.items()})
+        # a missing value is NaN
+        values = f"round(({queries[title]}) >= 0, 0.001)"
+        case.expect(NOW - 30, values, {f"{{{row}}}": value for row, value in rows.items()})
     promtool.test([case])
 
 
@@ -147,8 +149,21 @@ slos:
     }
 
 
-def test_the_worst_goodput_comes_first() -> None:
-    assert panel(PAGE, "Engines")["options"]["sortBy"] == [{"displayName": "Goodput"}]
+@pytest.mark.lab
+def test_every_column_remains_if_there_is_no_traffic(promtool: Promtool) -> None:
+    idle = {series: samples for series, samples in SERIES.items() if series.startswith("llm_engine_up")}
+    queries, case = expanded_queries(PAGE, "Engines"), Case(load(SHIPPED), idle, 15)
+    for title in ("Goodput", "Requests", "Failed", "TTFT p50", "TTFT p95", "Waiting", "KV cache", "Cache hits"):
+        case.expect(NOW - 30, f"count({queries[title]})", {"{}": len(ALL)})
+    promtool.test([case])
+
+
+@pytest.mark.lab
+def test_engines_that_are_down_come_first_then_the_worst_goodput(promtool: Promtool) -> None:
+    order = expanded_queries(PAGE, "Engines")["order of the rows"]
+    ranks = {SECOND: -1, TWO: 0, ONE: 1, FIRST: 2}
+    case = Case(load(SHIPPED), SERIES, 15)
+    promtool.test([case.expect(NOW - 30, order, {f"{{{who}}}": rank for who, rank in ranks.items()})])
 
 
 def test_an_engine_links_to_its_dashboard() -> None:
@@ -158,8 +173,8 @@ def test_an_engine_links_to_its_dashboard() -> None:
 
 
 def test_every_column_has_a_position_or_is_hidden() -> None:
-    merge, organize = panel(PAGE, "Engines")["transformations"]
-    assert merge["id"] == "merge"
+    merge, sort, organize = panel(PAGE, "Engines")["transformations"]
+    assert (merge["id"], sort["id"]) == ("merge", "sortBy")
     letters = [target["refId"] for target in panel(PAGE, "Engines")["targets"]]
     fields = {"engine", "instance", "engine_type", "version", *(f"Value #{letter}" for letter in letters)}
     order, hidden = organize["options"]["indexByName"], organize["options"]["excludeByName"]

@@ -4,7 +4,7 @@ import pytest
 
 from dashboards.boards.request_anatomy import BOARD
 from exporters.slos import loads
-from tests.dashboards.dashboard_files import STRICT_SLOS
+from tests.dashboards.dashboard_files import STRICT_SLOS, page_of
 from tests.dashboards.promql_history import assert_results, limits, panel
 from tests.support.promtool import Promtool
 
@@ -33,10 +33,24 @@ def test_the_thresholds_of_the_slo_file_are_drawn(title: str, seconds: list[floa
     "title",
     ["Time to first token", "Time to first answer token", "Time per output token", "Queue time", "Decode time"],
 )
-def test_only_one_of_two_quantiles_has_exemplars(title: str) -> None:
-    median, slow = panel(BOARD, title)["targets"]
-    assert (median["legendFormat"], median["exemplar"]) == ("{{class}} p50", False)
-    assert (slow["legendFormat"], slow["exemplar"]) == ("{{class}} p95", True)
+def test_each_class_has_one_line_with_exemplars_by_default_its_p95(title: str) -> None:
+    (target,) = panel(BOARD, title)["targets"]
+    assert (target["legendFormat"], target["exemplar"]) == ("{{class}}", True)
+    assert target["expr"].startswith("histogram_quantile($quantile, sum by (class, le) ")
+    (variable,) = [each for each in page_of(BOARD)["templating"]["list"] if each["name"] == "quantile"]
+    assert (variable["current"]["value"], variable["query"]) == ("0.95", "p50 : 0.5,p90 : 0.9,p95 : 0.95,p99 : 0.99")
+
+
+@pytest.mark.parametrize("title", ["Time to first token", "Queue time"])
+def test_latencies_have_a_logarithmic_scale_that_prints_no_text_at_its_ticks(title: str) -> None:
+    defaults = panel(BOARD, title)["fieldConfig"]["defaults"]
+    assert defaults["custom"]["scaleDistribution"] == {"log": 10, "type": "log"}
+    assert not {"noValue", "min"} & defaults.keys()
+
+
+def test_rates_are_over_at_least_fifteen_seconds() -> None:
+    queries = [each for each in page_of(BOARD)["panels"] if each["type"] != "row"]
+    assert {each["interval"] for each in queries} == {"15s"}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +97,7 @@ def test_coverage_includes_failed_requests(promtool: Promtool) -> None:
         'llm_requests_with_engine_times_total{class="lilo"}': 0,
         'llm_requests_total{class="lilo",outcome="ok"}': 0,
     }
-    assert_results(promtool, panel(BOARD, "Requests whose engine times are known"), growth, {'{class="siso"}': 0.75})
+    assert_results(promtool, panel(BOARD, "Engine time coverage"), growth, {'{class="siso"}': 0.75})
 
 
 @pytest.mark.lab

@@ -76,7 +76,7 @@ def test_sizes_are_sorted_and_have_titles(title: str, row: str) -> None:
     headings = {name: text for name, text in names["renameByName"].items() if name in SIZES}
     texts = ["to 128", "to 512", "to 2048", "to 8192", "to 32768", "over 32768"]
     assert headings == dict(zip(SIZES, texts, strict=True))
-    (mapping,) = matrix_panel["fieldConfig"]["defaults"]["mappings"]
+    mapping, _ = matrix_panel["fieldConfig"]["defaults"]["mappings"]
     assert {size: mapping["options"][size]["text"] for size in (*SIZES, NO_TOKENS)} == {**headings, "none": "no token"}
 
 

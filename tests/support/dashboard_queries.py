@@ -4,10 +4,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from exporters.signals import FIRING, RECORDED, SIGNALS, Kind, Label
+from exporters.signals import ACTIVE_SINCE, FIRING, RECORDED, SIGNALS, Kind, Label
 
 _SERIES = r"(?<![\w:.$])[A-Za-z_:][\w:]*"
-_KEYWORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "offset", "bool"}
+_KEYWORDS = {
+    "and",
+    "or",
+    "unless",
+    "by",
+    "without",
+    "on",
+    "ignoring",
+    "group_left",
+    "group_right",
+    "offset",
+    "bool",
+    "NaN",
+}
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right) ?\(([^)]*)\)")
 
 
@@ -31,7 +44,8 @@ def _series_by_name() -> Iterator[tuple[str, Series]]:
     for recorded in RECORDED:
         yield recorded.name, Series(frozenset(map(str, recorded.labels)), is_counter=False)
     of_alerts = {"alertname", "alertstate", *map(str, (Label.SEVERITY, Label.MODEL, Label.CLASS, Label.SLO))}
-    yield FIRING, Series(frozenset(of_alerts) | scraped, is_counter=False)
+    for name in (FIRING, ACTIVE_SINCE):
+        yield name, Series(frozenset(of_alerts) | scraped, is_counter=False)
     for name in (
         "up",
         "scrape_duration_seconds",

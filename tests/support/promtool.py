@@ -97,10 +97,12 @@ class Promtool:
         more: Iterable[RuleGroup] = (),
         most: int | None = None,
         in_order: bool = True,
+        condition: str = "",
     ) -> None:
         """Test cases that share the rules and the pace of the first case; `more` adds rules.
 
         `most` splits groups; without `in_order`, every group reads what the groups before it recorded last time.
+        With `condition`, no rule is evaluated while this query returns nothing.
         """
         all_cases = list(cases)
         queries = [str(query["expr"]) for case in all_cases for query in case.queries]
@@ -108,6 +110,7 @@ class Promtool:
         groups = _rules_read_by(queries, [*rules(all_cases[0].spec, hour_price=hour_price), *more])
         groups = groups if most is None else [*limited(groups, most)]
         groups = groups if in_order else groups[::-1]
+        groups = [_while(condition, group) for group in groups] if condition else groups
         (self.folder / "rules.yaml").write_text(to_yaml(groups))
         document = {
             "rule_files": ["rules.yaml"],
@@ -151,6 +154,12 @@ def _rules_read_by(queries: Iterable[str], groups: Iterable[RuleGroup]) -> list[
         todo = [rule.expr for rule in matching]
     groups_read = [replace(group, rules=tuple(rule for rule in group.rules if rule in selected)) for group in left]
     return [group for group in groups_read if group.rules]
+
+
+def _while(condition: str, group: RuleGroup) -> RuleGroup:
+    return replace(
+        group, rules=tuple(replace(rule, expr=f"({rule.expr})\nand on () ({condition})") for rule in group.rules)
+    )
 
 
 def _provides(rule: Recording | Alert, name: str, where: Mapping[str, str]) -> bool:

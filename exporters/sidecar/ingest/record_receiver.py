@@ -88,8 +88,7 @@ class LineLog(Protocol):
         """Write the rest of an incomplete line; raises OSError if it cannot."""
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(msgspec.Struct, eq=False):
     """A record that is not stored yet: its line is neither in the request log nor dropped."""
 
     number: int
@@ -305,11 +304,11 @@ class RecordReceiver:
 
     def _pop_stored(self, run: _RelayRun, logged: float) -> None:
         """Remove the records up to the number `logged`, and verdicts, which have no line, behind them."""
-        while run.pending and not run.pending[0].waiting:
-            pending = run.pending[0]
-            if isinstance(pending.record, Finished) and pending.number > logged and not pending.unwritable:
+        queue = run.pending
+        while queue and not (pending := queue[0]).waiting:
+            if pending.number > logged and isinstance(pending.record, Finished) and not pending.unwritable:
                 return
-            run.pending.popleft()
+            queue.popleft()
             run.last_stored = pending.number
             self._count(pending)
 
@@ -342,7 +341,8 @@ class RecordReceiver:
         ready, self._ready = self._ready, []
         unstored: dict[str, list[int]] = {}
         for run, pending in ready:
-            self._count(pending)
+            if not pending.counted:
+                self._count(pending)
             if pending.number > run.last_stored:
                 unstored.setdefault(run.run_id, []).append(pending.number)
         for run_id, numbers in unstored.items():

@@ -84,7 +84,7 @@ class _SloSeries(NamedTuple):
 class _Ending:
     """The series of requests of one kind that have the same outcome."""
 
-    __slots__ = ("completion_tokens", "duration", "requests")
+    __slots__ = ("_labels", "_sized", "_sizes", "completion_tokens", "duration", "requests")
 
     def __init__(
         self,
@@ -102,6 +102,18 @@ class _Ending:
                 self.requests = requests
         self.duration = histograms[signals.DURATION].series(labels)
         self.completion_tokens = histograms[signals.REQUEST_COMPLETION_TOKENS].series(labels)
+        self._labels = labels
+        self._sized = counters[signals.REQUESTS_BY_SIZE]
+        self._sizes: dict[tuple[int, int], Total] = {}
+
+    def count_size(self, prompt: float, completion: int | None) -> None:
+        size = bisect_left(SIZE_BOUNDS, prompt), bisect_left(SIZE_BOUNDS, completion) if completion else -1
+        total = self._sizes.get(size)
+        if total is None:
+            model, _, outcome = self._labels
+            names = SIZES[size[0]], SIZES[size[1]] if completion else NO_TOKENS
+            total = self._sizes[size] = self._sized.series((model, *names, outcome))
+        total[0] += 1
 
 
 class _Kind:
@@ -110,13 +122,17 @@ class _Kind:
     __slots__ = (
         "cached_tokens",
         "completion_tokens",
+        "decode",
         "endings",
+        "frontend",
         "gaps",
         "goodput_events",
         "goodput_requests",
         "goodput_tokens",
         "labels",
+        "prefill",
         "prompt_tokens",
+        "queue",
         "reasoning_tokens",
         "request_prompt_tokens",
         "slos",
@@ -142,6 +158,10 @@ class _Kind:
         self.ttft_answer = histograms[signals.TTFT_ANSWER].series(labels[:2])
         self.tpot = histograms[signals.TPOT].series(labels[:2])
         self.gaps = histograms[signals.INTER_CHUNK].series(labels[:2])
+        self.frontend = histograms[signals.FRONTEND].series(labels[:2])
+        self.queue = histograms[signals.QUEUE].series(labels[:2])
+        self.prefill = histograms[signals.PREFILL].series(labels[:2])
+        self.decode = histograms[signals.DECODE].series(labels[:2])
         self.request_prompt_tokens = histograms[signals.REQUEST_PROMPT_TOKENS].series(labels[:2])
 
 
@@ -384,17 +404,15 @@ class RequestMetrics:
             kind.gaps.merge(record.gap_counts, record.gap_sum)
         if record.queue is not None:
             counters[signals.REQUESTS_WITH_ENGINE_TIMES].add(kind.labels[:2])
-        for signal, value in (
-            (signals.FRONTEND, record.frontend),
-            (signals.QUEUE, record.queue),
-            (signals.PREFILL, record.prefill),
-            (signals.DECODE, record.decode),
-        ):
-            if value is not None:
-                self._histograms[signal].series(kind.labels[:2]).observe(value, trace)
+            kind.queue.observe(record.queue, trace)
+        if record.frontend is not None:
+            kind.frontend.observe(record.frontend, trace)
+        if record.prefill is not None:
+            kind.prefill.observe(record.prefill, trace)
+        if record.decode is not None:
+            kind.decode.observe(record.decode, trace)
         if prompt is not None:
-            completion = _size(completion_tokens) if completion_tokens else NO_TOKENS
-            counters[signals.REQUESTS_BY_SIZE].add((model, _size(prompt), completion, outcome))
+            ending.count_size(prompt, completion_tokens)
         if record.prompt_sha256 is not None:
             self._prompts[model].add(record.prompt_sha256)
         if record.prompt_repeat:
@@ -417,10 +435,6 @@ class RequestMetrics:
         if record.goodput:
             kind.goodput_requests[0] += 1
             kind.goodput_tokens[0] += completion_tokens or 0
-
-
-def _size(tokens: float) -> str:
-    return SIZES[bisect_left(SIZE_BOUNDS, tokens)]
 
 
 def _trace(record: Finished) -> ExemplarTrace | None:

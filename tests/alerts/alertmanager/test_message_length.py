@@ -51,7 +51,7 @@ def incident(spec: SloFile, target: str = "") -> Case:
 
 @pytest.fixture(scope="module")
 def pages(programs: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, str]]]:
-    return printed_pages(incident(every_slo()), programs, tmp_path_factory.mktemp("promtool"))
+    return burn_pages(incident(every_slo()), programs, tmp_path_factory.mktemp("promtool"))
 
 
 @pytest.fixture(scope="module")
@@ -62,24 +62,30 @@ def fleet_pages(
     case = incident(
         replace(every_slo(), group_by=("cluster", "namespace")), ',cluster="production-eu-1",namespace="inference"'
     )
-    return printed_pages(case, programs, tmp_path_factory.mktemp("promtool"))
+    return burn_pages(case, programs, tmp_path_factory.mktemp("promtool"))
 
 
-def printed_pages(case: Case, programs: tuple[Path, ...], folder: Path) -> list[dict[str, dict[str, str]]]:
+def burn_pages(case: Case, programs: tuple[Path, ...], folder: Path) -> list[dict[str, dict[str, str]]]:
     """The page of each SLO with its labels and annotations, as promtool prints it."""
     at = Pace(case.spec).seconds(62)
     # The annotations read these, too.
     case.expect(at, "llm_engine:model:group == 0", {}).expect(at, "llm_slo:error_budget:remaining_ratio == 2", {})
-    case.expect_alert(at, str(AlertName.BURN), {}, {})
+    return printed(programs, folder, case, AlertName.BURN)
+
+
+def printed(programs: tuple[Path, ...], folder: Path, case: Case, alert: AlertName) -> list[dict[str, dict[str, str]]]:
+    """The pages of this name with their labels and annotations, as promtool prints them."""
+    at = case.until
+    case.expect_alert(at, str(alert), {}, {})
     with pytest.raises(AssertionError) as failure:
         Promtool(programs[:1], folder).test([case])
-    printed = [match.groups() for match in ALERT.finditer(str(failure.value).partition("got:[")[2])]
+    matches = [match.groups() for match in ALERT.finditer(str(failure.value).partition("got:[")[2])]
     return [
         {
             name: {key: json.loads(value) for key, value in FIELD.findall(text)}
             for name, text in zip(("labels", "annotations"), each, strict=True)
         }
-        for each in printed
+        for each in matches
         if 'severity="page"' in each[0]
     ]
 
@@ -136,6 +142,26 @@ def test_the_message_of_a_fleet_says_where_and_fits(
         assert len(without_urls(text)) <= 600, text
         assert "Worst replicas: vllm-slo-sidecar-7d9f6c5b8-abcd" in text
         assert "Last config change: enable_prefix_caching at 04:43 UTC." in text
+
+
+def test_the_message_of_a_bad_replica_names_it_and_fits(
+    tools: Tools, programs: tuple[Path, ...], tmp_path: Path
+) -> None:
+    spec = every_slo()
+    pace, instance = Pace(spec), "vllm-slo-sidecar-7d9f6c5b8-abcd{}:9464"
+    series: dict[str, str] = {}
+    for number in range(3):
+        here = f',instance="{instance.format(number)}"'
+        series |= pace.slo_events((10, 100, 0), (10, 100, float(number == 0)), model=MODEL, more=here)
+    case = Case(spec, series, pace.step).expect(pace.seconds(14), "llm_instance:slo_bad_events:ratio == 2", {})
+    (page,) = printed(programs, tmp_path, case, AlertName.OUTLIER)
+    title, text = (message(tools, tmp_path, name, [page], "firing") for name in ("title", "text"))
+    named = f"{instance.format(0)} of Qwen2.5-14B-Instruct-GP\N{HORIZONTAL ELLIPSIS}"
+    assert title == f"[PAGE] replica {named}: 100 % bad requests"
+    assert len(title) <= 120
+    assert len(without_urls(text)) <= 600, text
+    assert "In the last 10 m, 100 % of the siso requests at" in text
+    assert "were bad for the SLO ttft." in text
 
 
 def test_the_title_says_what_where_how_bad_and_until_when(

@@ -4,13 +4,13 @@ from itertools import chain
 
 import pytest
 
-from alerts.recording_rules import open_dozen_from_steps
 from alerts.recording_windows import OPEN, windows
 from alerts.rule_file import rules
 from alerts.rule_groups import Recording, RuleGroup
+from alerts.step_counts import counts_of_past
 from compose.backfill.rule_order import passes
 from exporters import signals, slos
-from exporters.signals import Recorded
+from exporters.signals import Label, Recorded
 from tests.support.promtool import Case, Pace, Promtool
 from tests.support.sample_records import SLOS
 
@@ -24,7 +24,7 @@ def test_each_rule_is_in_one_pass_after_all_rules_that_it_reads(spec: slos.SloFi
     assert sorted((each.rule.series.name, str(each.rule.labels)) for each in chain(*ordered)) == sorted(
         (rule.series.name, str(rule.labels))
         for rule in recordings
-        if rule.series not in {signals.ENGINE_MODEL, signals.PAGE_HELD, signals.HELD_PAGE}
+        if rule.series not in {signals.ENGINE_MODEL, signals.PAGE_HELD, signals.HELD_PAGE, signals.STEP_TIME}
     )
     for number, each in enumerate(ordered):
         later = [rule for rules_of_pass in ordered[number:] for rule in rules_of_pass]
@@ -51,7 +51,11 @@ def test_an_open_dozen_is_the_same_without_its_own_last_sample(promtool: Promtoo
     spec = SHIPPED
     assert windows(spec).step == 300
     pace = Pace(spec).coarse
-    once = open_dozen_from_steps(signals.SLO_EVENTS_IN, pace.spec)
+    once = next(
+        rule
+        for rule in counts_of_past(pace.spec)
+        if rule.series == signals.SLO_EVENTS_IN and rule.labels == {Label.WINDOW: OPEN}
+    )
     series = Recorded("once", "", signals.SLO_EVENTS_IN.labels)
     other = RuleGroup("once", windows(spec).step, (Recording(series, once.expr, once.labels),))
     phases = [(1, float(number % 7), 0.0) for number in range(20)] + [(14, 0, 0.0), (6, 5, 0.0)]

@@ -36,7 +36,7 @@ def answer(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
         return 200, {"status": "success", "data": ["lilo", "siso"]}
     if parameters["query"] not in SERIES:
         return 400, {"status": "error", "error": f"unknown function {parameters['query']}"}
-    return _result(path, parameters, SERIES[parameters["query"]])
+    return result_of(path, parameters, SERIES[parameters["query"]])
 
 
 def anything(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
@@ -46,10 +46,11 @@ def anything(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
     labels = [{"class": name, "engine": f"{name}:8000", "setting": "seed", "value": name} for name in ("lilo", "siso")]
     if "_bucket" in parameters["query"]:
         labels = [{**labels[0], "le": le} for le in ("0.1", "0.5", "+Inf")]
-    return _result(path, parameters, [(each, 0.5) for each in labels])
+    return result_of(path, parameters, [(each, 0.5) for each in labels])
 
 
-def _result(path: str, parameters: dict[str, str], series: list[tuple[dict[str, str], Value]]) -> tuple[int, Any]:
+def result_of(path: str, parameters: dict[str, str], series: list[tuple[dict[str, str], Value]]) -> tuple[int, Any]:
+    """The response with constants, or functions of the time, by labels."""
     if path == "/api/v1/query":
         at = float(parameters["time"])
         result = [{"metric": labels, "value": [at, _text(value, at)]} for labels, value in series]

@@ -1,6 +1,7 @@
 """The document of a dashboard: variables, rows, repetitions, annotations, tables and errors."""
 
 import json
+import math
 from collections.abc import Mapping
 from datetime import timedelta, timezone
 from typing import Any
@@ -14,7 +15,21 @@ from dashboards.preview.html_page import PageSet, to_json
 from dashboards.preview.variable_options import pattern_of
 from dashboards.preview.view_state import View
 from exporters.prometheus_api import Prometheus
-from tests.dashboards.preview.sample_dashboard import END, PANELS, START, config, dashboard, override, panel
+from tests.dashboards.preview.sample_dashboard import (
+    END,
+    GREEN,
+    LEGEND,
+    PANELS,
+    RED,
+    START,
+    answer,
+    config,
+    dashboard,
+    override,
+    panel,
+    result_of,
+    thresholds,
+)
 from tests.support.fake_prometheus import FakePrometheus
 
 SPAN = TimeRange(START, END, 1)
@@ -112,7 +127,7 @@ def test_annotations_have_the_times_of_points_and_regions(prometheus: FakePromet
 def test_a_table_is_joined_sorted_and_linked(prometheus: FakePrometheus) -> None:
     (result,) = panels(draw(prometheus, dashboard(PANELS[4])))
     assert [column["title"] for column in result["columns"]] == ["engine", "Wait", "Value #A"]
-    assert [[cell["text"] for cell in row] for row in result["rows"]] == [["b", "∞", "0"], ["a", "250 ms", "1"]]
+    assert [[cell["text"] for cell in row] for row in result["rows"]] == [["b", "∞ years", "0"], ["a", "250 ms", "1"]]
     assert result["rows"][0][0]["link"] == "/d/other?var-engine=b"
 
 
@@ -205,3 +220,83 @@ def test_text_of_a_dashboard_cannot_close_the_script_element() -> None:
     text = pages.standalone_page("x", {"title": "</script><script>alert(1)</script>"})
     assert "<script>alert" not in text
     assert "connect-src 'self'" in text
+
+
+ABSENT = [("a", math.nan), ("b", 0.5), ("c", 0.9)]
+
+
+def only_panel(result: Mapping[str, Any]) -> Any:
+    (each,) = panels(result)
+    return each
+
+
+def drawn(kind: str, series: list[tuple[str, float]], **more: Any) -> Any:
+    """The document of a panel over the given values by engine."""
+
+    def respond(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
+        if path.startswith("/api/v1/label/"):
+            return answer(path, parameters)
+        return result_of(path, parameters, [({"engine": name}, value) for name, value in series])
+
+    with FakePrometheus(respond) as fake:
+        return only_panel(draw(fake, dashboard(panel(kind, "P", "x", legend="{{engine}}", **more))))
+
+
+def test_absence_in_a_table_is_nan_or_the_text_and_has_the_colour_of_the_lowest_threshold() -> None:
+    coloured = override(
+        "byName", "Value", thresholds=thresholds(RED, (0.8, GREEN)), custom__cellOptions={"type": "color-text"}
+    )
+    result = drawn("table", ABSENT, fieldConfig=config(coloured, noValue="no traffic"))
+    assert [(row[2]["text"], row[2]["colour"], row[2]["key"]) for row in result["rows"]] == [
+        ("NaN", RED, None),
+        ("0.500", RED, 0.5),
+        ("0.900", GREEN, 0.9),
+    ]
+
+
+@pytest.mark.parametrize("descending, order", [(False, "abc"), (True, "cba")])
+def test_a_sorted_table_has_rows_without_a_value_below_all_others(descending: bool, order: str) -> None:
+    result = drawn("table", ABSENT, options={"sortBy": [{"displayName": "Value", "desc": descending}]})
+    assert "".join(row[1]["text"] for row in result["rows"]) == order
+
+
+@pytest.mark.parametrize("order", ["bac", "cab"])
+def test_rows_values_and_lines_are_in_the_order_of_the_response(order: str) -> None:
+    values = [(name, 0.5) for name in order]
+    assert "".join(row[1]["text"] for row in drawn("table", values)["rows"]) == order
+    assert "".join(item["name"] for item in drawn("stat", values)["items"]) == order
+    graph = drawn("timeseries", values, options={"legend": LEGEND})
+    assert "".join(line["name"] for line in graph["series"]) == order
+    assert [row["series"] for row in graph["legend"]["rows"]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["stat", "bargauge"])
+@pytest.mark.parametrize("no_value, text", [({}, "No data"), ({"noValue": "no traffic"}, "no traffic")])
+def test_a_stat_or_bar_gauge_without_data_is_a_value_in_the_colour_of_the_lowest_threshold(
+    kind: str, no_value: dict[str, str], text: str
+) -> None:
+    result = drawn(kind, [], fieldConfig=config(thresholds=thresholds(RED, (0.9, GREEN)), **no_value))
+    assert [(item["text"], item["colour"]) for item in result["items"]] == [(text, RED)]
+    assert result["empty"] == ""
+
+
+def test_a_bar_gauge_without_a_minimum_draws_the_smallest_bar_empty() -> None:
+    values = [("a", 2.0), ("b", 3.0), ("c", 4.0)]
+    assert [item["share"] for item in drawn("bargauge", values)["items"]] == [0, 0.5, 1]
+    assert [item["share"] for item in drawn("bargauge", values, fieldConfig=config(min=0))["items"]] == [0.5, 0.75, 1]
+
+
+def test_a_bar_gauge_hides_the_name_of_a_single_series_without_a_display_name() -> None:
+    assert [item["name"] for item in drawn("bargauge", [("a", 2.0)])["items"]] == [""]
+    named = config(displayName="${__field.labels.engine}")
+    assert [item["name"] for item in drawn("bargauge", [("a", 2.0)], fieldConfig=named)["items"]] == ["a"]
+
+
+def test_a_column_has_its_width_or_the_lowest_width_of_grafana() -> None:
+    widths = config(override("byName", "engine", custom__width=90), override("byName", "Value", custom__minWidth=60))
+    columns = drawn("table", ABSENT, fieldConfig=widths)["columns"]
+    assert [(column["title"], column["width"], column["minWidth"]) for column in columns] == [
+        ("Time", 0, 150),
+        ("engine", 90, 150),
+        ("Value", 0, 60),
+    ]

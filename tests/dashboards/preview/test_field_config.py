@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,20 @@ SISO = Field("Value", Kind.NUMBER, [1.0], {"class": "siso"}, "siso p95")
 
 def config_of(fields: dict[str, Any], column: Field = SISO, ref: str = "A") -> FieldConfig:
     return field_config_source({"fieldConfig": fields}, Context(now=1000)).of(column, ref)
+
+
+@pytest.mark.parametrize(
+    "values, is_hidden",
+    [
+        pytest.param([0.0, None, 0.0], True, id="zeros and a gap"),
+        pytest.param([0.0, 1.0], False, id="not always zero"),
+        pytest.param([None, None], False, id="no value"),
+    ],
+)
+def test_an_override_by_value_matches_a_series_of_zeros(values: list[float | None], is_hidden: bool) -> None:
+    matcher = {"reducer": "allIsZero", "op": "gte", "value": 0}
+    field_config = config_of(config(override("byValue", matcher, unit="s"), unit="short"), replace(SISO, values=values))
+    assert field_config.settings["unit"] == ("s" if is_hidden else "short")
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,15 @@ def test_a_hidden_legend_and_a_hidden_series_are_not_drawn() -> None:
     assert (document["legend"], [line["name"] for line in document["series"]]) == (None, ["siso"])
 
 
-def test_infinity_has_a_text_but_no_point() -> None:
-    (line,) = graph_document(frames(siso=[1, math.inf, 1]))["series"]
-    assert (line["y"], line["text"]) == ([1, None, 1], ["1", "∞", "1"])
+@pytest.mark.parametrize("value", [math.inf, math.nan, None])
+@pytest.mark.parametrize("no_value, text", [("", None), ("no traffic", "no traffic")])
+def test_a_value_that_is_not_finite_is_missing_from_line_tooltip_and_legend(
+    value: float | None, no_value: str, text: str | None
+) -> None:
+    document = graph_document(frames(siso=[1, 2, value]), options={"legend": LEGEND}, noValue=no_value)
+    (line,) = document["series"]
+    assert (line["y"], line["text"]) == ([1, 2, None], ["1", "2", text])
+    assert document["legend"]["rows"] == [{"series": 0, "cells": ["2", "2"]}]
 
 
 @pytest.mark.parametrize(
@@ -136,13 +142,23 @@ def test_an_axis_shows_every_value_and_has_a_few_ascending_ticks(
     [
         pytest.param(0, 1, "percentunit", ["0%", "20%", "40%", "60%", "80%", "100%"], id="shares"),
         pytest.param(0, 0.5, "s", ["0 s", "100 ms", "200 ms", "300 ms", "400 ms", "500 ms"], id="less than a second"),
-        pytest.param(0, 130, "s", ["0 s", "30 s", "1 mins", "1.5 mins", "2 mins"], id="round times"),
+        pytest.param(0, 130, "s", ["0 s", "30 s", "1 min", "1.5 mins", "2 mins"], id="round times"),
         pytest.param(0, 200 * 2**20, "bytes", ["0 B", "64 MiB", "128 MiB", "192 MiB"], id="binary bytes"),
         pytest.param(0, 5000, "short", ["0", "1 K", "2 K", "3 K", "4 K", "5 K"], id="thousands"),
     ],
 )
 def test_ticks_are_labelled_without_trailing_zeros(low: float, high: float, unit: str, texts: list[str]) -> None:
     assert labels(Scale().ticks(low, high, 5, unit), look(unit=unit, decimals=3)) == texts
+
+
+@pytest.mark.parametrize("kind", ["log", "symlog"])
+def test_the_hidden_ticks_of_a_logarithmic_axis_have_the_text_of_a_missing_value(kind: str) -> None:
+    custom = {"scaleDistribution": {"type": kind, "log": 10, "linearThreshold": 1}}
+    (with_text,) = graph_document(frames(siso=[1, 20, 90]), min=1, max=100, noValue="none", custom=custom)["axes"]
+    (without,) = graph_document(frames(siso=[1, 20, 90]), min=1, max=100, custom=custom)["axes"]
+    assert with_text["text"] == [*without["text"], *["none"] * 16]
+    assert len(with_text["at"]) == len(with_text["text"])
+    assert "none" not in graph_document(frames(siso=[1, 20, 90]), noValue="none")["axes"][0]["text"]
 
 
 def test_a_symlog_axis_is_linear_about_zero_and_marks_powers_above() -> None:

@@ -35,10 +35,12 @@ HOUR = 3600
         pytest.param(1024, "bytes", "1 KiB", id="binary bytes"),
         pytest.param(1500, "decbytes", "1.50 kB", id="decimal bytes"),
         pytest.param(2048, "kbytes", "2 MiB", id="kibibytes"),
+        pytest.param(60, "s", "1 min", id="one minute"),
+        pytest.param(0.5, "Bps", "500 mB/s", id="less than a byte"),
         pytest.param(1500, "reqps", "1.50K req/s", id="a rate"),
         pytest.param(0.5, "cps", "0.500 c/s", id="a slow rate"),
         pytest.param(12.345, "tokens/s", "12.3 tokens/s", id="a unit of one's own"),
-        pytest.param(3, "suffix: per user", "3 per user", id="a suffix of one's own"),
+        pytest.param(3, "suffix: per user", "3  per user", id="a suffix of one's own"),
         pytest.param(3, "prefix:about ", "about 3", id="a prefix of one's own"),
         pytest.param(1500, "currencyUSD", "$1.50K", id="money"),
         pytest.param(1500, "currency:kr", "kr1.50K", id="other money"),
@@ -46,7 +48,7 @@ HOUR = 3600
         pytest.param(1500, "si:Wh", "1.50 kWh", id="a unit with prefixes"),
         pytest.param(1, "bool_yes_no", "Yes", id="true"),
         pytest.param(0, "bool", "False", id="false"),
-        pytest.param(math.inf, "s", "∞", id="never"),
+        pytest.param(math.inf, "s", "∞ years", id="never"),
         pytest.param(-math.inf, "bytes", "-∞", id="below everything"),
     ],
 )
@@ -86,7 +88,9 @@ def test_the_formatted_value_is_within_a_hundredth_of_the_value(value: float, un
     sizes = {"": 1, "K": 1e3, "Mil": 1e6, "Bil": 1e9, "Tri": 1e12, "Quadr": 1e15}
     sizes |= {"M": 1e6, "B": 1e9, "T": 1e12, "s": 1, "ms": 1e-3}
     sizes |= {"µs": 1e-6, "ns": 1e-9, "mins": 60, "hours": HOUR, "days": 24 * HOUR, "weeks": 168 * HOUR}
-    sizes |= {"years": 365 * 24 * HOUR}
+    # the length of a mean year, as in Grafana
+    sizes |= {"years": 31556900}
+    sizes |= {name.removesuffix("s"): size for name, size in sizes.items() if len(name) > 3 and name != "Quadr"}
     text = format_value(value, unit).removesuffix(" req/s")
     number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZµ ")
     word = text[len(number) :].strip()
@@ -94,4 +98,6 @@ def test_the_formatted_value_is_within_a_hundredth_of_the_value(value: float, un
         word, base = word.removesuffix("B").removesuffix("i"), 1024 if unit == "bytes" else 1000
         sizes = {prefix: base**power for power, prefix in enumerate(("", "k" if base == 1000 else "K", "M", "G", "T"))}
         sizes["P"] = base**5
+        if base == 1000:
+            sizes |= {"m": 1e-3, "µ": 1e-6, "n": 1e-9, "p": 1e-12}
     assert float(number) * sizes[word] == pytest.approx(value, rel=0.01)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from exporters.relay import fast_path
 from exporters.relay.dialects import chat
 from exporters.relay.fast_path import FastPath, Pattern, learn
+from exporters.relay.http1_parser import ChunkedBody
 from exporters.relay.meter import Meter
 from exporters.signals import Outcome
 from tests.support.event_streams import stream_meter
@@ -99,6 +100,28 @@ def _raise(error: Exception) -> None:
     raise error
 
 
+@pytest.mark.parametrize("compiled_from", [1, fast_path.COMPILED_FROM])
+@given(st.lists(st.lists(EVENTS, min_size=1, max_size=4), max_size=8))
+def test_several_chunks_of_one_read_are_counted_and_forwarded_like_parsed_chunks(
+    compiled_from: int, reads: list[list[bytes]]
+) -> None:
+    parsed, compared = stream_meter(), stream_meter()
+    expected, forwarded = ChunkedBody(), ChunkedBody()
+    sent: list[bytes] = []
+    for at, events in enumerate(reads):
+        data = b"".join(map(chunk, events))
+        whole = [parsed.stream(event, float(at)) for event in expected.feed(data)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("exporters.relay.fast_path.COMPILED_FROM", compiled_from)
+            patch.setattr("exporters.relay.fast_path.time.monotonic", lambda now=float(at): now)
+            stream = compared.fast_path(sent.append, _raise)
+            if stream is not None and stream.forward(data):
+                assert forwarded.feed(sent.pop()) == whole
+            else:
+                assert [compared.stream(event, float(at)) for event in forwarded.feed(data)] == whole
+    assert counts(compared) == counts(parsed)
+
+
 def test_the_chunks_of_a_plain_stream_use_the_fast_path() -> None:
     one = stream_meter(strips_usage=True)
     sent: list[bytes] = []
@@ -110,6 +133,36 @@ def test_the_chunks_of_a_plain_stream_use_the_fast_path() -> None:
         assert stream.forward(data)
         assert sent[-1] is data
     assert one.chunks == 7
+
+
+def test_several_chunks_of_one_read_use_the_fast_path_and_have_one_arrival_time() -> None:
+    one = stream_meter()
+    sent: list[bytes] = []
+    one.stream(event({"content": "Once"}), 1.0)
+    stream = one.fast_path(sent.append, _raise)
+    assert stream is not None
+    data = b"".join(chunk(event({"content": text})) for text in (" upon", " a", " time"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("exporters.relay.fast_path.time.monotonic", lambda: 3.0)
+        assert stream.forward(data)
+    assert sent == [data]
+    assert (one.chunks, list(one.gaps.recent)) == (4, [2.0, 0.0, 0.0])
+
+
+def test_several_chunks_with_rising_numbers_use_the_fast_path_and_the_usage_of_the_last_is_read() -> None:
+    def numbered(number: int) -> bytes:
+        return event({"content": "x"}, usage={"prompt_tokens": 9, "completion_tokens": number})
+
+    one = stream_meter()
+    sent: list[bytes] = []
+    one.stream(numbered(1), 1.0)
+    stream = one.fast_path(sent.append, _raise)
+    assert stream is not None
+    data = b"".join(chunk(numbered(number)) for number in (2, 9, 10))
+    assert stream.forward(data)
+    assert sent == [data]
+    one.finish(Outcome.CLIENT_ABORT, 1e9)
+    assert (one.chunks, one.completion_tokens) == (4, 10)
 
 
 def compact(value: object) -> str:
@@ -168,7 +221,11 @@ def number_after(number: bytes) -> bytes:
         pytest.param(number_after(b"1").replace(b'"m"', b'"1"'), id="another change"),
     ],
 )
-def test_a_chunk_that_differs_in_anything_but_varying_numbers_is_left_to_the_parsers(data: bytes) -> None:
+@pytest.mark.parametrize("compiled_from", [1, fast_path.COMPILED_FROM])
+def test_a_chunk_that_differs_in_anything_but_varying_numbers_is_left_to_the_parsers(
+    data: bytes, compiled_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporters.relay.fast_path.COMPILED_FROM", compiled_from)
     one = stream_meter()
     sent: list[bytes] = []
     for number in (b"1", b"2"):
@@ -208,7 +265,13 @@ def test_a_chunk_that_cannot_be_counted_is_left_to_the_parsers() -> None:
         pytest.param(chunk(event({"content": ""})), id="no text"),
         pytest.param(chunk(event({"content": 'a"b'})), id="an escape"),
         pytest.param(chunk(event({"content": "a"}, choice={"finish_reason": "stop"})), id="a finish_reason"),
-        pytest.param(chunk(event({"content": "a"})) * 2, id="two chunks"),
+        pytest.param(chunk(event({"content": "a"})) * 2 + b"0", id="two chunks and one more byte"),
+        pytest.param(chunk(event({"content": "a"})) + chunk(event({"content": ""})), id="two chunks, one without text"),
+        pytest.param((chunk(event({"content": "a"})) * 2)[:-1], id="two chunks, one incomplete"),
+        pytest.param(
+            chunk(event({"content": "a"})) + b"0" + chunk(event({"content": "a"})),
+            id="two chunks, one with a leading zero in its size",
+        ),
         pytest.param(chunk(event({"content": "a"}) * 2), id="two events"),
         pytest.param(chunk(event({"content": "a"}))[:-1], id="an incomplete chunk"),
         pytest.param(chunk(event({"content": "a"})) + b"0", id="a chunk and one more byte"),

@@ -1,0 +1,92 @@
+"""Judges classes with too few events for a page together: one pseudo-class for each model and availability SLO.
+
+Only availability is pooled. An outage affects all classes alike, so their sum measures it. Latencies depend on the
+sizes that define a class, so their sum would measure the mix of sizes; a threshold that does not fit a class with few
+events is a matter for a ticket.
+"""
+
+from alerts.burn_text import spaced
+from alerts.promql import in_window, sum_by, within
+from alerts.tiers import Severity, Tier, tiers
+from exporters.quantities import number, spell_duration
+from exporters.signals import PAGE_ERROR_RATIO, PAGE_HELD, SLO_BAD_IN, SLO_EVENTS_IN, Label, Recorded
+from exporters.slos import Measure, Slo, SloFile
+
+POOL = "low-traffic classes"
+"""The value of `class`. No class of an SLO file can have this name, as it contains a space."""
+
+_SAME_CLASS, _SAME_SLO = "on (model, class, slo)", "on (model, slo)"
+
+
+def is_pooled(slo: Slo) -> bool:
+    return slo.measure is Measure.AVAILABILITY and len(slo.classes) > 1
+
+
+def pool_window(spec: SloFile) -> float:
+    """The longest window of a page: a class with fewer than `min_events` events in it cannot page on its own."""
+    return max(tier.long for tier in tiers(spec.period) if tier.severity is Severity.PAGE)
+
+
+def pool_burns(spec: SloFile, slo: Slo, tier: Tier) -> str:
+    """The error ratio of the pool in the short window of a tier of pages, if the tier burns."""
+    long, short, limit = spell_duration(tier.long), spell_duration(tier.short), number(round(tier.bad_ratio(slo), 12))
+    window = spell_duration(pool_window(spec))
+    # Without the classes whose page is held back: their engines are starting.
+    few = f"{within(SLO_EVENTS_IN, slo.name, window)} < {_least(spec)} unless {_SAME_CLASS} {PAGE_HELD.name}"
+
+    def pooled(series: Recorded, length: str) -> str:
+        each = f"{within(series, slo.name, length)} and {_SAME_CLASS} ({few})"
+        return sum_by(each, (Label.MODEL, Label.SLO, Label.WINDOW))
+
+    def ratio(length: str) -> str:
+        same = "on (model, slo, window)"
+        return f"{pooled(SLO_BAD_IN, length)}\n  / {same} ({pooled(SLO_EVENTS_IN, length)} > 0)"
+
+    return (
+        f"label_replace(\n  {ratio(short)} > {limit}\n"
+        f"  and {_SAME_SLO} {ratio(long)} > {limit}\n"
+        f"  and {_SAME_SLO} {pooled(SLO_EVENTS_IN, long)} >= {_least(spec)}\n"
+        f"  and {_SAME_SLO} {pooled(SLO_BAD_IN, long)} >= {spec.alerting.min_bad},\n"
+        f'  "{Label.CLASS}", "{POOL}", "", "")'
+    )
+
+
+def unless_pool_paged(spec: SloFile, recent: float) -> str:
+    """Excludes classes of a pool that paged within `recent` seconds."""
+    return (
+        f"unless {_SAME_CLASS} ({in_window(SLO_EVENTS_IN, spell_duration(pool_window(spec)))} < {_least(spec)}"
+        f" and {_SAME_SLO} {pool_paged(recent)})"
+    )
+
+
+def pool_paged(recent: float) -> str:
+    return f'present_over_time({PAGE_ERROR_RATIO.name}{{{Label.CLASS}="{POOL}"}}[{spell_duration(recent)}])'
+
+
+def who(slo: Slo, model: str) -> str:
+    """The requests of an alert, in words."""
+    one_class = f"{{{{ $labels.class }}}} requests to {model}"
+    if not is_pooled(slo):
+        return one_class
+    return f'{{{{ if eq $labels.class "{POOL}" }}}}requests of {POOL} to {model}{{{{ else }}}}{one_class}{{{{ end }}}}'
+
+
+def pooled_bad_events(spec: SloFile, slo: Slo) -> str:
+    """A sentence with the bad events of each class of a pool; empty for an alert on one class."""
+    if not is_pooled(slo):
+        return ""
+    window = pool_window(spec)
+    bad, events = (
+        f'{series.name}{{slo="{slo.name}",window="{spell_duration(window)}",model=%q}}'
+        for series in (SLO_BAD_IN, SLO_EVENTS_IN)
+    )
+    found = f"sort_desc({bad} > 0 and {_SAME_CLASS} {events} < {_least(spec)})"
+    return (
+        f'{{{{ if eq $labels.class "{POOL}" }}}}{{{{ with query (printf `{found}` $labels.model $labels.model) }}}} '
+        f"Bad events in {spaced(window)}: {{{{ range $i, $each := . }}}}{{{{ if $i }}}}, {{{{ end }}}}"
+        '{{ $each.Labels.class }} {{ printf "%.0f" $each.Value }}{{ end }}.{{ end }}{{ end }}'
+    )
+
+
+def _least(spec: SloFile) -> int:
+    return spec.alerting.min_events.page

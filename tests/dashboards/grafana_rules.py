@@ -1,0 +1,294 @@
+"""Rules against faults that Grafana shows on a dashboard and that its JSON file reveals.
+
+A rule returns the places where a dashboard breaks it. The behaviour that a rule relies on is that of @grafana/data and
+@grafana/ui.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from dashboards.dashboard_reader import panels_of
+from dashboards.style import GREY, PLAIN
+from exporters.signals import Label
+
+Page = Mapping[str, Any]
+Panel = Mapping[str, Any]
+Rule = Callable[[Page], list[str]]
+
+NEUTRAL = {PLAIN, GREY, "transparent"}
+"""Colours that are no verdict."""
+
+HEADINGS = {"lastNotNull": "Last *", "last": "Last", "max": "Max", "min": "Min", "mean": "Mean", "sum": "Total"}
+"""The headings of the calculations in a legend, by which it is sorted."""
+
+VISIBLE_ROWS = 3
+"""Rows of a legend below a graph that are visible without scrolling: Grafana limits it to 35 % of the panel."""
+
+TITLE_WORDS = 6
+
+LONG_LABELS = {
+    *(Label.ENGINE, Label.INSTANCE, Label.RUN, Label.SIGNAL, Label.OUTCOME, Label.SETTING),
+    *(Label.VERSION, Label.REVISION, Label.MODEL, Label.SCENARIO),
+}
+"""Labels whose values are longer than a column of the width that Grafana gives it in a table of many columns."""
+
+REGION_BOARDS = {"Load tests": "vllm-slo-load"}
+"""The dashboard on which an annotation may draw regions."""
+
+
+def _panels(page: Page, *types: str) -> Iterator[Panel]:
+    for panel in panels_of(page["panels"]):
+        if panel["type"] in types:
+            yield panel
+
+
+def _titles(panels: Iterable[Panel]) -> list[str]:
+    return [str(panel.get("title", "")) for panel in panels]
+
+
+def _defaults(panel: Panel) -> Mapping[str, Any]:
+    return dict((panel.get("fieldConfig") or {}).get("defaults") or {})
+
+
+def _overrides(panel: Panel) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The name and the properties of each column, from all overrides by that name."""
+    columns: dict[str, dict[str, Any]] = {}
+    for override in (panel.get("fieldConfig") or {}).get("overrides") or []:
+        if override["matcher"]["id"] == "byName":
+            properties = columns.setdefault(str(override["matcher"]["options"]), {})
+            properties.update({each["id"]: each.get("value") for each in override["properties"]})
+    yield from columns.items()
+
+
+def _option(panel: Panel, *path: str) -> Any:
+    value: Any = panel.get("options") or {}
+    for name in path:
+        value = (value or {}).get(name)
+    return value
+
+
+def _has_mapping(settings: Mapping[str, Any], *matches: str) -> bool:
+    """Whether a mapping gives absent values a text in a neutral colour."""
+    return any(
+        mapping.get("type") == "special"
+        and mapping["options"].get("match") in matches
+        and mapping["options"]["result"].get("text")
+        and mapping["options"]["result"].get("color", PLAIN) in NEUTRAL
+        for mapping in settings.get("mappings") or []
+    )
+
+
+def _absence_is_neutral(settings: Mapping[str, Any]) -> bool:
+    """A missing value has the colour of the base threshold, unless a mapping or a fixed colour decides it."""
+    colour = settings.get("color") or {}
+    if colour.get("mode", "thresholds") != "thresholds":
+        return colour.get("fixedColor", PLAIN) in NEUTRAL or colour.get("mode") not in {"fixed", "shades"}
+    steps = (settings.get("thresholds") or {}).get("steps") or [{"color": "green"}]
+    return steps[0]["color"] in NEUTRAL or _has_mapping(settings, "null", "null+nan")
+
+
+def _row_count(panel: Panel) -> float:
+    """The number of series of a panel; infinite if it depends on labels."""
+    targets = panel.get("targets") or []
+    if any("{{" in str(target.get("legendFormat")) and "topk" not in target["expr"] for target in targets):
+        return float("inf")
+    return len(targets)
+
+
+def absence_has_no_verdict(page: Page) -> list[str]:
+    """A stat or bar gauge without data is not green or vermilion."""
+    return _titles(
+        panel for panel in _panels(page, "stat", "gauge", "bargauge") if not _absence_is_neutral(_defaults(panel))
+    )
+
+
+def absence_in_a_table_has_no_verdict(page: Page) -> list[str]:
+    """A coloured cell of a table without a value is not green or vermilion."""
+    return [
+        f"{panel['title']}: {name}"
+        for panel in _panels(page, "table")
+        for name, properties in _overrides(panel)
+        if "thresholds" in properties and not _absence_is_neutral({**_defaults(panel), **properties})
+    ]
+
+
+def nan_in_a_table_has_a_text(page: Page) -> list[str]:
+    """A table prints `NaN`, whatever `noValue` says, unless a mapping gives it a text."""
+    faults = []
+    for panel in _panels(page, "table"):
+        defaults = _defaults(panel)
+        # Grafana's names of the columns of values; a pivot has others, and the defaults apply to them
+        columns: dict[str, Mapping[str, Any]] = {
+            name: {**defaults, **each} for name, each in _overrides(panel) if name.startswith("Value")
+        }
+        for name, settings in (columns or {"all columns": defaults}).items():
+            if settings.get("unit") != "string" and not _has_mapping(settings, "nan", "null+nan"):
+                faults.append(f"{panel['title']}: {name}")
+    return faults
+
+
+def tables_are_sorted(page: Page) -> list[str]:
+    """The order of an instant query is arbitrary and changes at each refresh."""
+    return _titles(
+        panel
+        for panel in _panels(page, "table")
+        if not _option(panel, "sortBy") and "sortBy" not in [each["id"] for each in panel.get("transformations") or []]
+    )
+
+
+def long_legends_are_sorted(page: Page) -> list[str]:
+    """The first three rows of a legend table are visible, so they must be those that matter."""
+    faults = []
+    for panel in _panels(page, "timeseries"):
+        legend = _option(panel, "legend") or {}
+        headings = ["Name", *(HEADINGS.get(calc, calc) for calc in legend.get("calcs") or [])]
+        is_long = legend.get("displayMode") == "table" and _row_count(panel) > VISIBLE_ROWS
+        if (is_long or legend.get("sortBy")) and legend.get("sortBy") not in headings:
+            faults.append(panel)
+    return _titles(faults)
+
+
+def bar_gauges_start_at_zero(page: Page) -> list[str]:
+    """Without `min`, the smallest bar is empty."""
+    return _titles(panel for panel in _panels(page, "bargauge") if _defaults(panel).get("min") != 0)
+
+
+def bar_gauges_name_a_single_bar(page: Page) -> list[str]:
+    """Grafana hides the name of a single bar without a display name."""
+    return _titles(
+        panel
+        for panel in _panels(page, "bargauge")
+        if not _defaults(panel).get("displayName") and "{{" in str(panel["targets"][0].get("legendFormat"))
+    )
+
+
+def numbers_are_not_filterable(page: Page) -> list[str]:
+    """The symbol of the filter takes the width of the heading; a list of all numbers is no filter."""
+    faults = []
+    for panel in _panels(page, "table"):
+        defaults = _defaults(panel)
+        filterable = [name for name, each in _overrides(panel) if each.get("custom.filterable") and each.get("unit")]
+        if filterable or ((defaults.get("custom") or {}).get("filterable") and defaults.get("unit") != "string"):
+            faults.append(panel)
+    return _titles(faults)
+
+
+def long_columns_have_a_width(page: Page) -> list[str]:
+    """Grafana truncates a text that is longer than its column."""
+    return [
+        f"{panel['title']}: {name}"
+        for panel in _panels(page, "table")
+        for name, properties in _overrides(panel)
+        if re.split(r"[\\ ]", name)[0] in LONG_LABELS
+        and not {"custom.width", "custom.minWidth"} & properties.keys()
+        and "displayName" in properties
+    ]
+
+
+def units_are_readable(page: Page) -> list[str]:
+    """`cps` is printed as `c/s`."""
+    return _titles(panel for panel in panels_of(page["panels"]) if _defaults(panel).get("unit") in {"cps", "cpm"})
+
+
+def counts_have_no_decimals(page: Page) -> list[str]:
+    """`increase` extrapolates, so a count of events is not whole."""
+    return _titles(
+        panel
+        for panel in _panels(page, "stat", "bargauge", "gauge")
+        if _defaults(panel).get("unit") in {"short", "none"}
+        and _defaults(panel).get("decimals") != 0
+        and any(
+            re.search(r"\bincrease\(", target["expr"]) and not re.search(r"\b(?:round|ceil|floor)\(|/", target["expr"])
+            for target in panel["targets"]
+        )
+    )
+
+
+def titles_are_short_nouns(page: Page) -> list[str]:
+    """Titles of rows too; a question mark or a verb form of a question is no noun."""
+    return [
+        title
+        for title in _titles(panels_of(page["panels"]))
+        if title.endswith("?")
+        or len(re.sub(r"\$\w+", "", title).split()) > TITLE_WORDS
+        or re.match(r"(?:who|what|when|where|which|why|how|is|are|does|do|did)\b", title, re.IGNORECASE)
+    ]
+
+
+def several_values_have_a_text_size(page: Page) -> list[str]:
+    """Automatic fonts of a stat panel become smaller with each value, and differ in the last line."""
+    return _titles(
+        panel
+        for panel in _panels(page, "stat")
+        if _row_count(panel) > 1 and not (_option(panel, "text", "valueSize") and _option(panel, "text", "titleSize"))
+    )
+
+
+def _enabled_annotations(page: Page) -> list[Mapping[str, Any]]:
+    annotations = (page.get("annotations") or {}).get("list") or []
+    return [each for each in annotations if each.get("enable", True)]
+
+
+def load_tests_are_on_their_own_board(page: Page) -> list[str]:
+    names = [str(each["name"]) for each in _enabled_annotations(page)]
+    return [name for name in names if REGION_BOARDS.get(name, page["uid"]) != page["uid"]]
+
+
+def annotations_are_marks(page: Page) -> list[str]:
+    """A region tints every panel and covers other annotations.
+
+    A mark has the value of the query as its time, or the query has a value only at the first sample of a state.
+    """
+    return [
+        str(each["name"])
+        for each in _enabled_annotations(page)
+        if not each.get("useValueForTime")
+        and not re.search(r"\bunless\b.*\boffset\b", str(each.get("expr")))
+        and REGION_BOARDS.get(str(each["name"])) is None
+    ]
+
+
+def logarithmic_axes_have_no_text_for_null(page: Page) -> list[str]:
+    """Grafana 10 prints `noValue` at the ticks whose labels are hidden."""
+    return _titles(
+        panel
+        for panel in _panels(page, "timeseries")
+        if _defaults(panel).get("noValue")
+        and ((_defaults(panel).get("custom") or {}).get("scaleDistribution") or {}).get("type", "linear") != "linear"
+    )
+
+
+def dotted_lines_are_visible(page: Page) -> list[str]:
+    """A dotted line of one pixel cannot be seen."""
+    faults = []
+    for panel in _panels(page, "timeseries"):
+        width = (_defaults(panel).get("custom") or {}).get("lineWidth", 1)
+        for override in (panel.get("fieldConfig") or {}).get("overrides") or []:
+            properties = {each["id"]: each.get("value") for each in override["properties"]}
+            is_dotted = (properties.get("custom.lineStyle") or {}).get("fill") == "dot"
+            if is_dotted and (properties.get("custom.lineWidth") or width) < 2:
+                faults.append(panel)
+                break
+    return _titles(faults)
+
+
+RULES: tuple[Rule, ...] = (
+    absence_has_no_verdict,
+    absence_in_a_table_has_no_verdict,
+    nan_in_a_table_has_a_text,
+    tables_are_sorted,
+    long_legends_are_sorted,
+    bar_gauges_start_at_zero,
+    bar_gauges_name_a_single_bar,
+    numbers_are_not_filterable,
+    long_columns_have_a_width,
+    units_are_readable,
+    counts_have_no_decimals,
+    titles_are_short_nouns,
+    several_values_have_a_text_size,
+    load_tests_are_on_their_own_board,
+    annotations_are_marks,
+    logarithmic_axes_have_no_text_for_null,
+    dotted_lines_are_visible,
+)

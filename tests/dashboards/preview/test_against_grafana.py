@@ -1,0 +1,179 @@
+"""The preview's values against Grafana's own functions on the same input; `../schema` pins the npm package."""
+
+import itertools
+import json
+import math
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboards.command import GENERATED
+from dashboards.dashboard_reader import panels_of, read_dashboards
+from dashboards.preview.calculations import CALCS, reduce, sort_rows
+from dashboards.preview.data_frames import Field, Frame, Kind
+from dashboards.preview.field_config import Context, FieldConfig, field_config_source
+from dashboards.preview.stat_panel import stat
+from tests.dashboards.preview.sample_dashboard import BLUE, GREEN, RED, config, fixed, thresholds
+
+SCHEMA = Path(__file__).parents[1] / "schema"
+PACKAGE = SCHEMA / "node_modules/@grafana/data"
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("node") is None, reason="node, which runs Grafana's functions, is not installed"),
+    pytest.mark.skipif(not PACKAGE.exists(), reason="Grafana's functions are not installed: make schema, with network"),
+]
+
+UNITS = sorted(
+    {
+        str(panel["fieldConfig"]["defaults"]["unit"])
+        for page in read_dashboards(Path(GENERATED)).values()
+        for panel in panels_of(page["panels"])
+        if panel["type"] != "row"
+    }
+    # dates and ages are relative to a clock and a locale; a string has no number
+    - {"dateTimeAsIso", "dateTimeFromNow", "string"}
+    | {
+        "s",
+        "ms",
+        "bytes",
+        "decbytes",
+        "hertz",
+        "watt",
+        "ops",
+        "opm",
+        "currencyUSD",
+        "count:tokens",
+        "suffix:/s",
+        "none",
+    }
+)
+NUMBERS = [
+    0,
+    1,
+    -1,
+    2,
+    3,
+    59,
+    60,
+    61,
+    90,
+    3600,
+    5400,
+    86400,
+    90000,
+    700000,
+    4e7,
+    1023,
+    1024,
+    1500,
+    -2.5e6,
+    123456789,
+    5e12,
+]
+NUMBERS += [0.5, 0.25, 0.9991, 1.23456, 12.3456, 0.00123456, 3.34e-11, 2e-6, 3e-9, 99.95, 999.9, -0.5, 1e15]
+"""Around the steps between units, and the value that *Loop lag* had."""
+ABSENT = [None, math.nan, math.inf, -math.inf]
+LISTS: list[list[float | None]] = [
+    [],
+    [None],
+    [math.nan],
+    [1.0, 3.0, 2.0],
+    [None, 1.0, math.nan, 3.0],
+    [3.0, math.nan],
+    [-1.0, -5.0, 2.0, None],
+]
+COLUMNS: list[tuple[str, list[Any]]] = [
+    ("number", [2.0, None, 1.0]),
+    ("number", [-1.0, None, 3.0]),
+    ("string", ["b", "", "a", "B"]),
+]
+MAPPINGS: list[list[dict[str, Any]]] = [
+    [{"type": "special", "options": {"match": match, "result": {"text": "absent", "color": "text"}}}]
+    for match in ("null", "nan", "null+nan", "empty")
+]
+
+
+def encoded(value: Any) -> Any:
+    return value if not isinstance(value, float) or math.isfinite(value) else {"number": _name(value)}
+
+
+def decoded(value: Any) -> Any:
+    return float(value["number"]) if isinstance(value, dict) else value
+
+
+def _name(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def run_in_grafana(name: str, cases: list[dict[str, Any]]) -> list[Any]:
+    """The results of one function for every case, from a single run of node."""
+    text = json.dumps([[name, case] for case in cases])
+    command = ["node", str(SCHEMA / "grafana_data.cjs")]
+    finished = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    # a dependency prints a banner before
+    return list(json.loads(finished.stdout.splitlines()[-1]))
+
+
+def test_a_value_has_the_text_of_grafana_in_every_unit() -> None:
+    inputs = list(itertools.product(UNITS, NUMBERS + ABSENT, (None, 0, 1, 3)))
+    cases = [
+        {"type": "number", "value": encoded(value), "config": {"unit": unit, "decimals": decimals, "noValue": "none"}}
+        for unit, value, decimals in inputs
+    ]
+    texts = [each["text"] for each in run_in_grafana("display", cases)]
+    different = {}
+    for (unit, value, decimals), text in zip(inputs, texts, strict=True):
+        ours = FieldConfig({"unit": unit, "decimals": decimals, "noValue": "none"}, Context(0)).display(value).text
+        if ours != text:
+            different[unit, value, decimals] = (ours, text)
+    assert len(different) == 0, dict(list(different.items())[:300])
+
+
+def test_an_absent_value_has_the_text_and_colour_of_grafana() -> None:
+    configs = [
+        {"noValue": no_value, "color": colour, "thresholds": thresholds(RED, (0.5, GREEN)), "mappings": mappings}
+        for no_value in ("", "no traffic")
+        for colour in ({"mode": "thresholds"}, fixed(BLUE))
+        for mappings in [[], *MAPPINGS]
+    ]
+    inputs = list(itertools.product(configs, [0.75, 0.25, *ABSENT[:2]]))
+    cases = [{"type": "number", "value": encoded(value), "config": settings} for settings, value in inputs]
+    for (settings, value), expected in zip(inputs, run_in_grafana("display", cases), strict=True):
+        field_config = FieldConfig(settings, Context(0))
+        display = field_config.display(value)
+        colour = display.colour or field_config.colour_of(value, "x", 0)
+        # the page resolves the name of the text colour by its theme
+        named = {"text": "rgb(204, 204, 220)"}
+        assert (display.text, named.get(colour, colour)) == (expected["text"], expected["colour"]), (settings, value)
+
+
+@pytest.mark.parametrize("name", CALCS)
+def test_a_calculation_has_the_result_of_grafana(name: str) -> None:
+    results = run_in_grafana("calculate", [{"name": name, "values": list(map(encoded, values))} for values in LISTS])
+    for values, expected in zip(LISTS, map(decoded, results), strict=True):
+        assert reduce(name, values) == pytest.approx(expected, nan_ok=True), values
+
+
+def test_the_sort_transformation_orders_rows_as_grafana_does() -> None:
+    inputs = [(kind, values, descending) for kind, values in COLUMNS for descending in (False, True)]
+    cases = [{"type": kind, "values": values, "descending": descending} for kind, values, descending in inputs]
+    for (_, values, descending), order in zip(inputs, run_in_grafana("sort", cases), strict=True):
+        assert sort_rows(range(len(values)), values.__getitem__, descending=descending) == order, values
+
+
+def test_a_stat_panel_shows_the_values_and_colours_of_grafana() -> None:
+    settings = [
+        {"unit": "percentunit", "decimals": 1, "thresholds": thresholds(RED, (0.9, GREEN)), **more}
+        for more in ({}, {"noValue": "no traffic"})
+    ]
+    series: list[list[list[float | None]]] = [[], [[0.95, math.nan]], [[None]], [[math.nan]], [[0.5], [1.0]]]
+    inputs = list(itertools.product(settings, series))
+    cases = [{"config": each, "series": [list(map(encoded, values)) for values in data]} for each, data in inputs]
+    for (defaults, data), expected in zip(inputs, run_in_grafana("figures", cases), strict=True):
+        frames = [Frame("A", (Field("Value", Kind.NUMBER, list(values)),)) for values in data]
+        source = field_config_source({"fieldConfig": config(**defaults)}, Context(0))
+        items = stat({"options": {"reduceOptions": {"calcs": ["lastNotNull"]}}}, frames, source)["items"]
+        assert [{"text": item["text"], "colour": item["colour"]} for item in items] == expected, (defaults, data)

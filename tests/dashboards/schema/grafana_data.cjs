@@ -1,0 +1,47 @@
+// Runs functions of @grafana/data on the cases on standard input, and prints the results as one line of JSON.
+"use strict";
+
+// The package expects a browser.
+globalThis.navigator ??= { language: "en-US", languages: ["en-US"] };
+const load = (module) => require(`${__dirname}/node_modules/@grafana/data/dist/cjs/${module}.cjs`);
+const { getDisplayProcessor } = load("field/displayProcessor");
+const { getFieldDisplayValues } = load("field/fieldDisplay");
+const { createTheme } = load("themes/createTheme");
+const { reduceField } = load("transformations/fieldReducer");
+const { sortDataFrame } = load("dataframe/processDataFrame");
+const { formattedValueToString } = load("valueFormats/valueFormats");
+
+const theme = createTheme();
+// JSON has no number for these.
+const NAMES = { NaN, Infinity, "-Infinity": -Infinity };
+const decode = (value) => (value !== null && typeof value === "object" ? NAMES[value.number] : value);
+const encode = (value) => (typeof value === "number" && !Number.isFinite(value) ? { number: `${value}` } : value ?? null);
+
+// Grafana reads the base threshold of a file, null, as -Infinity.
+function field(type, config, values) {
+  for (const step of config.thresholds?.steps ?? []) step.value ??= -Infinity;
+  return { name: "Value", type, config, values: values.map(decode) };
+}
+
+const RUN = {
+  display({ type, config, value }) {
+    const shown = getDisplayProcessor({ field: field(type, config, [value]), theme, timeZone: "utc" })(decode(value));
+    return { text: formattedValueToString(shown), colour: shown.color };
+  },
+  calculate({ name, values }) {
+    return encode(reduceField({ field: field("number", {}, values), reducers: [name] })[name]);
+  },
+  sort({ type, values, descending }) {
+    const rows = { name: "row", type: "number", config: {}, values: values.map((_, row) => row) };
+    return sortDataFrame({ fields: [field(type, {}, values), rows], length: values.length }, 0, descending).fields[1].values;
+  },
+  figures({ config, series }) {
+    const data = series.map((values) => ({ fields: [field("number", config, values)], length: values.length }));
+    const options = { data, fieldConfig: { defaults: field("number", config, []).config, overrides: [] },
+      reduceOptions: { calcs: ["lastNotNull"] }, replaceVariables: (text) => text, theme, timeZone: "utc" };
+    return getFieldDisplayValues(options).map(({ display }) => ({ text: formattedValueToString(display), colour: display.color }));
+  },
+};
+
+const cases = JSON.parse(require("node:fs").readFileSync(0, "utf8"));
+console.log(JSON.stringify(cases.map(([name, options]) => RUN[name](options))));

@@ -1,0 +1,44 @@
+"""A missing value never has the colour of a verdict."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dashboards.command import GENERATED
+
+PAGES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json"))}
+
+
+def panels(*types: str) -> Iterator[Any]:
+    """The panels of these types whose missing values have a text."""
+    for name, page in PAGES.items():
+        for panel in page["panels"]:
+            if panel["type"] in types and "noValue" in panel["fieldConfig"]["defaults"]:
+                yield pytest.param(panel, id=f"{name}: {panel['title']}")
+
+
+@pytest.mark.parametrize("panel", list(panels("stat", "bargauge", "table")))
+def test_the_text_of_a_missing_value_is_neutral(panel: dict[str, Any]) -> None:
+    mappings = panel["fieldConfig"]["defaults"]["mappings"]
+    matches = {each["options"]["match"]: each["options"]["result"] for each in mappings if each["type"] == "special"}
+    assert matches["null+nan"]["color"] == "text"
+
+
+def test_bars_start_at_zero_and_stat_panels_have_one_text_size() -> None:
+    of_type: dict[str, list[Any]] = {}
+    for page in PAGES.values():
+        for panel in page["panels"]:
+            of_type.setdefault(panel["type"], []).append(panel)
+    assert {panel["fieldConfig"]["defaults"].get("min") for panel in of_type["bargauge"]} == {0}
+    assert all({"titleSize", "valueSize"} <= panel["options"]["text"].keys() for panel in of_type["stat"])
+
+
+def test_no_number_of_a_table_is_filterable() -> None:
+    assert not [
+        panel["title"]
+        for page in PAGES.values()
+        for panel in page["panels"]
+        if panel["type"] == "table" and panel["fieldConfig"]["defaults"].get("custom", {}).get("filterable")
+    ]

@@ -1,0 +1,223 @@
+"""Each rule against a panel that breaks it and one that does not, and against the committed dashboards."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from dashboards.command import GENERATED
+from dashboards.dashboard_reader import read_dashboards
+from tests.dashboards import grafana_rules as rules
+from tests.dashboards.grafana_rules import RULES, Rule
+from tests.dashboards.preview.sample_dashboard import BLUE, GREEN, RED, config, fixed, override, panel, thresholds
+
+SHIPPED = read_dashboards(GENERATED)
+
+PENDING: set[Rule] = {
+    rules.absence_has_no_verdict,
+    rules.absence_in_a_table_has_no_verdict,
+    rules.nan_in_a_table_has_a_text,
+    rules.tables_are_sorted,
+    rules.long_legends_are_sorted,
+    rules.bar_gauges_name_a_single_bar,
+    rules.long_columns_have_a_width,
+    rules.units_are_readable,
+    rules.counts_have_no_decimals,
+    rules.titles_are_short_nouns,
+    rules.dotted_lines_are_visible,
+}
+"""Rules that a committed dashboard still breaks; a rule that none breaks any more must be removed from here."""
+
+
+def page(*panels: Mapping[str, Any], annotations: Iterable[Mapping[str, Any]] = (), uid: str = "made") -> rules.Page:
+    return {"uid": uid, "panels": panels, "annotations": {"list": [*annotations]}}
+
+
+def on(kind: str, *queries: str, legend: str = "", **fields: Any) -> Any:
+    """A page with one panel; the keyword arguments are the defaults of its fields."""
+    return page(panel(kind, "P", *queries or ("x",), legend=legend, fieldConfig=config(**fields)))
+
+
+def table(*overrides: dict[str, Any], sort_by: str = "", **fields: Any) -> Any:
+    options = {"sortBy": [{"displayName": sort_by}]} if sort_by else {}
+    return page(panel("table", "P", "x", options=options, fieldConfig=config(*overrides, **fields)))
+
+
+def graph(*queries: str, sort_by: str | None = None, mode: str = "table", legend: str = "") -> Any:
+    options = {"legend": {"displayMode": mode, "calcs": ["max"], "sortBy": sort_by}}
+    return page(panel("timeseries", "P", *queries or ("x",), legend=legend, options=options))
+
+
+def absent(match: str = "null+nan", **result: str) -> list[dict[str, Any]]:
+    return [{"type": "special", "options": {"match": match, "result": {"text": "no traffic", **result}}}]
+
+
+def annotation(name: str = "Pages", **more: Any) -> dict[str, Any]:
+    return {"name": name, "expr": "x", **more}
+
+
+VERDICTS = thresholds(RED, (0.9, GREEN))
+NEUTRAL = thresholds("text", (0, RED), (0.9, GREEN))
+
+BROKEN: dict[Rule, dict[str, Any]] = {
+    rules.absence_has_no_verdict: {
+        "a stat in the colour of bad": on("stat", thresholds=VERDICTS),
+        "a bar gauge in the colour of bad": on("bargauge", noValue="no traffic", thresholds=VERDICTS),
+        "no thresholds, which is green": on("stat"),
+        "a text with a verdict": on("stat", thresholds=VERDICTS, mappings=absent(color=GREEN)),
+        "a fixed verdict": on("stat", color=fixed(GREEN)),
+    },
+    rules.absence_in_a_table_has_no_verdict: {
+        "a column in the colour of bad": table(override("byName", "Value", thresholds=VERDICTS)),
+    },
+    rules.nan_in_a_table_has_a_text: {
+        "only a text for null": table(noValue="no traffic"),
+        "a mapping of null": table(mappings=absent("null")),
+        "a column without the mapping": table(override("byName", "Value #A", mappings=[]), mappings=absent()),
+    },
+    rules.tables_are_sorted: {"no order": table()},
+    rules.long_legends_are_sorted: {
+        "a series per label": graph(legend="{{class}}"),
+        "four queries": graph("a", "b", "c", "d"),
+        "by a calculation that is not shown": graph(legend="{{class}}", sort_by="Mean"),
+    },
+    rules.bar_gauges_start_at_zero: {"no minimum": on("bargauge"), "another minimum": on("bargauge", min=1)},
+    rules.bar_gauges_name_a_single_bar: {"no display name": on("bargauge", legend="{{tenant}}")},
+    rules.numbers_are_not_filterable: {
+        "all columns": table(custom={"filterable": True}),
+        "a column with a unit": table(override("byName", "Value", unit="s", custom__filterable=True)),
+    },
+    rules.long_columns_have_a_width: {
+        "an engine": table(override("byName", "engine", displayName="Engine")),
+        "the corner of a pivot": table(override("byName", "engine\\setting", displayName="Engine")),
+    },
+    rules.units_are_readable: {"c/s": on("timeseries", unit="cps")},
+    rules.counts_have_no_decimals: {
+        "an extrapolated count": on("stat", "sum(increase(x[5m]))", unit="short"),
+        "with one decimal": on("stat", "increase(x[5m])", unit="none", decimals=1),
+    },
+    rules.titles_are_short_nouns: {
+        "a question": page(panel("stat", "Is it up?")),
+        "a question without a mark": page(panel("row", "What the engine does")),
+        "seven words": page(panel("stat", "Time to the first token of requests")),
+    },
+    rules.several_values_have_a_text_size: {
+        "a value per label": on("stat", legend="{{class}}"),
+        "two values": on("stat", "a", "b"),
+    },
+    rules.load_tests_are_on_their_own_board: {"elsewhere": page(annotations=[annotation("Load tests")])},
+    rules.annotations_are_marks: {"a region": page(annotations=[annotation()])},
+    rules.logarithmic_axes_have_no_text_for_null: {
+        "a text": on("timeseries", noValue="no traffic", custom={"scaleDistribution": {"type": "symlog"}}),
+    },
+    rules.dotted_lines_are_visible: {
+        "one pixel": page(
+            panel("timeseries", "P", fieldConfig=config(override("byRegexp", "x", custom__lineStyle={"fill": "dot"})))
+        ),
+    },
+}
+
+SOUND: dict[Rule, dict[str, Any]] = {
+    rules.absence_has_no_verdict: {
+        "a neutral base": on("stat", thresholds=NEUTRAL),
+        "a neutral text": on("bargauge", thresholds=VERDICTS, mappings=absent(color="text")),
+        "a fixed colour": on("stat", color=fixed("text")),
+        "a colour by name": on("stat", color={"mode": "palette-classic-by-name"}),
+    },
+    rules.absence_in_a_table_has_no_verdict: {
+        "a neutral base": table(override("byName", "Value", thresholds=NEUTRAL)),
+        "a neutral text": table(override("byName", "Value", thresholds=VERDICTS), mappings=absent()),
+    },
+    rules.nan_in_a_table_has_a_text: {
+        "a mapping": table(mappings=absent()),
+        "a mapping of a column": table(override("byName", "Value", mappings=absent("nan"))),
+        "texts": table(unit="string"),
+    },
+    rules.tables_are_sorted: {
+        "by a column": table(sort_by="Goodput"),
+        "by a transformation": page(panel("table", "P", "x", transformations=[{"id": "sortBy"}])),
+    },
+    rules.long_legends_are_sorted: {
+        "sorted by the greatest value": graph(legend="{{class}}", sort_by="Max"),
+        "sorted by name": graph(legend="{{class}}", sort_by="Name"),
+        "limited": graph("topk(3, x)", legend="{{class}}"),
+        "a list": graph(legend="{{class}}", mode="list"),
+        "three queries": graph("a", "b", "c"),
+    },
+    rules.bar_gauges_start_at_zero: {"from zero": on("bargauge", min=0)},
+    rules.bar_gauges_name_a_single_bar: {
+        "a display name": on("bargauge", legend="{{tenant}}", displayName="${__field.labels.tenant}"),
+        "one value": on("bargauge", legend="all"),
+    },
+    rules.numbers_are_not_filterable: {
+        "a column of texts": table(override("byName", "engine", custom__filterable=True)),
+        "texts": table(unit="string", custom={"filterable": True}),
+    },
+    rules.long_columns_have_a_width: {
+        "a width": table(override("byName", "engine", displayName="Engine", custom__width=220)),
+        "a short label": table(override("byName", "class", displayName="Class")),
+    },
+    rules.units_are_readable: {"requests": on("timeseries", unit="reqps")},
+    rules.counts_have_no_decimals: {
+        "no decimals": on("stat", "sum(increase(x[5m]))", unit="short", decimals=0),
+        "rounded": on("stat", "round(sum(increase(x[5m])))", unit="short"),
+        "a gauge": on("stat", "x", unit="short"),
+        "a ratio": on("stat", "increase(x[5m]) / increase(y[5m])", unit="short"),
+    },
+    rules.titles_are_short_nouns: {"a noun": page(panel("row", "SLO status"), panel("stat", "TTFT p95 of $class"))},
+    rules.several_values_have_a_text_size: {
+        "sizes": page(
+            panel("stat", "P", "x", legend="{{class}}", options={"text": {"titleSize": 14, "valueSize": 24}})
+        ),
+        "one value": on("stat", "x", legend="all"),
+    },
+    rules.load_tests_are_on_their_own_board: {
+        "its own": page(annotations=[annotation("Load tests")], uid="vllm-slo-load"),
+        "disabled": page(annotations=[annotation("Load tests", enable=False)]),
+    },
+    rules.annotations_are_marks: {
+        "a time as value": page(annotations=[annotation(useValueForTime=True)]),
+        "the first sample": page(annotations=[{**annotation(), "expr": "x unless x offset 15s"}]),
+        "disabled": page(annotations=[annotation(enable=False)]),
+    },
+    rules.logarithmic_axes_have_no_text_for_null: {
+        "a linear axis": on("timeseries", noValue="no traffic"),
+        "no text": on("timeseries", custom={"scaleDistribution": {"type": "log"}}),
+    },
+    rules.dotted_lines_are_visible: {
+        "two pixels": page(
+            panel(
+                "timeseries",
+                "P",
+                fieldConfig=config(
+                    override("byRegexp", "x", custom__lineStyle={"fill": "dot"}, custom__lineWidth=2), color=fixed(BLUE)
+                ),
+            )
+        ),
+    },
+}
+
+
+def cases(pages: Mapping[Rule, Mapping[str, Any]]) -> list[Any]:
+    return [
+        pytest.param(rule, each, id=f"{rule.__name__}: {name}") for rule in RULES for name, each in pages[rule].items()
+    ]
+
+
+@pytest.mark.parametrize("rule, broken", cases(BROKEN))
+def test_a_rule_reports_each_fault(rule: Rule, broken: rules.Page) -> None:
+    assert len(rule(broken)) == 1
+
+
+@pytest.mark.parametrize("rule, sound", cases(SOUND))
+def test_a_rule_accepts_what_is_readable(rule: Rule, sound: rules.Page) -> None:
+    assert rule(sound) == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_committed_dashboards_break_only_pending_rules(rule: Rule) -> None:
+    faults = {name: found for name, dashboard in SHIPPED.items() if (found := rule(dashboard))}
+    if rule in PENDING:
+        assert faults, f"no dashboard breaks {rule.__name__}: remove it from PENDING"
+    else:
+        assert faults == {}
