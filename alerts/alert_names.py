@@ -12,6 +12,7 @@ class AlertName(StrEnum):
     OUTLIER = "LLMReplicaOutlier"
     CLIENT_ERRORS = "LLMClientErrorSurge"
     REJECTIONS = "LLMRejectionSurge"
+    TRAFFIC_LOST = "LLMOfferedTrafficLost"
     BUSY_BUT_USELESS = "LLMBusyButUseless"
     QUEUE = "LLMQueueSaturated"
     KV_CACHE = "LLMKVCacheFull"

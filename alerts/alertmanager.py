@@ -12,6 +12,7 @@ from alerts.rule_groups import dump
 from alerts.tiers import Severity
 from exporters.quantities import spell_duration
 from exporters.signals import Label
+from exporters.slos import Severities
 
 _PAGE, _TICKET, _HEARTBEAT = Severity.PAGE, Severity.TICKET, "heartbeat"
 
@@ -63,12 +64,17 @@ class Delivery:
     tokens: Mapping[str, SecretFile] = field(default_factory=dict)
     timing: Timing = Timing()
     keep_apart: tuple[str, ...] = ()
+    severities: Severities = field(default_factory=Severities)
     fragment: bool = False
     """For an existing configuration: only alerts of these rules are routed, and names of receivers have a prefix."""
 
     def receiver(self, name: str) -> str:
         """The name of a receiver in the file."""
         return f"{ALERT_SOURCE}-{name}" if self.fragment else name
+
+    def severity(self, severity: Severity) -> str:
+        """The matcher of a severity."""
+        return _matcher(Label.SEVERITY, self.severities.page if severity is _PAGE else self.severities.ticket)
 
     @property
     def destinations(self) -> tuple[Destination, ...]:
@@ -126,7 +132,7 @@ _ROUTING = """\
 def config(delivery: Delivery) -> str:
     """The configuration below the heading, as YAML; for Alertmanager 0.25 and later, with `url_file` 0.26."""
     settings = _global(delivery)
-    inhibitions = (f"# {each.reason}\n{dump([_inhibition(each, delivery.keep_apart)])}" for each in INHIBITIONS)
+    inhibitions = (f"# {each.reason}\n{dump([_inhibition(each, delivery)])}" for each in INHIBITIONS)
     return "\n".join(
         [
             *([dump({"global": settings})] if settings else []),
@@ -180,7 +186,7 @@ def _root(delivery: Delivery) -> dict[str, object]:
             },
             *(
                 {
-                    "matchers": [_matcher(route.label, route.value), _matcher(Label.SEVERITY, route.severity)],
+                    "matchers": [_matcher(route.label, route.value), delivery.severity(route.severity)],
                     "receiver": delivery.receiver(route.name),
                     "repeat_interval": repeat[route.severity],
                 }
@@ -188,7 +194,7 @@ def _root(delivery: Delivery) -> dict[str, object]:
                 for route in sorted(delivery.routes, key=lambda route: route.label != Label.TENANT)
             ),
             {
-                "matchers": [_matcher(Label.SEVERITY, _PAGE)],
+                "matchers": [delivery.severity(_PAGE)],
                 "receiver": delivery.receiver(_PAGE),
                 "repeat_interval": repeat[_PAGE],
             },
@@ -209,15 +215,15 @@ def _receivers(delivery: Delivery) -> list[dict[str, object]]:
     ]
 
 
-def _inhibition(each: Inhibition, keep_apart: tuple[str, ...]) -> dict[str, object]:
-    def matchers(names: tuple[AlertName, ...], severity: str) -> list[str]:
-        only = [_matcher(Label.SEVERITY, severity)] if each.ticket_of_page else []
+def _inhibition(each: Inhibition, delivery: Delivery) -> dict[str, object]:
+    def matchers(names: tuple[AlertName, ...], severity: Severity) -> list[str]:
+        only = [delivery.severity(severity)] if each.ticket_of_page else []
         return [f'alertname=~"{"|".join(names)}"', *only, f'{each.required_label}!=""']
 
     return {
         "source_matchers": matchers(each.source, _PAGE),
         "target_matchers": matchers(each.target, _TICKET),
-        "equal": [*each.equal, *keep_apart],
+        "equal": [*each.equal, *delivery.keep_apart],
     }
 
 

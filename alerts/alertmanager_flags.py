@@ -116,6 +116,7 @@ def read(flags: argparse.Namespace, spec: SloFile) -> Delivery:
         slack_url=parse_one("slack_url_file", secret_file),
         tokens=dict(parse_all("webhook-token", flags.webhook_token, _token)),
         timing=Timing(**{each.name: parse_one(each.name, _time) or 0.0 for each in fields(Timing)}),
+        severities=spec.alerting.severities,
         fragment=flags.fragment,
         keep_apart=tuple(dict.fromkeys((*spec.group_by, *parse_all("keep-apart", flags.keep_apart, _label_name)))),
     )

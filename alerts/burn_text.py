@@ -65,10 +65,15 @@ def exhaustion(spec: SloFile, slo: Slo, gone_in: str, spent: str) -> str:
 
 
 def budget_left(spec: SloFile, slo: Slo) -> str:
-    left = query(signals.SLO_BUDGET_LEFT, slo, "", " * 100")
+    """The share that is left and its time; or how many times the budget is spent."""
+    left, spent = (query(signals.SLO_BUDGET_LEFT, slo, "", rest) for rest in (" * 100", " * -1 + 1"))
+    period = spaced(spec.period)
     return (
-        f'{{{{ with {left} }}}} Budget left: {{{{ . | first | value | printf "%.0f" }}}} % of {spaced(spec.period)}'
-        f"{exhaustion(spec, slo, ', gone in ', '')}.{{{{ end }}}}"
+        f"{{{{ with {left} }}}}{{{{ if gt (. | first | value) 0.0 }}}}"
+        f' Budget left: {{{{ . | first | value | printf "%.0f" }}}} % of {period}'
+        f"{exhaustion(spec, slo, ', gone in ', '')}.{{{{ else }}}}{{{{ with {spent} }}}}"
+        f' The budget of {period} is spent {{{{ . | first | value | printf "%.1f" }}}} times.'
+        "{{ end }}{{ end }}{{ end }}"
     )
 
 

@@ -6,6 +6,7 @@ from alerts.pooled_classes import POOL
 from alerts.promql import increase, sum_by
 from alerts.recording_windows import direct_interval, down_after, windows
 from alerts.rule_groups import Recording
+from alerts.traffic_alerts import lookback
 from exporters.quantities import number, spell_duration
 from exporters.signals import (
     COLD_START,
@@ -14,9 +15,12 @@ from exporters.signals import (
     HELD_PAGE,
     PAGE_ERROR_RATIO,
     PAGE_HELD,
+    REQUESTS_IN,
     SLO_BAD,
+    Label,
 )
-from exporters.slos import SloFile
+from exporters.slos import SloFile, Source
+from exporters.verdicts import SERVER_FAULT
 
 _HELD_COLD_STARTS = 3
 """Pages of one SLO are held for as many cold starts within the interval of second starts."""
@@ -28,14 +32,33 @@ def cold_start_limit(spec: SloFile) -> float:
 
 
 def second_start_interval(spec: SloFile) -> float:
-    """Seconds; a second start within this time is a failure and holds back no page."""
-    return max(spec.period / 720, 4 * cold_start_limit(spec))
+    """Seconds; a second start within this time, with failed requests, is a failure and holds back no page."""
+    return max(spec.period / 720, restart_loop_interval(spec))
+
+
+def restart_loop_interval(spec: SloFile) -> float:
+    """Seconds; a second start within this time is a failure, even if no request fails."""
+    return 4 * cold_start_limit(spec)
+
+
+def failed_requests(spec: SloFile) -> str:
+    """The failed requests at each sidecar, by class and outcome; a planned restart of a drained engine has none."""
+    failed = "|".join(sorted(SERVER_FAULT))
+    return f'{REQUESTS_IN.name}{{{Label.OUTCOME}=~"{failed}",{Label.WINDOW}="{lookback(spec)}"}}'
 
 
 def cold_start(spec: SloFile) -> Recording:
-    """Present if an engine went down, came up or first appeared within the limit, once in the interval."""
+    """Present if an engine went down, came up or first appeared within the limit, and this is no second failure."""
     up, started, recent = ENGINE_UP.name, ENGINE_START_TIME.name, spell_duration(cold_start_limit(spec))
-    long = spell_duration(second_start_interval(spec))
+
+    def second_start(interval: float) -> str:
+        within = spell_duration(interval)
+        return f"(changes({up}[{within}]) > 2 or changes({started}[{within}]) > 1)"
+
+    failure = second_start(second_start_interval(spec))
+    if spec.source is Source.SIDECAR:
+        failed = f"{sum_by(failed_requests(spec), [Label.INSTANCE])} >= {spec.alerting.min_bad}"
+        failure = f"({second_start(restart_loop_interval(spec))} or {failure} and on (instance) {failed})"
     return Recording(
         COLD_START,
         "group by (instance, engine) (\n"
@@ -43,7 +66,7 @@ def cold_start(spec: SloFile) -> Recording:
         f"  or {up} unless {up} offset {recent}\n"
         f"  or time() - {started} < {number(cold_start_limit(spec))}\n"
         ")\n"
-        f"unless on (instance, engine) (changes({up}[{long}]) > 2 or changes({started}[{long}]) > 1)",
+        f"unless on (instance, engine) {failure}",
     )
 
 

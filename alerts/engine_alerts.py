@@ -3,6 +3,7 @@
 from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
 from alerts.baselines import baseline
+from alerts.cold_start import failed_requests
 from alerts.links import Links
 from alerts.promql import in_window, increase, max_by, sum_by, with_model
 from alerts.recording_windows import windows
@@ -12,7 +13,7 @@ from alerts.traffic_alerts import lookback
 from exporters import signals
 from exporters.quantities import spell_duration
 from exporters.signals import Label, Signal
-from exporters.slos import SloFile
+from exporters.slos import SloFile, Source
 
 _ENGINE_LABELS = [Label.INSTANCE, Label.ENGINE, Label.MODEL]
 
@@ -97,20 +98,26 @@ def _prefix_cache(spec: SloFile, links: Links) -> Alert:
 
 
 def _restarts(spec: SloFile, links: Links) -> Alert:
-    """Detected by the start time or by counter resets; a single restart is a config change or an update."""
+    """Detected by the start time or by counter resets; a few starts without failed requests are a planned change."""
     _, slow_page, *_ = tiers(spec.period)
     long = spell_duration(slow_page.long)
     engine = [Label.INSTANCE, Label.ENGINE]
     starts = max_by(f"changes({signals.ENGINE_START_TIME.name}[{long}])", engine)
     resets = max_by(f"resets({signals.ENGINE_GENERATION_TOKENS.name}[{long}])", engine)
+    all_starts, many, note = f"({starts}\nor {resets})", 2 * _RESTARTS, ""
+    restarting = f"{all_starts} >= {_RESTARTS}"
+    if spec.source is Source.SIDECAR:
+        failed = sum_by(f"max_over_time({failed_requests(spec)}[{long}])", [Label.INSTANCE])
+        restarting += f"\nand on (instance) {failed} >= {spec.alerting.min_bad}\nor {all_starts} >= {many}"
+        note = f" if requests fail, else from {many}"
     return annotated_alert(
         AlertName.ENGINE_RESTARTS,
         Severity.TICKET,
-        with_model(f"({starts}\nor {resets}) >= {_RESTARTS}"),
+        with_model(restarting),
         links,
         "the engine {{ $labels.engine }}{{ with $labels.model }} of {{ . }}{{ end }} keeps restarting",
         f'{{{{ $labels.engine }}}} has started {{{{ printf "%.0f" $value }}}} times in the last {long}. Each start '
         "loses the open requests and the prefix cache. A ticket from "
-        f"{_RESTARTS} on; while it is away for long, *LLMEngineDown* pages. Look first at the last lines of its "
+        f"{_RESTARTS}{note} on; while it is away for long, *LLMEngineDown* pages. Look first at the last lines of its "
         "log before each start.",
     )

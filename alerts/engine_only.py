@@ -139,7 +139,7 @@ def remarks(spec: SloFile) -> Iterator[str]:
         f"{signals.GOODPUT_AT_LEAST.name} is 1 minus the sum of all error ratios, {signals.GOODPUT_AT_MOST.name} is 1 "
         "minus the largest."
     )
-    yield "- No alerts on rejections, client errors or throughput without goodput."
+    yield "- No alerts on rejections, client errors, lost traffic or throughput without goodput."
 
 
 def snap(threshold: float, bounds: tuple[float, ...]) -> float | None:

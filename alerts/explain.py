@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from alerts.alert_annotations import describe, percent
+from alerts.alert_labels import severity_value
 from alerts.alert_names import AlertName
 from alerts.cold_start import cold_start_limit
 from alerts.detection_time import Detection, detections, fastest
@@ -153,15 +154,15 @@ def _slo(spec: SloFile, slo: Slo, of_tiers: tuple[Detection, ...]) -> dict[str, 
         "promise": describe(slo),
         "classes": slo.classes,
         "burned_by": burned_by(spec, slo),
-        "tiers": [_tier(slo, each) for each in of_tiers],
+        "tiers": [_tier(spec, slo, each) for each in of_tiers],
         "smallest_incident": _incident(fastest(of_tiers)),
     }
 
 
-def _tier(slo: Slo, detection: Detection) -> dict[str, object]:
+def _tier(spec: SloFile, slo: Slo, detection: Detection) -> dict[str, object]:
     return {
         "tier": detection.tier.name,
-        "severity": detection.tier.severity,
+        "severity": severity_value(spec, detection.tier.severity),
         "long_seconds": detection.tier.long,
         "short_seconds": detection.tier.short,
         "burn_rate": detection.tier.factor,

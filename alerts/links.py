@@ -38,6 +38,7 @@ class PanelTitle(StrEnum):
     GOODPUT_BY_TENANT = "Goodput by tenant"
     KV_CACHE = "KV cache in use over time"
     NOT_COUNTED = "Not counted over time"
+    OFFERED = "Throughput: requests offered"
     OUTCOMES = "Outcomes"
     PREFIX_CACHE = "Prefix cache hits"
     SIDECAR = "Sidecar"
@@ -54,6 +55,7 @@ ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
     AlertName.OUTLIER: (DashboardUid.FLEET, PanelTitle.GOODPUT_BY_SIDECAR),
     AlertName.CLIENT_ERRORS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
     AlertName.REJECTIONS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
+    AlertName.TRAFFIC_LOST: (DashboardUid.OVERVIEW, PanelTitle.OFFERED),
     AlertName.BUSY_BUT_USELESS: (DashboardUid.OVERVIEW, PanelTitle.THROUGHPUT),
     AlertName.QUEUE: (DashboardUid.ENGINE, PanelTitle.WAITING),
     AlertName.KV_CACHE: (DashboardUid.ENGINE, PanelTitle.KV_CACHE),

@@ -2,7 +2,7 @@
 
 from alerts.alert_annotations import annotated_alert
 from alerts.alert_names import AlertName
-from alerts.cold_start import cold_start_limit, second_start_interval, starting
+from alerts.cold_start import cold_start_limit, restart_loop_interval, second_start_interval, starting
 from alerts.links import Links
 from alerts.missing_targets import missing_targets, no_target
 from alerts.promql import increase, max_by, select, sum_by, with_model
@@ -74,19 +74,21 @@ def _engine_down(spec: SloFile, links: Links) -> Alert:
     if spec.source is Source.SIDECAR:
         engine, observer = "the engine {{ $labels.engine }}", "its sidecar"
         symptom = f"{{{{ $labels.instance }}}} is up, but has not reached {engine} for {down_for} or more"
+        healthy = f" (if no request failed, within {spell_duration(restart_loop_interval(spec))})"
     else:
         job = spec.engine.job
         engine = f"the {{{{ with $labels.engine }}}}engine {{{{ . }}}}{{{{ else }}}}job {job}{{{{ end }}}}"
         observer = "Prometheus"
         expr += f"\nor {no_target(spec, down_for)}"
         symptom = f"No scrape of {engine} has worked for {down_for} or more"
+        healthy = ""
     return annotated_alert(
         AlertName.ENGINE_DOWN,
         Severity.PAGE,
         expr,
         links,
         f"{engine}{_OF_MODEL} does not answer {observer}",
-        f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}. No "
+        f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}{healthy}. No "
         "request is served there. Look first at the last lines of the engine's log.",
         # An engine that restarts and exits again is one incident.
         keep_firing_for=windows(spec).step,

@@ -67,7 +67,7 @@ def _outlier(spec: SloFile, links: Links, window: str) -> Alert:
         f"  unless on (instance) max by (instance) ({ENGINE_UP.name}) == 0\n"
         ")",
         links,
-        f"replica {{{{ $labels.instance }}}} of {burn_text.MODEL}: {burn_text.SHARE} bad requests",
+        f"replica {{{{ $labels.instance }}}} of {burn_text.MODEL}: {burn_text.SHARE} bad",
         f"In the last {burn_text.spaced(outlier_window(spec))}, {burn_text.SHARE} of the{{{{ with {named} }}}} "
         '{{ . | first | label "class" }}{{ end }} requests at {{ $labels.instance }} were bad'
         f'{{{{ with {named} }}}} for the SLO {{{{ . | first | label "slo" }}}}{{{{ end }}}}. Other replicas of '

@@ -1,5 +1,6 @@
 """Assembles the rule file of an SLO file: all groups of recording rules and alerts."""
 
+from alerts.alert_labels import with_alert_labels
 from alerts.baselines import baseline_groups
 from alerts.burn_alerts import burn_rules
 from alerts.cold_start import cold_start
@@ -10,6 +11,7 @@ from alerts.group_limit import MAX_RULES, limited
 from alerts.links import Links
 from alerts.liveness_alerts import engine_model, liveness_alerts
 from alerts.missing_targets import target_models
+from alerts.offered_traffic import offered_alert, offered_recording
 from alerts.recording_rules import direct_windows, recording_groups
 from alerts.recording_windows import alert_interval, direct_interval
 from alerts.replica_alerts import replica_rules
@@ -35,7 +37,7 @@ def rules(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None 
     else:
         supported = supported_groups(_groups(effective_spec(spec), links, hour_price), spec)
         groups = (*vllm_groups(spec, links), *supported)
-    return with_target_labels(groups, spec.group_by)
+    return with_alert_labels(with_target_labels(groups, spec.group_by), spec)
 
 
 def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[RuleGroup, ...]:
@@ -56,8 +58,10 @@ def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[Rule
             interval,
             (
                 requests_recording(spec),
+                offered_recording(spec),
                 *sidecar_recordings(spec),
                 *traffic_alerts(spec, links),
+                offered_alert(spec, links),
                 *engine_alerts(spec, links),
                 scrape_interval_alert(spec, links),
             ),

@@ -32,14 +32,20 @@ _ALL_REQUESTS_LABELS: dict[str, str] = {Label.CLASS: ALL_REQUESTS, Label.TENANT:
 _SIDECAR_ALERTS = frozenset(
     {
         *(AlertName.CLIENT_ERRORS, AlertName.REJECTIONS, AlertName.BUSY_BUT_USELESS),
-        *(AlertName.SIDECAR_DOWN, AlertName.DROPPING, AlertName.LOG_LINES, AlertName.LOST),
+        *(AlertName.TRAFFIC_LOST, AlertName.SIDECAR_DOWN, AlertName.DROPPING, AlertName.LOG_LINES, AlertName.LOST),
         *(AlertName.RELOAD_FAILED, AlertName.CERTIFICATE),
     }
 )
 _SIDECAR_SERIES = frozenset(
     {
         *(signals.GOODPUT_EVENTS_IN, signals.GOODPUT_REQUESTS_IN, signals.GOODPUT_RATIO, signals.GOODPUT_AT),
-        *(signals.TOKENS_IN, signals.TOKENS_MEDIAN, signals.COST_GOOD_IN, signals.COST_PER_GOOD),
+        *(
+            signals.MODEL_REQUESTS_IN,
+            signals.TOKENS_IN,
+            signals.TOKENS_MEDIAN,
+            signals.COST_GOOD_IN,
+            signals.COST_PER_GOOD,
+        ),
     }
 )
 

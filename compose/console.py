@@ -58,7 +58,9 @@ class LabConsole:
 
     async def _snapshot(self, lab: Lab) -> Snapshot:
         try:
-            alerts = status_table.alert_names(await asyncio.to_thread(lab.prometheus.alerts))
+            alerts = status_table.alert_names(
+                await asyncio.to_thread(lab.prometheus.alerts), lab.spec.alerting.severities
+            )
         except PrometheusError as error:
             alerts = (f"Prometheus: {error.reason}",)
         ports = lab.config.ports

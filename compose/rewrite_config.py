@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from compose.ports import Ports
+from exporters.slos import Severities
 
 COMPOSE_DIRECTORY = Path(__file__).parent
 PROMETHEUS = COMPOSE_DIRECTORY / "prometheus" / "prometheus.yml"
@@ -39,6 +40,15 @@ def replacements(ports: Ports, *, rules: Path, dashboards: Path) -> dict[str, st
         **{address: ports.address(service) for service, address in CONTAINER.items()},
         RULES: str(rules.absolute()),
         DASHBOARDS: str(dashboards.absolute()),
+    }
+
+
+def matchers(severities: Severities) -> dict[str, str]:
+    """The native lab's matchers of severities, by those of the container lab."""
+    ours = Severities()
+    return {
+        f'severity="{ours.page}"': f'severity="{severities.page}"',
+        f'severity="{ours.ticket}"': f'severity="{severities.ticket}"',
     }
 
 

@@ -15,6 +15,7 @@ from compose.prometheus_tools import Tools
 from compose.run_directory import RunDirectory
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import VllmCpu
+from exporters.slos import Severities
 
 # `-P`: modules in the working directory must not shadow ours.
 OURS = (sys.executable, "-P", "-c", "from compose.cli import main; raise SystemExit(main())")
@@ -59,7 +60,7 @@ class LabConfig:
         return (*always, *(name for name, wanted in others.items() if wanted))
 
 
-def write_configs(config: LabConfig, rules: str) -> None:
+def write_configs(config: LabConfig, rules: str, severities: Severities) -> None:
     """Write the configuration of Prometheus, Alertmanager and Grafana."""
     directory = config.directory
     changes = rewrite_config.replacements(config.ports, rules=directory.rules, dashboards=DASHBOARDS)
@@ -67,7 +68,8 @@ def write_configs(config: LabConfig, rules: str) -> None:
     (directory.rules / "slo.yml").write_text(rules, encoding="utf-8")
     directory.prometheus_config.write_text(rewrite_config.rewrite(rewrite_config.PROMETHEUS, changes), encoding="utf-8")
     directory.alertmanager_config.write_text(
-        rewrite_config.rewrite(rewrite_config.ALERTMANAGER, changes), encoding="utf-8"
+        rewrite_config.rewrite(rewrite_config.ALERTMANAGER, changes | rewrite_config.matchers(severities)),
+        encoding="utf-8",
     )
     directory.traces.mkdir()
     if shutil.which("grafana"):

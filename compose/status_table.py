@@ -13,7 +13,7 @@ from exporters import signals
 from exporters.prometheus_api import Alert, Prometheus, PrometheusError
 from exporters.quantities import spell_duration
 from exporters.signals import Label
-from exporters.slos import SloFile
+from exporters.slos import Severities, SloFile
 from loadgen.report import format_seconds
 
 _RECENT = "30s"
@@ -80,10 +80,11 @@ def _number(value: float | None) -> float | None:
     return None if value is None or value != value else value  # noqa: PLR0124 - NaN, the quantile of no observation
 
 
-def alert_names(alerts: Sequence[Alert]) -> tuple[str, ...]:
+def alert_names(alerts: Sequence[Alert], severities: Severities) -> tuple[str, ...]:
     """Distinct alerts such as `page LLMErrorBudgetBurn ttft/siso`, firing alerts first."""
+    ours = {severities.page: "page", severities.ticket: "ticket"}
     names = {
-        f"{alert.labels.get('severity', '-')} {alert_title(alert.labels)}"
+        f"{ours.get(alert.labels.get('severity', ''), '-')} {alert_title(alert.labels)}"
         f"{'' if alert.state == 'firing' else ' (pending)'}"
         for alert in alerts
         if alert.labels.get("severity") != "none"  # Watchdog, which always fires

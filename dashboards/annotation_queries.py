@@ -2,6 +2,7 @@
 
 from grafana_foundation_sdk.builders import dashboard
 
+from alerts.alert_labels import severity_value
 from alerts.promql import max_by
 from alerts.tiers import Severity
 from dashboards.style import ANNOTATION_COLOURS, DATASOURCE, query
@@ -24,10 +25,16 @@ def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.A
             "Config changes", config_change_query(), "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step
         ).use_value_for_time(True),
         _annotation("Engine starts", _engine_starts(), "engine started", "{{engine}}", step).use_value_for_time(True),
-        _annotation("Pages", _marks(Severity.PAGE, step), "{{alertname}} {{alertstate}}", "page", step),
-        _annotation("Tickets", _marks(Severity.TICKET, step), "{{alertname}} {{alertstate}}", "ticket", step).enable(
-            False
+        _annotation(
+            "Pages", _marks(severity_value(spec, Severity.PAGE), step), "{{alertname}} {{alertstate}}", "page", step
         ),
+        _annotation(
+            "Tickets",
+            _marks(severity_value(spec, Severity.TICKET), step),
+            "{{alertname}} {{alertstate}}",
+            "ticket",
+            step,
+        ).enable(False),
         *([tests] if load_tests else []),
     )
 
@@ -45,7 +52,7 @@ def _engine_starts() -> str:
     return f"{signals.ENGINE_START_TIME.name} * 1000 unless {engine} ({near})"
 
 
-def _marks(severity: Severity, step: str) -> str:
+def _marks(severity: str, step: str) -> str:
     """A mark where an alert starts to fire, and one where it ends: regions tint the panels during an incident."""
     selector = f'{FIRING}{{alertstate="firing",{Label.SEVERITY}="{severity}"}}'
     now, before = max_by(selector, [Label.ALERTNAME]), max_by(f"{selector} offset {step}", [Label.ALERTNAME])

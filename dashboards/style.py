@@ -146,7 +146,8 @@ def time_series_panel(
         .show_points(common_model.VisibilityMode.NEVER)
         # by name, so that a class has the same colour in all panels
         .color_scheme(colour_mode(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
-        .legend(table_legend(common_model.LegendPlacement.BOTTOM, "lastNotNull", "max"))
+        # Grafana shows three or four rows of it
+        .legend(table_legend(common_model.LegendPlacement.BOTTOM, "lastNotNull", "max").sort_by("Max").sort_desc(True))
         .tooltip(
             common.VizTooltipOptions()
             .mode(common_model.TooltipDisplayMode.MULTI)

@@ -14,16 +14,16 @@ from dashboards.style import PLAIN, absence, query, thresholds
 from exporters.signals import Label
 
 _WIDTHS = {
-    Label.SEVERITY: 90,
-    Label.ALERTNAME: 240,
-    Label.CLASS: 90,
-    Label.SLO: 110,
+    Label.SEVERITY: 80,
+    Label.ALERTNAME: 210,
+    Label.CLASS: 70,
+    Label.SLO: 100,
     Label.OUTCOME: 190,
     Label.RUN: 190,
     Label.SETTING: 260,
     Label.SIGNAL: 380,
     Label.ENGINE: 200,
-    Label.INSTANCE: 200,
+    Label.INSTANCE: 180,
     Label.ENGINE_TYPE: 70,
     Label.VERSION: 130,
 }

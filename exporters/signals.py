@@ -636,6 +636,8 @@ REQUESTS_IN = Recorded(
     "llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _M, _C, _O, _W)
 )
 
+MODEL_REQUESTS_IN = Recorded("llm_model:requests:increase", "Ended requests of a model in a window.", (_M, _W))
+
 # Short windows only: there is one series per sidecar, class and SLO.
 _INSTANCE_SLO = (Label.INSTANCE, _M, _C, _S, _W)
 INSTANCE_EVENTS_IN = Recorded("llm_instance:slo_events:increase", "SLO events of a sidecar in a window.", _INSTANCE_SLO)

@@ -38,6 +38,10 @@ SIDECAR_JOB = "vllm-slo-sidecar"
 """The default scrape job of sidecars."""
 
 
+AlertLabels = tuple[tuple[str, str], ...]
+"""Names and values."""
+
+
 class Measure(StrEnum):
     """The signal that an SLO judges."""
 
@@ -225,6 +229,35 @@ _GROUP_BY = Kind(
         "uniqueItems": True,
     },
 )
+
+
+def _alert_labels(node: Node) -> AlertLabels | None:
+    if not node.is_mapping:
+        node.problem(f"expected a mapping, found {node.quoted()}; write names and values, such as {{team: ml}}")
+        return None
+    labels = []
+    for name, value in node.mapping().items():
+        if name in _OWN_LABELS:
+            value.problem(f"{name!r} is a label of every target or of our series; choose another name")
+        elif not re.fullmatch(_LABEL, name):
+            value.problem(f"{name!r} is not a label name; use letters, digits and _, first a letter")
+        elif (text := value.text()) is not None:
+            labels.append((name, text))
+    return tuple(labels)
+
+
+_LABELS = Kind(
+    _alert_labels,
+    {
+        "type": "object",
+        "propertyNames": text_of(rf"(?!(?:{'|'.join(sorted(_OWN_LABELS))})$){_LABEL}"),
+        "additionalProperties": TEXT.schema,
+        "default": {},
+    },
+)
+_SEVERITY = matched(
+    r"[a-zA-Z][a-zA-Z0-9_-]*", lambda match: match[0], "is not a valid severity; use letters, digits, - and _"
+)
 _ONE_ENDPOINT: Schema = {"enum": [str(endpoint) for endpoint in MEASURED]}
 _ENDPOINTS = Kind(
     _endpoints,
@@ -284,6 +317,9 @@ class Slo:
     rejected: Annotated[Rejected, Key(choice(Rejected), "Whether a status 429 or 503 is a bad event or none.")] = (
         Rejected.BAD
     )
+    labels: Annotated[
+        AlertLabels, Key(_LABELS, "Labels of the alerts of this SLO; they replace those of the file.")
+    ] = ()
 
     @property
     def budget(self) -> float:
@@ -317,6 +353,14 @@ class MinEvents:
 
 
 @dataclass(frozen=True, slots=True)
+class Severities:
+    """The values of the label `severity`."""
+
+    page: Annotated[str, Key(_SEVERITY, "Value for pages.")] = "page"
+    ticket: Annotated[str, Key(_SEVERITY, "Value for tickets.")] = "ticket"
+
+
+@dataclass(frozen=True, slots=True)
 class Alerting:
     """Settings that prevent unnecessary alerts."""
 
@@ -330,6 +374,7 @@ class Alerting:
             "How long pages are muted while an engine starts, and again after it; by default at most period / 8640.",
         ),
     ] = 300.0
+    severities: Annotated[Severities, Key(section(Severities))] = Severities()
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +445,7 @@ class SloFile:
         Key(list_of(section(Slo, _THRESHOLD_RULES), "is empty; write at least one SLO"), "The SLOs."),
     ]
     alerting: Annotated[Alerting, Key(section(Alerting))] = Alerting()
+    labels: Annotated[AlertLabels, Key(_LABELS, "Labels of all alerts, such as {team: ml}.")] = ()
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -482,6 +528,13 @@ def _parse(reader: Reader) -> SloFile:
     allow = tuple(tenant for tenant in file.tenants.allow if tenant and tenant != OTHER)
     if file.alerting.per_tenant and not allow:
         keys["alerting"].problem("per_tenant needs tenants; list them in tenants.allow or write false")
+    for labels in (keys.get("labels"), *(each.mapping().get("labels") for each in slo_places)):
+        _check_labels(labels, file.group_by)
+    severities = file.alerting.severities
+    if len({severities.page, severities.ticket, "none"}) < 3:
+        keys["alerting"].mapping()["severities"].problem(
+            "page and ticket need different values, and none is that of the Watchdog"
+        )
     reader.finish()
     alerting = file.alerting
     if "alerting" not in keys or "cold_start" not in keys["alerting"].mapping():
@@ -510,6 +563,12 @@ def _check_names(places: Iterable[Node], names: Iterable[str], what: str) -> Non
             place.mapping()["name"].problem(f"{name!r} is the name of another {what}; names must be unique")
         if name:  # None after a mistake
             earlier.add(name)
+
+
+def _check_labels(place: Node | None, group_by: Iterable[str]) -> None:
+    for name, value in place.mapping().items() if place else ():
+        if name in group_by:
+            value.problem(f"{name!r} is in group_by, so each alert has it from its targets; choose another name")
 
 
 def _check_slo(place: Node, slo: Slo, class_names: list[str]) -> None:

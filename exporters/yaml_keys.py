@@ -137,5 +137,5 @@ def _property(field: Field[Any], key: Key) -> Schema:
     rules, default = dict(key.kind.schema), _default(field)
     description = f"{key.description} {rules.pop('description', '')}".strip()
     if default is not None and not is_dataclass(default):
-        rules["default"] = spell_duration(default) if isinstance(default, float) else default  # floats are durations
+        rules.setdefault("default", spell_duration(default) if isinstance(default, float) else default)  # a duration
     return {"description": description, **rules}

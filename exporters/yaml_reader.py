@@ -179,6 +179,10 @@ class Node:
         return dict(self.entries()) if isinstance(self.at, yaml.MappingNode) else {}
 
     @property
+    def is_mapping(self) -> bool:
+        return isinstance(self.at, yaml.MappingNode)
+
+    @property
     def is_list(self) -> bool:
         return isinstance(self.at, yaml.SequenceNode)
 

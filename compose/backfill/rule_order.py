@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from alerts.recording_windows import STEP
+from alerts.recording_windows import STEP, windows
 from alerts.rule_file import rules
-from alerts.rule_groups import Recording
+from alerts.rule_groups import Recording, RuleGroup
 from alerts.step_counts import counts_of_past
+from alerts.target_labels import with_target_labels
 from exporters.signals import ENGINE_MODEL, HELD_PAGE, PAGE_HELD, STEP_TIME, Label, Recorded, Signal
 from exporters.slos import SloFile, Source
 
@@ -48,7 +49,8 @@ def passes(spec: SloFile) -> list[list[TimedRule]]:
 
 def _timed(spec: SloFile) -> list[TimedRule]:
     timed: list[TimedRule] = []
-    of_past = {_key(rule): rule for rule in counts_of_past(spec)}
+    (past,) = with_target_labels([RuleGroup("past", windows(spec).step, counts_of_past(spec))], spec.group_by)
+    of_past = {_key(rule): rule for rule in past.rules if isinstance(rule, Recording)}
     for group in rules(spec):
         recordings = [rule for rule in group.rules if isinstance(rule, Recording) and rule.series not in _LEFT_OUT]
         # As in Prometheus, most groups are not evaluated at the times of samples and steps: a window that has a sample

@@ -58,9 +58,9 @@ def range_totals() -> table.Panel:
         "tpot_mean": ("TPOT mean", units.Seconds),
         "e2e_mean": ("E2E mean", units.Seconds),
         "queue_mean": ("Queue mean", units.Seconds),
-        "prompt_tokens": ("Prompt tokens", units.Short),
-        "cached_tokens": ("Cached tokens", units.Short),
-        "tokens_out": ("Output tokens", units.Short),
+        "prompt_tokens": ("Tokens in", units.Short),
+        "cached_tokens": ("Cached", units.Short),
+        "tokens_out": ("Tokens out", units.Short),
     }
     queries = range_total_queries()
     columns = [

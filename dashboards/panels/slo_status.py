@@ -31,8 +31,9 @@ def slo_status(spec: SloFile) -> table.Panel:
     page, period = _fast_page(spec), spell_duration(spec.period)
     text = describe(
         "Which SLOs are missed, since when, and how fast is the error budget spent? The SLO with the least budget is "
-        f"first. Attainment is the share of good events in the last {spell_duration(page.short)} and in {period}. "
-        "Budget spent is a multiple of the error budget; over 1 x it is overspent. Exhausted in is by the burn rate of "
+        f"first. Attainment is the share of good events in the last {spell_duration(page.short)}, in period that of "
+        f"{period}. Budget spent is a multiple of the error budget; over 1 x it is overspent. Exhausted in is by the "
+        "burn rate of "
         f"{spell_duration(page.long)}. Offered are requests that arrive, judged are SLO events. Data is the share of "
         "the period that was measured. The worst replica has the largest share of bad events; its link opens Fleet. "
         "Good: attainment at or above the objective, and no page or ticket. From the recording rules.",
@@ -58,9 +59,9 @@ def _status_columns() -> tuple[ValueColumn | LabelColumns, ...]:
     left = f"{budget} * {PERIOD} / (max by ({_BY}) ({in_page_window(signals.SLO_BURN_RATE)}) > 0)"
     objective = select(signals.SLO_OBJECTIVE, {Label.CLASS: MODEL_AND_CLASS[Label.CLASS]}, regex=True)
     return (
-        ValueColumn("Objective", f"max by ({_BY}) ({objective})", units.PercentUnit, decimals=1, width=90),
-        _attainment("Attainment now", in_shortest_window),
-        _attainment("Attainment in period", in_period),
+        ValueColumn("Objective", f"max by ({_BY}) ({objective})", units.PercentUnit, decimals=1, width=85),
+        _attainment("Attainment", in_shortest_window, 100),
+        _attainment("In period", in_period, 85),
         ValueColumn(
             "Budget left",
             f"clamp_min({budget}, 0)",
@@ -69,24 +70,31 @@ def _status_columns() -> tuple[ValueColumn | LabelColumns, ...]:
             decimals=0,
             base=BAD,
             steps=((1e-9, WARN), (0.25, GOOD)),
-            width=100,
+            width=95,
         ),
-        ValueColumn("Budget spent", f"1 - {budget}", "suffix:x", decimals=1, width=105),
-        ValueColumn("Exhausted in", f"clamp_min({left}, 0)", units.Seconds, mappings=[spent], decimals=1, width=110),
+        ValueColumn("Budget spent", f"1 - {budget}", "suffix:x", decimals=1, width=115),
+        ValueColumn(
+            "Exhausted in",
+            f"clamp_min({left}, 0) or 0 * ({budget} <= 0)",
+            units.Seconds,
+            mappings=[spent],
+            decimals=1,
+            width=110,
+        ),
         ValueColumn(
             "Offered",
             f"({arrival_rate()}) * on ({Label.CLASS}) group_right () {_pairs()}",
             units.RequestsPerSecond,
             decimals=2,
-            width=105,
+            width=95,
         ),
-        ValueColumn("Judged", _judged(), units.RequestsPerSecond, decimals=2, width=105),
+        ValueColumn("Judged", _judged(), units.RequestsPerSecond, decimals=2, width=95),
         ValueColumn(
             "Data",
             f"max by ({_BY}) ({select_model_class(signals.SLO_MEASURED)})",
             units.PercentUnit,
             decimals=1,
-            width=70,
+            width=60,
         ),
         _since(Severity.PAGE, BAD),
         _since(Severity.TICKET, WARN),
@@ -105,10 +113,10 @@ def _pairs() -> str:
     )
 
 
-def _attainment(title: str, in_window: Callable[[Recorded], str]) -> ValueColumn:
+def _attainment(title: str, in_window: Callable[[Recorded], str], width: int) -> ValueColumn:
     bad, events = (sum_by(in_window(series), _SLO_AND_CLASS) for series in (signals.SLO_BAD_IN, signals.SLO_EVENTS_IN))
     return ValueColumn(
-        title, f"1 - {ratio(bad, events)}", units.PercentUnit, no_value=NO_TRAFFIC, decimals=2, width=150
+        title, f"1 - {ratio(bad, events)}", units.PercentUnit, no_value=NO_TRAFFIC, decimals=2, width=width
     )
 
 
@@ -116,7 +124,7 @@ def _since(severity: Severity, colour: str) -> ValueColumn:
     """The time at which the alert of the SLO and class became active."""
     matchers = {**MODEL_AND_CLASS, Label.SEVERITY: severity, Label.SLO: ".+"}
     since = f"min by ({_BY}) ({_active_since(select(ACTIVE_SINCE, matchers, regex=True))})"
-    return ValueColumn(f"{severity.capitalize()} since", since, "dateTimeFromNow", steps=((1, colour),), width=130)
+    return ValueColumn(f"{severity.capitalize()} since", since, "dateTimeFromNow", steps=((1, colour),), width=105)
 
 
 def _active_since(selector: str) -> str:
@@ -196,7 +204,7 @@ def firing_alerts() -> table.Panel:
     rows = f"{firing} or {none} or min by ({by}) ({no_data})"
     titles = {Label.SEVERITY: "Severity", Label.ALERTNAME: "Alert", Label.SLO: "SLO", Label.CLASS: "Class"}
     never = model.ValueMap({"0": model.ValueMappingResult("-", color=style.PLAIN, index=0)})
-    since = ValueColumn("Since", rows, "dateTimeFromNow", mappings=[never], width=140)
+    since = ValueColumn("Since", rows, "dateTimeFromNow", mappings=[never], width=110)
     panel = tables.if_empty(style.table_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 10, 10), "no data")
     panel.sort_by(
         [common.TableSortByFieldState().display_name(title).desc(False) for title in ("Severity", "Since", "Alert")]

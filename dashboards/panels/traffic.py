@@ -99,7 +99,7 @@ def requests_offered(spec: SloFile) -> timeseries.Panel:
         "How many requests arrive per second? Those that end, and the growth of those open; requests that fail "
         "together at a restart do not count twice. From the sidecars' counters."
     )
-    panel = style.time_series_panel("Throughput: requests offered", text, units.RequestsPerSecond, 8)
+    panel = style.time_series_panel(PanelTitle.OFFERED, text, units.RequestsPerSecond, 8)
     panel.with_target(query(arrival_rate(), PER_CLASS))
     return style.hide_zero_series(style.colour_by_class(style.stack(panel), spec))
 
@@ -132,7 +132,7 @@ def time_to_first_token(spec: SloFile) -> timeseries.Panel:
     """Quantiles of TTFT; the lines are the thresholds of the SLO file."""
     text = (
         "How long do clients wait for the first token? Time to first token of streams, by class. The dashed line is "
-        "the threshold of the SLO file. Requests that still wait, or never got a token, are not in it: see Oldest wait. "
+        "the threshold of the SLO file. Without requests that still wait, or never got a token: see Oldest wait. "
         "From the sidecars' histograms."
     )
     return quantile_panel("Time to first token", text, signals.TTFT, Measure.TTFT, spec)

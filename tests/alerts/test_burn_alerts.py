@@ -165,3 +165,19 @@ def test_a_page_says_what_where_how_bad_until_when_and_after_which_change(promto
     case.expect(pace.seconds(262), 'llm_engine:model:group{model!="org/m"}', {})
     case.expect(pace.seconds(262), "llm_slo:error_budget:remaining_ratio > 2", {})
     promtool.test([case.expect_alert(pace.seconds(262), BURN, labels, annotations)])
+
+
+def test_an_overspent_budget_is_a_multiple_and_no_negative_share(promtool: Promtool) -> None:
+    pace = Pace(SHIPPED)
+    labels = {"severity": "page", "alert_source": "vllm-slo", "slo": "ttft", "class": "siso", "model": "org/m"}
+    annotations = {
+        "summary": "siso on m: 100 % of requests miss TTFT 5 s, budget spent",
+        "description": "100 % of siso requests to m miss TTFT 5 s (objective 95 %). The budget of 30 d is spent 8.9 "
+        "times. Worst replicas: a:9464 100 %. Tier fast-page: over 72 % in 1 h. Tier slow-page: over 30 % in 6 h. "
+        "Look first at the oldest wait.",
+        "runbook_url": "https://git.example.org/vllm-slo/blob/main/alerts/runbooks/LLMErrorBudgetBurn.md",
+    }
+    case = Case(pace.spec, pace.slo_events((30, 90, 0), (24, 90, 1), more=',instance="a:9464"'), pace.step)
+    case.expect(pace.seconds(54), "llm_slo:error_budget:remaining_ratio > 2", {})
+    case.expect(pace.seconds(54), "llm_engine:model:group", {})
+    promtool.test([case.expect_alert(pace.seconds(54), BURN, labels, annotations)])

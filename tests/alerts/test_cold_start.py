@@ -5,11 +5,11 @@ import pytest
 from alerts.cold_start import cold_start_limit, second_start_interval
 from alerts.recording_windows import direct_interval, down_after
 from exporters.quantities import spell_duration
-from exporters.slos import SloFile
+from exporters.slos import SloFile, load
 from tests.alerts.firing import firing
-from tests.support.promtool import Case, Pace, Promtool, constant
+from tests.support.promtool import ROOT, Case, Pace, Promtool, constant, counter
 
-BURN, DOWN = "LLMErrorBudgetBurn", "LLMEngineDown"
+BURN, DOWN, RESTARTS = "LLMErrorBudgetBurn", "LLMEngineDown", "LLMEngineRestarts"
 WARM_UP = 30
 """Scrapes after which an engine that was up from the start counts as warm, in both files."""
 
@@ -167,3 +167,37 @@ def test_pods_that_are_replaced_and_all_bad_page_after_three_cold_starts(
     for at in range(fires, round(begun + pods * limit), round(interval)):
         case.expect(float(at), page, {'{severity="page"}': 1})
     promtool.test([case], most=7, in_order=in_order)
+
+
+def rolled_out(pace: Pace, times: int, failed: float) -> dict[str, str]:
+    """An engine that is restarted every five cold starts; `failed` requests fail at each scrape while it is down."""
+    scrape, limit = pace.spec.scrape_interval, cold_start_limit(pace.spec)
+    gone, life = round(0.8 * limit / scrape), round(4.2 * limit / scrape)
+    ups, starts, failures = [constant(1, WARM_UP - 1)], [constant(0, WARM_UP - 1)], [(0.0, WARM_UP)]
+    for start in range(1, times + 1):
+        ups += [constant(0, gone - 1), constant(1, life - 1)]
+        starts += [" ".join("_" * gone), constant(start * 5 * limit, life - 1)]
+        failures += [(failed, gone), (0.0, life)]
+    requests = 'instance="s:1",model="org/m",class="siso",tenant="other"'
+    return {
+        up(): " ".join(ups),
+        'llm_engine_start_time_seconds{instance="s:1",engine="s:1-engine"}': " ".join(starts),
+        f'llm_requests_total{{{requests},outcome="ok"}}': counter((10, sum(scrapes for _, scrapes in failures))),
+        f'llm_requests_total{{{requests},outcome="upstream_unreachable"}}': counter(*failures),
+    }
+
+
+def test_three_restarts_of_a_roll_out_without_failed_requests_raise_no_alert(promtool: Promtool, pace: Pace) -> None:
+    case = Case(pace.spec, rolled_out(pace, times=3, failed=0), pace.spec.scrape_interval)
+    for tenth in range(150):
+        case.expect_silent(WARM_UP * pace.spec.scrape_interval + tenth / 10 * cold_start_limit(pace.spec))
+    promtool.test([case])
+
+
+def test_three_restarts_that_fail_requests_raise_a_ticket_and_pages(promtool: Promtool) -> None:
+    """The second start within an hour pages as soon as the engine counts as down."""
+    spec = load(ROOT / "alerts/slos.yaml")
+    limit, begun = cold_start_limit(spec), WARM_UP * spec.scrape_interval
+    case = Case(spec, rolled_out(Pace(spec), times=3, failed=5), spec.scrape_interval)
+    case.expect_silent(begun + 5 * limit, DOWN).expect_firing(begun + 5.8 * limit, DOWN)
+    promtool.test([case.expect_silent(begun + 10 * limit, RESTARTS).expect_firing(begun + 11 * limit, RESTARTS)])

@@ -90,9 +90,12 @@ def test_less_than_half_of_last_weeks_hit_ratio_fires(promtool: Promtool) -> Non
     promtool.test([case.expect(pace.seconds(329), tickets(CACHE), {})])
 
 
-@pytest.mark.parametrize("starts,fires", [(1, False), (2, False), (3, True)])
-def test_three_restarts_fire_by_start_time_or_by_counter_resets(
-    promtool: Promtool, pace: Pace, starts: int, fires: bool
+@pytest.mark.parametrize(
+    "starts,failed,fires",
+    [(1, 1, False), (2, 1, False), (3, 1, True), (3, 0, False), (5, 0, False), (6, 0, True)],
+)
+def test_three_restarts_with_failed_requests_or_six_fire_by_start_time_or_by_counter_resets(
+    promtool: Promtool, pace: Pace, starts: int, failed: float, fires: bool
 ) -> None:
     """A start changes the start time; without a start time, it resets the counters."""
     tokens = series_with_labels("llm_engine_generation_tokens_total", "counters")
@@ -102,6 +105,12 @@ def test_three_restarts_fire_by_start_time_or_by_counter_resets(
         ),
         series_with_labels("llm_engine_generation_tokens_total", "start-time"): grows(pace, (120, 5)),
         tokens: " ".join(counter((5, pace.scrapes(2) - 1)) for _ in range(starts)) + f" {grows(pace, (100, 5))}",
+        **{
+            f'llm_requests_total{{instance="{each}",model="org/m",class="siso",outcome="truncated",tenant="other"}}': (
+                grows(pace, (2 * starts, failed), (100, 0))
+            )
+            for each in ("start-time", "counters")
+        },
     }
     at, over = pace.seconds(2 * starts + 4), pace.seconds(2 * starts + 80)
     firing = {'{engine="start-time"}': 1.0, '{engine="counters"}': 1.0} if fires else {}

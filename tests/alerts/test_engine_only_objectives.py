@@ -214,7 +214,7 @@ def test_the_comments_of_the_file_state_how_slos_are_counted_and_the_limitations
 # - Only bounds of joint goodput: if g1 of N requests meet one SLO and g2 another, max(0, g1 + g2 - N) to min(g1, g2)
 #   meet both. The bounds are recorded as shares of N: llm_goodput:requests:ratio_at_least is 1 minus the sum of all
 #   error ratios, llm_goodput:requests:ratio_at_most is 1 minus the largest.
-# - No alerts on rejections, client errors or throughput without goodput.
+# - No alerts on rejections, client errors, lost traffic or throughput without goodput.
 """
     )
 

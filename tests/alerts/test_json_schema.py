@@ -28,6 +28,7 @@ first_token_timeout: 60s
 trust_request_start: true
 scrape_job: [monitoring/sidecar, b]
 group_by: [cluster, namespace]
+labels: {team: ml, tier: 1}
 source: engine
 engine: {version: 0.25, job: vllm}
 tenants: {header: x-team, allow: [a, 7]}
@@ -36,12 +37,13 @@ classes:
   - {name: vectors, endpoint: [embeddings, rerank]}
 slos:
   - {name: a, classes: [short, other], signal: itl_p95, threshold: 1m30.5s, objective: 99.95%, unary: e2e}
-  - {name: b, classes: [short], signal: availability, objective: 0.1 %, rejected: bad}
+  - {name: b, classes: [short], signal: availability, objective: 0.1 %, rejected: bad, labels: {service: chat}}
 alerting:
   min_events: {page: 5, ticket: 5}
   min_bad: 1
   per_tenant: true
   cold_start: 1h
+  severities: {page: critical, ticket: warning}
 """
 
 
@@ -82,7 +84,11 @@ KEYWORDS: dict[str, Any] = {
         not isinstance(value, dict) or all(fits(keys[key], item) for key, item in value.items() if key in keys)
     ),
     "additionalProperties": lambda rules, expected, value: (
-        expected or not isinstance(value, dict) or set(value) <= set(rules["properties"])
+        not isinstance(value, dict)
+        or all(fits(expected, item) for key, item in value.items() if key not in rules.get("properties", ()))
+    ),
+    "propertyNames": lambda _, expected, value: (
+        not isinstance(value, dict) or all(fits(expected, key) for key in value)
     ),
     "if": conditional,
 }
@@ -110,6 +116,8 @@ BEYOND_A_SCHEMA = {
     "class named twice",
     "unknown class",
     "rules per tenant without tenants",
+    "a label that group_by adds",
+    "one severity for pages and tickets",
 }
 
 

@@ -142,6 +142,7 @@ def group(
 
     here = target(cluster, namespace)
     request = f'{here},model="org/m",class="siso"'
+    outlier = f'cluster="{cluster}",namespace="{namespace}",model="org/n",class="siso",slo="ttft",tenant="t"'
     engine = f'{here},engine="e:8000",model="org/m",rank="0"'
     moved = 0.0 if stalls else 1.0
     return {
@@ -150,6 +151,12 @@ def group(
         f'llm_slo_bad_events_total{{{request},slo="ttft",tenant="t"}}': counts(0, 2),
         f'llm_slo_events_total{{{request},slo="ttft",tenant="u"}}': counts(others, others),
         f'llm_slo_bad_events_total{{{request},slo="ttft",tenant="u"}}': counts(0, 0),
+        f'llm_slo_events_total{{{request},slo="availability",tenant="t"}}': counts(2, 2),
+        f'llm_slo_bad_events_total{{{request},slo="availability",tenant="t"}}': counts(0, 2),
+        f'llm_slo_events_total{{{outlier},instance="s:1"}}': counts(2, 2),
+        f'llm_slo_bad_events_total{{{outlier},instance="s:1"}}': counts(0, 2),
+        f'llm_slo_events_total{{{outlier},instance="s:2"}}': counts(10, 10),
+        f'llm_slo_bad_events_total{{{outlier},instance="s:2"}}': counts(0, 0),
         f"llm_goodput_events_total{{{request}}}": counts(2, 2),
         f"llm_goodput_requests_total{{{request}}}": counts(2, 0),
         f'llm_requests_total{{{request},outcome="ok"}}': counts(2, 1),

@@ -1,6 +1,7 @@
 """The configuration of the container lab, and that of the native lab generated from it."""
 
 import dataclasses
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,14 +15,14 @@ from compose.prometheus_tools import Tools
 from compose.run_directory import RunDirectory
 from compose.services import LabConfig, load, services, write_configs, write_grafana
 from exporters import slos
-from exporters.slos import SIDECAR_JOB
+from exporters.slos import SIDECAR_JOB, Severities
 from tests.support.ports import free_lab_ports
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> LabConfig:
     config = LabConfig(directory=RunDirectory(tmp_path), ports=free_lab_ports())
-    write_configs(config, render(slos.load(config.slos)))
+    write_configs(config, render(slos.load(config.slos)), Severities())
     return config
 
 
@@ -47,6 +48,16 @@ def test_no_container_name_remains(source: Path) -> None:
     changes = rewrite_config.replacements(Ports(), rules=Path("/r"), dashboards=Path("/d"))
     text = rewrite_config.rewrite(source, changes)
     assert not [address for address in changes if address in text]
+
+
+def test_alertmanager_matches_the_severities_of_the_slo_file() -> None:
+    changes = rewrite_config.matchers(Severities(page="critical", ticket="warning"))
+    text = rewrite_config.rewrite(rewrite_config.ALERTMANAGER, changes)
+    named = set(re.findall(r'severity="(\w+)"', text))
+    assert named == {
+        {"page": "critical", "ticket": "warning"}[each]
+        for each in re.findall(r'severity="(\w+)"', rewrite_config.ALERTMANAGER.read_text())
+    }
 
 
 def test_only_addresses_change() -> None:

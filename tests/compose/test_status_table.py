@@ -1,6 +1,7 @@
 """The live table and its one-line form."""
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -8,6 +9,7 @@ from compose import rewrite_config, status_table
 from compose.status_table import ClassRow, Snapshot
 from exporters import slos
 from exporters.prometheus_api import Alert
+from exporters.slos import Severities
 
 SNAPSHOT = Snapshot(
     seconds=12,
@@ -42,7 +44,10 @@ def test_the_alert_that_always_fires_is_not_shown() -> None:
         Alert("pending", {"alertname": "LLMEngineDown", "severity": "page"}),
         Alert("firing", {"alertname": "LLMErrorBudgetBurn", "severity": "ticket", "slo": "ttft", "class": "siso"}),
     ]
-    assert status_table.alert_names(alerts) == ("ticket LLMErrorBudgetBurn ttft/siso", "page LLMEngineDown (pending)")
+    names = ("ticket LLMErrorBudgetBurn ttft/siso", "page LLMEngineDown (pending)")
+    assert status_table.alert_names(alerts, Severities()) == names
+    named = [replace(each, labels={**each.labels, "severity": each.labels["severity"].upper()}) for each in alerts[1:]]
+    assert status_table.alert_names(named, Severities("PAGE", "TICKET")) == names
 
 
 def test_there_is_a_query_for_every_column() -> None:

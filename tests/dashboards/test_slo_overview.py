@@ -60,8 +60,8 @@ def test_the_status_of_an_slo_is_its_attainment_its_budget_and_the_time_until_it
         f'llm_slo_bad_events_total{{model="m",instance="s:2",{of_siso}}}': counter((3, scrapes)),
     }
     expected: dict[str, dict[str, float]] = {
-        "Attainment now": {'{slo="ttft",class="siso"}': 0.98},
-        "Attainment in period": {'{slo="ttft",class="siso"}': 0.98},
+        "Attainment": {'{slo="ttft",class="siso"}': 0.98},
+        "In period": {'{slo="ttft",class="siso"}': 0.98},
         "Budget spent": {'{slo="ttft",class="siso"}': 0.4},
         "Budget left": {'{slo="ttft",class="siso"}': 0.6},
         # 60 % of the budget of 30 d at a burn rate of 0.4
@@ -154,6 +154,20 @@ def override(title: str, matcher: str) -> list[Any]:
 def test_a_class_or_outcome_that_never_occurs_is_hidden(title: str) -> None:
     hidden = {"legend": True, "tooltip": True, "viz": True}
     assert override(title, "byValue") == [[{"id": "custom.hideFrom", "value": hidden}]]
+
+
+def test_the_columns_of_the_first_screen_fit_its_width() -> None:
+    widths = {
+        title: [
+            each["value"]
+            for override in panel(BOARD, title)["fieldConfig"]["overrides"]
+            for each in override["properties"]
+            if each["id"] == "custom.width"
+        ]
+        for title in ("SLO status", "Firing alerts")
+    }
+    # the panels in a window of 1440 px
+    assert (sum(widths["SLO status"]) <= 1400, sum(widths["Firing alerts"]) <= 575) == (True, True), widths
 
 
 def test_the_burn_rate_has_one_line_per_slo_and_class() -> None:

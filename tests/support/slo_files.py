@@ -218,6 +218,44 @@ MISTAKES = [
     ),
     pytest.param(
         "slos:\n",
+        "labels: {severity: high}\nslos:\n",
+        "slos.yaml:7:20: labels.severity: 'severity' is a label of every target or of our series; choose another name",
+        id="a label of ours on alerts",
+    ),
+    pytest.param(
+        "objective: 95%}",
+        "objective: 95%, labels: {on-call: ml}}",
+        "slos.yaml:8:94: slos[0].labels.on-call: 'on-call' is not a label name; use letters, digits and _, first a "
+        "letter",
+        id="a label of alerts that is no label name",
+    ),
+    pytest.param(
+        "slos:\n",
+        "labels: [team]\nslos:\n",
+        "slos.yaml:7:9: labels: expected a mapping, found a list; write names and values, such as {team: ml}",
+        id="labels of alerts that are a list",
+    ),
+    pytest.param(
+        "slos:\n",
+        "group_by: [cluster]\nlabels: {cluster: eu}\nslos:\n",
+        "slos.yaml:8:19: labels.cluster: 'cluster' is in group_by, so each alert has it from its targets; choose "
+        "another name",
+        id="a label that group_by adds",
+    ),
+    pytest.param(
+        "slos:\n",
+        "alerting: {severities: {page: sev 1}}\nslos:\n",
+        "slos.yaml:7:31: alerting.severities.page: 'sev 1' is not a valid severity; use letters, digits, - and _",
+        id="a severity with a space",
+    ),
+    pytest.param(
+        "slos:\n",
+        "alerting: {severities: {page: ticket}}\nslos:\n",
+        "slos.yaml:7:24: alerting.severities: page and ticket need different values, and none is that of the Watchdog",
+        id="one severity for pages and tickets",
+    ),
+    pytest.param(
+        "slos:\n",
         "source: vllm\nslos:\n",
         "slos.yaml:7:9: source: 'vllm' is unknown; known: sidecar, engine",
         id="unknown source",

@@ -71,6 +71,7 @@ class Traffic:
     """The offered load; requests whose headers contain an item of `late` have waited in the gateway for 6 s."""
 
     rate: float = RATE
+    classes: tuple[str, ...] = ("siso", "liso")
     late: frozenset[str] = frozenset()
 
 
@@ -201,11 +202,14 @@ class ReplicaLab:
             await asyncio.sleep(_PROBE_INTERVAL)
 
     async def send_all(self) -> None:
-        """Open-loop: two classes in turn, and a fifth of the requests from team-a."""
+        """Open-loop: the classes in turn, and a fifth of the requests from team-a."""
         choice = random.Random(0)  # noqa: S311 - of a replica
         async with asyncio.TaskGroup() as open_requests:
             for number in itertools.count():
-                name, tenant = ("siso", "liso")[number % 2], "team-a" if number % 5 == 0 else "team-b"
+                name, tenant = (
+                    self.traffic.classes[number % len(self.traffic.classes)],
+                    "team-a" if number % 5 == 0 else "team-b",
+                )
                 headers = {"x-request-class": name, "x-tenant": tenant}
                 if self.traffic.late & {name, tenant}:
                     headers[REQUEST_START_HEADER] = f"t={time.time() - 6:.3f}"

@@ -61,10 +61,16 @@ async def crash_loop(lab: ReplicaLab) -> None:
 
 
 async def one_bad_replica(lab: ReplicaLab) -> None:
-    """One of three engines responds 6 s late; its health check and metrics do not show it."""
-    lab.replicas[0].reached.delay = 6.0
+    """One of three engines responds 6 s late, at 10 requests/s of one class; it is up and its health check passes."""
+    delay_one_replica(lab)
     await asyncio.sleep(FAULT_SECONDS)
     lab.replicas[0].reached.delay = 0.0
+
+
+def delay_one_replica(lab: ReplicaLab) -> None:
+    """With enough requests of one class for a comparison of replicas within ten seconds."""
+    lab.traffic.rate, lab.traffic.classes = 2 * RATE, ("siso",)
+    lab.replicas[0].reached.delay = 6.0
 
 
 async def one_bad_class(lab: ReplicaLab) -> None:

@@ -144,20 +144,31 @@ def test_the_message_of_a_fleet_says_where_and_fits(
         assert "Last config change: enable_prefix_caching at 04:43 UTC." in text
 
 
+@pytest.mark.parametrize(
+    "group_by,target,model",
+    [
+        pytest.param((), "", "Qwen2.5-14B-Instruct-GP\N{HORIZONTAL ELLIPSIS}", id="one cluster"),
+        pytest.param(
+            ("cluster",),
+            ',cluster="production-eu-1"',
+            "Qwen2.5-14B-I\N{HORIZONTAL ELLIPSIS} in production-eu\N{HORIZONTAL ELLIPSIS}",
+            id="a fleet",
+        ),
+    ],
+)
 def test_the_message_of_a_bad_replica_names_it_and_fits(
-    tools: Tools, programs: tuple[Path, ...], tmp_path: Path
+    tools: Tools, programs: tuple[Path, ...], tmp_path: Path, group_by: tuple[str, ...], target: str, model: str
 ) -> None:
-    spec = every_slo()
+    spec = replace(every_slo(), group_by=group_by)
     pace, instance = Pace(spec), "vllm-slo-sidecar-7d9f6c5b8-abcd{}:9464"
     series: dict[str, str] = {}
     for number in range(3):
-        here = f',instance="{instance.format(number)}"'
+        here = f',instance="{instance.format(number)}"{target}'
         series |= pace.slo_events((10, 100, 0), (10, 100, float(number == 0)), model=MODEL, more=here)
     case = Case(spec, series, pace.step).expect(pace.seconds(14), "llm_instance:slo_bad_events:ratio == 2", {})
     (page,) = printed(programs, tmp_path, case, AlertName.OUTLIER)
     title, text = (message(tools, tmp_path, name, [page], "firing") for name in ("title", "text"))
-    named = f"{instance.format(0)} of Qwen2.5-14B-Instruct-GP\N{HORIZONTAL ELLIPSIS}"
-    assert title == f"[PAGE] replica {named}: 100 % bad requests"
+    assert title == f"[PAGE] replica {instance.format(0)} of {model}: 100 % bad"
     assert len(title) <= 120
     assert len(without_urls(text)) <= 600, text
     assert "In the last 10 m, 100 % of the siso requests at" in text
