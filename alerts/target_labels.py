@@ -13,9 +13,14 @@ from alerts.burn_text import MODEL, short_model
 from alerts.rule_groups import Alert, Recording, RuleGroup
 from exporters import signals
 
-_CONSTANTS = {
-    each.name for each in (signals.SLO_OBJECTIVE, signals.SLO_THRESHOLD, signals.GOODPUT_OBJECTIVE, signals.STEP_TIME)
-}
+CONSTANTS = frozenset(
+    each.name
+    for each in (
+        *(signals.SLO_OBJECTIVE, signals.SLO_THRESHOLD, signals.GOODPUT_OBJECTIVE),
+        *(signals.WINDOW_SECONDS, signals.STEP_TIME),
+    )
+)
+"""Recorded series without labels of targets."""
 
 _TEXT = r'"(?:\\.|[^"\\])*"|' + r"'(?:\\.|[^'\\])*'|`[^`]*`"
 _TOKEN = re.compile(
@@ -114,7 +119,7 @@ def _matches_constants(tokens: list[_Token], index: int) -> bool:
         depth += {"(": 1, ")": -1}.get(text, 0)
         if depth < 0 or (depth == 0 and text in _SET_OPERATORS | _COMPARISONS):
             return True
-        if _is_series(tokens, at) and text not in _CONSTANTS:
+        if _is_series(tokens, at) and text not in CONSTANTS:
             return False
     return True
 
@@ -137,13 +142,13 @@ def _query(promql: str, values: list[str], labels: Sequence[str]) -> str:
     tokens = _tokens(promql)
     for index, token in enumerate(tokens):
         text = token.text
-        own = _is_series(tokens, index) and text not in _CONSTANTS
+        own = _is_series(tokens, index) and text not in CONSTANTS
         has_matchers = token.kind == "matchers" or (index + 1 < len(tokens) and tokens[index + 1].kind == "matchers")
         if own and not has_matchers:
             text += f"{{{matchers}}}"
             arguments += added
         before = tokens[index - 1] if index else _Token("", "")
-        if token.kind == "matchers" and before.text not in _CONSTANTS:
+        if token.kind == "matchers" and before.text not in CONSTANTS:
             inner = text[1:-1]
             text = f"{{{matchers}{',' if inner else ''}{inner}}}"
             arguments += added

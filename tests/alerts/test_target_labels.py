@@ -11,16 +11,11 @@ from alerts.missing_targets import remembered
 from alerts.recording_windows import down_after
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert
-from alerts.target_labels import expression, template
+from alerts.target_labels import CONSTANTS, expression, template
 from exporters.signals import (
-    GOODPUT_OBJECTIVE,
     RECORDED,
-    SLO_OBJECTIVE,
-    SLO_THRESHOLD,
-    STEP_TIME,
-    WINDOW_SECONDS,
 )
-from exporters.slos import SHIPPED, WITHOUT_THRESHOLD, Measure, Source, load
+from exporters.slos import SHIPPED, WITHOUT_THRESHOLD, Measure, SloFile, Source, load
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool, constant, counter
 from tests.support.slo_files import engine_only
@@ -52,18 +47,20 @@ def every_rule() -> Iterator[tuple[str, str, Mapping[str, str]]]:
                     yield rule.series.name, rule.expr, {}
 
 
-CLAUSE = re.compile(r"\b(by|on) \(([^)]*)\)(?: group_(?:left|right) \([^)]*\))?(.*)")
-CONSTANTS = re.compile(
-    rf" \((?:1 - {SLO_OBJECTIVE.name}|2 \* {GOODPUT_OBJECTIVE.name} - 1"
-    rf"|[^{{}}]*{STEP_TIME.name}[^{{}}]*)\)"
-)
+CLAUSE = re.compile(r"\b(by|on) \(([^)]*)\)(?=(.*))")
+
+
+def is_constant(right: str) -> bool:
+    """Whether the right side of a matching, which begins here, has only series without labels of targets."""
+    series = re.findall(r"\b(?:llm_|vllm:|up\b)[\w:]*", re.split(r" (?:and|or|unless) ", right)[0])
+    return {*series} <= CONSTANTS and bool(series or "vector(" in right)
 
 
 def test_every_aggregation_and_matching_of_every_rule_keeps_the_groups_apart() -> None:
     for name, expr, _ in every_rule():
-        for keyword, names, rest in CLAUSE.findall(expr):
-            if not (keyword == "on" and CONSTANTS.match(rest)):
-                assert names.startswith(", ".join(LABELS)), f"{name}: {keyword} ({names}){rest}"
+        for keyword, by, right in CLAUSE.findall(expr):
+            if not (keyword == "on" and is_constant(right)):
+                assert by.startswith(", ".join(LABELS)), f"{name}: {keyword} ({by}){right}"
 
 
 def test_no_rule_aggregates_all_groups_into_one_series() -> None:
@@ -205,9 +202,9 @@ SAMPLE = re.compile(r"(\{__name__=.*?\}) (\S+?)(?:,|\n|$)")
 STEPS = (302, 318, 330, 356, 359)
 
 
-def printed(promtool: Promtool, series: Mapping[str, str]) -> list[dict[str, str]]:
+def printed(promtool: Promtool, series: Mapping[str, str], spec: SloFile = FLEET) -> list[dict[str, str]]:
     """Recorded series and alerts at some steps, which promtool prints because no sample is expected."""
-    case = Case(FLEET, series, Pace(FLEET).step, sidecar_is_up=False)
+    case = Case(spec, series, Pace(FLEET).step, sidecar_is_up=False)
     for steps in STEPS:
         case.expect(Pace(FLEET).seconds(steps), '{__name__=~".+:.+|ALERTS",severity!="none"}', {})
     with pytest.raises(AssertionError) as failure:
@@ -222,18 +219,30 @@ def names(samples: Iterable[str], label: str) -> set[str]:
 
 def test_a_group_has_the_series_and_alerts_that_its_targets_alone_give(promtool: Promtool) -> None:
     together = printed(promtool, {name: values for each in GROUPS.values() for name, values in each.items()})
-    constants = {SLO_OBJECTIVE.name, SLO_THRESHOLD.name, GOODPUT_OBJECTIVE.name, STEP_TIME.name, WINDOW_SECONDS.name}
     seen: set[str] = set()
     for (cluster, namespace), series in GROUPS.items():
         here = re.compile(rf'cluster="{cluster}".* namespace="{namespace}"')
         for all_groups, alone in zip(together, printed(promtool, series), strict=True):
-            own = {sample: value for sample, value in alone.items() if not names([sample], "__name__") & constants}
+            own = {sample: value for sample, value in alone.items() if here.search(sample)}
+            assert names({*alone} - {*own}, "__name__") == CONSTANTS
             assert own
             assert {sample: value for sample, value in all_groups.items() if here.search(sample)} == own
             seen |= {*own}
     levels = {name.partition(":")[0] for name in names(seen, "__name__")}
-    assert levels == {"ALERTS", *(each.name.partition(":")[0] for each in RECORDED if each != STEP_TIME)}
+    assert levels == {"ALERTS", *(each.name.partition(":")[0] for each in RECORDED if each.name not in CONSTANTS)}
     assert names(seen, "alertname") >= RAISED
+
+
+GROUP = re.compile(r' (?:cluster|namespace)="[^"]*",?')
+
+
+def test_a_single_group_has_the_series_and_alerts_of_rules_without_groups(promtool: Promtool) -> None:
+    series = GROUPS["a", "x"]
+    without_groups = printed(promtool, series, replace(FLEET, group_by=()))
+    for own, expected in zip(printed(promtool, series), without_groups, strict=True):
+        alike = {GROUP.sub("", sample).replace(",}", "}"): value for sample, value in own.items()}
+        whole = {GROUP.sub("", sample).replace(",}", "}"): value for sample, value in expected.items()}
+        assert {sample: value for sample, value in alike.items() if "llm_target:" not in sample} == whole
 
 
 def scraped(cluster: str, values: str) -> dict[str, str]:
