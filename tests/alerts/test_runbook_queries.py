@@ -29,7 +29,7 @@ OTHERS = {
     AlertName.SCRAPE_INTERVAL,
     AlertName.TRAFFIC_LOST,
 }
-"""The first has no query; the others have a test of their own."""
+"""The first has no query, the second names a group of replicas; the others have a test of their own."""
 
 FAULTS: dict[AlertName, tuple[Fault, ...]] = {
     AlertName.BURN: (Fault("llm_slo_bad_events_total", 10),),
