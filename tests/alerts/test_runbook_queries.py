@@ -22,8 +22,14 @@ HEALTHY, LONG_HEALTHY, FAULTY = 60, 1500, 300
 """Scrapes; the baselines of a week need a thirtieth of the period, which is 1440 s."""
 LAST_WEEK = {AlertName.BUSY_BUT_USELESS, AlertName.PREFIX_CACHE}
 """Alerts that compare with last week."""
-OTHERS = {AlertName.WATCHDOG, AlertName.UNMEASURED, AlertName.SCRAPE_INTERVAL, AlertName.TRAFFIC_LOST}
-"""The first has no query; the others have a test of their own."""
+OTHERS = {
+    AlertName.WATCHDOG,
+    AlertName.TARGETS_MISSING,
+    AlertName.UNMEASURED,
+    AlertName.SCRAPE_INTERVAL,
+    AlertName.TRAFFIC_LOST,
+}
+"""The first has no query, the second names a group of replicas; the others have a test of their own."""
 
 FAULTS: dict[AlertName, tuple[Fault, ...]] = {
     AlertName.BURN: (Fault("llm_slo_bad_events_total", 10),),

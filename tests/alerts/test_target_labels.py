@@ -188,7 +188,7 @@ def group(
 
 RAISED = {
     *(AlertName.BURN, AlertName.TENANT_BURN, AlertName.CLIENT_ERRORS, AlertName.BUSY_BUT_USELESS, AlertName.KV_CACHE),
-    *(AlertName.PREFIX_CACHE, AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED, AlertName.ENGINE_RESTARTS),
+    *(AlertName.PREFIX_CACHE, AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED),
     AlertName.TARGETS_MISSING,
 }
 GROUPS = {
