@@ -15,6 +15,7 @@ from exporters.quantities import spell_duration
 from exporters.signals import Label, Signal
 from exporters.slos import SloFile, Source
 
+_ENGINE = "{{ $labels.engine }} at {{ $labels.instance }}"
 _ENGINE_LABELS = [Label.INSTANCE, Label.ENGINE, Label.MODEL]
 
 KV_CACHE_FULL = 0.9
@@ -43,7 +44,7 @@ def _queue(spec: SloFile, links: Links) -> Alert:
         f"{waiting} >= 1\nand on (instance, engine, model) {waiting} > ({running} > 0)",
         links,
         "more requests wait for {{ $labels.engine }} of {{ $labels.model }} than run",
-        f'{{{{ printf "%.0f" $value }}}} requests wait on average, which is more than run, for '
+        f'{{{{ printf "%.0f" $value }}}} requests wait on average at {_ENGINE}, which is more than run, for '
         f"{spell_duration(3 * step)}. New requests wait longer in the queue than a response takes. Look first at which "
         "class sends more than usual, then at whether the limit of the running batch is smaller.",
         pending_for=2 * step,
@@ -62,7 +63,7 @@ def _kv_cache(spec: SloFile, links: Links) -> Alert:
         f"{usage} > {KV_CACHE_FULL}\nand on (instance, engine, model, rank) {preemptions} >= {least}",
         links,
         "the KV cache of {{ $labels.engine }} of {{ $labels.model }} is full, and running requests are preempted",
-        f"Rank {{{{ $labels.rank }}}} of {{{{ $labels.engine }}}} had {{{{ $value | humanizePercentage }}}} of "
+        f"Rank {{{{ $labels.rank }}}} of {_ENGINE} had {{{{ $value | humanizePercentage }}}} of "
         f"its KV cache in use over the last {lookback(spec)}, and has preempted {least} or more running requests. "
         "Their streams pause, and their prefill is repeated. Look first at whether contexts have become longer, "
         "then at `max_num_seqs`.",
@@ -87,7 +88,7 @@ def _prefix_cache(spec: SloFile, links: Links) -> Alert:
         links,
         "the prefix cache of {{ $labels.engine }} finds {{ $value | humanizePercentage }} of the prompt tokens, "
         "not half of what it did",
-        f"In the last {hour}, {{{{ $labels.engine }}}} took {{{{ $value | humanizePercentage }}}} of the prompt "
+        f"In the last {hour}, {_ENGINE} took {{{{ $value | humanizePercentage }}}} of the prompt "
         "tokens of {{ $labels.model }} from its prefix cache. All engines of the model together took more than "
         f"twice that over the last {spell_duration(windows(spec).week)}. First words come later for the same "
         f"prompts. Asked from {least} requests in {lookback(spec)} on, where at least {percent(_MIN_HIT_RATIO)} "
@@ -116,7 +117,7 @@ def _restarts(spec: SloFile, links: Links) -> Alert:
         with_model(restarting),
         links,
         "the engine {{ $labels.engine }}{{ with $labels.model }} of {{ . }}{{ end }} keeps restarting",
-        f'{{{{ $labels.engine }}}} has started {{{{ printf "%.0f" $value }}}} times in the last {long}. Each start '
+        f'{_ENGINE} has started {{{{ printf "%.0f" $value }}}} times in the last {long}. Each start '
         "loses the open requests and the prefix cache. A ticket from "
         f"{_RESTARTS}{note} on; while it is away for long, *LLMEngineDown* pages. Look first at the last lines of its "
         "log before each start.",

@@ -124,8 +124,10 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
     # With one sample in the window, tokens show no growth however fast they move.
     scraped_twice = f"count_over_time({signals.ENGINE_UP.name}[{lookback}]) >= 2"
     by_counts = f"({requests})\nand {on_engine} {latest(signals.ENGINE_COUNTS_LIVE)} == 1"
+    waits = f"{max_by(latest(signals.OLDEST_WAIT), [Label.INSTANCE, Label.MODEL])} > {number(down_after(spec))}"
+    on_model = "on (instance, model)"
     by_waits = (
-        f"{max_by(latest(signals.OLDEST_WAIT), [Label.INSTANCE, Label.MODEL])} > {number(down_after(spec))}\n"
+        f"({ENGINE_MODEL.name} * {on_model} group_left () ({waits}) or {on_model} ({waits}))\n"
         f"and {on_instance} {latest(signals.ENGINE_UP)} == 1\n"
         f"and {on_instance} {scraped_twice}\n"
         f"unless {on_instance} {sum_by(streams, instance)} > 0\n"
@@ -133,9 +135,7 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
         f"unless {on_instance} ({by_counts})\n"
         f"unless {on_instance} {starting()}"
     )
-    engine_or_sidecar = (
-        "{{ with $labels.engine }}the engine {{ . }}{{ else }}an engine of {{ $labels.instance }}{{ end }}"
-    )
+    engine_at = "{{ with $labels.engine }}the engine {{ . }}{{ else }}an engine{{ end }} at {{ $labels.instance }}"
     duration = f"for {spell_duration(pending_for)}"
     return annotated_alert(
         AlertName.ENGINE_STALLED,
@@ -144,13 +144,10 @@ def _engine_stalled(spec: SloFile, links: Links) -> Alert:
         f"{by_counts}\nand {on_engine} {scraped_twice}\nunless {on_engine} ({increased(tokens, engine)})\n"
         f"unless {on_engine} {signals.COLD_START.name}" + (f"\nor {by_waits}" if spec.source is Source.SIDECAR else ""),
         links,
-        f"{engine_or_sidecar}{_OF_MODEL} holds requests and generates no token",
-        f"{{{{ with $labels.engine }}}}{{{{ . }}}} holds {_COUNT} requests, and {duration} neither prompt nor "
-        "generation tokens have moved by its own count.{{ else }}A stream at {{ $labels.instance }} has waited "
-        f"{_COUNT} s for its first token, and {duration} none has streamed, nor has a token been counted."
-        f"{{{{ end }}}} The engine still answers its metrics. Held back for "
-        f"{spell_duration(cold_start_limit(spec))} after a start. Look first at the GPU and at the end of the "
-        "engine's log.",
+        f"{engine_at}{_OF_MODEL} holds requests and generates no token",
+        f"Requests are open at {engine_at}, and {duration} no prompt or generation token has been counted. "
+        f"The engine still answers its metrics. Held back for {spell_duration(cold_start_limit(spec))} "
+        "after a start. Look first at the GPU and at the end of the engine's log.",
         pending_for=pending_for,
     )
 

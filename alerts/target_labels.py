@@ -5,7 +5,7 @@ constants (objectives, `vector(...)`), which have no labels of targets.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from alerts.alert_names import AlertName
@@ -31,6 +31,8 @@ _TOKEN = re.compile(
     r"|(?P<name>[a-zA-Z_:][\w:]*)"
     r"|(?P<number>\d[\w.]*)"
     r"|(?P<verb>%[a-z])"
+    # of Grafana
+    r"|(?P<variable>\$\w+|\$\{[^}]*\}\w*)"
     r"|(?P<space>\s+)"
     r"|(?P<symbol>==|!=|<=|>=|.)",
     re.DOTALL,
@@ -69,6 +71,11 @@ def expression(promql: str, labels: Sequence[str]) -> str:
 def template(text: str, labels: Sequence[str]) -> str:
     """Adds matchers for the labels of the alert to the queries in an annotation."""
     return _QUERY.sub(lambda match: _query(match[1], match[2].split(), labels), text)
+
+
+def with_matchers(promql: str, matchers: str, without: Iterable[str] = ()) -> str:
+    """Adds the matchers to every selector, except those of constants and of the series in `without`."""
+    return "".join(text for text, _, _ in _narrowed(promql, matchers, {*CONSTANTS, *without}))
 
 
 def place(labels: Sequence[str]) -> str:
@@ -129,7 +136,7 @@ def _is_series(tokens: list[_Token], index: int) -> bool:
     token = tokens[index]
     if token.kind == "matchers":
         return index == 0 or tokens[index - 1].kind != "name"
-    if token.kind != "name" or token.text in _SET_OPERATORS | _OTHER_WORDS:
+    if token.kind != "name" or token.text.lower() in _SET_OPERATORS | _OTHER_WORDS:
         return False
     following = next((each for each in tokens[index + 1 :] if each.kind != "space"), _Token("end", ""))
     return following.text != "(" and not following.text.startswith(("by", "without"))
@@ -137,22 +144,25 @@ def _is_series(tokens: list[_Token], index: int) -> bool:
 
 def _query(promql: str, values: list[str], labels: Sequence[str]) -> str:
     """`query (printf ...)` with the matchers, and their values in the order of the verbs."""
-    matchers = ",".join(f"{label}=%q" for label in labels)
     added, parts, arguments, left = [f"$labels.{label}" for label in labels], [], [], iter(values)
-    tokens = _tokens(promql)
-    for index, token in enumerate(tokens):
-        text = token.text
-        own = _is_series(tokens, index) and text not in CONSTANTS
-        has_matchers = token.kind == "matchers" or (index + 1 < len(tokens) and tokens[index + 1].kind == "matchers")
-        if own and not has_matchers:
-            text += f"{{{matchers}}}"
-            arguments += added
-        before = tokens[index - 1] if index else _Token("", "")
-        if token.kind == "matchers" and before.text not in CONSTANTS:
-            inner = text[1:-1]
-            text = f"{{{matchers}{',' if inner else ''}{inner}}}"
-            arguments += added
-        arguments += [next(left) for _ in _VERB.findall(token.text)]
+    for text, verbs, is_narrowed in _narrowed(promql, ",".join(f"{label}=%q" for label in labels), CONSTANTS):
         parts.append(text)
+        arguments += [*(added if is_narrowed else ()), *(next(left) for _ in range(verbs))]
     changed = expression("".join(parts), labels)
     return f"query (printf `{changed}` {' '.join(arguments)})" if arguments else f"query (printf `{changed}`)"
+
+
+def _narrowed(promql: str, matchers: str, without: Container[str]) -> Iterator[tuple[str, int, bool]]:
+    """Each token, with the matchers if it selects series; its verbs; and whether it got the matchers."""
+    tokens = _tokens(promql)
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1] if index else _Token("", "")
+        after = tokens[index + 1] if index + 1 < len(tokens) else _Token("", "")
+        text, verbs = token.text, len(_VERB.findall(token.text))
+        if token.kind == "matchers" and before.text not in without:
+            inner = text[1:-1]
+            yield f"{{{matchers}{',' if inner else ''}{inner}}}", verbs, True
+        elif _is_series(tokens, index) and text not in without and after.kind != "matchers":
+            yield f"{text}{{{matchers}}}", verbs, True
+        else:
+            yield text, verbs, False

@@ -61,7 +61,8 @@ class Board:
             .link(links)
             .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
         )
-        for variable in (*(_VARIABLES[label]() for label in self.variables), *self.own_variables(spec)):
+        targets = (layout.label_variable(label, signals.SIDECAR_BUILD) for label in spec.group_by)
+        for variable in (*targets, *(_VARIABLES[label]() for label in self.variables), *self.own_variables(spec)):
             frame.with_variable(variable)
         for annotation in annotations(spec, load_tests=self.shows_load_tests):
             frame.annotation(annotation)
@@ -69,4 +70,4 @@ class Board:
 
     def render(self, spec: SloFile) -> str:
         """The dashboard as JSON; deterministic for an SLO file."""
-        return layout.to_json(self.build(spec))
+        return layout.to_json(self.build(spec), spec.group_by)

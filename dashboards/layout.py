@@ -14,6 +14,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from alerts.links import panel_id
 from alerts.promql import select
 from dashboards.style import DATASOURCE
+from dashboards.target_variables import narrowed
 from exporters.signals import Label, Recorded, Signal
 
 Panel: TypeAlias = Builder[model.Panel]
@@ -40,7 +41,7 @@ def query_variable(name: str, query: str) -> dashboard.QueryVariable:
     )
 
 
-def label_variable(label: Label, series: Signal | Recorded, *narrowed_by: Label) -> dashboard.QueryVariable:
+def label_variable(label: Label | str, series: Signal | Recorded, *narrowed_by: Label) -> dashboard.QueryVariable:
     """A variable over the values of a label in `series`, initially all; `narrowed_by` are earlier variables."""
     selector = select(series, {before: f"${before}" for before in narrowed_by}, regex=True)
     return (
@@ -70,8 +71,8 @@ def arrange(builder: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboar
     return result
 
 
-def to_json(dashboard_model: model.Dashboard) -> str:
-    """The dashboard as JSON; deterministic."""
+def to_json(dashboard_model: model.Dashboard, target_labels: Sequence[str] = ()) -> str:
+    """The dashboard as JSON; deterministic. Its queries follow the variables of `target_labels`."""
     tree = json.loads(json.dumps(dashboard_model, cls=JSONEncoder))
     # The SDK always sets `placement`, which moves the switch of an annotation, or a link, into a menu.
     for item in [*tree.get("annotations", {}).get("list", []), *tree.get("links", [])]:
@@ -79,4 +80,6 @@ def to_json(dashboard_model: model.Dashboard) -> str:
     # It also adds a disabled footer to tables; Grafana removed that option in 12.2.
     for panel in tree.get("panels", []):
         panel.get("options", {}).pop("footer", None)
+    if target_labels:
+        tree = narrowed(tree, target_labels)
     return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

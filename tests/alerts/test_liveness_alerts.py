@@ -117,7 +117,13 @@ def test_an_engine_that_counts_at_the_end_of_requests_stalls_when_requests_wait_
     series |= request_series("short waits", constant(2, n), none, still)
     case = Case(pace.spec, series, interval(pace))
     promtool.test(
-        [case.expect((n - 2) * interval(pace), firing(STALLED, "instance, engine"), {'{instance="stalls"}': 1})]
+        [
+            case.expect(
+                (n - 2) * interval(pace),
+                firing(STALLED, "instance, engine"),
+                {'{engine="stalls",instance="stalls"}': 1},
+            )
+        ]
     )
 
 
@@ -127,7 +133,8 @@ def test_an_idle_engine_that_hangs_stalls_by_the_waits_at_the_sidecar(promtool: 
     series = engine("s:1", n, held=0)
     series |= request_series("s:1", f"0+{interval(pace):g}x{n}", constant(0, n), constant(900, n))
     case = Case(pace.spec, series, interval(pace))
-    promtool.test([case.expect((n - 2) * interval(pace), firing(STALLED, "instance, engine"), {'{instance="s:1"}': 1})])
+    stalled = {'{engine="s:1",instance="s:1"}': 1.0}
+    promtool.test([case.expect((n - 2) * interval(pace), firing(STALLED, "instance, engine"), stalled)])
 
 
 def test_a_stall_ends_when_tokens_move_or_requests_stream(promtool: Promtool, pace: Pace) -> None:
@@ -255,3 +262,17 @@ def test_every_alert_has_a_runbook_and_a_row_in_the_docs() -> None:
     section = (ROOT / "docs/alerts.md").read_text().partition("## List of alerts")[2].partition("## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| [a-z, ]+ \| ", section, re.MULTILINE)
     assert runbooks == set(rows) == set(AlertName)
+
+
+def test_every_alert_on_an_engine_names_the_engine_and_its_instance(spec: SloFile) -> None:
+    of_engines = {
+        *(AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED, AlertName.ENGINE_RESTARTS),
+        *(AlertName.QUEUE, AlertName.KV_CACHE, AlertName.PREFIX_CACHE),
+    }
+    rendered = [rule for group in rules(spec) for rule in group.rules if isinstance(rule, Alert)]
+    assert {each.name for each in rendered} >= of_engines
+    for alert in rendered:
+        if alert.name in of_engines:
+            text = alert.annotations["summary"] + alert.annotations["description"]
+            assert "$labels.engine" in text, alert.name
+            assert "$labels.instance" in text, alert.name
