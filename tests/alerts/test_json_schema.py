@@ -195,11 +195,15 @@ def test_the_docs_explain_every_key_with_its_default() -> None:
     assert {key for key, default in documented.items() if default == "required"} == {
         key for key, (_, required) in declared.items() if required
     }
-    with_default = {key for key, (default, _) in declared.items() if default not in (None, [])}
+    with_default = {key for key, (default, _) in declared.items() if default not in (None, [], {})}
     assert {key for key, default in documented.items() if "`" in default} == with_default
     for key, (default, _) in declared.items():
         if default is not None:
-            text = f"`{default if isinstance(default, str) else json.dumps(default)}`" if default != [] else "none"
+            text = (
+                f"`{default if isinstance(default, str) else json.dumps(default)}`"
+                if default not in ([], {})
+                else "none"
+            )
             assert documented[key].startswith(text), key
 
 

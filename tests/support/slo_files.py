@@ -225,7 +225,7 @@ MISTAKES = [
     pytest.param(
         "objective: 95%}",
         "objective: 95%, labels: {on-call: ml}}",
-        "slos.yaml:8:94: slos[0].labels.on-call: 'on-call' is not a label name; use letters, digits and _, first a "
+        "slos.yaml:8:99: slos[0].labels.on-call: 'on-call' is not a label name; use letters, digits and _, first a "
         "letter",
         id="a label of alerts that is no label name",
     ),
