@@ -30,6 +30,7 @@ from exporters import signals
 from exporters.signals import Label, Signal
 from exporters.slos import SloFile
 
+_NO_ENGINE, _NOT_EXPOSED = "no engine", "not exposed"
 _NO_COUNTER = "some engines do not expose it, which the last row then says"
 _COUNTED_AT_THE_END = "Engines that count tokens only when a request ends stand still during long answers, then jump."
 
@@ -66,10 +67,10 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def up() -> stat.Panel:
     text = "Does the engine respond? Up if the sidecar's last scrape of its metrics succeeded."
+    panel = style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
     return (
-        style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
+        style.if_absent(panel, _NO_ENGINE, *style.UP_DOWN_MAPPINGS)
         .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}", instant=True))
-        .mappings(style.UP_DOWN_MAPPINGS)
         .thresholds(style.thresholds(BAD, (1, GOOD)))
     )
 
@@ -90,7 +91,7 @@ def requests_now() -> stat.Panel:
 def kv_cache_now() -> stat.Panel:
     text = describe("How full is the KV cache? The fullest rank.", may_be_empty="some engines expose no KV cache")
     return (
-        style.stat_panel("KV cache in use", text, units.PercentUnit, 3, 5)
+        style.if_absent(style.stat_panel("KV cache in use", text, units.PercentUnit, 3, 5), _NOT_EXPOSED)
         .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_KV_USAGE), "{{engine}}", instant=True))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (KV_CACHE_FULL, WARN)))
@@ -114,7 +115,7 @@ def restarts() -> stat.Panel:
     )
     starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", ENGINE_LABELS)
     return (
-        style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, units.Short, 3, 5)
+        style.if_absent(style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, units.Short, 3, 5), _NOT_EXPOSED)
         .decimals(0)
         .with_target(query(starts, "{{engine}}", instant=True))
         .thresholds(style.thresholds(GOOD, (1, WARN)))
@@ -124,7 +125,7 @@ def restarts() -> stat.Panel:
 def scrape_age(spec: SloFile) -> stat.Panel:
     text = "How old is what is shown here? Time since the sidecar last read the engine's metrics; all below is as old."
     return (
-        style.stat_panel("Last scrape age", text, units.Seconds, 3, 5)
+        style.if_absent(style.stat_panel("Last scrape age", text, units.Seconds, 3, 5), _NO_ENGINE)
         .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (down_after(spec), BAD)))

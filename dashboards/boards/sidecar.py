@@ -19,6 +19,7 @@ _DAY = 86400.0
 _LOOP_LAG_LIMIT = 0.05
 """Seconds of loop lag that distort latencies: gaps between chunks are as short."""
 
+_NO_SIDECAR = "no sidecar"
 _PER_SIDECAR, _PER_PROCESS, _PER_REASON = "{{instance}}", "{{process}} at {{instance}}", "{{reason}}"
 _SPANS, _ENGINE_SPANS = "spans are sent only with --otlp", "spans are received only with --engine-spans"
 
@@ -38,10 +39,10 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def up(spec: SloFile) -> stat.Panel:
     text = "Does it answer Prometheus? While it is down nothing is measured, and requests may be refused."
+    panel = style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 3, 6)
     return (
-        style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 3, 6)
+        style.if_absent(panel, _NO_SIDECAR, *style.UP_DOWN_MAPPINGS)
         .with_target(query(select_sidecar(UP, sidecar_job(spec)), _PER_SIDECAR, instant=True))
-        .mappings(style.UP_DOWN_MAPPINGS)
         .thresholds(style.thresholds(BAD, (1, GOOD)))
     )
 
@@ -51,7 +52,7 @@ def lag_now() -> stat.Panel:
     # below a tenth of a millisecond it is the resolution of the clock
     lag = f"round({max_by(select_sidecar(signals.SIDECAR_LOOP_LAG), [Label.INSTANCE])}, 0.0001)"
     return (
-        style.stat_panel("Loop lag", text, units.Seconds, 4, 6)
+        style.if_absent(style.stat_panel("Loop lag", text, units.Seconds, 4, 6), _NO_SIDECAR)
         .with_target(query(lag, _PER_SIDECAR, instant=True))
         .thresholds(style.thresholds(GOOD, (_LOOP_LAG_LIMIT, WARN), (5 * _LOOP_LAG_LIMIT, BAD)))
     )
@@ -63,7 +64,7 @@ def uncounted_in_range() -> stat.Panel:
         "long. Lost: a relay crashed while they were open. Unmetered: forwarded although metering failed. Not "
         "logged: lines that the request log dropped; their requests are in all other figures."
     )
-    panel = style.stat_panel("Not counted in range", text, units.Short, 5, 6)
+    panel = style.if_absent(style.stat_panel("Not counted in range", text, units.Short, 5, 6), _NO_SIDECAR)
     for name, counter in (
         ("dropped", signals.SIDECAR_DROPPED),
         ("lost", signals.SIDECAR_LOST),
@@ -78,7 +79,7 @@ def restarts() -> stat.Panel:
     text = "Did one of its processes die in the time shown? The supervisor has started it again."
     expression = sum_by(f"increase({select_sidecar(signals.SIDECAR_RESTARTS)}[$__range])", [Label.PROCESS])
     return (
-        style.stat_panel("Restarts in range", text, units.Short, 3, 6)
+        style.if_absent(style.stat_panel("Restarts in range", text, units.Short, 3, 6), _NO_SIDECAR)
         .with_target(query(expression, "{{process}}", instant=True))
         .decimals(0)
         .thresholds(style.thresholds(GOOD, (1, WARN)))
@@ -87,10 +88,10 @@ def restarts() -> stat.Panel:
 
 def slo_file() -> stat.Panel:
     text = "Was the SLO file valid at the last SIGHUP? If not, requests are judged by the last valid one."
+    panel = style.stat_panel(PanelTitle.SLO_FILE, text, units.NoUnit, 3, 6)
     return (
-        style.stat_panel(PanelTitle.SLO_FILE, text, units.NoUnit, 3, 6)
+        style.if_absent(panel, _NO_SIDECAR, *style.VALID_REJECTED_MAPPINGS)
         .with_target(query(select_sidecar(signals.SIDECAR_RELOAD_SUCCESSFUL), _PER_SIDECAR, instant=True))
-        .mappings(style.VALID_REJECTED_MAPPINGS)
         .thresholds(style.thresholds(BAD, (1, GOOD)))
     )
 

@@ -194,10 +194,7 @@ def requests_by_tenant() -> bargauge.Panel:
         "Who asks the most? Requests that ended in the time shown. Tenants that the SLO file does not name are "
         "together in other."
     )
-    panel = (
-        style.bar_gauge_panel("Requests by tenant", text, units.Short, 8).decimals(0).thresholds(style.thresholds(BLUE))
-    )
-    return panel.with_target(_by_tenant(increase_in_range(signals.REQUESTS, [Label.TENANT])))
+    return _tenant_bars("Requests by tenant", text).with_target(_by_tenant(increase_in_range(signals.REQUESTS, [Label.TENANT])))
 
 
 def tokens_by_tenant() -> bargauge.Panel:
@@ -207,10 +204,7 @@ def tokens_by_tenant() -> bargauge.Panel:
     )
     counters = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
     tokens = " + ".join(increase_in_range(counter, [Label.TENANT]) for counter in counters)
-    panel = (
-        style.bar_gauge_panel("Tokens by tenant", text, units.Short, 8).decimals(0).thresholds(style.thresholds(BLUE))
-    )
-    return panel.with_target(_by_tenant(tokens))
+    return _tenant_bars("Tokens by tenant", text).with_target(_by_tenant(tokens))
 
 
 def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
@@ -227,6 +221,12 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
 
 def _repeat_ratio() -> str:
     return ratio(rate_by_class(signals.BODY_REPEATS), rate_by_class(signals.REQUESTS))
+
+
+def _tenant_bars(title: str, text: str) -> bargauge.Panel:
+    """Counts by tenant, all in one colour."""
+    panel = style.if_absent(style.bar_gauge_panel(title, text, units.Short, 8), NO_TRAFFIC)
+    return panel.decimals(0).thresholds(style.thresholds(BLUE))
 
 
 def _by_tenant(expression: str) -> prometheus.Dataquery:
