@@ -83,9 +83,11 @@ def describe(text: str, *, may_be_empty: str) -> str:
     return f"{text} {MAY_BE_EMPTY}{may_be_empty}."
 
 
-def absence(text: str, match: model.SpecialValueMatch = model.SpecialValueMatch.NULL_AND_NAN) -> model.SpecialValueMap:
+def absence(
+    text: str, match: model.SpecialValueMatch = model.SpecialValueMatch.NULL_AND_NAN, colour: str = PLAIN
+) -> model.SpecialValueMap:
     """Shows missing values as `text` in a neutral colour; a `noValue` alone has the colour of the lowest threshold."""
-    result = model.ValueMappingResult(text, color=PLAIN, index=0)
+    result = model.ValueMappingResult(text, color=colour, index=0)
     return model.SpecialValueMap(model.DashboardSpecialValueMapOptions(match, result))
 
 

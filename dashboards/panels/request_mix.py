@@ -33,6 +33,9 @@ _SIZES = {
     SIZES[-1]: f"over {SIZE_BOUNDS[-1]}",
     NO_TOKENS: "no token",
 }
+_NONE = "·"
+"""The text of a cell without requests."""
+
 _NOT_CHECKED = "the sidecar runs without --check-structured-output, or no answer has to be JSON"
 _NOTHING_CHECKED = "no answer was checked"
 _SHARE_STEPS, _FAILURE_STEPS = (
@@ -194,7 +197,9 @@ def requests_by_tenant() -> bargauge.Panel:
         "Who asks the most? Requests that ended in the time shown. Tenants that the SLO file does not name are "
         "together in other."
     )
-    return _tenant_bars("Requests by tenant", text).with_target(_by_tenant(increase_in_range(signals.REQUESTS, [Label.TENANT])))
+    return _tenant_bars("Requests by tenant", text).with_target(
+        _by_tenant(increase_in_range(signals.REQUESTS, [Label.TENANT]))
+    )
 
 
 def tokens_by_tenant() -> bargauge.Panel:
@@ -250,7 +255,7 @@ def _matrix(
     row, corner = rows
     column = Label.PROMPT_SIZE
     coloured_cells = common_model.TableColoredBackgroundCellOptions(common_model.TableCellBackgroundDisplayMode.BASIC)
-    texts = {"0": "·", **_SIZES}
+    texts = {"0": _NONE, **_SIZES}
     row_titles = {"custom.cellOptions": {"type": "auto"}, "custom.align": "left", "custom.minWidth": 160}
     panel = (
         style.table_panel(title, text, units.PercentUnit, 12, 10)
@@ -261,7 +266,8 @@ def _matrix(
         .mappings(
             [
                 model.ValueMap({value: model.ValueMappingResult(text) for value, text in texts.items()}),
-                style.absence(""),
+                # the colour is that of the cell, not of its text
+                style.absence(_NONE, colour="transparent"),
             ]
         )
         .decimals(1)
