@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from string import ascii_uppercase
 from typing import Any
 
-from grafana_foundation_sdk.builders import prometheus, table
+from grafana_foundation_sdk.builders import common, prometheus, table
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
@@ -101,8 +101,14 @@ def if_empty(panel: table.Panel, text: str) -> table.Panel:
     return style.if_absent(panel, text, absence("-"), absence("-", model.SpecialValueMatch.EMPTY))
 
 
+def sort_rows(panel: table.Panel, *titles: str) -> table.Panel:
+    """Sort by the columns with these titles, the first one first; the order of an instant query is arbitrary."""
+    return panel.sort_by([common.TableSortByFieldState().display_name(title).desc(False) for title in titles])
+
+
 def list_labels(panel: table.Panel, expression: str, titles: Mapping[Label, str]) -> table.Panel:
-    """One row per series, with the given labels and without the value."""
+    """One row per series, with the given labels and without the value; sorted by them."""
+    sort_rows(panel, *titles.values())
     _set_titles(panel, titles)
     panel.with_target(_table_query(expression, ", ".join(titles.values())))
     return _organize(panel, [str(label) for label in titles], ["Time", "Value"])
@@ -118,11 +124,13 @@ def pivot(
 ) -> table.Panel:
     """One row per value of `row`, one column per value of `column`; the cells have the label `cell`, or the value.
 
-    The columns in `order` come first.
+    The columns in `order` come first; the others are sorted by name, as are the rows.
     """
-    corner = f"{row}\\{column}"
-    panel.override_by_name(corner, [model.DynamicConfigValue("displayName", row.capitalize())])
+    corner, title = f"{row}\\{column}", row.capitalize()
+    sort_rows(panel, title).override_by_name(corner, [model.DynamicConfigValue("displayName", title)])
     panel.with_target(_table_query(expression, f"{{{{{cell or row}}}}}"))
+    # columns have the order in which their names first appear
+    transform(panel, "sortBy", sort=[{"field": str(column)}])
     transform(panel, "groupingToMatrix", rowField=str(row), columnField=str(column), valueField=str(cell or "Value"))
     return _organize(panel, [corner, *order]) if order else panel
 

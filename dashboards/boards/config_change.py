@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from grafana_foundation_sdk.builders import common, stat, table
+from grafana_foundation_sdk.builders import stat, table
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
@@ -236,12 +236,11 @@ def _comparison(
     else:
         change, least, meaning = f"({after}) / (({before}) > 0) - 1", 0.1, "The change is a share of what was before"
     fall, rise = colours
-    by_name = common.TableSortByFieldState().display_name(_CLASS_KEY[Label.CLASS]).desc(False)
     text = describe(f"{question} {reading} {meaning}. {_SIGNIFICANCE}", may_be_empty=_NO_CHANGE)
+    panel = style.table_panel(title, text, unit, width, 8)
+    tables.if_empty(panel, "no config change, or no traffic around it")
     return tables.join_queries(
-        tables.if_empty(
-            style.table_panel(title, text, unit, width, 8), "no config change, or no traffic around it"
-        ).sort_by([by_name]),
+        tables.sort_rows(panel, _CLASS_KEY[Label.CLASS]),
         keys,
         (
             ValueColumn("before", before, unit, no_value=NO_TRAFFIC),

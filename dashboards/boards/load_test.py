@@ -190,8 +190,9 @@ def outcomes_compared() -> table.Panel:
     sidecar = increase_in_range(signals.REQUESTS, [Label.OUTCOME])
     between = f"round(({generator} or 0 * {sidecar}) - {sidecar}) and on () {generator}"
     columns = (("load generator", generator), ("sidecar", sidecar), ("between", between))
+    panel = tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8), _NO_TEST)
     return tables.join_queries(
-        tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8), _NO_TEST),
+        tables.sort_rows(panel, "outcome"),
         {Label.OUTCOME: "outcome"},
         [ValueColumn(title, each, units.NoUnit, no_value="-", decimals=0) for title, each in columns],
     )

@@ -206,9 +206,7 @@ def firing_alerts() -> table.Panel:
     never = model.ValueMap({"0": model.ValueMappingResult("-", color=style.PLAIN, index=0)})
     since = ValueColumn("Since", rows, "dateTimeFromNow", mappings=[never], width=100)
     panel = tables.if_empty(style.table_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 10, 10), "no data")
-    panel.sort_by(
-        [common.TableSortByFieldState().display_name(title).desc(False) for title in ("Severity", "Since", "Alert")]
-    )
+    tables.sort_rows(panel, "Severity", "Since", "Alert")
     colours = {Severity.PAGE: BAD, Severity.TICKET: WARN, Severity.NONE: GOOD, "no data": GREY}
     severities = model.ValueMap(
         {
