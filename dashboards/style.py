@@ -115,24 +115,25 @@ def stat_panel(title: str, description: str, unit: str, width: int, height: int 
     )
 
 
-def bar_gauge_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> bargauge.Panel:
-    """The last value of each series as a bar."""
+def bar_gauge_panel(title: str, description: str, unit: str, width: int, bar: Label, height: int = 7) -> bargauge.Panel:
+    """The last value of each series as a bar, named by its label `bar`."""
     return (
         _with_common_options(bargauge.Panel(), title, description, unit, width, height)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .orientation(common_model.VizOrientation.HORIZONTAL)
-        # with one series, `auto` hides the name
         .name_placement(common_model.BarGaugeNamePlacement.LEFT)
+        # Grafana shows the name of a single bar only if it is a display name
+        .display_name(f"${{__field.labels.{bar}}}")
         .display_mode(common_model.BarGaugeDisplayMode.BASIC)
         .min(0)
     )
 
 
 def ratio_bars_panel(
-    title: str, description: str, width: int, *steps: tuple[float, str], height: int = 7
+    title: str, description: str, width: int, bar: Label, *steps: tuple[float, str], height: int = 7
 ) -> bargauge.Panel:
     """Bars from 0 to 100 %, coloured by `steps`."""
-    panel = bar_gauge_panel(title, description, units.PercentUnit, width, height)
+    panel = bar_gauge_panel(title, description, units.PercentUnit, width, bar, height)
     return if_absent(panel.max(1).decimals(1), NO_TRAFFIC).thresholds(thresholds(BAD, *steps))
 
 

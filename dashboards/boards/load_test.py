@@ -158,7 +158,8 @@ def good_share(spec: SloFile) -> bargauge.Panel:
     )
     good = increase_in_range(signals.GOODPUT_REQUESTS)
     offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), RANGE), [Label.CLASS])
-    panel = style.ratio_bars_panel("Good of what was offered", text, 6, *slo_status.goodput_limits(spec), height=9)
+    limits = slo_status.goodput_limits(spec)
+    panel = style.ratio_bars_panel("Good of what was offered", text, 6, Label.CLASS, *limits, height=9)
     return style.if_absent(panel, _NO_TEST).with_target(query(ratio(good, offered), PER_CLASS, instant=True))
 
 

@@ -220,7 +220,7 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
     good, judged = (
         increase_in_range(counter, [Label.TENANT]) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
-    panel = style.ratio_bars_panel(PanelTitle.GOODPUT_BY_TENANT, text, 8, *goodput_limits(spec))
+    panel = style.ratio_bars_panel(PanelTitle.GOODPUT_BY_TENANT, text, 8, Label.TENANT, *goodput_limits(spec))
     return panel.with_target(_by_tenant(ratio(good, judged)))
 
 
@@ -230,7 +230,7 @@ def _repeat_ratio() -> str:
 
 def _tenant_bars(title: str, text: str) -> bargauge.Panel:
     """Counts by tenant, all in one colour."""
-    panel = style.if_absent(style.bar_gauge_panel(title, text, units.Short, 8), NO_TRAFFIC)
+    panel = style.if_absent(style.bar_gauge_panel(title, text, units.Short, 8, Label.TENANT), NO_TRAFFIC)
     return panel.decimals(0).thresholds(style.thresholds(BLUE))
 
 
