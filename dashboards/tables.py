@@ -20,6 +20,8 @@ _WIDTHS = {
     Label.SLO: 100,
     Label.OUTCOME: 190,
     Label.RUN: 190,
+    Label.SCENARIO: 160,
+    Label.REVISION: 130,
     Label.SETTING: 260,
     Label.SIGNAL: 380,
     Label.ENGINE: 200,
@@ -121,13 +123,18 @@ def pivot(
     column: Label,
     cell: Label | None = None,
     order: Sequence[str] = (),
+    width: int | None = None,
 ) -> table.Panel:
     """One row per value of `row`, one column per value of `column`; the cells have the label `cell`, or the value.
 
-    The columns in `order` come first; the others are sorted by name, as are the rows.
+    The columns in `order` come first; the others are sorted by name, as are the rows. `width` is that of the names of
+    the rows in pixels, by default that of the label.
     """
     corner, title = f"{row}\\{column}", row.capitalize()
-    sort_rows(panel, title).override_by_name(corner, [model.DynamicConfigValue("displayName", title)])
+    corner_settings = {"displayName": title, "custom.width": width or _WIDTHS[row]}
+    sort_rows(panel, title).override_by_name(
+        corner, [model.DynamicConfigValue(name, value) for name, value in corner_settings.items()]
+    )
     panel.with_target(_table_query(expression, f"{{{{{cell or row}}}}}"))
     # columns have the order in which their names first appear
     transform(panel, "sortBy", sort=[{"field": str(column)}])

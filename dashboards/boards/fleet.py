@@ -191,7 +191,8 @@ def settings() -> table.Panel:
     engine_names = f'label_join({differing}, "{Label.ENGINE}", " at ", "{Label.ENGINE}", "{Label.INSTANCE}")'
     panel = style.table_panel("Settings that differ", text, units.String, 24, 6)
     tables.if_empty(panel, "all engines have the same settings")
-    return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE)
+    # two addresses
+    return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE, width=360)
 
 
 def _failure_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
