@@ -57,7 +57,12 @@ _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, heatmap.Panel, table.Pane
 _ValuePanel = TypeVar("_ValuePanel", stat.Panel, bargauge.Panel, table.Panel)
 
 
-DOTTED = model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]})
+DOTTED = [
+    model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]}),
+    # dots of one pixel are invisible
+    model.DynamicConfigValue("custom.lineWidth", 2),
+]
+"""The settings of a dotted line."""
 
 
 def query(expression: str, legend: str, *, instant: bool = False) -> prometheus.Dataquery:

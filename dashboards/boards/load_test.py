@@ -145,7 +145,7 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         style.time_series_panel("Goodput at the offered rate", text, units.RequestsPerSecond, 18)
         .with_target(query(offered, f"{PER_CLASS} offered"))
         .with_target(query(rate_by_class(signals.GOODPUT_REQUESTS), f"{PER_CLASS} good"))
-        .override_by_regexp("/ offered$/", [style.DOTTED])
+        .override_by_regexp("/ offered$/", style.DOTTED)
         .no_value(_NO_TEST)
     )
     return style.colour_by_class(panel, spec)

@@ -144,7 +144,7 @@ def transfer_time() -> timeseries.Panel:
     for q in (0.5, 0.95):
         series = quantile(q, signals.ENGINE_KV_TRANSFER, RATE, ENGINE_LABELS, _ENGINE)
         panel.with_target(query(series, f"p{q * 100:g}: {PER_ENGINE}"))
-    return panel.override_by_regexp("/^p50/", [style.DOTTED])
+    return panel.override_by_regexp("/^p50/", style.DOTTED)
 
 
 def transfer_failures() -> timeseries.Panel:
