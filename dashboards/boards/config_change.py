@@ -35,7 +35,7 @@ Value = Callable[[Window], str]
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row(
-            "$length s before and $length s after the change",
+            "Comparison: $length s before and after",
             (
                 config_change(),
                 goodput(),

@@ -49,7 +49,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             (engine_features.rejections(), engine_features.sleep_state(), engine_features.lora_adapters()),
         ),
         Row(
-            "Prompt sources, KV offload and KV transfer",
+            "Prompt sources, KV offload and transfer",
             (
                 engine_features.prompt_sources(),
                 engine_features.external_prefix_cache(),

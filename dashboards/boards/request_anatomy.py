@@ -33,7 +33,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 latency.time_per_output_token_heatmap(),
             ),
         ),
-        Row("Client and engine view", latency.user_and_engine_means()),
+        Row("Client and engine view", latency.client_and_engine_means()),
     )
 
 

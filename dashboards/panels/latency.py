@@ -174,11 +174,11 @@ def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
     return tuple(panels)
 
 
-def user_and_engine_means() -> tuple[timeseries.Panel, ...]:
+def client_and_engine_means() -> tuple[timeseries.Panel, ...]:
     """The mean that clients see, the mean of the engine, and the difference."""
     return (
-        _user_and_engine_panel(
-            "Time to first token: user and engine",
+        _client_and_engine_panel(
+            "TTFT: client and engine",
             describe(
                 "How much of the wait for the first token does the engine not know of? Means, of all classes. "
                 "Between the two lie network, sidecar and what the engine does not count; below 0 it has counted "
@@ -189,18 +189,18 @@ def user_and_engine_means() -> tuple[timeseries.Panel, ...]:
             mean(signals.TTFT, _select_known_models),
             signals.ENGINE_TTFT,
         ),
-        _user_and_engine_panel(
-            "Time per output token: user and engine",
+        _client_and_engine_panel(
+            "TPOT: client and engine",
             describe(
-                "Do tokens reach the user as fast as the engine writes them? Means of each request's time per output "
+                "Do tokens reach the client as fast as the engine writes them? Means of each request's time per output "
                 "token, of all classes. A difference is a slow network, or a slow reader.",
                 may_be_empty="the engine exposes no time per output token, or there is no traffic",
             ),
             mean(signals.TPOT, _select_known_models),
             signals.ENGINE_TPOT,
         ),
-        _user_and_engine_panel(
-            "Whole requests: user and engine",
+        _client_and_engine_panel(
+            "E2E: client and engine",
             describe(
                 "How much of a whole request does the engine not know of? Means of requests that ended well, of all "
                 "classes; the engine knows no others. Where few end, the two hold different ones at any time: look "
@@ -219,13 +219,13 @@ def _select_known_models(series: str, outcome: Outcome | None = None) -> str:
     return f'{series}{{{Label.MODEL}=~"{MODEL_AND_CLASS[Label.MODEL]}",{Label.MODEL}!="{OTHER}"{outcome_matcher}}}'
 
 
-def _user_and_engine_panel(title: str, text: str, user_mean: str, engine_histogram: Signal) -> timeseries.Panel:
+def _client_and_engine_panel(title: str, text: str, client_mean: str, engine_histogram: Signal) -> timeseries.Panel:
     engine_mean = mean(engine_histogram, _select_known_models)
     panel = style.time_series_panel(title, text, units.Seconds, 8, signed=True).no_value(NO_TRAFFIC)
     for legend, expression, colour in (
-        ("user", user_mean, BLUE),
+        ("client", client_mean, BLUE),
         ("engine", engine_mean, PINK),
-        ("between", f"({user_mean}) - ({engine_mean})", GREY),
+        ("between", f"({client_mean}) - ({engine_mean})", GREY),
     ):
         style.add_coloured_query(panel, expression, legend, colour)
     return panel

@@ -160,7 +160,7 @@ def tokens_saved(spec: SloFile) -> timeseries.Panel:
         "those of others. Prompt tokens of repeats are what a prefix cache saves already, if it is on."
     )
     tokens = " + ".join(rate_by_class(counter) for counter in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS))
-    panel = style.time_series_panel("Tokens that a response cache would save", text, "tokens/s", 8).no_value(NO_TRAFFIC)
+    panel = style.time_series_panel("Possible response cache savings", text, "tokens/s", 8).no_value(NO_TRAFFIC)
     panel.with_target(query(f"{_repeat_ratio()} * ({tokens})", PER_CLASS))
     return style.colour_by_class(style.stack(panel), spec)
 

@@ -114,6 +114,4 @@ def test_the_difference_between_user_and_engine_is_that_of_means_over_all_classe
         'llm_engine_request_duration_seconds_sum{engine="e",rank="0",model="m"}': 14,
         'llm_engine_request_duration_seconds_count{engine="e",rank="0",model="m"}': 4,
     }
-    assert_results(
-        promtool, panel(BOARD, "Whole requests: user and engine"), growth, {"{}": 4}, {"{}": 3.5}, {"{}": 0.5}
-    )
+    assert_results(promtool, panel(BOARD, "E2E: client and engine"), growth, {"{}": 4}, {"{}": 3.5}, {"{}": 0.5})

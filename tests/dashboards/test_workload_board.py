@@ -93,7 +93,7 @@ def test_tokens_saved_by_a_cache_use_the_repeats_of_each_class(promtool: Promtoo
         'llm_completion_tokens_total{class="lilo"}': 30000,
         'llm_requests_total{class="other"}': 0,
     }
-    saved = panel(BOARD, "Tokens that a response cache would save")
+    saved = panel(BOARD, "Possible response cache savings")
     assert_results(promtool, saved, counters, {'{class="siso"}': 150, '{class="lilo"}': 0})
     assert_results(promtool, panel(BOARD, "Repeats in range"), counters, {"{}": 0.2})
 
