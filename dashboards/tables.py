@@ -98,6 +98,13 @@ def join_queries(
     return _organize(panel, order, hidden)
 
 
+def hide_zero_rows(panel: table.Panel, columns: int) -> table.Panel:
+    """Hide rows whose values in the first `columns` queries are 0 or missing."""
+    above_zero = {"id": "greater", "options": {"value": 0}}
+    filters = [{"fieldName": f"Value #{ref_id}", "config": above_zero} for ref_id in ascii_uppercase[:columns]]
+    return transform(panel, "filterByValue", filters=filters, type="include", match="any")
+
+
 def if_empty(panel: table.Panel, text: str) -> table.Panel:
     """The text of a table without rows; a missing value or label in a row is a dash."""
     return style.if_absent(panel, text, absence("-"), absence("-", model.SpecialValueMatch.EMPTY))

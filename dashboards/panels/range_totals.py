@@ -43,10 +43,10 @@ def range_totals() -> table.Panel:
     """The totals of `range_total_queries`, a row per class."""
     text = (
         "How many requests, tokens and bad events are in the time range, and how long did requests take? A row per "
-        "class. Offered: requests that arrived. OK: ended with outcome ok; not OK: ended otherwise, also by clients. "
-        "Goodput: share of judged requests that were good for all their SLOs. TTFT p50: median of requests with a "
-        "first token. E2E: mean of all ended requests. Queue: mean of requests whose engine times are known. From the "
-        "sidecars' counters; the request log has the same numbers."
+        "class with requests. Offered: requests that arrived. OK: ended with outcome ok; not OK: ended otherwise, also "
+        "by clients. Goodput: share of judged requests that were good for all their SLOs. TTFT p50: median of requests "
+        "with a first token. E2E: mean of all ended requests. Queue: mean of requests whose engine times are known. "
+        "From the sidecars' counters; the request log has the same numbers."
     )
     titles = {
         "offered": ("Offered", units.Short),
@@ -67,7 +67,9 @@ def range_totals() -> table.Panel:
         ValueColumn(title, queries[name], unit, decimals=_DECIMALS.get(unit)) for name, (title, unit) in titles.items()
     ]
     panel = tables.if_empty(style.table_panel("Totals in range", text, units.Short, 24, 8), NO_TRAFFIC)
-    return tables.join_queries(panel, {Label.CLASS: "Class"}, columns, order_by=class_order())
+    tables.join_queries(panel, {Label.CLASS: "Class"}, columns, order_by=class_order())
+    # offered, OK and not OK
+    return tables.hide_zero_rows(panel, 3)
 
 
 def _mean_query(histogram: Signal) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dashboards.preview.calculations import CALCS, reduce, sort_rows
+from dashboards.preview.calculations import CALCS, is_absent, reduce, sort_rows
 from dashboards.preview.data_frames import Field, Frame, Kind
 from dashboards.preview.field_config import compile_pattern
 
@@ -141,6 +141,25 @@ def _filter_by_name(frames: Frames, options: Options) -> Frames:
     return [Frame(frame.ref, tuple(each for each in frame.fields if is_included(each.title))) for frame in frames]
 
 
+def _filter_by_value(frames: Frames, options: Options) -> Frames:
+    """The rows that match one filter, or all filters; of Grafana's matchers, only `greater`."""
+    decide = all if options.get("match") == "all" else any
+    filters = [(str(each["fieldName"]), each["config"]["options"]["value"]) for each in options.get("filters") or []]
+
+    def kept(frame: Frame) -> list[int]:
+        columns = [(frame.column(name), limit) for name, limit in filters]
+        return [
+            row
+            for row in range(frame.rows)
+            if decide(
+                column is not None and not is_absent(column.values[row]) and column.values[row] > limit
+                for column, limit in columns
+            )
+        ]
+
+    return [frame.take(kept(frame)) for frame in frames]
+
+
 def _rename(frames: Frames, options: Options) -> Frames:
     regex = compile_pattern(str(options.get("regex", "")))
     replacement = str(options.get("renamePattern", "")).replace("$", "\\")
@@ -189,6 +208,7 @@ _TRANSFORMATIONS: dict[str, Callable[[Frames, Options], Frames]] = {
     "organize": _organize,
     "groupingToMatrix": _to_matrix,
     "labelsToFields": _labels_to_fields,
+    "filterByValue": _filter_by_value,
     "filterFieldsByName": _filter_by_name,
     "renameByRegex": _rename,
     "sortBy": _sort,

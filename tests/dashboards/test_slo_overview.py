@@ -7,6 +7,8 @@ import pytest
 from dashboards.boards.slo_overview import BOARD
 from dashboards.interpolation import expand
 from dashboards.panels.range_totals import range_total_queries
+from dashboards.preview.data_frames import Field, Frame, Kind
+from dashboards.preview.transformations import transform
 from exporters.slos import SHIPPED, load, loads
 from tests.dashboards.dashboard_files import STRICT_SLOS, expanded_queries, page_of
 from tests.dashboards.promql_history import limits, panel
@@ -37,6 +39,22 @@ def test_each_range_total_is_a_column_of_one_table() -> None:
     assert sorted(columns) == sorted(queries.values())
     sort = next(each["options"]["sort"] for each in totals["transformations"] if each["id"] == "sortBy")
     assert (sort, "$class_order" in order) == ([{"field": "Value #M"}], True)
+
+
+def test_a_class_without_requests_in_the_range_has_no_totals() -> None:
+    totals = panel(BOARD, "Totals in range")
+    counts = {
+        f"Value #{target['refId']}": target["expr"]
+        for target in totals["targets"]
+        if target["legendFormat"] in {"Offered", "OK", "Not OK"}
+    }
+    columns = [Field("class", Kind.STRING, ["siso", "late", "other"])]
+    # requests of the class `late` arrived before the range and ended in it
+    values = {"Offered": [5.0, 0.0, 0.0], "OK": [4.0, 0.0, None], "Not OK": [1.0, 2.0, 0.0]}
+    columns += [Field(name, Kind.NUMBER, each) for name, each in zip(counts, values.values(), strict=True)]
+    filters = [each for each in totals["transformations"] if each["id"] == "filterByValue"]
+    (frame,) = transform([Frame("A", tuple(columns))], filters)
+    assert frame.fields[0].values == ["siso", "late"]
 
 
 def test_classes_are_sorted_as_in_the_slo_file() -> None:

@@ -1,5 +1,6 @@
 """Transformations, as tables: a header and its rows."""
 
+import math
 from typing import Any
 
 import pytest
@@ -118,6 +119,26 @@ def test_rows_are_sorted_and_a_missing_number_is_zero(descending: bool, order: s
     unsorted = frame(("Value", "engine"), (None, "c"), (1, "a"), (2, "b"))
     (rows,) = apply([unsorted], "sortBy", sort=[{"field": "Value", "desc": descending}])
     assert "".join(row[1] for row in rows[1:]) == order
+
+
+@pytest.mark.parametrize(
+    "match, kept",
+    [
+        pytest.param("any", [("b", 2, 0), ("c", 0, 1), ("d", 3, 4)], id="one is enough"),
+        pytest.param("all", [("d", 3, 4)], id="all are needed"),
+    ],
+)
+def test_rows_are_kept_by_their_values(match: str, kept: Table) -> None:
+    rows = frame(
+        ("class", "Value #A", "Value #B"), ("a", 0, None), ("b", 2, 0), ("c", 0, 1), ("d", 3, 4), ("e", math.nan, 0)
+    )
+    filters = [{"fieldName": name, "config": {"id": "greater", "options": {"value": 0}}} for name in numbers_of(rows)]
+    result = apply([rows], "filterByValue", filters=filters, type="include", match=match)
+    assert result == [[("class", "Value #A", "Value #B"), *kept]]
+
+
+def numbers_of(frame: Frame) -> list[str]:
+    return [column.title for column in frame.fields if column.kind is Kind.NUMBER]
 
 
 def test_a_limit_keeps_the_first_rows() -> None:
