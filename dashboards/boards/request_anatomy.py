@@ -42,6 +42,6 @@ BOARD = Board(
     title="Request anatomy",
     description="Latencies per class against their thresholds, stage by stage, and with the engine's own view.",
     variables=(Label.MODEL, Label.CLASS),
-    own_variables=lambda _: (latency.quantile_variable(),),
+    own_variables=lambda _: (latency.quantile_variable(), latency.active_class_variable()),
     rows=rows,
 )

@@ -10,7 +10,8 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from alerts.promql import rate, ratio, select, sum_by
 from dashboards import style
-from dashboards.label_selectors import PER_CLASS, RATE, mean, rate_by_class, select_model_class
+from dashboards.label_selectors import PER_CLASS, RATE, increase_in_range, mean, rate_by_class
+from dashboards.layout import Variable, query_variable
 from dashboards.style import BAD, BLUE, GREY, MODEL_AND_CLASS, NO_TRAFFIC, PINK, SKY, YELLOW, describe, query
 from exporters import signals
 from exporters.signals import OTHER, Label, Outcome, Signal
@@ -34,6 +35,7 @@ _STAGE_COLOURS = {"front end": PINK, "queue": YELLOW, "prefill": SKY, "decode": 
 
 
 _QUANTILE = "$quantile"
+_ACTIVE_CLASS = "active_class"
 
 
 def quantile_variable() -> dashboard.CustomVariable:
@@ -43,6 +45,21 @@ def quantile_variable() -> dashboard.CustomVariable:
         .label("Quantile")
         .values("p50 : 0.5,p90 : 0.9,p95 : 0.95,p99 : 0.99")
         .current(model.VariableOption(selected=True, text="p95", value="0.95"))
+    )
+
+
+def active_class_variable() -> Variable:
+    """The selected classes with requests in the time range, for panels per class; all if none has any."""
+    ended = increase_in_range(signals.REQUESTS)
+    return (
+        query_variable(_ACTIVE_CLASS, f"query_result(({ended} > 0) or on () {ended})")
+        .regex(rf'/{Label.CLASS}="(?<value>[^"]*)"/')
+        .sort(model.VariableSort.NATURAL_ASC)
+        .hide(model.VariableHide.HIDE_VARIABLE)
+        .multi(True)
+        .include_all(True)
+        .all_value(".*")
+        .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
     )
 
 
@@ -134,7 +151,7 @@ def inter_chunk_heatmap() -> heatmap.Panel:
 
 
 def stages() -> timeseries.Panel:
-    """One panel per class, because the stages add up to a request only within a class."""
+    """One panel per class with requests, because the stages add up to a request only within a class."""
     text = describe(
         "Where does the time of a request go? Mean of "
         f"{', of '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by "
@@ -142,11 +159,15 @@ def stages() -> timeseries.Panel:
         "finished requests only: what the coverage leaves out may have waited longer.",
         may_be_empty=_NO_ENGINE_TIMES,
     )
-    title = "Front end, queue, prefill, decode: $class"
+    title = f"Front end, queue, prefill, decode: ${_ACTIVE_CLASS}"
     panel = style.time_series_panel(title, text, units.Seconds, 24, 8).no_value(NO_TRAFFIC)
     for stage, signal, *_ in _STAGES:
-        style.add_coloured_query(panel, mean(signal, select_model_class), stage, _STAGE_COLOURS[stage])
-    return style.stack(panel).repeat(str(Label.CLASS)).repeat_direction("h").max_per_row(6)
+        style.add_coloured_query(panel, mean(signal, _select_active_class), stage, _STAGE_COLOURS[stage])
+    return style.stack(panel).repeat(_ACTIVE_CLASS).repeat_direction("h").max_per_row(6)
+
+
+def _select_active_class(series: str) -> str:
+    return select(series, {**MODEL_AND_CLASS, Label.CLASS: f"${_ACTIVE_CLASS}"}, regex=True)
 
 
 def engine_time_coverage(spec: SloFile) -> timeseries.Panel:

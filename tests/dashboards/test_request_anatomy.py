@@ -73,8 +73,7 @@ def test_a_heatmap_shows_the_buckets_of_the_sidecar(title: str, marked: bool) ->
 
 @pytest.mark.lab
 def test_stages_add_up_within_a_class(promtool: Promtool) -> None:
-    drawn_panel = panel(BOARD, "Front end, queue, prefill, decode: $class")
-    assert drawn_panel["repeat"] == "class"
+    drawn_panel = panel(BOARD, "Front end, queue, prefill, decode: $active_class")
     assert [target["legendFormat"] for target in drawn_panel["targets"]] == [
         "front end",
         "queue",
@@ -86,6 +85,27 @@ def test_stages_add_up_within_a_class(promtool: Promtool) -> None:
     growth = {f'llm_request_{stage}_seconds_sum{{class="siso"}}': total for stage, total in seconds.items()}
     growth |= {f'llm_request_{stage}_seconds_count{{class="siso"}}': 4 for stage in seconds}
     assert_results(promtool, drawn_panel, growth, {"{}": 0.2}, {"{}": 0.5}, {"{}": 1.5}, {"{}": 10})
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    "growth, classes",
+    [
+        pytest.param({"siso": 6, "lilo": 1, "other": 0}, {"siso", "lilo"}, id="other is empty"),
+        pytest.param({"siso": 0, "other": 0}, {"siso", "other"}, id="no request at all"),
+    ],
+)
+def test_only_classes_with_requests_have_a_panel_of_stages(
+    promtool: Promtool, growth: dict[str, float], classes: set[str]
+) -> None:
+    stages = panel(BOARD, "Front end, queue, prefill, decode: $active_class")
+    (variable,) = [each for each in page_of(BOARD)["templating"]["list"] if each["name"] == stages["repeat"]]
+    assert (variable["hide"], variable["multi"], variable["includeAll"]) == (2, True, True)
+    assert all('class=~"$active_class"' in target["expr"] for target in stages["targets"])
+    expression = variable["definition"].removeprefix("query_result(").removesuffix(")")
+    query = {"targets": [{"expr": f"group by (class) ({expression})"}]}
+    series = {f'llm_requests_total{{class="{name}"}}': each for name, each in growth.items()}
+    assert_results(promtool, query, series, {f'{{class="{name}"}}': 1 for name in classes})
 
 
 @pytest.mark.lab

@@ -50,7 +50,7 @@ def test_a_class_without_requests_in_the_range_has_no_totals() -> None:
     }
     columns = [Field("class", Kind.STRING, ["siso", "late", "other"])]
     # requests of the class `late` arrived before the range and ended in it
-    values = {"Offered": [5.0, 0.0, 0.0], "OK": [4.0, 0.0, None], "Not OK": [1.0, 2.0, 0.0]}
+    values: dict[str, list[Any]] = {"Offered": [5.0, 0.0, 0.0], "OK": [4.0, 0.0, None], "Not OK": [1.0, 2.0, 0.0]}
     columns += [Field(name, Kind.NUMBER, each) for name, each in zip(counts, values.values(), strict=True)]
     filters = [each for each in totals["transformations"] if each["id"] == "filterByValue"]
     (frame,) = transform([Frame("A", tuple(columns))], filters)
