@@ -145,8 +145,14 @@ def pivot(
     panel.with_target(_table_query(expression, f"{{{{{cell or row}}}}}"))
     # columns have the order in which their names first appear
     transform(panel, "sortBy", sort=[{"field": str(column)}])
-    transform(panel, "groupingToMatrix", rowField=str(row), columnField=str(column), valueField=str(cell or "Value"))
+    to_matrix(panel, row, column, str(cell or "Value"))
     return _organize(panel, [corner, *order]) if order else panel
+
+
+def to_matrix(panel: table.Panel, row: Label, column: Label, value: str) -> table.Panel:
+    """A missing cell is null, which has the text of a missing value; by default it is an empty text."""
+    fields = {"rowField": str(row), "columnField": str(column), "valueField": value}
+    return transform(panel, "groupingToMatrix", **fields, emptyValue="null")
 
 
 def transform(panel: table.Panel, name: str, **options: Any) -> table.Panel:

@@ -23,7 +23,7 @@ from dashboards.label_selectors import (
 from dashboards.panels.latency import distribution_panel
 from dashboards.panels.slo_status import goodput_limits
 from dashboards.style import BLUE, MODEL_AND_CLASS, NO_TRAFFIC, describe, query
-from dashboards.tables import transform
+from dashboards.tables import to_matrix, transform
 from exporters import signals
 from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, OutputResult
 from exporters.slos import SloFile
@@ -277,6 +277,6 @@ def _matrix(
     )
     for label in (row, column):
         transform(panel, "sortBy", sort=[{"field": str(label)}])
-    transform(panel, "groupingToMatrix", rowField=str(row), columnField=str(column), valueField="Value")
+    to_matrix(panel, row, column, "Value")
     names = {f"{row}\\{column}": corner, **{size: _SIZES[size] for size in SIZES}}
     return transform(panel, "organize", renameByName=names)

@@ -29,6 +29,18 @@ def test_the_text_of_a_missing_value_is_neutral(panel: dict[str, Any]) -> None:
     assert matches["null+nan"]["color"] == neutral
 
 
+def test_a_missing_cell_of_a_matrix_is_null() -> None:
+    """By default it is an empty text, which has the text of a panel without rows."""
+    empty = [
+        step["options"].get("emptyValue")
+        for page in PAGES.values()
+        for panel in page["panels"]
+        for step in panel.get("transformations", ())
+        if step["id"] == "groupingToMatrix"
+    ]
+    assert empty == ["null"] * 5
+
+
 def test_bars_start_at_zero_and_stat_panels_have_one_text_size() -> None:
     of_type: dict[str, list[Any]] = {}
     for page in PAGES.values():

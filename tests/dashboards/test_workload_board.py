@@ -71,7 +71,7 @@ def test_sizes_are_sorted_and_have_titles(title: str, row: str) -> None:
     # columns have the order of the rows of the result, and rows that of its first column
     assert sorts == [("sortBy", {"sort": [{"field": field}]}) for field in (row, "prompt_size")]
     assert (matrix, organize) == ("groupingToMatrix", "organize")
-    assert by == {"rowField": row, "columnField": "prompt_size", "valueField": "Value"}
+    assert by == {"rowField": row, "columnField": "prompt_size", "valueField": "Value", "emptyValue": "null"}
     assert sorted((*SIZES, NO_TOKENS)) == [*SIZES, NO_TOKENS]
     headings = {name: text for name, text in names["renameByName"].items() if name in SIZES}
     texts = ["to 128", "to 512", "to 2048", "to 8192", "to 32768", "over 32768"]
