@@ -32,7 +32,9 @@ from exporters.slos import SloFile
 
 _NO_ENGINE, _NOT_EXPOSED = "no engine", "not exposed"
 _NO_COUNTER = "some engines do not expose it, which the last row then says"
-_COUNTED_AT_THE_END = "Engines that count tokens only when a request ends stand still during long answers, then jump."
+_COUNTED_AT_THE_END = (
+    "Engines that count tokens only when a request ends show no increase during long responses, then a jump."
+)
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
@@ -66,7 +68,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 def up() -> stat.Panel:
-    text = "Does the engine respond? Up if the sidecar's last scrape of its metrics succeeded."
+    text = "Whether the sidecar's last scrape of each engine succeeded. Good: up. From the sidecars' metrics."
     panel = style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
     return (
         style.if_absent(panel, _NO_ENGINE, *style.UP_DOWN_MAPPINGS)
@@ -77,7 +79,7 @@ def up() -> stat.Panel:
 
 def requests_now() -> stat.Panel:
     text = describe(
-        "How many requests does it have now? Those it works on and those in its queue, over all ranks.",
+        "Requests that are running and waiting in the engine, of all ranks. Good: few wait. From the engines' metrics.",
         may_be_empty="some engines expose no queue",
     )
     panel = style.stat_panel("Requests in the engine", text, units.Short, 4, 5).decimals(0)
@@ -89,7 +91,11 @@ def requests_now() -> stat.Panel:
 
 
 def kv_cache_now() -> stat.Panel:
-    text = describe("How full is the KV cache? The fullest rank.", may_be_empty="some engines expose no KV cache")
+    text = describe(
+        "Share of the KV cache in use, of the fullest rank. Good: below the threshold of the alert (orange). From the "
+        "engines' metrics.",
+        may_be_empty="some engines expose no KV cache",
+    )
     return (
         style.if_absent(style.stat_panel("KV cache in use", text, units.PercentUnit, 3, 5), _NOT_EXPOSED)
         .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_KV_USAGE), "{{engine}}", instant=True))
@@ -100,7 +106,8 @@ def kv_cache_now() -> stat.Panel:
 
 def uptime() -> stat.Panel:
     text = describe(
-        "Since when does it run? Time since its process started.",
+        "Time since the process of the engine started. Good: as long as since the last planned restart. From the "
+        "engines' metrics.",
         may_be_empty="some engines do not report when they started",
     )
     return style.stat_panel("Uptime", text, units.Seconds, 3, 5).with_target(
@@ -110,7 +117,8 @@ def uptime() -> stat.Panel:
 
 def restarts() -> stat.Panel:
     text = describe(
-        "Did it restart in the time shown? Each restart loses the open requests and the prefix cache.",
+        "Restarts of the engine in the time range; each loses the open requests and the prefix cache. Good: 0. From "
+        "the engines' metrics.",
         may_be_empty="some engines do not report when they started",
     )
     starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", ENGINE_LABELS)
@@ -123,7 +131,10 @@ def restarts() -> stat.Panel:
 
 
 def scrape_age(spec: SloFile) -> stat.Panel:
-    text = "How old is what is shown here? Time since the sidecar last read the engine's metrics; all below is as old."
+    text = (
+        "Time since the sidecar's last successful scrape of the engine; everything below is as old. Good: a few "
+        "seconds; vermilion from the age at which the engine counts as down. From the sidecars' metrics."
+    )
     return (
         style.if_absent(style.stat_panel("Last scrape age", text, units.Seconds, 3, 5), _NO_ENGINE)
         .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
@@ -133,7 +144,10 @@ def scrape_age(spec: SloFile) -> stat.Panel:
 
 
 def version() -> stat.Panel:
-    text = describe("Which engine is it? Its kind and version.", may_be_empty="the engine is down")
+    text = describe(
+        "Type and version of the engine. Good: one version. From the engines' metrics.",
+        may_be_empty="the engine is down",
+    )
     engines = f"count by ({Label.ENGINE_TYPE}, {Label.VERSION}) ({select_engine(signals.ENGINE_INFO)})"
     return (
         style.stat_panel(PanelTitle.ENGINE_VERSION, text, units.Short, 4, 5)
@@ -146,7 +160,8 @@ def version() -> stat.Panel:
 
 def running() -> timeseries.Panel:
     text = describe(
-        "How large is the batch? Requests in the running batch of each rank. A flat top is the bound `max_num_seqs`.",
+        "Requests in the running batch of each rank. Good: below `max_num_seqs`, the limit at which the line becomes "
+        "flat. From the engines' metrics.",
         may_be_empty=_NO_COUNTER,
     )
     return style.time_series_panel("Running", text, units.Short, 8).with_target(
@@ -156,8 +171,8 @@ def running() -> timeseries.Panel:
 
 def waiting() -> timeseries.Panel:
     text = describe(
-        "How many requests wait, and for what? Requests in the queue of each rank. Deferred requests wait for a LoRA "
-        "slot or a KV transfer (vLLM from 0.20 on); the others wait for a place in the batch or for KV cache.",
+        "Requests in the queue of each rank. Deferred requests wait for a LoRA slot or a KV transfer (vLLM from 0.20 "
+        "on); the others wait for a place in the batch or for KV cache. Good: close to 0. From the engines' metrics.",
         may_be_empty=_NO_COUNTER,
     )
     return (
@@ -169,7 +184,8 @@ def waiting() -> timeseries.Panel:
 
 def preemptions() -> timeseries.Panel:
     text = describe(
-        "When did the KV cache run out? Running requests preempted per second, by rank.",
+        "Running requests preempted per second, by rank, because the KV cache was full. Good: 0. From the engines' "
+        "metrics.",
         may_be_empty=_NO_COUNTER,
     )
     return style.time_series_panel("Preemptions", text, "preemptions/s", 8).with_target(
@@ -179,16 +195,17 @@ def preemptions() -> timeseries.Panel:
 
 def kv_cache() -> timeseries.Panel:
     text = (
-        "Which rank is full? Share of the KV cache in use. Near 100 % new requests queue and running ones "
-        "are preempted."
+        "Share of the KV cache in use, by rank. Near 100 % new requests queue and running ones are preempted. Good: "
+        "below the line. From the engines' metrics."
     )
     return kv_cache_panel(PanelTitle.KV_CACHE, text, _max(RANK_LABELS, signals.ENGINE_KV_USAGE), PER_RANK)
 
 
 def kv_tokens() -> timeseries.Panel:
     text = describe(
-        "How many tokens fit? Tokens in the KV cache of each rank, and its capacity, which is fixed at the start. In "
-        "grey the upper limit beside the weights, if the sidecar has a roofline.",
+        "Tokens in the KV cache of each rank, and its capacity, which is fixed at the start. In grey the upper limit "
+        "beside the weights, if the sidecar has a roofline. Good: in use below the capacity. From the engines' "
+        "metrics.",
         may_be_empty="some engines report no capacity, and the sidecar has no roofline",
     )
     used, capacity = _max(RANK_LABELS, signals.ENGINE_KV_USAGE), _max(RANK_LABELS, signals.ENGINE_KV_CAPACITY)
@@ -203,8 +220,8 @@ def kv_tokens() -> timeseries.Panel:
 
 def prefix_cache() -> timeseries.Panel:
     text = describe(
-        "How much prompt work does the cache save? Share of prompt tokens found in the prefix cache of each rank; "
-        f"gaps are {NO_TRAFFIC}.",
+        "Share of prompt tokens found in the prefix cache of each rank. Good: as high as before; a drop costs "
+        f"prefill. Gaps are {NO_TRAFFIC}. From the engines' metrics.",
         may_be_empty="prefix caching is off, or the engine does not count it",
     )
     return (
@@ -216,9 +233,10 @@ def prefix_cache() -> timeseries.Panel:
 
 def possible_prefix_cache() -> timeseries.Panel:
     text = describe(
-        "How much could a larger or shared prefix cache save? possible: share of prompt tokens whose beginning another "
-        "request of the last hour had, estimated from characters and counted when requests end. actual: share found in "
-        "the engine's prefix cache.",
+        "possible: share of prompt tokens whose beginning another request of the last hour had, estimated from "
+        "characters and counted when requests end. actual: share found in the engine's prefix cache. Good: actual "
+        "close to possible; otherwise a larger or shared cache saves prefill. From the sidecars' counters and the "
+        "engines' metrics.",
         may_be_empty="possible needs the sidecar's flag --log-prefix-hashes",
     )
     shareable, prompt = (
@@ -232,9 +250,9 @@ def possible_prefix_cache() -> timeseries.Panel:
 
 def prefill() -> timeseries.Panel:
     text = describe(
-        "How near is prefill to what the GPUs can compute? Prompt tokens per second that were computed, not found in "
-        "the prefix cache or an external one. The grey line is the roofline, where the sidecar was given one. "
-        f"{_COUNTED_AT_THE_END}",
+        "Prompt tokens per second that were computed, not found in the prefix cache or an external one. The grey "
+        f"line is the roofline, if the sidecar has one. Good: below the roofline. {_COUNTED_AT_THE_END} From the "
+        "engines' metrics.",
         may_be_empty="no roofline was given (--roofline)",
     )
     prompt, hits, external_hits = (
@@ -250,8 +268,9 @@ def prefill() -> timeseries.Panel:
 
 def decode() -> timeseries.Panel:
     text = describe(
-        "How near is decode to what the memory can feed? Output tokens per second of all requests together. The grey "
-        f"lines are the roofline by batch: read the one nearest to the running batch. {_COUNTED_AT_THE_END}",
+        "Output tokens per second of all requests together. The grey lines are the roofline by batch size; compare "
+        f"with that of the running batch. Good: close to it at a full batch. {_COUNTED_AT_THE_END} From the engines' "
+        "metrics.",
         may_be_empty="no roofline was given (--roofline)",
     )
     return _roofline_panel(
@@ -263,7 +282,8 @@ def decode() -> timeseries.Panel:
 
 def speculation() -> timeseries.Panel:
     text = describe(
-        "Is speculative decoding worth its work? Share of proposed tokens that were accepted.",
+        "Share of the proposed tokens of speculative decoding that were accepted. Good: high; a low share wastes "
+        "compute. From the engines' metrics.",
         may_be_empty="speculative decoding is off, or the engine does not count it",
     )
     accepted, drafted = (
@@ -278,8 +298,8 @@ def speculation() -> timeseries.Panel:
 
 def settings() -> table.Panel:
     text = describe(
-        "How is the engine configured? The settings that it reports, except None, and those declared with vllm-slo "
-        "flip.",
+        "Settings that the engine reports, except None, and those declared with vllm-slo flip. Good: as deployed. "
+        "From the engines' metrics.",
         may_be_empty="the engine reports no setting",
     )
     settings_series = select_engine(signals.ENGINE_SETTING_INFO)
@@ -293,8 +313,8 @@ def settings() -> table.Panel:
 
 def missing_signals() -> table.Panel:
     text = describe(
-        "What can no panel show of this engine? This engine does not expose what these series are made of: another "
-        "version, a flag that is off, or an engine that has no such thing.",
+        "Series that the engine does not expose: its version does not have them, a flag is off, or it has no such "
+        "feature. Good: none that you need. From the engines' metrics.",
         may_be_empty="it exposes everything, or is down",
     )
     return tables.list_labels(

@@ -38,7 +38,10 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 def up(spec: SloFile) -> stat.Panel:
-    text = "Does it answer Prometheus? While it is down nothing is measured, and requests may be refused."
+    text = (
+        "Whether Prometheus can scrape each sidecar. Good: up. While a sidecar is down nothing is measured, and "
+        "requests may be refused. From Prometheus."
+    )
     panel = style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 3, 6)
     return (
         style.if_absent(panel, _NO_SIDECAR, *style.UP_DOWN_MAPPINGS)
@@ -48,7 +51,10 @@ def up(spec: SloFile) -> stat.Panel:
 
 
 def lag_now() -> stat.Panel:
-    text = "Does it hold up streams? How late the event loop of the slowest relay ran in the last second."
+    text = (
+        "Delay of the event loop of the slowest relay in the last second. Good: below 50 ms (orange), because the "
+        "delay is part of every latency. From the sidecars' metrics."
+    )
     # below a tenth of a millisecond it is the resolution of the clock
     lag = f"round({max_by(select_sidecar(signals.SIDECAR_LOOP_LAG), [Label.INSTANCE])}, 0.0001)"
     return (
@@ -60,9 +66,9 @@ def lag_now() -> stat.Panel:
 
 def uncounted_in_range() -> stat.Panel:
     text = (
-        "Which requests are missing from the figures, in the time shown? Dropped: the exporter was down for too "
-        "long. Lost: a relay crashed while they were open. Unmetered: forwarded although metering failed. Not "
-        "logged: lines that the request log dropped; their requests are in all other figures."
+        "Requests in the time range that are missing from the figures. Dropped: the exporter was down for too long. "
+        "Lost: a relay crashed while they were open. Unmetered: forwarded although metering failed. Not logged: lines "
+        "that the request log dropped; their requests are in all other figures. Good: 0. From the sidecars' counters."
     )
     panel = style.if_absent(style.stat_panel("Not counted in range", text, units.Short, 5, 6), _NO_SIDECAR)
     for name, counter in (
@@ -76,7 +82,10 @@ def uncounted_in_range() -> stat.Panel:
 
 
 def restarts() -> stat.Panel:
-    text = "Did one of its processes die in the time shown? The supervisor has started it again."
+    text = (
+        "Processes of the sidecar that ended unexpectedly in the time range and were restarted by the supervisor. "
+        "Good: 0. From the sidecars' counters."
+    )
     expression = sum_by(f"increase({select_sidecar(signals.SIDECAR_RESTARTS)}[$__range])", [Label.PROCESS])
     return (
         style.if_absent(style.stat_panel("Restarts in range", text, units.Short, 3, 6), _NO_SIDECAR)
@@ -87,7 +96,10 @@ def restarts() -> stat.Panel:
 
 
 def slo_file() -> stat.Panel:
-    text = "Was the SLO file valid at the last SIGHUP? If not, requests are judged by the last valid one."
+    text = (
+        "Whether the SLO file was valid at the last SIGHUP. Good: valid. If it was rejected, requests are judged by "
+        "the last valid file. From the sidecars' metrics."
+    )
     panel = style.stat_panel(PanelTitle.SLO_FILE, text, units.NoUnit, 3, 6)
     return (
         style.if_absent(panel, _NO_SIDECAR, *style.VALID_REJECTED_MAPPINGS)
@@ -98,8 +110,8 @@ def slo_file() -> stat.Panel:
 
 def certificate() -> stat.Panel:
     text = describe(
-        "When do clients begin to refuse it? Time until the certificate that they are shown ends: orange from a week "
-        "before, red on the last day.",
+        "Time until the TLS certificate of the sidecar expires; then clients reject it. Good: more than a week "
+        "(orange); vermilion is the last day. From the sidecars' metrics.",
         may_be_empty="there is a certificate only with --tls-cert",
     )
     time_left = f"min by ({Label.INSTANCE}) ({select_sidecar(signals.SIDECAR_CERTIFICATE_EXPIRY)}) - time()"
@@ -110,7 +122,7 @@ def certificate() -> stat.Panel:
 
 
 def version() -> stat.Panel:
-    text = "Do all run the same version? Each version, and how many sidecars run it."
+    text = "Number of sidecars by version. Good: one version, except during a rollout. From the sidecars' metrics."
     return style.stat_panel("Sidecars by version", text, units.Short, 3, 6).with_target(
         query(f"count by ({Label.VERSION}) ({select_sidecar(signals.SIDECAR_BUILD)})", "{{version}}", instant=True)
     )
@@ -118,22 +130,22 @@ def version() -> stat.Panel:
 
 def loop_lag() -> timeseries.Panel:
     text = (
-        "When did it hold up streams? How late each relay's event loop ran, the worst of each second. It is in every "
-        "latency measured meanwhile."
+        "Delay of the event loop of each relay, the maximum of each second. Good: below the line, because the delay "
+        "is part of every latency that is measured meanwhile. From the sidecars' metrics."
     )
     panel = style.time_series_panel("Loop lag over time", text, units.Seconds, 8)
     return style.with_threshold_lines(_each_process(panel, signals.SIDECAR_LOOP_LAG), (_LOOP_LAG_LIMIT, WARN))
 
 
 def connections() -> timeseries.Panel:
-    text = "Is the load spread over its relays? Open client connections."
+    text = "Open client connections of each relay. Good: evenly distributed. From the sidecars' metrics."
     return style.stack(
         _each_process(style.time_series_panel("Client connections", text, units.Short, 8), signals.SIDECAR_CONNECTIONS)
     )
 
 
 def uncounted_over_time() -> timeseries.Panel:
-    text = "When did it not count requests? Requests per second, by what went wrong."
+    text = "Requests per second that are missing from the figures, by reason. Good: 0. From the sidecars' counters."
     panel = style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 8)
     for name, counter in (("dropped", signals.SIDECAR_DROPPED), ("lost", signals.SIDECAR_LOST)):
         panel.with_target(query(_rate(counter, Label.INSTANCE, Label.PROCESS), f"{name}: {_PER_PROCESS}"))
@@ -143,14 +155,15 @@ def uncounted_over_time() -> timeseries.Panel:
 
 
 def cpu() -> timeseries.Panel:
-    text = "How much CPU does it use? 1 is one core; a relay can use no more than that. From the sidecar's processes."
+    text = "CPU cores that each process uses. Good: below 1, the maximum of a relay. From the sidecars' processes."
     cpu_seconds = query(_rate(signals.SIDECAR_CPU, Label.INSTANCE, Label.PROCESS), _PER_PROCESS)
     return style.stack(style.time_series_panel("CPU", text, units.Short, 6).with_target(cpu_seconds))
 
 
 def memory() -> timeseries.Panel:
     text = describe(
-        "How much memory does it take? Resident memory of each process.", may_be_empty="it is known on Linux only"
+        "Resident memory of each process. Good: constant at a constant load. From the sidecars' processes.",
+        may_be_empty="it is known on Linux only",
     )
     return style.stack(
         _each_process(style.time_series_panel("Memory", text, units.BytesIEC, 6), signals.SIDECAR_MEMORY)
@@ -159,8 +172,8 @@ def memory() -> timeseries.Panel:
 
 def scrape_seconds(spec: SloFile) -> timeseries.Panel:
     text = (
-        "Can Prometheus read it in time? How long a scrape takes. The line is the scrape interval: from there on "
-        "scrapes fail, and series have gaps."
+        "Duration of a scrape. Good: below the line, the scrape interval; above it scrapes fail, and series have "
+        "gaps. From Prometheus."
     )
     panel = style.time_series_panel("Scrape duration", text, units.Seconds, 6)
     panel.with_target(query(select_sidecar(SCRAPE_SECONDS, sidecar_job(spec)), _PER_SIDECAR))
@@ -169,8 +182,8 @@ def scrape_seconds(spec: SloFile) -> timeseries.Panel:
 
 def series(spec: SloFile) -> timeseries.Panel:
     text = (
-        "How many series does Prometheus keep for it? Samples of one scrape, which grow with models, classes and "
-        "tenants."
+        "Samples of one scrape, which is the number of series. Good: constant; it grows with models, classes and "
+        "tenants. From Prometheus."
     )
     return style.time_series_panel("Series", text, units.Short, 6).with_target(
         query(select_sidecar(SCRAPED_SAMPLES, sidecar_job(spec)), _PER_SIDECAR)
@@ -178,7 +191,10 @@ def series(spec: SloFile) -> timeseries.Panel:
 
 
 def unparsed() -> timeseries.Panel:
-    text = "Which requests does it not understand? Bodies per second that were not parsed; their size gives the class."
+    text = (
+        "Requests per second whose body was not parsed, by reason; the class depends on their size. Good: 0. From the "
+        "sidecars' counters."
+    )
     return _each_reason(
         style.time_series_panel("Unparsed requests", text, units.RequestsPerSecond, 6), signals.SIDECAR_UNPARSED
     )
@@ -186,8 +202,8 @@ def unparsed() -> timeseries.Panel:
 
 def engine_times() -> timeseries.Panel:
     text = describe(
-        "Of which share of requests are the engine's own times known? The others are in no queue, prefill or decode "
-        f"time. Gaps are {NO_TRAFFIC}.",
+        "Share of ended requests whose engine times are known; the others are in no queue, prefill or decode time. "
+        f"Good: close to the share of requests that end with ok. Gaps are {NO_TRAFFIC}. From the sidecars' counters.",
         may_be_empty="there were no requests",
     )
     with_times, ended = (_rate(each, Label.INSTANCE) for each in (signals.REQUESTS_WITH_ENGINE_TIMES, signals.REQUESTS))
@@ -200,8 +216,8 @@ def engine_times() -> timeseries.Panel:
 
 def engine_errors() -> timeseries.Panel:
     text = (
-        "Can it read its engines? Looks per second that failed, or that had to do without something: line, value, "
-        "duplicate, histogram."
+        "Errors per second in the scrapes of engines: a failed scrape, or a line, value, duplicate or histogram that "
+        "was ignored. Good: 0. From the sidecars' counters."
     )
     return _each_reason(
         style.time_series_panel("Engine scrape errors", text, "errors/s", 6), signals.ENGINE_SCRAPE_ERRORS
@@ -210,8 +226,8 @@ def engine_errors() -> timeseries.Panel:
 
 def engine_age(spec: SloFile) -> timeseries.Panel:
     text = describe(
-        "How old are the metrics of its engines? Time since the last successful scrape of each. Above the line the "
-        "engine counts as down.",
+        "Time since the last successful scrape of each engine. Good: below the line; above it the engine counts as "
+        "down. From the sidecars' metrics.",
         may_be_empty="no engine has been scraped",
     )
     age = max_by(select_sidecar(signals.ENGINE_SCRAPE_AGE), [Label.INSTANCE, Label.ENGINE])
@@ -222,23 +238,32 @@ def engine_age(spec: SloFile) -> timeseries.Panel:
 
 
 def exported_spans() -> timeseries.Panel:
-    text = "Do spans reach the trace collector? Spans per second that it has taken."
+    text = (
+        "Spans per second that the trace collector accepted. Good: it follows the requests. From the sidecars' "
+        "counters."
+    )
     exported = query(_rate(signals.SIDECAR_EXPORTED_SPANS, Label.INSTANCE), _PER_SIDECAR)
     return _span_panel("Spans exported", text, _SPANS).with_target(exported)
 
 
 def dropped_spans() -> timeseries.Panel:
-    text = "Are spans given up? The trace collector is down or slow."
+    text = (
+        "Spans per second that were dropped because the trace collector is down or slow, by reason. Good: 0. From the "
+        "sidecars' counters."
+    )
     return _each_reason(_span_panel("Spans dropped", text, _SPANS), signals.SIDECAR_DROPPED_SPANS)
 
 
 def unjoined_spans() -> timeseries.Panel:
-    text = "Which of the engine's spans gave no request its times? Spans per second."
+    text = "Engine spans per second that were joined with no request, by reason. Good: 0. From the sidecars' counters."
     return _each_reason(_span_panel("Engine spans not joined", text, _ENGINE_SPANS), signals.SIDECAR_UNJOINED_SPANS)
 
 
 def refused_messages() -> timeseries.Panel:
-    text = "Which messages to its receiver of spans were not read? Messages per second."
+    text = (
+        "Messages per second that the receiver of engine spans rejected, by reason. Good: 0. From the sidecars' "
+        "counters."
+    )
     return _each_reason(
         _span_panel("Span messages refused", text, _ENGINE_SPANS, "messages/s"), signals.SIDECAR_REFUSED_MESSAGES
     )

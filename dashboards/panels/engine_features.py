@@ -17,8 +17,8 @@ _NO_TRANSFER = "the engine transfers no KV cache (in vLLM with the connector NIX
 
 def rejections() -> timeseries.Panel:
     text = describe(
-        "Does the engine reject requests? Rejections per second by the limit that was reached, such as "
-        "max_num_queued_reqs. The client gets status 503 (TGI: 429), and the outcome is rejected.",
+        "Rejections per second by the limit that was reached, such as max_num_queued_reqs. The client gets status 503 "
+        "(TGI: 429), and the outcome is rejected. Good: 0. From the engines' metrics.",
         may_be_empty="the engine does not expose rejections: vLLM does from 0.32 on",
     )
     return style.time_series_panel("Admission rejections", text, units.RequestsPerSecond, 8).with_target(
@@ -28,8 +28,8 @@ def rejections() -> timeseries.Panel:
 
 def sleep_state() -> stat.Panel:
     text = describe(
-        "Is the engine awake? Sleep state of each rank: awake, weights_offloaded (sleep level 1) or discard_all (sleep "
-        "level 2). A sleeping engine processes no requests.",
+        "Sleep state of each rank: awake, weights_offloaded (sleep level 1) or discard_all (sleep level 2). A "
+        "sleeping engine processes no requests. Good: awake. From the engines' metrics.",
         may_be_empty="the engine does not expose its sleep state: vLLM does from 0.11.2 on",
     )
     states = max_by(select_engine(signals.ENGINE_SLEEP_STATE), [Label.STATE, *RANK_LABELS])
@@ -42,8 +42,9 @@ def sleep_state() -> stat.Panel:
 
 def lora_adapters() -> timeseries.Panel:
     text = describe(
-        "How many LoRA adapters are in use? Adapters with running requests, and in grey the maximum of one batch "
-        "(--max-loras). At the limit, requests for other adapters wait; Waiting by reason shows them as deferred.",
+        "Adapters with running requests, and in grey the maximum of one batch (--max-loras). At the limit, requests "
+        "for other adapters wait; Waiting by reason shows them as deferred. Good: below the limit. From the engines' "
+        "metrics.",
         may_be_empty="LoRA is off, the engine does not expose it, or vLLM has several API servers",
     )
     running, limit = (
@@ -60,9 +61,9 @@ def lora_adapters() -> timeseries.Panel:
 
 def prompt_sources() -> timeseries.Panel:
     text = describe(
-        "How much of the prompts is computed? Prompt tokens per second by source: computed by the engine "
-        "(local_compute), found in its prefix cache (local_cache_hit), or received through a KV connector "
-        "(external_kv_transfer).",
+        "Prompt tokens per second by source: computed by the engine (local_compute), found in its prefix cache "
+        "(local_cache_hit), or received through a KV connector (external_kv_transfer). Good: few are computed. From "
+        "the engines' metrics.",
         may_be_empty="the engine does not expose sources: vLLM does from 0.16 on",
     )
     return style.time_series_panel("Prompt tokens by source", text, "tokens/s", 6).with_target(
@@ -74,8 +75,8 @@ def prompt_sources() -> timeseries.Panel:
 
 def external_prefix_cache() -> timeseries.Panel:
     text = describe(
-        "How much prefill does the external cache save? Share of the prompt tokens looked up through a KV connector "
-        "that were found there, by rank.",
+        "Share of the prompt tokens looked up through a KV connector that were found there, by rank. Good: as high as "
+        "before; a hit saves prefill. From the engines' metrics.",
         may_be_empty="no KV connector is configured, there is no traffic, or the engine does not expose it",
     )
     hits, queries = (
@@ -91,8 +92,8 @@ def external_prefix_cache() -> timeseries.Panel:
 
 def offload_bytes() -> timeseries.Panel:
     text = describe(
-        "How much KV cache is offloaded? Bytes per second from the GPU to offload storage (stored) and back (loaded), "
-        "by rank. Loaded KV cache is not computed again.",
+        "Bytes per second from the GPU to offload storage (stored) and back (loaded), by rank. Loaded KV cache is not "
+        "computed again. Good: some of what is stored is loaded. From the engines' metrics.",
         may_be_empty="KV offload is off, or the engine does not expose it",
     )
     panel = style.time_series_panel("KV offload", text, units.BytesPerSecondSI, 6)
@@ -103,8 +104,8 @@ def offload_bytes() -> timeseries.Panel:
 
 def offload_space() -> timeseries.Panel:
     text = describe(
-        "Is offload storage saturated? Share of the offload space in CPU memory that active transfers use, by rank. "
-        "Near 100 % the engine drops stores.",
+        "Share of the offload space in CPU memory that active transfers use, by rank. Near 100 % the engine drops "
+        "stores. Good: far below 100 %. From the engines' metrics.",
         may_be_empty="KV offload is off, or the engine does not expose it: vLLM does from 0.24 on",
     )
     return style.ratio_panel("KV offload space in transfer", text, 6).with_target(
@@ -114,8 +115,8 @@ def offload_space() -> timeseries.Panel:
 
 def requests_in_fetch() -> timeseries.Panel:
     text = describe(
-        "Do requests wait for KV cache of another engine? Waiting requests by stage: the load has not started, is in "
-        "progress, or is complete and the request is not yet running.",
+        "Waiting requests that load KV cache from another engine, by stage: the load has not started, is in progress, "
+        "or is complete and the request is not yet running. Good: few. From the engines' metrics.",
         may_be_empty="the engine loads no KV cache through a connector, or does not expose it: vLLM does from 0.32 on",
     )
     fetching = sum_by(select_engine(signals.ENGINE_KV_FETCH), [Label.STAGE, *ENGINE_LABELS])
@@ -126,7 +127,8 @@ def requests_in_fetch() -> timeseries.Panel:
 
 def transfer_bytes() -> timeseries.Panel:
     text = describe(
-        "How much KV cache moves between engines? Bytes per second that each rank transferred.",
+        "Bytes of KV cache per second that each rank transferred to or from other engines. Good: it follows the "
+        "requests. From the engines' metrics.",
         may_be_empty=_NO_TRANSFER,
     )
     return style.time_series_panel("KV transfer", text, units.BytesPerSecondSI, 6).with_target(
@@ -136,8 +138,8 @@ def transfer_bytes() -> timeseries.Panel:
 
 def transfer_time() -> timeseries.Panel:
     text = describe(
-        "How long does a KV transfer take? Median (dotted) and 95th percentile of successful transfers, in the "
-        "buckets of the engine. The transfer is part of TTFT.",
+        "Median (dotted) and 95th percentile of the duration of successful KV transfers, in the buckets of the "
+        "engine. Good: short, because it is part of TTFT. From the engines' metrics.",
         may_be_empty=_NO_TRANSFER,
     )
     panel = style.time_series_panel("KV transfer time", text, units.Seconds, 6)
@@ -149,8 +151,8 @@ def transfer_time() -> timeseries.Panel:
 
 def transfer_failures() -> timeseries.Panel:
     text = describe(
-        "Do KV transfers fail? Failed transfers per second, and requests per second whose KV cache expired on the "
-        "prefill engine before it was read, by rank.",
+        "Failed KV transfers per second, and requests per second whose KV cache expired on the prefill engine before "
+        "it was read, by rank. Good: 0. From the engines' metrics.",
         may_be_empty=_NO_TRANSFER,
     )
     panel = style.time_series_panel("KV transfer failures", text, "failures/s", 6)
