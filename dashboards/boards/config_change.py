@@ -23,7 +23,13 @@ from exporters.slos import Slo, SloFile
 _CLASS_KEY = {Label.CLASS: "class"}
 _SLO_KEYS = {Label.SLO: "SLO", Label.CLASS: "class"}
 
-_MORE_IS_BETTER, _LESS_IS_BETTER = (BAD, GOOD), (GOOD, BAD)
+_MORE_IS_BETTER, _LESS_IS_BETTER, _NEITHER = (BAD, GOOD), (GOOD, BAD), (PLAIN, PLAIN)
+_GOOD = {
+    _MORE_IS_BETTER: "Good: no decrease.",
+    _LESS_IS_BETTER: "Good: no increase.",
+    _NEITHER: "Good: no difference, otherwise the other panels differ for this reason too.",
+}
+_SOURCE = "From the sidecars' metrics."
 
 _NO_CHANGE = "there is no config change in the time shown, or no traffic around it"
 _SIGNIFICANCE = "vllm-slo compare --around $change shows which differences are significant."
@@ -66,9 +72,9 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def config_change() -> stat.Panel:
     text = describe(
-        "What changed, when, and what is left out? Every setting that changed at that moment. The window before ends "
-        "when an engine last answered, the one after begins when one has answered for half a minute; both are as "
-        "short as the time after the config change, or as the time to the next one.",
+        "Settings that changed at the selected time. The window before ends when an engine last responded; the one "
+        "after begins when one has responded for half a minute. Both are limited by the time after the config change "
+        "and by the next one. Good: only settings that you changed. From the sidecars' metrics.",
         may_be_empty=_NO_CHANGE,
     )
     panel = style.if_absent(
@@ -86,8 +92,8 @@ def goodput() -> table.Panel:
     before, after = (_increase(signals.GOODPUT_EVENTS, window) for window in (BEFORE, AFTER))
     return _comparison(
         "Goodput",
-        "Which share of requests is good for all its SLOs?",
-        "The last column is how many were judged, on the side that has fewer of them: few of them say little.",
+        "Share of requests that are good for all their SLOs. The last column is the number of judged requests, in the "
+        "window with fewer of them.",
         lambda window: _ratio_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window),
         units.PercentUnit,
         _MORE_IS_BETTER,
@@ -98,8 +104,7 @@ def goodput() -> table.Panel:
 def attainment() -> table.Panel:
     return _comparison(
         "SLO attainment",
-        "Which share of its events is good for each SLO?",
-        "A request that hangs is a bad one already.",
+        "Share of good events of each SLO. A request that hangs is bad as soon as it exceeds its threshold.",
         lambda window: f"1 - {_ratio_in(signals.SLO_BAD, signals.SLO_EVENTS, window, tuple(_SLO_KEYS))}",
         units.PercentUnit,
         _MORE_IS_BETTER,
@@ -116,8 +121,7 @@ def requests_offered() -> table.Panel:
 
     return _comparison(
         "Requests offered",
-        "Was the same asked of it on both sides?",
-        "Requests that arrived per second. Where that differs, so may all the rest, without any config change.",
+        "Requests that arrived per second.",
         arrival_rate,
         units.RequestsPerSecond,
     )
@@ -127,8 +131,10 @@ def latency(name: str, q: float, histogram: Signal, width: int = 8) -> table.Pan
     def quantile(window: Window) -> str:
         return f"histogram_quantile({q:g}, {_increase(histogram.bucket, window, (Label.CLASS, 'le'))})"
 
-    text = f"{q * 100:g} % of the requests took no longer. Those that never got so far are in no quantile: see goodput."
-    return _comparison(name, "Is it faster?", text, quantile, units.Seconds, _LESS_IS_BETTER, width)
+    text = (
+        f"{q * 100:g} % of the requests took no longer. Requests that did not get that far are excluded: see goodput."
+    )
+    return _comparison(name, text, quantile, units.Seconds, _LESS_IS_BETTER, width)
 
 
 def client_errors() -> table.Panel:
@@ -138,8 +144,8 @@ def client_errors() -> table.Panel:
 
     return _comparison(
         "Client errors",
-        "Are more requests refused as wrong?",
-        "They are no event of any SLO, so a setting that refuses good requests shows only here.",
+        "Share of requests with the outcome client_error. They are no SLO events, so a setting that rejects valid "
+        "requests shows only here.",
         share,
         units.PercentUnit,
         _LESS_IS_BETTER,
@@ -150,8 +156,7 @@ def client_errors() -> table.Panel:
 def tokens() -> table.Panel:
     return _comparison(
         "Tokens",
-        "How much work does it do?",
-        "Prompt and completion tokens per second, counted when a request ends; they follow what is offered.",
+        "Prompt and completion tokens per second, counted when a request ends; they follow the requests offered.",
         lambda window: (
             f"({_increase(signals.PROMPT_TOKENS, window)} + {_increase(signals.COMPLETION_TOKENS, window)}) / $length"
         ),
@@ -163,8 +168,7 @@ def tokens() -> table.Panel:
 def cache_hits() -> table.Panel:
     return _comparison(
         "Prefix cache hits",
-        "How much prompt work does the cache save?",
-        "Prompt tokens that came from the cache; 0 % also if the engine does not report them.",
+        "Share of prompt tokens found in the prefix cache; 0 % also if the engine does not report them.",
         lambda window: _ratio_in(signals.CACHED_TOKENS, signals.PROMPT_TOKENS, window),
         units.PercentUnit,
         _MORE_IS_BETTER,
@@ -174,9 +178,9 @@ def cache_hits() -> table.Panel:
 
 def by_revision(spec: SloFile) -> table.Panel:
     text = describe(
-        "Which share of events was good under each configuration? A row a revision, a column an SLO of a class, "
-        "coloured by its objective. Moments without an engine count for none, nor do those in which a sidecar saw "
-        "two revisions.",
+        "Share of good events under each configuration: a row per revision, a column per SLO and class. Times without "
+        "an engine, and times in which a sidecar saw two revisions, are excluded. Good: at or above the objective "
+        "(green). From the sidecars' counters.",
         may_be_empty=NO_TRAFFIC,
     )
     bad, all_events = (_while_active(counter) for counter in (signals.SLO_BAD, signals.SLO_EVENTS))
@@ -188,7 +192,9 @@ def by_revision(spec: SloFile) -> table.Panel:
 
 def events_by_revision(spec: SloFile) -> table.Panel:
     text = describe(
-        "How much does each of these shares stand on? Events of each SLO and class.", may_be_empty=NO_TRAFFIC
+        "SLO events under each configuration, of which the other table shows the share of good ones. Good: hundreds; "
+        "shares of few events vary by chance. From the sidecars' counters.",
+        may_be_empty=NO_TRAFFIC,
     )
     panel = style.table_panel("Events by revision", text, units.Short, 24, 7).decimals(0)
     return _by_revision(panel, _while_active(signals.SLO_EVENTS), spec)
@@ -219,11 +225,10 @@ def _while_active(counter: Signal) -> str:
 
 def _comparison(
     title: str,
-    question: str,
-    reading: str,
+    text: str,
     value: Value,
     unit: str,
-    colours: tuple[str, str] = (PLAIN, PLAIN),
+    colours: tuple[str, str] = _NEITHER,
     width: int = 8,
     *,
     keys: Mapping[Label, str] = _CLASS_KEY,
@@ -236,7 +241,7 @@ def _comparison(
     else:
         change, least, meaning = f"({after}) / (({before}) > 0) - 1", 0.1, "The change is a share of what was before"
     fall, rise = colours
-    text = describe(f"{question} {reading} {meaning}. {_SIGNIFICANCE}", may_be_empty=_NO_CHANGE)
+    text = describe(f"{text} {meaning}. {_SIGNIFICANCE} {_GOOD[colours]} {_SOURCE}", may_be_empty=_NO_CHANGE)
     panel = style.table_panel(title, text, unit, width, 8)
     tables.if_empty(panel, "no config change, or no traffic around it")
     return tables.join_queries(

@@ -48,7 +48,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def engines(spec: SloFile) -> table.Panel:
     text = (
-        "Which engine serves its users worse than the others? Engines that are down come first, then the worst "
+        "A row per engine. Engines that are down come first, then the worst "
         "goodput; engines without traffic come last. A click on an engine or sidecar opens its dashboard. Goodput, "
         "requests, failures and TTFT are those of the sidecar in front, over about the last minute; engines behind one "
         "gateway share them. TTFT excludes requests without a first token; it is red above the lowest threshold of the "
@@ -148,8 +148,8 @@ def _odd_settings() -> str:
 
 def goodput(spec: SloFile) -> timeseries.Panel:
     text = (
-        "Since when is it worse? Share of requests good for all their SLOs, by sidecar, as the rules record it. The "
-        f"lines are the lowest objective and twice its budget; gaps are {NO_TRAFFIC}."
+        "Share of requests good for all their SLOs, by sidecar. Good: above the upper line. The lines are the lowest "
+        f"objective and twice its budget. Gaps are {NO_TRAFFIC}. From the recording rules."
     )
     panel = style.ratio_panel(PanelTitle.GOODPUT_BY_SIDECAR, text, 12)
     panel.with_target(query(select_sidecar(signals.GOODPUT_AT), "{{instance}}")).no_value(NO_TRAFFIC)
@@ -157,7 +157,7 @@ def goodput(spec: SloFile) -> timeseries.Panel:
 
 
 def requests() -> timeseries.Panel:
-    text = "Is the load spread evenly? Requests that end per second, by sidecar."
+    text = "Requests that end per second, by sidecar. Good: evenly distributed. From the recording rules."
     return style.time_series_panel("Requests by sidecar", text, units.RequestsPerSecond, 12).with_target(
         query(select_sidecar(signals.REQUESTS_AT), "{{instance}}")
     )
@@ -165,8 +165,8 @@ def requests() -> timeseries.Panel:
 
 def waiting() -> timeseries.Panel:
     text = describe(
-        "Which engine has a queue? Requests in the queue of each engine. One queue among empty ones is a matter of "
-        "routing.",
+        "Requests in the queue of each engine. One long queue among empty ones is a problem of routing. Good: close "
+        "to 0. From the engines' metrics.",
         may_be_empty="some engines expose no queue",
     )
     return style.time_series_panel("Waiting by engine", text, units.Short, 12).with_target(
@@ -175,14 +175,17 @@ def waiting() -> timeseries.Panel:
 
 
 def kv_cache() -> timeseries.Panel:
-    text = "Which engine is full? Share of the KV cache in use, the fullest rank of each engine."
+    text = (
+        "Share of the KV cache in use, of the fullest rank of each engine. Good: below the line. From the engines' "
+        "metrics."
+    )
     return kv_cache_panel("KV cache by engine", text, _max(signals.ENGINE_KV_USAGE), PER_ENGINE, 12)
 
 
 def settings() -> table.Panel:
     text = describe(
-        "Which settings differ? A column for each setting of which the engines shown report more than one value. If "
-        "only the fingerprint differs, a flag that the engine does not report by name does.",
+        "A column for each setting of which the engines shown report more than one value. If only the fingerprint "
+        "differs, a flag that the engine does not report by name differs. Good: no column. From the engines' metrics.",
         may_be_empty="all engines shown have the same settings",
     )
     settings_series = select_engine(signals.ENGINE_SETTING_INFO)

@@ -23,11 +23,12 @@ from exporters.slos import SloFile
 
 _NO_TEST = "no load test"
 _describe = partial(describe, may_be_empty="no load test ran in this time")
-_GOOD_COUNT = "Good is the sidecar's word, which knows all requests, not only those of the test."
+_GOOD_COUNT = "Good requests are counted by the sidecar, also those of other clients."
+_LOAD_AND_SIDECARS = "From the load generator's counters and the sidecars'."
 _LAG_TEXT = (
-    "How much later requests left than the schedule said, by the load generator's own fault. Above "
-    f"{spell_duration(SEND_LATE)} at p99 its report warns: latencies then show the load generator as well as the "
-    "service."
+    "Delay between the scheduled and the actual time of sending, which the load generator causes. Good: below "
+    f"{spell_duration(SEND_LATE)} at p99; above it latencies include delays of the load generator, and its report "
+    "warns. From the load generator's histogram."
 )
 _NOT_SENT = {Label.OUTCOME: LoadOutcome.NOT_SENT}
 
@@ -52,7 +53,10 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 def rates_now() -> stat.Panel:
-    text = _describe(f"How much is offered now, and how much of it achieved? Requests per second. {_GOOD_COUNT}")
+    text = _describe(
+        f"Requests per second that are scheduled, sent, ended and good. {_GOOD_COUNT} Good: four equal rates. "
+        f"{_LOAD_AND_SIDECARS}"
+    )
     panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
     for step, expression in _steps().items():
         style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
@@ -60,7 +64,7 @@ def rates_now() -> stat.Panel:
 
 
 def send_lag_now() -> stat.Panel:
-    text = _describe(f"Is the test valid? {_LAG_TEXT}")
+    text = _describe(_LAG_TEXT)
     return (
         style.if_absent(style.stat_panel("Send lag now", text, units.Seconds, 4, 5), _NO_TEST)
         .with_target(query(_lag(0.99), "p99", instant=True))
@@ -71,8 +75,8 @@ def send_lag_now() -> stat.Panel:
 def unsent_requests() -> stat.Panel:
     not_sent = increase(_ended(_NOT_SENT), RANGE)
     text = _describe(
-        "Was all of the schedule offered? Requests in the time shown that were due, but that the load generator "
-        "could not send: the service saw less load than was scheduled."
+        "Requests in the time range that were due, but that the load generator could not send: the service saw less "
+        "load than scheduled. Good: 0. From the load generator's counters."
     )
     return (
         style.if_absent(style.stat_panel("Never sent", text, units.Short, 4, 5), _NO_TEST)
@@ -84,8 +88,8 @@ def unsent_requests() -> stat.Panel:
 
 def runs() -> table.Panel:
     text = _describe(
-        "Which load tests are in the time shown? A run is called by its start, in UTC, as in the annotations; its "
-        "requests and report are in the folder of `load run --out`."
+        "Load tests in the time range. The name of a run is its start in UTC, as in the annotations; its requests and "
+        "report are in the folder of `load run --out`. Good: one at a time. From the load generator's counters."
     )
     max_by_run = f"max by ({Label.RUN}, {Label.SCENARIO})"
     runs_in_range = f"{max_by_run} (max_over_time({signals.LOAD_RUN.name}[{RANGE}]))"
@@ -104,9 +108,8 @@ def runs() -> table.Panel:
 
 def offered_against_achieved() -> timeseries.Panel:
     text = _describe(
-        "Does the service keep up with what is offered? Requests per second that the schedule called for, that were "
-        "sent, that ended in whichever way, and that were good for all their SLOs. While it keeps up, the first "
-        f"three are one line. {_GOOD_COUNT}"
+        "Requests per second that were scheduled, that were sent, that ended with any outcome, and that were good for "
+        f"all their SLOs. {_GOOD_COUNT} Good: one line. {_LOAD_AND_SIDECARS}"
     )
     panel = style.time_series_panel("Offered against achieved", text, units.RequestsPerSecond, 12, 10)
     for step, expression in _steps().items():
@@ -116,9 +119,9 @@ def offered_against_achieved() -> timeseries.Panel:
 
 def losses() -> timeseries.Panel:
     text = _describe(
-        "Where is the rest? From what was scheduled down to what was good, requests per second: not sent is the load "
-        "generator's fault, sent and not ended piles up in the service, ended and not good was late, failed or lost. "
-        "While a pile is worked off, more ends than is sent, and the second is 0."
+        "Requests per second lost between schedule and goodput. Scheduled, not sent: by the load generator. Sent, not "
+        "ended: they accumulate in the service; 0 while a backlog is processed. Ended, not good: late, failed or "
+        "lost. Good: 0. From the load generator's counters and the sidecars'."
     )
     panel = style.time_series_panel("Lost of what was offered", text, units.RequestsPerSecond, 12, 10)
     steps = list(_steps().values())
@@ -128,7 +131,7 @@ def losses() -> timeseries.Panel:
 
 
 def send_lag() -> timeseries.Panel:
-    text = _describe(f"Does the load generator send when it should? {_LAG_TEXT}")
+    text = _describe(_LAG_TEXT)
     panel = style.time_series_panel("Send lag", text, units.Seconds, 12)
     for q, colour in ((0.5, SKY), (0.99, BLUE)):
         style.add_coloured_query(panel, _lag(q), f"p{q * 100:g}", colour)
@@ -137,8 +140,9 @@ def send_lag() -> timeseries.Panel:
 
 def goodput(spec: SloFile) -> timeseries.Panel:
     text = _describe(
-        "How much good work does the service do at the offered rate? Requests per second: offered dotted, good for "
-        "all their SLOs drawn through. Good that falls while more is offered is a service past its limit."
+        "Requests per second, offered (dotted) and good for all their SLOs (solid), by class. If good decreases while "
+        "offered increases, the service is over its capacity. Good: the two lines are equal. From the load "
+        "generator's counters and the sidecars'."
     )
     offered = sum_by(rate(_selected(signals.LOAD_SCHEDULED), RATE), [Label.CLASS])
     panel = (
@@ -153,8 +157,9 @@ def goodput(spec: SloFile) -> timeseries.Panel:
 
 def good_share(spec: SloFile) -> bargauge.Panel:
     text = _describe(
-        "Which share of what was offered in the time shown was good? Good for all SLOs over scheduled. Unlike "
-        "goodput it counts what was never sent, got lost, or is still open."
+        "Share of the scheduled requests in the time range that were good for all their SLOs. Unlike goodput it "
+        "includes requests that were not sent, were lost, or are still open. Good: at or above the lowest objective. "
+        "From the load generator's counters and the sidecars'."
     )
     good = increase_in_range(signals.GOODPUT_REQUESTS)
     offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), RANGE), [Label.CLASS])
@@ -165,9 +170,9 @@ def good_share(spec: SloFile) -> bargauge.Panel:
 
 def outcomes() -> timeseries.Panel:
     text = _describe(
-        "What became of the requests, as the load generator saw it? Ended requests per second. Timeout: it gave up "
-        "after the scenario's timeout; cut: still open when the run was stopped; both are client_abort to the "
-        "sidecar, which never sees what was not_sent."
+        "Requests that end per second, by outcome, as the load generator sees them. Timeout: the timeout of the "
+        "scenario; cut: still open at the end of the run; both are client_abort for the sidecar, which never sees "
+        "not_sent. Good: nearly all are ok. From the load generator's counters."
     )
     ended = sum_by(rate(_ended(), RATE), [Label.OUTCOME])
     panel = style.time_series_panel("Outcomes: load generator", text, units.RequestsPerSecond, 8)
@@ -180,9 +185,10 @@ def outcomes() -> timeseries.Panel:
 def outcomes_compared() -> table.Panel:
     """Uses the outcomes of the sidecar, so that a row has the same requests on both sides."""
     text = _describe(
-        "What got lost between the load generator and the sidecar? Requests in the time shown that both saw end. "
-        "More at the load generator never reached the sidecar, or ended otherwise on the way back; more at the "
-        "sidecar came from somebody else. Give or take what ended between two scrapes."
+        "Requests in the time range by outcome, as the load generator and as the sidecar count them. If the load "
+        "generator has more, requests did not reach the sidecar or ended differently on the way back; if the sidecar "
+        "has more, it has other clients. Good: between is a few requests, those that end between two scrapes. From "
+        "the load generator's counters and the sidecars'."
     )
     aborted = increase(_ended({Label.OUTCOME: f"{LoadOutcome.TIMEOUT}|{LoadOutcome.CUT}"}), RANGE)
     aborted = f'label_replace(sum ({aborted}), "{Label.OUTCOME}", "{Outcome.CLIENT_ABORT}", "", "")'

@@ -14,7 +14,7 @@ from exporters.signals import Label
 
 def batch() -> timeseries.Panel:
     text = describe(
-        "Does the engine keep up? Requests it works on and requests in its queue, by its own count.",
+        "Running and waiting requests of each engine, by its own count. Good: few wait. From the engines' metrics.",
         may_be_empty="some engines expose no queue",
     )
     panel = style.time_series_panel("Engine: running and waiting", text, units.Short, 8)
@@ -25,8 +25,8 @@ def batch() -> timeseries.Panel:
 
 def kv_cache() -> timeseries.Panel:
     text = (
-        "Is there capacity for more requests? Share of the KV cache in use, the fullest rank. Near 100 % new requests "
-        "queue and running ones are preempted."
+        "Share of the KV cache in use, of the fullest rank. Near 100 % new requests queue and running ones are "
+        "preempted. Good: below the line. From the engines' metrics."
     )
     fullest = max_by(select_model(signals.ENGINE_KV_USAGE), [Label.ENGINE])
     return kv_cache_panel("Engine: KV cache in use", text, fullest, "{{engine}}")
@@ -41,8 +41,8 @@ def kv_cache_panel(title: str, text: str, usage: str, legend: str, width: int = 
 
 def prefix_cache() -> timeseries.Panel:
     text = describe(
-        "How much prompt work does the cache save? Share of prompt tokens found in the prefix cache; gaps are "
-        f"{NO_TRAFFIC}.",
+        "Share of prompt tokens found in the prefix cache. Good: as high as before; a drop costs prefill. Gaps are "
+        f"{NO_TRAFFIC}. From the engines' metrics.",
         may_be_empty="prefix caching is off, or the engine does not count it",
     )
     return (

@@ -69,10 +69,14 @@ def thresholds_of(spec: SloFile, measure: Measure | None) -> tuple[float, ...]:
 
 
 def quantile_panel(
-    title: str, text: str, histogram: Signal, measure: Measure | None, spec: SloFile
+    title: str, text: str, histogram: Signal, measure: Measure | None, spec: SloFile, *, may_be_empty: str = ""
 ) -> timeseries.Panel:
     """One line per class, of the quantile that the variable *Quantile* selects; times have a logarithmic scale."""
-    text = f"{text} The line of a class is the quantile of the variable Quantile; good is below the threshold."
+    text = (
+        f"{text} The line of a class is the quantile of the variable Quantile. Good: below the dashed line, the "
+        "threshold of the SLO file, if it has one. From the sidecars' histograms."
+    )
+    text = describe(text, may_be_empty=may_be_empty) if may_be_empty else text
     # a logarithmic scale has no 0, and Grafana prints a `noValue` at each of its hidden ticks
     panel = style.time_series_panel(title, text, units.Seconds, 12, signed=True).scale_distribution(
         common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10)
@@ -95,26 +99,25 @@ def distribution_panel(title: str, text: str, histogram: Signal, unit: str, per_
 
 def first_token_heatmap() -> heatmap.Panel:
     text = (
-        "Does everyone wait alike, or do a few wait long? First tokens per second by how long they took; two bands "
-        "are two kinds of requests. A bucket ends at each threshold. A mark is one request; it leads to its trace "
-        "where the data source names one for traces."
+        "First tokens per second by time to first token; two bands are two kinds of requests. A bucket ends at each "
+        "threshold. A mark is one request; it links to its trace if the data source has a trace data source. Good: "
+        "one band below the threshold. From the sidecars' histograms."
     )
     return distribution_panel("Time to first token: spread", text, signals.TTFT, units.Seconds, units.RequestsPerSecond)
 
 
 def time_to_first_answer_token(spec: SloFile) -> timeseries.Panel:
     text = (
-        "How long until the first token of the answer? Reasoning is not an answer, a tool call is. Streams with an "
-        "answer; of streams without reasoning it is the time to first token. The line is the threshold of the SLO "
-        "file, if it has one."
+        "Time to the first token of the answer, by class, of streams with an answer. Reasoning is not an answer, a "
+        "tool call is; without reasoning it is the time to first token."
     )
     return quantile_panel("Time to first answer token", text, signals.TTFT_ANSWER, Measure.TTFT_ANSWER, spec)
 
 
 def first_answer_token_heatmap() -> heatmap.Panel:
     text = (
-        "Is the wait for the answer the same for all streams? First answer tokens per second by the time until them; "
-        "with and without reasoning are often two bands. A bucket ends at each threshold."
+        "First answer tokens per second by the time until them; streams with and without reasoning are often two "
+        "bands. A bucket ends at each threshold. Good: all bands below the threshold. From the sidecars' histograms."
     )
     return distribution_panel(
         "Time to first answer token: spread", text, signals.TTFT_ANSWER, units.Seconds, units.RequestsPerSecond
@@ -122,15 +125,15 @@ def first_answer_token_heatmap() -> heatmap.Panel:
 
 
 def time_per_output_token(spec: SloFile) -> timeseries.Panel:
-    text = (
-        "Is a whole answer written fast enough? Time per output token of each stream, from its first token to its "
-        "last, when it has ended. The line is the threshold of the SLO file, if it has one."
-    )
+    text = "Time per output token of each stream, from its first token to its last, counted when it ends, by class."
     return quantile_panel("Time per output token", text, signals.TPOT, Measure.TPOT, spec)
 
 
 def time_per_output_token_heatmap() -> heatmap.Panel:
-    text = "Are all answers written at one speed? Streams that end per second, by their time per output token."
+    text = (
+        "Streams that end per second, by their time per output token. Good: one band below the threshold. From the "
+        "sidecars' histograms."
+    )
     return distribution_panel(
         "Time per output token: spread", text, signals.TPOT, units.Seconds, units.RequestsPerSecond
     )
@@ -138,25 +141,28 @@ def time_per_output_token_heatmap() -> heatmap.Panel:
 
 def inter_chunk_time(spec: SloFile) -> timeseries.Panel:
     text = (
-        "Does the text flow, or does it stutter? Gaps between output chunks of all streams, counted when a stream "
-        "ends; a chunk may carry several tokens. The line is the threshold of the SLO file; it judges the 95th "
-        "percentile of each request by itself, not this one."
+        "Time between output chunks of all streams, counted when a stream ends, by class; a chunk may carry several "
+        "tokens. The threshold judges the 95th percentile of each request, not this quantile."
     )
     return quantile_panel("Inter-chunk time", text, signals.INTER_CHUNK, Measure.ITL_P95, spec)
 
 
 def inter_chunk_heatmap() -> heatmap.Panel:
-    text = "How often does the text stand still? Gaps per second by length; a band far above the rest is a stall."
+    text = (
+        "Times between output chunks; a band far above the rest is a stall. Good: one band. From the sidecars' "
+        "histograms."
+    )
     return distribution_panel("Inter-chunk time: spread", text, signals.INTER_CHUNK, units.Seconds, "gaps/s")
 
 
 def stages() -> timeseries.Panel:
     """One panel per class with requests, because the stages add up to a request only within a class."""
     text = describe(
-        "Where does the time of a request go? Mean of "
+        "Mean times of a request in its stages: "
         f"{', of '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by "
-        "the engine's own clock, except for the front end. Of "
-        "finished requests only: what the coverage leaves out may have waited longer.",
+        "the engine's own clock, except for the front end. Only "
+        "of finished requests: the others may have waited longer. Good: queue is a small part. From the sidecars' "
+        "histograms.",
         may_be_empty=_NO_ENGINE_TIMES,
     )
     title = f"Front end, queue, prefill, decode: ${_ACTIVE_CLASS}"
@@ -172,8 +178,8 @@ def _select_active_class(series: str) -> str:
 
 def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
     text = (
-        "Of how many requests are the engine's times known? Share of ended requests; aborted, "
-        "truncated and rejected requests have none. The panel beside it shows the longest wait, which may be theirs."
+        "Share of ended requests whose engine times are known; aborted, truncated and rejected requests have none. "
+        "Good: close to the share of requests that end with ok. From the sidecars' counters."
     )
     with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
     panel = style.ratio_panel("Engine time coverage", text, 12, 8)
@@ -186,12 +192,9 @@ def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
     """One panel per stage."""
     panels = []
     for stage, signal, measure, meaning in _STAGES:
-        text = describe(
-            f"How long is {stage} for most, and for the slowest? Time {meaning}, finished requests. The line is the "
-            "threshold of the SLO file, if it has one.",
-            may_be_empty=_NO_ENGINE_TIMES,
-        )
-        panels.append(quantile_panel(f"{stage.capitalize()} time", text, signal, measure, spec).span(6))
+        text = f"Time {meaning}, of finished requests, by class."
+        panel = quantile_panel(f"{stage.capitalize()} time", text, signal, measure, spec, may_be_empty=_NO_ENGINE_TIMES)
+        panels.append(panel.span(6))
     return tuple(panels)
 
 
@@ -201,10 +204,10 @@ def client_and_engine_means() -> tuple[timeseries.Panel, ...]:
         _client_and_engine_panel(
             "TTFT: client and engine",
             describe(
-                "How much of the wait for the first token does the engine not know of? Means, of all classes. "
-                "Between the two lie network, sidecar and what the engine does not count; below 0 it has counted "
-                "others: requests that do not stream, or some that came past the sidecar. vLLM's count begins at "
-                "arrival, so its queue is in it.",
+                "Mean time to first token of all classes, as the client and as the engine measure it, and the "
+                "difference: network, sidecar and what the engine does not count. Below 0 the engine counted other "
+                "requests: some that do not stream, or that bypassed the sidecar. vLLM counts from arrival, so its "
+                "queue is included. Good: a small difference. From the sidecars' histograms and the engines' metrics.",
                 may_be_empty="the engine exposes no time to first token, or there is no traffic",
             ),
             mean(signals.TTFT, _select_known_models),
@@ -213,8 +216,9 @@ def client_and_engine_means() -> tuple[timeseries.Panel, ...]:
         _client_and_engine_panel(
             "TPOT: client and engine",
             describe(
-                "Do tokens reach the client as fast as the engine writes them? Means of each request's time per output "
-                "token, of all classes. A difference is a slow network, or a slow reader.",
+                "Mean time per output token of all classes, as the client and as the engine measure it, and the "
+                "difference: a slow network, or a client that reads slowly. Good: a small difference. From the "
+                "sidecars' histograms and the engines' metrics.",
                 may_be_empty="the engine exposes no time per output token, or there is no traffic",
             ),
             mean(signals.TPOT, _select_known_models),
@@ -223,9 +227,9 @@ def client_and_engine_means() -> tuple[timeseries.Panel, ...]:
         _client_and_engine_panel(
             "E2E: client and engine",
             describe(
-                "How much of a whole request does the engine not know of? Means of requests that ended well, of all "
-                "classes; the engine knows no others. Where few end, the two hold different ones at any time: look "
-                "at what lies between over a longer one.",
+                "Mean duration of requests that ended with ok, of all classes, as the client and as the engine measure "
+                "it, and the difference. If few requests end, the two means are over different requests: select a "
+                "longer time range. Good: a small difference. From the sidecars' histograms and the engines' metrics.",
                 may_be_empty="the engine exposes no duration of requests, or there is no traffic",
             ),
             mean(signals.DURATION, partial(_select_known_models, outcome=Outcome.OK)),

@@ -42,10 +42,10 @@ def range_total_queries() -> dict[str, str]:
 def range_totals() -> table.Panel:
     """The totals of `range_total_queries`, a row per class."""
     text = (
-        "How many requests, tokens and bad events are in the time range, and how long did requests take? A row per "
-        "class with requests. Offered: requests that arrived. OK: ended with outcome ok; not OK: ended otherwise, also "
-        "by clients. Goodput: share of judged requests that were good for all their SLOs. TTFT p50: median of requests "
-        "with a first token. E2E: mean of all ended requests. Queue: mean of requests whose engine times are known. "
+        "Requests, tokens and bad events in the time range, and latencies: a row per class with requests. Offered: "
+        "requests that arrived. OK: ended with outcome ok; not OK: ended otherwise, also by clients. Goodput: share of "
+        "judged requests that were good for all their SLOs. TTFT p50: median of requests with a first token. E2E: mean "
+        "of all ended requests. Queue: mean of requests whose engine times are known. Good: few requests are not OK. "
         "From the sidecars' counters; the request log has the same numbers."
     )
     titles = {

@@ -45,10 +45,10 @@ _SHARE_STEPS, _FAILURE_STEPS = (
 
 def sizes() -> table.Panel:
     text = (
-        "How long is what is asked, and what is answered? Share of requests that ended in the time shown, by tokens "
-        "of prompt (across) and of completion (down), all classes, because the series has no class. Failed ones "
-        "are in it with what they got: most have no token. The prompt of a request without usage is "
-        "estimated from its text."
+        "Share of requests that ended in the time range, by tokens of prompt (across) and of completion (down), of "
+        "all classes, because the series has no class. Failed requests are included with the tokens they got, most "
+        "with none. The prompt of a request without usage is estimated from its text. Good: as usual. From the "
+        "sidecars' counters."
     )
     ended = _by_size([Label.PROMPT_SIZE, Label.COMPLETION_SIZE])
     return _matrix(
@@ -62,9 +62,9 @@ def sizes() -> table.Panel:
 
 def failures_by_size() -> table.Panel:
     text = (
-        "Which prompts fail, and how? Share of the requests with prompts of that length (across) that ended with "
-        "each outcome other than ok, all classes, because the series has no class. A row that is "
-        "stronger to the right is a limit of length."
+        "Share of the requests with prompts of that length (across) that ended with each outcome other than ok, of "
+        "all classes, because the series has no class. A row that becomes stronger to the right is a limit of length. "
+        "Good: no coloured cell. From the sidecars' counters."
     )
     by = [Label.PROMPT_SIZE]
     failed = _by_size([*by, Label.OUTCOME], {Label.OUTCOME: NOT_OK})
@@ -78,21 +78,27 @@ def failures_by_size() -> table.Panel:
 
 
 def prompt_heatmap() -> heatmap.Panel:
-    text = "Do prompts grow? Requests that end per second, by their prompt tokens as usage reports them."
+    text = (
+        "Requests that end per second, by their prompt tokens as usage reports them. Good: as usual. From the "
+        "sidecars' histograms."
+    )
     return distribution_panel(
         "Prompt tokens", text, signals.REQUEST_PROMPT_TOKENS, units.NoUnit, units.RequestsPerSecond
     )
 
 
 def completion_heatmap() -> heatmap.Panel:
-    text = "Do answers grow? Requests that end per second, by their completion tokens; those without any are not in it."
+    text = (
+        "Requests that end per second, by their completion tokens, without those that have none. Good: as usual. From "
+        "the sidecars' histograms."
+    )
     return distribution_panel(
         "Completion tokens", text, signals.REQUEST_COMPLETION_TOKENS, units.NoUnit, units.RequestsPerSecond
     )
 
 
 def class_mix(spec: SloFile) -> timeseries.Panel:
-    text = f"Which classes make the traffic? Share of ended requests; gaps are {NO_TRAFFIC}."
+    text = f"Share of ended requests by class. Good: as usual. Gaps are {NO_TRAFFIC}. From the sidecars' counters."
     ended = rate_by_class(signals.REQUESTS)
     everything = f"sum ({rate(select_model_class(signals.REQUESTS), RATE)})"
     panel = style.ratio_panel("Class mix", text, 8).no_value(NO_TRAFFIC)
@@ -101,7 +107,10 @@ def class_mix(spec: SloFile) -> timeseries.Panel:
 
 
 def prompt_tokens(spec: SloFile) -> timeseries.Panel:
-    text = "Which classes make the engine read? Prompt tokens of requests that end, cached ones included, by class."
+    text = (
+        "Prompt tokens per second of requests that end, cached ones included, by class. Good: as usual. From the "
+        "sidecars' counters."
+    )
     panel = style.time_series_panel("Throughput: prompt tokens", text, "tokens/s", 8)
     panel.with_target(query(rate_by_class(signals.PROMPT_TOKENS), PER_CLASS))
     return style.colour_by_class(style.stack(panel), spec)
@@ -109,8 +118,8 @@ def prompt_tokens(spec: SloFile) -> timeseries.Panel:
 
 def reasoning_share(spec: SloFile) -> timeseries.Panel:
     text = (
-        "How much of the output is reasoning? Share of the completion tokens of requests that end, by class. An engine "
-        "that reports no reasoning tokens counts as 0 %."
+        "Share of the completion tokens of requests that end that are reasoning, by class. An engine that reports no "
+        "reasoning tokens counts as 0 %. Good: as usual. From the sidecars' counters."
     )
     panel = style.ratio_panel("Reasoning tokens: share", text, 12).no_value(NO_TRAFFIC)
     share = ratio(rate_by_class(signals.REASONING_TOKENS), rate_by_class(signals.COMPLETION_TOKENS))
@@ -118,7 +127,7 @@ def reasoning_share(spec: SloFile) -> timeseries.Panel:
 
 
 def reasoning_tokens(spec: SloFile) -> timeseries.Panel:
-    text = "Which classes make the model reason? Reasoning tokens of requests that end, by class."
+    text = "Reasoning tokens per second of requests that end, by class. Good: as usual. From the sidecars' counters."
     panel = style.time_series_panel("Throughput: reasoning tokens", text, "tokens/s", 12)
     panel.with_target(query(rate_by_class(signals.REASONING_TOKENS), PER_CLASS))
     return style.colour_by_class(style.stack(panel), spec)
@@ -126,9 +135,9 @@ def reasoning_tokens(spec: SloFile) -> timeseries.Panel:
 
 def repeats_in_range() -> stat.Panel:
     text = (
-        "Is a response cache worth it? Share of requests in the time shown whose body equals an earlier one, with its "
-        "images and sampling parameters, apart from stream, stream_options, user and metadata. A response cache "
-        "answers at most these."
+        "Share of requests in the time range whose body equals an earlier one, with its images and sampling "
+        "parameters, apart from stream, stream_options, user and metadata: the upper limit of what a response cache "
+        "answers. Good: low, otherwise a response cache may save work. From the sidecars' counters."
     )
     repeats, ended = (
         f"sum ({increase(select_model_class(counter), RANGE)})" for counter in (signals.BODY_REPEATS, signals.REQUESTS)
@@ -139,8 +148,9 @@ def repeats_in_range() -> stat.Panel:
 
 def unique_prompts() -> stat.Panel:
     text = (
-        "How many prompts would it have to hold? Different prompts since the sidecar's start, of all classes, give "
-        "or take 2 %. Several sidecars that saw the same prompt count it twice."
+        "Different prompts since the start of the sidecar, of all classes, with an error of about 2 %: the size of a "
+        "response cache. Several sidecars that saw the same prompt count it twice. Good: fewer than the cache holds. "
+        "From the sidecars' metrics."
     )
     prompts = select(signals.UNIQUE_PROMPTS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
     panel = style.stat_panel("Different prompts", text, units.Short, 4, 9).decimals(0)
@@ -148,16 +158,19 @@ def unique_prompts() -> stat.Panel:
 
 
 def repeats(spec: SloFile) -> timeseries.Panel:
-    text = f"Which class asks the same again? Share of ended requests whose body repeats; gaps are {NO_TRAFFIC}."
+    text = (
+        "Share of ended requests whose body repeats an earlier one, by class. Good: low, otherwise a response cache "
+        f"may save work. Gaps are {NO_TRAFFIC}. From the sidecars' counters."
+    )
     panel = style.ratio_panel("Repeated requests", text, 8).no_value(NO_TRAFFIC)
     return style.colour_by_class(panel.with_target(query(_repeat_ratio(), PER_CLASS)), spec)
 
 
 def tokens_saved(spec: SloFile) -> timeseries.Panel:
     text = (
-        "What would a response cache save? Prompt and completion tokens per second of the class times its share of "
-        "repeated requests: an estimate, as the tokens of repeats are not counted apart and may be more or fewer than "
-        "those of others. Prompt tokens of repeats are what a prefix cache saves already, if it is on."
+        "Prompt and completion tokens per second of the class times its share of repeated requests: an estimate, "
+        "because the tokens of repeats are not counted separately. A prefix cache saves the prompt tokens of repeats "
+        "already. Good: low, otherwise a response cache may save work. From the sidecars' counters."
     )
     tokens = " + ".join(rate_by_class(counter) for counter in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS))
     panel = style.time_series_panel("Possible response cache savings", text, "tokens/s", 8).no_value(NO_TRAFFIC)
@@ -167,8 +180,9 @@ def tokens_saved(spec: SloFile) -> timeseries.Panel:
 
 def structured_output() -> timeseries.Panel:
     text = describe(
-        "Which answers have to be JSON, and are they? Answers per second by kind and result. json and json_schema: the "
-        "request asks for JSON; tool_call: the answer calls a tool. truncated: the answer reached the limit of tokens.",
+        "Responses per second that are to be JSON, by kind and result. json and json_schema: the request asks for "
+        "JSON; tool_call: the response calls a tool. truncated: the response reached the limit of tokens. Good: all "
+        "are valid. From the sidecars' counters.",
         may_be_empty=_NOT_CHECKED,
     )
     by = [Label.KIND, Label.RESULT]
@@ -179,8 +193,9 @@ def structured_output() -> timeseries.Panel:
 
 def valid_output() -> timeseries.Panel:
     text = describe(
-        "How much of it is valid? Share of valid answers among those that are valid or invalid, by kind. An SLO with "
-        f"the signal valid_output counts the same answers, and those that failed. In a gap, {_NOTHING_CHECKED}.",
+        "Share of valid responses among the valid and the invalid ones, by kind. An SLO with the signal valid_output "
+        f"counts the same responses, and those that failed. In a gap, {_NOTHING_CHECKED}. Good: close to 100 %. From "
+        "the sidecars' counters.",
         may_be_empty=_NOT_CHECKED,
     )
     selectors = (
@@ -194,8 +209,8 @@ def valid_output() -> timeseries.Panel:
 
 def requests_by_tenant() -> bargauge.Panel:
     text = (
-        "Who asks the most? Requests that ended in the time shown. Tenants that the SLO file does not name are "
-        "together in other."
+        "Requests that ended in the time range, by tenant; tenants that the SLO file does not name are together in "
+        "other. Good: as agreed with each tenant. From the sidecars' counters."
     )
     return _tenant_bars("Requests by tenant", text).with_target(
         _by_tenant(increase_in_range(signals.REQUESTS, [Label.TENANT]))
@@ -204,8 +219,8 @@ def requests_by_tenant() -> bargauge.Panel:
 
 def tokens_by_tenant() -> bargauge.Panel:
     text = (
-        "Who uses the most? Prompt and completion tokens of requests that ended in the time shown; whoever asks "
-        "rarely may ask long."
+        "Prompt and completion tokens of requests that ended in the time range, by tenant. Good: as agreed with each "
+        "tenant. From the sidecars' counters."
     )
     counters = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
     tokens = " + ".join(increase_in_range(counter, [Label.TENANT]) for counter in counters)
@@ -214,8 +229,9 @@ def tokens_by_tenant() -> bargauge.Panel:
 
 def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
     text = (
-        "Who is served worst? Share of judged requests in the time shown that were good for all their SLOs; it turns "
-        "orange and green at twice the budget and at the budget of the lowest objective."
+        "Share of judged requests in the time range that were good for all their SLOs, by tenant. Good: at or above "
+        "the lowest objective (green); vermilion is below the objective minus its budget. From the sidecars' "
+        "counters."
     )
     good, judged = (
         increase_in_range(counter, [Label.TENANT]) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)

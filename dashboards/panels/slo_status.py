@@ -30,8 +30,8 @@ def slo_status(spec: SloFile) -> table.Panel:
     """One row per SLO and class, the largest overspent budget first."""
     page, period = _fast_page(spec), spell_duration(spec.period)
     text = describe(
-        "Which SLOs are missed, since when, and how fast is the error budget spent? The SLO with the least budget is "
-        f"first. Attainment is the share of good events in the last {spell_duration(page.short)}, in period that of "
+        "A row per SLO and class: attainment, error budget and alerts. The SLO with the least budget is first. "
+        f"Attainment is the share of good events in the last {spell_duration(page.short)}, in period that of "
         f"{period}. Budget spent is a multiple of the error budget; over 1 x it is overspent. Exhausted in is by the "
         "burn rate of "
         f"{spell_duration(page.long)}. Offered are requests that arrive, judged are SLO events. Data is the share of "
@@ -147,8 +147,8 @@ def _fast_page(spec: SloFile) -> Tier:
 
 def goodput_now(spec: SloFile) -> stat.Panel:
     text = (
-        "What share of the offered requests was good for all its SLOs? Requests that hang, were lost or are not "
-        "judged count as not good, so an engine that hangs shows 0 %. All selected classes, about the last minute. "
+        "Share of the offered requests that was good for all its SLOs. Requests that hang, were lost or are not judged "
+        "count as not good, so an engine that hangs shows 0 %. All selected classes, about the last minute. "
         "Good: at or above the lowest objective. From the sidecars' counters."
     )
     good = f"sum ({rate(select_model_class(signals.GOODPUT_REQUESTS), RATE)})"
@@ -168,8 +168,8 @@ def burn_rate(spec: SloFile) -> timeseries.Panel:
     # without the rescaling of tiers for low objectives
     factors = sorted(tier.factor for tier in tiers(spec.period) if tier.severity is Severity.PAGE)
     text = (
-        "How fast is the error budget spent? At 1 (orange) it lasts exactly the period of "
-        f"{spell_duration(spec.period)}; good is below 1. The red lines are the factors of the page tiers "
+        "Rate at which the error budget is spent. At 1 (orange) it lasts exactly the period of "
+        f"{spell_duration(spec.period)}. Good: below 1. The red lines are the factors of the page tiers "
         f"({', '.join(map(number, factors))}); a page needs both windows of its tier above its factor. One line per "
         "SLO and class, the worst model, in the window of the variable Window. Above 1 the scale is logarithmic. From "
         "the recording rules."
@@ -189,7 +189,7 @@ def burn_rate(spec: SloFile) -> timeseries.Panel:
 def firing_alerts() -> table.Panel:
     """Never empty while Prometheus answers: a row states that nothing fires, or that the rules are not evaluated."""
     text = (
-        "Which alerts fire, and since when? Pages first. Good: one row, none. The row no data means that Prometheus "
+        "Alerts that fire, and since when; pages first. Good: one row, none. The row no data means that Prometheus "
         "does not evaluate the rules, so their silence says nothing; an empty table means that Prometheus does not "
         "respond. From the alerting rules."
     )
@@ -225,9 +225,9 @@ def firing_alerts() -> table.Panel:
 
 def goodput(spec: SloFile) -> timeseries.Panel:
     text = (
-        "What share of the judged requests was good for all its SLOs? Good: above the upper line. The lines are the "
-        "lowest objective and twice its budget. Requests without a verdict are not in it; a share that falls while "
-        f"tokens and requests stay high is throughput without goodput; gaps are {NO_TRAFFIC}. From the sidecars' "
+        "Share of the judged requests that was good for all its SLOs. Good: above the upper line. The lines are the "
+        "lowest objective and twice its budget. Requests without a verdict are not in it; if it falls while tokens "
+        f"and requests stay high, the engine has throughput without goodput. Gaps are {NO_TRAFFIC}. From the sidecars' "
         "counters."
     )
     panel = (

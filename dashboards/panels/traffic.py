@@ -33,8 +33,8 @@ def arrival_rate() -> str:
 
 def in_flight_now() -> stat.Panel:
     text = (
-        "How many requests are open? Waiting for the first token, and streaming, of all selected classes. Good: few "
-        "wait. From the sidecars' gauges."
+        "Open requests of all selected classes: waiting for the first token, and streaming. Good: few wait. From the "
+        "sidecars' gauges."
     )
     by_phase = sum_by(select_model_class(signals.IN_FLIGHT), [Label.PHASE])
     panel = style.stat_panel("Requests in flight", text, units.Short, 6, 5).with_target(
@@ -45,8 +45,9 @@ def in_flight_now() -> stat.Panel:
 
 def oldest_wait_now(spec: SloFile) -> stat.Panel:
     text = (
-        "How long has the oldest request waited for its first token? Of all selected classes; 0 if none waits. Good: "
-        "below the threshold of TTFT (orange); vermilion is the timeout for the first token. From the sidecars' gauges."
+        "Time for which the oldest open request has waited for its first token, of all selected classes; 0 if none "
+        "waits. Good: below the threshold of TTFT (orange); vermilion is the timeout for the first token. From the "
+        "sidecars' gauges."
     )
     panel = style.stat_panel("Oldest wait", text, units.Seconds, 6, 5).with_target(
         query(f"max ({select_model_class(signals.OLDEST_WAIT)})", "oldest wait", instant=True)
@@ -57,9 +58,9 @@ def oldest_wait_now(spec: SloFile) -> stat.Panel:
 
 def good_tokens_now() -> stat.Panel:
     text = (
-        "How many output tokens per second count? Those of requests that were good for all their SLOs, of all "
-        "selected classes, counted when a request ends, over about the last minute. Good: close to the throughput of "
-        "output tokens. From the sidecars' counters."
+        "Output tokens per second of requests that were good for all their SLOs, of all selected classes, counted "
+        "when a request ends, over about the last minute. Good: close to the throughput of output tokens. From the "
+        "sidecars' counters."
     )
     panel = (
         style.stat_panel("Output tokens of good requests", text, "tokens/s", 6, 5)
@@ -73,9 +74,9 @@ def good_tokens_now() -> stat.Panel:
 
 def tokens(spec: SloFile) -> timeseries.Panel:
     text = (
-        "How many tokens does it write, and how many of them were worth it? The stack is output by class, counted "
-        "when a request ends; the line is the part that belongs to requests good for all their SLOs. The space "
-        "between is waste."
+        "Output tokens per second by class (stacked), counted when a request ends, and those of requests that were "
+        "good for all their SLOs (line). The space between is throughput without goodput. Good: the line is at the "
+        "top of the stack. From the sidecars' counters."
     )
     panel = (
         style.time_series_panel(PanelTitle.THROUGHPUT, text, "tokens/s", 8)
@@ -96,8 +97,8 @@ def tokens(spec: SloFile) -> timeseries.Panel:
 
 def requests_offered(spec: SloFile) -> timeseries.Panel:
     text = (
-        "How many requests arrive per second? Those that end, and the growth of those open; requests that fail "
-        "together at a restart do not count twice. From the sidecars' counters."
+        "Requests that arrive per second, by class: those that end, and the growth of those open; requests that fail "
+        "together at a restart do not count twice. Good: as much as usual. From the sidecars' counters."
     )
     panel = style.time_series_panel(PanelTitle.OFFERED, text, units.RequestsPerSecond, 8)
     panel.with_target(query(arrival_rate(), PER_CLASS))
@@ -106,8 +107,8 @@ def requests_offered(spec: SloFile) -> timeseries.Panel:
 
 def outcomes() -> timeseries.Panel:
     text = (
-        "How do requests end? Ended requests per second by outcome; those that never finished (client gave up, "
-        "timed out, cut short) are in it, which the engine's own counters leave out."
+        "Requests that end per second, by outcome, including those that the client aborted, that timed out or were "
+        "truncated, which the engine's own counters leave out. Good: nearly all are ok. From the sidecars' counters."
     )
     panel = style.time_series_panel(PanelTitle.OUTCOMES, text, units.RequestsPerSecond, 12).with_target(
         query(sum_by(rate(select_model_class(signals.REQUESTS), RATE), [Label.OUTCOME]), "{{outcome}}")
@@ -117,8 +118,8 @@ def outcomes() -> timeseries.Panel:
 
 def in_flight(spec: SloFile) -> timeseries.Panel:
     text = (
-        "Do requests pile up? Open requests before (waiting) and after (streaming) their first token. Waiting that "
-        "grows while streaming does not is a queue, or an engine that hangs; it is drawn darker."
+        "Open requests before (waiting, darker) and after (streaming) their first token, by class. If waiting grows "
+        "and streaming does not, requests queue or the engine hangs. Good: few wait. From the sidecars' gauges."
     )
     panel = style.time_series_panel("Requests in flight over time", text, units.Short, 12).with_target(
         query(sum_by(select_model_class(signals.IN_FLIGHT), [Label.CLASS, Label.PHASE]), "{{class}} {{phase}}")
@@ -131,18 +132,17 @@ def in_flight(spec: SloFile) -> timeseries.Panel:
 def time_to_first_token(spec: SloFile) -> timeseries.Panel:
     """Quantiles of TTFT; the lines are the thresholds of the SLO file."""
     text = (
-        "How long do clients wait for the first token? Time to first token of streams, by class. The dashed line is "
-        "the threshold of the SLO file. Without requests that still wait, or never got a token: see Oldest wait. "
-        "From the sidecars' histograms."
+        "Time to first token of streams, by class, without requests that still wait or never got a token: see Oldest "
+        "wait."
     )
     return quantile_panel("Time to first token", text, signals.TTFT, Measure.TTFT, spec)
 
 
 def oldest_wait(spec: SloFile) -> timeseries.Panel:
     text = (
-        "What is the longest wait? Age of the oldest open request without a first token. A straight "
-        "climb is an engine that hangs. The lines are the TTFT threshold and the time after which no first token is "
-        "bad for every SLO."
+        "Age of the oldest open request without a first token, by class. It grows linearly while an engine hangs. The "
+        "lines are the TTFT threshold and the time after which no first token is bad for every SLO. Good: below both. "
+        "From the sidecars' gauges."
     )
     panel = style.time_series_panel("Oldest wait over time", text, units.Seconds, 12).with_target(
         query(_oldest_wait_query(), PER_CLASS)
