@@ -159,7 +159,7 @@ def stages() -> timeseries.Panel:
     """One panel per class with requests, because the stages add up to a request only within a class."""
     text = describe(
         "Mean times of a request in its stages: "
-        f"{', of '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by "
+        f"{', '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by "
         "the engine's own clock, except for the front end. Only "
         "of finished requests: the others may have waited longer. Good: queue is a small part. From the sidecars' "
         "histograms.",

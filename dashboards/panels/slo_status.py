@@ -225,9 +225,9 @@ def firing_alerts() -> table.Panel:
 
 def goodput(spec: SloFile) -> timeseries.Panel:
     text = (
-        "Share of the judged requests that was good for all its SLOs. Good: above the upper line. The lines are the "
-        "lowest objective and twice its budget. Requests without a verdict are not in it; if it falls while tokens "
-        f"and requests stay high, the engine has throughput without goodput. Gaps are {NO_TRAFFIC}. From the sidecars' "
+        "Share of the judged requests that was good for all its SLOs. Requests without a verdict are excluded. If the "
+        "share falls while tokens and requests stay high, the engine has throughput without goodput. The lines are the "
+        f"lowest objective and twice its budget. Good: above the upper line. Gaps are {NO_TRAFFIC}. From the sidecars' "
         "counters."
     )
     panel = (
