@@ -10,10 +10,11 @@ from pathlib import Path
 import yaml
 
 from alerts.group_limit import limited
-from alerts.recording_windows import windows
+from alerts.recording_windows import STEP, windows
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert, Recording, RuleGroup, to_yaml
 from exporters.quantities import number, spell_duration
+from exporters.signals import Label
 from exporters.slos import SloFile
 
 _ENVIRONMENT = {**os.environ, "GOGC": "400"}
@@ -98,11 +99,13 @@ class Promtool:
         most: int | None = None,
         in_order: bool = True,
         condition: str = "",
+        often: bool = False,
     ) -> None:
         """Test cases that share the rules and the pace of the first case; `more` adds rules.
 
         `most` splits groups; without `in_order`, every group reads what the groups before it recorded last time.
-        With `condition`, no rule is evaluated while this query returns nothing.
+        With `condition`, no rule is evaluated while this query returns nothing. With `often`, the cases are evaluated
+        more often than once a step, but the counts of steps only once a step.
         """
         all_cases = list(cases)
         queries = [str(query["expr"]) for case in all_cases for query in case.queries]
@@ -111,6 +114,9 @@ class Promtool:
         groups = groups if most is None else [*limited(groups, most)]
         groups = groups if in_order else groups[::-1]
         groups = [_while(condition, group) for group in groups] if condition else groups
+        if often:
+            once = f"vector(time()) % {number(windows(all_cases[0].spec).step)} == 0"
+            groups = [_while(once, group) if _counts_steps(group) else group for group in groups]
         (self.folder / "rules.yaml").write_text(to_yaml(groups))
         document = {
             "rule_files": ["rules.yaml"],
@@ -154,6 +160,10 @@ def _rules_read_by(queries: Iterable[str], groups: Iterable[RuleGroup]) -> list[
         todo = [rule.expr for rule in matching]
     groups_read = [replace(group, rules=tuple(rule for rule in group.rules if rule in selected)) for group in left]
     return [group for group in groups_read if group.rules]
+
+
+def _counts_steps(group: RuleGroup) -> bool:
+    return any(rule.labels.get(Label.WINDOW) == STEP for rule in group.rules)
 
 
 def _while(condition: str, group: RuleGroup) -> RuleGroup:
