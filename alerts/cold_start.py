@@ -88,7 +88,10 @@ def page_held(spec: SloFile) -> Recording:
     replaced again and again are always starting.
     """
     step, bridge = spell_duration(windows(spec).step), spell_duration(page_bridge(spec))
-    instances = starting(f"last_over_time({COLD_START.name}[{step}])")
+    # An evaluation longer than the step, as Prometheus 3 excludes the start of a range: bad events of a pod that is
+    # gone are counted for as long as it was starting. A millisecond less, as Prometheus 2 includes it.
+    recent = spell_duration(windows(spec).step + direct_interval(spec) - 0.001)
+    instances = starting(f"last_over_time({COLD_START.name}[{recent}])")
     bad_events, labels = increase(SLO_BAD.name, step), PAGE_HELD.labels
     unless_same_slo = f"unless on ({', '.join(labels)})"
     return Recording(
