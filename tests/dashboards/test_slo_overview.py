@@ -154,8 +154,8 @@ def test_requests_that_fail_together_do_not_count_as_offered(promtool: Promtool)
     """One request arrives per second; 150 of them wait and then fail at a restart."""
     (query,) = expanded_queries(page_of(BOARD), "Throughput: requests offered").values()
     series = {
-        'llm_requests_total{class="siso",model="m",outcome="upstream_error"}': "1000x11 1165x5 1180+15x8",
-        'llm_requests_in_flight{class="siso",model="m",phase="waiting"}': "0+15x11 15x4 15x9",
+        'llm_requests_total{class="siso",model="m",outcome="upstream_error"}': "1000x11 1165x9",
+        'llm_requests_in_flight{class="siso",model="m",phase="waiting"}': "0+15x11 15+15x9",
     }
     case = Case(SPEC, series, 15.0)
     for at in (180.0, 195.0, 210.0):
