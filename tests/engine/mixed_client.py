@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -42,6 +43,7 @@ class ClientResponse:
     prompt_ids: int = 0
     output_ids: int = 0
     chunks: int = 0  # with text
+    ttft: float | None = None  # seconds from before the request until the first text of a stream
     usage: dict[str, Any] | None = None
     metrics: dict[str, Any] | None = None
     done: bool = False
@@ -110,6 +112,7 @@ async def send_all(base: str, requests: Sequence[ClientRequest], at_once: int) -
 
 async def _send(session: aiohttp.ClientSession, request: ClientRequest) -> ClientResponse:
     response = ClientResponse(request=request)
+    begun = time.monotonic()
     try:
         async with (
             asyncio.timeout(request.abort_after),
@@ -124,6 +127,8 @@ async def _send(session: aiohttp.ClientSession, request: ClientRequest) -> Clien
             if request.stream and http_response.status == 200:
                 async for line in http_response.content:
                     _add_line(response, line)
+                    if response.ttft is None and response.chunks:
+                        response.ttft = time.monotonic() - begun
             else:
                 response.add(await http_response.json())
                 response.done = True

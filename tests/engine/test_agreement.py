@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import statistics
 import subprocess
 import time
 from collections.abc import Iterator
@@ -187,15 +186,13 @@ def test_the_engines_queue_times_are_in_the_log_and_add_up_to_its_own_sum(mix: E
     assert mix.sidecar("llm_request_queue_seconds_count") == len(mix.finished)
 
 
-def test_our_ttft_is_never_below_the_engines_and_little_above_it(mix: Evidence) -> None:
-    above = [
-        line["ttft_ms"] - line["queue_ms"] - line["prefill_ms"]
-        for response, line in mix.finished
-        if line["ttft_ms"] is not None
-    ]
-    assert len(above) >= 50
-    assert min(above) >= 0
-    assert statistics.median(above) < 20
+def test_our_ttft_is_between_the_engines_and_the_clients(mix: Evidence) -> None:
+    compared = 0
+    for response, line in mix.finished:
+        if line["ttft_ms"] is not None and response.ttft is not None:
+            assert line["queue_ms"] + line["prefill_ms"] <= line["ttft_ms"] <= response.ttft * 1000, line
+            compared += 1
+    assert compared >= 50
 
 
 def test_the_engines_span_is_a_child_of_the_sidecars_and_has_the_same_times(lab: Lab, mix: Evidence) -> None:
