@@ -13,6 +13,7 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from alerts.links import panel_id
 from alerts.promql import select
+from dashboards.data_links import complete_links
 from dashboards.style import DATASOURCE
 from dashboards.target_variables import narrowed
 from exporters.signals import Label, Recorded, Signal
@@ -80,6 +81,7 @@ def to_json(dashboard_model: model.Dashboard, target_labels: Sequence[str] = ())
     # It also adds a disabled footer to tables; Grafana removed that option in 12.2.
     for panel in tree.get("panels", []):
         panel.get("options", {}).pop("footer", None)
+    complete_links(tree)
     if target_labels:
         tree = narrowed(tree, target_labels)
     return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -12,6 +12,7 @@ from alerts.links import DashboardUid, PanelTitle
 from alerts.promql import rate, ratio, select, sum_by
 from alerts.tiers import Severity, Tier, tiers
 from dashboards import style, tables
+from dashboards.data_links import to_board
 from dashboards.label_selectors import PER_CLASS, RATE, goodput_ratio, select_model_class
 from dashboards.panels.traffic import arrival_rate
 from dashboards.slo_windows import BURN_WINDOW, PERIOD, in_page_window, in_period, in_shortest_window
@@ -49,8 +50,8 @@ def slo_status(spec: SloFile) -> table.Panel:
     )
     titles = {Label.SLO: "SLO", Label.CLASS: "Class"}
     tables.join_queries(panel, titles, _status_columns(), rows=_pairs())
-    url = f"/d/{DashboardUid.FLEET}?${{__url_time_range}}&var-datasource=${{datasource}}"
-    return tables.link_cells(panel, Label.INSTANCE, "Open the fleet", f"{url}&var-instance=${{__data.fields.instance}}")
+    url = to_board(DashboardUid.FLEET, Label.CLASS, Label.INSTANCE)
+    return tables.link_cells(panel, Label.INSTANCE, "Open the fleet", url)
 
 
 def _status_columns() -> tuple[ValueColumn | LabelColumns, ...]:
