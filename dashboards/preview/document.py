@@ -43,6 +43,9 @@ def document(
         {variable.name: getattr(variable, attribute) for variable in variables}
         for attribute in ("pattern", "text", "parameters")
     )
+    texts |= {
+        name: f"{round(end * 1000)}" for name, end in (("__from", view.time_range.start), ("__to", view.time_range.end))
+    }
     rows = sections(dashboard, variables)
     annotations = [each for each in annotations_of(dashboard) if each.get("enable", True)]
     placements = [placement for row in rows for placement in row.panels]

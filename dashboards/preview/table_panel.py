@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from dashboards.interpolation import formatted
 from dashboards.preview import colours
 from dashboards.preview.calculations import is_absent, sort_table_rows
 from dashboards.preview.data_frames import Field, Frame, Kind
@@ -109,6 +110,6 @@ def _link(url: str, context: Context, fields: Mapping[str, str]) -> str:
             return quote(fields.get(field, ""), safe="")
         if match["format"] == "queryparam":
             return context.variable_parameters.get(match["variable"], "")
-        return quote(context.variable_texts.get(match["variable"], ""), safe="")
+        return quote(formatted(context.variable_texts.get(match["variable"], ""), match["format"]), safe="")
 
     return _IN_LINK.sub(value, url)

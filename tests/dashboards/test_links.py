@@ -1,5 +1,6 @@
 """Links between alerts, runbooks and dashboards resolve."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -134,6 +135,32 @@ def test_the_value_of_a_row_in_a_link_is_a_column_of_the_table() -> None:
             named = {label for url in data_links(each) for label in re.findall(r"__data\.fields\.(\w+)", url)}
             columns = [override["matcher"]["options"] for override in each.get("fieldConfig", {}).get("overrides", [])]
             assert [name for name in named if name not in columns] == [], each["title"]
+
+
+def test_links_to_runbooks_have_the_base_url_of_the_flag(tmp_path: Path) -> None:
+    assert main(["dashboards", "render", "--out", str(tmp_path), "--runbooks", "https://runbooks.example.org/"]) == 0
+    urls = {
+        path.stem: [url for url in data_links(json.loads(path.read_text())) if not url.startswith("/d/")]
+        for path in tmp_path.iterdir()
+    }
+    assert {name: each for name, each in urls.items() if each} == {
+        "slo-overview": ["https://runbooks.example.org/${__data.fields.alertname}.md"],
+        "slo-engine": ["https://runbooks.example.org/${__data.fields.runbook}.md"],
+    }
+
+
+def test_a_board_links_to_traces_only_with_their_address(tmp_path: Path) -> None:
+    def opened(*flags: str) -> list[str]:
+        assert main(["dashboards", "render", "--out", str(tmp_path), *flags]) == 0
+        urls = data_links(json.loads((tmp_path / "slo-engine.json").read_text()))
+        return [url for url in urls if "verdict=bad" in url]
+
+    assert opened() == []
+    (url,) = opened("--traces-url", "https://traces.example.org/")
+    assert url == (
+        "https://traces.example.org/?class=${__data.fields.class}&slo=${__data.fields.slo}&verdict=bad&sort=slowest"
+        "&limit=10&since=${__from:date:seconds}&until=${__to:date:seconds}"
+    )
 
 
 @every
