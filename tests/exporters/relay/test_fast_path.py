@@ -310,6 +310,17 @@ def test_an_event_with_more_than_one_text_has_no_pattern(data: bytes) -> None:
     assert pattern_of(data) is None
 
 
+def test_a_text_of_one_byte_is_forwarded_if_it_is_ascii_without_escapes() -> None:
+    pattern = pattern_of(event({"content": "x"}))
+    assert pattern is not None
+    path = FastPath(pattern, lambda _: None, lambda _: None, lambda _: None)
+    texts = [bytes([byte]) for byte in range(256)]
+    chunks = [chunk(pattern.before.example + text + pattern.after.example) for text in texts]
+    allowed = [text for text in texts if text >= b" " and text < b"\x80" and text not in {b'"', b"\\"}]
+    assert [text for text, data in zip(texts, chunks, strict=True) if path.forward(data)] == allowed
+    assert [text for text, data in zip(texts, chunks, strict=True) if path.forward(data + chunks[65])] == allowed
+
+
 def test_an_event_over_the_limit_of_the_fast_path_has_no_pattern() -> None:
     assert pattern_of(event({"content": "a" * fast_path.MAX_CHUNK})) is None
 
