@@ -77,7 +77,7 @@ def _prefix_cache(spec: SloFile, links: Links) -> Alert:
     hits, prompt = (
         sum_by(increase(each.name, hour), by) for each in (signals.ENGINE_CACHE_HITS, signals.ENGINE_PROMPT_TOKENS)
     )
-    requests = sum_by(in_window(signals.REQUESTS_IN, lookback(spec)), [Label.INSTANCE])
+    requests = sum_by(in_window(signals.ALL_REQUESTS_IN, lookback(spec)), [Label.INSTANCE])
     week = baseline(signals.CACHE_WEEKLY_RATIO, spec)
     return annotated_alert(
         AlertName.PREFIX_CACHE,

@@ -21,7 +21,7 @@ NEARLY_NONE = 0.05
 
 def offered_recording(spec: SloFile) -> Recording:
     """Few series over weeks."""
-    requests = sum_by(in_window(signals.REQUESTS_IN, lookback(spec)), [Label.MODEL])
+    requests = sum_by(in_window(signals.ALL_REQUESTS_IN, lookback(spec)), [Label.MODEL])
     return Recording(signals.MODEL_REQUESTS_IN, requests, {Label.WINDOW: lookback(spec)})
 
 
