@@ -228,6 +228,10 @@ class _ChunkPart(Enum):
     SIZE, DATA, DATA_END, TRAILERS = range(4)
 
 
+# Enum member access takes 0.1 us in CPython 3.11.
+_SIZE, _DATA, _DATA_END, _TRAILERS_PART = _ChunkPart.SIZE, _ChunkPart.DATA, _ChunkPart.DATA_END, _ChunkPart.TRAILERS
+
+
 class ChunkedBody:
     """A chunked body; extensions and trailers are validated and dropped."""
 
@@ -236,14 +240,14 @@ class ChunkedBody:
     def __init__(self) -> None:
         self._buffer = b""
         self._left = 0
-        self._part = _ChunkPart.SIZE
+        self._part = _SIZE
         self.done = self.broken = False
         self.rest = b""
 
     @property
     def between(self) -> bool:
         """Whether the next byte starts a chunk."""
-        return self._part == _ChunkPart.SIZE and not self._buffer and not self.broken
+        return self._part == _SIZE and not self._buffer and not self.broken
 
     def feed(self, data: bytes) -> list[bytes]:
         """The pieces of body data; call no more after the body is `done` or `broken`."""
@@ -253,13 +257,16 @@ class ChunkedBody:
         at = 0
         while at < len(data):
             part = self._part
-            if part is _ChunkPart.SIZE:
+            if part is _SIZE:
                 line = _CHUNK_SIZE(data, at)
-                end = at if line is None else self._chunk_start(data, line, pieces)
-                self.broken = line is None and (data.find(b"\n", at) >= 0 or len(data) - at > MAX_LINE)
-            elif part is _ChunkPart.DATA:
+                if line is not None:
+                    end = self._chunk_start(data, line, pieces)
+                else:
+                    end = at
+                    self.broken = data.find(b"\n", at) >= 0 or len(data) - at > MAX_LINE
+            elif part is _DATA:
                 end = self._data(data, at, pieces)
-            elif part is _ChunkPart.DATA_END:
+            elif part is _DATA_END:
                 end = self._data_end(data, at)
             else:
                 end = self._trailers(data, at)
@@ -284,7 +291,7 @@ class ChunkedBody:
                 end = chunks.end()
             return end
         self._left = size
-        self._part = _ChunkPart.DATA if size else _ChunkPart.TRAILERS
+        self._part = _DATA if size else _TRAILERS_PART
         return start
 
     def _data(self, data: bytes, at: int, pieces: list[bytes]) -> int:
@@ -292,12 +299,12 @@ class ChunkedBody:
         pieces.append(piece)
         self._left -= len(piece)
         if self._left == 0:
-            self._part = _ChunkPart.DATA_END
+            self._part = _DATA_END
         return at + len(piece)
 
     def _data_end(self, data: bytes, at: int) -> int:
         if data.startswith(b"\r\n", at):
-            self._part = _ChunkPart.SIZE
+            self._part = _SIZE
             return at + 2
         self.broken = data[at : at + 2] != b"\r"
         return at
