@@ -33,6 +33,9 @@ _NEVER_IN_A_HEAD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?
 MAX_DIGITS = 18
 """Digits of a content-length."""
 
+KEPT_STREAM_HEADS = 64
+"""Heads of streams that are kept whole: those of one engine are equal for a second, the unit of their date."""
+
 KEPT_LINES = 1024
 KEPT_HEAD = 4096
 """Bytes of a head up to which its parsed lines are kept for later heads."""
@@ -78,8 +81,8 @@ class RequestHead(msgspec.Struct):
         return None if value is None else value.decode("latin-1")
 
 
-class ResponseHead(msgspec.Struct):
-    """A status line and headers, and the framing of the body."""
+class ResponseHead(msgspec.Struct, frozen=True, eq=False):
+    """A status line and headers, and the framing of the body; several responses may share one."""
 
     status: int
     reason: bytes
@@ -164,6 +167,12 @@ def parse_response(block: bytes, *, head_only: bool) -> ResponseHead:
     Raises:
         BadHttpError: the head is invalid or its framing is ambiguous.
     """
+    keep = len(block) <= KEPT_HEAD and b"chunked" in block
+    return (_response_head if keep else _response_head.__wrapped__)(block, head_only)
+
+
+@lru_cache(KEPT_STREAM_HEADS)
+def _response_head(block: bytes, head_only: bool) -> ResponseHead:
     keep = len(block) <= KEPT_HEAD
     first, *lines = block[:-4].split(b"\r\n")
     http_1_0, status, reason = (_status_line if keep else _status_line.__wrapped__)(first)
