@@ -54,7 +54,15 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
         ),
         Row(
             "Side effects",
-            (latency("TPOT p95", 0.95, signals.TPOT, 6), client_errors(), tokens(), cache_hits()),
+            (
+                latency("TPOT p95", 0.95, signals.TPOT),
+                latency("ITL p95", 0.95, signals.INTER_CHUNK),
+                latency("E2E p95", 0.95, signals.DURATION),
+                client_errors(),
+                tokens(),
+                cache_hits(),
+                preemptions(),
+            ),
         ),
         Row(
             "History",
@@ -176,6 +184,25 @@ def cache_hits() -> table.Panel:
     )
 
 
+def preemptions() -> table.Panel:
+    """By engine, because the engine's metrics have no class."""
+
+    def preempted(window: Window) -> str:
+        series = select(signals.ENGINE_PREEMPTIONS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
+        return sum_by(f"increase({series}{window.whole})", [Label.ENGINE])
+
+    return _comparison(
+        "Preemptions",
+        "Running requests preempted in each window because the KV cache was full, of all classes. Engines that do not "
+        "count preemptions have no row.",
+        preempted,
+        units.Short,
+        _LESS_IS_BETTER,
+        6,
+        keys={Label.ENGINE: "engine"},
+    )
+
+
 def by_revision(spec: SloFile) -> table.Panel:
     text = describe(
         "Share of good events under each configuration: a row per revision, a column per SLO and class. Times without "
@@ -245,7 +272,7 @@ def _comparison(
     panel = style.table_panel(title, text, unit, width, 8)
     tables.if_empty(panel, "no config change, or no traffic around it")
     return tables.join_queries(
-        tables.sort_rows(panel, _CLASS_KEY[Label.CLASS]),
+        tables.sort_rows(panel, tuple(keys.values())[-1]),
         keys,
         (
             ValueColumn("before", before, unit, no_value=NO_TRAFFIC),
@@ -275,7 +302,6 @@ BOARD = Board(
     uid=DashboardUid.CONFIG_CHANGE,
     title="Config change",
     description="Equal windows before and after a config change, per class.",
-    variables=(Label.MODEL, Label.CLASS),
     own_variables=lambda _: (*change_variables(), quantile_variable()),
     rows=rows,
     # a day of raw counters of 20 engines would take Prometheus 6 s
