@@ -70,6 +70,15 @@ def quantile_panel(
     title: str, text: str, histogram: Signal, measure: Measure | None, spec: SloFile, *, may_be_empty: str = ""
 ) -> timeseries.Panel:
     """One line per class, of the quantile that the variable *Quantile* selects; times have a logarithmic scale."""
+    buckets = sum_by(rate(select(histogram.bucket, MODEL_AND_CLASS, regex=True), RATE), [Label.CLASS, "le"])
+    panel = quantile_lines(title, text, buckets, spec, may_be_empty=may_be_empty, exemplars=_has_exemplars(histogram))
+    return style.with_threshold_lines(panel, *((seconds, BAD) for seconds in thresholds_of(spec, measure)))
+
+
+def quantile_lines(
+    title: str, text: str, buckets: str, spec: SloFile, *, may_be_empty: str = "", exemplars: bool = False
+) -> timeseries.Panel:
+    """The quantile of `buckets`, which have the labels `class` and `le`."""
     text = (
         f"{text} The line of a class is the quantile of the variable Quantile. Good: below the dashed line, the "
         "threshold of the SLO file, if it has one. From the sidecars' histograms."
@@ -79,13 +88,9 @@ def quantile_panel(
     panel = style.time_series_panel(title, text, units.Seconds, 12, signed=True).scale_distribution(
         common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10)
     )
-    buckets = sum_by(rate(select(histogram.bucket, MODEL_AND_CLASS, regex=True), RATE), [Label.CLASS, "le"])
     # without observations it is NaN
     expression = f"histogram_quantile({_QUANTILE}, {buckets}) >= 0"
-    panel.with_target(query(expression, PER_CLASS).exemplar(_has_exemplars(histogram)))
-    return style.with_threshold_lines(
-        style.colour_by_class(panel, spec), *((seconds, BAD) for seconds in thresholds_of(spec, measure))
-    )
+    return style.colour_by_class(panel.with_target(query(expression, PER_CLASS).exemplar(exemplars)), spec)
 
 
 def distribution_panel(title: str, text: str, histogram: Signal, unit: str, per_cell: str) -> heatmap.Panel:
