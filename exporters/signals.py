@@ -225,6 +225,12 @@ OLDEST_WAIT = _gauge(
 TTFT = _histogram(
     "llm_time_to_first_token_seconds", "TTFT of streams, from the arrival of the request.", REQUEST_SECONDS, *_MC
 )
+WITHOUT_FIRST_TOKEN = _counter(
+    "llm_requests_without_first_token_total",
+    "Streams that ended without a first token, by outcome; they are not in the histogram of TTFT.",
+    *_MC,
+    _O,
+)
 TTFT_ANSWER = _histogram(
     "llm_time_to_first_answer_token_seconds",
     "Time from the arrival of the request to the first answer token of streams; reasoning is no answer.",

@@ -4,12 +4,20 @@ from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import latency, request_completion, traffic
+from dashboards.panels.first_tokens import first_tokens_of_all_streams
 from exporters.slos import SloFile
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
-        Row("TTFT", (traffic.time_to_first_token(spec), latency.first_token_heatmap())),
+        Row(
+            "TTFT",
+            (
+                traffic.time_to_first_token(spec).span(8),
+                first_tokens_of_all_streams(spec).span(8),
+                latency.first_token_heatmap().span(8),
+            ),
+        ),
         Row(
             "Reasoning before the answer",
             (latency.time_to_first_answer_token(spec), latency.first_answer_token_heatmap()),

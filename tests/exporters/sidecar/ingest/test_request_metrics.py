@@ -251,6 +251,18 @@ def test_only_requests_that_ended_with_ok_have_a_duration(outcome: Outcome) -> N
     assert fed.value("llm_time_to_first_token_seconds_count") == 1
 
 
+@pytest.mark.parametrize("outcome", Outcome)
+def test_a_stream_that_ended_without_a_first_token_is_counted_by_outcome(outcome: Outcome) -> None:
+    fed = Fed(
+        finished(outcome=outcome, wait_at_least=1.5),
+        finished(outcome=outcome, ttft=0.25),
+        finished(outcome=outcome, stream=False),
+        finished(outcome=outcome, metered=False),
+    )
+    assert fed.value("llm_requests_without_first_token_total", outcome=outcome) == 1
+    assert fed.moved()["llm_requests_without_first_token_total"] == 1
+
+
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TIMES = {"ttft": 0.2, "ttft_answer": 0.4, "tpot": 0.01, "queue": 0.1, "prefill": 0.1, "decode": 1.0}
 
