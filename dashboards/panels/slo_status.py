@@ -35,7 +35,8 @@ def slo_status(spec: SloFile) -> table.Panel:
         f"{period}. Budget spent is a multiple of the error budget; over 1 x it is overspent. Exhausted in is by the "
         "burn rate of "
         f"{spell_duration(page.long)}. Offered are requests that arrive, judged are SLO events. Data is the share of "
-        "the period that was measured. The worst replica has the largest share of bad events; its link opens Fleet. "
+        "the period that was measured. The worst replica has the largest share of bad events; its "
+        "link opens Fleet, with all if none has bad events. "
         "Good: attainment at or above the objective, and no page or ticket. From the recording rules.",
         may_be_empty=f"no alert fires, or there is {NO_TRAFFIC}",
     )
@@ -48,7 +49,7 @@ def slo_status(spec: SloFile) -> table.Panel:
         ]
     )
     titles = {Label.SLO: "SLO", Label.CLASS: "Class"}
-    tables.join_queries(panel, titles, _status_columns(), rows=_pairs())
+    tables.join_queries(panel, titles, _status_columns(), rows=_pairs(), widest=Label.INSTANCE)
     url = f"/d/{DashboardUid.FLEET}?${{__url_time_range}}&var-datasource=${{datasource}}"
     return tables.link_cells(panel, Label.INSTANCE, "Open the fleet", f"{url}&var-instance=${{__data.fields.instance}}")
 
@@ -138,7 +139,9 @@ def _worst_replica() -> str:
         f"sum by ({by}) (rate({select_model_class(counter)}[{RATE}]))"
         for counter in (signals.SLO_BAD, signals.SLO_EVENTS)
     )
-    return f"topk by ({_BY}) (1, {ratio(bad, events)} > 0)"
+    worst = f"topk by ({_BY}) (1, {ratio(bad, events)} > 0)"
+    # without it, Grafana omits the column if no replica has bad events; the link selects all replicas
+    return f'{worst} or on ({_BY}) label_replace(0 * {_pairs()}, "{Label.INSTANCE}", "All", "", "")'
 
 
 def _fast_page(spec: SloFile) -> Tier:
