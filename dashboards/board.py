@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as model
 
+from alerts.links import Links
 from dashboards import layout
 from dashboards.annotation_queries import annotations
+from dashboards.data_links import PROJECT_LINKS
 from dashboards.variable_matchers import VARIABLES
 from exporters import signals
 from exporters.signals import Label
@@ -67,6 +69,6 @@ class Board:
             frame.annotation(annotation)
         return layout.arrange(frame, self.rows(spec))
 
-    def render(self, spec: SloFile) -> str:
+    def render(self, spec: SloFile, links: Links = PROJECT_LINKS) -> str:
         """The dashboard as JSON; deterministic for an SLO file."""
-        return layout.to_json(self.build(spec), spec.group_by)
+        return layout.to_json(self.build(spec), spec.group_by, links)

@@ -4,7 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_VARIABLE = re.compile(r"\$(?P<bare>\w+)|\$\{(?P<braced>\w+)(?::[^}]*)?\}|\[\[(?P<old>\w+)(?::[^\]]*)?\]\]")
+# `$1` is a group of `label_replace`
+_VARIABLE = re.compile(
+    r"\$(?P<bare>[A-Za-z_]\w*)|\$\{(?P<braced>\w+)(?::(?P<format>[^}]*))?\}|\[\[(?P<old>\w+)(?::[^\]]*)?\]\]"
+)
 
 POINTS = 500
 """Roughly the width of a panel in pixels; Prometheus rejects more than 11,000 points."""
@@ -25,9 +28,14 @@ def expand(expression: str, values: Mapping[str, str]) -> str:
         name = match["bare"] or match["braced"] or match["old"]
         if name not in values:
             raise UnknownVariableError(f"the variable ${name} has no value; known: {', '.join(sorted(values))}")
-        return values[name]
+        return formatted(values[name], match["format"])
 
     return _VARIABLE.sub(value, expression)
+
+
+def formatted(value: str, form: str | None) -> str:
+    """A value in a format of Grafana; only times have another text than without it."""
+    return f"{int(value) // 1000}" if form == "date:seconds" else value
 
 
 def options_from(data: Any, pattern: str) -> list[tuple[str, str]]:
@@ -63,8 +71,8 @@ def step_of(seconds: float, scrape_interval: float) -> float:
     return max(scrape_interval, float(-(-seconds // POINTS)))
 
 
-def intervals(seconds: float, scrape_interval: float, least: float = 0.0) -> dict[str, str]:
-    """Grafana's built-in variables for a time range of `seconds`; `least` is the minimum interval of a panel."""
+def intervals(seconds: float, scrape_interval: float, least: float = 0.0, end: float = 0.0) -> dict[str, str]:
+    """Grafana's built-in variables for `seconds` until `end`; `least` is the minimum interval of a panel."""
     step = max(step_of(seconds, scrape_interval), least)
     return {
         **_interval("__interval", step),
@@ -72,6 +80,8 @@ def intervals(seconds: float, scrape_interval: float, least: float = 0.0) -> dic
         **_interval("__rate_interval", max(step + scrape_interval, 4 * scrape_interval)),
         **_interval("__range", seconds),
         "__range_s": f"{round(seconds)}",
+        "__from": f"{round((end - seconds) * 1000)}",
+        "__to": f"{round(end * 1000)}",
     }
 
 

@@ -92,7 +92,8 @@ class QueryRunner:
             UsageError: the server is not reachable.
         """
         time_range = self.view.aligned if query_type is QueryType.RANGE else self.view.time_range
-        own = intervals(self.view.time_range.seconds, self.view.time_range.scrape_interval, min_interval)
+        whole = self.view.time_range
+        own = intervals(whole.seconds, whole.scrape_interval, min_interval, whole.end)
         return self.prometheus.get(*api_request(query_type, expand(expression, {**values, **own}), time_range))
 
     def _result(

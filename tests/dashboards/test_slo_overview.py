@@ -113,8 +113,8 @@ def test_the_worst_slo_is_the_first_row_and_its_worst_replica_is_one_click_away(
         if each["id"] == "links"
     ]
     (link,) = links
-    assert link["url"] == (
-        "/d/vllm-slo-fleet?${__url_time_range}&var-datasource=${datasource}&var-instance=${__data.fields.instance}"
+    assert link["url"].startswith(
+        "/d/vllm-slo-fleet?${__url_time_range}&var-class=${__data.fields.class}&var-instance=${__data.fields.instance}&"
     )
 
 
