@@ -135,11 +135,9 @@ def requests_offered() -> table.Panel:
     )
 
 
-def latency(
-    name: str, q: float, histogram: Signal, width: int = 8, *, where: Mapping[Label, str] | None = None
-) -> table.Panel:
+def latency(name: str, q: float, histogram: Signal, width: int = 8) -> table.Panel:
     def quantile(window: Window) -> str:
-        return f"histogram_quantile({q:g}, {_increase(histogram.bucket, window, (Label.CLASS, 'le'), where)})"
+        return f"histogram_quantile({q:g}, {_increase(histogram.bucket, window, (Label.CLASS, 'le'))})"
 
     text = (
         f"{q * 100:g} % of the requests took no longer. Requests that did not get that far are excluded: see goodput."
