@@ -141,23 +141,24 @@ def pivot(
     order: Sequence[str] = (),
     width: int | None = None,
     *,
-    greatest_first: bool = False,
+    first_by: str = "",
 ) -> table.Panel:
     """One row per value of `row`, one column per value of `column`; the cells have the label `cell`, or the value.
 
-    The columns in `order` come first; the others are sorted by name, as are the rows, or by the value of the query if
-    `greatest_first`. `width` is that of the names of the rows in pixels, by default that of the label.
+    The columns in `order` come first; the others are sorted by name, as are the rows. With `first_by`, the row with the
+    greatest value of this field is first. `width` is that of the names of the rows in pixels, by default that of the
+    label.
     """
     corner, title = f"{row}\\{column}", row.capitalize()
     corner_settings = {"displayName": title, "custom.width": width or _WIDTHS[row]}
-    if not greatest_first:
+    if not first_by:
         sort_rows(panel, title)
     panel.override_by_name(corner, [model.DynamicConfigValue(name, value) for name, value in corner_settings.items()])
     panel.with_target(_table_query(expression, f"{{{{{cell or row}}}}}"))
     # rows and columns have the order in which their names first appear; sorting is stable
     transform(panel, "sortBy", sort=[{"field": str(column)}])
-    if greatest_first:
-        transform(panel, "sortBy", sort=[{"field": "Value", "desc": True}])
+    if first_by:
+        transform(panel, "sortBy", sort=[{"field": first_by, "desc": True}])
     to_matrix(panel, row, column, str(cell or "Value"))
     return _organize(panel, [corner, *order]) if order else panel
 

@@ -10,10 +10,11 @@ from alerts.promql import increase, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.change_windows import AFTER, BEFORE, Window, change_variables, selected_change
-from dashboards.label_selectors import RATE, select_model_class
+from dashboards.label_selectors import RANGE, RATE, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import engine_load, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
+from dashboards.score_interval import Share, significant_change
 from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, describe, query
 from dashboards.tables import ValueColumn
 from exporters import signals
@@ -31,11 +32,18 @@ _GOOD = {
 }
 _SOURCE = "From the sidecars' metrics."
 
+_POINTS = "suffix:pp"
+
 _NO_CHANGE = "there is no config change in the time shown, or no traffic around it"
-_SIGNIFICANCE = "vllm-slo compare --around $change shows which differences are significant."
+_NOT_SIGNIFICANT = "not significant"
+_SIGNIFICANT = "The change is in percentage points (pp), and shown only if its 95 % interval excludes 0."
+_RELATIVE = "The change is relative to the value before, and has no interval."
 
 Value = Callable[[Window], str]
 """Returns the query of a value per class in one of the two windows."""
+
+ShareIn = Callable[[Window], Share]
+"""Returns the queries of a share per class in one of the two windows."""
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
@@ -98,25 +106,24 @@ def config_change() -> stat.Panel:
 
 def goodput() -> table.Panel:
     before, after = (_increase(signals.GOODPUT_EVENTS, window) for window in (BEFORE, AFTER))
-    return _comparison(
+    return _comparison_of_shares(
         "Goodput",
         "Share of requests that are good for all their SLOs. The last column is the number of judged requests, in the "
         "window with fewer of them.",
-        lambda window: _ratio_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window),
-        units.PercentUnit,
+        lambda window: _share_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window),
         _MORE_IS_BETTER,
         more_columns=(ValueColumn("judged", f"({before} <= {after}) or {after}", units.Short, decimals=0),),
     )
 
 
 def attainment() -> table.Panel:
-    return _comparison(
+    return _comparison_of_shares(
         "SLO attainment",
         "Share of good events of each SLO. A request that hangs is bad as soon as it exceeds its threshold.",
-        lambda window: f"1 - {_ratio_in(signals.SLO_BAD, signals.SLO_EVENTS, window, tuple(_SLO_KEYS))}",
-        units.PercentUnit,
+        lambda window: _share_in(signals.SLO_BAD, signals.SLO_EVENTS, window, tuple(_SLO_KEYS)),
         _MORE_IS_BETTER,
         keys=_SLO_KEYS,
+        of_complement=True,
     )
 
 
@@ -146,16 +153,15 @@ def latency(name: str, q: float, histogram: Signal, width: int = 8) -> table.Pan
 
 
 def client_errors() -> table.Panel:
-    def share(window: Window) -> str:
+    def share(window: Window) -> Share:
         client_errors = {Label.OUTCOME: Outcome.CLIENT_ERROR}
-        return ratio(_increase(signals.REQUESTS, window, where=client_errors), _increase(signals.REQUESTS, window))
+        return Share(_increase(signals.REQUESTS, window, where=client_errors), _increase(signals.REQUESTS, window))
 
-    return _comparison(
+    return _comparison_of_shares(
         "Client errors",
         "Share of requests with the outcome client_error. They are no SLO events, so a setting that rejects valid "
         "requests shows only here.",
         share,
-        units.PercentUnit,
         _LESS_IS_BETTER,
         6,
     )
@@ -205,9 +211,9 @@ def preemptions() -> table.Panel:
 
 def by_revision(spec: SloFile) -> table.Panel:
     text = describe(
-        "Share of good events under each configuration: a row per revision, a column per SLO and class. Times without "
-        "an engine, and times in which a sidecar saw two revisions, are excluded. Good: at or above the objective "
-        "(green). From the sidecars' counters.",
+        "Share of good events under each configuration: a row per revision, the newest first, and a column per SLO "
+        "and class. Times without an engine, and times in which a sidecar saw two revisions, are "
+        "excluded. Good: at or above the objective (green). From the sidecars' counters.",
         may_be_empty=NO_TRAFFIC,
     )
     bad, all_events = (_while_active(counter) for counter in (signals.SLO_BAD, signals.SLO_EVENTS))
@@ -228,9 +234,12 @@ def events_by_revision(spec: SloFile) -> table.Panel:
 
 
 def _by_revision(panel: table.Panel, expression: str, spec: SloFile) -> table.Panel:
-    column_names = f'label_join({expression}, "{Label.CLASS}", " ", "{Label.SLO}", "{Label.CLASS}")'
+    joined = f"({expression}) * on ({Label.REVISION}) group_left ({Label.VALUE}) {_start_of_revision()}"
+    column_names = f'label_join({joined}, "{Label.CLASS}", " ", "{Label.SLO}", "{Label.CLASS}")'
     style.if_absent(panel, NO_TRAFFIC)
-    return tables.pivot(panel, column_names, Label.REVISION, Label.CLASS, order=tuple(_columns(spec)))
+    return tables.pivot(
+        panel, column_names, Label.REVISION, Label.CLASS, order=tuple(_columns(spec)), first_by=Label.VALUE
+    )
 
 
 def _columns(spec: SloFile) -> dict[str, Slo]:
@@ -250,6 +259,12 @@ def _while_active(counter: Signal) -> str:
     return sum_by(f"sum_over_time(({joined})[$__range:{RATE}])", (Label.CLASS, Label.SLO, Label.REVISION))
 
 
+def _start_of_revision() -> str:
+    """Unix time as the label `value`, to sort by; the start of the range for an older revision."""
+    start = f"min_over_time(timestamp({signals.ENGINE_CONFIG_INFO.name})[{RANGE}:{RATE}])"
+    return f'count_values by ({Label.REVISION}) ("{Label.VALUE}", min by ({Label.REVISION}) ({start}))'
+
+
 def _comparison(
     title: str,
     text: str,
@@ -261,32 +276,71 @@ def _comparison(
     keys: Mapping[Label, str] = _CLASS_KEY,
     more_columns: tuple[ValueColumn, ...] = (),
 ) -> table.Panel:
-    """Columns for before, after and the change; `colours` are those of a decrease and an increase."""
+    """Columns for before, after and the change, which has no colour because it has no interval."""
     before, after = value(BEFORE), value(AFTER)
     if unit == units.PercentUnit:
-        change, least, meaning = f"({after}) - ({before})", 0.01, "The change is in percentage points"
+        change = ValueColumn("change", f"100 * (({after}) - ({before}))", _POINTS, decimals=1)
+        meaning = "The change is in percentage points (pp), and has no interval."
     else:
-        change, least, meaning = f"({after}) / (({before}) > 0) - 1", 0.1, "The change is a share of what was before"
+        change = ValueColumn("change", f"({after}) / (({before}) > 0) - 1", units.PercentUnit, decimals=1)
+        meaning = _RELATIVE
+    columns = _before_and_after(before, after, unit)
+    return _table(title, f"{text} {meaning} {_GOOD[colours]}", unit, width, keys, (*columns, change, *more_columns))
+
+
+def _comparison_of_shares(
+    title: str,
+    text: str,
+    share: ShareIn,
+    colours: tuple[str, str],
+    width: int = 8,
+    *,
+    keys: Mapping[Label, str] = _CLASS_KEY,
+    more_columns: tuple[ValueColumn, ...] = (),
+    of_complement: bool = False,
+) -> table.Panel:
+    """As `_comparison`, with a change only if its interval excludes 0, in `colours`; or of 1 minus the share."""
+    before, after = (f"1 - {each}" if of_complement else each for each in (share(BEFORE).value, share(AFTER).value))
     fall, rise = colours
-    text = describe(f"{text} {meaning}. {_SIGNIFICANCE} {_GOOD[colours]} {_SOURCE}", may_be_empty=_NO_CHANGE)
+    change = ValueColumn(
+        "change",
+        f"{'-100' if of_complement else '100'} * {significant_change(share(BEFORE), share(AFTER))}",
+        _POINTS,
+        no_value=_NOT_SIGNIFICANT,
+        decimals=1,
+        base=fall,
+        steps=((0, rise),),
+    )
+    columns = (*_before_and_after(before, after, units.PercentUnit), change, *more_columns)
+    return _table(title, f"{text} {_SIGNIFICANT} {_GOOD[colours]}", units.PercentUnit, width, keys, columns)
+
+
+def _before_and_after(before: str, after: str, unit: str) -> tuple[ValueColumn, ValueColumn]:
+    return (
+        ValueColumn("before", before, unit, no_value=NO_TRAFFIC),
+        ValueColumn("after", after, unit, no_value=NO_TRAFFIC),
+    )
+
+
+def _table(
+    title: str, text: str, unit: str, width: int, keys: Mapping[Label, str], columns: tuple[ValueColumn, ...]
+) -> table.Panel:
+    text = describe(f"{text} {_SOURCE}", may_be_empty=_NO_CHANGE)
     panel = style.table_panel(title, text, unit, width, 8)
     tables.if_empty(panel, "no config change, or no traffic around it")
     return tables.join_queries(
         tables.sort_rows(panel, tuple(keys.values())[-1]),
         keys,
-        (
-            ValueColumn("before", before, unit, no_value=NO_TRAFFIC),
-            ValueColumn("after", after, unit, no_value=NO_TRAFFIC),
-            ValueColumn(
-                "change", change, units.PercentUnit, no_value="-", base=fall, steps=((-least, PLAIN), (least, rise))
-            ),
-            *more_columns,
-        ),
+        columns,
     )
 
 
-def _ratio_in(part: Signal, whole: Signal, window: Window, by: tuple[Label, ...] = (Label.CLASS,)) -> str:
-    return ratio(_increase(part, window, by), _increase(whole, window, by))
+def _ratio_in(part: Signal, whole: Signal, window: Window) -> str:
+    return _share_in(part, whole, window).value
+
+
+def _share_in(part: Signal, whole: Signal, window: Window, by: tuple[Label, ...] = (Label.CLASS,)) -> Share:
+    return Share(_increase(part, window, by), _increase(whole, window, by))
 
 
 def _increase(

@@ -213,7 +213,7 @@ def settings() -> table.Panel:
     panel = style.table_panel("Settings that differ", text, units.String, 24, 5)
     tables.if_empty(panel, "all engines have the same settings")
     # two addresses
-    return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE, width=360, greatest_first=True)
+    return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE, width=360, first_by="Value")
 
 
 def _failure_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
