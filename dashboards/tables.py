@@ -26,6 +26,7 @@ _WIDTHS: Mapping[str, int] = {
     Label.SIGNAL: 380,
     Label.ENGINE: 200,
     Label.INSTANCE: 140,
+    "engines": 90,
     Label.ENGINE_TYPE: 60,
     Label.VERSION: 100,
     "runbook": 170,
@@ -62,7 +63,7 @@ class LabelColumns:
 
 def join_queries(
     panel: table.Panel,
-    keys: Mapping[Label, str],
+    keys: Mapping[Label, str] | Mapping[str, str],
     columns: Sequence[ValueColumn | LabelColumns],
     *,
     order_by: str = "",

@@ -9,8 +9,8 @@ from alerts.links import DashboardUid
 from alerts.promql import increase, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.change_windows import AFTER, BEFORE, Window, change_variables, selected_change
-from dashboards.label_selectors import RANGE, RATE, select_model_class
+from dashboards.change_windows import AFTER, BEFORE, Window, change_variables, changed_engines, selected_change
+from dashboards.label_selectors import ENGINE_LABELS, RANGE, RATE, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import engine_load, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
@@ -30,6 +30,12 @@ _GOOD = {
     _LESS_IS_BETTER: "Good: no increase.",
     _NEITHER: "Good: no difference, otherwise the other panels differ for this reason too.",
 }
+_CHANGED = {Label.INSTANCE: "$changed"}
+"""The sidecars of the changed engines."""
+
+_ENGINES = "engines"
+_KILLED = f"{Outcome.TRUNCATED}|{Outcome.UPSTREAM_ERROR}|{Outcome.UPSTREAM_UNREACHABLE}"
+_EMPTY = "no config change, or no traffic around it"
 _SOURCE = "From the sidecars' metrics."
 
 _POINTS = "suffix:pp"
@@ -52,26 +58,25 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "Comparison: $length s before and after",
             (
                 config_change(),
+                changed(),
+                changed_and_unchanged(),
                 goodput(),
                 attainment(),
                 requests_offered(),
-                latency("TTFT p50", 0.5, signals.TTFT),
-                latency("TTFT p95", 0.95, signals.TTFT),
-                latency("Queue time p95", 0.95, signals.QUEUE),
             ),
         ),
         Row(
-            "Side effects",
+            "Latency",
             (
+                latency("TTFT p50", 0.5, signals.TTFT),
+                latency("TTFT p95", 0.95, signals.TTFT),
+                latency("Queue time p95", 0.95, signals.QUEUE),
                 latency("TPOT p95", 0.95, signals.TPOT),
                 latency("ITL p95", 0.95, signals.INTER_CHUNK),
                 latency("E2E p95", 0.95, signals.DURATION),
-                client_errors(),
-                tokens(),
-                cache_hits(),
-                preemptions(),
             ),
         ),
+        Row("Side effects", (client_errors(), tokens(), cache_hits(), preemptions())),
         Row(
             "History",
             (
@@ -88,9 +93,10 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def config_change() -> stat.Panel:
     text = describe(
-        "Settings that changed at the selected time. The window before ends when an engine last responded; the one "
-        "after begins when one has responded for half a minute. Both are limited by the time after the config change "
-        "and by the next one. Good: only settings that you changed. From the sidecars' metrics.",
+        "Settings that changed at the selected time, which is that of the last engine of a rolling change. The window "
+        "before ends when all changed engines last responded; the one after begins when each has responded for half a "
+        "minute. Both are limited by the time after the config change and by the next one. Good: only settings that "
+        "you changed. From the sidecars' metrics.",
         may_be_empty=_NO_CHANGE,
     )
     panel = style.if_absent(
@@ -99,9 +105,70 @@ def config_change() -> stat.Panel:
     panel.with_target(query(selected_change(), "{{setting}}: {{old}} → {{new}}", instant=True))
     # the revision at the end of each window, because Prometheus returns the old one for five minutes after the change
     for moment, window, legend in (("$before", BEFORE, "until"), ("$after", AFTER, "from")):
-        revision = f"group by ({Label.REVISION}) ({signals.ENGINE_CONFIG_INFO.name} {window.end}) * {moment} * 1000"
+        info = select(signals.ENGINE_CONFIG_INFO, _CHANGED, regex=True)
+        revision = f"group by ({Label.REVISION}) ({info} {window.end}) * {moment} * 1000"
         panel.with_target(query(revision, f"revision {{{{revision}}}} {legend}", instant=True))
     return panel
+
+
+def changed() -> table.Panel:
+    text = describe(
+        "The engines of the config change: the time of the change, and the goodput of the sidecar in front before and "
+        "after it. Failed are requests that ended with an error of the engine between the two windows: those that the "
+        f"restart killed. {_SIGNIFICANT} Good: no decrease, and no failed request. {_SOURCE}",
+        may_be_empty=_NO_CHANGE,
+    )
+    panel = tables.if_empty(style.table_panel("Changed engines", text, units.Short, 14, 7), _EMPTY)
+    engines = changed_engines()
+
+    def of_sidecar(query: str) -> str:
+        return f"({query}) * on ({Label.INSTANCE}) group_right () group by ({', '.join(ENGINE_LABELS)}) ({engines})"
+
+    goodput = [
+        _share_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window, (Label.INSTANCE,))
+        for window in (BEFORE, AFTER)
+    ]
+    failed = select(signals.REQUESTS, {**MODEL_AND_CLASS, **_CHANGED, Label.OUTCOME: _KILLED}, regex=True)
+    failed = sum_by(f"increase({failed}[${{gap}}s] @ $after)", [Label.INSTANCE])
+    before, after = (of_sidecar(share.value) for share in goodput)
+    columns = (
+        ValueColumn("changed", f"{engines} * 1000", units.DatetimeISO, width=165),
+        *_before_and_after(before, after, units.PercentUnit),
+        _significant(of_sidecar(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
+        ValueColumn("failed", of_sidecar(failed), units.Short, decimals=0, steps=((0.5, BAD),), width=65),
+    )
+    tables.sort_rows(panel, "changed", "engine")
+    return tables.join_queries(
+        panel, {Label.ENGINE: "engine", Label.INSTANCE: "sidecar"}, columns, rows=f"({engines})", widest=Label.ENGINE
+    )
+
+
+def changed_and_unchanged() -> table.Panel:
+    """The unchanged engines show what else changed at the same time, such as the load."""
+    of_changed = f'{Label.INSTANCE}=~"$changed"'
+    of_unchanged = f'{Label.INSTANCE}!~"$changed",{Label.INSTANCE}=~"$instance"'
+
+    def of_both(query: str) -> str:
+        others = f"({query.replace(of_changed, of_unchanged)}) and on () count({changed_engines()})"
+        return " or ".join(
+            f'label_replace({each}, "{_ENGINES}", "{name}", "", "")'
+            for name, each in (("changed", query), ("unchanged", others))
+        )
+
+    goodput = [_share_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window) for window in (BEFORE, AFTER)]
+    text = describe(
+        "Goodput of the changed engines, and of the others in the same two windows. If both changed alike, the reason "
+        f"is not the config change. {_SIGNIFICANT} Good: no decrease. {_SOURCE}",
+        may_be_empty=_NO_CHANGE,
+    )
+    panel = tables.if_empty(style.table_panel("Changed and unchanged engines", text, units.PercentUnit, 10, 7), _EMPTY)
+    before, after = (of_both(share.value) for share in goodput)
+    columns = (
+        *_before_and_after(before, after, units.PercentUnit),
+        _significant(of_both(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
+    )
+    tables.sort_rows(panel, "class", _ENGINES)
+    return tables.join_queries(panel, {str(Label.CLASS): "class", _ENGINES: _ENGINES}, columns)
 
 
 def goodput() -> table.Panel:
@@ -128,10 +195,10 @@ def attainment() -> table.Panel:
 
 
 def requests_offered() -> table.Panel:
+    open_requests = select(signals.IN_FLIGHT, {**MODEL_AND_CLASS, **_CHANGED}, regex=True)
+
     def arrival_rate(window: Window) -> str:
-        end, start = (
-            sum_by(f"{select_model_class(signals.IN_FLIGHT)} {at}", _CLASS_KEY) for at in (window.end, window.start)
-        )
+        end, start = (sum_by(f"{open_requests} {at}", _CLASS_KEY) for at in (window.end, window.start))
         return f"clamp_min({_increase(signals.REQUESTS, window)} + {end} - {start}, 0) / $length"
 
     return _comparison(
@@ -163,7 +230,7 @@ def client_errors() -> table.Panel:
         "requests shows only here.",
         share,
         _LESS_IS_BETTER,
-        6,
+        5,
     )
 
 
@@ -175,7 +242,7 @@ def tokens() -> table.Panel:
             f"({_increase(signals.PROMPT_TOKENS, window)} + {_increase(signals.COMPLETION_TOKENS, window)}) / $length"
         ),
         "tokens/s",
-        width=6,
+        width=8,
     )
 
 
@@ -186,7 +253,7 @@ def cache_hits() -> table.Panel:
         lambda window: _ratio_in(signals.CACHED_TOKENS, signals.PROMPT_TOKENS, window),
         units.PercentUnit,
         _MORE_IS_BETTER,
-        6,
+        5,
     )
 
 
@@ -194,7 +261,8 @@ def preemptions() -> table.Panel:
     """By engine, because the engine's metrics have no class."""
 
     def preempted(window: Window) -> str:
-        series = select(signals.ENGINE_PREEMPTIONS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
+        of_model = {Label.MODEL: MODEL_AND_CLASS[Label.MODEL], **_CHANGED}
+        series = select(signals.ENGINE_PREEMPTIONS, of_model, regex=True)
         return sum_by(f"increase({series}{window.whole})", [Label.ENGINE])
 
     return _comparison(
@@ -301,18 +369,18 @@ def _comparison_of_shares(
 ) -> table.Panel:
     """As `_comparison`, with a change only if its interval excludes 0, in `colours`; or of 1 minus the share."""
     before, after = (f"1 - {each}" if of_complement else each for each in (share(BEFORE).value, share(AFTER).value))
-    fall, rise = colours
-    change = ValueColumn(
-        "change",
-        f"{'-100' if of_complement else '100'} * {significant_change(share(BEFORE), share(AFTER))}",
-        _POINTS,
-        no_value=_NOT_SIGNIFICANT,
-        decimals=1,
-        base=fall,
-        steps=((0, rise),),
-    )
+    points = f"{'-100' if of_complement else '100'} * {significant_change(share(BEFORE), share(AFTER))}"
+    change = _significant(points, colours)
     columns = (*_before_and_after(before, after, units.PercentUnit), change, *more_columns)
     return _table(title, f"{text} {_SIGNIFICANT} {_GOOD[colours]}", units.PercentUnit, width, keys, columns)
+
+
+def _significant(points: str, colours: tuple[str, str]) -> ValueColumn:
+    """A change in percentage points that is absent if it is not significant, in the colours of a fall and a rise."""
+    fall, rise = colours
+    return ValueColumn(
+        "change", points, _POINTS, no_value=_NOT_SIGNIFICANT, decimals=1, base=fall, steps=((0, rise),), width=115
+    )
 
 
 def _before_and_after(before: str, after: str, unit: str) -> tuple[ValueColumn, ValueColumn]:
@@ -327,7 +395,7 @@ def _table(
 ) -> table.Panel:
     text = describe(f"{text} {_SOURCE}", may_be_empty=_NO_CHANGE)
     panel = style.table_panel(title, text, unit, width, 8)
-    tables.if_empty(panel, "no config change, or no traffic around it")
+    tables.if_empty(panel, _EMPTY)
     return tables.join_queries(
         tables.sort_rows(panel, tuple(keys.values())[-1]),
         keys,
@@ -349,7 +417,9 @@ def _increase(
     by: tuple[Label | str, ...] = (Label.CLASS,),
     where: Mapping[Label, str] | None = None,
 ) -> str:
-    return sum_by(f"increase({select(counter, {**MODEL_AND_CLASS, **(where or {})}, regex=True)}{window.whole})", by)
+    return sum_by(
+        f"increase({select(counter, {**MODEL_AND_CLASS, **_CHANGED, **(where or {})}, regex=True)}{window.whole})", by
+    )
 
 
 BOARD = Board(

@@ -74,6 +74,8 @@ WINDOWS = {
     "$__range:$__rate_interval",
     # the two windows around a config change
     "${length}s",
+    # the time between them
+    "${gap}s",
 }
 
 OPTIONAL_SERIES = {

@@ -14,9 +14,11 @@ BAD = 6
 """The engine with failures, a queue, a full KV cache and another setting."""
 
 CHANGED_AT = {2: START + 1500, 4: START + 1620, 8: START + 1740}
-"""The times of a rolling change: each of these engines is down for half a minute, and good afterwards."""
+"""The times of a rolling change: each of these engines restarts, and is good afterwards."""
 
-DOWN = 30
+DOWN_BEFORE, DOWN_AFTER = 10, 20
+"""Seconds between the end of an engine, the time of its change, which is its start, and its first response."""
+
 CLASSES = ("siso", "liso")
 LOST = 7
 """Requests in flight that the restart of an engine kills, in each class."""
@@ -44,8 +46,7 @@ def lines() -> Iterator[str]:
 
 
 def _is_down(engine: int, at: int) -> bool:
-    changed = CHANGED_AT.get(engine, END + 2 * DOWN)
-    return changed - DOWN <= at < changed
+    return engine in CHANGED_AT and -DOWN_BEFORE <= at - CHANGED_AT[engine] < DOWN_AFTER
 
 
 def _share_bad(engine: int, at: int) -> float:
@@ -58,7 +59,7 @@ def _share_bad(engine: int, at: int) -> float:
 def _counters(engine: int, at: int) -> dict[str, float]:
     """The growth of each counter since the last scrape."""
     of, down = f'instance="{instance(engine)}"', _is_down(engine, at)
-    killed = at == CHANGED_AT.get(engine, -DOWN) - DOWN
+    killed = engine in CHANGED_AT and at == CHANGED_AT[engine] - DOWN_BEFORE
     each, bad = (0.0, 0.0) if down else (10.0, 10.0 * _share_bad(engine, at))
     # a request that the restart kills is one bad event
     each, bad = (each + LOST, bad + LOST) if killed else (each, bad)
@@ -93,8 +94,8 @@ def _counters(engine: int, at: int) -> dict[str, float]:
 
 def _gauges(engine: int, at: int) -> dict[str, float]:
     of, down, is_bad = f'instance="{instance(engine)}"', _is_down(engine, at), engine == BAD
-    which, changed = f'{of},engine="{address(engine)}"', CHANGED_AT.get(engine, END + 1)
-    caching = "True" if at >= changed else "False"
+    which, changed = f'{of},engine="{address(engine)}"', CHANGED_AT.get(engine, END)
+    is_changed = at >= changed + DOWN_AFTER
     gauges: dict[str, float] = {
         f'up{{{of},job="vllm-slo-sidecar"}}': 1.0,
         f'{signals.SIDECAR_BUILD.name}{{{of},version="1"}}': 1.0,
@@ -107,12 +108,12 @@ def _gauges(engine: int, at: int) -> dict[str, float]:
             for phase in signals.Phase
         },
     }
-    if at >= changed:
+    if is_changed:
         setting = 'setting="enable_prefix_caching",old="False",new="True"'
         gauges[f"{signals.ENGINE_CONFIG_CHANGE.name}{{{which},{setting}}}"] = changed
     if not down:
         rank = f'{which},rank="0",model="org/m"'
-        revision = ("b" if at >= changed else "a") * 12
+        revision, caching = ("b" if is_changed else "a") * 12, "True" if is_changed else "False"
         gauges |= {
             f'{signals.ENGINE_INFO.name}{{{which},engine_type="vllm",version="0.33.0+simulated"}}': 1.0,
             f'{signals.ENGINE_CONFIG_INFO.name}{{{which},revision="{revision}"}}': 1.0,
