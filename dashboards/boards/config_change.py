@@ -21,8 +21,8 @@ from exporters import signals
 from exporters.signals import Label, Outcome, Signal
 from exporters.slos import Slo, SloFile
 
-_CLASS_KEY = {Label.CLASS: "class"}
-_SLO_KEYS = {Label.SLO: "SLO", Label.CLASS: "class"}
+_CLASS_KEY: Mapping[str, str] = {Label.CLASS: "class"}
+_SLO_KEYS: Mapping[str, str] = {Label.SLO: "SLO", Label.CLASS: "class"}
 
 _MORE_IS_BETTER, _LESS_IS_BETTER, _NEITHER = (BAD, GOOD), (GOOD, BAD), (PLAIN, PLAIN)
 _GOOD = {
@@ -33,7 +33,15 @@ _GOOD = {
 _CHANGED = {Label.INSTANCE: "$changed"}
 """The sidecars of the changed engines."""
 
-_ENGINES = "engines"
+_ENGINES, _FIGURE = "engines", "figure"
+_LATENCIES = (
+    ("TTFT p50", 0.5, signals.TTFT),
+    ("TTFT p95", 0.95, signals.TTFT),
+    ("Queue time p95", 0.95, signals.QUEUE),
+    ("TPOT p95", 0.95, signals.TPOT),
+    ("ITL p95", 0.95, signals.INTER_CHUNK),
+    ("E2E p95", 0.95, signals.DURATION),
+)
 _KILLED = f"{Outcome.TRUNCATED}|{Outcome.UPSTREAM_ERROR}|{Outcome.UPSTREAM_UNREACHABLE}"
 _EMPTY = "no config change, or no traffic around it"
 _SOURCE = "From the sidecars' metrics."
@@ -65,17 +73,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 requests_offered(),
             ),
         ),
-        Row(
-            "Latency",
-            (
-                latency("TTFT p50", 0.5, signals.TTFT),
-                latency("TTFT p95", 0.95, signals.TTFT),
-                latency("Queue time p95", 0.95, signals.QUEUE),
-                latency("TPOT p95", 0.95, signals.TPOT),
-                latency("ITL p95", 0.95, signals.INTER_CHUNK),
-                latency("E2E p95", 0.95, signals.DURATION),
-            ),
-        ),
+        Row("Latency", (latency(),)),
         Row("Side effects", (client_errors(), tokens(), cache_hits(), preemptions())),
         Row(
             "History",
@@ -118,7 +116,7 @@ def changed() -> table.Panel:
         f"restart killed. {_SIGNIFICANT} Good: no decrease, and no failed request. {_SOURCE}",
         may_be_empty=_NO_CHANGE,
     )
-    panel = tables.if_empty(style.table_panel("Changed engines", text, units.Short, 14, 7), _EMPTY)
+    panel = tables.if_empty(style.table_panel("Changed engines", text, units.Short, 15, 7), _EMPTY)
     engines = changed_engines()
 
     def of_sidecar(query: str) -> str:
@@ -161,14 +159,14 @@ def changed_and_unchanged() -> table.Panel:
         f"is not the config change. {_SIGNIFICANT} Good: no decrease. {_SOURCE}",
         may_be_empty=_NO_CHANGE,
     )
-    panel = tables.if_empty(style.table_panel("Changed and unchanged engines", text, units.PercentUnit, 10, 7), _EMPTY)
+    panel = tables.if_empty(style.table_panel("Changed and unchanged engines", text, units.PercentUnit, 9, 7), _EMPTY)
     before, after = (of_both(share.value) for share in goodput)
     columns = (
         *_before_and_after(before, after, units.PercentUnit),
         _significant(of_both(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
     )
     tables.sort_rows(panel, "class", _ENGINES)
-    return tables.join_queries(panel, {str(Label.CLASS): "class", _ENGINES: _ENGINES}, columns)
+    return tables.join_queries(panel, {**_CLASS_KEY, _ENGINES: _ENGINES}, columns)
 
 
 def goodput() -> table.Panel:
@@ -209,14 +207,24 @@ def requests_offered() -> table.Panel:
     )
 
 
-def latency(name: str, q: float, histogram: Signal, width: int = 8) -> table.Panel:
-    def quantile(window: Window) -> str:
-        return f"histogram_quantile({q:g}, {_increase(histogram.bucket, window, (Label.CLASS, 'le'))})"
+def latency() -> table.Panel:
+    def quantiles(window: Window) -> str:
+        return " or ".join(
+            f"label_replace(histogram_quantile({q:g}, {_increase(histogram.bucket, window, (Label.CLASS, 'le'))}), "
+            f'"{_FIGURE}", "{name}", "", "")'
+            for name, q, histogram in _LATENCIES
+        )
 
-    text = (
-        f"{q * 100:g} % of the requests took no longer. Requests that did not get that far are excluded: see goodput."
+    return _comparison(
+        "Latency quantiles",
+        "p50 and p95: 50 % and 95 % of the requests took no longer. Requests that did not get that far are excluded: "
+        "see goodput. Whether a latency changed significantly for its threshold is shown by SLO attainment.",
+        quantiles,
+        units.Seconds,
+        _LESS_IS_BETTER,
+        24,
+        keys={_FIGURE: _FIGURE, **_CLASS_KEY},
     )
-    return _comparison(name, text, quantile, units.Seconds, _LESS_IS_BETTER, width)
 
 
 def client_errors() -> table.Panel:
@@ -341,7 +349,7 @@ def _comparison(
     colours: tuple[str, str] = _NEITHER,
     width: int = 8,
     *,
-    keys: Mapping[Label, str] = _CLASS_KEY,
+    keys: Mapping[str, str] = _CLASS_KEY,
     more_columns: tuple[ValueColumn, ...] = (),
 ) -> table.Panel:
     """Columns for before, after and the change, which has no colour because it has no interval."""
@@ -363,7 +371,7 @@ def _comparison_of_shares(
     colours: tuple[str, str],
     width: int = 8,
     *,
-    keys: Mapping[Label, str] = _CLASS_KEY,
+    keys: Mapping[str, str] = _CLASS_KEY,
     more_columns: tuple[ValueColumn, ...] = (),
     of_complement: bool = False,
 ) -> table.Panel:
@@ -391,13 +399,13 @@ def _before_and_after(before: str, after: str, unit: str) -> tuple[ValueColumn, 
 
 
 def _table(
-    title: str, text: str, unit: str, width: int, keys: Mapping[Label, str], columns: tuple[ValueColumn, ...]
+    title: str, text: str, unit: str, width: int, keys: Mapping[str, str], columns: tuple[ValueColumn, ...]
 ) -> table.Panel:
     text = describe(f"{text} {_SOURCE}", may_be_empty=_NO_CHANGE)
     panel = style.table_panel(title, text, unit, width, 8)
     tables.if_empty(panel, _EMPTY)
     return tables.join_queries(
-        tables.sort_rows(panel, tuple(keys.values())[-1]),
+        tables.sort_rows(panel, *tuple(keys.values())[::-1]),
         keys,
         columns,
     )
@@ -407,7 +415,7 @@ def _ratio_in(part: Signal, whole: Signal, window: Window) -> str:
     return _share_in(part, whole, window).value
 
 
-def _share_in(part: Signal, whole: Signal, window: Window, by: tuple[Label, ...] = (Label.CLASS,)) -> Share:
+def _share_in(part: Signal, whole: Signal, window: Window, by: tuple[Label | str, ...] = (Label.CLASS,)) -> Share:
     return Share(_increase(part, window, by), _increase(whole, window, by))
 
 
