@@ -687,6 +687,14 @@ COST_PER_MILLION = Recorded(
 COST_PER_GOOD = Recorded(
     "llm_cost:money:per_good_request", "Cost per good request; absent without good requests.", (_W,)
 )
+COST_API_IN = Recorded(
+    "llm_cost:api_money:increase", "Cost of the tokens of a window at the price of an API; absent if none.", (_W,)
+)
+COST_API_PER_MILLION = Recorded(
+    "llm_cost:api_money:per_million_output_tokens",
+    "Cost of input and output at the price of an API, per million output tokens; absent without output tokens.",
+    (_W,),
+)
 
 ENGINE_MODEL = Recorded(
     "llm_engine:model:group",
