@@ -127,14 +127,12 @@ def test_coverage_includes_failed_requests(promtool: Promtool) -> None:
 @pytest.mark.lab
 def test_the_difference_between_user_and_engine_is_that_of_means_over_all_classes(promtool: Promtool) -> None:
     growth = {
-        'llm_request_duration_seconds_sum{model="m",class="siso",outcome="ok"}': 6,
-        'llm_request_duration_seconds_count{model="m",class="siso",outcome="ok"}': 3,
-        'llm_request_duration_seconds_sum{model="m",class="lilo",outcome="ok"}': 10,
-        'llm_request_duration_seconds_count{model="m",class="lilo",outcome="ok"}': 1,
-        'llm_request_duration_seconds_sum{model="m",class="lilo",outcome="client_abort"}': 99,
-        'llm_request_duration_seconds_count{model="m",class="lilo",outcome="client_abort"}': 1,
-        'llm_request_duration_seconds_sum{model="other",class="other",outcome="ok"}': 1,
-        'llm_request_duration_seconds_count{model="other",class="other",outcome="ok"}': 50,
+        'llm_request_duration_seconds_sum{model="m",class="siso"}': 6,
+        'llm_request_duration_seconds_count{model="m",class="siso"}': 3,
+        'llm_request_duration_seconds_sum{model="m",class="lilo"}': 10,
+        'llm_request_duration_seconds_count{model="m",class="lilo"}': 1,
+        'llm_request_duration_seconds_sum{model="other",class="other"}': 1,
+        'llm_request_duration_seconds_count{model="other",class="other"}': 50,
         'llm_engine_request_duration_seconds_sum{engine="e",rank="0",model="m"}': 14,
         'llm_engine_request_duration_seconds_count{engine="e",rank="0",model="m"}': 4,
     }
