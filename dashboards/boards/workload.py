@@ -3,7 +3,7 @@
 from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
-from dashboards.panels import cost, request_mix, traffic
+from dashboards.panels import cost, endpoints, request_mix, traffic
 from exporters.signals import Label
 from exporters.slos import SloFile
 
@@ -16,6 +16,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "Load by class",
             (request_mix.class_mix(spec), request_mix.prompt_tokens(spec), traffic.tokens(spec)),
         ),
+        Row("Endpoints", (endpoints.requests_by_endpoint(), endpoints.outcomes_by_endpoint())),
         Row("Cost", (cost.cost_per_million(), cost.cost_in_range())),
         Row(
             "Reasoning",

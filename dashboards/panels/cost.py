@@ -17,9 +17,9 @@ _NO_PRICE = "no price, or no output tokens"
 def cost_per_million() -> timeseries.Panel:
     text = describe(
         "Cost of the GPUs per million output tokens, idle time included, and what an API would charge for the same "
-        "input, cached and output tokens (dotted), each over the two windows of the rules, in the currency of the prices. All "
-        "models and classes; aborted requests without usage are not counted. Good: GPUs below API. From the recording "
-        "rules.",
+        "input, cached and output tokens (dotted), each over the two windows of the rules, in the currency of the "
+        "prices. All models and classes; aborted requests without usage are not counted. Good: GPUs below API. From "
+        "the recording rules.",
         may_be_empty=_WITH_FLAGS,
     )
     panel = style.time_series_panel("Cost per million output tokens", text, units.Short, 16).decimals(2)

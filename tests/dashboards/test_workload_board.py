@@ -133,3 +133,22 @@ def test_tenants_are_judged_by_the_lowest_objective() -> None:
 def test_a_panel_on_structured_output_without_data_does_not_claim_that_there_is_no_traffic(title: str) -> None:
     options = panel(BOARD, title)["fieldConfig"]["defaults"]
     assert options["noValue"] == "no answer was checked"
+
+
+@pytest.mark.lab
+def test_requests_and_their_outcomes_are_counted_by_endpoint(promtool: Promtool) -> None:
+    growth = {
+        'llm_requests_total{class="siso",endpoint="chat_completions",outcome="ok"}': 3.0,
+        'llm_requests_total{class="lilo",endpoint="chat_completions",outcome="ok"}': 1,
+        'llm_requests_total{class="siso",endpoint="chat_completions",outcome="rejected"}': 1,
+        'llm_requests_total{class="siso",endpoint="embeddings",outcome="ok"}': 2,
+        'llm_requests_total{class="siso",endpoint="embeddings",outcome="rejected"}': 0,
+    }
+    rates = {'{endpoint="chat_completions"}': round(5 / 15, 9), '{endpoint="embeddings"}': round(2 / 15, 9)}
+    assert_results(promtool, panel(BOARD, "Requests by endpoint"), growth, rates)
+    in_range = {
+        '{endpoint="chat_completions",outcome="ok"}': 80,
+        '{endpoint="chat_completions",outcome="rejected"}': 20,
+        '{endpoint="embeddings",outcome="ok"}': 40,
+    }
+    assert_results(promtool, panel(BOARD, "Outcomes by endpoint"), growth, in_range)
