@@ -477,6 +477,11 @@ ROOFLINE_DECODE = _gauge(
     "Theoretical upper limit of output tokens per second on these GPUs, for a whole batch of the given size.",
     Label.BATCH,
 )
+ROOFLINE_RUNNING = _gauge(
+    "llm_roofline_running_tokens_per_second",
+    "Theoretical upper limit of output tokens per second for the requests that the engine runs; 0 if it runs none.",
+    _E,
+)
 ROOFLINE_KV_TOKENS = _gauge("llm_roofline_kv_tokens", "Theoretical upper limit of tokens in the KV cache.")
 
 # The sidecar itself.

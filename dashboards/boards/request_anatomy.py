@@ -3,7 +3,7 @@
 from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
-from dashboards.panels import completion, latency, traffic
+from dashboards.panels import completed_requests, latency, traffic
 from exporters.signals import Label
 from exporters.slos import SloFile
 
@@ -33,7 +33,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 latency.time_per_output_token_heatmap(),
             ),
         ),
-        Row("End of requests", (completion.end_to_end(spec), completion.completion_rate(spec))),
+        Row("End of requests", (completed_requests.end_to_end(spec), completed_requests.completion_rate(spec))),
         Row("Client and engine view", latency.client_and_engine_means()),
     )
 
