@@ -119,7 +119,11 @@ class Links:
     def annotations(self, name: AlertName) -> dict[str, str]:
         """The links of an alert; without the base of Grafana, there is no link to a dashboard."""
         dashboard = {"dashboard_url": self._dashboard(name)} if self.grafana else {}
-        return {"runbook_url": f"{(self.runbooks or project_runbooks()).rstrip('/')}/{name}.md", **dashboard}
+        return {"runbook_url": f"{self.runbook_base()}/{name}.md", **dashboard}
+
+    def runbook_base(self) -> str:
+        """Without a slash at its end."""
+        return (self.runbooks or project_runbooks()).rstrip("/")
 
     def bad_traces(self) -> dict[str, str]:
         """The link to the traces of the bad requests of the last hour, of the class and model of the alert."""

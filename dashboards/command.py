@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from alerts.links import Links
 from dashboards.audit import Finding, audit, read_checks
 from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, config_map, parse_placement
@@ -38,6 +39,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("plain", "configmap"),
         default="plain",
         help="JSON for Grafana's provisioning, or ConfigMaps for its sidecar in Kubernetes (default: %(default)s)",
+    )
+    render.add_argument(
+        "--runbooks", default="", metavar="URL", help="base of links to runbooks (default: the project's repository)"
+    )
+    render.add_argument(
+        "--traces-url",
+        default="",
+        metavar="URL",
+        help="address of `vllm-slo traces`: link to the slowest bad requests (default: none)",
     )
     render.add_argument("--namespace", metavar="NAME", help="namespace of the ConfigMaps (default: kubectl's)")
     render.add_argument(
@@ -106,13 +116,14 @@ def _add_live_flags(parser: argparse.ArgumentParser) -> None:
 def _render(arguments: argparse.Namespace) -> int:
     spec = slos.load(arguments.slos)
     placement = parse_placement(arguments.namespace, arguments.label, arguments.folder)
+    links = Links(arguments.runbooks, traces=arguments.traces_url)
     if arguments.format == "plain":
         if arguments.namespace or arguments.label or arguments.folder:
             raise UsageError("--namespace, --label, --folder: these need --format configmap")
         if arguments.out == "-":
             raise UsageError("--out -: plain dashboards need a folder; give one, or add --format configmap")
     for board in BOARDS:
-        text, name = board.render(spec), board.file_name
+        text, name = board.render(spec, links), board.file_name
         if arguments.format == "configmap":
             text, name = config_map(board.uid, name, text, placement), f"{Path(name).stem}.yaml"
         if arguments.out == "-":

@@ -4,7 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_VARIABLE = re.compile(r"\$(?P<bare>\w+)|\$\{(?P<braced>\w+)(?::[^}]*)?\}|\[\[(?P<old>\w+)(?::[^\]]*)?\]\]")
+# `$1` is a group of `label_replace`
+_VARIABLE = re.compile(
+    r"\$(?P<bare>[A-Za-z_]\w*)|\$\{(?P<braced>\w+)(?::(?P<format>[^}]*))?\}|\[\[(?P<old>\w+)(?::[^\]]*)?\]\]"
+)
 
 POINTS = 500
 """Roughly the width of a panel in pixels; Prometheus rejects more than 11,000 points."""
@@ -25,9 +28,14 @@ def expand(expression: str, values: Mapping[str, str]) -> str:
         name = match["bare"] or match["braced"] or match["old"]
         if name not in values:
             raise UnknownVariableError(f"the variable ${name} has no value; known: {', '.join(sorted(values))}")
-        return values[name]
+        return formatted(values[name], match["format"])
 
     return _VARIABLE.sub(value, expression)
+
+
+def formatted(value: str, form: str | None) -> str:
+    """A value in a format of Grafana; only times have another text than without it."""
+    return f"{int(value) // 1000}" if form == "date:seconds" else value
 
 
 def options_from(data: Any, pattern: str) -> list[tuple[str, str]]:
@@ -58,20 +66,24 @@ def _series_line(labels: Mapping[str, str], at: float, value: str) -> str:
     return f"{labels.get('__name__', '')}{{{pairs}}} {value} {round(at * 1000)}"
 
 
-def step_of(seconds: float, scrape_interval: float) -> float:
-    """The step of a range query, in seconds; at least the scrape interval."""
-    return max(scrape_interval, float(-(-seconds // POINTS)))
+def step_of(seconds: float, least: float, points: int = POINTS) -> float:
+    """The step of a range query, in seconds; `least` is the scrape interval, or the minimum interval of a panel."""
+    return max(least, float(-(-seconds // points)))
 
 
-def intervals(seconds: float, scrape_interval: float, least: float = 0.0) -> dict[str, str]:
-    """Grafana's built-in variables for a time range of `seconds`; `least` is the minimum interval of a panel."""
-    step = max(step_of(seconds, scrape_interval), least)
+def intervals(
+    seconds: float, scrape_interval: float, least: float = 0.0, points: int = POINTS, *, end: float = 0.0
+) -> dict[str, str]:
+    """Grafana's built-in variables for `seconds` until `end`, in a panel with this minimum interval."""
+    step = step_of(seconds, max(scrape_interval, least), points)
     return {
         **_interval("__interval", step),
         # Grafana's rule: at least four scrape intervals, so that a missing scrape causes no gap
         **_interval("__rate_interval", max(step + scrape_interval, 4 * scrape_interval)),
         **_interval("__range", seconds),
         "__range_s": f"{round(seconds)}",
+        "__from": f"{round((end - seconds) * 1000)}",
+        "__to": f"{round(end * 1000)}",
     }
 
 

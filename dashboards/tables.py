@@ -13,7 +13,7 @@ from dashboards import style
 from dashboards.style import PLAIN, absence, query, thresholds
 from exporters.signals import Label
 
-_WIDTHS = {
+_WIDTHS: Mapping[str, int] = {
     Label.SEVERITY: 80,
     Label.ALERTNAME: 200,
     Label.CLASS: 70,
@@ -28,6 +28,7 @@ _WIDTHS = {
     Label.INSTANCE: 160,
     Label.ENGINE_TYPE: 70,
     Label.VERSION: 130,
+    "runbook": 170,
 }
 """The width of a label's column in pixels, by its longest usual value."""
 
@@ -63,8 +64,9 @@ def join_queries(
     *,
     order_by: str = "",
     rows: str = "",
+    texts: Mapping[str, str] | None = None,
 ) -> table.Panel:
-    """One row per set of key labels, which every query must have.
+    """One row per set of key labels, which every query must have; `texts` are further labels, in the last columns.
 
     `order_by` is a query whose values sort the rows. `rows` is a query with one series per row: with it, a column whose
     query returns nothing remains, with missing values.
@@ -95,7 +97,9 @@ def join_queries(
         panel.with_target(_table_query(order_by, "order of the rows"))
         transform(panel, "sortBy", sort=[{"field": value}])
         hidden.append(value)
-    return _organize(panel, order, hidden)
+    if texts:
+        _set_titles(panel, texts)
+    return _organize(panel, [*order, *(texts or ())], hidden)
 
 
 def hide_zero_rows(panel: table.Panel, columns: int) -> table.Panel:
@@ -159,7 +163,7 @@ def transform(panel: table.Panel, name: str, **options: Any) -> table.Panel:
     return panel.with_transformation(model.DataTransformerConfig(name, options=options))
 
 
-def link_cells(panel: table.Panel, label: Label, title: str, url: str) -> table.Panel:
+def link_cells(panel: table.Panel, label: str, title: str, url: str) -> table.Panel:
     """Link each cell of the label's column to `url`."""
     return panel.override_by_name(str(label), [model.DynamicConfigValue("links", [{"title": title, "url": url}])])
 
@@ -168,7 +172,7 @@ def _table_query(expression: str, legend: str) -> prometheus.Dataquery:
     return query(expression, legend, instant=True).format(PromQueryFormat.TABLE)
 
 
-def _set_titles(panel: table.Panel, titles: Mapping[Label, str]) -> None:
+def _set_titles(panel: table.Panel, titles: Mapping[Label, str] | Mapping[str, str]) -> None:
     """Set display names and widths; links refer to the field by the name of its label."""
     for label, title in titles.items():
         width = [model.DynamicConfigValue("custom.width", _WIDTHS[label])] if label in _WIDTHS else []

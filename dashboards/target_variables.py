@@ -14,7 +14,7 @@ _LOAD = frozenset(name for each in signals.LOAD_SIGNALS for name in (each.name, 
 
 
 def narrowed(node: Any, labels: Sequence[str], key: str = "") -> Any:
-    """The JSON of a dashboard in which each query, variable, annotation and link follows these variables."""
+    """The JSON of a dashboard in which each query, variable and annotation follows these variables."""
     if isinstance(node, dict):
         return {name: narrowed(value, labels, name) for name, value in node.items()}
     if isinstance(node, list):
@@ -23,8 +23,6 @@ def narrowed(node: Any, labels: Sequence[str], key: str = "") -> Any:
         return node
     if key == "expr":
         return with_matchers(node, _matchers(labels), _LOAD)
-    if key == "url" and node.startswith("/d/"):
-        return node + "".join(f"&${{{label}:queryparam}}" for label in labels)
     if match := _QUERY_RESULT.fullmatch(node):
         return f"query_result({with_matchers(match[1], _matchers(labels), _LOAD)})"
     if match := _LABEL_VALUES.fullmatch(node):

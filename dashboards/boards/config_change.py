@@ -302,7 +302,6 @@ BOARD = Board(
     uid=DashboardUid.CONFIG_CHANGE,
     title="Config change",
     description="Equal windows before and after a config change, per class.",
-    variables=(Label.MODEL, Label.CLASS),
     own_variables=lambda _: (*change_variables(), quantile_variable()),
     rows=rows,
     # a day of raw counters of 20 engines would take Prometheus 6 s

@@ -23,7 +23,7 @@ from dashboards.label_selectors import (
     select_sidecar,
 )
 from dashboards.layout import Row
-from dashboards.panels import engine_features
+from dashboards.panels import engine_features, worst_requests
 from dashboards.panels.engine_load import kv_cache_panel
 from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
@@ -43,6 +43,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "Status",
             (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(spec), version()),
         ),
+        Row("Bad requests", (worst_requests.worst_requests(spec),)),
         Row("Queue", (running(), waiting(), preemptions())),
         Row("KV cache and prefix cache", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),
         Row("Throughput and roofline", (prefill(), decode(), roofline_share(), speculation())),
@@ -371,6 +372,5 @@ BOARD = Board(
     uid=DashboardUid.ENGINE,
     title="Engine",
     description="One engine's batch, queue, KV cache, throughput and settings, rank by rank.",
-    variables=(Label.INSTANCE, Label.ENGINE),
     rows=rows,
 )

@@ -12,6 +12,7 @@ from alerts.links import DashboardUid, PanelTitle
 from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
+from dashboards.data_links import to_board
 from dashboards.label_selectors import (
     ENGINE_LABELS,
     PER_ENGINE,
@@ -35,7 +36,6 @@ from exporters.verdicts import SERVER_FAULT
 _KEYS = {Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"}
 _TYPE_AND_VERSION = {Label.ENGINE_TYPE: "Type", Label.VERSION: "Version"}
 _FAILURES = "|".join(sorted({*SERVER_FAULT, Outcome.REJECTED}))
-_LINK_VARIABLES = "&var-datasource=${datasource}&var-instance=${__data.fields.instance}"
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
@@ -59,11 +59,9 @@ def engines(spec: SloFile) -> table.Panel:
     panel = tables.if_empty(style.table_panel("Engines", text, units.Short, 24, 10), "no engine").interval("1m")
     up = _max(signals.ENGINE_UP)
     tables.join_queries(panel, _KEYS, _columns(spec), order_by=_order(), rows=up)
-    for label, uid in ((Label.ENGINE, DashboardUid.ENGINE), (Label.INSTANCE, DashboardUid.SIDECAR)):
-        which = f"{_LINK_VARIABLES}&var-engine=${{__data.fields.engine}}" if label is Label.ENGINE else _LINK_VARIABLES
-        url = f"/d/{uid}?${{__url_time_range}}{which}"
-        tables.link_cells(panel, label, f"Open the {_KEYS[label].lower()}", url)
-    return panel
+    engine = to_board(DashboardUid.ENGINE, Label.INSTANCE, Label.ENGINE)
+    tables.link_cells(panel, Label.ENGINE, "Open the engine", engine)
+    return tables.link_cells(panel, Label.INSTANCE, "Open the sidecar", to_board(DashboardUid.SIDECAR, Label.INSTANCE))
 
 
 def _order() -> str:
@@ -216,6 +214,5 @@ BOARD = Board(
     uid=DashboardUid.FLEET,
     title="Fleet",
     description="All engines side by side: what users get from each, how full it is, and how it is set.",
-    variables=(Label.INSTANCE, Label.ENGINE),
     rows=rows,
 )

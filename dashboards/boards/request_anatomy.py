@@ -4,7 +4,6 @@ from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import completed_requests, latency, traffic
-from exporters.signals import Label
 from exporters.slos import SloFile
 
 
@@ -42,7 +41,6 @@ BOARD = Board(
     uid=DashboardUid.REQUESTS,
     title="Request anatomy",
     description="Latencies per class against their thresholds, stage by stage, and with the engine's own view.",
-    variables=(Label.MODEL, Label.CLASS),
     own_variables=lambda _: (latency.quantile_variable(), latency.active_class_variable()),
     rows=rows,
 )

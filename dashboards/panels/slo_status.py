@@ -12,6 +12,7 @@ from alerts.links import DashboardUid, PanelTitle
 from alerts.promql import rate, ratio, select, sum_by
 from alerts.tiers import Severity, Tier, tiers
 from dashboards import style, tables
+from dashboards.data_links import to_board, to_runbook
 from dashboards.label_selectors import PER_CLASS, RATE, goodput_ratio, select_model_class
 from dashboards.panels.traffic import arrival_rate
 from dashboards.slo_windows import BURN_WINDOW, PERIOD, in_page_window, in_period, in_shortest_window
@@ -49,8 +50,8 @@ def slo_status(spec: SloFile) -> table.Panel:
     )
     titles = {Label.SLO: "SLO", Label.CLASS: "Class"}
     tables.join_queries(panel, titles, _status_columns(), rows=_pairs())
-    url = f"/d/{DashboardUid.FLEET}?${{__url_time_range}}&var-datasource=${{datasource}}"
-    return tables.link_cells(panel, Label.INSTANCE, "Open the fleet", f"{url}&var-instance=${{__data.fields.instance}}")
+    url = to_board(DashboardUid.FLEET, Label.CLASS, Label.INSTANCE)
+    return tables.link_cells(panel, Label.INSTANCE, "Open the fleet", url)
 
 
 def _status_columns() -> tuple[ValueColumn | LabelColumns, ...]:
@@ -189,9 +190,9 @@ def burn_rate(spec: SloFile) -> timeseries.Panel:
 def firing_alerts() -> table.Panel:
     """Never empty while Prometheus answers: a row states that nothing fires, or that the rules are not evaluated."""
     text = (
-        "Alerts that fire, and since when; pages first. Good: one row, none. The row no data means that Prometheus "
-        "does not evaluate the rules, so their silence says nothing; an empty table means that Prometheus does not "
-        "respond. From the alerting rules."
+        "Alerts that fire, and since when; pages first. A click on an alert opens its runbook. Good: one row, none. "
+        "The row no data means that Prometheus does not evaluate the rules, so their silence says nothing; an empty "
+        "table means that Prometheus does not respond. From the alerting rules."
     )
     # `|` also matches alerts without class or model, such as that of an engine that is down
     matchers = ",".join(f'{label}=~"{value}|"' for label, value in MODEL_AND_CLASS.items())
@@ -214,6 +215,7 @@ def firing_alerts() -> table.Panel:
             for index, (name, colour) in enumerate(colours.items())
         }
     )
+    tables.link_cells(panel, Label.ALERTNAME, "Runbook", to_runbook(Label.ALERTNAME))
     return tables.join_queries(panel, titles, [since]).override_by_name(
         Label.SEVERITY,
         [

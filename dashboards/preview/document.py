@@ -19,7 +19,7 @@ from dashboards.preview.queries import QueryRunner, queries_of
 from dashboards.preview.stat_panel import bar_gauge, stat
 from dashboards.preview.table_panel import table
 from dashboards.preview.transformations import transform
-from dashboards.preview.variable_options import VariableState, pattern_of, variable_states
+from dashboards.preview.variable_options import VariableState, parameters_of, pattern_of, variable_states
 from dashboards.preview.view_state import View
 from exporters.prometheus_api import Prometheus
 
@@ -39,16 +39,21 @@ def document(
         UsageError: the server is not reachable.
     """
     variables = variable_states(dashboard, QueryRunner(prometheus, view))
-    patterns, texts = (
-        {variable.name: getattr(variable, attribute) for variable in variables} for attribute in ("pattern", "text")
+    patterns, texts, parameters = (
+        {variable.name: getattr(variable, attribute) for variable in variables}
+        for attribute in ("pattern", "text", "parameters")
     )
+    texts |= {
+        name: f"{round(end * 1000)}" for name, end in (("__from", view.time_range.start), ("__to", view.time_range.end))
+    }
     rows = sections(dashboard, variables)
     annotations = [each for each in annotations_of(dashboard) if each.get("enable", True)]
     placements = [placement for row in rows for placement in row.panels]
     total, done = sum(len(queries_of(placement.panel)) for placement in placements) + len(annotations), count(1)
     runner = QueryRunner(prometheus, view, lambda: on_progress(next(done), total))
     with ThreadPoolExecutor(_CONCURRENCY) as pool:
-        panels = iter(list(pool.map(lambda placement: _panel(placement, runner, patterns, texts), placements)))
+        drawn = pool.map(lambda placement: _panel(placement, runner, patterns, texts, parameters), placements)
+        panels = iter(list(drawn))
         annotation_results = list(pool.map(lambda each: runner.annotation_events(each, patterns), annotations))
     return {
         "title": str(dashboard.get("title", "")),
@@ -73,7 +78,11 @@ def document(
 
 
 def _panel(
-    placement: PanelPlacement, runner: QueryRunner, patterns: Mapping[str, str], texts: Mapping[str, str]
+    placement: PanelPlacement,
+    runner: QueryRunner,
+    patterns: Mapping[str, str],
+    texts: Mapping[str, str],
+    parameters: Mapping[str, str],
 ) -> dict[str, Any]:
     panel, repeat_values = placement.panel, placement.repeat_values
     patterns = {
@@ -81,8 +90,9 @@ def _panel(
         **{name: pattern_of({"multi": True}, [value]) for name, (_, value) in repeat_values.items()},
     }
     texts = {**texts, **{name: text for name, (text, _) in repeat_values.items()}}
+    parameters = {**parameters, **{name: parameters_of(name, [value]) for name, (_, value) in repeat_values.items()}}
     frames, errors = runner.panel_frames(queries_of(panel), patterns)
-    configs = field_config_source(panel, Context(runner.view.time_range.end, runner.view.zone, texts))
+    configs = field_config_source(panel, Context(runner.view.time_range.end, runner.view.zone, texts, parameters))
     frames = transform(frames, panel.get("transformations") or [])
     kind, body = _body(panel, frames, configs, runner.view.grid)
     return {

@@ -23,11 +23,12 @@ class DisplayValue:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Shared by all columns: the current time (unix seconds), the time zone, the texts of variables."""
+    """Shared by all columns: the current time (unix seconds), the time zone, variables as texts and in URLs."""
 
     now: float
     zone: tzinfo = UTC
     variable_texts: Mapping[str, str] = field(default_factory=dict)
+    variable_parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -341,8 +341,9 @@ function tableCell(cell, column) {
   return createNode("td", { style, title: cell.text }, track, linkedText(cell));
 }
 
-// Links only to dashboards that have a page, because there may be no Grafana.
+// Links to other sites, and to dashboards that have a page, because there may be no Grafana.
 function linkedText({ text, link }) {
+  if (/^https?:\/\//.test(link ?? "")) return createNode("a", { href: link }, text);
   const [, uid, search] = /^\/d\/([^/?]+)[^?]*(\?.*)?$/.exec(link ?? "") ?? [];
   const name = page.uids[uid];
   const parameters = new URLSearchParams(search);

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from dashboards.interpolation import formatted
 from dashboards.preview import colours
 from dashboards.preview.calculations import is_absent, sort_table_rows
 from dashboards.preview.data_frames import Field, Frame, Kind
-from dashboards.preview.field_config import FieldConfig, FieldConfigSource
+from dashboards.preview.field_config import Context, FieldConfig, FieldConfigSource
 from dashboards.preview.stat_panel import share
 
 MAX_ROWS = 500
@@ -19,7 +20,8 @@ _MIN_WIDTH = 150
 """Grafana's lowest width in pixels of a column whose width is not set."""
 
 _IN_LINK = re.compile(
-    r"\$\{__data\.fields(?:\.(?P<field>[^}\[]+)|\[\"(?P<quoted>[^\"]+)\"\])\}|\$\{(?P<variable>[^}:]+)[^}]*\}"
+    r"\$\{__data\.fields(?:\.(?P<field>[^}\[]+)|\[\"(?P<quoted>[^\"]+)\"\])\}"
+    r"|\$\{(?P<variable>[^}:]+)(?::(?P<format>[^}]*))?\}"
 )
 
 
@@ -96,15 +98,18 @@ def _cell(
         cell["share"] = share(config, value, numbers)
     if config.settings.get("links"):
         fields = {each.name: str(each.values[row]) for each in frame.fields}
-        cell["link"] = _link(str(config.settings["links"][0].get("url", "")), config.context.variable_texts, fields)
+        cell["link"] = _link(str(config.settings["links"][0].get("url", "")), config.context, fields)
     return cell
 
 
-def _link(url: str, variable_texts: Mapping[str, str], fields: Mapping[str, str]) -> str:
+def _link(url: str, context: Context, fields: Mapping[str, str]) -> str:
     """A URL with the row's values and the variables expanded; the page adds the time range."""
 
     def value(match: re.Match[str]) -> str:
-        field = match["field"] or match["quoted"]
-        return quote(fields.get(field, "") if field else variable_texts.get(match["variable"] or "", ""), safe="")
+        if field := match["field"] or match["quoted"]:
+            return quote(fields.get(field, ""), safe="")
+        if match["format"] == "queryparam":
+            return context.variable_parameters.get(match["variable"], "")
+        return quote(formatted(context.variable_texts.get(match["variable"], ""), match["format"]), safe="")
 
     return _IN_LINK.sub(value, url)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from dashboards.dashboard_reader import is_prometheus, variable_query
 from dashboards.interpolation import UnknownVariableError, options_from
@@ -30,6 +31,15 @@ class VariableState:
     include_all: bool
     is_visible: bool
 
+    @property
+    def parameters(self) -> str:
+        """The selection in the URL of a link; empty if the preview has no options, as for data sources."""
+        return parameters_of(self.name, ["All"] if self.is_all else [value for _, value in self.selection])
+
+
+def parameters_of(name: str, values: Iterable[str]) -> str:
+    return "&".join(f"var-{name}={quote(value, safe='')}" for value in values if value)
+
 
 def variable_states(dashboard: Mapping[str, Any], runner: QueryRunner) -> list[VariableState]:
     """The variables in order; a query may refer to earlier variables."""
@@ -47,7 +57,8 @@ def _variable_state(
     texts = {value: text for text, value in options}
     current = _as_list((variable.get("current") or {}).get("value"))
     values = requested.get(name) or [value for value in current if value == ALL or not options or value in texts]
-    is_all = include_all and (not values or ALL in values)
+    # the text is the value in links of Grafana
+    is_all = include_all and (not values or ALL in values or tuple(values) == ("All",))
     if not values and not is_all:
         values = [value for _, value in options[:1]] or current
     selection = options if is_all else tuple((texts.get(value, value), value) for value in values)

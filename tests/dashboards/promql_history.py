@@ -5,6 +5,7 @@ from typing import Any
 
 from dashboards.board import Board
 from dashboards.interpolation import expand
+from dashboards.variable_matchers import VARIABLES
 from exporters.slos import SHIPPED, SloFile, load
 from tests.dashboards import dashboard_files
 from tests.support.promtool import Case, Promtool
@@ -28,7 +29,7 @@ def assert_results(
 ) -> None:
     """Assert the result of each query of the panel; `growth` is the change of each series per scrape."""
     values = {
-        **dict.fromkeys(("model", "class", "active_class"), ".*"),
+        **dict.fromkeys((*VARIABLES, "active_class"), ".*"),
         "__rate_interval": "1m",
         "__rate_interval_ms": "60000",
         "__range": "5m",

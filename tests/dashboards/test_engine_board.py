@@ -45,6 +45,26 @@ def test_computed_prompt_tokens_exclude_cached_tokens(
 
 
 @pytest.mark.lab
+def test_a_row_of_the_worst_requests_has_their_command_and_the_runbook(promtool: Promtool) -> None:
+    (query,) = expanded_queries(PAGE, "Worst requests").values()
+    series = {
+        f'llm_instance:slo_bad_events:ratio{{instance="{instance}",class="{name}",slo="ttft",window="5m"}}': each
+        for instance, name, each in (
+            ("s:1", "siso", "0.1x60 0.75x60 0x120"),
+            ("s:2", "siso", constant(0.25, SCRAPES)),
+            ("s:1", "lilo", constant(0, SCRAPES)),
+        )
+    }
+    command = "vllm-slo requests requests.jsonl --class siso --slo ttft=bad --sort e2e_ms --limit 10"
+    rows = {
+        f'{{class="siso",command="{command} --since -3600 --until 0",instance="{instance}",'
+        'runbook="LLMErrorBudgetBurn",slo="ttft"}': share
+        for instance, share in (("s:1", 0.75), ("s:2", 0.25))
+    }
+    promtool.test([Case(load(SHIPPED), series, 15).expect(AT, query, rows)])
+
+
+@pytest.mark.lab
 def test_kv_tokens_are_usage_times_capacity_per_rank(promtool: Promtool) -> None:
     series = {
         f"llm_engine_kv_cache_usage_ratio{{{MODEL}}}": constant(0.25, SCRAPES),

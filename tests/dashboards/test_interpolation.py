@@ -22,6 +22,18 @@ def test_a_longer_name_is_not_confused_with_a_shorter_one() -> None:
     assert expand("$__range_s $__range", {"__range": "60000ms", "__range_s": "60"}) == "60 60000ms"
 
 
+def test_a_group_of_a_regular_expression_is_no_variable() -> None:
+    assert expand('label_replace(x, "to", "a $1", "$from", "(.*)")', {"from": "y"}) == (
+        'label_replace(x, "to", "a $1", "y", "(.*)")'
+    )
+
+
+def test_the_ends_of_the_time_range_are_milliseconds_or_seconds() -> None:
+    values = intervals(900, 15, end=1769860800.5)
+    assert expand("$__from ${__to}", values) == "1769859900500 1769860800500"
+    assert expand("${__from:date:seconds} ${__to:date:seconds}", values) == "1769859900 1769860800"
+
+
 def test_an_unknown_variable_is_an_error() -> None:
     with pytest.raises(UnknownVariableError) as refused:
         expand("x[$nope]", {"model": ".*", "class": ".*"})

@@ -1,9 +1,13 @@
 """Links between alerts, runbooks and dashboards resolve."""
 
+import json
 import re
 import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -14,7 +18,9 @@ from alerts.rule_file import rules
 from alerts.rule_groups import Alert
 from compose.cli import main
 from dashboards.boards.registry import BOARDS
-from exporters.slos import SHIPPED, load
+from dashboards.variable_matchers import VARIABLES
+from exporters.slos import SHIPPED, SloFile, load
+from tests.dashboards.dashboard_files import Page, page_of
 
 ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "alerts" / "runbooks"
@@ -43,7 +49,7 @@ def test_the_panel_of_an_alert_is_on_its_dashboard(alert: AlertName) -> None:
 
 @pytest.mark.parametrize("uid", LINK_VARIABLES)
 def test_the_variables_of_an_alert_link_exist_on_the_dashboard(uid: DashboardUid) -> None:
-    assert set(LINK_VARIABLES[uid]) <= set(BY_UID[uid].variables)
+    assert set(LINK_VARIABLES[uid]) <= set(VARIABLES)
 
 
 def test_every_alert_links_to_its_panel_under_the_base_url_of_grafana() -> None:
@@ -82,6 +88,80 @@ def test_without_the_metadata_of_the_package_the_base_url_of_runbooks_is_require
         "--runbooks URL\n"
     )
     assert main(["alerts", "render", "--out", "-", "--runbooks", "https://runbooks.example.org"]) == 0
+
+
+def data_links(node: Any) -> Iterator[str]:
+    """The URLs of the data links in a part of a dashboard's JSON."""
+    if isinstance(node, dict):
+        if node.get("id") == "links":
+            yield from (link["url"] for link in node["value"])
+        node = [*node.values()]
+    for each in node if isinstance(node, list) else []:
+        yield from data_links(each)
+
+
+def selectors(page: Page) -> set[str]:
+    """The variables that have a selector on the page."""
+    return {each["name"] for each in page["templating"]["list"] if each.get("hide") != 2}
+
+
+def set_variables(url: str) -> set[str]:
+    """The variables to which a link gives a value: one of the row, or the selected ones."""
+    of_row = re.findall(r"[?&]var-(\w+)=\$\{__data\.fields\.\w+\}", url)
+    selected = re.findall(r"[?&]\$\{(\w+):queryparam\}", url)
+    # Grafana would select both values of a variable that is given twice
+    assert len({*of_row, *selected}) == len(of_row) + len(selected), url
+    return {*of_row, *selected}
+
+
+@pytest.mark.parametrize(
+    "spec", [SPEC, replace(SPEC, group_by=("cluster", "namespace"))], ids=["one cluster", "several clusters"]
+)
+def test_a_link_carries_the_time_range_and_all_variables_that_both_boards_have(spec: SloFile) -> None:
+    pages = {board.uid: page_of(board, spec) for board in BOARDS}
+    links = [(page, url) for page in pages.values() for url in data_links(page["panels"]) if url.startswith("/d/")]
+    assert links
+    for page, url in links:
+        uid = urlsplit(url).path.removeprefix("/d/")
+        assert url.startswith(f"/d/{uid}?${{__url_time_range}}"), url
+        assert selectors(page) & selectors(pages[uid]) <= set_variables(url), url
+    for page in pages.values():
+        (between_boards,) = page["links"]
+        assert (between_boards["keepTime"], between_boards["includeVars"]) == (True, True)
+
+
+def test_the_value_of_a_row_in_a_link_is_a_column_of_the_table() -> None:
+    for page in map(page_of, BOARDS):
+        for each in page["panels"]:
+            named = {label for url in data_links(each) for label in re.findall(r"__data\.fields\.(\w+)", url)}
+            columns = [override["matcher"]["options"] for override in each.get("fieldConfig", {}).get("overrides", [])]
+            assert [name for name in named if name not in columns] == [], each["title"]
+
+
+def test_links_to_runbooks_have_the_base_url_of_the_flag(tmp_path: Path) -> None:
+    assert main(["dashboards", "render", "--out", str(tmp_path), "--runbooks", "https://runbooks.example.org/"]) == 0
+    urls = {
+        path.stem: [url for url in data_links(json.loads(path.read_text())) if not url.startswith("/d/")]
+        for path in tmp_path.iterdir()
+    }
+    assert {name: each for name, each in urls.items() if each} == {
+        "slo-overview": ["https://runbooks.example.org/${__data.fields.alertname}.md"],
+        "slo-engine": ["https://runbooks.example.org/${__data.fields.runbook}.md"],
+    }
+
+
+def test_a_board_links_to_traces_only_with_their_address(tmp_path: Path) -> None:
+    def opened(*flags: str) -> list[str]:
+        assert main(["dashboards", "render", "--out", str(tmp_path), *flags]) == 0
+        urls = data_links(json.loads((tmp_path / "slo-engine.json").read_text()))
+        return [url for url in urls if "verdict=bad" in url]
+
+    assert opened() == []
+    (url,) = opened("--traces-url", "https://traces.example.org/")
+    assert url == (
+        "https://traces.example.org/?class=${__data.fields.class}&slo=${__data.fields.slo}&verdict=bad&sort=slowest"
+        "&limit=10&since=${__from:date:seconds}&until=${__to:date:seconds}"
+    )
 
 
 @every

@@ -9,6 +9,7 @@ from dashboards.interpolation import expand
 from dashboards.panels.range_totals import range_total_queries
 from dashboards.preview.data_frames import Field, Frame, Kind
 from dashboards.preview.transformations import transform
+from dashboards.variable_matchers import selected
 from exporters.slos import SHIPPED, load, loads
 from tests.dashboards.dashboard_files import STRICT_SLOS, expanded_queries, page_of
 from tests.dashboards.promql_history import limits, panel
@@ -36,7 +37,7 @@ def test_each_range_total_is_a_column_of_one_table() -> None:
     queries = range_total_queries()
     assert len(queries) == 12
     *columns, order = (target["expr"] for target in totals["targets"])
-    assert sorted(columns) == sorted(queries.values())
+    assert sorted(columns) == sorted(selected({"expr": query})["expr"] for query in queries.values())
     sort = next(each["options"]["sort"] for each in totals["transformations"] if each["id"] == "sortBy")
     assert (sort, "$class_order" in order) == ([{"field": "Value #M"}], True)
 
@@ -106,8 +107,8 @@ def test_the_worst_slo_is_the_first_row_and_its_worst_replica_is_one_click_away(
         if each["id"] == "links"
     ]
     (link,) = links
-    assert link["url"] == (
-        "/d/vllm-slo-fleet?${__url_time_range}&var-datasource=${datasource}&var-instance=${__data.fields.instance}"
+    assert link["url"].startswith(
+        "/d/vllm-slo-fleet?${__url_time_range}&var-class=${__data.fields.class}&var-instance=${__data.fields.instance}&"
     )
 
 

@@ -131,6 +131,35 @@ def test_a_table_is_joined_sorted_and_linked(prometheus: FakePrometheus) -> None
     assert result["rows"][0][0]["link"] == "/d/other?var-engine=b"
 
 
+@pytest.mark.parametrize(
+    "selected, parameters",
+    [
+        pytest.param((), "var-class=All", id="all"),
+        pytest.param(("All",), "var-class=All", id="all by a link"),
+        pytest.param(("siso",), "var-class=siso", id="one"),
+        pytest.param(("siso", "a&b"), "var-class=siso&var-class=a%26b", id="several"),
+    ],
+)
+def test_a_link_passes_the_selection_of_a_variable_on(
+    prometheus: FakePrometheus, selected: tuple[str, ...], parameters: str
+) -> None:
+    links = [{"url": "/d/x?${__url_time_range}&${class:queryparam}&${datasource:queryparam}"}]
+    table_panel = panel("table", "T", "up", fieldConfig=config(override("byName", "engine", links=links)))
+    (result,) = panels(draw(prometheus, dashboard(table_panel), **{"class": selected}))
+    # the page adds the time range; the preview has one data source
+    assert [cell["link"] for cell in result["rows"][0] if "link" in cell] == [f"/d/x?&{parameters}&"]
+
+
+def test_a_link_of_a_repeated_panel_passes_its_value_on(prometheus: FakePrometheus) -> None:
+    links = override("byName", "class", links=[{"url": "/d/x?${class:queryparam}"}])
+    table_panel = panel("table", "T", "requests", repeat="class", fieldConfig=config(links))
+    drawn = panels(draw(prometheus, dashboard(table_panel)))
+    assert [cell["link"] for each in drawn for cell in each["rows"][0] if "link" in cell] == [
+        "/d/x?var-class=lilo",
+        "/d/x?var-class=siso",
+    ]
+
+
 def test_a_link_names_variables_and_columns_and_every_value_is_quoted(prometheus: FakePrometheus) -> None:
     url = '/d/x?a=${class}&b=${__data.fields["engine"]}&c=${__data.fields.nope}&${__url_time_range}'
     table_panel = panel("table", "T", "up", fieldConfig=config(override("byName", "engine", links=[{"url": url}])))
