@@ -12,6 +12,7 @@ from alerts.links import Links
 from alerts.liveness_alerts import engine_model, liveness_alerts, sidecar_alerts, stalled_alert
 from alerts.missing_targets import target_models
 from alerts.offered_traffic import offered_alert, offered_recording
+from alerts.prices import Prices
 from alerts.recording_rules import direct_windows, recording_groups
 from alerts.recording_windows import alert_interval, direct_interval, summed_interval
 from alerts.replica_alerts import outlier_interval, replica_rules
@@ -33,21 +34,21 @@ from exporters.slos import SloFile, Source
 DEFAULT_LINKS = Links()
 
 
-def rules(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None = None) -> tuple[RuleGroup, ...]:
+def rules(spec: SloFile, links: Links = DEFAULT_LINKS, prices: Prices | None = None) -> tuple[RuleGroup, ...]:
     """Burn alerts are in one group with their counts and the held pages, so that they read the same evaluation.
 
-    `hour_price` is the cost of all GPUs for one hour; it adds the cost rules. Without a sidecar, only the rules that
+    `prices` adds the cost rules. Without a sidecar, only the rules that
     vLLM can feed.
     """
     if spec.source is Source.SIDECAR:
-        groups = _groups(spec, links, hour_price)
+        groups = _groups(spec, links, prices)
     else:
-        supported = supported_groups(_groups(effective_spec(spec), links, hour_price), spec)
+        supported = supported_groups(_groups(effective_spec(spec), links, prices), spec)
         groups = (*vllm_groups(spec, links), *supported)
     return with_alert_labels(with_target_labels(groups, spec.group_by), spec)
 
 
-def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[RuleGroup, ...]:
+def _groups(spec: SloFile, links: Links, prices: Prices | None) -> tuple[RuleGroup, ...]:
     interval = direct_interval(spec)
     return (
         *recording_groups(spec),
@@ -85,13 +86,13 @@ def _groups(spec: SloFile, links: Links, hour_price: float | None) -> tuple[Rule
                 scrape_interval_alert(spec, links),
             ),
         ),
-        *(() if hour_price is None else cost_groups(spec, hour_price)),
+        *(() if prices is None else cost_groups(spec, prices)),
     )
 
 
-def render(spec: SloFile, links: Links = DEFAULT_LINKS, hour_price: float | None = None) -> str:
+def render(spec: SloFile, links: Links = DEFAULT_LINKS, prices: Prices | None = None) -> str:
     """The rule file as YAML."""
-    return to_yaml(limited(rules(spec, links, hour_price), MAX_RULES), head(spec))
+    return to_yaml(limited(rules(spec, links, prices), MAX_RULES), head(spec))
 
 
 def head(spec: SloFile) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ class Label(StrEnum):
     RUN = "run"
     SCENARIO = "scenario"
     PROMPT_SIZE = "prompt_size"
+    PROMPT_LENGTH = "prompt_length"
     COMPLETION_SIZE = "completion_size"
     KIND = "kind"
     RESULT = "result"
@@ -160,6 +161,9 @@ OTHER = "other"
 SIZE_BOUNDS = (128, 512, 2048, 8192, 32768)
 SIZES = (*(f"{bound:05}" for bound in SIZE_BOUNDS), "above")
 """Label values: the upper bound of each size in tokens, with leading zeros so that tables sort them."""
+LENGTH_BOUNDS = tuple(sorted({64 << n for n in range(12)} | {96 << n for n in range(11)}))
+LENGTHS = (*(f"{bound:06}" for bound in LENGTH_BOUNDS), "above")
+"""Label values of finer sizes, two per doubling from 64 to 131,072 tokens, in the same form."""
 NO_TOKENS = "none"
 """The size of a completion with no tokens or with an unknown number of tokens."""
 
@@ -311,6 +315,18 @@ REQUESTS_BY_SIZE = _counter(
     Label.PROMPT_SIZE,
     Label.COMPLETION_SIZE,
     _O,
+)
+REQUESTS_BY_LENGTH = _counter(
+    "llm_requests_by_prompt_length_total",
+    "Ended requests by prompt length, in finer steps than by size. Prompt lengths are estimated if usage is unknown.",
+    *_MC,
+    Label.PROMPT_LENGTH,
+)
+FAILED_BY_LENGTH = _counter(
+    "llm_failed_requests_by_prompt_length_total",
+    "Requests by prompt length that ended with another outcome than ok.",
+    *_MC,
+    Label.PROMPT_LENGTH,
 )
 
 STRUCTURED_REQUESTS = _counter(
@@ -482,6 +498,11 @@ ROOFLINE_DECODE = _gauge(
     "llm_roofline_decode_tokens_per_second",
     "Theoretical upper limit of output tokens per second on these GPUs, for a whole batch of the given size.",
     Label.BATCH,
+)
+ROOFLINE_RUNNING = _gauge(
+    "llm_roofline_running_tokens_per_second",
+    "Theoretical upper limit of output tokens per second for the requests that the engine runs; 0 if it runs none.",
+    _E,
 )
 ROOFLINE_KV_TOKENS = _gauge("llm_roofline_kv_tokens", "Theoretical upper limit of tokens in the KV cache.")
 
@@ -724,6 +745,14 @@ COST_PER_MILLION = Recorded(
 COST_PER_GOOD = Recorded(
     "llm_cost:money:per_good_request", "Cost per good request; absent without good requests.", (_W,)
 )
+COST_API_IN = Recorded(
+    "llm_cost:api_money:increase", "Cost of the tokens of a window at the price of an API; absent if none.", (_W,)
+)
+COST_API_PER_MILLION = Recorded(
+    "llm_cost:api_money:per_million_output_tokens",
+    "Cost of input and output at the price of an API, per million output tokens; absent without output tokens.",
+    (_W,),
+)
 
 ENGINE_MODEL = Recorded(
     "llm_engine:model:group",
@@ -807,6 +836,7 @@ LABEL_HELP = {
     Label.RUN: "Identifier of the load test.",
     Label.SCENARIO: "Scenario of the load test.",
     Label.PROMPT_SIZE: "Upper bound of the prompt tokens, with leading zeros, or `above`.",
+    Label.PROMPT_LENGTH: "Upper bound of the prompt tokens, two per doubling, with leading zeros, or `above`.",
     Label.COMPLETION_SIZE: "Upper bound of the completion tokens, with leading zeros, `above`, or `none`.",
     Label.KIND: "What has to be JSON: `json` or `json_schema` (the text), or `tool_call` (its arguments).",
     Label.RESULT: "Of an answer: `valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked. "

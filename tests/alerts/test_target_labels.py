@@ -10,6 +10,7 @@ import pytest
 
 from alerts.alert_names import AlertName
 from alerts.missing_targets import remembered
+from alerts.prices import ApiPrice, Prices
 from alerts.recording_windows import down_after
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert
@@ -23,6 +24,7 @@ from tests.support.slo_files import engine_only
 LABELS = ("cluster", "namespace")
 LAB = load(ROOT / "compose/slos.yaml")
 FLEET = replace(LAB, group_by=LABELS, alerting=replace(LAB.alerting, per_tenant=True))
+PRICES = Prices(3.0, ApiPrice(0.2, 0.05, 0.6))
 
 
 def every_rule() -> Iterator[tuple[str, str, Mapping[str, str]]]:
@@ -39,7 +41,7 @@ def every_rule() -> Iterator[tuple[str, str, Mapping[str, str]]]:
     )
     everything = replace(shipped, group_by=LABELS, slos=measures, alerting=replace(shipped.alerting, per_tenant=True))
     for source in Source:
-        for group in rules(replace(everything, source=source), hour_price=3.0):
+        for group in rules(replace(everything, source=source), prices=PRICES):
             for rule in group.rules:
                 if isinstance(rule, Alert):
                     yield rule.name, rule.expr, rule.annotations
@@ -208,7 +210,7 @@ def printed(promtool: Promtool, series: Mapping[str, str], spec: SloFile = FLEET
     for steps in STEPS:
         case.expect(Pace(FLEET).seconds(steps), '{__name__=~".+:.+|ALERTS",severity!="none"}', {})
     with pytest.raises(AssertionError) as failure:
-        Promtool(promtool.programs[:1], promtool.folder).test([case], hour_price=3.0)
+        Promtool(promtool.programs[:1], promtool.folder).test([case], prices=PRICES)
     _, *answers = str(failure.value).split("expr:")
     return [dict(SAMPLE.findall(answer)) for answer in answers]
 

@@ -25,6 +25,8 @@ from dashboards.command import GENERATED
 from dashboards.dashboard_reader import checks_of
 from exporters.quantities import parse_duration
 from exporters.signals import (
+    COST_API_IN,
+    COST_API_PER_MILLION,
     COST_GOOD_IN,
     COST_IDLE_IN,
     COST_IN,
@@ -94,6 +96,7 @@ OPTIONAL_SERIES = {
     **dict.fromkeys(
         (COST_IN, COST_IDLE_IN, COST_TOKENS_IN, COST_GOOD_IN, COST_PER_MILLION, COST_PER_GOOD), "--gpu-hour-price"
     ),
+    **dict.fromkeys((COST_API_IN, COST_API_PER_MILLION), "--api-price"),
 }
 """Recorded series that need a setting or flag; the description of a panel that shows one must name it."""
 

@@ -58,6 +58,8 @@ _ONLY_IN_BODIES: tuple[Signal, ...] = (
     signals.DECODE,
     signals.REQUESTS_WITH_ENGINE_TIMES,
     signals.REQUESTS_BY_SIZE,
+    signals.REQUESTS_BY_LENGTH,
+    signals.FAILED_BY_LENGTH,
     signals.PROMPT_TOKENS,
     signals.COMPLETION_TOKENS,
     signals.CACHED_TOKENS,

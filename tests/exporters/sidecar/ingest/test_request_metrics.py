@@ -70,6 +70,11 @@ class Fed:
         return sums
 
 
+LENGTHS = (
+    *("000064", "000096", "000128", "000192", "000256", "000384", "000512", "000768", "001024", "001536", "002048"),
+    *("003072", "004096", "006144", "008192", "012288", "016384", "024576", "032768", "049152", "065536", "098304"),
+    *("131072", "above"),
+)
 SIZES = ("00128", "00512", "02048", "08192", "32768", "above")
 
 
@@ -87,6 +92,7 @@ def combinations(signal: Signal) -> set[Row]:
             Label.PHASE: tuple(Phase),
             Label.SLO: tuple(slo.name for slo in SLOS.slos_of(name)),
             Label.PROMPT_SIZE: SIZES,
+            Label.PROMPT_LENGTH: LENGTHS,
             Label.COMPLETION_SIZE: (*SIZES, "none"),
             Label.KIND: ("json", "json_schema", "tool_call"),
             Label.RESULT: ("valid", "invalid", "truncated", "too_large"),
@@ -217,6 +223,7 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
         "llm_requests_total": 1,
         "llm_requests_with_engine_times_total": 1,
         "llm_requests_by_size_total": 1,
+        "llm_requests_by_prompt_length_total": 1,
         "llm_request_duration_seconds_count": 1,
         "llm_time_to_first_token_seconds_count": 1,
         "llm_time_to_first_answer_token_seconds_count": 1,
@@ -317,6 +324,23 @@ def test_a_request_is_counted_by_size_for_any_outcome(fields: dict[str, Any], pr
     assert [dict(row) for (name, row), value in rows.items() if name == "llm_requests_by_size_total" and value] == [
         {"model": "tiny", "prompt_size": prompt, "completion_size": completion, "outcome": request.outcome}
     ]
+
+
+@pytest.mark.parametrize(
+    "fields, length, failed",
+    [
+        pytest.param({"prompt_tokens": 96, "prompt_estimate": 5.0}, "000096", False, id="a bound"),
+        pytest.param({"prompt_estimate": 96.5, "outcome": Outcome.CLIENT_ERROR}, "000128", True, id="an estimate"),
+        pytest.param({"prompt_tokens": 131_073, "outcome": Outcome.TRUNCATED}, "above", True, id="above all bounds"),
+    ],
+)
+def test_a_request_is_counted_by_prompt_length_and_class(fields: dict[str, Any], length: str, failed: bool) -> None:
+    request = finished(**fields)
+    rows = values(Fed(request).series.collect(NOW))
+    labels = {"model": "tiny", "class": request.request_class, "prompt_length": length}
+    for name, counted in (("llm_requests", True), ("llm_failed_requests", failed)):
+        grown = [dict(row) for (each, row), value in rows.items() if each == f"{name}_by_prompt_length_total" and value]
+        assert grown == ([labels] if counted else [])
 
 
 def test_a_request_without_measurements_is_counted() -> None:
