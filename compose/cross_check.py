@@ -109,7 +109,7 @@ OF_LOG: dict[str, Callable[[Sequence[LogEntry]], float | None]] = {
     "bad_events": lambda requests: sum(list(each.slo.values()).count(Verdict.BAD) for each in requests),
     "prompt_tokens": lambda requests: sum(each.prompt_tokens or 0 for each in requests),
     "tpot_mean": lambda requests: _mean_seconds(each.tpot_ms for each in requests),
-    "e2e_mean": lambda requests: _mean_seconds(each.e2e_ms for each in requests),
+    "e2e_mean": lambda requests: _mean_seconds(each.e2e_ms for each in requests if each.outcome is Outcome.OK),
     "queue_mean": lambda requests: _mean_seconds(each.queue_ms for each in requests),
 }
 """Figures that the load generator does not have, or measures on another clock."""

@@ -10,6 +10,7 @@ from alerts.links import Links
 from dashboards import layout
 from dashboards.annotation_queries import annotations
 from dashboards.data_links import PROJECT_LINKS
+from dashboards.variable_matchers import VARIABLES
 from exporters import signals
 from exporters.signals import Label
 from exporters.slos import SloFile
@@ -33,11 +34,9 @@ class Board:
     uid: str
     title: str
     description: str
-    variables: tuple[Label, ...]
-    """The keys of `_VARIABLES` that its queries use; a variable refers to earlier ones, so `model` is first."""
     rows: Callable[[SloFile], tuple[layout.Row, ...]]
     own_variables: Callable[[SloFile], tuple[layout.Variable, ...]] = lambda _: ()
-    """Variables that only this dashboard has, after the others."""
+    """Variables that only this dashboard has, after those of every dashboard."""
     shows_load_tests: bool = False
     time_from: str = "now-1h"
     refresh: str = "10s"
@@ -64,7 +63,7 @@ class Board:
             .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
         )
         targets = (layout.label_variable(label, signals.SIDECAR_BUILD) for label in spec.group_by)
-        for variable in (*targets, *(_VARIABLES[label]() for label in self.variables), *self.own_variables(spec)):
+        for variable in (*targets, *(_VARIABLES[label]() for label in VARIABLES), *self.own_variables(spec)):
             frame.with_variable(variable)
         for annotation in annotations(spec, load_tests=self.shows_load_tests):
             frame.annotation(annotation)

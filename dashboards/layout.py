@@ -16,6 +16,7 @@ from alerts.promql import select
 from dashboards.data_links import PROJECT_LINKS, complete_links
 from dashboards.style import DATASOURCE
 from dashboards.target_variables import narrowed
+from dashboards.variable_matchers import selected
 from exporters.signals import Label, Recorded, Signal
 
 Panel: TypeAlias = Builder[model.Panel]
@@ -73,7 +74,7 @@ def arrange(builder: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboar
 
 
 def to_json(dashboard_model: model.Dashboard, target_labels: Sequence[str] = (), links: Links = PROJECT_LINKS) -> str:
-    """The dashboard as JSON; deterministic. Its queries follow the variables of `target_labels`."""
+    """The dashboard as JSON; deterministic. Its queries follow the variables over labels and of `target_labels`."""
     tree = json.loads(json.dumps(dashboard_model, cls=JSONEncoder))
     # The SDK always sets `placement`, which moves the switch of an annotation, or a link, into a menu.
     for item in [*tree.get("annotations", {}).get("list", []), *tree.get("links", [])]:
@@ -81,6 +82,7 @@ def to_json(dashboard_model: model.Dashboard, target_labels: Sequence[str] = (),
     # It also adds a disabled footer to tables; Grafana removed that option in 12.2.
     for panel in tree.get("panels", []):
         panel.get("options", {}).pop("footer", None)
+    tree = selected(tree)
     complete_links(tree, links)
     if target_labels:
         tree = narrowed(tree, target_labels)

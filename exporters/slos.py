@@ -10,8 +10,9 @@ from math import inf
 from pathlib import Path
 from typing import Annotated
 
+from exporters.label_keys import ALERT_LABELS, SEVERITY, TARGET_LABELS, AlertLabels
 from exporters.quantities import number
-from exporters.signals import GENERATING, MEASURED, OTHER, Endpoint, Label
+from exporters.signals import GENERATING, MEASURED, OTHER, Endpoint
 from exporters.yaml_keys import (
     COUNT,
     DURATION,
@@ -24,6 +25,7 @@ from exporters.yaml_keys import (
     choice,
     list_of,
     matched,
+    one_or_list,
     read,
     section,
     text_of,
@@ -33,13 +35,8 @@ from exporters.yaml_reader import NAME, FileError, Node, Problem, Reader, neares
 SHIPPED = Path(__file__).resolve().parents[1] / "alerts" / "slos.yaml"
 """The default SLO file, in a checkout and in an installation."""
 
-
 SIDECAR_JOB = "vllm-slo-sidecar"
 """The default scrape job of sidecars."""
-
-
-AlertLabels = tuple[tuple[str, str], ...]
-"""Names and values."""
 
 
 class Measure(StrEnum):
@@ -156,24 +153,6 @@ def _as_percentage(text: str) -> str:
     return f"{number(share if share > 1 else round(100 * share, 9))}%"
 
 
-def _endpoints(node: Node) -> tuple[Endpoint, ...] | None:
-    """One endpoint, or a list of them."""
-    if not node.is_list:
-        endpoint = _endpoint(node)
-        return None if endpoint is None else (endpoint,)
-    items = node.items()
-    if not items:
-        node.problem("is empty; name at least one endpoint, or remove it for any")
-    endpoints: list[Endpoint] = []
-    for item in items:
-        endpoint = _endpoint(item)
-        if endpoint in endpoints:
-            item.problem(f"{str(endpoint)!r} is listed twice; keep one")
-        elif endpoint is not None:
-            endpoints.append(endpoint)
-    return tuple(endpoints) or None
-
-
 def _endpoint(node: Node) -> Endpoint | None:
     text = node.text()
     if text is not None and text not in MEASURED:
@@ -182,87 +161,11 @@ def _endpoint(node: Node) -> Endpoint | None:
     return None if text is None else Endpoint(text)
 
 
-def _scrape_jobs(node: Node) -> tuple[str, ...] | None:
-    """One job, or a list of them."""
-    if not node.is_list:
-        name = node.text()
-        return None if name is None else (name,)
-    items = node.items()
-    if not items:
-        node.problem("is empty; name at least one scrape job")
-    return _distinct(items, Node.text) or None
-
-
-def _distinct(items: Iterable[Node], read_item: Callable[[Node], str | None]) -> tuple[str, ...]:
-    names: list[str] = []
-    for item in items:
-        name = read_item(item)
-        if name in names:
-            item.problem(f"{name!r} is listed twice; keep one")
-        elif name is not None:
-            names.append(name)
-    return tuple(names)
-
-
-def _target_label(node: Node) -> str | None:
-    name = node.text()
-    if name is not None and not re.fullmatch(_LABEL, name):
-        node.problem(f"{name!r} is not a label name; use letters, digits and _, first a letter")
-    elif name in _OWN_LABELS:
-        node.problem(f"{name!r} is a label of every target or of our series; name one that divides the targets")
-    else:
-        return name
-    return None
-
-
-_LABEL = r"[a-zA-Z][a-zA-Z0-9_]*"
-_OWN_LABELS = frozenset({*map(str, Label), "alertname", "alertstate", "finished_reason", "le", "model_name", "pid"})
-_SCRAPE_JOBS = Kind(
-    _scrape_jobs,
-    {"anyOf": [TEXT.schema, {"type": "array", "items": TEXT.schema, "minItems": 1, "uniqueItems": True}]},
+_ENDPOINTS = one_or_list(
+    Kind(_endpoint, {"enum": [str(endpoint) for endpoint in MEASURED]}),
+    "is empty; name at least one endpoint, or remove it for any",
 )
-_GROUP_BY = Kind(
-    lambda node: _distinct(node.items(), _target_label),
-    {
-        "type": "array",
-        "items": text_of(rf"(?!(?:{'|'.join(sorted(_OWN_LABELS))})$){_LABEL}"),
-        "uniqueItems": True,
-    },
-)
-
-
-def _alert_labels(node: Node) -> AlertLabels | None:
-    if not node.is_mapping:
-        node.problem(f"expected a mapping, found {node.quoted()}; write names and values, such as {{team: ml}}")
-        return None
-    labels = []
-    for name, value in node.mapping().items():
-        if name in _OWN_LABELS:
-            value.problem(f"{name!r} is a label of every target or of our series; choose another name")
-        elif not re.fullmatch(_LABEL, name):
-            value.problem(f"{name!r} is not a label name; use letters, digits and _, first a letter")
-        elif (text := value.text()) is not None:
-            labels.append((name, text))
-    return tuple(labels)
-
-
-_LABELS = Kind(
-    _alert_labels,
-    {
-        "type": "object",
-        "propertyNames": text_of(rf"(?!(?:{'|'.join(sorted(_OWN_LABELS))})$){_LABEL}"),
-        "additionalProperties": TEXT.schema,
-        "default": {},
-    },
-)
-_SEVERITY = matched(
-    r"[a-zA-Z][a-zA-Z0-9_-]*", lambda match: match[0], "is not a valid severity; use letters, digits, - and _"
-)
-_ONE_ENDPOINT: Schema = {"enum": [str(endpoint) for endpoint in MEASURED]}
-_ENDPOINTS = Kind(
-    _endpoints,
-    {"anyOf": [_ONE_ENDPOINT, {"type": "array", "items": _ONE_ENDPOINT, "minItems": 1, "uniqueItems": True}]},
-)
+_SCRAPE_JOBS = one_or_list(TEXT, "is empty; name at least one scrape job")
 _CLASS_NAME = Kind(_class_name, text_of(rf"(?!{OTHER}$){NAME.pattern}"))
 _OBJECTIVE = Kind(_objective, text_of(r"\s*(?!0+(\.0+)?\s*%)0*\d{1,2}(\.\d+)?\s*%\s*"))
 _THRESHOLD_RULES: Schema = {
@@ -318,7 +221,7 @@ class Slo:
         Rejected.BAD
     )
     labels: Annotated[
-        AlertLabels, Key(_LABELS, "Labels of the alerts of this SLO; they replace those of the file.")
+        AlertLabels, Key(ALERT_LABELS, "Labels of the alerts of this SLO; they replace those of the file.")
     ] = ()
 
     @property
@@ -356,8 +259,8 @@ class MinEvents:
 class Severities:
     """The values of the label `severity`."""
 
-    page: Annotated[str, Key(_SEVERITY, "Value for pages.")] = "page"
-    ticket: Annotated[str, Key(_SEVERITY, "Value for tickets.")] = "ticket"
+    page: Annotated[str, Key(SEVERITY, "Value for pages.")] = "page"
+    ticket: Annotated[str, Key(SEVERITY, "Value for tickets.")] = "ticket"
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +331,10 @@ class SloFile:
     ] = (SIDECAR_JOB,)
     group_by: Annotated[
         tuple[str, ...],
-        Key(_GROUP_BY, "Labels of targets, such as cluster; each combination of values has its own rules and alerts."),
+        Key(
+            TARGET_LABELS,
+            "Labels of targets, such as cluster; each combination of values has its own rules and alerts.",
+        ),
     ] = ()
     source: Annotated[Source, Key(choice(Source), "Exporter of the counters in recording rules.")] = Source.SIDECAR
     engine: Annotated[ScrapedEngine, Key(section(ScrapedEngine))] = ScrapedEngine()
@@ -445,7 +351,7 @@ class SloFile:
         Key(list_of(section(Slo, _THRESHOLD_RULES), "is empty; write at least one SLO"), "The SLOs."),
     ]
     alerting: Annotated[Alerting, Key(section(Alerting))] = Alerting()
-    labels: Annotated[AlertLabels, Key(_LABELS, "Labels of all alerts, such as {team: ml}.")] = ()
+    labels: Annotated[AlertLabels, Key(ALERT_LABELS, "Labels of all alerts, such as {team: ml}.")] = ()
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -71,6 +71,35 @@ def list_of(item: Kind[_T], empty: str | None = None) -> Kind[tuple[_T | None, .
     return Kind(read_all, {"type": "array", "items": item.schema, **({"minItems": 1} if empty else {})})
 
 
+def distinct_list_of(item: Kind[_T], empty: str | None = None) -> Kind[tuple[_T, ...]]:
+    """As `list_of`, but repeated values are mistakes, and values with a mistake are omitted."""
+    every = list_of(item, empty)
+
+    def read_all(node: Node) -> tuple[_T, ...]:
+        values: list[_T] = []
+        for value, place in zip(every.read(node) or (), node.items() if node.is_list else (), strict=True):
+            if value in values:
+                place.problem(f"{str(value)!r} is listed twice; keep one")
+            elif value is not None:
+                values.append(value)
+        return tuple(values)
+
+    return Kind(read_all, {**every.schema, "uniqueItems": True})
+
+
+def one_or_list(item: Kind[_T], empty: str) -> Kind[tuple[_T, ...]]:
+    """One value, or a list of at least one; `empty` is the error message for a list without items."""
+    several = distinct_list_of(item, empty)
+
+    def read_some(node: Node) -> tuple[_T, ...] | None:
+        if node.is_list:
+            return several.read(node) or None
+        value = item.read(node)
+        return None if value is None else (value,)
+
+    return Kind(read_some, {"anyOf": [item.schema, several.schema]})
+
+
 def choice(options: type[_E]) -> Kind[_E]:
     def read_choice(node: Node) -> _E | None:
         text = node.text()

@@ -8,7 +8,7 @@ from rich.console import Console
 from exporters.logging_setup import add_logging_flags, configure_logging
 from loadgen import report, run_settings
 from loadgen.request_record import read_records, read_run
-from loadgen.result_store import summarise_run
+from loadgen.summary import summarise
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,5 +36,5 @@ def _run(arguments: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
     run = read_run(folder)
-    report.show(run, summarise_run(run, read_records(folder)), Console())
+    report.show(run, summarise(run, read_records(folder)), Console())
     return 0

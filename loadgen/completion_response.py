@@ -40,6 +40,7 @@ class _Delta(msgspec.Struct):
 
 class _Choice(msgspec.Struct):
     delta: _Delta | None = None
+    message: _Delta | None = None
     text: Any = None
     finish_reason: str | None = None
 
@@ -60,9 +61,12 @@ _decode = msgspec.json.Decoder(_Event).decode
 class CompletionResponse:
     """One response; `first`, `last`, `answer` and `gaps` in seconds of the caller's clock, engine times in seconds.
 
-    `answer` is the time of the first output that is not reasoning.
+    `answer` is the time of the first output that is not reasoning. With `keep_text`, `text` has the pieces of the
+    answer without its reasoning.
     """
 
+    keep_text: bool = False
+    text: list[str] = field(default_factory=list)
     http: HttpResponse = field(default_factory=HttpResponse)
     size: int = 0
     body: bytearray = field(default_factory=bytearray)
@@ -157,6 +161,8 @@ class CompletionResponse:
         self._read(event)
 
     def _read(self, event: _Event) -> None:
+        if self.keep_text:
+            self.text.extend(piece for choice in event.choices if (piece := _answer_text(choice)))
         for choice in event.choices:
             self.finish_reason = choice.finish_reason or self.finish_reason
         if (usage := event.usage) is not None:
@@ -178,6 +184,12 @@ def _has_output(delta: _Delta) -> bool:
 def _is_answer(choice: _Choice) -> bool:
     """Whether it has output other than reasoning."""
     return bool(choice.text or ((delta := choice.delta) and (delta.content or delta.tool_calls)))
+
+
+def _answer_text(choice: _Choice) -> str:
+    part = choice.delta or choice.message
+    content = part.content if part else choice.text
+    return content if isinstance(content, str) else ""
 
 
 def error_text(body: bytes | bytearray) -> str:

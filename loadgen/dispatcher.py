@@ -1,9 +1,10 @@
-"""Sends the planned requests open-loop: each at its due time, whether or not earlier ones have ended."""
+"""Sends the planned requests: open-loop at their due times, whether or not earlier ones have ended, or closed-loop."""
 
 import random
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from time import monotonic, time
 
 import gevent
@@ -12,14 +13,18 @@ from gevent.pool import Group
 
 from exporters.signals import REQUEST_CLASS_HEADER, REQUEST_START_HEADER
 from exporters.slos import SloFile
+from loadgen.arrivals import Phase
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.http_response import ProtocolError
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_target import Target
-from loadgen.request_plan import PlannedRequest, encode_body, encode_head
+from loadgen.request_plan import PlannedRequest, Schedule, encode_body, encode_head
 from loadgen.request_record import ClientOutcome, Record
+
+USER_PAUSE = 1.0
+"""Least pause in seconds of a closed-loop user after a failed request: a target that is down is not flooded."""
 
 
 class _RunEnded(gevent.GreenletExit):
@@ -54,22 +59,20 @@ class Dispatcher:
         self._client = client
         self._series = series
         self._on_record = on_record
-        self._open = Group()
+        self._open = Group()  # requests, conversations and users
+        self.open = 0
         self._stop = Event()
         # Ids are unique across runs, without a system call per request.
         self._ids = random.Random(uuid.uuid4().int)  # noqa: S311 - unique, not secret
         self.begin()
         self.offered = 0
+        self._until = 0.0
         self.worst_lag = 0.0
 
     def begin(self) -> None:
         """Set the start of the run to the current time; call it once, before `offer`."""
         self.start = monotonic()
         self.start_unix = time()
-
-    @property
-    def open(self) -> int:
-        return len(self._open)
 
     @property
     def stopped(self) -> bool:
@@ -79,19 +82,20 @@ class Dispatcher:
         """Stop sending requests."""
         self._stop.set()
 
-    def offer(self, plan: Iterable[PlannedRequest], until: float) -> None:
-        """Send each request at its due time, up to `until` seconds after the start or until stopped."""
-        for request in plan:
+    def offer(self, schedule: Schedule, phases: Sequence[Phase]) -> None:
+        """Send each request at its due time, up to the end of the phases or until stopped."""
+        ends = list(accumulate(phase.duration for phase in phases))
+        self._until = ends[-1]
+        for phase, end in zip(phases, ends, strict=True):
+            requests = schedule.users(phase)
+            for _ in range(phase.users or 0):
+                self._open.start(gevent.Greenlet(self._user, requests, end - phase.duration, end, phase.think_time))
+        for request in schedule:
             if self._wait(self.start + request.due):
                 return
-            self.offered += 1
-            self._series.count_scheduled(request)
-            if len(self._open) >= self._config.max_open:
-                error = f"{self._config.max_open} requests are open"
-                self._record(request, CompletionResponse(), self._id(), None, ClientOutcome.NOT_SENT, error)
-            else:
-                self._open.start(gevent.Greenlet(self._send, request))
-        self._wait(self.start + until)
+            self._open.start(gevent.Greenlet(self._converse, request))
+            self._count_offered(request)
+        self._wait(self.start + self._until)
 
     def drain(self, seconds: float) -> None:
         """Wait up to `seconds` for the open requests, or until stopped."""
@@ -105,23 +109,57 @@ class Dispatcher:
 
     def cut(self) -> None:
         """End every open request now; each is recorded."""
+        self._stop.set()  # users take no further request
         gevent.sleep(0)  # a greenlet that has not started would end without a record
         self._open.kill(_RunEnded, timeout=5.0)
+
+    def _user(self, requests: Iterator[PlannedRequest], begin: float, end: float, think_time: float | None) -> None:
+        """A user of a closed loop: the next request is due when the response of the last one has ended."""
+        self._wait(self.start + begin)
+        while not self._stop.is_set() and (due := monotonic() - self.start) < end:
+            request = replace(next(requests), due=due)
+            self._count_offered(request)
+            outcome = self._converse(request)
+            pause = think_time or 0.0
+            if outcome is not ClientOutcome.OK:
+                pause = max(pause, USER_PAUSE)
+            self._wait(monotonic() + pause)
+
+    def _converse(self, request: PlannedRequest) -> ClientOutcome:
+        """Send a request whose due time has come, then the later turns of its conversation, until one fails."""
+        while True:
+            outcome, response, ended = self._send(request)
+            answer, tokens = "".join(response.text), response.completion_tokens
+            following = request.next_turn(answer, len(response.text) if tokens is None else tokens, ended)
+            if outcome is not ClientOutcome.OK or following is None or following.due >= self._until:
+                return outcome
+            if self._wait(self.start + following.due):
+                return outcome
+            request = following
+            self._count_offered(request)
+
+    def _count_offered(self, request: PlannedRequest) -> None:
+        self.offered += 1
+        self._series.count_scheduled(request)
 
     def _wait(self, until: float) -> bool:
         """Sleep until an absolute time; True when stopped. Being late does not shift later due times."""
         wait = until - monotonic()
         return bool(self._stop.wait(wait)) if wait > 0 else self._stop.is_set()
 
-    def _send(self, request: PlannedRequest) -> None:
+    def _send(self, request: PlannedRequest) -> tuple[ClientOutcome, CompletionResponse, float]:
+        """Send a request and record it; returns its outcome, the response, and its end since the start of the run."""
+        request_id, response = self._id(), CompletionResponse(keep_text=bool(request.later))
+        if self.open >= self._config.max_open:
+            refusal = f"{self._config.max_open} requests are open"
+            return self._record(request, response, request_id, None, ClientOutcome.NOT_SENT, refusal)
         sent = monotonic()  # before connecting, because a slow accept is not send lag
         lag = sent - self.start - request.due
         self.worst_lag = max(self.worst_lag, lag)
         self._series.count_sent(request, lag)
-        request_id = self._id()
-        response = CompletionResponse()
         deadline = gevent.Timeout.start_new(max(0.0, self.start + request.due + self._config.timeout - sent))
         error: str | None = None
+        self.open += 1
         try:
             self._client.exchange(self._bytes(request, request_id), response)
             deadline.cancel()
@@ -137,8 +175,9 @@ class Dispatcher:
         except OSError as failure:  # no file descriptors or ports left on this machine
             outcome, error = ClientOutcome.NOT_SENT, str(failure)
         finally:
+            self.open -= 1
             deadline.close()
-        self._record(request, response, request_id, sent, outcome, error)
+        return self._record(request, response, request_id, sent, outcome, error)
 
     def _record(
         self,
@@ -148,7 +187,8 @@ class Dispatcher:
         sent: float | None,
         outcome: ClientOutcome,
         error: str | None,
-    ) -> None:
+    ) -> tuple[ClientOutcome, CompletionResponse, float]:
+        closed = monotonic()
         record = make_record(
             request,
             response,
@@ -156,12 +196,13 @@ class Dispatcher:
             request_id=request_id,
             start=self.start,
             sent=sent,
-            closed=monotonic(),
+            closed=closed,
             outcome=outcome,
             error=error,
         )
         self._series.count_ended(request, outcome)
         self._on_record(record, response.size)
+        return outcome, response, closed - self.start
 
     def _id(self) -> str:
         return f"load-{self._ids.getrandbits(96):024x}"

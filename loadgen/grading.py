@@ -33,6 +33,9 @@ def make_record(
     return Record(
         request_class=request.request_class,
         phase=request.phase,
+        number=request.number,
+        turn=request.turn,
+        turns_lost=0 if outcome is ClientOutcome.OK else len(request.later),
         request_id=request_id,
         endpoint=request.endpoint,
         stream=request.stream,

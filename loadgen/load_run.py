@@ -10,12 +10,11 @@ from rich.console import Console
 
 from exporters.errors import UsageError
 from loadgen import preflight, report
-from loadgen.arrivals import arrivals
 from loadgen.dispatcher import DispatchConfig, Dispatcher
 from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.load_metrics import LoadCollector
 from loadgen.progress import TICK, ProgressLine
-from loadgen.request_plan import Workload
+from loadgen.request_plan import Workload, schedule_hash
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.result_store import ResultStore
 from loadgen.run_settings import RunSettings
@@ -44,7 +43,8 @@ class LoadRun:
         except UnreachableError as error:
             raise UsageError(f"--target {settings.target}: {error}") from error
         model = preflight.find_model(settings, client) if settings.check else settings.model or ""
-        self._store = ResultStore(settings, model)
+        self._schedule = Workload(settings.scenario, settings.phases, settings.seed)
+        self._store = ResultStore(settings, model, schedule_hash(self._schedule))
         for warning in report.unjudged(self._store.slos):
             _log.warning("%s", warning)
         _raise_file_limit(settings.max_open)
@@ -55,7 +55,6 @@ class LoadRun:
             timeout=settings.scenario.timeout,
             max_open=settings.max_open,
         )
-        self._plan = Workload(settings.scenario, settings.seed).plan(arrivals(settings.phases, settings.seed))
         self.dispatcher = Dispatcher(config, client, series, self._record)
 
     def run(self) -> None:
@@ -68,7 +67,7 @@ class LoadRun:
         ticker = gevent.spawn(self._tick, progress)
         ending = "killed"
         try:
-            dispatcher.offer(self._plan, settings.length)
+            dispatcher.offer(self._schedule, settings.phases)
             dispatcher.drain(settings.scenario.timeout + 1)
             ending = "stopped" if dispatcher.stopped else "completed"
             if dispatcher.stopped:

@@ -1,6 +1,8 @@
 """Generates text with a given number of tokens, from words that are one token for almost every tokenizer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 
 # Common three-letter words: with its space, each is one token and four characters. So the scenario, the engine's count
@@ -15,10 +17,19 @@ WORDS = (  # noqa: SIM905 - a list literal would have 190 lines
 ).split()
 
 
-def text(random: Random, tokens: int) -> str:
-    return " ".join(random.choices(WORDS, k=tokens))
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`tokens` of text that depends on the seed only: prompts that begin with equal parts share a prefix."""
+
+    seed: str
+    tokens: int
 
 
-def documents(seed: int, sizes: Sequence[int]) -> tuple[str, ...]:
-    """The corpus: one text for each size in tokens, the same for every request of a run."""
-    return tuple(text(Random(f"{seed}/document/{index}"), size) for index, size in enumerate(sizes))  # noqa: S311
+def join(parts: Iterable[Part]) -> str:
+    """The text of a prompt, with as many tokens as its parts together."""
+    return " ".join(map(_text, parts))
+
+
+@lru_cache(maxsize=256)  # for the parts that many prompts share
+def _text(part: Part) -> str:
+    return " ".join(Random(part.seed).choices(WORDS, k=part.tokens))  # noqa: S311 - repeatable, not secret

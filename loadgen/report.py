@@ -15,6 +15,10 @@ _LEGEND = (
     "TTFT: streams only, from the due time; ∞: the percentile falls on streams without a first token.\n"
     "*median over requests of their ITL p95. lag: time from due to sent, a delay of the load generator."
 )
+_ARRIVALS_LEGEND = (
+    "CV: coefficient of variation of the gaps between arrivals; r1: their autocorrelation at lag 1;\n"
+    "p: p-value of a Kolmogorov-Smirnov test against the law."
+)
 WIDE = 160  # columns when the output is not a terminal, to avoid wrapped tables
 FOLDED = 140  # with fewer columns, the figures do not fit in one table
 
@@ -63,8 +67,35 @@ def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType
         *(_table(name, rows, which) for name, rows in blocks.items() for which in columns),
         Text(_LEGEND),
         _slos(run, result),
+        *((_arrivals(result), Text(_ARRIVALS_LEGEND)) if result.arrivals else ()),
         *(Text(f"! {warning}", style="bold yellow") for warning in (*unjudged(run.slos), *result.warnings)),
     )
+
+
+def _arrivals(result: Summary) -> Table:
+    table = Table(title="arrivals, as sent", title_justify="left", box=box.SIMPLE, pad_edge=False)
+    for heading in ("phase", "class", "law", "as planned"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("sent", "planned", "CV", "of law", "r1", "p"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for check in result.arrivals:
+        table.add_row(
+            check.phase,
+            check.request_class,
+            check.law,
+            "no" if check.faults else "too few" if check.variation is None else "yes",
+            str(check.count),
+            f"{check.expected:.0f}",
+            _two_digits(check.variation),
+            _two_digits(check.planned_variation),
+            _two_digits(check.correlation),
+            _two_digits(check.p),
+        )
+    return table
+
+
+def _two_digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def unjudged(slos: Sequence[Objective]) -> list[str]:

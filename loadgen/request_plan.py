@@ -1,23 +1,49 @@
 """The plan of a run: class, sizes and prompt of each request, determined by the seed."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from itertools import count
 from random import Random
+from typing import Protocol
 
 import msgspec
 
 from exporters.signals import Endpoint
 from loadgen import prompt_text
-from loadgen.arrivals import Arrival
-from loadgen.scenario import Scenario, TokenRange
+from loadgen.arrivals import Phase, arrivals
+from loadgen.prompt_text import Part
+from loadgen.scenario import Conversation, Scenario, TokenRange
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a conversation, and the prompt tokens that it adds."""
+
+    role: str
+    content: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A later turn of a conversation, due `think_time` seconds after the end of the turn before."""
+
+    think_time: float
+    part: Part
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRequest:
-    """One request of the plan; `due` in seconds since the start, `number` counts from 0."""
+    """One request of the plan; `due` in seconds since the start.
+
+    `number` counts the requests of the schedule from 0. The turns of a conversation share it and differ in `turn`;
+    `history` is what the turns before sent and received, `later` are the turns to come.
+    """
 
     number: int
     due: float
@@ -25,52 +51,125 @@ class PlannedRequest:
     request_class: str
     stream: bool
     endpoint: str
-    prompt_tokens: int
+    parts: tuple[Part, ...]
     max_tokens: int
-    prompt: str
+    later: tuple[Turn, ...] = ()
+    turn: int = 0
+    history: tuple[Message, ...] = ()
 
     @property
     def api(self) -> Endpoint:
         """The endpoint as the sidecar names it."""
         return Endpoint.CHAT_COMPLETIONS if self.endpoint == CHAT else Endpoint.COMPLETIONS
 
+    @property
+    def prompt(self) -> str:
+        """The text of this turn, without the history."""
+        return prompt_text.join(self.parts)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(part.tokens for part in self.parts) + sum(message.tokens for message in self.history)
+
+    def next_turn(self, answer: str, answer_tokens: int, ended: float) -> "PlannedRequest | None":
+        """The turn after this one, which ended `ended` seconds after the start; None after the last."""
+        if not self.later:
+            return None
+        turn, *later = self.later
+        asked = Message("user", self.prompt, sum(part.tokens for part in self.parts))
+        return replace(
+            self,
+            due=ended + turn.think_time,
+            parts=(turn.part,),
+            max_tokens=turn.max_tokens,
+            later=tuple(later),
+            turn=self.turn + 1,
+            history=(*self.history, asked, Message("assistant", answer, answer_tokens)),
+        )
+
+
+class Schedule(Protocol):
+    """The requests of a run, fixed before the first is sent."""
+
+    def __iter__(self) -> Iterator[PlannedRequest]:
+        """The open-loop requests by due time: the same ones in every iteration."""
+
+    def users(self, phase: Phase) -> Iterator[PlannedRequest]:
+        """The requests of a closed-loop phase, without end, in the order in which its users take them."""
+
+
+def schedule_hash(schedule: Iterable[PlannedRequest]) -> str:
+    """SHA-256 over all that the schedule determines, so that equal hashes mean the same requests at the same times."""
+    digest = sha256()
+    for request in schedule:
+        digest.update(msgspec.json.encode(asdict(request)))
+    return digest.hexdigest()
+
 
 class Workload:
-    """Plans a request for each arrival; the same scenario and seed give the same requests."""
+    """The schedule of a scenario; the same scenario, phases and seed give the same requests."""
 
-    def __init__(self, scenario: Scenario, seed: int) -> None:
+    def __init__(self, scenario: Scenario, phases: Sequence[Phase], seed: int) -> None:
         self._scenario = scenario
+        self._phases = phases
         self._seed = seed
-        self._documents = prompt_text.documents(seed, scenario.corpus)
-        self._weights = [shape.share for shape in scenario.shapes.values()]
+        self._shares = scenario.shares
 
-    def plan(self, arrivals: Iterator[Arrival]) -> Iterator[PlannedRequest]:
-        for number, arrival in enumerate(arrivals):
-            yield self._request(number, arrival)
+    def __iter__(self) -> Iterator[PlannedRequest]:
+        for number, arrival in enumerate(arrivals(self._phases, self._shares, self._seed)):
+            yield self._request(number, arrival.due, arrival.phase, arrival.request_class, str(arrival.index))
 
-    def _request(self, number: int, arrival: Arrival) -> PlannedRequest:
-        # A random generator for each request, so that the draws of one request do not change those of the next.
-        random = Random(f"{self._seed}/request/{number}")  # noqa: S311 - repeatable, not secret
-        name, shape = random.choices(list(self._scenario.shapes.items()), self._weights)[0]
-        own_tokens, max_tokens = _draw(random, shape.prompt_tokens), _draw(random, shape.output_tokens)
-        stream = random.random() < self._scenario.stream_share
-        chat = random.random() < self._scenario.chat_share
-        prompt, tokens = prompt_text.text(random, own_tokens), own_tokens
+    def users(self, phase: Phase) -> Iterator[PlannedRequest]:
+        classes = Random(f"{self._seed}/users/{phase.name}")  # noqa: S311 - repeatable, not secret
+        for number in count():
+            name = classes.choices(list(self._shares), list(self._shares.values()))[0]
+            yield self._request(number, 0.0, phase.name, name, f"{phase.name}/{number}")
+
+    def _request(self, number: int, due: float, phase: str, name: str, index: str) -> PlannedRequest:
+        # A generator for each request of each class, so that the draws of one do not change those of another.
+        seed = f"{self._seed}/request/{name}/{index}"
+        random = Random(seed)  # noqa: S311 - repeatable, not secret
+        scenario = self._scenario
+        shape = scenario.shapes[name]
+        parts = [Part(seed, _draw(random, shape.prompt_tokens))]
+        max_tokens = _draw(random, shape.output_tokens)
+        stream = random.random() < scenario.stream_share
+        chat = random.random() < scenario.chat_share
         if shape.document:
-            index = random.randrange(len(self._documents))
-            prompt = f"{self._documents[index]}\n\n{prompt}"
-            tokens += self._scenario.corpus[index]
+            document = random.randrange(len(scenario.corpus))
+            parts.insert(0, Part(f"{self._seed}/document/{document}", scenario.corpus[document]))
+        turns: list[Turn] = []
+        if shape.conversation is not None:
+            chat = True  # the history needs roles
+            turns.extend(
+                Turn(
+                    random.uniform(shape.conversation.think_time.least, shape.conversation.think_time.most),
+                    Part(f"{seed}/{turn}", _draw(random, shape.prompt_tokens)),
+                    _draw(random, shape.output_tokens),
+                )
+                for turn in range(1, _draw(random, shape.conversation.turns))
+            )
+            parts[:0] = self._starter(random, name, shape.conversation)
         return PlannedRequest(
             number=number,
-            due=arrival.due,
-            phase=arrival.phase,
+            due=due,
+            phase=phase,
             request_class=name,
             stream=stream,
             endpoint=CHAT if chat else COMPLETIONS,
-            prompt_tokens=tokens,
+            parts=tuple(parts),
             max_tokens=max_tokens,
-            prompt=prompt,
+            later=tuple(turns),
         )
+
+    def _starter(self, random: Random, name: str, conversation: Conversation) -> list[Part]:
+        starters = conversation.starters
+        if starters is None:
+            return []
+        ranks = range(1, starters.count + 1)
+        rank = random.choices(ranks, [rank**-starters.exponent for rank in ranks])[0]
+        seed = f"{self._seed}/starter/{name}/{rank}"
+        return [Part(seed, _draw(Random(seed), starters.tokens))]  # noqa: S311 - repeatable, not secret
 
 
 def _draw(random: Random, tokens: TokenRange) -> int:
@@ -81,7 +180,8 @@ def encode_body(request: PlannedRequest, model: str) -> bytes:
     """The JSON body; with `ignore_eos` the engine generates exactly `max_tokens`, so the load is repeatable."""
     body: dict[str, object] = {"model": model}
     if request.endpoint == CHAT:
-        body["messages"] = [{"role": "user", "content": request.prompt}]
+        history = [{"role": message.role, "content": message.content} for message in request.history]
+        body["messages"] = [*history, {"role": "user", "content": request.prompt}]
     else:
         body["prompt"] = request.prompt
     body |= {"max_tokens": request.max_tokens, "temperature": 0, "ignore_eos": True, "stream": request.stream}

@@ -43,11 +43,16 @@ class ClientOutcome(StrEnum):
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Times in seconds since the start of the run, durations in seconds; a field without a value is absent.
 
-    `due` is the scheduled send time, from which latencies count; `sent` is the actual send time.
+    `due` is the scheduled send time, from which latencies count; `sent` is the actual send time. `number` is that
+    of the request in the schedule (in its phase, for a closed loop), `turn` that in its conversation, both from 0;
+    `turns_lost` are the later turns of a conversation that this failed request ended.
     """
 
     request_class: str = msgspec.field(name="class")
     phase: str
+    number: int
+    turn: int = 0
+    turns_lost: int = 0
     request_id: str
     endpoint: str
     stream: bool
@@ -89,10 +94,15 @@ class Objective(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a run and how it ended; `start` in unix seconds, to which all times are relative."""
+    """The settings of a run and how it ended; `start` in unix seconds, to which all times are relative.
+
+    `schedule` is the hash of the open-loop requests, `shares` the share of each class in them, with a sum of 1.
+    """
 
     scenario: str
     seed: int
+    schedule: str
+    shares: dict[str, float]
     target: str
     model: str
     start: float = 0.0

@@ -17,7 +17,7 @@ from loadgen.summary import Summary, summarise
 class ResultStore:
     """The output folder of one run."""
 
-    def __init__(self, settings: RunSettings, model: str) -> None:
+    def __init__(self, settings: RunSettings, model: str, schedule: str) -> None:
         """Create the folder.
 
         Raises:
@@ -29,6 +29,8 @@ class ResultStore:
         self._run = Run(
             scenario=settings.scenario.name,
             seed=settings.seed,
+            schedule=schedule,
+            shares=settings.scenario.shares,
             target=str(settings.target),
             model=model,
             rate_scale=settings.rate_scale,
@@ -71,14 +73,10 @@ class ResultStore:
             cpu_seconds=round(time.process_time() - self._cpu, 3),
             chunks=sum(record.chunks for record in self.records),
         )
-        result = summarise_run(self._run, self.records)
+        result = summarise(self._run, self.records)
         write_json(self._folder / RUN, self._run)
         write_json(self._folder / SUMMARY, result)
         return self._run, result
-
-
-def summarise_run(run: Run, records: Sequence[Record]) -> Summary:
-    return summarise(records, run.classes, [phase.name for phase in run.phases])
 
 
 def _versions() -> dict[str, str]:

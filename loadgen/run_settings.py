@@ -34,11 +34,6 @@ class RunSettings:
     metrics: Address | None
     metrics_wait: float
 
-    @property
-    def length(self) -> float:
-        """Length of all phases in seconds."""
-        return sum(phase.duration for phase in self.phases)
-
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 from exporters.errors import UsageError
-from exporters.yaml_keys import COUNT, DURATION, FLAG, NAMED, TEXT, Key, Kind, list_of, read
+from exporters.yaml_keys import COUNT, DURATION, FLAG, NAMED, TEXT, Key, Kind, list_of, read, section
 from exporters.yaml_reader import Node, nearest, open_yaml
-from loadgen.arrivals import NOT_NEGATIVE, Phase
+from loadgen.arrivals import NOT_NEGATIVE, Phase, read_phase
 
 SHIPPED = Path(__file__).parent / "scenarios"
 
@@ -32,16 +32,57 @@ _TOKEN_RANGE = Kind(_token_range, {})
 
 
 @dataclass(frozen=True, slots=True)
+class TimeRange:
+    """A time in seconds, drawn uniformly from `least` to `most`."""
+
+    least: Annotated[float, Key(DURATION, name="min")]
+    most: Annotated[float, Key(DURATION, name="max")]
+
+
+def _time_range(node: Node) -> TimeRange:
+    times = read(TimeRange, node)
+    if times.least and times.most and times.most < times.least:
+        node.mapping()["max"].problem(f"max is below min: {times.most:g} s < {times.least:g} s")
+    return times
+
+
+@dataclass(frozen=True, slots=True)
+class Starters:
+    """Beginnings that conversations share, such as system prompts: `count` of them, `tokens` long.
+
+    Their popularity follows a Zipf law: the starter of rank r is drawn in proportion to r^-`exponent`.
+    """
+
+    count: Annotated[int, Key(COUNT)]
+    tokens: Annotated[TokenRange, Key(_TOKEN_RANGE)]
+    exponent: Annotated[float, Key(NOT_NEGATIVE)] = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The turns of a conversation: each sends all earlier prompts and answers again, then its own prompt.
+
+    A turn is due `think_time` after the end of the turn before; the rate of a phase counts conversations, not turns.
+    """
+
+    turns: Annotated[TokenRange, Key(_TOKEN_RANGE)]
+    think_time: Annotated[TimeRange, Key(Kind(_time_range, {}))]
+    starters: Annotated[Starters | None, Key(section(Starters))] = None
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """One request class: its relative share, its prompt tokens, and the tokens that the engine generates.
 
-    With `document`, the prompt begins with a document of the corpus.
+    With `document`, the prompt begins with a document of the corpus. With `conversation`, `prompt_tokens` and
+    `output_tokens` are those of each turn.
     """
 
     share: Annotated[float, Key(NOT_NEGATIVE)]
     prompt_tokens: Annotated[TokenRange, Key(_TOKEN_RANGE)]
     output_tokens: Annotated[TokenRange, Key(_TOKEN_RANGE)]
     document: Annotated[bool, Key(FLAG)] = False
+    conversation: Annotated[Conversation | None, Key(section(Conversation))] = None
 
 
 def _shapes(node: Node) -> dict[str, Shape]:
@@ -61,7 +102,7 @@ def _shapes(node: Node) -> dict[str, Shape]:
 def _phases(node: Node) -> tuple[Phase, ...]:
     phases: list[Phase] = []
     for item in node.items():
-        phase = read(Phase, item)
+        phase = read_phase(item)
         if phase.name and any(phase.name == earlier.name for earlier in phases):
             item.mapping()["name"].problem(f"phase {phase.name!r} is defined twice; names must be unique")
         phases.append(phase)
@@ -98,6 +139,12 @@ class Scenario:
     corpus: Annotated[tuple[int, ...], Key(list_of(COUNT, "is empty; write sizes in tokens, such as [800, 3500]"))] = ()
     shapes: Annotated[Mapping[str, Shape], Key(Kind(_shapes, {}), name="classes")]
     phases: Annotated[tuple[Phase, ...], Key(Kind(_phases, {}))]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of each class in the requests, with a sum of 1."""
+        total = sum(shape.share for shape in self.shapes.values())
+        return {name: shape.share / total for name, shape in self.shapes.items()}
 
 
 def find(name: str) -> Path:

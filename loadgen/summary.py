@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from exporters.signals import SEND_LATE, Verdict
 from exporters.verdicts import nearest_rank
-from loadgen.request_record import ClientOutcome, Record
+from loadgen.arrival_check import ArrivalCheck, check_arrivals
+from loadgen.request_record import ClientOutcome, Record, Run
 
 TOTAL = "all"
 
@@ -63,26 +64,29 @@ class ClassSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A whole run: the total, each class, the same by phase, and warnings about the figures."""
+    """A whole run: the total, each class, the same by phase, the arrivals, and warnings about the figures."""
 
     total: ClassSummary
     classes: tuple[ClassSummary, ...]
     phases: dict[str, tuple[ClassSummary, ...]]
+    arrivals: tuple[ArrivalCheck, ...]
     warnings: tuple[str, ...]
 
 
-def summarise(records: Sequence[Record], classes: Sequence[str], phases: Sequence[str]) -> Summary:
+def summarise(run: Run, records: Sequence[Record]) -> Summary:
     """The summary of a run; classes and phases in the scenario's order, including those without a request."""
     total = summarise_class(TOTAL, records)
+    arrivals = tuple(check_arrivals(run, records))
     return Summary(
         total=total,
-        classes=_by_class(records, classes),
+        classes=_by_class(records, run.classes),
         phases={
-            phase: (*_by_class(inside, classes), summarise_class(TOTAL, inside))
-            for phase in phases
-            for inside in [[record for record in records if record.phase == phase]]
+            phase.name: (*_by_class(inside, run.classes), summarise_class(TOTAL, inside))
+            for phase in run.phases
+            for inside in [[record for record in records if record.phase == phase.name]]
         },
-        warnings=tuple(_warnings(total)),
+        arrivals=arrivals,
+        warnings=(*_warnings(total), *_warnings_of_arrivals(run, records, arrivals)),
     )
 
 
@@ -153,3 +157,17 @@ def _warnings(total: ClassSummary) -> Iterable[str]:
         )
     if unsent := total.outcomes.get(ClientOutcome.NOT_SENT, 0):
         yield f"{unsent} requests were not sent (see `error`): the server received less load than planned"
+
+
+def _warnings_of_arrivals(run: Run, records: Iterable[Record], checks: Iterable[ArrivalCheck]) -> Iterable[str]:
+    for phase in run.phases:
+        if phase.users:
+            yield (
+                f"{phase.name} is a closed loop of {phase.users} users: they send less when the server is slow, so its "
+                "latencies do not show a queue, and its rate is a result, not a load"
+            )
+    for check in checks:
+        for fault in check.faults:
+            yield f"{check.phase}, {check.request_class}: not the planned {check.law} arrivals: {fault}"
+    if lost := sum(record.turns_lost for record in records):
+        yield f"{lost} turns were not sent, because an earlier request of their conversation failed"

@@ -349,6 +349,5 @@ BOARD = Board(
     uid=DashboardUid.ENGINE,
     title="Engine",
     description="One engine's batch, queue, KV cache, throughput and settings, rank by rank.",
-    variables=(Label.INSTANCE, Label.ENGINE),
     rows=rows,
 )

@@ -214,6 +214,5 @@ BOARD = Board(
     uid=DashboardUid.FLEET,
     title="Fleet",
     description="All engines side by side: what users get from each, how full it is, and how it is set.",
-    variables=(Label.INSTANCE, Label.ENGINE),
     rows=rows,
 )

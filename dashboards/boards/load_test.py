@@ -236,7 +236,6 @@ BOARD = Board(
     uid=DashboardUid.LOAD_TEST,
     title="Load test",
     description="Offered against achieved load, the load generator's own lateness, and what got lost between.",
-    variables=(Label.MODEL, Label.CLASS),
     shows_load_tests=True,
     rows=rows,
 )

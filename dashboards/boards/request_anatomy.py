@@ -3,8 +3,7 @@
 from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
-from dashboards.panels import latency, traffic
-from exporters.signals import Label
+from dashboards.panels import completion, latency, traffic
 from exporters.slos import SloFile
 
 
@@ -33,6 +32,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 latency.time_per_output_token_heatmap(),
             ),
         ),
+        Row("End of requests", (completion.end_to_end(spec), completion.completion_rate(spec))),
         Row("Client and engine view", latency.client_and_engine_means()),
     )
 
@@ -41,7 +41,6 @@ BOARD = Board(
     uid=DashboardUid.REQUESTS,
     title="Request anatomy",
     description="Latencies per class against their thresholds, stage by stage, and with the engine's own view.",
-    variables=(Label.MODEL, Label.CLASS),
     own_variables=lambda _: (latency.quantile_variable(), latency.active_class_variable()),
     rows=rows,
 )

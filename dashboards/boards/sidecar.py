@@ -290,6 +290,5 @@ BOARD = Board(
     uid=DashboardUid.SIDECAR,
     title="Sidecar",
     description="The health of the measuring itself, what it misses and what it costs.",
-    variables=(Label.INSTANCE,),
     rows=rows,
 )

@@ -6,7 +6,6 @@ from dashboards.layout import Row
 from dashboards.panels import engine_load, range_totals, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
 from dashboards.slo_windows import burn_window_variable, class_order_variable
-from exporters.signals import Label
 from exporters.slos import SloFile
 
 
@@ -41,7 +40,6 @@ BOARD = Board(
     uid=DashboardUid.OVERVIEW,
     title="SLO overview",
     description="Error budgets, burn rates and goodput per class.",
-    variables=(Label.MODEL, Label.CLASS),
     own_variables=lambda spec: (burn_window_variable(), quantile_variable(), class_order_variable(spec.class_names)),
     rows=rows,
 )

@@ -4,7 +4,6 @@ from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import request_mix, traffic
-from exporters.signals import Label
 from exporters.slos import SloFile
 
 
@@ -41,6 +40,5 @@ BOARD = Board(
     uid=DashboardUid.WORKLOAD,
     title="Workload",
     description="Lengths and outcomes, class mix, repeats and tenants.",
-    variables=(Label.MODEL, Label.CLASS),
     rows=rows,
 )

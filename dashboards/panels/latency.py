@@ -1,7 +1,5 @@
 """Panels on latency: as clients see it, by stage, and as the engine reports it."""
 
-from functools import partial
-
 from grafana_foundation_sdk.builders import common, dashboard, heatmap, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
@@ -14,7 +12,7 @@ from dashboards.label_selectors import PER_CLASS, RATE, increase_in_range, mean,
 from dashboards.layout import Variable, query_variable
 from dashboards.style import BAD, BLUE, GREY, MODEL_AND_CLASS, NO_TRAFFIC, PINK, SKY, YELLOW, describe, query
 from exporters import signals
-from exporters.signals import OTHER, Label, Outcome, Signal
+from exporters.signals import OTHER, Label, Signal
 from exporters.slos import Measure, SloFile
 
 _NO_ENGINE_TIMES = (
@@ -232,16 +230,15 @@ def client_and_engine_means() -> tuple[timeseries.Panel, ...]:
                 "longer time range. Good: a small difference. From the sidecars' histograms and the engines' metrics.",
                 may_be_empty="the engine exposes no duration of requests, or there is no traffic",
             ),
-            mean(signals.DURATION, partial(_select_known_models, outcome=Outcome.OK)),
+            mean(signals.DURATION, _select_known_models),
             signals.ENGINE_DURATION,
         ),
     )
 
 
-def _select_known_models(series: str, outcome: Outcome | None = None) -> str:
+def _select_known_models(series: str) -> str:
     """All classes, because the engine has none; without requests that only the sidecar sees, such as model lists."""
-    outcome_matcher = f',{Label.OUTCOME}="{outcome}"' if outcome else ""
-    return f'{series}{{{Label.MODEL}=~"{MODEL_AND_CLASS[Label.MODEL]}",{Label.MODEL}!="{OTHER}"{outcome_matcher}}}'
+    return f'{series}{{{Label.MODEL}=~"{MODEL_AND_CLASS[Label.MODEL]}",{Label.MODEL}!="{OTHER}"}}'
 
 
 def _client_and_engine_panel(title: str, text: str, client_mean: str, engine_histogram: Signal) -> timeseries.Panel:

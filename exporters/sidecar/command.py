@@ -2,24 +2,20 @@
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
 import secrets
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from exporters import slos
 from exporters.ceilings import read_ceilings
-from exporters.configuration import otel_environment, otlp_endpoints
-from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.origin import origin
 from exporters.configuration.sidecar_config import MAX_MODELS, LogContent, SidecarConfig
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
-from exporters.configuration.trace_sampling import parse_share
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_names import named_targets
 from exporters.engines.engine_token import EngineToken
@@ -33,15 +29,12 @@ from exporters.sidecar.follow import follow_flags
 from exporters.sidecar.follow.follow_state import FollowStateFile
 from exporters.sidecar.http_api.admin import read_admin_token
 from exporters.sidecar.http_api.credentials import Credentials
-from exporters.sidecar.supervision.listeners import listen
 from exporters.sidecar.supervision.supervisor import supervise
+from exporters.sidecar.tracing import collector_flags
 from exporters.token_file import read_token
 
 MAX_LOGGED_CONTENT = 64 * 1024
 """Bytes of a prompt or a completion; escaped as JSON, both together are shorter than `MAX_LINE` of the log's reader."""
-
-TRACE_GOOD = "1%"
-"""The default of --trace-good."""
 
 logger = logging.getLogger("vllm_slo.sidecar")
 
@@ -262,40 +255,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state", metavar="FILE", help="file that keeps the config changes across restarts of the sidecar"
     )
 
-    traces = parser.add_argument_group("traces")
-    traces.add_argument(
-        "--otlp",
-        metavar="URL",
-        help="collector that receives a span per request: http://HOST:4318 (HTTP/protobuf) or grpc://HOST:4317, with "
-        "TLS https:// and grpcs:// (default: OTEL_EXPORTER_OTLP_ENDPOINT, else no spans)",
-    )
-    traces.add_argument(
-        "--otlp-header",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="header for the collector; overrides OTEL_EXPORTER_OTLP_HEADERS (repeatable)",
-    )
-    traces.add_argument(
-        "--otlp-semconv",
-        metavar="VERSION",
-        help="version of the GenAI attribute names: 1.36 or 1.44 (default: OTEL_SEMCONV_STABILITY_OPT_IN, else 1.44)",
-    )
-    traces.add_argument(
-        "--trace-good",
-        metavar="PERCENTAGE",
-        help="share of good requests whose traces are kept; those of bad and failed requests always are, and a sampled "
-        "flag of the client takes precedence (default: OTEL_TRACES_SAMPLER, else 1%%)",
-    )
-    traces.add_argument(
-        "--engine-spans",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="URL to receive the engine's spans on, grpc://H:P or http://H:P; they add queue, prefill and decode times "
-        "that are not in the response (repeatable; default: none)",
-    )
-
+    collector_flags.add(parser)
     follow_flags.add(parser)
     add_logging_flags(parser)
     parser.set_defaults(run=run)
@@ -363,8 +323,8 @@ def run(arguments: argparse.Namespace) -> int:
         drain_delay=_duration_or_zero(arguments.drain_delay, "--drain-delay"),
         drain=_duration_or_zero(arguments.drain, "--drain"),
         linger=_duration_or_zero(arguments.linger, "--linger"),
-        otlp=_collector(arguments, os.environ) if followed is None else None,
-        engine_spans=_receivers(arguments.engine_spans),
+        otlp=collector_flags.read(arguments, os.environ) if followed is None else None,
+        engine_spans=collector_flags.receivers(arguments.engine_spans),
         follow=followed,
         log_level=arguments.log_level,
         log_format=arguments.log_format,
@@ -378,7 +338,7 @@ def run(arguments: argparse.Namespace) -> int:
     for warning in _warnings(arguments, config):
         logger.warning("%s", warning)
     if followed is None:
-        _log_environment(config.otlp, arguments, os.environ)
+        collector_flags.log_environment(config.otlp, arguments, os.environ)
     return asyncio.run(supervise(config, slo_file, salt))
 
 
@@ -470,66 +430,6 @@ def _warnings(arguments: argparse.Namespace, config: SidecarConfig) -> Iterator[
     for flag, path in secrets.items():
         if path and Path(path).stat().st_mode & stat.S_IROTH:
             yield f"{flag}: {path} is readable by all users; run: chmod o-r {path}"
-
-
-def _collector(arguments: argparse.Namespace, environment: Mapping[str, str]) -> otlp_endpoints.Collector | None:
-    if otel_environment.disabled(environment):
-        return None
-    if arguments.otlp is not None:
-        url = otlp_endpoints.url(arguments.otlp)
-    elif endpoint := otel_environment.endpoint(environment):
-        url = endpoint.url
-    elif arguments.otlp_header:
-        raise UsageError("--otlp-header: needs a collector; add --otlp URL")
-    else:
-        return None
-    share = otel_environment.good_share(environment) if arguments.trace_good is None else None
-    if share is None:
-        share = parse_flag(
-            "--trace-good", TRACE_GOOD if arguments.trace_good is None else arguments.trace_good, parse_share
-        )
-    otel_environment.check_resource_attributes(environment)
-    return otlp_endpoints.Collector(
-        url=url,
-        headers=otlp_endpoints.headers(arguments.otlp_header, otel_environment.headers(environment)),
-        semconv=otel_environment.semconv(environment)
-        if arguments.otlp_semconv is None
-        else otlp_endpoints.semconv(arguments.otlp_semconv),
-        good_share=share,
-        timeout=otel_environment.timeout(environment),
-        gzip=otel_environment.gzip(environment),
-        tls=otel_environment.tls(environment) if url.startswith(("https:", "grpcs:")) else CollectorTls(),
-    )
-
-
-def _log_environment(
-    collector: otlp_endpoints.Collector | None, arguments: argparse.Namespace, environment: Mapping[str, str]
-) -> None:
-    """Log what variables of OpenTelemetry have changed without a flag."""
-    for warning in otel_environment.warnings(environment):
-        logger.warning("%s", warning)
-    if otel_environment.disabled(environment):
-        logger.warning("%s=true: no spans are exported", otel_environment.DISABLED)
-        return
-    if collector is None:
-        return
-    if arguments.otlp is None and (endpoint := otel_environment.endpoint(environment)):
-        logger.info("%s: spans are exported to %s", endpoint.variable, collector.url)
-    if arguments.otlp_semconv is None and otel_environment.semconv(environment) is otlp_endpoints.Semconv.V1_36:
-        logger.info(
-            "%s has no %s: spans have the GenAI attribute names of 1.36",
-            otel_environment.SEMCONV,
-            otel_environment.LATEST_GENAI,
-        )
-
-
-def _receivers(urls: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:
-    receivers = tuple(map(otlp_endpoints.receiver, urls))
-    with contextlib.ExitStack() as sockets:  # only a check: gRPC does not accept sockets
-        for receiver in receivers:
-            (listener,) = listen(receiver.address, "--engine-spans")
-            sockets.enter_context(listener)
-    return receivers
 
 
 def _size_or_never(text: str, flag: str) -> int | None:

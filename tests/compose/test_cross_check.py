@@ -27,7 +27,7 @@ LOG = [
         ttft_ms=60.0 + n,
         tpot_ms=20.0 if n else None,
         queue_ms=n * 2.0,
-        e2e_ms=2000.0,
+        e2e_ms=2000.0 if n < 90 else 500.0,  # the dashboards have the mean of `ok` only
         slo={"ttft": Verdict.GOOD if n < 80 else Verdict.BAD},
     )
     for n in range(100)

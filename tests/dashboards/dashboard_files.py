@@ -24,6 +24,7 @@ slos:
   - {name: admitted, classes: [chat], signal: queue, threshold: 1s, objective: 99%}
   - {name: read, classes: [chat], signal: prefill, threshold: 3s, objective: 99%}
   - {name: written, classes: [chat], signal: decode, threshold: 9s, objective: 99%}
+  - {name: complete, classes: [chat], signal: e2e, threshold: 40s, objective: 99%}
 """
 """An SLO file with other thresholds and objectives than the shipped one."""
 

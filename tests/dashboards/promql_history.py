@@ -5,6 +5,7 @@ from typing import Any
 
 from dashboards.board import Board
 from dashboards.interpolation import expand
+from dashboards.variable_matchers import VARIABLES
 from exporters.slos import SHIPPED, SloFile, load
 from tests.dashboards import dashboard_files
 from tests.support.promtool import Case, Promtool
@@ -26,9 +27,14 @@ def assert_results(
     growth: Mapping[str, float],
     *samples: Mapping[str, float],
 ) -> None:
-    """Assert the result of each query of the panel; `growth` is the increase of each counter per scrape."""
-    values = {"model": ".*", "class": ".*", "active_class": ".*", "__rate_interval": "1m", "__range": "5m"}
-    case = Case(load(SHIPPED), {name: f"0+{step:g}x40" for name, step in growth.items()}, interval=15)
+    """Assert the result of each query of the panel; `growth` is the change of each series per scrape."""
+    values = {
+        **dict.fromkeys((*VARIABLES, "active_class"), ".*"),
+        "__rate_interval": "1m",
+        "__rate_interval_ms": "60000",
+        "__range": "5m",
+    }
+    case = Case(load(SHIPPED), {name: f"0{step:+g}x40" for name, step in growth.items()}, interval=15)
     for target, expected in zip(panel["targets"], samples, strict=True):
         # releases of Prometheus differ in the last digit
         exact = {row: round(value, 9) for row, value in expected.items()}

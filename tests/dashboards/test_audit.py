@@ -91,7 +91,7 @@ def test_queries_are_sent_as_by_grafana_with_every_variable_expanded(prometheus:
     assert {params["time"] for params in requests["/api/v1/query"]} == {"1600.000"}
     queries = [params["query"] for way in ("query", "query_range") for params in requests[f"/api/v1/{way}"]]
     assert not [query for query in queries if "$" in query]
-    assert [query for query in queries if '{model=~".*",class=~".*"}[600000ms]' in query]
+    assert [query for query in queries if '{model=~".*",class=~".*",instance=~".*"}[600000ms]' in query]
 
 
 def test_a_slow_query_is_flagged_and_fails_only_with_strict(

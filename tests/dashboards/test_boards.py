@@ -1,6 +1,7 @@
 """Rules for every dashboard."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from dashboards.boards.registry import BOARDS
 from dashboards.command import GENERATED
 from dashboards.interpolation import expand
 from dashboards.layout import to_json
+from dashboards.variable_matchers import VARIABLES
 from exporters.slos import SHIPPED, SloFile, load
 from tests.support.promtool import Case, Promtool
 
+EVERYTHING = dict.fromkeys(map(str, VARIABLES), ".*")
 LAB = Path(__file__).parents[2] / "compose" / "slos.yaml"
 
 every = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
@@ -60,6 +63,13 @@ def test_links_to_the_other_dashboards_keep_time_range_and_variables(board: Boar
 
 
 @every
+def test_every_dashboard_selects_by_target_model_class_sidecar_and_engine(board: Board, spec: SloFile) -> None:
+    fleet = replace(spec, group_by=("cluster", "namespace"))
+    names = [each["name"] for each in json.loads(board.render(fleet))["templating"]["list"]]
+    assert names[:7] == ["datasource", "cluster", "namespace", "model", "class", "instance", "engine"]
+
+
+@every
 def test_every_dashboard_has_the_annotations(board: Board) -> None:
     events = json.loads(committed(board))["annotations"]["list"]
     load_tests = ["Load tests"] if board.uid == "vllm-slo-load" else []
@@ -74,7 +84,8 @@ def test_every_dashboard_has_the_annotations(board: Board) -> None:
 def test_config_changes_are_drawn_at_the_time_in_the_value_of_the_series() -> None:
     changes, starts, *others = json.loads(committed(BOARDS[0]))["annotations"]["list"]
     assert config_change_query() == "llm_engine_config_change_timestamp_seconds * 1000"
-    assert changes["expr"] == config_change_query()
+    selected = '{instance=~"$instance",engine=~"$engine"}'
+    assert changes["expr"] == f"llm_engine_config_change_timestamp_seconds{selected} * 1000"
     assert changes["titleFormat"] == "{{setting}}: {{old}} → {{new}}"
     assert changes["useValueForTime"] is starts["useValueForTime"] is True
     assert not any("useValueForTime" in event for event in others)
@@ -101,13 +112,13 @@ def test_a_page_is_a_mark_at_its_start_and_one_at_its_end(
     case = Case(spec, {alert: "_x3 1x3 stale", "other": "1x12"}, 15.0)
     for at, state in marks.items():
         mark = {f'{{alertname="LLMErrorBudgetBurn",alertstate="{state}"}}': 1.0} if state else {}
-        case.expect(at, expand(pages["expr"], {"__interval": step}), mark)
+        case.expect(at, expand(pages["expr"], {**EVERYTHING, "__interval": step}), mark)
     promtool.test([case])
 
 
 @pytest.mark.lab
 def test_an_engine_start_that_follows_a_config_change_has_no_mark_of_its_own(promtool: Promtool, spec: SloFile) -> None:
-    starts = json.loads(committed(BOARDS[0]))["annotations"]["list"][1]["expr"]
+    starts = expand(json.loads(committed(BOARDS[0]))["annotations"]["list"][1]["expr"], EVERYTHING)
     changed, crashed = 'engine="e:1",instance="s:1"', 'engine="e:1",instance="s:2"'
     series = {
         f"llm_engine_start_time_seconds{{{changed}}}": "1000x4",

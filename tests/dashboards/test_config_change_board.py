@@ -40,11 +40,16 @@ COUNTERS: dict[str, tuple[float, float, float]] = {
     f"{signals.PROMPT_TOKENS.name}{{{OF}}}": (300, 0, 300),
     f"{signals.COMPLETION_TOKENS.name}{{{OF}}}": (60, 0, 90),
     f"{signals.CACHED_TOKENS.name}{{{OF}}}": (0, 0, 150),
+    f'{signals.ENGINE_PREEMPTIONS.name}{{instance="s:1",engine="e",rank="0",model="m"}}': (0.05, 0, 0.02),
     **{
-        f'{histogram.bucket}{{{OF},le="{le}"}}': growth
-        for histogram in (signals.TTFT, signals.QUEUE, signals.TPOT)
+        f'{histogram.bucket}{{{labels},le="{le}"}}': growth
+        for histogram, labels in (
+            *((each, OF) for each in (signals.TTFT, signals.QUEUE, signals.TPOT, signals.INTER_CHUNK)),
+            (signals.DURATION, f'{OF},outcome="ok"'),
+        )
         for le, growth in {"1.0": (0.0, 0.0, 2.0), "2.0": (2.0, 0.0, 2.0), "+Inf": (2.0, 50.0, 2.0)}.items()
     },
+    f'{signals.DURATION.bucket}{{{OF},outcome="client_abort",le="+Inf"}}': (2, 0, 2),
 }
 BEFORE_AND_AFTER: dict[str, tuple[float, float, float]] = {
     "Goodput": (0.25, 0.9, 0.65),
@@ -54,9 +59,12 @@ BEFORE_AND_AFTER: dict[str, tuple[float, float, float]] = {
     "TTFT p95": (1.95, 0.95, 0.95 / 1.95 - 1),
     "Queue time p95": (1.95, 0.95, 0.95 / 1.95 - 1),
     "TPOT p95": (1.95, 0.95, 0.95 / 1.95 - 1),
+    "ITL p95": (1.95, 0.95, 0.95 / 1.95 - 1),
+    "E2E p95": (1.95, 0.95, 0.95 / 1.95 - 1),
     "Client errors": (0.25, 0, -0.25),
     "Tokens": (360, 390, 390 / 360 - 1),
     "Prefix cache hits": (0, 0.5, 0.5),
+    "Preemptions": (0.05 * 600, 0.02 * 600, -0.6),
 }
 
 
@@ -150,7 +158,8 @@ def test_without_a_config_change_every_query_is_valid_and_empty(prometheus: Prom
 @pytest.mark.parametrize("panel", BEFORE_AND_AFTER)
 def test_before_and_after_do_not_depend_on_the_time_between(prometheus: Prometheus, panel: str) -> None:
     results = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).results(panel)
-    assert [{labels["class"] for labels, _ in result} for result in results[:3]] == [{"siso"}] * 3
+    label, row = ("engine", "e") if panel == "Preemptions" else ("class", "siso")
+    assert [{labels[label] for labels, _ in result} for result in results[:3]] == [{row}] * 3
     assert [value for result in results[:3] for _, value in result] == pytest.approx(BEFORE_AND_AFTER[panel], abs=1e-6)
 
 

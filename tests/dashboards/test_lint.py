@@ -285,7 +285,9 @@ def test_declared_variables_are_those_that_queries_use(page: Page) -> None:
     declared = {variable["name"] for variable in variables_of(page)}
     expressions = [target["expr"] for target in targets_of(page)]
     result_variables = [each for each in variables_of(page) if "query_result(" in str(each.get("query"))]
-    assert used_in([*expressions, *result_variables]) | {"datasource"} == declared
+    # every dashboard has the same variables over labels: those of its annotations and queries
+    annotations = [each["expr"] for each in page["annotations"]["list"]]
+    assert used_in([*expressions, *annotations, *result_variables]) | {"datasource"} == declared
     assert used_in(page) <= declared
 
 

@@ -20,6 +20,7 @@ from tests.support.promtool import Promtool
         pytest.param("Queue time", [1], id="queue"),
         pytest.param("Prefill time", [3], id="prefill"),
         pytest.param("Decode time", [9], id="decode"),
+        pytest.param("E2E latency", [40], id="e2e"),
         pytest.param("Oldest wait over time", [0.3, 20], id="oldest wait"),
     ],
 )
@@ -31,7 +32,10 @@ def test_the_thresholds_of_the_slo_file_are_drawn(title: str, seconds: list[floa
 
 @pytest.mark.parametrize(
     "title",
-    ["Time to first token", "Time to first answer token", "Time per output token", "Queue time", "Decode time"],
+    [
+        *("Time to first token", "Time to first answer token", "Time per output token"),
+        *("Queue time", "Decode time", "E2E latency"),
+    ],
 )
 def test_each_class_has_one_line_with_exemplars_by_default_its_p95(title: str) -> None:
     (target,) = panel(BOARD, title)["targets"]
@@ -123,15 +127,36 @@ def test_coverage_includes_failed_requests(promtool: Promtool) -> None:
 @pytest.mark.lab
 def test_the_difference_between_user_and_engine_is_that_of_means_over_all_classes(promtool: Promtool) -> None:
     growth = {
-        'llm_request_duration_seconds_sum{model="m",class="siso",outcome="ok"}': 6,
-        'llm_request_duration_seconds_count{model="m",class="siso",outcome="ok"}': 3,
-        'llm_request_duration_seconds_sum{model="m",class="lilo",outcome="ok"}': 10,
-        'llm_request_duration_seconds_count{model="m",class="lilo",outcome="ok"}': 1,
-        'llm_request_duration_seconds_sum{model="m",class="lilo",outcome="client_abort"}': 99,
-        'llm_request_duration_seconds_count{model="m",class="lilo",outcome="client_abort"}': 1,
-        'llm_request_duration_seconds_sum{model="other",class="other",outcome="ok"}': 1,
-        'llm_request_duration_seconds_count{model="other",class="other",outcome="ok"}': 50,
+        'llm_request_duration_seconds_sum{model="m",class="siso"}': 6,
+        'llm_request_duration_seconds_count{model="m",class="siso"}': 3,
+        'llm_request_duration_seconds_sum{model="m",class="lilo"}': 10,
+        'llm_request_duration_seconds_count{model="m",class="lilo"}': 1,
+        'llm_request_duration_seconds_sum{model="other",class="other"}': 1,
+        'llm_request_duration_seconds_count{model="other",class="other"}': 50,
         'llm_engine_request_duration_seconds_sum{engine="e",rank="0",model="m"}': 14,
         'llm_engine_request_duration_seconds_count{engine="e",rank="0",model="m"}': 4,
     }
     assert_results(promtool, panel(BOARD, "E2E: client and engine"), growth, {"{}": 4}, {"{}": 3.5}, {"{}": 0.5})
+
+
+@pytest.mark.lab
+def test_open_aborted_and_invalid_requests_are_not_completed(promtool: Promtool) -> None:
+    of = 'model="m",class="siso"'
+    growth = {
+        f'llm_requests_total{{{of},outcome="ok"}}': 6.0,
+        f'llm_requests_total{{{of},outcome="client_abort"}}': 1,
+        f'llm_requests_total{{{of},outcome="client_error"}}': 1,
+        f'llm_requests_in_flight{{{of},phase="waiting"}}': 2,
+        'llm_requests_total{model="m",class="lilo",outcome="ok"}': 0,
+        'llm_requests_in_flight{model="m",class="lilo",phase="streaming"}': 0,
+    }
+    assert_results(promtool, panel(BOARD, "Completion rate"), growth, {'{class="siso"}': 0.6})
+
+
+@pytest.mark.lab
+def test_more_ends_than_arrivals_complete_all_requests(promtool: Promtool) -> None:
+    growth = {
+        'llm_requests_total{model="m",class="siso",outcome="ok"}': 6.0,
+        'llm_requests_in_flight{model="m",class="siso",phase="waiting"}': -2,
+    }
+    assert_results(promtool, panel(BOARD, "Completion rate"), growth, {'{class="siso"}': 1})

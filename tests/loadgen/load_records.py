@@ -1,9 +1,26 @@
-"""Records of the load generator for tests."""
+"""Records and runs of the load generator for tests."""
 
 from typing import Any
 
-from loadgen.request_plan import CHAT
-from loadgen.request_record import ClientOutcome, Record
+from loadgen.arrivals import Phase
+from loadgen.prompt_text import Part
+from loadgen.request_plan import CHAT, PlannedRequest
+from loadgen.request_record import ClientOutcome, Objective, Record, Run
+
+
+def planned(**changes: Any) -> PlannedRequest:
+    """A planned stream, with these fields changed."""
+    usual: dict[str, Any] = {
+        "number": 0,
+        "due": 0.0,
+        "phase": "steady",
+        "request_class": "siso",
+        "stream": True,
+        "endpoint": CHAT,
+        "parts": (Part("p", 10),),
+        "max_tokens": 10,
+    }
+    return PlannedRequest(**(usual | changes))
 
 
 def record(**changes: Any) -> Record:
@@ -11,6 +28,7 @@ def record(**changes: Any) -> Record:
     usual: dict[str, Any] = {
         "request_class": "siso",
         "phase": "steady",
+        "number": 0,
         "request_id": "r",
         "endpoint": CHAT,
         "stream": True,
@@ -21,3 +39,24 @@ def record(**changes: Any) -> Record:
         "max_tokens": 10,
     }
     return Record(**(usual | changes))
+
+
+def run(**changes: Any) -> Run:
+    """A completed run of two phases of a second each, with these fields changed."""
+    usual: dict[str, Any] = {
+        "scenario": "mixed",
+        "seed": 67,
+        "schedule": "0f",
+        "shares": {"siso": 1.0},
+        "target": "http://127.0.0.1:8000",
+        "model": "m",
+        "rate_scale": 1,
+        "timeout": 180,
+        "phases": [Phase("calm", 1, 1), Phase("busy", 1, 1)],
+        "classes": ["siso"],
+        "slos": [Objective("ttft", "ttft", 5.0, 0.95), Objective("availability", "availability", None, 0.995)],
+        "versions": {},
+        "ended": "completed",
+        "seconds": 2,
+    }
+    return Run(**(usual | changes))

@@ -77,7 +77,7 @@ class Server:
 
     async def tokens(self, body: dict[str, Any], writer: asyncio.StreamWriter, *, tear: bool) -> None:
         chat, count = "messages" in body, body["max_tokens"]
-        prompt = body["messages"][0]["content"] if chat else body["prompt"]
+        prompt = " ".join(message["content"] for message in body["messages"]) if chat else body["prompt"]
         usage = {
             "prompt_tokens": len(prompt) // 4,
             "completion_tokens": count,

@@ -1,74 +1,166 @@
-"""The schedule is a Poisson process that depends only on the seed."""
+"""Every law under every course of the rate gives the planned arrivals; they depend on the seed and their class only."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.arrivals import Phase, arrivals, scale_rates, with_duration
+from loadgen.arrival_check import check, gamma_share, kolmogorov_smirnov
+from loadgen.arrivals import Arrival, Law, Phase, Piece, arrivals, expected_arrivals, scale_rates, with_duration
 
 SEEDS = st.integers(0, 2**32)
+LAWS: list[dict[str, Any]] = [
+    {"arrivals": Law.CONSTANT},
+    {},
+    {"arrivals": Law.GAMMA, "burstiness": 0.25},
+    {"arrivals": Law.GAMMA, "burstiness": 8.0},
+]
+COURSES: list[dict[str, Any]] = [
+    {"rate": 8.0},
+    {"rate": 2.0, "end_rate": 14.0},
+    {"rate": 16.0, "end_rate": 0.0},
+    {"rate": 2.0, "peak_rate": 14.0, "cycle": 100.0},
+    {"steps": (2.0, 0.0, 8.0, 22.0)},
+]
+ANY_COURSE = [{"rate": 0.0}, {"requests": 30}, {"users": 4}, *COURSES]
 PHASES = st.lists(
     st.builds(
-        Phase,
-        name=st.sampled_from(["calm", "busy", "quiet"]),
-        duration=st.floats(0.1, 30),
-        rate=st.sampled_from([0.0, 0.5, 7.0, 40.0]),
+        lambda name, duration, course, law: Phase(name, duration, **course, **law),
+        st.sampled_from(["calm", "busy", "quiet"]),
+        st.floats(0.1, 30),
+        st.sampled_from(ANY_COURSE),
+        st.sampled_from(LAWS),
     ),
     min_size=1,
     max_size=4,
 )
+SHARES = {"siso": 0.7, "lilo": 0.3, "none": 0.0}
+
+
+def schedule(*phases: Phase, seed: int = 67) -> list[Arrival]:
+    return list(arrivals(phases, SHARES, seed))
 
 
 @given(PHASES, SEEDS)
-def test_arrivals_strictly_increase_and_stay_inside_their_phase(phases: list[Phase], seed: int) -> None:
-    schedule = list(arrivals(phases, seed))
-    assert all(earlier.due < later.due for earlier, later in pairwise(schedule))
+def test_arrivals_are_in_order_and_stay_inside_their_phase(phases: list[Phase], seed: int) -> None:
+    whole = schedule(*phases, seed=seed)
+    assert all(earlier.due <= later.due for earlier, later in pairwise(whole))
     begin = 0.0
     for phase in phases:
         end = begin + phase.duration
-        inside = [arrival for arrival in schedule if begin <= arrival.due < end]
+        inside = [arrival for arrival in whole if begin <= arrival.due < end]
         assert {arrival.phase for arrival in inside} <= {phase.name}
-        assert not inside or phase.rate > 0
+        assert not inside or phase.pieces or phase.requests
         begin = end
-    assert all(arrival.due < begin for arrival in schedule)
+    assert all(arrival.due < begin for arrival in whole)
+    for name in SHARES:
+        indices = [arrival.index for arrival in whole if arrival.request_class == name]
+        assert indices == list(range(len(indices)))
 
 
 @given(PHASES, SEEDS)
 def test_the_same_seed_gives_the_same_schedule(phases: list[Phase], seed: int) -> None:
-    assert list(arrivals(phases, seed)) == list(arrivals(phases, seed))
+    assert schedule(*phases, seed=seed) == schedule(*phases, seed=seed)
 
 
 def test_another_seed_gives_another_schedule() -> None:
-    phases = [Phase("steady", 10, 5)]
-    assert list(arrivals(phases, 1)) != list(arrivals(phases, 2))
+    assert schedule(Phase("steady", 10, 5), seed=1) != schedule(Phase("steady", 10, 5), seed=2)
 
 
-@pytest.mark.parametrize("rate", [0.5, 8.0, 300.0])
-def test_the_count_is_that_of_the_rate(rate: float) -> None:
-    duration = 4000 / rate
-    count = sum(1 for _ in arrivals([Phase("steady", duration, rate)], 67))
-    assert abs(count - 4000) < 4 * math.sqrt(4000)
-
-
-def test_each_phase_has_its_own_rate() -> None:
-    schedule = list(arrivals([Phase("calm", 500, 2), Phase("pause", 50, 0), Phase("busy", 100, 20)], 67))
-    counts = {name: sum(arrival.phase == name for arrival in schedule) for name in ("calm", "pause", "busy")}
-    assert counts["pause"] == 0
-    assert abs(counts["calm"] - 1000) < 4 * math.sqrt(1000)
-    assert abs(counts["busy"] - 2000) < 4 * math.sqrt(2000)
-
-
-def test_gaps_are_exponential() -> None:
-    due = [0.0, *(arrival.due for arrival in arrivals([Phase("steady", 500, 10)], 67))]
-    gaps = sorted(later - earlier for earlier, later in pairwise(due))
-    shares = [1 - math.exp(-10 * gap) for gap in gaps]
-    distance = max(
-        max(abs((index + 1) / len(gaps) - share), abs(index / len(gaps) - share)) for index, share in enumerate(shares)
+def test_a_class_keeps_its_arrivals_when_another_class_changes() -> None:
+    phase = Phase("steady", 100, 10)
+    alone = [arrival for arrival in schedule(phase) if arrival.request_class == "siso"]
+    beside = list(arrivals([replace(phase, rate=10 * 0.7 / 0.2)], {"siso": 0.2, "new": 0.8}, 67))
+    assert [arrival.due for arrival in beside if arrival.request_class == "siso"] == pytest.approx(
+        [arrival.due for arrival in alone]
     )
-    assert distance < 1.63 / math.sqrt(len(gaps))  # Kolmogorov-Smirnov at 1 %
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("course", COURSES)
+def test_each_law_holds_under_each_course_of_the_rate(course: dict[str, Any], law: dict[str, Any]) -> None:
+    phase = Phase("steady", 200, **course, **law)
+    assert expected_arrivals(phase, 1.0, 200) == pytest.approx(1600)
+    whole = schedule(phase)
+    for name, share in (("siso", 0.7), ("lilo", 0.3)):
+        times = [arrival.due for arrival in whole if arrival.request_class == name]
+        found = check(name, phase, share, times)
+        assert found.faults == ()
+        assert found.variation == pytest.approx(phase.variation, rel=0.2, abs=1e-9)
+        # each quarter has its part of the arrivals
+        for quarter in range(4):
+            begin, end = 50.0 * quarter, 50.0 * (quarter + 1)
+            expected = expected_arrivals(phase, share, end) - expected_arrivals(phase, share, begin)
+            count = sum(begin <= at < end for at in times)
+            assert abs(count - expected) <= 4 * phase.variation * math.sqrt(expected) + 1
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_first_arrival_does_not_betray_the_start_of_the_phase(law: dict[str, Any]) -> None:
+    firsts = [next(arrivals([Phase("s", 1000, 1.0, **law)], {"a": 1.0}, seed)).due for seed in range(3000)]
+    # The mean residual time of a stationary renewal process: (1 + variation^2) / 2 mean gaps.
+    expected = (1 + Phase("s", 1000, 1.0, **law).variation ** 2) / 2
+    assert sum(firsts) / len(firsts) == pytest.approx(expected, rel=0.1)
+
+
+def test_all_at_once_starts_with_the_phase_and_splits_by_share() -> None:
+    whole = schedule(Phase("pause", 5, 0.0), Phase("burst", 10, requests=1000))
+    assert {(arrival.due, arrival.phase) for arrival in whole} == {(5.0, "burst")}
+    assert len(whole) == 1000
+    assert abs(sum(arrival.request_class == "siso" for arrival in whole) - 700) < 4 * math.sqrt(210)
+
+
+@given(st.floats(0.1, 50), st.floats(0, 50), st.floats(0, 50), st.floats(0, 1))
+def test_a_piece_inverts_its_cumulative_rate(seconds: float, begin: float, end: float, share: float) -> None:
+    piece = Piece(seconds, begin, end)
+    events = share * piece.events
+    if events > 1e-6:
+        assert piece.within(piece.after(events)) == pytest.approx(events, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "spoilt, fault",
+    [
+        (lambda times: times[:-120], "arrivals, 800 expected"),
+        (lambda times: [at - at % 2 for at in times], "the gaps do not follow the law"),
+        (lambda times: [at + 0.08 * math.sin(at) for at in times], "depend on each other"),
+    ],
+)
+def test_arrivals_that_break_their_law_are_found(spoilt: Any, fault: str) -> None:
+    phase = Phase("steady", 100, 8.0, arrivals=Law.GAMMA, burstiness=100.0) if "depend" in fault else Phase("s", 100, 8)
+    times = [arrival.due for arrival in arrivals([phase], {"a": 1.0}, 67)]
+    assert check("a", phase, 1.0, times).faults == ()
+    assert fault in "; ".join(check("a", phase, 1.0, sorted(spoilt(times))).faults)
+
+
+def test_a_correct_schedule_is_rarely_accused() -> None:
+    phase = Phase("steady", 30, 10.0)
+    accused = sum(
+        bool(check("a", phase, 1.0, [arrival.due for arrival in arrivals([phase], {"a": 1.0}, seed)]).faults)
+        for seed in range(400)
+    )
+    assert accused <= 6  # three figures at 0.1 % each: 1.2 expected
+
+
+@pytest.mark.parametrize(
+    "shape, x, share",
+    # values of the chi-squared and exponential distributions
+    [(1.0, 1.0, 1 - math.exp(-1)), (0.5, 1.9207294, 0.95), (5.0, 9.1535, 0.95), (1.0, 0.0, 0.0), (2.0, 1e6, 1.0)],
+)
+def test_the_gamma_distribution(shape: float, x: float, share: float) -> None:
+    assert gamma_share(shape, x) == pytest.approx(share, abs=1e-5)
+
+
+def test_p_values_are_uniform_under_the_law() -> None:
+    random = Random(67)  # noqa: S311 - repeatable, not secret
+    values = [kolmogorov_smirnov([random.expovariate(1) for _ in range(60)], 1.0) for _ in range(400)]
+    for level in (0.05, 0.25, 0.5, 0.75):
+        assert sum(p < level for p in values) / len(values) == pytest.approx(level, abs=0.09)
 
 
 @given(PHASES, st.floats(0.05, 100))
@@ -79,4 +171,8 @@ def test_a_wanted_length_is_met_and_keeps_the_order(phases: list[Phase], seconds
 
 
 def test_scaling_multiplies_every_rate() -> None:
-    assert scale_rates([Phase("a", 1, 2), Phase("b", 3, 4)], 2.5) == (Phase("a", 1, 5), Phase("b", 3, 10))
+    assert scale_rates([Phase("a", 1, 2, end_rate=3), Phase("b", 3, steps=(4, 5)), Phase("c", 1, users=3)], 2.5) == (
+        Phase("a", 1, 5, end_rate=7.5),
+        Phase("b", 3, steps=(10, 12.5)),
+        Phase("c", 1, users=8),
+    )

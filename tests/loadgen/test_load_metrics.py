@@ -7,15 +7,17 @@ from exporters import signals
 from exporters.signals import SEND_LATE
 from exporters.slos import SHIPPED, load, loads
 from loadgen.load_metrics import LoadCollector
-from loadgen.request_plan import CHAT, PlannedRequest
+from loadgen.prompt_text import Part
+from loadgen.request_plan import PlannedRequest
 from loadgen.request_record import ClientOutcome
+from tests.loadgen.load_records import planned
 from tests.loadgen.load_series import SLOS, series_values
 
 NAMES = load(SHIPPED).class_names
 
 
 def planned_request(name: str, prompt_tokens: int = 10) -> PlannedRequest:
-    return PlannedRequest(0, 0.0, "one", name, True, CHAT, prompt_tokens, 10, "")
+    return planned(request_class=name, parts=(Part("p", prompt_tokens),))
 
 
 def exposed(collector: LoadCollector, name: str) -> dict[tuple[str, ...], float]:

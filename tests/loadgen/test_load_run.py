@@ -5,14 +5,15 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loadgen import scenario
-from loadgen.arrivals import arrivals
-from loadgen.request_record import ClientOutcome, read_records, read_run
+from loadgen.request_plan import Workload, schedule_hash
+from loadgen.request_record import ClientOutcome, Record, read_records, read_run
 from loadgen.summary import summarise_class
 from tests.loadgen.load_process import (
     ROOT,
@@ -30,7 +31,8 @@ from tests.support.waiting import HANG, wait_until
 
 def test_no_request_waits_for_another_and_every_latency_shows_the_queue(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=60, duration="500ms"), tmp_path / "out"
-    planned = list(arrivals(scenario.load(path).phases, 3))
+    chosen = scenario.load(path)
+    planned = list(Workload(chosen, chosen.phases, 3))
     with scripted_server("--hold") as target, running_load(path, target, out) as process:
         assert wait_until(lambda: len(received(target)) == len(planned))  # before any response: the load is open-loop
         release(target)
@@ -38,6 +40,7 @@ def test_no_request_waits_for_another_and_every_latency_shows_the_queue(tmp_path
         requests = received(target)
     assert (process.returncode, errors) == (0, "")
     run, records = read_run(out), read_records(out)
+    assert run.schedule == schedule_hash(planned)
 
     # the schedule, the records and the server's requests are the same, with the same due times
     assert sorted(record.due for record in records) == [round(arrival.due, 6) for arrival in planned]
@@ -62,6 +65,52 @@ def test_no_request_waits_for_another_and_every_latency_shows_the_queue(tmp_path
     assert summary["classes"][0]["ttft"]["p50"] == summarise_class("siso", records).ttft.p50
     assert run.ended == "completed"
     assert load("report", str(out)).stdout == shown
+
+
+def test_users_of_a_closed_loop_wait_for_their_responses(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "siso", rate=1, duration="400ms"), tmp_path / "out"
+    path.write_text(path.read_text().replace("rate: 1", "users: 3"))
+    with scripted_server("--hold") as target, running_load(path, target, out) as process:
+        assert wait_until(lambda: len(received(target)) == 3)
+        release(target)
+        shown, errors = process.communicate(timeout=HANG)
+    assert (process.returncode, errors) == (0, "")
+    records = sorted(read_records(out), key=lambda record: record.due)
+    assert len(records) > 3
+    # at most three requests are open at any time, and each starts when another one has ended
+    for index, record in enumerate(records):
+        assert sum(earlier.closed > record.due for earlier in records[:index]) < 3
+    assert all((record.send_lag or 0) < 0.4 for record in records)
+    assert "one is a closed loop of 3 users" in shown
+
+
+def test_the_turns_of_a_conversation_follow_each_other_until_one_fails(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "siso", "tear", rate=20, duration="1s"), tmp_path / "out"
+    talk = ", conversation: {turns: {min: 3, max: 3}, think_time: {min: 10ms, max: 50ms}}}"
+    path.write_text(path.read_text().replace("{min: 5, max: 20}}", "{min: 5, max: 20}" + talk) + "stream_share: 0.5\n")
+    with scripted_server() as target:
+        process = run_load(path, target, out)
+        requests = received(target)
+    assert (process.returncode, process.stderr) == (0, "")
+    records = read_records(out)
+    assert len(records) == len(requests)
+    talks: dict[tuple[str, int], list[Record]] = {}
+    for record in sorted(records, key=lambda each: each.turn):
+        talks.setdefault((record.request_class, record.number), []).append(record)
+    whole = [talk for talk in talks.values() if len(talk) == 3]
+    assert whole
+    for talk_ in whole:
+        assert [record.turn for record in talk_] == [0, 1, 2]
+        for earlier, later in pairwise(talk_):
+            assert 0.01 <= later.due - earlier.closed <= 0.06
+            # the prompt before, its answer and the new one, by the plan and as the server counts them
+            assert later.asked_prompt_tokens > earlier.asked_prompt_tokens + (earlier.completion_tokens or 0)
+            assert earlier.prompt_tokens is not None
+            assert (later.prompt_tokens or 0) > earlier.prompt_tokens
+    torn = [record for record in records if record.outcome is ClientOutcome.TRUNCATED]
+    assert torn
+    assert {(record.turn, record.turns_lost) for record in torn} == {(0, 2)}
+    assert f"{2 * len(torn)} turns were not sent, because" in process.stdout
 
 
 def test_every_kind_of_failure_is_counted_and_none_is_fatal(tmp_path: Path) -> None:
@@ -143,7 +192,7 @@ def test_an_slo_on_valid_output_is_a_warning_before_the_load(tmp_path: Path) -> 
         "nor offer tools"
     )
     assert line.partition(" ")[2] == f"WARNING load: {warning}"
-    assert process.stdout.splitlines()[-1] == f"! {warning}"
+    assert f"! {warning}" in process.stdout.splitlines()
 
 
 def test_only_a_run_imports_gevent_and_locust() -> None:

@@ -9,28 +9,12 @@ from rich.console import Console
 
 from exporters.errors import UsageError
 from exporters.signals import Verdict
-from loadgen.arrivals import Phase
 from loadgen.report import FOLDED, format_percent, format_seconds, render, show
-from loadgen.request_record import ClientOutcome, Objective, Run, read_records, read_run
+from loadgen.request_record import ClientOutcome, Objective, read_records, read_run
 from loadgen.summary import summarise
-from tests.loadgen.load_records import record
+from tests.loadgen.load_records import record, run
 
-RUN = Run(
-    scenario="mixed",
-    seed=67,
-    target="http://127.0.0.1:8000",
-    model="m",
-    rate_scale=1,
-    timeout=180,
-    phases=[Phase("calm", 1, 1), Phase("busy", 1, 1)],
-    classes=["siso"],
-    slos=[Objective("ttft", "ttft", 5.0, 0.95), Objective("availability", "availability", None, 0.995)],
-    versions={},
-    ended="completed",
-    seconds=2,
-)
-
-
+RUN = run()
 SIZES = {"prompt_tokens": 100_000, "completion_tokens": 20_000, "cached_tokens": 90_000, "send_lag": 0.001}
 GOOD = record(**SIZES, phase="calm", ttft=0.25, slo={"ttft": Verdict.GOOD}, good=True)
 BAD = record(**SIZES, phase="busy", outcome=ClientOutcome.UPSTREAM_ERROR, slo={"ttft": Verdict.BAD}, good=False)
@@ -40,7 +24,7 @@ RECORDS = [GOOD] * 6 + [BAD] * 4
 def rendered(width: int) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     narrow = width < FOLDED
-    console.print(render(RUN, summarise(RECORDS, RUN.classes, ["calm", "busy"]), narrow=narrow))
+    console.print(render(RUN, summarise(RUN, RECORDS), narrow=narrow))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -55,9 +39,9 @@ def test_nothing_is_cut_off_at(width: int) -> None:
 
 
 def test_an_slo_on_valid_output_is_reported_as_not_judged() -> None:
-    run = structs.replace(RUN, slos=[*RUN.slos, Objective("json", "valid_output", None, 0.99)])
+    judged = structs.replace(RUN, slos=[*RUN.slos, Objective("json", "valid_output", None, 0.99)])
     console = Console(file=io.StringIO(), width=160)
-    show(run, summarise(RECORDS, run.classes, ["calm"]), console)
+    show(judged, summarise(judged, RECORDS), console)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines()[-1] == (
         "! the SLO 'json' is not judged: its signal is valid_output, and the requests of a scenario neither ask for "
@@ -84,7 +68,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 
 def test_the_report_is_wide_when_the_output_is_not_a_terminal() -> None:
     console = Console(file=io.StringIO(), width=40)
-    show(RUN, summarise(RECORDS, RUN.classes, ["calm"]), console)
+    show(RUN, summarise(RUN, RECORDS), console)
     assert console.width == 160
 
 

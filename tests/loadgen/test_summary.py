@@ -8,14 +8,16 @@ from hypothesis import strategies as st
 
 from exporters import slos
 from exporters.signals import Verdict
+from loadgen.arrivals import Phase
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
-from loadgen.request_plan import CHAT, PlannedRequest
+from loadgen.prompt_text import Part
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.summary import Quantiles, SloResult, quantiles, summarise, summarise_class
-from tests.loadgen.load_records import record
+from tests.loadgen.load_records import planned, record, run
 
 SHIPPED = slos.load(slos.SHIPPED)
+BRIEF = run(phases=[Phase("steady", 1, 4)])
 
 
 OUTCOMES = st.sampled_from(list(ClientOutcome))
@@ -33,7 +35,7 @@ RECORDS = st.lists(
 
 @given(RECORDS)
 def test_every_request_is_counted_once_in_its_class_and_phase(records: list[Record]) -> None:
-    result = summarise(records, ["siso", "lilo"], ["calm", "busy"])
+    result = summarise(run(classes=["siso", "lilo"]), records)
     assert result.total.offered == len(records)
     assert sum(row.offered for row in result.classes) == len(records)
     assert sum(rows[-1].offered for rows in result.phases.values()) == len(records)
@@ -67,6 +69,7 @@ def test_missing_values_never_lower_a_percentile(values: list[float], missing: i
 def test_goodput_is_good_over_judged_and_abandoned_requests_are_counted() -> None:
     good, bad, abandoned = {"ttft": Verdict.GOOD}, {"ttft": Verdict.BAD}, {"ttft": Verdict.ABANDONED}
     result = summarise(
+        BRIEF,
         [
             record(slo=good, good=True),
             record(slo=bad, good=False),
@@ -74,8 +77,6 @@ def test_goodput_is_good_over_judged_and_abandoned_requests_are_counted() -> Non
             record(slo=abandoned, outcome=ClientOutcome.CUT),
             record(outcome=ClientOutcome.CLIENT_ERROR),
         ],
-        ["siso"],
-        ["steady"],
     )
     row = result.classes[0]
     assert (row.judged, row.good, row.goodput, row.abandoned) == (3, 1, 1 / 3, 1)
@@ -90,7 +91,7 @@ def test_goodput_is_good_over_judged_and_abandoned_requests_are_counted() -> Non
 
 def test_an_overloaded_generator_and_requests_not_sent_are_warnings() -> None:
     late = [record(send_lag=0.2) for _ in range(3)]
-    result = summarise([*late, record(outcome=ClientOutcome.NOT_SENT)], ["siso"], ["steady"])
+    result = summarise(BRIEF, [*late, record(outcome=ClientOutcome.NOT_SENT)])
     assert result.warnings == (
         (
             "the load generator was overloaded: send lag p99 is 200 ms, and latencies include the lag; give it a "
@@ -116,7 +117,7 @@ def graded_record(
     spec: slos.SloFile = SHIPPED,
 ) -> Record:
     """A stream due 10 s after the start whose first of 40 chunks came `first` seconds after that, its answer later."""
-    request = PlannedRequest(0, 10.0, "steady", request_class, True, CHAT, 100, 40, "")
+    request = planned(due=10.0, request_class=request_class, parts=(Part("p", 100),), max_tokens=40)
     response = CompletionResponse()
     if first is not None:
         response.first = 1010.0 + first

@@ -180,6 +180,18 @@ def test_the_environment_of_the_sidecar_matches_its_flags() -> None:
     assert environment(SERVICES["sidecar"]).keys() <= flags
 
 
+def test_the_sidecar_has_the_roofline_of_the_simulator_as_in_the_native_lab() -> None:
+    settings = environment(SERVICES["sidecar"])
+    (source,) = [source for source, target, _ in mounts("sidecar") if target == settings["VLLM_SLO_ROOFLINE"]]
+    assert (COMPOSE / source).resolve() == services.ROOFLINE
+
+
+def test_config_changes_and_the_request_log_survive_a_new_container() -> None:
+    settings = environment(SERVICES["sidecar"])
+    volumes = {target for source, target, _ in mounts("sidecar") if source in LAB["volumes"]}
+    assert {str(Path(settings[name]).parent) for name in ("VLLM_SLO_STATE", "VLLM_SLO_REQUEST_LOG")} <= volumes
+
+
 def test_the_shell_can_make_the_sidecar_check_structured_output() -> None:
     name = "VLLM_SLO_CHECK_STRUCTURED_OUTPUT"
     assert environment(SERVICES["sidecar"])[name] is None
@@ -309,7 +321,13 @@ def test_on_a_gpu_vllm_replaces_the_simulator() -> None:
     overlay = GPU["services"]
     vllm = overlay["vllm"]
     assert overlay["simulator"]["profiles"]  # so that `up` does not start it
-    assert overlay["sidecar"]["environment"] == {"VLLM_SLO_UPSTREAM": "http://vllm:8000"}
+    # the roofline of the simulator is that of another GPU
+    roofline = environment(SERVICES["sidecar"])["VLLM_SLO_ROOFLINE"]
+    assert overlay["sidecar"]["environment"] == {
+        "VLLM_SLO_UPSTREAM": "http://vllm:8000",
+        "VLLM_SLO_ROOFLINE": f"${{ROOFLINE:+{roofline}}}",
+    }
+    assert overlay["sidecar"]["volumes"] == [f"${{ROOFLINE:-/dev/null}}:{roofline}:ro"]
     assert overlay["sidecar"]["depends_on"] == {"vllm": {"condition": "service_healthy"}}
     assert re.fullmatch(r"vllm/vllm-openai:v\d+\.\d+\.\d+", vllm["image"])
     for flag in ("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-request-id-headers"):

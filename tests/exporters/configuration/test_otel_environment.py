@@ -13,6 +13,7 @@ from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.otlp_endpoints import Semconv
 from exporters.errors import UsageError
 from exporters.sidecar import command
+from exporters.sidecar.tracing import collector_flags
 from tests.exporters.configuration.certificates import authority, needs_openssl
 
 BASE = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -109,7 +110,7 @@ def test_the_version_of_the_attribute_names_is_that_of_the_flag_or_of_the_variab
     command.configure(parser)
     flags = [] if flag is None else ["--otlp-semconv", flag]
     arguments = parser.parse_args(["--upstream", "http://e", "--otlp", "http://c", *flags])
-    collector = command._collector(arguments, {"OTEL_SEMCONV_STABILITY_OPT_IN": text})
+    collector = collector_flags.read(arguments, {"OTEL_SEMCONV_STABILITY_OPT_IN": text})
     assert collector is not None
     assert collector.semconv is version
 
@@ -121,14 +122,14 @@ def test_the_older_version_by_the_variable_is_logged_at_start(caplog: pytest.Log
     parser = argparse.ArgumentParser()
     command.configure(parser)
     arguments = parser.parse_args(["--upstream", "http://e", "--otlp", "http://c"])
-    command._log_environment(collector, arguments, variable)
+    collector_flags.log_environment(collector, arguments, variable)
     assert caplog.messages == [
         "OTEL_SEMCONV_STABILITY_OPT_IN has no gen_ai_latest_experimental: spans have the GenAI attribute names of 1.36"
     ]
     caplog.clear()
     for flags, environment in ((["--otlp-semconv", "1.36"], variable), ([], {})):
         arguments = parser.parse_args(["--upstream", "http://e", "--otlp", "http://c", *flags])
-        command._log_environment(collector, arguments, environment)
+        collector_flags.log_environment(collector, arguments, environment)
     assert caplog.messages == []
 
 

@@ -228,7 +228,14 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
     assert fed.value("llm_time_to_first_answer_token_seconds_sum") == 0.4
     assert fed.value("llm_request_frontend_seconds_sum") == pytest.approx(0.05)
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
-    assert fed.value("llm_request_duration_seconds_sum", outcome="ok") == 1.5
+    assert fed.value("llm_request_duration_seconds_sum") == 1.5
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_only_requests_that_ended_with_ok_have_a_duration(outcome: Outcome) -> None:
+    fed = Fed(finished(outcome=outcome, ttft=0.25))
+    assert fed.value("llm_request_duration_seconds_count") == (outcome is Outcome.OK)
+    assert fed.value("llm_time_to_first_token_seconds_count") == 1
 
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -452,7 +459,7 @@ def test_with_another_slo_file_histograms_with_other_bounds_restart_and_other_se
     assert ("llm_time_to_first_token_seconds_bucket", "0.333") not in {
         (name, dict(row).get("le")) for name, row in samples
     }
-    assert fed.value("llm_request_duration_seconds_count", outcome="ok") == 1  # the same bounds
+    assert fed.value("llm_request_duration_seconds_count") == 1  # the same bounds
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="true") == 1
     assert fed.value("llm_slo_events_total", slo="ttft", tenant="team-a") == 1
     assert fed.value("llm_slo_events_total", slo="ttft", tenant="team-b", **{"class": "huge"}) == 0

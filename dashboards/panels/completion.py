@@ -1,0 +1,35 @@
+"""Panels on the ends of requests: E2E latency, and the share of requests that are completed."""
+
+from grafana_foundation_sdk.builders import timeseries
+
+from alerts.promql import rate, ratio, select, sum_by
+from dashboards import style
+from dashboards.label_selectors import PER_CLASS, RATE
+from dashboards.panels.latency import quantile_panel
+from dashboards.panels.traffic import arrival_rate
+from dashboards.style import MODEL_AND_CLASS, NO_TRAFFIC, query
+from exporters import signals
+from exporters.signals import Label, Outcome
+from exporters.slos import Measure, SloFile
+
+
+def end_to_end(spec: SloFile) -> timeseries.Panel:
+    text = (
+        "Time from the arrival of a request to the end of its response, by class, of streams and unary requests that "
+        "ended with ok. Open, aborted and failed requests are not in it: see Completion rate."
+    )
+    return quantile_panel("E2E latency", text, signals.DURATION, Measure.E2E, spec)
+
+
+def completion_rate(spec: SloFile) -> timeseries.Panel:
+    text = (
+        "Requests that ended with ok over requests that arrived, by class, whatever their latency. Open, aborted, "
+        "rejected and failed requests are not completed. It is below 100 % while the number of open requests grows. "
+        f"Good: close to 100 %. Gaps are {NO_TRAFFIC}. From the sidecars' counters."
+    )
+    ok = select(signals.REQUESTS, {**MODEL_AND_CLASS, Label.OUTCOME: Outcome.OK}, regex=True)
+    completed = sum_by(rate(ok, RATE), [Label.CLASS])
+    panel = style.ratio_panel("Completion rate", text, 12).no_value(NO_TRAFFIC)
+    # when a queue drains, more requests end than arrive
+    panel.with_target(query(f"clamp_max({ratio(completed, arrival_rate())}, 1)", PER_CLASS))
+    return style.colour_by_class(panel, spec)

@@ -1,0 +1,98 @@
+"""Quantiles of TTFT and E2E that Prometheus interpolates are within 10 % of the requests' own, from 50 ms to 120 s."""
+
+import math
+import re
+from collections.abc import Callable
+from itertools import accumulate, pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from exporters import signals
+from exporters.comparison.estimates import BucketQuantile
+from exporters.exposition.accumulators import Buckets, Histogram
+from exporters.exposition.histogram_bounds import bounds
+from exporters.sidecar.ingest.request_metrics import RequestMetrics
+from exporters.signals import Signal
+from exporters.slos import SHIPPED, load, loads
+from tests.support.openmetrics import whole
+
+FINE = [pytest.param(each, id=each.name) for each in (signals.TTFT, signals.DURATION)]
+SHORTEST, LONGEST = 0.05, 120.0
+SPREADS = (0.1, 0.3, 1.0)
+"""Standard deviations of the logarithm: of nearly equal requests, of one kind, and of a mixed class."""
+
+Sample = Callable[[Random, float], list[float]]
+PERFORMANCE = Path(__file__).parents[3] / "docs" / "performance.md"
+
+
+def log_normal(random: Random, spread: float) -> list[float]:
+    """Times whose median and 95th percentile are in the range."""
+    median = random.uniform(math.log(SHORTEST), math.log(LONGEST) - 2 * spread)
+    return [random.lognormvariate(median, spread) for _ in range(2000)]
+
+
+def bimodal(random: Random, spread: float) -> list[float]:
+    """A fast and a slow kind of requests, such as a hit and a miss in the prefix cache."""
+    fast, slow = sorted(random.uniform(math.log(SHORTEST), math.log(LONGEST) - 2 * spread) for _ in range(2))
+    share = random.uniform(0.1, 0.4)
+    return [random.lognormvariate(slow if random.random() < share else fast, spread) for _ in range(2000)]
+
+
+def quantile(percent: int, times: list[float], upper: tuple[float, ...]) -> float:
+    """As `histogram_quantile` computes it."""
+    buckets = Buckets(upper)
+    for each in times:
+        buckets.observe(each)
+    return BucketQuantile([*upper, math.inf], list(accumulate(buckets.counts)), percent).value
+
+
+@pytest.mark.parametrize("signal", FINE)
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("sample", [log_normal, bimodal])
+def test_p50_and_p95_are_within_10_percent_of_the_requests(signal: Signal, spread: float, sample: Sample) -> None:
+    random, upper = Random(17), bounds(signal, load(SHIPPED))  # noqa: S311 - reproducible
+    for _ in range(40):
+        times = sorted(sample(random, spread))
+        for percent in (50, 95):
+            exact = times[math.ceil(percent / 100 * len(times)) - 1]
+            assert quantile(percent, times, upper) == pytest.approx(exact, rel=0.1), (percent, exact)
+
+
+@pytest.mark.parametrize("signal", FINE)
+def test_bounds_are_at_most_a_factor_of_1_2_apart(signal: Signal) -> None:
+    fine = [(low, high) for low, high in pairwise(signal.bounds) if high >= SHORTEST and low <= LONGEST]
+    assert fine[0][0] <= SHORTEST
+    assert fine[-1][1] >= LONGEST
+    assert max(high / low for low, high in fine) <= 1.2
+
+
+def test_a_threshold_between_two_bounds_is_a_bound() -> None:
+    spec = "version: 1\nperiod: 30d\nclasses: [{name: a}]\nslos:\n" + "".join(
+        f"  - {{name: {name}, classes: [a], signal: {name}, threshold: 1100ms, objective: 95%}}\n"
+        for name in ("ttft", "e2e")
+    )
+    for signal in (signals.TTFT, signals.DURATION):
+        upper = bounds(signal, loads(spec))
+        assert (upper[upper.index(1.1) - 1], upper[upper.index(1.1) + 1]) == (1.0, 1.19)
+
+
+@pytest.mark.parametrize("signal", FINE)
+def test_the_documented_series_of_a_histogram_are_those_of_a_model_and_class(signal: Signal) -> None:
+    histogram = Histogram(signal, signal.bounds)
+    histogram.series(("model", "class"))
+    (family,) = whole([histogram])
+    assert stated(rf"`{signal.name}`[^.]* have (\d+) series per model and class") == len(family.samples)
+
+
+def test_the_documented_series_of_a_sidecar_are_those_of_the_shipped_file_and_one_model() -> None:
+    metrics = RequestMetrics(load(SHIPPED))
+    metrics.add_model("model")
+    exposed = sum(len(family.samples) for family in whole(metrics.collect(0.0)))
+    assert stated(r"shipped SLO file and\s+one model, a sidecar exposes ([\d,]+) series") == exposed
+
+
+def stated(pattern: str) -> int:
+    (number,) = re.findall(pattern, PERFORMANCE.read_text(encoding="utf-8"))
+    return int(number.replace(",", ""))
