@@ -84,6 +84,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     preview.add_argument("--png", action="store_true", help="also write a screenshot of each page; needs Chromium")
     preview.add_argument(
+        "--theme", choices=("dark", "light"), default="dark", help="theme of the screenshots (default: %(default)s)"
+    )
+    preview.add_argument(
+        "--width",
+        type=int,
+        default=1440,
+        metavar="PIXELS",
+        help="width of the screenshots, 320 to 7680; below 769, panels are below each other (default: %(default)s)",
+    )
+    preview.add_argument(
         "--serve",
         nargs="?",
         const="127.0.0.1:3001",
@@ -153,6 +163,8 @@ def _preview(arguments: argparse.Namespace) -> int:
     from dashboards.preview.command import preview  # noqa: PLC0415 - only this action needs the charting library
 
     refresh = _seconds("--refresh", arguments.refresh)
+    if not 320 <= arguments.width <= 7680:
+        raise UsageError(f"--width: {arguments.width} is not between 320 and 7680 pixels")
     return preview(arguments, _prometheus(arguments), lambda: _time_range(arguments), refresh)
 
 
