@@ -112,8 +112,9 @@ bench-rules: setup
 	$(BIN)/python -m tests.bench.rules
 
 # What the first load of each dashboard costs a real Prometheus with 28 days of 20 engines x 8 classes.
+# BOARDS="--against REVISION" measures the dashboards of a git revision in turn with ours.
 bench-dashboards: setup
-	$(BIN)/python -m tests.bench.dashboards
+	$(BIN)/python -m tests.bench.dashboards $(BOARDS)
 
 # The speed of vllm-slo requests beside jq, on a generated log of 1 GB. QUERIES="--size 100" makes a smaller one.
 bench-requests: setup

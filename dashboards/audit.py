@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboards.dashboard_reader import Check, QueryType, TimeRange, api_request, checks_of, read_dashboards
-from dashboards.interpolation import UnknownVariableError, expand, intervals, options_from
+from dashboards.interpolation import UnknownVariableError, expand, intervals, options_from, step_of
 from exporters.prometheus_api import Prometheus, QueryError
 
 # Overlaps network and evaluation; more would slow down the evaluation of alerts.
@@ -140,5 +140,7 @@ def _is_number(value: str) -> bool:
 
 
 def _request(check: Check, time_range: TimeRange) -> tuple[str, dict[str, str]]:
-    values = {**check.values, **intervals(time_range.seconds, time_range.scrape_interval)}
-    return api_request(check.query_type, expand(check.expression, values), time_range)
+    seconds, scrape_interval = time_range.seconds, time_range.scrape_interval
+    values = {**check.values, **intervals(seconds, scrape_interval, check.least_step, check.points)}
+    step = step_of(seconds, max(scrape_interval, check.least_step), check.points)
+    return api_request(check.query_type, expand(check.expression, values), time_range, step)

@@ -8,10 +8,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from dashboards.interpolation import step_of
+from dashboards.interpolation import POINTS
 from dashboards.style import MAY_BE_EMPTY
 from exporters.errors import UsageError
 from exporters.prometheus_api import QueryError
+from exporters.quantities import parse_duration
 
 _LABEL_VALUES = re.compile(r"\s*label_values\(\s*(?:(?P<series>.+?)\s*,)?\s*(?P<label>\w+)\s*\)\s*", re.DOTALL)
 _QUERY_RESULT = re.compile(r"query_result\((?P<expression>.+)\)\s*", re.DOTALL)
@@ -40,6 +41,10 @@ class Check:
     variable: str = ""
     """The variable whose options are the result of the query, extracted by `pattern`."""
     pattern: str = ""
+    least_step: float = 0.0
+    """The minimum interval of the panel in seconds."""
+    points: int = POINTS
+    """The greatest number of points of a series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,17 @@ def checks_of(dashboard: Mapping[str, Any]) -> Iterator[Check]:
         reason = str(panel.get("description", "")).partition(MAY_BE_EMPTY)[2].rstrip(".")
         for target in targets_of(panel):
             query_type, ref = query_type_of(target), target.get("refId", "")
-            yield Check(title, str(panel.get("title", "")), ref, target["expr"], query_type, values, reason)
+            yield Check(
+                title,
+                str(panel.get("title", "")),
+                ref,
+                target["expr"],
+                query_type,
+                values,
+                reason,
+                least_step=least_step_of(panel),
+                points=int(panel.get("maxDataPoints") or POINTS),
+            )
 
 
 def panels_of(panels: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -130,6 +145,11 @@ def targets_of(panel: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     ]
 
 
+def least_step_of(panel: Mapping[str, Any]) -> float:
+    """The minimum interval of a panel in seconds; 0 if it has none."""
+    return parse_duration(str(panel["interval"])) if panel.get("interval") else 0.0
+
+
 def query_type_of(target: Mapping[str, Any]) -> QueryType:
     return QueryType.INSTANT if target.get("instant") and not target.get("range") else QueryType.RANGE
 
@@ -147,8 +167,8 @@ def is_prometheus(element: Mapping[str, Any]) -> bool:
     return source is None or (isinstance(source, dict) and source.get("type", "prometheus") == "prometheus")
 
 
-def api_request(query_type: QueryType, text: str, time_range: TimeRange) -> tuple[str, dict[str, str]]:
-    """The path and parameters of a query with its variables expanded.
+def api_request(query_type: QueryType, text: str, time_range: TimeRange, step: float) -> tuple[str, dict[str, str]]:
+    """The path and parameters of a query with its variables expanded; `step` in seconds is that of a range query.
 
     Raises:
         QueryError: a query of label values has another form.
@@ -156,8 +176,7 @@ def api_request(query_type: QueryType, text: str, time_range: TimeRange) -> tupl
     times = {"start": f"{time_range.start:.3f}", "end": f"{time_range.end:.3f}"}
     match query_type:
         case QueryType.RANGE:
-            step = f"{step_of(time_range.seconds, time_range.scrape_interval):g}"
-            return "/api/v1/query_range", {"query": text, **times, "step": step}
+            return "/api/v1/query_range", {"query": text, **times, "step": f"{step:g}"}
         case QueryType.INSTANT | QueryType.QUERY_RESULT:
             return "/api/v1/query", {"query": text, "time": times["end"]}
         case QueryType.LABEL_VALUES:

@@ -66,14 +66,16 @@ def _series_line(labels: Mapping[str, str], at: float, value: str) -> str:
     return f"{labels.get('__name__', '')}{{{pairs}}} {value} {round(at * 1000)}"
 
 
-def step_of(seconds: float, scrape_interval: float) -> float:
-    """The step of a range query, in seconds; at least the scrape interval."""
-    return max(scrape_interval, float(-(-seconds // POINTS)))
+def step_of(seconds: float, least: float, points: int = POINTS) -> float:
+    """The step of a range query, in seconds; `least` is the scrape interval, or the minimum interval of a panel."""
+    return max(least, float(-(-seconds // points)))
 
 
-def intervals(seconds: float, scrape_interval: float, least: float = 0.0, end: float = 0.0) -> dict[str, str]:
-    """Grafana's built-in variables for `seconds` until `end`; `least` is the minimum interval of a panel."""
-    step = max(step_of(seconds, scrape_interval), least)
+def intervals(
+    seconds: float, scrape_interval: float, least: float = 0.0, points: int = POINTS, *, end: float = 0.0
+) -> dict[str, str]:
+    """Grafana's built-in variables for `seconds` until `end`, in a panel with this minimum interval."""
+    step = step_of(seconds, max(scrape_interval, least), points)
     return {
         **_interval("__interval", step),
         # Grafana's rule: at least four scrape intervals, so that a missing scrape causes no gap

@@ -57,7 +57,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             (
                 latency("TPOT p95", 0.95, signals.TPOT),
                 latency("ITL p95", 0.95, signals.INTER_CHUNK),
-                latency("E2E p95", 0.95, signals.DURATION, where={Label.OUTCOME: Outcome.OK}),
+                latency("E2E p95", 0.95, signals.DURATION),
                 client_errors(),
                 tokens(),
                 cache_hits(),
@@ -135,11 +135,9 @@ def requests_offered() -> table.Panel:
     )
 
 
-def latency(
-    name: str, q: float, histogram: Signal, width: int = 8, *, where: Mapping[Label, str] | None = None
-) -> table.Panel:
+def latency(name: str, q: float, histogram: Signal, width: int = 8) -> table.Panel:
     def quantile(window: Window) -> str:
-        return f"histogram_quantile({q:g}, {_increase(histogram.bucket, window, (Label.CLASS, 'le'), where)})"
+        return f"histogram_quantile({q:g}, {_increase(histogram.bucket, window, (Label.CLASS, 'le'))})"
 
     text = (
         f"{q * 100:g} % of the requests took no longer. Requests that did not get that far are excluded: see goodput."

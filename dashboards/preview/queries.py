@@ -4,14 +4,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.dashboard_reader import QueryType, annotation_query, api_request, query_type_of, targets_of
+from dashboards.dashboard_reader import (
+    QueryType,
+    annotation_query,
+    api_request,
+    least_step_of,
+    query_type_of,
+    targets_of,
+)
 from dashboards.interpolation import UnknownVariableError, expand, intervals
 from dashboards.preview import data_frames
 from dashboards.preview.annotations import annotation_events
 from dashboards.preview.data_frames import Frame
 from dashboards.preview.view_state import View
 from exporters.prometheus_api import Prometheus, QueryError
-from exporters.quantities import parse_duration
 
 MAX_SERIES = 200
 """Maximum per query; browsers draw this many lines without delay."""
@@ -37,7 +43,7 @@ def queries_of(panel: Mapping[str, Any]) -> list[Query]:
             query_type_of(target),
             str(target.get("legendFormat") or ""),
             target.get("format") == "table",
-            parse_duration(str(panel["interval"])) if panel.get("interval") else 0.0,
+            least_step_of(panel),
         )
         for target in targets_of(panel)
         if not target.get("hide")
@@ -93,8 +99,9 @@ class QueryRunner:
         """
         time_range = self.view.aligned if query_type is QueryType.RANGE else self.view.time_range
         whole = self.view.time_range
-        own = intervals(whole.seconds, whole.scrape_interval, min_interval, whole.end)
-        return self.prometheus.get(*api_request(query_type, expand(expression, {**values, **own}), time_range))
+        own = intervals(whole.seconds, whole.scrape_interval, min_interval, end=whole.end)
+        text = expand(expression, {**values, **own})
+        return self.prometheus.get(*api_request(query_type, text, time_range, self.view.step))
 
     def _result(
         self, expression: str, query_type: QueryType, values: Mapping[str, str], min_interval: float = 0.0

@@ -2,31 +2,32 @@
 
 Blocks contain 28 days of 20 engines x 8 classes for all series that a dashboard queries: recorded series every 5
 minutes, scraped series every 15 s in the default time range of the dashboards and twice a day before it. Each query
-runs alone, over the default time range of its dashboard.
+runs alone, over the default time range of its dashboard. `--against` measures the dashboards of an older revision in
+turn with ours, on the series that its exporters and rules write.
 """
 
 import argparse
-import json
 import re
 import sys
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from alerts.recording_windows import windows
 from dashboards.audit import Finding, audit
-from dashboards.command import GENERATED
-from dashboards.dashboard_reader import Check, QueryType, TimeRange, checks_of
+from dashboards.dashboard_reader import TimeRange
 from exporters.prometheus_api import Prometheus
-from exporters.quantities import parse_duration, spell_duration
-from exporters.signals import FIRING, LOAD_SIGNALS, OTHER, RECORDED, SIGNALS, SIZES, Label, Outcome, Phase
+from exporters.quantities import spell_duration
+from exporters.signals import FIRING, LOAD_SIGNALS, OTHER, SIZES, Label, Outcome, Phase
 from exporters.slos import SHIPPED, load
-from tests.support.dashboard_queries import SERIES, series_in
+from tests.bench.first_load import FirstLoad, Revision, read_revision, tree_of
 from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
+from tests.support.promtool import ROOT
 
 PORT = 19392
 PAST = 28 * DAY
@@ -66,34 +67,32 @@ def values(engines: int, classes: int) -> dict[str, tuple[str, ...]]:
     }
 
 
-def lines(ages: Mapping[str, int], engines: int, classes: int, now: int) -> Iterator[str]:
-    """OpenMetrics text of series, by the age of their oldest sample in seconds; each engine has its own sidecar."""
+def lines(revision: Revision, engines: int, classes: int, now: int) -> Iterator[str]:
+    """OpenMetrics text of every series that the dashboards read; each engine has its own sidecar."""
     random, value_of = Random(1), values(engines, classes)  # noqa: S311 - reproducible
-    recorded = {each.name for each in RECORDED}
     from_one = {FIRING, *(name for each in LOAD_SIGNALS for name in (each.name, each.bucket))}
-    buckets = {each.bucket: (*map(str, each.bounds), "+Inf") for each in SIGNALS}
-    for name, back in sorted(ages.items()):
+    for name, back in sorted(revision.ages(HOUR).items()):
         # The first point of a range query looks back, too.
         since = now - back - STEP
         scraped = (*range(now - PAST, since, DAY // 2), *range(since, now + 1, SCRAPE))
-        times = range(now - PAST, now + 1, STEP) if name in recorded else scraped
-        bounds = buckets.get(name, ("",))
+        times = range(now - PAST, now + 1, STEP) if name in revision.recorded else scraped
+        series_of_name, bounds = revision.series[name], revision.bounds.get(name, ("",))
         choices = {
             label: bounds if label == "le" else value_of.get(label, tuple(f"{label}{n}" for n in range(3)))
-            for label in sorted(SERIES[name].labels - {Label.ENGINE})
+            for label in sorted(series_of_name.labels - {Label.ENGINE})
         }
         if name in from_one:
             choices[Label.INSTANCE] = choices[Label.INSTANCE][:1]
         for chosen in product(*choices.values()):
             labels = dict(zip(choices, chosen, strict=True))
-            if Label.ENGINE in SERIES[name].labels:
+            if Label.ENGINE in series_of_name.labels:
                 labels[Label.ENGINE] = f"http://{labels[Label.INSTANCE]}"
             series = name + "{" + ",".join(f'{label}="{value}"' for label, value in labels.items()) + "}"
             if name.endswith("_timestamp_seconds") or "_start_time_" in name:
                 yield "".join(f"{series} {now - HOUR // 2} {when}\n" for when in times)
             else:
                 each = 1.0 + bounds.index(labels.get("le", ""))
-                yield samples(series, times, each, random, counter=SERIES[name].is_counter)
+                yield samples(series, times, each, random, counter=series_of_name.is_counter)
 
 
 def main() -> None:
@@ -103,40 +102,67 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="rounds; the fastest run of each query counts")
     parser.add_argument("--slowest", type=int, default=3, help="number of slowest queries to print for each dashboard")
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
+    parser.add_argument("--against", metavar="REVISION", help="also measure the dashboards of a revision")
     options = parser.parse_args()
-    dashboards = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json"))]
-    checks = {each["title"]: (list(checks_of(each)), _range(each)) for each in dashboards}
     now = int(time.time()) // SCRAPE * SCRAPE
-    ages: dict[str, int] = {}
-    for queries, seconds in checks.values():
-        for check in queries:
-            back = seconds if check.query_type is QueryType.RANGE or "$__range" in check.expression else HOUR
-            ages |= {name: max(back, ages.get(name, 0)) for name in series_in(check.expression) if name in SERIES}
-    took: dict[str, list[Finding]] = {}
-    worked: dict[str, float] = {}
-    with prometheus_over(lines(ages, options.engines, options.classes, now), PORT, tools_in(options.tools)) as url:
-        for title, (queries, seconds) in checks.items():
-            before = _cpu_seconds(url)
-            took[title] = fastest(queries, Prometheus(url), TimeRange(now - seconds, now, SCRAPE), options.rounds)
-            worked[title] = (_cpu_seconds(url) - before) / options.rounds
+    tools, classes = tools_in(options.tools), values(options.engines, options.classes)[Label.CLASS]
+    with ExitStack() as stack:
+        trees = {"": ROOT}
+        if options.against:
+            trees = {"before": stack.enter_context(tree_of(options.against)), **trees}
+        measured = []
+        for port, (name, tree) in enumerate(trees.items(), PORT):
+            revision = read_revision(tree, {"class": classes, "active_class": classes})
+            text = lines(revision, options.engines, options.classes, now)
+            url = stack.enter_context(prometheus_over(text, port, tools))
+            measured.append(Measured(name, url, revision.loads))
+        for _ in range(options.rounds):
+            # in turn, as other processes slow down the machine for a while
+            for title in measured[-1].loads:
+                for each in measured:
+                    each.open(title, now)
     print(f"{options.engines} engines x {options.classes} classes, {PAST // DAY} days")
-    for title, findings in took.items():
-        print(f"{title:16} {len(findings):3} queries {_sum(findings):6.2f} s, {worked[title]:5.2f} CPU s")
-        for each in sorted(findings, key=lambda each: -each.measurement.seconds)[: options.slowest]:
-            outcome = each.measurement.error or f"{each.measurement.series} series"
-            print(f"  {each.measurement.seconds:6.2f} s {each.check.panel} {each.check.ref}, {outcome}")
-    late = [title for title, seconds in worked.items() if seconds > MOST]
+    for each in measured:
+        each.report(options.slowest)
+    *before, ours = measured
+    for each in before:
+        print(f"{ours.seconds / each.seconds:.2f} of the CPU time before")
+    late = [title for title, seconds in ours.worked.items() if seconds > MOST]
     sys.exit(f"over {MOST:g} s: {', '.join(late)}" if late else 0)
 
 
-def fastest(checks: Sequence[Check], prometheus: Prometheus, span: TimeRange, rounds: int) -> list[Finding]:
-    """The fastest run of each query, which other processes affect least."""
-    every = zip(*(audit(checks, prometheus, span, concurrency=1) for _ in range(rounds)), strict=True)
-    return [min(findings, key=lambda each: each.measurement.seconds) for findings in every]
+@dataclass(slots=True)
+class Measured:
+    """The dashboards of a revision on a Prometheus of their own, and the least cost of each so far."""
 
+    name: str
+    url: str
+    loads: Mapping[str, FirstLoad]
+    found: dict[str, list[Finding]] = field(default_factory=dict)
+    worked: dict[str, float] = field(default_factory=dict)
 
-def _sum(findings: Iterable[Finding]) -> float:
-    return sum(each.measurement.seconds for each in findings)
+    @property
+    def seconds(self) -> float:
+        return sum(self.worked.values())
+
+    def open(self, title: str, now: int) -> None:
+        """Run the queries of a dashboard, if this revision has it."""
+        if load := self.loads.get(title):
+            span, before = TimeRange(now - load.seconds, now, SCRAPE), _cpu_seconds(self.url)
+            found = audit(load.checks, Prometheus(self.url), span, concurrency=1)
+            worked = _cpu_seconds(self.url) - before
+            self.worked[title] = min(worked, self.worked.get(title, worked))
+            every = zip(found, self.found.get(title, found), strict=True)
+            self.found[title] = [min(pair, key=lambda each: each.measurement.seconds) for pair in every]
+
+    def report(self, slowest: int) -> None:
+        for title, findings in self.found.items():
+            took = sum(each.measurement.seconds for each in findings)
+            print(f"{self.name} {title:16} {len(findings):3} queries {took:6.2f} s, {self.worked[title]:5.2f} CPU s")
+            for each in sorted(findings, key=lambda each: -each.measurement.seconds)[:slowest]:
+                outcome = each.measurement.error or f"{each.measurement.series} series"
+                print(f"  {each.measurement.seconds:6.2f} s {each.check.panel} {each.check.ref}, {outcome}")
+        print(f"{self.name} all {self.seconds:.2f} CPU s")
 
 
 def _cpu_seconds(url: str) -> float:
@@ -145,11 +171,6 @@ def _cpu_seconds(url: str) -> float:
         counted = re.search(r"^process_cpu_seconds_total (\S+)$", response.read().decode(), re.MULTILINE)
     assert counted
     return float(counted[1])
-
-
-def _range(dashboard: Mapping[str, Any]) -> int:
-    """The default time range of the dashboard in seconds."""
-    return round(parse_duration(dashboard["time"]["from"].removeprefix("now-")))
 
 
 if __name__ == "__main__":

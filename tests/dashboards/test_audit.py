@@ -86,7 +86,8 @@ def test_queries_are_sent_as_by_grafana_with_every_variable_expanded(prometheus:
         "/api/v1/label/class/values"
     ]
     assert {(params["start"], params["end"], params["step"]) for params in requests["/api/v1/query_range"]} == {
-        ("1000.000", "1600.000", "2")
+        ("1000.000", "1600.000", "2"),  # annotations
+        ("1000.000", "1600.000", "15"),  # panels, by their minimum interval
     }
     assert {params["time"] for params in requests["/api/v1/query"]} == {"1600.000"}
     queries = [params["query"] for way in ("query", "query_range") for params in requests[f"/api/v1/{way}"]]
@@ -232,6 +233,26 @@ def test_panels_inside_collapsed_rows_are_audited_and_other_datasources_are_not(
         ],
     }
     assert list(checks_of(page)) == [Check("T", "in", "A", "up", QueryType.INSTANT, {})]
+
+
+@pytest.mark.parametrize(
+    "limits, step",
+    [
+        pytest.param({}, "15", id="the scrape interval"),
+        pytest.param({"interval": "1m"}, "60", id="the minimum interval of the panel"),
+        pytest.param({"maxDataPoints": 100}, "36", id="the points of the panel"),
+        pytest.param({"interval": "1m", "maxDataPoints": 100}, "60", id="the longer of both"),
+    ],
+)
+def test_a_range_query_has_the_step_of_its_panel(
+    tmp_path: Path, prometheus: Serve, limits: dict[str, object], step: str
+) -> None:
+    panel = {"title": "P", "targets": [{"refId": "A", "expr": "up > $__interval_ms"}], **limits}
+    (tmp_path / "page.json").write_text(json.dumps({"title": "T", "panels": [panel]}))
+    fake = prometheus(lambda path, _: one_series(path))
+    assert run(fake.url, "--dashboards", str(tmp_path), "--range", "1h") == 0
+    (request,) = fake.requests
+    assert (request[1]["query"], request[1]["step"]) == (f"up > {step}000", step)
 
 
 def run_on(folder: Path, url: str, query: str, **variables: str) -> int:

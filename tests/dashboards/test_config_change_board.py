@@ -42,14 +42,10 @@ COUNTERS: dict[str, tuple[float, float, float]] = {
     f"{signals.CACHED_TOKENS.name}{{{OF}}}": (0, 0, 150),
     f'{signals.ENGINE_PREEMPTIONS.name}{{instance="s:1",engine="e",rank="0",model="m"}}': (0.05, 0, 0.02),
     **{
-        f'{histogram.bucket}{{{labels},le="{le}"}}': growth
-        for histogram, labels in (
-            *((each, OF) for each in (signals.TTFT, signals.QUEUE, signals.TPOT, signals.INTER_CHUNK)),
-            (signals.DURATION, f'{OF},outcome="ok"'),
-        )
+        f'{histogram.bucket}{{{OF},le="{le}"}}': growth
+        for histogram in (signals.TTFT, signals.QUEUE, signals.TPOT, signals.INTER_CHUNK, signals.DURATION)
         for le, growth in {"1.0": (0.0, 0.0, 2.0), "2.0": (2.0, 0.0, 2.0), "+Inf": (2.0, 50.0, 2.0)}.items()
     },
-    f'{signals.DURATION.bucket}{{{OF},outcome="client_abort",le="+Inf"}}': (2, 0, 2),
 }
 BEFORE_AND_AFTER: dict[str, tuple[float, float, float]] = {
     "Goodput": (0.25, 0.9, 0.65),
