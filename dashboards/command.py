@@ -14,6 +14,7 @@ from dashboards.audit import Finding, audit, read_checks
 from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, config_map, parse_placement
 from dashboards.dashboard_reader import TimeRange
+from dashboards.log_lines import parse_selector
 from exporters import slos
 from exporters.addresses import parse_url
 from exporters.errors import UsageError, parse_flag
@@ -48,6 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="URL",
         help="address of `vllm-slo traces`: link to the slowest bad requests (default: none)",
+    )
+    render.add_argument(
+        "--loki",
+        metavar="SELECTOR",
+        help='selector of the request log in Loki, such as {app="vllm-sidecar"}: show log lines of bad requests '
+        "(default: none)",
     )
     render.add_argument("--namespace", metavar="NAME", help="namespace of the ConfigMaps (default: kubectl's)")
     render.add_argument(
@@ -127,13 +134,14 @@ def _render(arguments: argparse.Namespace) -> int:
     spec = slos.load(arguments.slos)
     placement = parse_placement(arguments.namespace, arguments.label, arguments.folder)
     links = Links(arguments.runbooks, traces=arguments.traces_url)
+    selector = "" if arguments.loki is None else parse_selector(arguments.loki)
     if arguments.format == "plain":
         if arguments.namespace or arguments.label or arguments.folder:
             raise UsageError("--namespace, --label, --folder: these need --format configmap")
         if arguments.out == "-":
             raise UsageError("--out -: plain dashboards need a folder; give one, or add --format configmap")
     for board in BOARDS:
-        text, name = board.render(spec, links), board.file_name
+        text, name = board.render(spec, links, selector), board.file_name
         if arguments.format == "configmap":
             text, name = config_map(board.uid, name, text, placement), f"{Path(name).stem}.yaml"
         if arguments.out == "-":
