@@ -10,7 +10,7 @@ from exporters.relay.meter import Meter
 from exporters.relay.paths import METERED
 from exporters.signals import Outcome, Verdict
 from tests.contract.recordings import NAMES, Recording, recording
-from tests.support.event_streams import left_to_parsers, stream_meter
+from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import Received, chunk, staged
 
 
@@ -129,7 +129,7 @@ def test_a_recorded_stream_has_the_same_figures_on_the_fast_path(name: str) -> N
     assert b"".join(chunks) == recorded.content
     sent: list[bytes] = []
     for at, data in enumerate(chunks):
-        path = meter.fast_path(sent.append, _raise, left_to_parsers)
+        path = meter.fast_path(sent.append, _raise)
         if path is None or not path.forward(chunk(data)):
             sent.append(chunk(meter.stream(data, float(at))))
     assert sent == [chunk(data) for data in chunks]
