@@ -229,6 +229,12 @@ OLDEST_WAIT = _gauge(
 TTFT = _histogram(
     "llm_time_to_first_token_seconds", "TTFT of streams, from the arrival of the request.", REQUEST_SECONDS, *_MC
 )
+WITHOUT_FIRST_TOKEN = _counter(
+    "llm_requests_without_first_token_total",
+    "Streams that ended without a first token, by outcome; they are not in the histogram of TTFT.",
+    *_MC,
+    _O,
+)
 TTFT_ANSWER = _histogram(
     "llm_time_to_first_answer_token_seconds",
     "Time from the arrival of the request to the first answer token of streams; reasoning is no answer.",
@@ -627,6 +633,7 @@ SLO_OBJECTIVE = Recorded("llm_slo:objective:ratio", "Objective of the SLO, from 
 SLO_THRESHOLD = Recorded("llm_slo:threshold:seconds", "Threshold of a latency SLO.", (_C, _S))
 WINDOW_SECONDS = Recorded("llm_slo:window:seconds", "Length of a window; the longest is the period.", (Label.WINDOW,))
 SLO_MEASURED = Recorded("llm_slo:measured_time:ratio", "Share of the period with counts of SLO events.", (_M, _C, _S))
+SLO_DOZENS = Recorded("llm_slo:dozens:count", "Dozens of steps in the period with counts of SLO events.", (_M, _C, _S))
 GOODPUT_EVENTS_IN = Recorded(
     "llm_goodput:events:increase", "Requests in a window with at least one verdict.", _CLASS_WINDOW
 )
@@ -662,7 +669,23 @@ TENANT_BURN_RATE = Recorded("llm_slo_tenant:error_budget:burn_rate", "Burn rate 
 REQUESTS_IN = Recorded(
     "llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _M, _C, _O, _W)
 )
-
+ALL_REQUESTS_IN = Recorded(
+    "llm_instance:all_requests:increase", "Ended requests of all outcomes in a window.", (Label.INSTANCE, _M, _C, _W)
+)
+SURGE_AT = Recorded(
+    "llm_instance:surge_requests:ratio",
+    "Share of client errors or rejections at a sidecar, from the share of a ticket on. "
+    "In the shortest window: relative to the mean of the longer one.",
+    (Label.INSTANCE, _M, _C, _O, _W),
+)
+SURGE_BEFORE = Recorded(
+    "llm_class:surge_requests:ratio",
+    "Share of client errors or rejections at all sidecars, from the share on that excludes a ticket a day later.",
+    (_M, _C, _O, _W),
+)
+OTHER_REQUESTS_IN = Recorded(
+    "llm_class:other_requests:increase", "Ended requests in a window, except client errors.", (_C, _W)
+)
 MODEL_REQUESTS_IN = Recorded("llm_model:requests:increase", "Ended requests of a model in a window.", (_M, _W))
 
 # Short windows only: there is one series per sidecar, class and SLO.
@@ -675,6 +698,14 @@ INSTANCE_ERROR_RATIO = Recorded(
     "llm_instance:slo_bad_events:ratio",
     "Bad events / events of a sidecar in a window; absent without traffic.",
     _INSTANCE_SLO,
+)
+OUTLIER_ERROR_RATIO = Recorded(
+    "llm_instance:outlier_bad_events:ratio",
+    "Error ratio of each sidecar at which half or more of the events are bad; compared with those of its peers.",
+    _INSTANCE_SLO,
+)
+REPLICAS_ERROR_RATIO = Recorded(
+    "llm_slo:outlier_bad_events:ratio", "Error ratio of all sidecars, while one of them may be an outlier.", _SLO_WINDOW
 )
 STEP_TIME = Recorded("llm_rules:steps:timestamp", "Time of the last evaluation of the rules that count steps.", ())
 
@@ -742,6 +773,14 @@ PAGE_HELD = Recorded(
     (_M, _C, _S),
 )
 HELD_PAGE = Recorded("llm_slo:held_page:group", "1 while the page of the SLO is held back.", (_M, _C, _S))
+LONG_ERROR_RATIO = Recorded(
+    "llm_slo:long_window_bad_events:ratio", "Error ratio in the long window of each tier that burns there.", _SLO_WINDOW
+)
+LOW_TRAFFIC_EVENTS_IN = Recorded(
+    "llm_slo:low_traffic_events:increase",
+    "Events of each class with too few for a page, for SLOs that pool such classes.",
+    _SLO_WINDOW,
+)
 TIER_ERROR_RATIO = Recorded(
     "llm_slo:tier_bad_events:ratio", "Error ratio in the short window of each tier that burns.", _SLO_WINDOW
 )

@@ -49,6 +49,7 @@ _NO_RELAY: tuple[Signal, ...] = (
 
 _ONLY_IN_BODIES: tuple[Signal, ...] = (
     signals.TTFT,
+    signals.WITHOUT_FIRST_TOKEN,
     signals.TTFT_ANSWER,
     signals.TPOT,
     signals.FRONTEND,

@@ -35,6 +35,7 @@ from exporters.slos import SloFile
 
 _COUNTERS = (
     signals.REQUESTS,
+    signals.WITHOUT_FIRST_TOKEN,
     signals.REQUESTS_WITH_ENGINE_TIMES,
     signals.REQUESTS_BY_SIZE,
     signals.REQUESTS_BY_LENGTH,
@@ -415,6 +416,8 @@ class RequestMetrics:
             kind.reasoning_tokens[0] += record.reasoning_tokens
         if record.ttft is not None:
             kind.ttft.observe(record.ttft, trace)
+        elif record.wait_at_least is not None:
+            counters[signals.WITHOUT_FIRST_TOKEN].add((*kind.labels[:2], outcome))
         if record.ttft_answer is not None:
             kind.ttft_answer.observe(record.ttft_answer, trace)
         if record.tpot is not None:
