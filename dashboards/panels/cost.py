@@ -1,6 +1,7 @@
 """Panels on cost: of the GPUs, beside the price of an API for the same tokens."""
 
 from grafana_foundation_sdk.builders import stat, timeseries
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.promql import in_window
@@ -36,6 +37,8 @@ def cost_in_range() -> stat.Panel:
         may_be_empty=_WITH_FLAGS,
     )
     panel = style.if_absent(style.stat_panel("Cost in range", text, units.Short, 8, 9), _NO_PRICE).decimals(2)
+    # one below the other, as three values side by side have different sizes
+    panel.orientation(common_model.VizOrientation.HORIZONTAL)
     for name, series, colour in (
         (_GPUS, signals.COST_IN, BLUE),
         (_IDLE, signals.COST_IDLE_IN, GREY),
