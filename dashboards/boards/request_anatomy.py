@@ -3,13 +3,21 @@
 from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
-from dashboards.panels import completion, latency, traffic
+from dashboards.panels import completed_requests, latency, traffic
+from dashboards.panels.first_tokens import first_tokens_of_all_streams
 from exporters.slos import SloFile
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
-        Row("TTFT", (traffic.time_to_first_token(spec), latency.first_token_heatmap())),
+        Row(
+            "TTFT",
+            (
+                traffic.time_to_first_token(spec).span(8),
+                first_tokens_of_all_streams(spec).span(8),
+                latency.first_token_heatmap().span(8),
+            ),
+        ),
         Row(
             "Reasoning before the answer",
             (latency.time_to_first_answer_token(spec), latency.first_answer_token_heatmap()),
@@ -32,7 +40,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 latency.time_per_output_token_heatmap(),
             ),
         ),
-        Row("End of requests", (completion.end_to_end(spec), completion.completion_rate(spec))),
+        Row("End of requests", (completed_requests.end_to_end(spec), completed_requests.completion_rate(spec))),
         Row("Client and engine view", latency.client_and_engine_means()),
     )
 

@@ -16,7 +16,7 @@ from exporters.slos import Measure, SloFile
 def end_to_end(spec: SloFile) -> timeseries.Panel:
     text = (
         "Time from the arrival of a request to the end of its response, by class, of streams and unary requests that "
-        "ended with ok. Open, aborted and failed requests are not in it: see Completion rate."
+        "ended with ok."
     )
     return quantile_panel("E2E latency", text, signals.DURATION, Measure.E2E, spec)
 
