@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as model
 
-from alerts.promql import max_by
+from alerts.promql import max_by, select
 from dashboards.layout import Variable, query_variable
 from exporters import signals
 from exporters.signals import Label
@@ -27,6 +27,7 @@ _LONGEST_ROLLING = 3600
 """Seconds between the first and the last engine of one rolling change."""
 
 _ON_ENGINE = f"on ({Label.INSTANCE}, {Label.ENGINE})"
+_CHANGED_UP = select(signals.ENGINE_UP, {Label.INSTANCE: "$changed"}, regex=True)
 _WINDOWS = {"5m": 300, "10m": 600, "30m": 1800, "1h": 3600, "6h": 21600}
 _CONFIG_CHANGES = signals.ENGINE_CONFIG_CHANGE.name
 _CHANGES_IN_RANGE = f"last_over_time({_CONFIG_CHANGES}[$__range]) > (time() - $__range_s)"
@@ -90,7 +91,7 @@ def _first_variable() -> dashboard.QueryVariable:
 
 def _before_variable() -> dashboard.QueryVariable:
     """Before the first change, by the longest time for which a changed engine was down before its change."""
-    up = f"time() * ({signals.ENGINE_UP.name} == 1) and {_ON_ENGINE} ({changed_engines()} >= time())"
+    up = f"time() * ({_CHANGED_UP} == 1) and {_ON_ENGINE} ({changed_engines()} >= time())"
     last_up = f"max_over_time(({up})[{_LONGEST_OUTAGE}s:5s] @ $change)"
     down = f"max({changed_engines()} - {_ON_ENGINE} {last_up})"
     return _scalar_variable("before", f"vector($first) - scalar({down} or vector(0))")
@@ -98,7 +99,7 @@ def _before_variable() -> dashboard.QueryVariable:
 
 def _after_variable() -> dashboard.QueryVariable:
     """After the last change, by the longest time until a changed engine had been up for `SETTLE`."""
-    up = f"time() * (min_over_time({signals.ENGINE_UP.name}[{SETTLE}s]) == 1)"
+    up = f"time() * (min_over_time({_CHANGED_UP}[{SETTLE}s]) == 1)"
     up = f"{up} and {_ON_ENGINE} ({changed_engines()} <= time() - {SETTLE})"
     window = f"[{_LONGEST_START + _LONGEST_ROLLING}s:5s] @ $change offset -{_LONGEST_START + SETTLE}s"
     start = f"max(min_over_time(({up}){window}) - {_ON_ENGINE} {changed_engines()})"
@@ -144,11 +145,11 @@ def change_variables() -> tuple[Variable, ...]:
         _change_variable(),
         _window_variable(),
         _first_variable(),
+        _changed_variable(),
         _before_variable(),
         _after_variable(),
         _length_variable(),
         _gap_variable(),
-        _changed_variable(),
     )
 
 
