@@ -3,10 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,22 +14,10 @@ from exporters.relay import request_body
 from exporters.relay.paths import METERED
 from exporters.relay.relay import WARM_UP_BYTES
 from exporters.relay.request_body import LONG_BODY, MANY_TOKEN_IDS, Digests, RequestBody, parse
+from tests.support.prompt_hashing import SALT, Hashing
 from tests.support.scripted_relay import ok, post, staged
 
-SALT = b"salt"
 FORMS = {"/v1/audio/transcriptions", "/v1/audio/translations"}
-
-
-class Hashing(Executor):
-    """An executor whose tasks the test runs."""
-
-    def __init__(self) -> None:
-        self.tasks: list[Callable[[], None]] = []
-
-    def submit(self, function: Any, /, *arguments: Any, **_: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        self.tasks.append(lambda: future.set_result(function(*arguments)))
-        return future
 
 
 def parsed(data: bytes, salt: bytes = SALT) -> RequestBody:

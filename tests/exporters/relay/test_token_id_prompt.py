@@ -9,7 +9,7 @@ import pytest
 from exporters.relay import request_body
 from exporters.relay.request_body import LONG_BODY, RequestBody, parse, with_usage
 from exporters.relay.token_id_prompt import CutBody, cut_prompt
-from tests.exporters.relay.test_request_body import SALT, Hashing
+from tests.support.prompt_hashing import SALT, Hashing
 
 IDS = [1, 22, 333] * (LONG_BODY // 4)
 LIST = json.dumps(IDS)
