@@ -26,7 +26,7 @@ from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_
 from tests.support.promtool import ROOT
 
 PORT = 19391
-EVALUATED = "15s"
+EVALUATED = "30s"
 """The interval of all groups."""
 
 NAMES_BEFORE = {
@@ -153,7 +153,7 @@ def main() -> None:
     faster = yaml.safe_dump({"groups": [{**group, "interval": EVALUATED} for group in [*groups, *before]]})
     blocks = with_names_before(lines_of_all) if before else lines_of_all
     with prometheus_over(blocks, PORT, tools_in(options.tools), faster) as url:
-        took = fastest(url, rounds=8)
+        took = fastest(url, rounds=4)
     print(f"{options.models} models x {options.classes} classes x {len(spec.slos)} SLOs")
     minutely = {key: seconds * 60 / every[key[0]] for key, seconds in took.items()}
     for some in filter(None, (groups, before)):
