@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -9,21 +10,18 @@ import pytest
 from exporters.relay import request_body
 from exporters.relay.request_body import LONG_BODY, RequestBody, parse, with_usage
 from exporters.relay.token_id_prompt import CutBody, cut_prompt
-from tests.support.prompt_hashing import SALT, Hashing
 
 IDS = [1, 22, 333] * (LONG_BODY // 4)
 LIST = json.dumps(IDS)
 
 
 def values(data: bytes) -> tuple[Any, ...] | None:
-    hashing = Hashing()
-    body = parse(data, SALT, hashing)
-    if body is None:
-        return None
-    for task in hashing.tasks:
-        task()
-    others = [getattr(body, name) for name in RequestBody.__struct_fields__ if name != "_digests"]
-    return (*others, body.digests.prompt, body.digests.body)
+    with ThreadPoolExecutor(1) as hashing:
+        body = parse(data, b"salt", hashing)
+        if body is None:
+            return None
+        others = [getattr(body, name) for name in RequestBody.__struct_fields__ if name != "_digests"]
+        return (*others, body.digests.prompt, body.digests.body)
 
 
 BODIES = [
